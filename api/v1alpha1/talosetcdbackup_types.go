@@ -1,0 +1,203 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TalosEtcdBackupSpec describes one backup. It does not change, apart from deletionPolicy and verification.
+// +kubebuilder:validation:XValidation:rule="self.allowUnencrypted || has(self.recipients) || has(self.recipientsFrom)",message="the backup holds the root credentials of the cluster: name a recipient, or set allowUnencrypted"
+// +kubebuilder:validation:XValidation:rule="!self.allowUnencrypted || (!has(self.recipients) && !has(self.recipientsFrom))",message="set recipients or allowUnencrypted, not both"
+type TalosEtcdBackupSpec struct {
+	// controlPlaneRef names the TalosControlPlane.
+	// +required
+	ControlPlaneRef ObjectReference `json:"controlPlaneRef,omitzero"`
+	// storage is where the backup goes.
+	// +required
+	Storage BackupStorage `json:"storage,omitzero"`
+	// recipients are age public keys (age1...). Each of their identities can decrypt the backup.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:items:Pattern=`^age1[a-z0-9]+$`
+	Recipients []string `json:"recipients,omitempty"`
+	// recipientsFrom name further recipients, one or several a key, one a line.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	RecipientsFrom []SecretKeyReference `json:"recipientsFrom,omitempty"`
+	// allowUnencrypted permits a backup without recipients: whoever can read the store has root on the cluster.
+	// +optional
+	// +default=false
+	AllowUnencrypted bool `json:"allowUnencrypted,omitempty"`
+	// compression of the snapshot. Default: Zstd.
+	// +optional
+	Compression BackupCompression `json:"compression,omitempty"`
+	// timeout of one try. Default: 1h.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be 10s at least"
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// stallTimeout is how long the node or the store may make no progress. Default: 2m.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="stallTimeout must be 1s at least"
+	StallTimeout *metav1.Duration `json:"stallTimeout,omitempty"`
+	// retries is how often a try that failed for a passing reason is repeated. Default: 6.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Retries *int32 `json:"retries,omitempty"`
+	// verification of what was stored, right after it was. Default: Checksum.
+	// +optional
+	Verification *BackupVerification `json:"verification,omitempty"`
+	// deletionPolicy says what becomes of the data when this object is deleted. Default: Retain.
+	// +optional
+	DeletionPolicy BackupDeletionPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// BackupSource is the member of etcd that gave a snapshot.
+type BackupSource struct {
+	// machine is the TalosMachine.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Machine string `json:"machine,omitempty"`
+	// memberID of its member, hexadecimal.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	MemberID string `json:"memberID,omitempty"`
+	// leader says that it led when the backup began.
+	// +optional
+	Leader bool `json:"leader,omitempty"`
+	// withoutQuorum says that etcd had no quorum when the backup began: members that were silent may have known more.
+	// +optional
+	WithoutQuorum bool `json:"withoutQuorum,omitempty"`
+}
+
+// VerificationStatus is the outcome of the last verification.
+type VerificationStatus struct {
+	// level that was reached.
+	// +required
+	Level VerificationLevel `json:"level,omitempty"`
+	// time when it ended.
+	// +required
+	Time metav1.Time `json:"time,omitzero"`
+	// revision of the database; levels Database and Drill.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+	// totalKeys of the database, as etcdutl counts them; levels Database and Drill.
+	// +optional
+	TotalKeys int64 `json:"totalKeys,omitempty"`
+	// totalSize of the database in bytes; levels Database and Drill.
+	// +optional
+	TotalSize int64 `json:"totalSize,omitempty"`
+	// hash of the database, as etcdutl prints it; levels Database and Drill.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Hash string `json:"hash,omitempty"`
+}
+
+// TalosEtcdBackupStatus is what became of a backup.
+type TalosEtcdBackupStatus struct {
+	// conditions: Ready (the backup is complete), Verified, and Reconciling, Stalled, Deleting while they are true. Stalled
+	// means that it failed for good.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// observedGeneration is the generation of the spec that the status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// backupID names the backup in the store; recorded before the first byte is written.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	BackupID string `json:"backupID,omitempty"`
+	// tries is how many tries have begun.
+	// +optional
+	Tries int32 `json:"tries,omitempty"`
+	// failures is how many tries have failed since the spec changed last.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// nextTryAt is when the next try may begin.
+	// +optional
+	NextTryAt *metav1.Time `json:"nextTryAt,omitempty"`
+	// location of the manifest, as a URL without credentials.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Location string `json:"location,omitempty"`
+	// key of the manifest in the store, below the prefix; recorded with the backupID.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Key string `json:"key,omitempty"`
+	// startedAt is when the last try began.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// completedAt is when the backup was complete.
+	// +optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+	// source of the snapshot.
+	// +optional
+	Source *BackupSource `json:"source,omitempty"`
+	// revision of the database, once a verification of level Database or Drill has read it.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+	// size of the snapshot, and storedSize of what is kept of it, compressed and encrypted.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+	// storedSize of what is kept in the store.
+	// +optional
+	StoredSize *resource.Quantity `json:"storedSize,omitempty"`
+	// snapshotSHA256 of the plain snapshot, hexadecimal.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SnapshotSHA256 string `json:"snapshotSHA256,omitempty"`
+	// talosVersion and kubernetesVersion of the cluster at that time.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TalosVersion string `json:"talosVersion,omitempty"`
+	// kubernetesVersion of the cluster at that time.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// verification is the last one that succeeded.
+	// +optional
+	Verification *VerificationStatus `json:"verification,omitempty"`
+}
+
+// TalosEtcdBackup is one backup of a cluster: an etcd snapshot, the state Secret, and a manifest that ties them together.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=teb,categories=talos
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Control Plane",type=string,JSONPath=`.spec.controlPlaneRef.name`
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.storedSize`
+// +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.revision`
+// +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.verification.level`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Location",type=string,priority=1,JSONPath=`.status.location`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:validation:XValidation:rule="self.spec.controlPlaneRef == oldSelf.spec.controlPlaneRef && self.spec.storage == oldSelf.spec.storage",message="a backup does not change: controlPlaneRef and storage are immutable"
+type TalosEtcdBackup struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what is wanted.
+	// +required
+	Spec TalosEtcdBackupSpec `json:"spec,omitzero"`
+	// status is what was seen.
+	// +optional
+	Status TalosEtcdBackupStatus `json:"status,omitzero"`
+}
+
+// TalosEtcdBackupList is a list of backups.
+//
+// +kubebuilder:object:root=true
+type TalosEtcdBackupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []TalosEtcdBackup `json:"items"`
+}

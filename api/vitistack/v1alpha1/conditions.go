@@ -1,0 +1,37 @@
+package v1alpha1
+
+// Condition types of a KubernetesCluster.
+const (
+	// ConditionReady: overall cluster readiness.
+	ConditionReady = "Ready"
+	// ConditionMachinesCreated: the Machine resources exist.
+	ConditionMachinesCreated = "MachinesCreated"
+	// ConditionFilesGenerated: the manifest files are written.
+	ConditionFilesGenerated = "FilesGenerated"
+	// ConditionTopologyValid: the cluster topology is valid.
+	ConditionTopologyValid = "TopologyValid"
+)
+
+// Reasons of conditions of a KubernetesCluster.
+const (
+	// ReasonCreationSucceeded: all machines exist.
+	ReasonCreationSucceeded = "CreationSucceeded"
+	// ReasonCreationFailed: a machine could not be created; the message says which and why.
+	ReasonCreationFailed = "CreationFailed"
+	// ReasonGenerationSucceeded: all files are written.
+	ReasonGenerationSucceeded = "GenerationSucceeded"
+	// ReasonGenerationFailed: a file could not be written; the message says which and why.
+	ReasonGenerationFailed = "GenerationFailed"
+	// ReasonValidationSucceeded: the spec keeps all rules.
+	ReasonValidationSucceeded = "ValidationSucceeded"
+	// ReasonValidationFailed: the spec breaks a rule; the message names field and remedy.
+	ReasonValidationFailed = "ValidationFailed"
+	// ReasonReady: control plane and workers are ready.
+	ReasonReady = "Ready"
+	// ReasonProvisioning: the cluster is on its way.
+	ReasonProvisioning = "Provisioning"
+	// ReasonDeleting: the cluster is being deleted; the message says what it waits for.
+	ReasonDeleting = "Deleting"
+	// ReasonPaused: the paused annotation is set.
+	ReasonPaused = "Paused"
+)
