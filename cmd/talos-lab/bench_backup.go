@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/talos-operator/talos-operator/lab/backupbench"
+	"github.com/talos-operator/talos-operator/lab/stack"
+)
+
+// backupFlags are the flags of bench-backup.
+type backupFlags struct {
+	upFlags
+
+	sizes   []int
+	runs    int
+	timeout time.Duration
+}
+
+func newBenchBackupCommand() *cobra.Command {
+	flags := &backupFlags{}
+
+	cmd := &cobra.Command{
+		Use:   "bench-backup",
+		Short: "Measure backups of a large etcd, and the recovery from a total loss",
+		Long: `Fill the etcd of an emulated node, back it up to the lab's S3 server through the operator, and compare that
+with what the libraries alone do with the same bytes. Then lose a cluster of three control-plane nodes and two workers
+with its management plane, and recover it from the bucket. Prints one JSON object a line; KIND is plain or zstd_age:
+
+  operator_KIND_mib_s               bytes of the database a second, from the TalosEtcdBackup to its completion
+  libraries_KIND_mib_s              the same bytes from a file through zstd, age and the S3 client in one process
+  libraries_with_node_KIND_mib_s    the same, with the bytes from the node through the official Talos client
+  throughput_ratio_KIND             operator / libraries with node
+  throughput_ratio_KIND_from_file   operator / libraries from a file
+  rss_growth_mib                    most memory of the operator during a backup, less what it had before
+  total_loss_recovery_s             from the two manifests to a cluster that is ready
+  total_loss_node_time_s            what the nodes themselves needed of that
+  total_loss_STEP_s                 the steps of the restore`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
+			defer cancel()
+
+			return benchBackup(ctx, cmd.OutOrStdout(), flags)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().IntSliceVar(&flags.sizes, "sizes", []int{128, 512, 2048}, "sizes of the database in MiB, ascending")
+	cmd.Flags().IntVar(&flags.runs, "runs", 3, "how often each is measured; the median counts")
+	cmd.Flags().DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")
+
+	return cmd
+}
+
+func benchBackup(ctx context.Context, out io.Writer, flags *backupFlags) (err error) {
+	silenceLibraries()
+
+	opts, err := flags.options()
+	if err != nil {
+		return err
+	}
+
+	if opts.Subnet == "" {
+		if opts.Subnet, err = stack.FreeSubnet(ctx); err != nil {
+			return err
+		}
+	}
+
+	dir, err := os.MkdirTemp("", "talos-lab-bench-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the lab: %w", err)
+	}
+
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	enc := json.NewEncoder(out)
+	emit := func(v backupbench.Value) { _ = enc.Encode(v) }
+
+	if len(flags.sizes) > 0 {
+		if err := benchThroughput(ctx, opts, dir, flags, emit); err != nil {
+			return err
+		}
+	}
+
+	opts.Dir = dir
+
+	return backupbench.TotalLoss(ctx, opts, func(s *stack.Stack) []byte { return quickstart(s.Lab.Subnet()) }, emit)
+}
+
+func benchThroughput(
+	ctx context.Context, opts stack.Options, dir string, flags *backupFlags, emit func(backupbench.Value),
+) (err error) {
+	opts.Dir, opts.Store = filepath.Join(dir, "large"), true
+
+	s, err := stack.Start(ctx, opts)
+	if err != nil {
+		return err
+	}
+
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stack.StopTimeout)
+		defer cancel()
+
+		err = errors.Join(err, s.Stop(stopping), os.RemoveAll(opts.Dir))
+	}()
+
+	return backupbench.Throughput(ctx, s, flags.sizes, flags.runs, emit)
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/talos-operator/talos-operator/lab/scale"
+	"github.com/talos-operator/talos-operator/lab/stack"
+)
+
+// scaleFlags are the flags of bench-scale.
+type scaleFlags struct {
+	operator, subnet, dir string
+	pprof, profile        string
+	clusters, kill        int
+	idle, step, timeout   time.Duration
+}
+
+func newBenchScaleCommand() *cobra.Command {
+	flags := &scaleFlags{}
+
+	cmd := &cobra.Command{
+		Use:   "bench-scale",
+		Short: "Measure the operator against hundreds of clusters of three control-plane nodes and two workers",
+		Long: `Create many clusters at once in a fresh lab, whose nodes speak real TLS and model etcd and Kubernetes, and
+print what it took, one JSON object a line:
+
+  all_ready_s                       from the first manifest to the last ready cluster
+  apply_to_ready_p50_s, _p99_s      from the manifest of a cluster until it is ready
+  manager_cpu_s                     processor time of the operator until then
+  api_requests_VERB                 its requests to the management plane until then; lists and watches count as get
+  node_calls_METHOD                 calls to the machine API of all nodes until then, by any client
+  idle_api_writes                   writes to the management plane while there is nothing to do
+  idle_mutating_calls               calls meanwhile that ask a node for a change, as the nodes count them
+  idle_cpu_share                    processor time of the operator meanwhile, 1 is one core
+  goroutines                        of the operator, after that
+  node_down_detect_p50_s, _p99_s    from the power cut of a node until its TalosMachine says that it is not reachable
+  restart_catchup_s                 from the end of the operator until a new one has seen all objects, watches all nodes
+                                    and has no work left
+  restart_mutating_calls            calls of the new operator that ask a node for a change
+  manager_rss_peak_mib              most memory that the operator has used, over all`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
+			defer cancel()
+
+			return benchScale(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), flags)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&flags.operator, "operator", "", "path of talos-operator (default: next to talos-lab, else in PATH)")
+	f.StringVar(&flags.subnet, "subnet", "", "network of the machines, a /16 within 127.0.0.0/8 (default: a free one)")
+	f.StringVar(&flags.dir, "dir", "", "keep the lab and its logs in this directory (default: a temporary one)")
+	f.StringVar(&flags.pprof, "pprof", "", "address for the Go profiler of the operator, for example 127.0.0.1:6060")
+	f.StringVar(&flags.profile, "cpu-profile", "", "write a CPU profile of the lab itself to this file")
+	f.IntVar(&flags.clusters, "clusters", 200, "how many clusters")
+	f.IntVar(&flags.kill, "kill", 50, "how many nodes lose their power")
+	f.DurationVar(&flags.idle, "idle", 2*time.Minute, "how long the idle operator is watched")
+	f.DurationVar(&flags.step, "step", 0, "how long one step of a machine's boot takes")
+	f.DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")
+
+	return cmd
+}
+
+func benchScale(ctx context.Context, out, progress io.Writer, flags *scaleFlags) (err error) {
+	silenceLibraries()
+
+	opts, err := (&upFlags{operator: flags.operator, subnet: flags.subnet, step: flags.step}).options()
+	if err != nil {
+		return err
+	}
+
+	opts.Dir = flags.dir
+
+	if opts.Dir == "" {
+		if opts.Dir, err = os.MkdirTemp("", "talos-lab-scale-"); err != nil {
+			return fmt.Errorf("making a directory for the lab: %w", err)
+		}
+
+		defer func() { err = errors.Join(err, os.RemoveAll(opts.Dir)) }()
+	}
+
+	if opts.Subnet == "" {
+		if opts.Subnet, err = stack.FreeSubnet(ctx); err != nil {
+			return err
+		}
+	}
+
+	if flags.pprof != "" {
+		opts.OperatorArgs = append(opts.OperatorArgs, "--pprof-bind-address="+flags.pprof)
+	}
+
+	if flags.profile != "" {
+		stop, err := profile(flags.profile)
+		if err != nil {
+			return err
+		}
+
+		defer stop()
+	}
+
+	enc := json.NewEncoder(out)
+
+	return scale.Run(ctx, scale.Options{
+		Stack: opts, Clusters: flags.clusters, Idle: flags.idle, Kill: flags.kill, Progress: progress,
+		Metrics: func(m scale.Metric) error { return enc.Encode(m) },
+	})
+}
+
+// profile writes a CPU profile of this process until stop is called.
+func profile(path string) (stop func(), err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("creating the profile: %w", err)
+	}
+
+	if err := pprof.StartCPUProfile(file); err != nil {
+		_ = file.Close()
+
+		return nil, fmt.Errorf("starting the profile: %w", err)
+	}
+
+	return func() {
+		pprof.StopCPUProfile()
+
+		_ = file.Close()
+	}, nil
+}

@@ -1,0 +1,398 @@
+package apid_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/talos-operator/talos-operator/lab/apid"
+)
+
+// silence is how long a test watches that nothing happens.
+const silence = 300 * time.Millisecond
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatal("did not come true")
+		}
+	}
+}
+
+func version(t *testing.T, c *talosclient.Client, d time.Duration) error {
+	t.Helper()
+
+	_, err := c.Version(within(t, d))
+
+	return err
+}
+
+func connect(addr netip.Addr, from string) error {
+	dialer := net.Dialer{Timeout: silence}
+	if from != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+
+	conn, err := dialer.Dial("tcp", netip.AddrPortFrom(addr, 50000).String())
+	if err != nil {
+		return err
+	}
+
+	return conn.Close()
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func TestFreeze(t *testing.T) {
+	cluster, addr := newPKI(t), addresses(1)[0]
+	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
+	c := cluster.client(t, n, role.Admin)
+
+	if err := version(t, c, patience); err != nil {
+		t.Fatal(err)
+	}
+
+	n.faults.Freeze(true)
+
+	wantCode(t, version(t, c, silence), codes.DeadlineExceeded, "")
+
+	// A frozen machine's kernel still accepts connections.
+	if err := connect(addr, ""); err != nil {
+		t.Errorf("connecting: %v", err)
+	}
+
+	wantCode(t, version(t, cluster.client(t, n, role.Admin), silence), codes.DeadlineExceeded, "")
+
+	before := n.faults.Calls("")
+	pending := make(chan error, 1)
+
+	go func() { pending <- version(t, c, patience) }()
+
+	select {
+	case err := <-pending:
+		t.Fatalf("answered while frozen: %v", err)
+	case <-time.After(silence):
+	}
+
+	if n.faults.Calls("") != before {
+		t.Error("a call got in")
+	}
+
+	// Thawed, it goes on where it was.
+	n.faults.Freeze(false)
+
+	if err := <-pending; err != nil {
+		t.Errorf("after thawing: %v", err)
+	}
+}
+
+// TestStopWhileFrozen: a node that answers nobody, and has connections to others, can still be switched off.
+func TestStopWhileFrozen(t *testing.T) {
+	for _, reload := range []bool{false, true} {
+		cluster, cp1, cp2, _ := estate(t)
+		c := cluster.client(t, cp1, role.Admin)
+
+		if _, err := c.Version(talosclient.WithNode(within(t, patience), cp2.addr.String())); err != nil {
+			t.Fatal(err)
+		}
+
+		cp1.faults.Freeze(true)
+
+		if reload {
+			cp1.server.Reload()
+		}
+
+		begin := time.Now()
+
+		cp1.server.Stop()
+
+		if d := time.Since(begin); d > 2*time.Second {
+			t.Errorf("the power switch took %s", d)
+		}
+
+		wantCode(t, version(t, c, patience), codes.Unavailable, "")
+	}
+}
+
+func TestPartition(t *testing.T) {
+	cluster, addr := newPKI(t), addresses(1)[0]
+	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
+	c := cluster.client(t, n, role.Admin)
+
+	if err := version(t, c, patience); err != nil {
+		t.Fatal(err)
+	}
+
+	n.faults.Partition(true)
+
+	if !n.faults.Partitioned() {
+		t.Error("not partitioned")
+	}
+
+	wantCode(t, version(t, c, silence), codes.DeadlineExceeded, "")
+
+	// Not even a TCP connection comes about.
+	if err := connect(addr, ""); !isTimeout(err) {
+		t.Errorf("connecting: %v, want a timeout", err)
+	}
+
+	n.faults.Partition(false)
+
+	if err := version(t, c, patience); err != nil {
+		t.Errorf("the old connection after the partition: %v", err)
+	}
+
+	if err := version(t, cluster.client(t, n, role.Admin), patience); err != nil {
+		t.Errorf("a new connection after the partition: %v", err)
+	}
+}
+
+func TestPartitionOutlivesReboot(t *testing.T) {
+	cluster, addr := newPKI(t), addresses(1)[0]
+	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
+
+	n.server.Stop()
+	n.faults.Partition(true)
+
+	if err := n.server.Start(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := connect(addr, ""); !isTimeout(err) {
+		t.Errorf("connecting: %v, want a timeout", err)
+	}
+
+	n.faults.Clear()
+
+	if err := version(t, cluster.client(t, n, role.Admin), patience); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNetworkPartition cuts between nodes; the client still reaches both sides.
+func TestNetworkPartition(t *testing.T) {
+	network := &apid.Network{}
+	cluster, cp1, cp2, worker := estate(t, func(o *apid.Options) { o.Network = network })
+	c1, c2 := cluster.client(t, cp1, role.Reader), cluster.client(t, cp2, role.Reader)
+
+	across := func(c *talosclient.Client, to *node, d time.Duration) error {
+		_, err := c.Version(talosclient.WithNode(within(t, d), to.addr.String()))
+
+		return err
+	}
+
+	if err := across(c1, cp2, patience); err != nil {
+		t.Fatal(err)
+	}
+
+	network.Partition("split", apid.Hosts(cp1.addr), apid.Hosts(cp2.addr, worker.addr))
+
+	for _, c := range []*talosclient.Client{c1, c2} {
+		if err := version(t, c, patience); err != nil {
+			t.Errorf("the client is not cut off: %v", err)
+		}
+	}
+
+	wantCode(t, across(c1, cp2, silence), codes.DeadlineExceeded, "")    // an established connection
+	wantCode(t, across(c1, worker, silence), codes.DeadlineExceeded, "") // a new one
+	wantCode(t, across(c2, cp1, silence), codes.DeadlineExceeded, "")
+
+	if err := across(c2, worker, patience); err != nil {
+		t.Errorf("on the same side: %v", err)
+	}
+
+	if cp1.server.Path().Open(cp2.addr) || !cp2.server.Path().Open(worker.addr) {
+		t.Error("Path disagrees")
+	}
+
+	network.Heal("split")
+
+	for _, to := range []*node{cp2, worker} {
+		if err := across(c1, to, patience); err != nil {
+			t.Errorf("after the partition: %v", err)
+		}
+	}
+}
+
+func TestBlock(t *testing.T) {
+	cluster, cp1, cp2, _ := estate(t)
+	c1, c2 := cluster.client(t, cp1, role.Reader), cluster.client(t, cp2, role.Reader)
+
+	cp2.faults.Block(netip.MustParsePrefix("127.0.0.1/32"))
+
+	wantCode(t, version(t, c2, silence), codes.DeadlineExceeded, "")
+
+	// The client is blocked, the other node is not.
+	if _, err := c1.Version(talosclient.WithNode(within(t, patience), cp2.addr.String())); err != nil {
+		t.Error(err)
+	}
+
+	cp2.faults.Unblock()
+
+	if err := version(t, c2, patience); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSlowAndFail(t *testing.T) {
+	cluster, addr := newPKI(t), addresses(1)[0]
+	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
+	c := cluster.client(t, n, role.Admin)
+	ctx := within(t, patience)
+
+	if err := version(t, c, patience); err != nil {
+		t.Fatal(err)
+	}
+
+	n.faults.Slow("/machine.MachineService/Version", silence)
+
+	begin := time.Now()
+	if err := version(t, c, patience); err != nil || time.Since(begin) < silence {
+		t.Errorf("%v after %s", err, time.Since(begin))
+	}
+
+	wantCode(t, version(t, c, silence/3), codes.DeadlineExceeded, "")
+
+	begin = time.Now()
+	if err := c.Reboot(ctx); err != nil || time.Since(begin) > silence {
+		t.Errorf("another method: %v after %s", err, time.Since(begin))
+	}
+
+	n.faults.Clear()
+	n.faults.Fail("Version", codes.ResourceExhausted, 2, 2)
+
+	var got []codes.Code
+	for range 4 {
+		got = append(got, status.Code(version(t, c, patience)))
+	}
+
+	want := []codes.Code{codes.OK, codes.ResourceExhausted, codes.ResourceExhausted, codes.OK}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+
+	if n.faults.Answers("Version", codes.ResourceExhausted) != 2 {
+		t.Error("answers not counted")
+	}
+}
+
+// TestLostAnswer: the node does what it is asked, and the caller does not learn it.
+func TestLostAnswer(t *testing.T) {
+	addr := addresses(1)[0]
+	n := startNode(t, "m-1", addr, maintenance(t, "m-1", addr))
+	c := insecure(t, n)
+
+	n.faults.Add(apid.Rule{
+		Method: "ApplyConfiguration", Code: codes.Unavailable, Message: "transport is closing", Late: true, Count: 1,
+	})
+
+	_, err := c.ApplyConfiguration(within(t, patience), &machine.ApplyConfigurationRequest{})
+	wantCode(t, err, codes.Unavailable, "transport is closing")
+
+	if n.appliedTimes() != 1 {
+		t.Errorf("applied %d times", n.appliedTimes())
+	}
+
+	n.faults.Fail("ApplyConfiguration", codes.Unavailable, 1, 1)
+
+	_, err = c.ApplyConfiguration(within(t, patience), &machine.ApplyConfigurationRequest{})
+	wantCode(t, err, codes.Unavailable, "injected fault")
+
+	if n.appliedTimes() != 1 {
+		t.Error("a failing call was carried out")
+	}
+}
+
+func TestCounters(t *testing.T) {
+	cluster, cp1, cp2, _ := estate(t)
+	reader, admin := cluster.client(t, cp1, role.Reader), cluster.client(t, cp1, role.Admin)
+	ctx := within(t, patience)
+
+	var (
+		mu   sync.Mutex
+		seen []apid.Call
+	)
+
+	cancel := cp2.faults.Subscribe(func(c apid.Call) {
+		mu.Lock()
+		defer mu.Unlock()
+
+		seen = append(seen, c)
+	})
+
+	calls := []func(context.Context) error{
+		func(ctx context.Context) error { _, err := reader.Version(ctx); return err },
+		func(ctx context.Context) error { return reader.Reboot(ctx) }, // refused
+		func(ctx context.Context) error { _, err := admin.Version(ctx); return err },
+		func(ctx context.Context) error {
+			_, err := admin.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{DryRun: true})
+
+			return err
+		},
+	}
+	for i, fn := range calls {
+		if err := fn(talosclient.WithNode(ctx, cp2.addr.String())); (err != nil) != (i == 1) {
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+
+	if got := cp2.faults.MutatingCalls(); got != 0 {
+		t.Errorf("%d mutating calls before any", got)
+	}
+
+	cancel()
+
+	if err := admin.Reboot(talosclient.WithNode(ctx, cp2.addr.String())); err != nil {
+		t.Fatal(err)
+	}
+
+	for name, pair := range map[string][2]int{
+		"mutating":         {cp2.faults.MutatingCalls(), 1},
+		"all":              {cp2.faults.Calls(""), 5},
+		"versions":         {cp2.faults.Calls("Version"), 2},
+		"reader's":         {cp2.faults.CallsAs("", role.Reader), 2},
+		"admin's versions": {cp2.faults.CallsAs("Version", role.Admin), 1},
+		"refused":          {cp2.faults.Answers("Reboot", codes.PermissionDenied), 1},
+		"forwarder":        {cp1.faults.Calls(""), 0},
+		"seen":             {len(seen), 3},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: got %d, want %d", name, pair[0], pair[1])
+		}
+	}
+
+	if len(seen) > 0 && (!seen[0].Forwarded || seen[0].Peer != cp1.addr || seen[0].Roles[0] != "os:reader") {
+		t.Errorf("first call: %+v", seen[0])
+	}
+
+	cp2.faults.ResetCalls()
+
+	if cp2.faults.Calls("")+cp2.faults.MutatingCalls() != 0 {
+		t.Error("counters survive their reset")
+	}
+}

@@ -1,0 +1,79 @@
+package backupbench_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/lab/backupbench"
+	"github.com/talos-operator/talos-operator/lab/stack"
+)
+
+const subnet = "127.43.0.0/16"
+
+var operator string
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+
+	dir, err := os.MkdirTemp("", "talos-lab-backupbench-")
+	if err != nil {
+		panic(err)
+	}
+
+	operator = filepath.Join(dir, "talos-operator")
+
+	if out, err := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the operator: %v\n%s", err, out)
+		os.Exit(1)
+	}
+
+	code := m.Run()
+
+	_ = os.RemoveAll(dir)
+
+	os.Exit(code)
+}
+
+// TestThroughput runs the benchmark on a small scale: every value is there and makes sense. TotalLoss walks the same way
+// as a test of whole scenarios does, and fails when the old kubeconfig or what was written is lost.
+func TestThroughput(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+
+	values := map[string]float64{}
+	emit := func(v backupbench.Value) { values[v.Name] = v.Value }
+
+	o := stack.Options{Dir: filepath.Join(t.TempDir(), "large"), Operator: operator, Subnet: subnet, Store: true}
+
+	s, err := stack.Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	err = backupbench.Throughput(ctx, s, []int{2, 10}, 1, emit)
+	if err := errors.Join(err, s.Stop(ctx)); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, name := range []string{
+		"operator_plain_mib_s", "libraries_plain_mib_s", "libraries_with_node_plain_mib_s", "throughput_ratio_plain",
+		"operator_zstd_age_mib_s", "throughput_ratio_zstd_age", "throughput_ratio_zstd_age_from_file",
+	} {
+		if values[name] <= 0 {
+			t.Errorf("%s is %v", name, values[name])
+		}
+	}
+
+	if _, ok := values["rss_growth_mib"]; !ok {
+		t.Error("the growth of the memory is not there")
+	}
+}

@@ -1,0 +1,197 @@
+package conformance
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+	machinetype "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// Options say where the compared nodes live.
+type Options struct {
+	// Dir is an empty directory for the nodes' disks.
+	Dir string
+	// Assets is the folder with etcd, etcdutl and kube-apiserver.
+	Assets string
+	// Subnet is the /24 of loopback addresses that the nodes take, for example 127.35.1.0/24.
+	Subnet netip.Prefix
+	// Log receives what the nodes print; nil discards it.
+	Log io.Writer
+}
+
+// kubernetesVersion is what the recorded clusters ran.
+const kubernetesVersion = "1.36.3"
+
+// bootPatience is how long a node may take to reach a state. Three voting etcd members take longest: they join as
+// learners, one after the other.
+const bootPatience = 4 * time.Minute
+
+// estate is a handful of lab nodes that belong to one or no cluster.
+type estate struct {
+	o        Options
+	registry *node.Registry
+	nodes    []*node.Node
+	bundle   *secrets.Bundle
+	roles    map[string]*tls.Config
+}
+
+func newEstate(o Options) (*estate, error) {
+	bundle, err := secrets.NewBundle(secrets.NewClock(), config.TalosVersionCurrent)
+	if err != nil {
+		return nil, fmt.Errorf("making the secrets of a cluster: %w", err)
+	}
+
+	e := &estate{o: o, registry: node.NewRegistry(), bundle: bundle}
+
+	if e.roles, err = e.credentials(); err != nil {
+		return nil, err
+	}
+
+	return e, nil
+}
+
+// credentials makes a client certificate for each role that was asked.
+func (e *estate) credentials() (map[string]*tls.Config, error) {
+	roles := map[string]*tls.Config{anonymous: withoutCA()}
+
+	for name, r := range map[string]role.Role{
+		"reader": role.Reader, "operator": role.Operator, "etcd-backup": role.EtcdBackup, "admin": role.Admin,
+	} {
+		pair, err := e.bundle.GenerateTalosAPIClientCertificate(role.MakeSet(r))
+		if err != nil {
+			return nil, fmt.Errorf("making the certificate of a %s: %w", name, err)
+		}
+
+		cert, err := tls.X509KeyPair(pair.Crt, pair.Key)
+		if err != nil {
+			return nil, fmt.Errorf("loading the certificate of a %s: %w", name, err)
+		}
+
+		roles[name] = &tls.Config{
+			RootCAs: pool(e.bundle.Certs.OS.Crt), Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13,
+		}
+	}
+
+	return roles, nil
+}
+
+// boot powers a new machine on and waits for maintenance mode.
+func (e *estate) boot(ctx context.Context, name string, host byte) (*node.Node, error) {
+	address := e.o.Subnet.Masked().Addr().As4()
+	address[3] = host
+
+	n, err := node.New(node.Options{
+		Name: name, Address: netip.AddrFrom4(address).String(), Dir: filepath.Join(e.o.Dir, fmt.Sprintf("%s-%d", name, host)),
+		Assets: e.o.Assets, Cluster: e.registry, Log: e.o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the node %s: %w", name, err)
+	}
+
+	e.nodes = append(e.nodes, n)
+
+	if err := n.PowerOn(ctx); err != nil {
+		return nil, fmt.Errorf("powering %s on: %w", name, err)
+	}
+
+	return n, await(ctx, "maintenance mode of "+name, func() bool {
+		status := n.Status()
+
+		return status.Stage == "maintenance" && status.Ready
+	})
+}
+
+// configure gives a machine its config, as a person does with the official client.
+func (e *estate) configure(ctx context.Context, n, first *node.Node, typ machinetype.Type) error {
+	input, err := generate.NewInput(
+		"conformance", "https://"+first.Address()+":6443", kubernetesVersion,
+		generate.WithSecretsBundle(e.bundle), generate.WithInstallDisk("/dev/sda"),
+	)
+	if err != nil {
+		return fmt.Errorf("preparing the machine config of %s: %w", n.Name(), err)
+	}
+
+	cfg, err := input.Config(typ)
+	if err != nil {
+		return fmt.Errorf("generating the machine config of %s: %w", n.Name(), err)
+	}
+
+	data, err := cfg.Bytes()
+	if err != nil {
+		return fmt.Errorf("encoding the machine config of %s: %w", n.Name(), err)
+	}
+
+	c, err := talosclient.New(ctx, talosclient.WithEndpoints(n.Address()), talosclient.WithTLSConfig(withoutCA()))
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", n.Name(), err)
+	}
+	defer c.Close() //nolint:errcheck // its work is done
+
+	_, err = c.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{
+		Data: data, Mode: machine.ApplyConfigurationRequest_AUTO,
+	})
+	if err != nil {
+		return fmt.Errorf("configuring %s: %w", n.Name(), err)
+	}
+
+	return nil
+}
+
+// bootstrap asks a node to start the cluster's etcd, as often as it says that it is too early.
+func (e *estate) bootstrap(ctx context.Context, n *node.Node) error {
+	c, err := talosclient.New(ctx, talosclient.WithEndpoints(n.Address()), talosclient.WithTLSConfig(e.roles["admin"]))
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", n.Name(), err)
+	}
+	defer c.Close() //nolint:errcheck // its work is done
+
+	var last error
+
+	err = await(ctx, "bootstrap of "+n.Name(), func() bool {
+		last = c.Bootstrap(ctx, &machine.BootstrapRequest{})
+
+		return last == nil
+	})
+
+	return errors.Join(err, last)
+}
+
+// close ends all nodes.
+func (e *estate) close() {
+	for _, n := range e.nodes {
+		n.Kill()
+	}
+}
+
+// await looks again and again until something is so.
+func await(ctx context.Context, what string, done func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, bootPatience)
+	defer cancel()
+
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the %s: %w", what, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+
+	return nil
+}

@@ -1,0 +1,169 @@
+package cosi
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	coreconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
+)
+
+// derive shows what follows from the live machine config and from the known members: which cluster this is, where its
+// API servers are, and the secrets of the node.
+func (s *Store) derive() {
+	s.mu.Lock()
+	live, members := s.live.config, slices.Clone(s.live.members)
+	s.mu.Unlock()
+
+	if live == nil || live.Cluster() == nil || live.Machine() == nil {
+		s.Replace(k8s.EndpointType, endpoint(k8s.ControlPlaneDiscoveredEndpointsID, nil, nil))
+		s.Replace(k8s.KubePrismEndpointsType)
+		s.Replace(k8s.KubePrismConfigType)
+		s.SetClusterInfo("", "")
+
+		return
+	}
+
+	s.SetClusterInfo(live.Cluster().ID(), live.Cluster().Name())
+	s.deriveEndpoints(live, members)
+	s.deriveSecrets(live)
+}
+
+func (s *Store) deriveEndpoints(live coreconfig.Config, members []Member) {
+	var controlPlanes []netip.Addr
+
+	for _, m := range members {
+		if m.MachineType.IsControlPlane() {
+			controlPlanes = append(controlPlanes, m.Addresses...)
+		}
+	}
+
+	var (
+		addresses []netip.Addr
+		hosts     []string
+		prism     []k8s.KubePrismEndpoint
+	)
+
+	if url := live.Cluster().Endpoint(); url != nil {
+		if addr, err := netip.ParseAddr(url.Hostname()); err == nil {
+			addresses = append(addresses, addr)
+		} else {
+			hosts = append(hosts, url.Hostname())
+		}
+
+		port, err := strconv.Atoi(url.Port())
+		if err != nil {
+			port = constants.DefaultControlPlanePort
+		}
+
+		prism = append(prism, k8s.KubePrismEndpoint{Host: url.Hostname(), Port: uint32(port)})
+	}
+
+	if live.Machine().Type().IsControlPlane() {
+		prism = append(prism, k8s.KubePrismEndpoint{Host: "localhost", Port: constants.DefaultControlPlanePort})
+	}
+
+	for _, addr := range controlPlanes {
+		prism = append(prism, k8s.KubePrismEndpoint{Host: addr.String(), Port: constants.DefaultControlPlanePort})
+	}
+
+	s.Replace(
+		k8s.EndpointType,
+		endpoint(k8s.ControlPlaneKubernetesEndpointsID, addresses, hosts),
+		endpoint(k8s.ControlPlaneDiscoveredEndpointsID, controlPlanes, nil),
+	)
+
+	if !live.Machine().Features().KubePrism().Enabled() {
+		s.Replace(k8s.KubePrismEndpointsType)
+		s.Replace(k8s.KubePrismConfigType)
+
+		return
+	}
+
+	endpoints := k8s.NewKubePrismEndpoints(k8s.NamespaceName, k8s.KubePrismEndpointsID)
+	endpoints.TypedSpec().Endpoints = prism
+	s.Replace(k8s.KubePrismEndpointsType, endpoints)
+
+	balancer := k8s.NewKubePrismConfig(k8s.NamespaceName, k8s.KubePrismConfigID)
+	*balancer.TypedSpec() = k8s.KubePrismConfigSpec{
+		Host: "127.0.0.1", Port: live.Machine().Features().KubePrism().Port(), Endpoints: prism,
+	}
+	s.Replace(k8s.KubePrismConfigType, balancer)
+}
+
+func endpoint(id resource.ID, addresses []netip.Addr, hosts []string) *k8s.Endpoint {
+	r := k8s.NewEndpoint(k8s.ControlPlaneNamespaceName, id)
+	r.TypedSpec().Addresses = append([]netip.Addr{}, addresses...)
+	r.TypedSpec().Hosts = append([]string{}, hosts...)
+
+	return r
+}
+
+// deriveSecrets shows the roots of the node's PKI as its config holds them.
+func (s *Store) deriveSecrets(live coreconfig.Config) {
+	root := secrets.NewOSRoot(secrets.OSRootID)
+	root.TypedSpec().IssuingCA = live.Machine().Security().IssuingCA()
+	root.TypedSpec().AcceptedCAs = live.Machine().Security().AcceptedCAs()
+	root.TypedSpec().Token = live.Machine().Security().Token()
+	root.TypedSpec().CertSANIPs = []netip.Addr{s.identity.Address.Addr()}
+
+	for _, san := range live.Machine().Security().CertSANs() {
+		if ip := net.ParseIP(san); ip == nil {
+			root.TypedSpec().CertSANDNSNames = append(root.TypedSpec().CertSANDNSNames, san)
+		} else if addr, ok := netip.AddrFromSlice(ip); ok {
+			root.TypedSpec().CertSANIPs = append(root.TypedSpec().CertSANIPs, addr.Unmap())
+		}
+	}
+
+	s.Set(root)
+
+	if !live.Machine().Type().IsControlPlane() {
+		return
+	}
+
+	etcdRoot := secrets.NewEtcdRoot(secrets.EtcdRootID)
+	etcdRoot.TypedSpec().EtcdCA = live.Cluster().Etcd().CA()
+	s.Set(etcdRoot)
+
+	kubernetes := secrets.NewKubernetesRoot(secrets.KubernetesRootID)
+	*kubernetes.TypedSpec() = secrets.KubernetesRootSpec{
+		Name:                      live.Cluster().Name(),
+		Endpoint:                  live.Cluster().Endpoint(),
+		CertSANs:                  live.Cluster().CertSANs(),
+		DNSDomain:                 live.Cluster().Network().DNSDomain(),
+		IssuingCA:                 live.Cluster().IssuingCA(),
+		AcceptedCAs:               live.Cluster().AcceptedCAs(),
+		ServiceAccount:            live.Cluster().ServiceAccount(),
+		AggregatorCA:              live.Cluster().AggregatorCA(),
+		SecretboxEncryptionSecret: live.Cluster().SecretboxEncryptionSecret(),
+		BootstrapTokenID:          live.Cluster().Token().ID(),
+		BootstrapTokenSecret:      live.Cluster().Token().Secret(),
+	}
+	s.Set(kubernetes)
+}
+
+// kubernetesVersion is the tag that the recorded Kubernetes images are shown with.
+func kubernetesVersion(live coreconfig.Config) string {
+	if live == nil || live.Machine() == nil || live.Cluster() == nil {
+		return ""
+	}
+
+	image := live.Machine().Kubelet().Image()
+	if live.Machine().Type().IsControlPlane() {
+		image = live.Cluster().APIServer().Image()
+	}
+
+	image, _, _ = strings.Cut(image, "@")
+
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		return image[i+1:]
+	}
+
+	return ""
+}

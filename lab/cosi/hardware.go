@@ -1,0 +1,106 @@
+package cosi
+
+import (
+	"strconv"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+)
+
+// SetDisks shows the machine's disks by device name: sda, vda, nvme0n1.
+func (s *Store) SetDisks(disks map[string]block.DiskSpec) {
+	all := make([]resource.Resource, 0, len(disks))
+	devices := make([]resource.Resource, 0, len(disks))
+
+	for id, spec := range disks {
+		r := block.NewDisk(block.NamespaceName, id)
+		*r.TypedSpec() = spec
+		all = append(all, r)
+
+		d := block.NewDevice(block.NamespaceName, id)
+		d.TypedSpec().Type = "disk"
+		d.TypedSpec().DevicePath = "/devices/" + id
+		devices = append(devices, d)
+	}
+
+	s.Replace(block.DiskType, all...)
+	s.Replace(block.DeviceType, devices...)
+}
+
+// SetSystemDisk says which disk Talos is installed on, by device name; empty when it is not installed.
+func (s *Store) SetSystemDisk(id string) {
+	if id == "" {
+		s.Replace(block.SystemDiskType)
+
+		return
+	}
+
+	r := block.NewSystemDisk(block.NamespaceName, block.SystemDiskID)
+	*r.TypedSpec() = block.SystemDiskSpec{DiskID: id, DevPath: "/dev/" + id}
+	s.Replace(block.SystemDiskType, r)
+}
+
+// SetDiscoveredVolumes shows the disks and partitions with what was found on them, by device name.
+func (s *Store) SetDiscoveredVolumes(volumes map[string]block.DiscoveredVolumeSpec) {
+	all := make([]resource.Resource, 0, len(volumes))
+
+	for id, spec := range volumes {
+		r := block.NewDiscoveredVolume(block.NamespaceName, id)
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(block.DiscoveredVolumeType, all...)
+}
+
+// SetMounts shows the mounted file systems by name.
+func (s *Store) SetMounts(mounts map[string]runtime.MountStatusSpec) {
+	all := make([]resource.Resource, 0, len(mounts))
+
+	for id, spec := range mounts {
+		r := runtime.NewMountStatus(runtime.NamespaceName, id)
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(runtime.MountStatusType, all...)
+}
+
+// SetSystemInformation shows manufacturer, product, serial number and UUID.
+func (s *Store) SetSystemInformation(spec hardware.SystemInformationSpec) {
+	r := hardware.NewSystemInformation(hardware.SystemInformationID)
+	*r.TypedSpec() = spec
+	s.Set(r)
+}
+
+// SetProcessors shows the processors.
+func (s *Store) SetProcessors(processors ...hardware.ProcessorSpec) {
+	all := make([]resource.Resource, 0, len(processors))
+
+	for i, spec := range processors {
+		r := hardware.NewProcessorInfo("CPU-" + strconv.Itoa(i))
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(hardware.ProcessorType, all...)
+}
+
+// SetMemoryModules shows the memory modules.
+func (s *Store) SetMemoryModules(modules ...hardware.MemoryModuleSpec) {
+	all := make([]resource.Resource, 0, len(modules))
+
+	for i, spec := range modules {
+		r := hardware.NewMemoryModuleInfo("DIMM-" + strconv.Itoa(i))
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(hardware.MemoryModuleType, all...)
+}
+
+func indexID(i int) resource.ID {
+	return strconv.Itoa(i)
+}

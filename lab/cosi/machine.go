@@ -1,0 +1,192 @@
+package cosi
+
+import (
+	"github.com/cosi-project/runtime/pkg/resource"
+	coreconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"github.com/siderolabs/talos/pkg/machinery/resources/time"
+	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
+)
+
+// SetMachineStatus says which stage the node is in, whether it is ready, and what it waits for.
+func (s *Store) SetMachineStatus(stage runtime.MachineStage, ready bool, unmet ...runtime.UnmetCondition) {
+	r := runtime.NewMachineStatus()
+	r.TypedSpec().Stage = stage
+	r.TypedSpec().Status = runtime.MachineStatusStatus{Ready: ready, UnmetConditions: unmet}
+
+	if unmet == nil {
+		r.TypedSpec().Status.UnmetConditions = []runtime.UnmetCondition{}
+	}
+
+	s.Set(r)
+}
+
+// SetVersion says which Talos runs.
+func (s *Store) SetVersion(tag string) {
+	r := runtime.NewVersion()
+	r.TypedSpec().Name = "Talos"
+	r.TypedSpec().Version = tag
+	s.Set(r)
+}
+
+// SetMachineConfig shows the live machine config and the one on disk, which differ while one is staged, and what
+// follows from the live one: machine type, cluster, endpoints, secrets, versions of Kubernetes. Nil removes.
+func (s *Store) SetMachineConfig(live, persistent coreconfig.Provider) {
+	var all []resource.Resource
+
+	if live != nil {
+		all = append(all, config.NewMachineConfigWithID(live, config.ActiveID))
+	}
+
+	if persistent != nil {
+		all = append(all, config.NewMachineConfigWithID(persistent, config.PersistentID))
+	}
+
+	s.Replace(config.MachineConfigType, all...)
+
+	typ := machine.TypeUnknown
+	if live != nil && live.Machine() != nil {
+		typ = live.Machine().Type()
+	}
+
+	s.SetMachineType(typ)
+	s.setLiveConfig(live)
+	s.derive()
+}
+
+func (s *Store) setLiveConfig(live coreconfig.Provider) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.live.config = nil
+
+	if live != nil {
+		s.live.config = live
+	}
+
+	if version := kubernetesVersion(s.live.config); version != "" && version != s.identity.KubernetesVersion {
+		s.identity.KubernetesVersion = version
+		must(s.showRecorded())
+	}
+}
+
+// SetMachineType says what the config makes of the node; TypeUnknown before there is one.
+func (s *Store) SetMachineType(typ machine.Type) {
+	r := config.NewMachineType()
+	r.SetMachineType(typ)
+	s.Set(r)
+}
+
+// SetService shows one service. Healthy counts only where the service has a health check; unknown says that it has not.
+func (s *Store) SetService(id string, spec v1alpha1.ServiceSpec) {
+	r := v1alpha1.NewService(id)
+	*r.TypedSpec() = spec
+	s.Set(r)
+
+	if !spec.Running {
+		s.Unset(runtime.ServicePIDType, id)
+
+		return
+	}
+
+	pid := runtime.NewServicePID(id)
+	pid.TypedSpec().PID = servicePID(id)
+	pid.TypedSpec().MountNamespace = "mnt:[4026532389]"
+	s.Set(pid)
+}
+
+// RemoveService removes a service that the node has no longer.
+func (s *Store) RemoveService(id string) {
+	s.Unset(v1alpha1.ServiceType, id)
+	s.Unset(runtime.ServicePIDType, id)
+}
+
+// servicePID makes up a stable process ID for a service.
+func servicePID(id string) int32 {
+	pid := int32(1)
+	if id == "machined" {
+		return pid
+	}
+
+	for _, c := range id {
+		pid = (pid*31 + c) & 0xfff
+	}
+
+	return pid + 2
+}
+
+// SetTimeStatus says whether the clock is in sync.
+func (s *Store) SetTimeStatus(spec time.StatusSpec) {
+	r := time.NewStatus()
+	*r.TypedSpec() = spec
+	s.Set(r)
+}
+
+// SetExtensions shows the installed system extensions, by index as a real node numbers them.
+func (s *Store) SetExtensions(extensions ...runtime.ExtensionStatusSpec) {
+	all := make([]resource.Resource, 0, len(extensions))
+
+	for i, spec := range extensions {
+		r := runtime.NewExtensionStatus(runtime.NamespaceName, indexID(i))
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(runtime.ExtensionStatusType, all...)
+}
+
+// SetSecurityState shows secure boot, UKI and SELinux facts.
+func (s *Store) SetSecurityState(spec runtime.SecurityStateSpec) {
+	r := runtime.NewSecurityStateSpec(v1alpha1.NamespaceName)
+	*r.TypedSpec() = spec
+	s.Set(r)
+}
+
+// SetPlatformMetadata shows what the platform says about the machine.
+func (s *Store) SetPlatformMetadata(spec runtime.PlatformMetadataSpec) {
+	r := runtime.NewPlatformMetadataSpec(runtime.NamespaceName, runtime.PlatformMetadataID)
+	*r.TypedSpec() = spec
+	s.Set(r)
+}
+
+// SetKernelCmdline shows the kernel's command line.
+func (s *Store) SetKernelCmdline(cmdline string) {
+	r := runtime.NewKernelCmdline()
+	r.TypedSpec().Cmdline = cmdline
+	s.Set(r)
+}
+
+// SetBootedEntry shows which boot entry is running.
+func (s *Store) SetBootedEntry(entry string) {
+	r := runtime.NewBootedEntrySpec()
+	r.TypedSpec().BootedEntry = entry
+	s.Set(r)
+}
+
+// SetMetaKeys shows the values in the META partition by key.
+func (s *Store) SetMetaKeys(values map[uint8]string) {
+	all := make([]resource.Resource, 0, len(values))
+
+	for key, value := range values {
+		r := runtime.NewMetaKey(runtime.NamespaceName, runtime.MetaKeyTagToID(key))
+		r.TypedSpec().Value = value
+		all = append(all, r)
+	}
+
+	s.Replace(runtime.MetaKeyType, all...)
+}
+
+// SetDiagnostics shows the problems that the node found with itself, by identifier.
+func (s *Store) SetDiagnostics(problems map[string]runtime.DiagnosticSpec) {
+	all := make([]resource.Resource, 0, len(problems))
+
+	for id, spec := range problems {
+		r := runtime.NewDiagnostic(runtime.NamespaceName, id)
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(runtime.DiagnosticType, all...)
+}

@@ -1,0 +1,40 @@
+package cosi
+
+import (
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
+)
+
+// SetHostname says how the node calls itself.
+func (s *Store) SetHostname(hostname, domain string) {
+	status := network.NewHostnameStatus(network.NamespaceName, network.HostnameID)
+	status.TypedSpec().Hostname = hostname
+	status.TypedSpec().Domainname = domain
+
+	spec := network.NewHostnameSpec(network.NamespaceName, network.HostnameID)
+	spec.TypedSpec().Hostname = hostname
+	spec.TypedSpec().Domainname = domain
+	spec.TypedSpec().ConfigLayer = network.ConfigMachineConfiguration
+
+	s.Set(status, spec)
+}
+
+// SetNetworkStatus says how much of the network is up.
+func (s *Store) SetNetworkStatus(spec network.StatusSpec) {
+	r := network.NewStatus(network.NamespaceName, network.StatusID)
+	*r.TypedSpec() = spec
+	s.Set(r)
+}
+
+// SetLinks shows the network links by name. Without a call, the node has the loopback and the link of its Identity.
+func (s *Store) SetLinks(links map[string]network.LinkStatusSpec) {
+	all := make([]resource.Resource, 0, len(links))
+
+	for id, spec := range links {
+		r := network.NewLinkStatus(network.NamespaceName, id)
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(network.LinkStatusType, all...)
+}

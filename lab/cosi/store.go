@@ -1,0 +1,360 @@
+// Package cosi holds the resource state of an emulated Talos node: the resources that the node's API serves under
+// cosi.resource.State, made of what a real node showed (the recordings) and of what the emulated node really is.
+package cosi
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/resource/meta"
+	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
+	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
+	coreconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+)
+
+// Kind selects which recorded set of resources a node shows beneath its live ones.
+type Kind int
+
+// The recorded states of a node.
+const (
+	// Maintenance is a node without a complete machine config.
+	Maintenance Kind = iota
+	// ControlPlane is a configured control-plane node whose etcd does not run: before bootstrap, or after it left.
+	ControlPlane
+	// ControlPlaneRunning is a control-plane node whose etcd member is healthy, so that its static pods are rendered.
+	ControlPlaneRunning
+	// Worker is a configured worker.
+	Worker
+)
+
+// String names the kind.
+func (k Kind) String() string {
+	switch k {
+	case Maintenance:
+		return "maintenance"
+	case ControlPlane:
+		return "configured-controlplane"
+	case ControlPlaneRunning:
+		return "running-controlplane"
+	case Worker:
+		return "running-worker"
+	}
+
+	return fmt.Sprintf("Kind(%d)", int(k))
+}
+
+// A store keeps few old events: watchers of a node read as fast as the node writes, and a long history of every type
+// would be the largest part of a node's memory.
+const (
+	historyInitial = 1
+	historyMax     = 128
+	historyGap     = 1
+)
+
+// Store is the resource state of one node. The setters say what the node really is; everything that no setter has
+// touched is shown as recorded, rewritten to the node's own names and addresses. All methods are safe for concurrent
+// use.
+type Store struct {
+	state    state.State
+	identity Identity
+
+	mu   sync.Mutex
+	kind Kind
+	// taken are the types that a setter owns: the recorded resources no longer show through.
+	taken map[resource.Type]struct{}
+	// shown are the recorded resources that are currently visible.
+	shown map[pointer]struct{}
+	live  live
+}
+
+// live is what the node has said of itself and what other resources follow from.
+type live struct {
+	config  coreconfig.Config
+	members []Member
+}
+
+// pointer names one resource; all resources of a type that a node holds live in the type's default namespace.
+type pointer struct {
+	typ resource.Type
+	id  resource.ID
+}
+
+func (p pointer) metadata() resource.Metadata {
+	return resource.NewMetadata(defaultNamespace(p.typ), p.typ, p.id, resource.VersionUndefined)
+}
+
+// NewStore makes the state of a node that has just been powered on: in maintenance mode, until SetStage says more.
+func NewStore(identity Identity) (*Store, error) {
+	identity, err := identity.complete()
+	if err != nil {
+		return nil, err
+	}
+
+	definitions, err := registered()
+	if err != nil {
+		return nil, err
+	}
+
+	s := &Store{
+		identity: identity,
+		taken:    map[resource.Type]struct{}{},
+		shown:    map[pointer]struct{}{},
+	}
+
+	first, err := recordedResources(Maintenance, identity)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, r := range first {
+		s.shown[pointerTo(r)] = struct{}{}
+	}
+
+	s.state = state.WrapCore(namespaced.NewState(func(ns resource.Namespace) state.CoreState {
+		if ns == meta.NamespaceName {
+			return definitions
+		}
+
+		return inmem.NewStateWithOptions(
+			inmem.WithHistoryInitialCapacity(historyInitial),
+			inmem.WithHistoryMaxCapacity(historyMax),
+			inmem.WithHistoryGap(historyGap),
+			inmem.WithBackingStore(byNamespace(first, ns)),
+		)(ns)
+	}))
+
+	s.SetMachineType(machine.TypeUnknown)
+	s.derive()
+
+	return s, nil
+}
+
+// State returns the node's resources, readable and writable. What a client may see of it is decided by Filter.
+func (s *Store) State() state.State {
+	return s.state
+}
+
+// Identity returns the names and addresses that the recorded resources were rewritten to.
+func (s *Store) Identity() Identity {
+	return s.identity
+}
+
+// SetStage changes which recorded resources are shown. Resources that a setter owns stay as they are.
+func (s *Store) SetStage(kind Kind) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if kind == s.kind {
+		return nil
+	}
+
+	s.kind = kind
+
+	return s.showRecorded()
+}
+
+// showRecorded makes the recorded resources of the current kind visible, and no others.
+func (s *Store) showRecorded() error {
+	next, err := recordedResources(s.kind, s.identity)
+	if err != nil {
+		return err
+	}
+
+	keep := make(map[pointer]struct{}, len(next))
+	for _, r := range next {
+		keep[pointerTo(r)] = struct{}{}
+	}
+
+	for p := range s.shown {
+		if _, ok := keep[p]; ok || s.owned(p.typ) {
+			continue
+		}
+
+		if err := s.destroy(p.metadata()); err != nil {
+			return err
+		}
+
+		delete(s.shown, p)
+	}
+
+	for _, r := range next {
+		if s.owned(r.Metadata().Type()) {
+			continue
+		}
+
+		if err := s.put(r); err != nil {
+			return err
+		}
+
+		s.shown[pointerTo(r)] = struct{}{}
+	}
+
+	return nil
+}
+
+// Set creates or updates resources. Their types are the caller's from now on: recorded resources of the same types
+// disappear. A resource that already says the same is left alone, so that watchers see real changes only.
+func (s *Store) Set(resources ...resource.Resource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	keep := make(map[pointer]struct{}, len(resources))
+	for _, r := range resources {
+		keep[pointerTo(r)] = struct{}{}
+	}
+
+	for _, r := range resources {
+		s.own(r.Metadata().Type(), keep)
+		must(s.put(r))
+	}
+}
+
+// Unset removes resources of a type.
+func (s *Store) Unset(typ resource.Type, ids ...resource.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.own(typ, nil)
+
+	for _, id := range ids {
+		must(s.destroy(pointer{typ, id}.metadata()))
+	}
+}
+
+// Replace makes the given resources all that exist of a type.
+func (s *Store) Replace(typ resource.Type, resources ...resource.Resource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	keep := make(map[pointer]struct{}, len(resources))
+	for _, r := range resources {
+		keep[pointerTo(r)] = struct{}{}
+	}
+
+	s.own(typ, keep)
+
+	list, err := s.state.List(context.Background(), pointer{typ: typ}.metadata())
+	must(err)
+
+	for _, r := range list.Items {
+		if _, ok := keep[pointerTo(r)]; !ok {
+			must(s.destroy(*r.Metadata()))
+		}
+	}
+
+	for _, r := range resources {
+		must(s.put(r))
+	}
+}
+
+func (s *Store) owned(typ resource.Type) bool {
+	_, ok := s.taken[typ]
+
+	return ok
+}
+
+// own takes a type over from the recordings. The first time, what was recorded of it disappears, except what the caller
+// is about to overwrite.
+func (s *Store) own(typ resource.Type, keep map[pointer]struct{}) {
+	if s.owned(typ) {
+		return
+	}
+
+	s.taken[typ] = struct{}{}
+
+	for p := range s.shown {
+		if p.typ != typ {
+			continue
+		}
+
+		delete(s.shown, p)
+
+		if _, ok := keep[p]; !ok {
+			must(s.destroy(p.metadata()))
+		}
+	}
+}
+
+func (s *Store) put(r resource.Resource) error {
+	ctx := context.Background()
+
+	current, err := s.state.Get(ctx, r.Metadata())
+	if state.IsNotFoundError(err) {
+		fresh := r.DeepCopy()
+		owner := fresh.Metadata().Owner()
+
+		if owner == "" {
+			owner = ownerOf(r.Metadata().Type())
+		}
+
+		if err := s.state.Create(ctx, fresh, state.WithCreateOwner(owner)); err != nil {
+			return fmt.Errorf("creating %s: %w", r.Metadata(), err)
+		}
+
+		return nil
+	}
+
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", r.Metadata(), err)
+	}
+
+	if reflect.DeepEqual(current.Spec(), r.Spec()) {
+		return nil
+	}
+
+	next := r.DeepCopy()
+	owner := current.Metadata().Owner()
+	*next.Metadata() = *current.Metadata()
+
+	if err := s.state.Update(ctx, next, state.WithUpdateOwner(owner)); err != nil {
+		return fmt.Errorf("updating %s: %w", r.Metadata(), err)
+	}
+
+	return nil
+}
+
+func (s *Store) destroy(md resource.Metadata) error {
+	ctx := context.Background()
+
+	current, err := s.state.Get(ctx, md)
+	if state.IsNotFoundError(err) {
+		return nil
+	}
+
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", md, err)
+	}
+
+	owner := current.Metadata().Owner()
+
+	// Recorded resources carry the finalizers of the real controllers, which would have let go by now.
+	if fins := current.Metadata().Finalizers(); !fins.Empty() {
+		fins.Set(nil)
+
+		if err := s.state.Update(ctx, current, state.WithUpdateOwner(owner), state.WithExpectedPhaseAny()); err != nil {
+			return fmt.Errorf("releasing %s: %w", md, err)
+		}
+	}
+
+	if err := s.state.Destroy(ctx, md, state.WithDestroyOwner(owner)); err != nil && !state.IsNotFoundError(err) {
+		return fmt.Errorf("destroying %s: %w", md, err)
+	}
+
+	return nil
+}
+
+func pointerTo(r resource.Resource) pointer {
+	return pointer{typ: r.Metadata().Type(), id: r.Metadata().ID()}
+}
+
+// must reports the impossible: writes to a node's state go through the store's lock, so that none can conflict.
+func must(err error) {
+	if err != nil {
+		panic(fmt.Errorf("lab/cosi: %w", err))
+	}
+}

@@ -1,0 +1,372 @@
+package lab_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate"
+	machinetype "github.com/siderolabs/talos/pkg/machinery/config/machine"
+
+	"github.com/talos-operator/talos-operator/lab"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+const limit = 30 * time.Second
+
+func open(t *testing.T, dir, subnet string) *lab.Lab {
+	t.Helper()
+
+	l, err := lab.New(lab.Options{Dir: dir, Subnet: subnet, Modelled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { shut(t, l) })
+
+	return l
+}
+
+func shut(t *testing.T, l *lab.Lab) {
+	t.Helper()
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
+	defer cancel()
+
+	if err := l.Close(ctx); err != nil {
+		t.Errorf("closing the lab: %v", err)
+	}
+}
+
+func boot(t *testing.T, l *lab.Lab, name string, opts ...lab.NodeOption) *node.Node {
+	t.Helper()
+
+	n, err := l.Boot(t.Context(), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return n
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+
+	deadline := time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+
+	defer tick.Stop()
+
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("timed out: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// view is what has to be the same after a restart.
+func view(l *lab.Lab) map[string]string {
+	v := map[string]string{}
+
+	for _, name := range l.Names() {
+		n := l.Node(name)
+		v[name] = fmt.Sprintf("%s %s on=%t", n.Address(), n.UUID(), n.Powered())
+	}
+
+	return v
+}
+
+// TestCarriesOn opens an estate again after it was closed: the same machines at the same addresses with the same
+// configs, those on that were on.
+func TestCarriesOn(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, dir, "127.34.0.0/16")
+
+	cp := boot(t, first, "default/cp-0")
+	boot(t, first, "node-1", lab.WithSize(8, 16384))
+	boot(t, first, "node-2", lab.WithDisks(node.Disk{Name: "nvme0n1", Size: 100 * node.GiB}))
+	boot(t, first, "spare", lab.PoweredOff(), lab.WithAddress("127.34.9.9"))
+
+	if got := []string{cp.Address(), first.Node("node-1").Address(), first.Node("node-2").Address()}; !cmp.Equal(got,
+		[]string{"127.34.0.1", "127.34.0.2", "127.34.0.3"}) {
+		t.Errorf("addresses %v", got)
+	}
+
+	if err := first.Kill("node-1"); err != nil {
+		t.Fatal(err)
+	}
+
+	configure(t, cp, "https://127.34.255.100:6443")
+
+	before := view(first)
+	bootID := cp.Status().BootID
+
+	shut(t, first)
+
+	second := open(t, dir, "127.34.0.0/16")
+	if diff := cmp.Diff(before, view(second)); diff != "" {
+		t.Errorf("after the restart (-before +after):\n%s", diff)
+	}
+
+	cp = second.Node("default/cp-0")
+
+	eventually(t, "the configured machine boots from its disk", func() bool {
+		st := cp.Status()
+
+		return st.ClusterName == "test" && st.BootID != bootID && st.Stage != "maintenance"
+	})
+
+	if err := second.PowerOn(t.Context(), "node-1"); err != nil {
+		t.Fatal(err)
+	}
+
+	eventually(t, "the killed machine is back in maintenance mode", func() bool {
+		return second.Node("node-1").Status().Stage == "maintenance"
+	})
+}
+
+func TestPlacesMachines(t *testing.T) {
+	l := open(t, t.TempDir(), "127.34.0.0/16")
+
+	boot(t, l, "a", lab.PoweredOff(), lab.WithAddress("127.34.0.1"))
+
+	if n := boot(t, l, "b", lab.PoweredOff()); n.Address() != "127.34.0.2" {
+		t.Errorf("b is at %s", n.Address())
+	}
+
+	if err := l.Remove(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+
+	if n := boot(t, l, "c", lab.PoweredOff()); n.Address() != "127.34.0.1" {
+		t.Errorf("c is at %s, not at the address that is free again", n.Address())
+	}
+
+	for name, opts := range map[string][]lab.NodeOption{
+		"taken":      {lab.WithAddress("127.34.0.2")},
+		"elsewhere":  {lab.WithAddress("192.168.1.1")},
+		"../escape":  nil,
+		"Capital":    nil,
+		"a/b/c":      nil,
+		"under_line": nil,
+	} {
+		if _, err := l.Boot(t.Context(), name, opts...); err == nil {
+			t.Errorf("%s was booted", name)
+		}
+	}
+
+	if err := l.Kill("nobody"); !errors.Is(err, lab.ErrNotFound) {
+		t.Errorf("killing nobody: %v", err)
+	}
+
+	if err := l.Remove(t.Context(), "nobody"); err != nil {
+		t.Errorf("removing nobody: %v", err)
+	}
+}
+
+func TestTellsOfPowerChanges(t *testing.T) {
+	l := open(t, t.TempDir(), "127.34.0.0/16")
+	changes := make(chan string, 10)
+	l.Subscribe(func(name string) { changes <- name })
+
+	n := boot(t, l, "one", lab.WithAddress("127.34.20.1"))
+
+	for range 2 {
+		select {
+		case name := <-changes:
+			if name != "one" {
+				t.Errorf("told of %s", name)
+			}
+		case <-time.After(limit):
+			t.Fatal("nobody was told")
+		}
+
+		n.Kill() // whoever does it
+	}
+}
+
+// TestBalancer reaches two control-plane nodes through their endpoint, then one, then none. Instead of API servers,
+// something answers that says which node it is at.
+func TestBalancer(t *testing.T) {
+	l := open(t, t.TempDir(), "127.34.0.0/16")
+
+	const endpoint = "127.34.255.40:6443"
+
+	nodes := []*node.Node{
+		boot(t, l, "cp-0", lab.WithAddress("127.34.40.1")), boot(t, l, "cp-1", lab.WithAddress("127.34.40.2")),
+	}
+
+	input := newInput(t, "https://"+endpoint)
+
+	for _, n := range nodes {
+		apply(t, n, input, machinetype.TypeControlPlane)
+		answer(t, n.Address())
+	}
+
+	eventually(t, "both nodes answer in turn", func() bool {
+		first, second := reached(endpoint), reached(endpoint)
+
+		return first != "" && second != "" && first != second
+	})
+
+	held, err := net.Dial("tcp", endpoint)
+	for err == nil && line(held) != nodes[0].Address() {
+		held, err = net.Dial("tcp", endpoint)
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	nodes[0].Freeze(true)
+	eventually(t, "the connection to the frozen node ends", func() bool {
+		_ = held.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := held.Read(make([]byte, 1))
+
+		var timeout net.Error
+
+		return err != nil && (!errors.As(err, &timeout) || !timeout.Timeout())
+	})
+
+	for range 4 {
+		if got := reached(endpoint); got != nodes[1].Address() {
+			t.Errorf("reached %q, want the node that is left", got)
+		}
+	}
+
+	nodes[0].Freeze(false)
+	eventually(t, "the node is back", func() bool { return reached(endpoint) == nodes[0].Address() })
+
+	for _, name := range []string{"cp-0", "cp-1"} {
+		if err := l.Wipe(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	eventually(t, "nobody listens at the endpoint any more", func() bool {
+		c, err := net.Dial("tcp", endpoint)
+		if err == nil {
+			_ = c.Close()
+		}
+
+		return err != nil
+	})
+}
+
+// reached says who answers at an address.
+func reached(address string) string {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return ""
+	}
+
+	defer c.Close()
+
+	return line(c)
+}
+
+func line(c net.Conn) string {
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_, _ = c.Write([]byte("who\n"))
+	s, _ := bufio.NewReader(c).ReadString('\n')
+
+	return strings.TrimSpace(s)
+}
+
+// answer stands in for an API server.
+func answer(t *testing.T, address string) {
+	t.Helper()
+
+	l, err := net.Listen("tcp", address+":6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = l.Close() })
+
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+
+			go func() {
+				defer c.Close()
+
+				for in := bufio.NewScanner(c); in.Scan(); {
+					_, _ = fmt.Fprintln(c, address)
+				}
+			}()
+		}
+	}()
+}
+
+func newInput(t *testing.T, endpoint string) *generate.Input {
+	t.Helper()
+
+	contract, err := config.ParseContractFromVersion("v1.13.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	input, err := generate.NewInput("test", endpoint, "1.36.2", generate.WithVersionContract(contract),
+		generate.WithInstallDisk("/dev/sda"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return input
+}
+
+func configure(t *testing.T, n *node.Node, endpoint string) {
+	t.Helper()
+	apply(t, n, newInput(t, endpoint), machinetype.TypeControlPlane)
+}
+
+// apply gives a machine in maintenance mode its config and waits until it has booted with it.
+func apply(t *testing.T, n *node.Node, input *generate.Input, as machinetype.Type) {
+	t.Helper()
+
+	cfg, err := input.Config(as)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	data, err := cfg.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	c, err := talosclient.New(t.Context(), talosclient.WithEndpoints(n.Address()),
+		talosclient.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer c.Close()
+
+	eventually(t, "the machine takes its config", func() bool {
+		_, err = c.ApplyConfiguration(t.Context(), &machine.ApplyConfigurationRequest{Data: data})
+
+		return err == nil
+	})
+
+	eventually(t, "the machine is installed and has booted", func() bool {
+		st := n.Status()
+
+		return st.Installed && st.MachineType == as.String() && st.Stage == "booting" || st.Stage == "running"
+	})
+}

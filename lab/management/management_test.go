@@ -1,0 +1,166 @@
+package management_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/talos-operator/talos-operator/config"
+	"github.com/talos-operator/talos-operator/lab/management"
+)
+
+func start(t *testing.T, dir, address string) *management.Plane {
+	t.Helper()
+
+	p, err := management.Start(t.Context(), management.Options{Dir: dir, Address: address})
+	if err != nil {
+		for _, log := range []string{"etcd.log", "kube-apiserver.log"} {
+			content, _ := os.ReadFile(filepath.Join(dir, log))
+			t.Logf("%s:\n%s", log, content)
+		}
+
+		t.Fatal(err)
+	}
+
+	t.Cleanup(p.Kill)
+
+	return p
+}
+
+func clientset(t *testing.T, cfg *rest.Config, err error) *kubernetes.Clientset {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cs, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return cs
+}
+
+// TestCarriesOn starts a management plane twice over the same data, the second time after a power cut.
+func TestCarriesOn(t *testing.T) {
+	dir := t.TempDir()
+	began := time.Now()
+	first := start(t, dir, "127.34.1.1")
+	t.Logf("started in %s", time.Since(began))
+
+	old := first.Config()
+	cs := clientset(t, old, nil)
+
+	_, err := cs.CoreV1().ConfigMaps("default").Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	first.Kill()
+
+	second := start(t, dir, "127.34.1.1")
+
+	// Access that was given before the restart is good after it.
+	if _, err := clientset(t, old, nil).CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Errorf("reading with the old access: %v", err)
+	}
+
+	path := filepath.Join(dir, "kubeconfig")
+	if err := management.WriteKubeconfig(path, second.Config(), "default"); err != nil {
+		t.Fatal(err)
+	}
+
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	if _, err := clientset(t, cfg, err).CoreV1().Namespaces().Get(t.Context(), management.ManagerNamespace, metav1.GetOptions{}); err != nil {
+		t.Errorf("reading with the kubeconfig: %v", err)
+	}
+
+	if err := second.Stop(t.Context()); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+// TestManagerHasItsRolesOnly holds what the operator may do against what it must not.
+func TestManagerHasItsRolesOnly(t *testing.T) {
+	p := start(t, t.TempDir(), "127.34.2.1")
+
+	cfg, err := p.ManagerConfig()
+	cs := clientset(t, cfg, err)
+
+	if _, err := cs.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("listing roles: %v", err)
+	}
+
+	since := time.Now().Add(-time.Minute)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one-state"}, StringData: map[string]string{"k": "hush"}}
+
+	if _, err := cs.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		t.Errorf("creating a Secret: %v", err)
+	}
+
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	if _, err := cs.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("creating a Pod: %v", err)
+	}
+
+	writes, err := p.Writes(management.ManagerUser, since)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var got []string
+	for _, w := range writes {
+		got = append(got, w.String())
+	}
+
+	want := "create secrets default/one-state: 201,create pods default/: 403"
+	if strings.Join(got, ",") != want {
+		t.Errorf("writes %q, want %q", got, want)
+	}
+}
+
+// TestManifests applies what the repository shows to users.
+func TestManifests(t *testing.T) {
+	p := start(t, t.TempDir(), "127.34.3.1")
+
+	crds, err := config.Manifests(config.CRDs)
+	if err != nil || len(crds) == 0 {
+		t.Fatalf("CRDs %d, error %v", len(crds), err)
+	}
+
+	examples, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatalf("examples %d, error %v", len(examples), err)
+	}
+
+	for _, file := range examples {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := p.Apply(t.Context(), content); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+func TestRefusesATakenAddress(t *testing.T) {
+	start(t, t.TempDir(), "127.34.4.1")
+
+	_, err := management.Start(t.Context(), management.Options{Dir: t.TempDir(), Address: "127.34.4.1"})
+	if err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("second management plane at the same address: %v", err)
+	}
+}

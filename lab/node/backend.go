@@ -1,0 +1,155 @@
+package node
+
+import (
+	"context"
+
+	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
+	cosiserver "github.com/cosi-project/runtime/pkg/state/protobuf/server"
+	"github.com/siderolabs/talos/pkg/machinery/api/cluster"
+	"github.com/siderolabs/talos/pkg/machinery/api/inspect"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/api/storage"
+	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/cosi"
+)
+
+// backend is the machine as its network face sees it. The face stays the same over all boots; the handlers belong to
+// the boot that runs.
+type backend struct{ n *Node }
+
+var _ apid.Backend = backend{}
+
+// Identity implements apid.Backend.
+func (b backend) Identity() *apid.Identity {
+	if s := b.n.current(); s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+
+		if s.identity != nil {
+			return s.identity
+		}
+	}
+
+	// the power was cut this very moment: show what a machine without a config would
+	identity, err := apid.NewMaintenanceIdentity(apid.Names{Hostname: b.n.opts.Name})
+	if err != nil {
+		return &apid.Identity{Maintenance: true}
+	}
+
+	return identity
+}
+
+// Register implements apid.Backend.
+func (b backend) Register(r grpc.ServiceRegistrar) {
+	for _, desc := range descriptors {
+		r.RegisterService(desc, b)
+	}
+}
+
+// descriptors are those of the services that a node serves, with handlers that look up the boot that runs.
+var descriptors = redirected(
+	&machine.MachineService_ServiceDesc,
+	&machine.ImageService_ServiceDesc,
+	&machine.LifecycleService_ServiceDesc,
+	&machine.DebugService_ServiceDesc,
+	&cluster.ClusterService_ServiceDesc,
+	&cosiv1alpha1.State_ServiceDesc,
+	&inspect.InspectService_ServiceDesc,
+	&storage.StorageService_ServiceDesc,
+	&timeapi.TimeService_ServiceDesc,
+)
+
+func redirected(list ...*grpc.ServiceDesc) []*grpc.ServiceDesc {
+	out := make([]*grpc.ServiceDesc, len(list))
+
+	for i, desc := range list {
+		c := *desc
+		c.Methods, c.Streams = nil, nil
+
+		for _, m := range desc.Methods {
+			c.Methods = append(c.Methods, grpc.MethodDesc{MethodName: m.MethodName, Handler: unary(desc.ServiceName, m)})
+		}
+
+		for _, m := range desc.Streams {
+			handler := m.Handler
+			m.Handler = func(srv any, stream grpc.ServerStream) error {
+				impl, err := implementation(srv, desc.ServiceName)
+				if err != nil {
+					return err
+				}
+
+				return handler(impl, stream)
+			}
+			c.Streams = append(c.Streams, m)
+		}
+
+		out[i] = &c
+	}
+
+	return out
+}
+
+func unary(service string, m grpc.MethodDesc) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
+		impl, err := implementation(srv, service)
+		if err != nil {
+			return nil, err
+		}
+
+		return m.Handler(impl, ctx, dec, i)
+	}
+}
+
+var errPowerOff = status.Error(codes.Unavailable, "the machine is powering off")
+
+// implementation returns the handlers of the boot that runs.
+func implementation(srv any, service string) (any, error) {
+	b, ok := srv.(backend)
+	if !ok {
+		return nil, errPowerOff
+	}
+
+	s := b.n.current()
+	if s == nil {
+		return nil, errPowerOff
+	}
+
+	return s.handlers[service], nil
+}
+
+// newHandlers makes the handlers of one boot.
+func (s *session) newHandlers() map[string]any {
+	resources := cosi.Filter(s.store.State(), apid.Roles)
+
+	return map[string]any{
+		machine.MachineService_ServiceDesc.ServiceName:   machineServer{session: s},
+		machine.ImageService_ServiceDesc.ServiceName:     imageServer{session: s},
+		machine.LifecycleService_ServiceDesc.ServiceName: lifecycleServer{session: s},
+		machine.DebugService_ServiceDesc.ServiceName:     debugServer{session: s},
+		cluster.ClusterService_ServiceDesc.ServiceName:   clusterServer{session: s},
+		cosiv1alpha1.State_ServiceDesc.ServiceName:       cosiserver.NewState(resources),
+		inspect.InspectService_ServiceDesc.ServiceName:   inspectServer{session: s},
+		storage.StorageService_ServiceDesc.ServiceName:   storageServer{session: s},
+		timeapi.TimeService_ServiceDesc.ServiceName:      timeServer{session: s},
+	}
+}
+
+// machineServer serves the MachineService.
+type machineServer struct {
+	machine.UnimplementedMachineServiceServer
+	*session
+}
+
+// onControlPlane refuses calls that only control-plane nodes serve.
+func (s *session) onControlPlane(api string) error {
+	if !s.machineType().IsControlPlane() {
+		return status.Errorf(codes.Unimplemented, "%s is only available on control plane nodes", api)
+	}
+
+	return nil
+}

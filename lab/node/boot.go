@@ -1,0 +1,324 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/meta"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/service"
+)
+
+// main boots the machine: it initializes, waits in maintenance mode for a config where there is none, installs Talos
+// where it is not installed, and starts what the config asks for.
+func (s *session) main() {
+	start := time.Now()
+
+	if err := s.initialize(); err != nil {
+		s.bootFailed(err)
+
+		return
+	}
+
+	s.n.timed("boot", start)
+
+	install := s.installPhases()
+	if err := s.run(s.ctx, seqInstall, false, install); err != nil {
+		s.bootFailed(err)
+
+		return
+	}
+
+	if len(install) > 0 {
+		go s.n.restart(s, true)
+
+		return
+	}
+
+	if err := s.run(s.ctx, seqBoot, false, s.bootPhases()); err != nil {
+		s.bootFailed(err)
+	}
+}
+
+// bootFailed logs why the boot ended. A machine that cannot go on reboots, unless something else took over.
+func (s *session) bootFailed(err error) {
+	s.logf("boot: %v", err)
+
+	if stage, _, _ := s.machineStatus(); s.ctx.Err() != nil || stage != runtime.MachineStageRebooting {
+		return
+	}
+
+	s.sequences.mu.Lock()
+	busy := s.sequences.running != ""
+	s.sequences.mu.Unlock()
+
+	if busy {
+		return
+	}
+
+	if s.step(s.ctx, failureSteps) == nil {
+		go s.n.restart(s, true)
+	}
+}
+
+// failureSteps is how long a machine shows a fatal error before it reboots.
+const failureSteps = 10
+
+func (s *session) initialize() error {
+	return s.run(s.ctx, seqInitialize, false, []phase{
+		{name: "machined", tasks: []task{
+			{"startContainerd", s.startContainerd},
+			{"startApid", s.declareAPID},
+			{"startMachined", s.startMachined},
+		}},
+		single("config", "loadConfig", s.loadConfig),
+	})
+}
+
+// loadConfig follows the config on the disk, or waits for one in maintenance mode.
+func (s *session) loadConfig(ctx context.Context) error {
+	s.showHardware()
+
+	if err := s.bringUpNetwork(ctx); err != nil {
+		return err
+	}
+
+	if s.inMaintenance() {
+		return s.maintenance(ctx)
+	}
+
+	s.mu.Lock()
+	s.store.SetMachineConfig(s.live, s.persistent)
+	s.mu.Unlock()
+	s.showConfig()
+	s.announce()
+
+	return s.serveAPID()
+}
+
+// bringUpNetwork brings clock and network up, with the events of a real boot.
+func (s *session) bringUpNetwork(ctx context.Context) error {
+	s.publishAddresses("")
+
+	if err := s.step(ctx, 0.25); err != nil {
+		return err
+	}
+
+	s.setTimeSync()
+	s.publishAddresses(s.hostname())
+	s.setNetwork()
+	s.publishAddresses(s.hostname(), s.n.Address())
+
+	return nil
+}
+
+// maintenance serves the API to everybody until somebody has applied a config.
+func (s *session) maintenance(ctx context.Context) error {
+	s.events.Publish(ctx, &machine.TaskEvent{Task: "runningMaintenance", Action: machine.TaskEvent_START})
+
+	if err := s.serveAPID(); err != nil {
+		return err
+	}
+
+	// Whoever reads of the stage finds the API there.
+	s.setStage(runtime.MachineStageMaintenance)
+
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.configured:
+	}
+
+	s.events.Publish(ctx, &machine.TaskEvent{Task: "runningMaintenance", Action: machine.TaskEvent_STOP})
+	s.setStage(runtime.MachineStageBooting)
+
+	return nil
+}
+
+// installPhases are those of an installation, none where Talos is installed and no upgrade was staged.
+func (s *session) installPhases() []phase {
+	staged := s.n.system.MetaValues()[meta.StagedUpgradeImageRef]
+	if s.n.system.Installed() && staged == "" {
+		return nil
+	}
+
+	return []phase{
+		single("env", "setUserEnvVars", nil),
+		single("install", "install", func(ctx context.Context) error {
+			if staged != "" {
+				return s.installStaged(ctx, staged)
+			}
+
+			return s.install(ctx)
+		}),
+		single("meta", "reloadMeta", nil),
+		single("saveMeta", "flushMeta", nil),
+		single("volumeFinalize", "teardownVolumeLifecycle", nil),
+		single("stopEverything", "stopAllServices", nil),
+		single("kexec", "kexecPrepare", nil),
+		single("reboot", "reboot", func(ctx context.Context) error { return s.step(ctx, 1) }),
+	}
+}
+
+// install writes Talos and the config to the disk that the config names.
+func (s *session) install(ctx context.Context) error {
+	start := time.Now()
+
+	cfg, _ := s.complete()
+
+	name, err := s.installDisk(cfg)
+	if err != nil {
+		return err
+	}
+
+	image := cfg.Machine().Install().Image()
+	if err := s.runInstaller(ctx, image, nil); err != nil {
+		return err
+	}
+
+	loader := &disk.Loader{
+		Disk: name, Default: disk.SlotA, Entries: map[string]*disk.Entry{disk.SlotA: newEntry(image, s.n.opts.TalosVersion)},
+	}
+	if err := s.n.system.SetLoader(loader); err != nil {
+		return err
+	}
+
+	if _, err := s.n.system.NodeIdentity(func() string { return s.nodeID }); err != nil {
+		return err
+	}
+
+	s.mu.Lock()
+	err = s.writeConfig()
+	s.mu.Unlock()
+
+	if err != nil {
+		return err
+	}
+
+	s.n.timed("install", start)
+
+	return s.n.wipeDisks(name) // what stood there before is gone
+}
+
+// installStaged installs what an upgrade left in META for this boot.
+func (s *session) installStaged(ctx context.Context, image string) error {
+	for _, key := range []uint8{meta.StagedUpgradeImageRef, meta.StagedUpgradeInstallOptions} {
+		if _, err := s.n.system.DeleteMeta(key); err != nil {
+			return err
+		}
+	}
+
+	return s.upgradeTo(ctx, image, nil)
+}
+
+// bootPhases are those of a boot, as a real node's events show them.
+func (s *session) bootPhases() []phase {
+	return []phase{
+		single("memorySizeCheck", "memorySizeCheck", nil),
+		single("diskSizeCheck", "diskSizeCheck", nil),
+		{name: "env", tasks: []task{{"waitForCARoots", nil}, {"setUserEnvVars", nil}}},
+		single("dbus", "startDBus", nil),
+		single("sharedFilesystems", "setupSharedFilesystems", nil),
+		single("ephemeral", "mountEphemeralPartition", nil),
+		single("userSetup", "writeUserFiles", nil),
+		single("startEverything", "startAllServices", s.startAll),
+	}
+}
+
+// startAll starts the services of the machine's type and returns when all of them are up. A control-plane node waits
+// here for its etcd until somebody bootstraps the cluster.
+func (s *session) startAll(ctx context.Context) error {
+	controlPlane := s.machineType().IsControlPlane()
+
+	s.update(svcKubelet, service.Starting, "Starting service")
+	s.update(svcKubelet, service.Waiting, "%s", waitKubelet)
+
+	if controlPlane {
+		s.startEtcd(etcdStart{})
+	}
+
+	required := []string{svcCRI, svcKubelet}
+	starters := []func(context.Context) error{s.startCRI, s.startKubelet}
+
+	if controlPlane {
+		required = append(required, svcTrustd, svcEtcd)
+		starters = append(starters, s.startTrustd)
+	}
+
+	var group sync.WaitGroup
+
+	errs := make([]error, len(starters))
+	for i, start := range starters {
+		group.Go(func() { errs[i] = start(ctx) })
+	}
+
+	group.Wait()
+
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+
+	for _, id := range required {
+		if err := s.services.Wait(ctx, id, s.settled); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// settled reports whether a boot has not to wait for a service any more: a bootstrap ends the wait for etcd, however it
+// turns out.
+func (s *session) settled(st service.Status) bool {
+	return st.Up() || st.State == service.Finished || st.ID == svcEtcd && s.bootstrapped.Load()
+}
+
+// newEntry makes the boot entry of an installer image.
+func newEntry(image, fallback string) *disk.Entry {
+	tag := imageTag(image)
+	if !strings.HasPrefix(tag, "v") {
+		tag = fallback
+	}
+
+	return &disk.Entry{Tag: tag, Image: image, Schematic: imageSchematic(image)}
+}
+
+// imageTag returns the tag of an image reference.
+func imageTag(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	i := strings.LastIndex(image, ":")
+
+	if i < 0 || strings.Contains(image[i:], "/") {
+		return ""
+	}
+
+	return image[i+1:]
+}
+
+// imageSchematic returns the schematic ID in a reference to an image of the image factory.
+func imageSchematic(image string) string {
+	name, _, _ := strings.Cut(image, ":")
+	part := name[strings.LastIndex(name, "/")+1:]
+
+	if len(part) == schematicLength && strings.Trim(part, "0123456789abcdef") == "" {
+		return part
+	}
+
+	return ""
+}
+
+// schematicLength is the length of a schematic ID, a SHA-256 in hex.
+const schematicLength = 64
+
+// errNoDisk says that a config asks for a disk that the machine does not have.
+func errNoDisk(name string) error {
+	return fmt.Errorf("install failed: the disk %q was not found", name)
+}

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/talos-operator/talos-operator/lab/cosi"
+)
+
+// certificateRetry is how often a worker asks again for its certificate.
+const certificateRetry = time.Second
+
+// watchCluster keeps what the node knows of the other nodes up to date.
+func (s *session) watchCluster() {
+	ticker := time.NewTicker(certificateRetry)
+	defer ticker.Stop()
+
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.awake:
+			s.showMembers()
+		case <-ticker.C:
+			if !s.waitsForCertificate() {
+				continue
+			}
+		}
+
+		if s.waitsForCertificate() && s.refreshIdentity() && s.hasCertificate() {
+			s.certified()
+		}
+
+		s.modelNode()
+	}
+}
+
+// waitsForCertificate reports whether the node has a config but no certificate of its cluster.
+func (s *session) waitsForCertificate() bool { return !s.inMaintenance() && !s.hasCertificate() }
+
+// certified opens the machine API with the certificate that has arrived.
+func (s *session) certified() {
+	if s.n.api.Serving() {
+		s.n.api.Reload()
+
+		return
+	}
+
+	if _, declared := s.services.Get(svcAPID); !declared {
+		return // the boot has not come that far
+	}
+
+	if err := s.serveAPID(); err != nil {
+		s.logf("%v", err)
+	}
+}
+
+// showMembers shows the nodes of the cluster in the resources.
+func (s *session) showMembers() {
+	key, ok := s.clusterKey()
+	if !ok || s.n.isolated() {
+		return
+	}
+
+	var members []cosi.Member
+
+	for _, a := range s.n.opts.Cluster.affiliates(key) {
+		addr, err := netip.ParseAddr(a.address)
+		if err != nil {
+			continue
+		}
+
+		members = append(members, cosi.Member{
+			Nodename: a.hostname, NodeID: a.nodeID, Addresses: []netip.Addr{addr}, MachineType: a.machineType,
+			OperatingSystem: "Talos (" + a.version + ")", APIServerPort: apiServerPort,
+		})
+	}
+
+	s.store.SetMembers(members...)
+}
+
+// apiServerPort is where API servers of emulated clusters listen.
+const apiServerPort = 6443
+
+// modelNode stands in for the kubelet of a modelled node: its Kubernetes node is ready while a control plane is.
+func (s *session) modelNode() {
+	if !s.n.opts.Modelled || s.n.isolated() || !s.serviceUp(svcKubelet) {
+		return
+	}
+
+	key, ok := s.clusterKey()
+	if !ok {
+		return
+	}
+
+	if s.ownAPIServer(s.ctx) == nil {
+		s.setNodeReady(true)
+
+		return
+	}
+
+	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+		if other := n.current(); other != nil && other.ownAPIServer(s.ctx) == nil {
+			s.setNodeReady(true)
+
+			return
+		}
+	}
+}

@@ -1,0 +1,365 @@
+package node
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/cosi"
+)
+
+func parseConfig(data []byte) (config.Provider, error) { return configloader.NewFromBytes(data) }
+
+// config returns the live machine config, nil when there is none.
+func (s *session) config() config.Provider {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.live
+}
+
+// complete returns the live machine config when it is enough to boot with.
+func (s *session) complete() (config.Provider, bool) {
+	cfg := s.config()
+
+	return cfg, cfg != nil && cfg.CompleteForBoot()
+}
+
+// inMaintenance reports whether the node has no config that it could boot with.
+func (s *session) inMaintenance() bool {
+	_, ok := s.complete()
+
+	return !ok
+}
+
+// hostname is what the config says, or else what DHCP says.
+func (s *session) hostname() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.hostnameLocked()
+}
+
+// hostnameLocked is hostname for callers that hold s.mu.
+func (s *session) hostnameLocked() string {
+	if s.live == nil {
+		return s.n.opts.Name
+	}
+
+	if h := s.live.NetworkHostnameConfig(); h != nil && h.Hostname() != "" {
+		name, _, _ := strings.Cut(h.Hostname(), ".")
+
+		return name
+	}
+
+	return s.n.opts.Name
+}
+
+// clusterKey is what the node shares with the others of its cluster.
+func (s *session) clusterKey() (clusterKey, bool) {
+	cfg, ok := s.complete()
+	if !ok || cfg.Cluster().ID() == "" {
+		return clusterKey{}, false
+	}
+
+	return clusterKey{id: cfg.Cluster().ID(), secret: cfg.Cluster().Secret()}, true
+}
+
+// setPersistent makes a config the one that the next boot loads.
+func (s *session) setPersistent(cfg config.Provider) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.persistent = cfg
+	s.store.SetMachineConfig(s.live, s.persistent)
+
+	// before the installation there is no STATE partition; installing writes it
+	if !s.n.system.Installed() {
+		return nil
+	}
+
+	return s.writeConfig()
+}
+
+// writeConfig writes the persistent config to the disk; the caller holds s.mu.
+func (s *session) writeConfig() error {
+	data, err := s.persistent.Bytes()
+	if err != nil {
+		return fmt.Errorf("serializing the machine config: %w", err)
+	}
+
+	return s.n.system.SetConfig(data)
+}
+
+// setLive makes a config the one that the node follows.
+func (s *session) setLive(cfg config.Provider) {
+	s.mu.Lock()
+	old := s.live
+	s.live = cfg
+
+	if s.persistent == nil {
+		s.persistent = cfg
+	}
+
+	s.store.SetMachineConfig(s.live, s.persistent)
+	s.mu.Unlock()
+
+	if cfg == nil || !cfg.CompleteForBoot() {
+		return
+	}
+
+	if old == nil || !old.CompleteForBoot() {
+		s.becomeMember()
+		close(s.configured)
+
+		return
+	}
+
+	s.followConfig(old, cfg)
+}
+
+// becomeMember is what follows from the first complete config.
+func (s *session) becomeMember() {
+	s.showConfig()
+	s.refreshIdentity()
+
+	if cfg, ok := s.complete(); ok {
+		s.n.api.SetFirewall(shutsOut(cfg))
+	}
+
+	if s.n.api.Serving() {
+		s.n.api.Reload()
+	}
+
+	s.announce()
+}
+
+// showConfig brings the resources in line with the config.
+func (s *session) showConfig() {
+	cfg, ok := s.complete()
+	if !ok {
+		return
+	}
+
+	kind := cosi.Worker
+	if cfg.Machine().Type().IsControlPlane() {
+		kind = cosi.ControlPlane
+	}
+
+	s.setKind(kind)
+	s.store.SetMachineType(cfg.Machine().Type())
+	s.store.SetHostname(s.hostname(), "")
+	s.store.SetClusterInfo(cfg.Cluster().ID(), cfg.Cluster().Name())
+	s.store.SetNodename(s.hostname())
+}
+
+func (s *session) setKind(kind cosi.Kind) {
+	if err := s.store.SetStage(kind); err != nil {
+		s.logf("showing the resources of a %s: %v", kind, err)
+	}
+}
+
+// followConfig applies a changed config to what already runs.
+func (s *session) followConfig(old, cfg config.Provider) {
+	s.store.SetHostname(s.hostname(), "")
+
+	if s.refreshIdentity() {
+		s.n.api.Reload()
+	}
+
+	s.n.api.SetFirewall(shutsOut(cfg))
+	s.announce()
+	s.followKubernetes(old, cfg)
+}
+
+// announce tells discovery about the node, unless nobody can hear it.
+func (s *session) announce() {
+	cfg, ok := s.complete()
+	key, inCluster := s.clusterKey()
+
+	if !ok || !inCluster || s.n.isolated() || s.ctx.Err() != nil {
+		return
+	}
+
+	s.n.opts.Cluster.announce(key, affiliate{
+		node: s.n, nodeID: s.nodeID, hostname: s.hostname(), address: s.n.Address(),
+		machineType: cfg.Machine().Type(), version: s.tag,
+	})
+}
+
+// names are the subject names of the node's certificate.
+func (s *session) names() apid.Names {
+	names := apid.Names{Hostname: s.hostname()}
+
+	if addr, err := netip.ParseAddr(s.n.Address()); err == nil {
+		names.Addresses = []netip.Addr{addr}
+	}
+
+	if cfg, ok := s.complete(); ok {
+		names.Extra = cfg.Machine().Security().CertSANs()
+	}
+
+	return names
+}
+
+// refreshIdentity brings what apid shows in line with the config and reports whether the node has a certificate of its
+// cluster. Without one, a node that was in maintenance mode keeps its certificate and trusts nobody but its cluster.
+func (s *session) refreshIdentity() bool {
+	s.mu.Lock()
+	s.pending = false
+	s.mu.Unlock()
+
+	identity, err := s.newIdentity()
+	if err != nil {
+		s.logf("making the node's API certificate: %v", err)
+
+		return false
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.identity = identity
+
+	return true
+}
+
+func (s *session) newIdentity() (*apid.Identity, error) {
+	cfg, ok := s.complete()
+	if !ok {
+		return apid.NewMaintenanceIdentity(s.names())
+	}
+
+	security := cfg.Machine().Security()
+	if cfg.Machine().Type().IsControlPlane() {
+		return apid.NewControlPlaneIdentity(s.names(), security.IssuingCA(), security.AcceptedCAs())
+	}
+
+	cert, err := s.requestCertificate()
+	if err != nil {
+		return s.pendingIdentity(cfg, err)
+	}
+
+	return apid.NewWorkerIdentity(s.names(), cert, trusted(cfg))
+}
+
+// pendingIdentity is that of a worker which has its config but no certificate yet.
+func (s *session) pendingIdentity(cfg config.Provider, cause error) (*apid.Identity, error) {
+	s.mu.Lock()
+	current := s.identity
+	s.mu.Unlock()
+
+	if current == nil {
+		return nil, cause
+	}
+
+	s.logf("%v", cause)
+
+	pending, err := apid.NewWorkerIdentity(s.names(), current.Certificate, trusted(cfg))
+	if err != nil {
+		return nil, err
+	}
+
+	s.mu.Lock()
+	s.pending = true
+	s.mu.Unlock()
+
+	return pending, nil
+}
+
+// trusted are the authorities whose client certificates a node accepts.
+func trusted(cfg config.Provider) []*x509.PEMEncodedCertificate {
+	list := slices.Clone(cfg.Machine().Security().AcceptedCAs())
+	if ca := cfg.Machine().Security().IssuingCA(); ca != nil && len(ca.Crt) > 0 {
+		list = append(list, &x509.PEMEncodedCertificate{Crt: ca.Crt})
+	}
+
+	return list
+}
+
+var errNoTrustd = errors.New("no control-plane node issued a certificate yet")
+
+// requestCertificate asks the trustd of a control-plane node of the same cluster for a server certificate. Without its
+// token, or with another CA, there is none.
+func (s *session) requestCertificate() (tls.Certificate, error) {
+	cfg, _ := s.complete()
+
+	key, ok := s.clusterKey()
+	if !ok {
+		return tls.Certificate{}, errNoTrustd
+	}
+
+	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+		other := n.current()
+		if other == nil {
+			continue
+		}
+
+		theirs, ok := other.complete()
+		if !ok || !other.serviceUp("trustd") || theirs.Machine().Security().Token() != cfg.Machine().Security().Token() {
+			continue
+		}
+
+		if ca := theirs.Machine().Security().IssuingCA(); ca != nil && trusts(cfg, ca.Crt) {
+			return apid.NewServerCertificate(ca, s.names())
+		}
+	}
+
+	return tls.Certificate{}, errNoTrustd
+}
+
+func trusts(cfg config.Provider, crt []byte) bool {
+	return slices.ContainsFunc(trusted(cfg), func(ca *x509.PEMEncodedCertificate) bool {
+		return strings.TrimSpace(string(ca.Crt)) == strings.TrimSpace(string(crt))
+	})
+}
+
+// hasCertificate reports whether the node shows a certificate that its config calls for.
+func (s *session) hasCertificate() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.identity == nil {
+		return false
+	}
+
+	return !s.pending && s.identity.Maintenance == (s.live == nil || !s.live.CompleteForBoot())
+}
+
+// revertAfter puts the present config back when nothing confirms its successor in time.
+func (s *session) revertAfter(timeout time.Duration) {
+	s.cancelRevert()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	before := s.live
+	s.revert = time.AfterFunc(timeout, func() {
+		if s.ctx.Err() != nil {
+			return
+		}
+
+		s.logf("rolling back the configuration")
+		s.setLive(before)
+	})
+}
+
+// cancelRevert keeps the config that was applied in mode try.
+func (s *session) cancelRevert() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.revert != nil {
+		s.revert.Stop()
+		s.revert = nil
+	}
+}

@@ -1,0 +1,275 @@
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// imageServer serves the ImageService.
+type imageServer struct {
+	machine.UnimplementedImageServiceServer
+	*session
+}
+
+// imageSize is the size of every image of the lab.
+const imageSize = 64 << 20
+
+func digest(image string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(image))) }
+
+// canonical is an image reference pinned to its digest.
+func canonical(image string) string {
+	if strings.Contains(image, "@") {
+		return image
+	}
+
+	return strings.TrimSuffix(image, ":"+imageTag(image)) + "@" + digest(image)
+}
+
+// checkPull says why an image cannot be pulled.
+func checkPull(image string) error {
+	if image == "" || strings.Contains(image, badPull) {
+		return fmt.Errorf("failed to resolve reference %q: %s: not found", image, image)
+	}
+
+	return nil
+}
+
+// pull makes an image present.
+func (s *session) pull(image string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.images[image] = true
+}
+
+// pulled finds a present image by its tag or its digest, and returns the reference that it was pulled under: that tells
+// which version is in it, as the content of a real image does.
+func (s *session) pulled(image string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	for have := range s.images {
+		if have == image || canonical(have) == image {
+			return have, nil
+		}
+	}
+
+	return "", fmt.Errorf("installer image %q not found in containerd store: not found", image)
+}
+
+// present lists the images in a node's containerd.
+func (s *session) present() []string {
+	s.mu.Lock()
+	all := maps.Clone(s.images)
+	s.mu.Unlock()
+
+	if cfg, ok := s.complete(); ok {
+		all[cfg.Machine().Kubelet().Image()] = true
+		if cfg.Machine().Type().IsControlPlane() {
+			all[cfg.Cluster().Etcd().Image()] = true
+			all[cfg.Cluster().APIServer().Image()] = true
+		}
+	}
+
+	return slices.Sorted(maps.Keys(all))
+}
+
+func checkInstance(c *common.ContainerdInstance) error {
+	if c.GetNamespace() != common.ContainerdNamespace_NS_CRI && c.GetNamespace() != common.ContainerdNamespace_NS_SYSTEM {
+		return status.Errorf(codes.InvalidArgument, "invalid containerd namespace %s", c.GetNamespace())
+	}
+
+	return nil
+}
+
+// List implements the ImageService.
+func (s imageServer) List(
+	req *machine.ImageServiceListRequest, srv grpc.ServerStreamingServer[machine.ImageServiceListResponse],
+) error {
+	if err := checkInstance(req.GetContainerd()); err != nil {
+		return err
+	}
+
+	for _, image := range s.present() {
+		if err := srv.Send(&machine.ImageServiceListResponse{
+			Name: image, Digest: digest(image), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
+		}); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// Pull implements the ImageService.
+func (s imageServer) Pull(
+	req *machine.ImageServicePullRequest, srv grpc.ServerStreamingServer[machine.ImageServicePullResponse],
+) error {
+	if err := checkInstance(req.GetContainerd()); err != nil {
+		return err
+	}
+
+	if err := checkPull(req.GetImageRef()); err != nil {
+		return status.Errorf(codes.NotFound, "error pulling image: %s", err)
+	}
+
+	for i := range 2 {
+		if err := srv.Send(&machine.ImageServicePullResponse{Response: &machine.ImageServicePullResponse_PullProgress{
+			PullProgress: &machine.ImageServicePullProgress{
+				LayerId: digest(req.GetImageRef())[:19],
+				Progress: &machine.ImageServicePullLayerProgress{
+					Status: machine.ImageServicePullLayerProgress_DOWNLOADING, Elapsed: durationpb.New(s.n.opts.Step),
+					Offset: int64(i+1) * imageSize / 2, Total: imageSize,
+				},
+			},
+		}}); err != nil {
+			return err
+		}
+
+		if err := s.step(srv.Context(), 0.5); err != nil {
+			return err
+		}
+	}
+
+	s.pull(req.GetImageRef())
+
+	return srv.Send(&machine.ImageServicePullResponse{
+		Response: &machine.ImageServicePullResponse_Name{Name: canonical(req.GetImageRef())},
+	})
+}
+
+// Import implements the ImageService. The lab has no archives of images to look into.
+func (s imageServer) Import(
+	srv grpc.ClientStreamingServer[machine.ImageServiceImportRequest, machine.ImageServiceImportResponse],
+) error {
+	first, err := srv.Recv()
+	if err != nil {
+		return err
+	}
+
+	if first.GetContainerd() == nil {
+		return status.Error(codes.InvalidArgument, "containerd instance is required")
+	}
+
+	if err := checkInstance(first.GetContainerd()); err != nil {
+		return err
+	}
+
+	size := 0
+
+	for {
+		msg, err := srv.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+
+		if err != nil {
+			return err
+		}
+
+		size += len(msg.GetImageChunk().GetBytes())
+	}
+
+	if size == 0 {
+		return status.Error(codes.InvalidArgument, "no images imported from archive")
+	}
+
+	name := fmt.Sprintf("imported.local/archive:%d", size)
+	s.pull(name)
+
+	return srv.SendAndClose(&machine.ImageServiceImportResponse{Name: name})
+}
+
+// Remove implements the ImageService.
+func (s imageServer) Remove(_ context.Context, req *machine.ImageServiceRemoveRequest) (*emptypb.Empty, error) {
+	if err := checkInstance(req.GetContainerd()); err != nil {
+		return nil, err
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if !s.images[req.GetImageRef()] {
+		return nil, status.Errorf(codes.NotFound, "image %s not found", req.GetImageRef())
+	}
+
+	delete(s.images, req.GetImageRef())
+
+	return &emptypb.Empty{}, nil
+}
+
+// Verify implements the ImageService. No image is verified where the config asks for no verification.
+func (s imageServer) Verify(
+	_ context.Context, req *machine.ImageServiceVerifyRequest,
+) (*machine.ImageServiceVerifyResponse, error) {
+	if req.GetImageRef() == "" {
+		return nil, status.Errorf(codes.InvalidArgument, "image reference is invalid: could not parse reference: %s",
+			req.GetImageRef())
+	}
+
+	return &machine.ImageServiceVerifyResponse{}, nil
+}
+
+func checkNamespace(ns common.ContainerdNamespace) error {
+	if ns != common.ContainerdNamespace_NS_CRI && ns != common.ContainerdNamespace_NS_SYSTEM {
+		return status.Errorf(codes.InvalidArgument, "invalid namespace %s", ns)
+	}
+
+	return nil
+}
+
+// ImageList implements the MachineService.
+func (s machineServer) ImageList(
+	req *machine.ImageListRequest, srv grpc.ServerStreamingServer[machine.ImageListResponse],
+) error {
+	if err := checkNamespace(req.GetNamespace()); err != nil {
+		return err
+	}
+
+	for _, image := range s.present() {
+		if err := srv.Send(&machine.ImageListResponse{
+			Name: image, Digest: digest(image), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
+		}); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// ImagePull implements the MachineService.
+func (s machineServer) ImagePull(
+	ctx context.Context,
+	req *machine.ImagePullRequest,
+) (*machine.ImagePullResponse, error) {
+	if err := checkNamespace(req.GetNamespace()); err != nil {
+		return nil, err
+	}
+
+	if err := checkPull(req.GetReference()); err != nil {
+		return nil, status.Errorf(codes.NotFound, "error pulling image: %s", err)
+	}
+
+	if err := s.step(ctx, 1); err != nil {
+		return nil, err
+	}
+
+	s.pull(req.GetReference())
+
+	return &machine.ImagePullResponse{Messages: []*machine.ImagePull{{}}}, nil
+}

@@ -1,0 +1,473 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/service"
+)
+
+// kubeService is the node's part of Kubernetes; session.mu guards it.
+type kubeService struct {
+	server   *kubernetes.APIServer
+	model    *kubernetes.Model // in place of server where etcd and Kubernetes are modelled
+	kubelet  *kubernetes.Kubelet
+	rendered bool               // static pods are rendered
+	ready    bool               // the API server is ready
+	cancel   context.CancelFunc // ends the control plane's goroutine
+	done     chan struct{}
+
+	nodeSeen, nodeReady bool
+}
+
+// staticPods of a control-plane node.
+var staticPods = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+
+// unmetPods says which static pods are not ready.
+func (k *kubeService) unmetPods(node string) string {
+	if !k.rendered || k.ready {
+		return ""
+	}
+
+	problems := make([]string, 0, len(staticPods))
+	for _, pod := range staticPods {
+		problems = append(problems, fmt.Sprintf("kube-system/%s-%s not ready", pod, node))
+	}
+
+	return strings.Join(problems, ", ")
+}
+
+// startControlPlane starts the API server next to an etcd member that serves.
+func (s *session) startControlPlane(parent context.Context) {
+	ctx, cancel := context.WithCancel(parent)
+	done := make(chan struct{})
+
+	s.mu.Lock()
+
+	if s.kube.cancel != nil {
+		s.mu.Unlock()
+		cancel()
+
+		return
+	}
+
+	s.kube.rendered, s.kube.cancel, s.kube.done = true, cancel, done
+	s.mu.Unlock()
+
+	s.showPods(false)
+	s.spawn(func() {
+		defer close(done)
+
+		s.runControlPlane(ctx)
+	})
+}
+
+// runControlPlane keeps the API server running.
+func (s *session) runControlPlane(ctx context.Context) {
+	if s.services.Wait(ctx, svcKubelet, service.Status.Running) != nil {
+		return
+	}
+
+	run := s.runAPIServer
+	if s.n.opts.Modelled {
+		run = s.runModel
+	}
+
+	for ctx.Err() == nil {
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			s.logf("kube-apiserver: %v", err)
+		}
+
+		s.setAPIReady(false)
+
+		timer := time.NewTimer(max(s.n.opts.Step, minRestart))
+
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+
+		timer.Stop()
+	}
+}
+
+// runAPIServer runs one API server process until it ends.
+func (s *session) runAPIServer(ctx context.Context) error {
+	start := time.Now()
+
+	cfg, ok := s.complete()
+	if !ok {
+		return errors.New("there is no machine config")
+	}
+
+	server, err := kubernetes.StartAPIServer(ctx, kubernetes.APIServerOptions{
+		Binary: filepath.Join(s.n.opts.Assets, "kube-apiserver"), Dir: filepath.Join(s.n.opts.Dir, "run", "kubernetes"),
+		Name: s.hostname(), Address: s.n.Address(), Config: cfg, Log: s.logs.writer("kube-apiserver"),
+	})
+	if err != nil {
+		return err
+	}
+
+	s.mu.Lock()
+	s.kube.server = server
+	s.mu.Unlock()
+
+	if s.n.isolated() {
+		_ = server.Freeze(true) //nolint:errcheck // it is as if it had been stopped a moment later
+	}
+
+	defer s.dropAPIServer(server)
+
+	return s.superviseAPIServer(ctx, server, start)
+}
+
+func (s *session) superviseAPIServer(ctx context.Context, server *kubernetes.APIServer, start time.Time) error {
+	ticker := time.NewTicker(healthSoon)
+	defer ticker.Stop()
+
+	was, monitored := false, false
+
+	for {
+		checkCtx, cancel := context.WithTimeout(ctx, healthLimit)
+		err := server.Ready(checkCtx)
+
+		cancel()
+
+		if is := err == nil; is != was {
+			was = is
+
+			ticker.Reset(map[bool]time.Duration{true: healthLater, false: healthSoon}[is])
+			s.setAPIReady(is)
+
+			if is && !monitored {
+				monitored = true
+
+				s.n.timed("apiserver", start)
+				s.spawn(func() { s.watchNodes(ctx, server) })
+			}
+		}
+
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-server.Done():
+			return server.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// watchNodes is the controller manager of the cluster. Every control-plane node runs one next to its API server, for as
+// long as that runs: what they do is the same, whoever does it first.
+func (s *session) watchNodes(ctx context.Context, server *kubernetes.APIServer) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-server.Done():
+			cancel()
+		}
+	}()
+
+	client, err := clientset.NewForConfig(server.Config())
+	if err != nil {
+		s.logf("kube-controller-manager: %v", err)
+
+		return
+	}
+
+	kubernetes.RunNodeMonitor(ctx, client, kubernetes.MonitorOptions{Grace: s.n.opts.NodeGrace})
+}
+
+// dropAPIServer stops an API server and forgets it.
+func (s *session) dropAPIServer(server *kubernetes.APIServer) {
+	s.mu.Lock()
+	if s.kube.server == server {
+		s.kube.server = nil
+	}
+	s.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), apiServerGrace)
+	defer cancel()
+
+	if err := server.Stop(ctx); err != nil {
+		s.logf("stopping kube-apiserver: %v", err)
+	}
+}
+
+// apiServerGrace is how long an API server may take to end. One whose etcd has left would take for ever.
+const apiServerGrace = 3 * time.Second
+
+// stopAPIServer ends the API server, if there is one.
+func (s *session) stopAPIServer(ctx context.Context) error {
+	s.mu.Lock()
+	server := s.kube.server
+	s.mu.Unlock()
+
+	if server == nil {
+		return nil
+	}
+
+	if err := server.Stop(ctx); err != nil {
+		return fmt.Errorf("stopping the API server: %w", err)
+	}
+
+	return nil
+}
+
+// endControlPlane stops the static pods, because etcd is gone.
+func (s *session) endControlPlane(ctx context.Context) {
+	s.mu.Lock()
+	cancel, done := s.kube.cancel, s.kube.done
+	s.kube.cancel, s.kube.rendered, s.kube.ready = nil, false, false
+	s.mu.Unlock()
+
+	if cancel == nil {
+		return
+	}
+
+	cancel()
+
+	select {
+	case <-ctx.Done():
+	case <-done:
+	}
+
+	s.store.SetStaticPods(nil)
+	s.store.SetStaticPodStatuses(nil)
+	s.setKind(cosi.ControlPlane)
+	s.refreshStatus()
+}
+
+func (s *session) setAPIReady(ready bool) {
+	s.mu.Lock()
+	changed := s.kube.ready != ready
+	s.kube.ready = ready
+	s.mu.Unlock()
+
+	if !changed {
+		return
+	}
+
+	s.showPods(ready)
+	s.refreshStatus()
+
+	if key, ok := s.clusterKey(); ok {
+		s.n.opts.Cluster.notify(key)
+	}
+}
+
+// showPods shows the static pods in the resources.
+func (s *session) showPods(ready bool) {
+	s.mu.Lock()
+	rendered := s.kube.rendered
+	s.mu.Unlock()
+
+	if !rendered {
+		return
+	}
+
+	condition := "False"
+	if ready {
+		condition = "True"
+	}
+
+	pods, statuses := map[string]map[string]any{}, map[string]map[string]any{}
+
+	for _, name := range staticPods {
+		pods[name] = map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "kube-system"},
+		}
+		statuses["kube-system/"+name+"-"+s.hostname()] = map[string]any{
+			"phase": "Running", "conditions": []any{map[string]any{"type": "Ready", "status": condition}},
+		}
+	}
+
+	s.store.SetStaticPods(pods)
+	s.store.SetStaticPodStatuses(statuses)
+}
+
+// startKubelet starts the kubelet service.
+func (s *session) startKubelet(ctx context.Context) error {
+	start := time.Now()
+
+	s.update(svcKubelet, service.Waiting, waitForCRI)
+
+	if err := s.services.Wait(ctx, svcCRI, service.Status.Up); err != nil {
+		return err
+	}
+
+	s.prepare(svcKubelet)
+
+	if err := s.step(ctx, 1); err != nil {
+		return err
+	}
+
+	s.taskStarted(svcKubelet)
+
+	if cfg, ok := s.complete(); ok {
+		if flag := unknownFlag(cfg); flag != "" {
+			_, _ = fmt.Fprintf(s.logs.writer(svcKubelet), "failed to parse kubelet flag: unknown flag: --%s\n", flag)
+			s.update(svcKubelet, service.Waiting, "Error running Containerd(kubelet), going to restart forever: %v",
+				errKubeletFlag)
+
+			return nil
+		}
+	}
+
+	s.runKubelet()
+
+	if err := s.step(ctx, 0.5); err != nil {
+		return err
+	}
+
+	s.healthy(svcKubelet)
+	s.n.timed("kubelet", start)
+
+	return nil
+}
+
+// runKubelet registers the node with its cluster, unless the config says not to.
+func (s *session) runKubelet() {
+	cfg, ok := s.complete()
+	if !ok || cfg.Machine().Kubelet().SkipNodeRegistration() {
+		return
+	}
+
+	if s.n.opts.Modelled {
+		s.wake() // see modelNode
+
+		return
+	}
+
+	kubelet := kubernetes.StartKubelet(s.ctx, s.kubeletOptions(cfg))
+
+	s.mu.Lock()
+	s.kube.kubelet = kubelet
+	s.mu.Unlock()
+}
+
+func (s *session) kubeletOptions(cfg config.Provider) kubernetes.KubeletOptions {
+	return kubernetes.KubeletOptions{
+		NodeName: s.hostname(), Address: s.n.Address(), Version: imageTag(cfg.Machine().Kubelet().Image()),
+		TalosVersion: s.tag, Config: cfg, ControlPlane: cfg.Machine().Type().IsControlPlane(),
+		BootID: s.bootID, MachineUUID: s.n.hw.UUID, CPUs: s.n.opts.CPUs, MemoryMiB: s.n.opts.MemoryMiB,
+		Client: s.kubeClient, APIServerReady: s.ownAPIServer, Heartbeat: s.n.opts.Heartbeat,
+		Log: s.logs.writer(svcKubelet), OnReady: s.setNodeReady,
+	}
+}
+
+func (s *session) stopKubelet() {
+	s.mu.Lock()
+	kubelet := s.kube.kubelet
+	s.kube.kubelet = nil
+	s.mu.Unlock()
+
+	if kubelet != nil {
+		kubelet.Stop()
+	}
+}
+
+var (
+	errNoAPIServer = errors.New("no API server of the cluster answers")
+	errIsolated    = errors.New("the network does not answer")
+)
+
+// ownAPIServer says whether the node's own API server is ready.
+func (s *session) ownAPIServer(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if !s.kube.ready {
+		return errNoAPIServer
+	}
+
+	return nil
+}
+
+// kubeClient reaches a live API server of the cluster, one that accepts the node's bootstrap token.
+func (s *session) kubeClient() (clientset.Interface, error) {
+	if s.n.isolated() {
+		return nil, errIsolated
+	}
+
+	cfg, ok := s.complete()
+	key, inCluster := s.clusterKey()
+
+	if !ok || !inCluster {
+		return nil, errNoAPIServer
+	}
+
+	if own := s.apiServer(); own != nil {
+		return clientset.NewForConfig(own)
+	}
+
+	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+		other := n.current()
+		if other == nil {
+			continue
+		}
+
+		theirs, ok := other.complete()
+		if api := other.apiServer(); ok && api != nil && sameToken(cfg, theirs) {
+			return clientset.NewForConfig(api)
+		}
+	}
+
+	return nil, errNoAPIServer
+}
+
+func sameToken(a, b config.Provider) bool {
+	return a.Cluster().Token().ID() == b.Cluster().Token().ID() &&
+		a.Cluster().Token().Secret() == b.Cluster().Token().Secret()
+}
+
+// apiServer is how to reach the node's API server when it is ready, nil otherwise.
+func (s *session) apiServer() *rest.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.kube.server == nil || !s.kube.ready {
+		return nil
+	}
+
+	return s.kube.server.Config()
+}
+
+// setNodeReady shows what the Kubernetes API says about the node.
+func (s *session) setNodeReady(ready bool) {
+	s.mu.Lock()
+	changed := !s.kube.nodeSeen || s.kube.nodeReady != ready
+	s.kube.nodeSeen, s.kube.nodeReady = true, ready
+	s.mu.Unlock()
+
+	if !changed || s.ctx.Err() != nil {
+		return
+	}
+
+	s.store.SetNodeStatus(k8s.NodeStatusSpec{Nodename: s.hostname(), NodeReady: ready})
+	s.refreshStatus()
+
+	if s.n.opts.Modelled {
+		s.registerModel()
+
+		return
+	}
+
+	if ready {
+		s.spawn(func() { s.uncordon(s.ctx) })
+	}
+}

@@ -1,0 +1,206 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/quorum"
+)
+
+// DefaultTalosVersion is the Talos that a node boots from its boot medium unless told otherwise.
+const DefaultTalosVersion = "v1.13.9"
+
+// DefaultStep is the pause of one step of a node's boot in a lab that a person looks at.
+const DefaultStep = time.Second
+
+// Options describe one machine.
+type Options struct {
+	// Name is the machine's name: what DHCP tells it as host name.
+	Name string
+	// Address is the machine's IP, a loopback address in the lab.
+	Address string
+	// Gateway is the machine's default gateway and resolver; the first address of its /16 when empty.
+	Gateway string
+	// Dir holds the machine's disks and stays over restarts of the lab.
+	Dir string
+	// Assets is the folder with etcd, etcdutl and kube-apiserver. Unused when Modelled.
+	Assets string
+	// Step is how long one step of booting, installing or shutting down takes; zero does not wait at all. Use
+	// DefaultStep where a person looks on.
+	Step time.Duration
+	// Cluster is the discovery service shared by the nodes of an estate; a registry of its own when nil.
+	Cluster *Registry
+	// Disks are the machine's disks; one of 20 GiB when empty.
+	Disks []Disk
+	// TalosVersion is the tag on the boot medium; DefaultTalosVersion when empty.
+	TalosVersion string
+	// CPUs and MemoryMiB are the machine's size; 2 and 4096 when zero.
+	CPUs, MemoryMiB int
+	// UUID is the system UUID; made up and kept when empty.
+	UUID string
+	// Modelled replaces etcd and the API server by a model, for estates of hundreds of clusters.
+	Modelled bool
+	// NodeGrace is how long a Kubernetes node may be silent before it is NotReady; 40 s when zero.
+	NodeGrace time.Duration
+	// Heartbeat is the pause between two renewals of the kubelet's lease; 10 s when zero.
+	Heartbeat time.Duration
+	// Log receives what the node and its child processes print; it may be nil.
+	Log io.Writer
+}
+
+// Disk is one disk of a machine.
+type Disk struct {
+	// Name is the device name, for example sda or nvme0n1.
+	Name string `json:"name"`
+	// Size in bytes.
+	Size uint64 `json:"size"`
+	// Model, Serial, WWID, BusPath and Transport (sata, nvme, virtio, usb) are as the kernel reports them.
+	Model     string `json:"model,omitempty"`
+	Serial    string `json:"serial,omitempty"`
+	WWID      string `json:"wwid,omitempty"`
+	BusPath   string `json:"busPath,omitempty"`
+	Transport string `json:"transport,omitempty"`
+	// Rotational, Readonly and CDROM say what kind of disk it is.
+	Rotational bool `json:"rotational,omitempty"`
+	Readonly   bool `json:"readonly,omitempty"`
+	CDROM      bool `json:"cdrom,omitempty"`
+	// Content is what another installation left on the disk: the file systems of its partitions, or "talos".
+	Content []string `json:"content,omitempty"`
+}
+
+// GiB is a size of disks.
+const GiB = 1 << 30
+
+var errOptions = errors.New("a node needs a name, an address and a directory")
+
+func (o Options) complete() (Options, error) {
+	addr, err := netip.ParseAddr(o.Address)
+	if err != nil || o.Name == "" || o.Dir == "" {
+		return o, fmt.Errorf("%w (name %q, address %q, directory %q)", errOptions, o.Name, o.Address, o.Dir)
+	}
+
+	if o.Gateway == "" {
+		o.Gateway = netip.PrefixFrom(addr, subnetBits).Masked().Addr().Next().String()
+	}
+
+	if o.TalosVersion == "" {
+		o.TalosVersion = DefaultTalosVersion
+	}
+
+	if o.CPUs == 0 {
+		o.CPUs = 2
+	}
+
+	if o.MemoryMiB == 0 {
+		o.MemoryMiB = 4096
+	}
+
+	if o.Cluster == nil {
+		o.Cluster = NewRegistry()
+	}
+
+	if len(o.Disks) == 0 {
+		o.Disks = []Disk{{Name: "sda", Size: 20 * GiB, Model: "LAB DISK", Transport: "sata"}}
+	}
+
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+
+	return o, nil
+}
+
+// subnetBits is the length of the network prefix that a node believes to be in.
+const subnetBits = 16
+
+// engine returns what runs the node's etcd.
+func (o Options) engine() quorum.Engine {
+	if o.Modelled {
+		return o.Cluster.model
+	}
+
+	return quorum.Real{Binary: filepath.Join(o.Assets, "etcd"), Utl: filepath.Join(o.Assets, "etcdutl")}
+}
+
+// machineHardware is what a machine keeps whatever happens to its disks.
+type machineHardware struct {
+	UUID  string `json:"uuid"`
+	Disks []Disk `json:"disks"`
+}
+
+// loadHardware reads the machine's hardware from its directory, or puts it together the first time.
+func loadHardware(o Options) (*machineHardware, error) {
+	h := &machineHardware{}
+
+	found, err := disk.ReadJSON(hardwareFile(o.Dir), h)
+	if err != nil {
+		return nil, err
+	}
+
+	if found {
+		return h, nil
+	}
+
+	h.UUID, h.Disks = o.UUID, completeDisks(o)
+	if h.UUID == "" {
+		h.UUID = uuid.NewSHA1(uuid.NameSpaceURL, []byte(o.Name+"/"+o.Address)).String()
+	}
+
+	return h, h.save(o.Dir)
+}
+
+func (h *machineHardware) save(dir string) error { return disk.WriteJSON(hardwareFile(dir), h) }
+
+func (h *machineHardware) disk(name string) *Disk {
+	for i := range h.Disks {
+		if h.Disks[i].Name == name {
+			return &h.Disks[i]
+		}
+	}
+
+	return nil
+}
+
+// completeDisks fills in what tells one disk from another.
+func completeDisks(o Options) []Disk {
+	disks := make([]Disk, len(o.Disks))
+
+	for i, d := range o.Disks {
+		id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(o.Name+"/"+o.Address+"/"+d.Name))
+
+		if d.Serial == "" && !d.CDROM {
+			d.Serial = fmt.Sprintf("LAB%X", id[:6])
+		}
+
+		if d.WWID == "" && !d.CDROM {
+			d.WWID = fmt.Sprintf("naa.5%x", id[:8])[:20]
+		}
+
+		if d.BusPath == "" {
+			d.BusPath = fmt.Sprintf("/pci0000:00/0000:00:1f.2/ata%d/host%d/target%d:0:0/%d:0:0:0/", i+1, i, i, i)
+		}
+
+		disks[i] = d
+	}
+
+	return disks
+}
+
+func hardwareFile(dir string) string { return filepath.Join(dir, "machine.json") }
+
+// newDirectory creates the machine's directory.
+func newDirectory(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the directory of a machine: %w", err)
+	}
+
+	return nil
+}

@@ -1,0 +1,288 @@
+package quorum
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+)
+
+// modelVersion is the etcd version that the model claims, that of Talos 1.13.9.
+const modelVersion = "3.6.12"
+
+// modelMember is a running member of a modelled cluster.
+type modelMember struct {
+	model   *Model
+	cluster *modelCluster
+	entry   *modelEntry
+	dir     string
+	frozen  bool
+
+	once sync.Once
+	done chan struct{}
+}
+
+// serve waits until the cluster answers through this member: it hangs without a quorum, as etcd does.
+func (m *modelMember) serve(ctx context.Context, learnerToo bool, f func() error) error {
+	for {
+		m.model.mu.Lock()
+		changed := m.cluster.changed
+
+		switch {
+		case m.frozen, m.entry.running != m:
+		case m.entry.Learner && !learnerToo:
+			m.model.mu.Unlock()
+
+			return ErrLearner
+		case m.cluster.hasQuorum():
+			defer m.model.mu.Unlock()
+
+			return f()
+		}
+
+		m.model.mu.Unlock()
+
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.done:
+			return errors.New("etcdserver: server stopped")
+		case <-changed:
+		}
+	}
+}
+
+// ID implements Member.
+func (m *modelMember) ID(context.Context) (uint64, error) { return m.entry.ID, nil }
+
+// Health implements Member.
+func (m *modelMember) Health(ctx context.Context) error {
+	return m.serve(ctx, false, func() error { return nil })
+}
+
+// Members implements Member.
+func (m *modelMember) Members(ctx context.Context) ([]*machine.EtcdMember, error) {
+	var list []*machine.EtcdMember
+
+	err := m.serve(ctx, true, func() error {
+		for _, e := range m.cluster.members {
+			list = append(list, e.message())
+		}
+
+		slices.SortFunc(list, func(a, b *machine.EtcdMember) int { return cmp.Compare(a.GetId(), b.GetId()) })
+
+		return nil
+	})
+
+	return list, err
+}
+
+// Status implements Member. It answers without a quorum, as the real one does, naming no leader.
+func (m *modelMember) Status(ctx context.Context) (*machine.EtcdMemberStatus, error) {
+	m.model.mu.Lock()
+	defer m.model.mu.Unlock()
+
+	if m.frozen {
+		m.model.mu.Unlock()
+		<-ctx.Done()
+		m.model.mu.Lock()
+
+		return nil, ctx.Err()
+	}
+
+	c := m.cluster
+	s := &machine.EtcdMemberStatus{
+		MemberId: m.entry.ID, ProtocolVersion: modelVersion, StorageVersion: "3.6.0",
+		DbSize: 36864, DbSizeInUse: 36864, Leader: c.leader, IsLearner: m.entry.Learner,
+		RaftIndex: c.index, RaftTerm: c.term, RaftAppliedIndex: c.index,
+	}
+
+	if c.leader == 0 {
+		s.Errors = []string{"etcdserver: no leader"}
+	}
+
+	return s, nil
+}
+
+// Alarms implements Member.
+func (m *modelMember) Alarms(ctx context.Context) ([]*machine.EtcdMemberAlarm, error) {
+	return nil, m.serve(ctx, true, func() error { return nil })
+}
+
+// Disarm implements Member.
+func (m *modelMember) Disarm(ctx context.Context) ([]*machine.EtcdMemberAlarm, error) {
+	return m.Alarms(ctx)
+}
+
+// Defragment implements Member.
+func (m *modelMember) Defragment(ctx context.Context) error {
+	return m.serve(ctx, true, func() error { return nil })
+}
+
+// Downgrade implements Member.
+func (m *modelMember) Downgrade(ctx context.Context, action DowngradeAction, version string) (string, error) {
+	if action != DowngradeCancel && version != "3.5" {
+		return "", errors.New("etcdserver: invalid downgrade target version")
+	}
+
+	return "3.6.0", m.serve(ctx, false, func() error { return nil })
+}
+
+// Snapshot implements Member.
+func (m *modelMember) Snapshot(ctx context.Context) (io.ReadCloser, error) {
+	var data []byte
+
+	if err := m.serve(ctx, true, func() error {
+		data = fmt.Appendf(nil, "modelled etcd cluster %016x, revision %d\n", m.cluster.id, m.cluster.index)
+
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+
+	const page = 36864
+
+	data = append(data, make([]byte, page-len(data))...)
+	sum := sha256.Sum256(data)
+
+	return io.NopCloser(bytes.NewReader(append(data, sum[:]...))), nil
+}
+
+// Forfeit implements Member.
+func (m *modelMember) Forfeit(ctx context.Context) (string, error) {
+	name := ""
+
+	err := m.serve(ctx, true, func() error {
+		if len(m.cluster.members) == 1 {
+			return errors.New("cannot forfeit leadership, only one member")
+		}
+
+		if m.cluster.leader != m.entry.ID {
+			return nil
+		}
+
+		for _, e := range m.cluster.members {
+			if e != m.entry && !e.Learner && e.running != nil && !e.running.frozen {
+				m.cluster.leader, name = e.ID, e.Name
+				m.cluster.term++
+				m.cluster.touch()
+
+				return nil
+			}
+		}
+
+		return errors.New("etcdserver: bad leader transferee")
+	})
+
+	return name, err
+}
+
+// Remove implements Member.
+func (m *modelMember) Remove(ctx context.Context, id uint64) error {
+	return m.serve(ctx, true, func() error { return m.cluster.remove(id) })
+}
+
+// remove drops a member; the caller holds the lock.
+func (c *modelCluster) remove(id uint64) error {
+	e, ok := c.members[id]
+	if !ok {
+		return ErrMemberNotFound
+	}
+
+	delete(c.members, id)
+
+	if len(c.members) > 0 && !c.hasQuorum() {
+		c.members[id] = e
+
+		return errUnhealthy
+	}
+
+	if e.running != nil {
+		e.running.end()
+	}
+
+	c.touch()
+
+	return c.save()
+}
+
+// Leave implements Member.
+func (m *modelMember) Leave(ctx context.Context) error {
+	err := m.serve(ctx, true, func() error { return m.cluster.remove(m.entry.ID) })
+	if err != nil && !errors.Is(err, ErrMemberNotFound) {
+		return err
+	}
+
+	m.Kill()
+
+	if err := os.RemoveAll(m.dir); err != nil {
+		return fmt.Errorf("failed to remove the etcd data: %w", err)
+	}
+
+	return nil
+}
+
+// Stop implements Member.
+func (m *modelMember) Stop(context.Context) error {
+	m.Kill()
+
+	return nil
+}
+
+// Kill implements Member.
+func (m *modelMember) Kill() {
+	m.model.mu.Lock()
+	defer m.model.mu.Unlock()
+
+	m.end()
+	m.cluster.touch()
+}
+
+// end marks the member as ended; the caller holds the lock.
+func (m *modelMember) end() {
+	if m.entry.running == m {
+		m.entry.running = nil
+	}
+
+	m.once.Do(func() { close(m.done) })
+}
+
+// Freeze implements Member.
+func (m *modelMember) Freeze(frozen bool) error {
+	m.model.mu.Lock()
+	defer m.model.mu.Unlock()
+
+	m.frozen = frozen
+	m.cluster.touch()
+
+	return nil
+}
+
+// Done implements Member.
+func (m *modelMember) Done() <-chan struct{} { return m.done }
+
+// checkSnapshot compares the checksum at the end of a snapshot with its content.
+func checkSnapshot(data []byte, skipHash bool) error {
+	if skipHash {
+		return nil
+	}
+
+	if len(data)%512 != sha256.Size {
+		return errors.New("error recovering from the snapshot: snapshot missing hash but --skip-hash-check=false")
+	}
+
+	body, want := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
+	if got := sha256.Sum256(body); !bytes.Equal(got[:], want) {
+		return fmt.Errorf("error recovering from the snapshot: expected sha256 %v, got %v", want, got)
+	}
+
+	return nil
+}

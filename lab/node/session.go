@@ -1,0 +1,308 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/service"
+)
+
+// session is one boot of a machine, from power on to power off: everything that lives in memory.
+type session struct {
+	n      *Node
+	bootID string
+	booted time.Time
+	slot   string // boot entry that runs; empty from the boot medium
+	tag    string // Talos version that runs
+	nodeID string
+
+	ctx    context.Context //nolint:containedctx // the life of the boot itself
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	events    *event.Log
+	services  *service.Set
+	store     *cosi.Store
+	handlers  map[string]any // by gRPC service
+	logs      *logs
+	sequences sequencer
+	awake     chan struct{} // a token when the cluster changed
+
+	// applying serializes ApplyConfiguration; rebooting refuses it once a config waits for the reboot.
+	applying   sync.Mutex
+	rebooting  atomic.Bool
+	installing sync.Mutex
+	// bootstrapped says that a bootstrap was asked for in this boot.
+	bootstrapped atomic.Bool
+
+	configured chan struct{} // closed when there is a config complete for booting
+
+	mu         sync.Mutex // guards the fields below
+	live       config.Provider
+	persistent config.Provider
+	identity   *apid.Identity
+	pending    bool        // the identity's certificate is not the cluster's yet
+	revert     *time.Timer // of a config applied in mode try
+	stage      runtime.MachineStage
+	inStatus   machineStatus
+	network    bool
+	timeSync   bool
+	images     map[string]bool // pulled
+
+	etcd etcdService
+	kube kubeService
+
+	kubeletMu sync.Mutex // one start of the kubelet at a time
+}
+
+// machineStatus is what MachineStatus last said.
+type machineStatus struct {
+	stage runtime.MachineStage
+	ready bool
+	unmet []runtime.UnmetCondition
+	known bool
+}
+
+func newSession(n *Node) (*session, error) {
+	s := &session{
+		n: n, bootID: uuid.NewString(), booted: time.Now(), tag: n.opts.TalosVersion, logs: newLogs(n.opts.Log),
+		awake: make(chan struct{}, 1), configured: make(chan struct{}), images: map[string]bool{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+
+	if err := s.pickEntry(); err != nil {
+		return nil, err
+	}
+
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+
+	if err := s.openStore(); err != nil {
+		return nil, err
+	}
+
+	s.events = event.NewLog()
+	s.services = service.NewSet(s.events, s.serviceChanged)
+
+	s.handlers = s.newHandlers()
+
+	return s, nil
+}
+
+// pickEntry asks the boot loader what to boot. A broken entry falls back to the other one.
+func (s *session) pickEntry() error {
+	loader := s.n.system.Loader()
+	if loader == nil {
+		return nil
+	}
+
+	if e := loader.Current(); e == nil || e.Broken {
+		other := loader.Entries[loader.Other()]
+		if other == nil || other.Broken {
+			return errors.New("no boot entry works")
+		}
+
+		s.logf("boot entry %s does not boot, falling back to %s", loader.Default, loader.Other())
+
+		loader.Default = loader.Other()
+		if err := s.n.system.SetLoader(loader); err != nil {
+			return err
+		}
+	}
+
+	s.slot, s.tag = loader.Default, loader.Current().Tag
+
+	return nil
+}
+
+// load reads the config from the STATE partition.
+func (s *session) load() error {
+	data, err := s.n.system.Config()
+	if err != nil || data == nil {
+		return err
+	}
+
+	cfg, err := parseConfig(data)
+	if err != nil {
+		return fmt.Errorf("loading the machine config: %w", err)
+	}
+
+	s.live, s.persistent = cfg, cfg
+
+	if cfg.CompleteForBoot() {
+		close(s.configured)
+	}
+
+	return nil
+}
+
+// openStore makes the node's resources.
+func (s *session) openStore() error {
+	addr, err := netip.ParsePrefix(fmt.Sprintf("%s/%d", s.n.Address(), subnetBits))
+	if err != nil {
+		return fmt.Errorf("parsing the address: %w", err)
+	}
+
+	gateway, err := netip.ParseAddr(s.n.opts.Gateway)
+	if err != nil {
+		return fmt.Errorf("parsing the gateway: %w", err)
+	}
+
+	fresh := func() string { return cosi.NewNodeID([]byte(uuid.NewString())) }
+	s.nodeID = fresh()
+
+	if s.n.system.Installed() || s.n.system.StateUsed() {
+		if s.nodeID, err = s.n.system.NodeIdentity(fresh); err != nil {
+			return err
+		}
+	}
+
+	s.store, err = cosi.NewStore(cosi.Identity{
+		Hostname: s.hostname(), Address: addr, Gateway: gateway, NodeID: s.nodeID, Platform: platform,
+		TalosVersion: s.tag,
+	})
+	if err != nil {
+		return fmt.Errorf("making the node's resources: %w", err)
+	}
+
+	return nil
+}
+
+// platform is what the emulated machines call themselves.
+const platform = "metal"
+
+// start runs the boot in the background.
+func (s *session) start() {
+	s.spawn(s.main)
+	s.spawn(s.watchCluster)
+}
+
+// spawn runs f in the background of this boot; a boot that is over starts nothing.
+func (s *session) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.ctx.Err() == nil {
+		s.work.Go(f)
+	}
+}
+
+// end lets nothing new begin.
+func (s *session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.cancel()
+}
+
+// answerGrace is how long calls under way may take while the machine goes down.
+const answerGrace = time.Second
+
+// stop ends the session as a clean shutdown does.
+func (s *session) stop(ctx context.Context) error {
+	s.end()
+	s.n.api.Shutdown(answerGrace) // the call that caused this is still to be answered
+	s.cancelRevert()
+	s.stopKubelet()
+
+	err := errors.Join(s.stopAPIServer(ctx), s.stopMember(ctx))
+
+	s.work.Wait()
+	s.n.api.Stop() // in case the boot was about to start it
+	s.n.opts.Cluster.silence(s.n)
+
+	return err
+}
+
+// kill ends the session as a power cut does.
+func (s *session) kill() {
+	s.end()
+
+	s.mu.Lock()
+	member, api := s.etcd.member, s.kube.server
+	s.mu.Unlock()
+
+	if member != nil {
+		member.Kill()
+	}
+
+	if api != nil {
+		api.Kill()
+	}
+
+	s.n.api.Stop()
+	s.cancelRevert()
+	s.stopKubelet()
+	s.work.Wait()
+	s.n.api.Stop() // in case the boot was about to start it
+	s.n.opts.Cluster.silence(s.n)
+}
+
+// freeze stops the machine's processes, or lets them go on.
+func (s *session) freeze(frozen bool) {
+	s.mu.Lock()
+	member, api := s.etcd.member, s.kube.server
+	s.mu.Unlock()
+
+	if member != nil {
+		if err := member.Freeze(frozen); err != nil {
+			s.logf("freezing etcd: %v", err)
+		}
+	}
+
+	if api != nil {
+		if err := api.Freeze(frozen); err != nil {
+			s.logf("freezing the API server: %v", err)
+		}
+	}
+}
+
+// step waits for one step of the machine's own work, and while the machine is frozen.
+func (s *session) step(ctx context.Context, steps float64) error {
+	if err := s.n.pass(ctx); err != nil {
+		return err
+	}
+
+	wait := time.Duration(float64(s.n.opts.Step) * steps)
+	if wait <= 0 {
+		return ctx.Err()
+	}
+
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return s.n.pass(ctx)
+	}
+}
+
+// wake lets the session look at its cluster again.
+func (s *session) wake() {
+	select {
+	case s.awake <- struct{}{}:
+	default:
+	}
+}
+
+// logf writes a line to the kernel log, where machined logs too.
+func (s *session) logf(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	s.logs.kernel(line)
+	s.logs.service("machined", line)
+}

@@ -1,0 +1,213 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+const installer = "ghcr.io/siderolabs/installer:"
+
+// install pulls an image and runs its installer; it returns the exit code.
+func (f *fleet) install(c *client.Client, image string) (int32, error) {
+	f.t.Helper()
+
+	instance := &common.ContainerdInstance{
+		Driver: common.ContainerDriver_CONTAINERD, Namespace: common.ContainerdNamespace_NS_SYSTEM,
+	}
+
+	pull, err := c.ImageClient.Pull(f.t.Context(), &machine.ImageServicePullRequest{Containerd: instance, ImageRef: image})
+	if err != nil {
+		return 0, err
+	}
+
+	name := ""
+
+	for {
+		msg, err := pull.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+
+		if err != nil {
+			return 0, err
+		}
+
+		name = msg.GetName()
+	}
+
+	if !strings.Contains(name, "@sha256:") {
+		f.t.Errorf("the pulled image is called %q", name)
+	}
+
+	stream, err := c.LifecycleClient.Upgrade(f.t.Context(), &machine.LifecycleServiceUpgradeRequest{
+		Containerd: instance, Source: &machine.InstallArtifactsSource{ImageName: name},
+	})
+	if err != nil {
+		return 0, err
+	}
+
+	code := int32(-1)
+
+	for {
+		msg, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return code, nil
+		}
+
+		if err != nil {
+			return 0, err
+		}
+
+		if exit, ok := msg.GetProgress().GetResponse().(*machine.LifecycleServiceInstallProgress_ExitCode); ok {
+			code = exit.ExitCode
+		}
+	}
+}
+
+// rebooted reboots a machine and returns the Talos version that it comes back with.
+func (f *fleet) rebooted(n *node.Node, c *client.Client) string {
+	f.t.Helper()
+
+	boot := n.Status().BootID
+	if err := c.Reboot(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+
+	return f.back(n, boot)
+}
+
+// back waits for the next boot of a machine to be ready.
+func (f *fleet) back(n *node.Node, boot string) string {
+	f.t.Helper()
+	f.eventually(n.Name()+" has booted anew", func(context.Context) bool {
+		st := n.Status()
+
+		return st.BootID != boot && st.Stage == "running" && st.Ready
+	})
+
+	resp, err := f.client(n).Version(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+
+	return resp.GetMessages()[0].GetVersion().GetTag()
+}
+
+// TestUpgradeWithoutReboot takes one machine through upgrades by the LifecycleService.
+func TestUpgradeWithoutReboot(t *testing.T) {
+	f := newFleet(t, 20, true)
+	n := f.boot(1)
+	c := f.found(n)[0]
+
+	if _, err := f.install(c, installer+"v1.13.9-missing"); status.Code(err) != codes.NotFound {
+		t.Errorf("an image that is not there: %v", err)
+	}
+
+	if code, err := f.install(c, installer+"v1.14.0-broken-installer"); err != nil || code != 1 {
+		t.Errorf("an installer that fails is no error of the call: %d, %v", code, err)
+	}
+
+	if got := f.rebooted(n, c); got != "v1.13.9" {
+		t.Errorf("after a failed installer runs %s", got)
+	}
+
+	boot := n.Status().BootID
+
+	if code, err := f.install(c, installer+"v1.14.0"); err != nil || code != 0 {
+		t.Fatalf("upgrading: %d, %v", code, err)
+	}
+
+	if st := n.Status(); st.BootID != boot || st.TalosVersion != "v1.13.9" {
+		t.Errorf("installing neither reboots nor changes what runs: %+v", st)
+	}
+
+	if got := f.rebooted(n, c); got != "v1.14.0" {
+		t.Errorf("after the upgrade runs %s", got)
+	}
+
+	boot = n.Status().BootID
+	if err := c.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if got := f.back(n, boot); got != "v1.13.9" {
+		t.Errorf("after the rollback runs %s", got)
+	}
+
+	if code, err := f.install(c, installer+"v1.14.1-broken-boot"); err != nil || code != 0 {
+		t.Fatalf("installing what does not boot: %d, %v", code, err)
+	}
+
+	if got := f.rebooted(n, c); got != "v1.13.9" {
+		t.Errorf("a system that does not boot falls back, here runs %s", got)
+	}
+}
+
+// TestLegacyUpgrade: the call of the MachineService guards etcd, installs and reboots by itself.
+func TestLegacyUpgrade(t *testing.T) {
+	f := newFleet(t, 21, true)
+	n := f.boot(1)
+	c := f.found(n)[0]
+
+	upgrade := func(req *machine.UpgradeRequest) (string, error) {
+		boot := n.Status().BootID
+
+		if _, err := c.MachineClient.Upgrade(t.Context(), req); err != nil {
+			return "", err
+		}
+
+		return f.back(n, boot), nil
+	}
+
+	if _, err := upgrade(&machine.UpgradeRequest{Image: installer + "v9-missing"}); err == nil ||
+		!strings.Contains(err.Error(), "error validating installer image") {
+		t.Errorf("an image that is not there: %v", err)
+	}
+
+	if got, err := upgrade(&machine.UpgradeRequest{Image: installer + "v1.13.10"}); err != nil || got != "v1.13.10" {
+		t.Errorf("upgrading: %s, %v", got, err)
+	}
+
+	n.FailInstaller("v1.13.11")
+
+	if got, err := upgrade(&machine.UpgradeRequest{Image: installer + "v1.13.11"}); err != nil || got != "v1.13.10" {
+		t.Errorf("a failed installer reboots into the old system: %s, %v", got, err)
+	}
+
+	n.FailInstaller("")
+
+	boot := n.Status().BootID
+	if _, err := c.MachineClient.Upgrade(t.Context(), &machine.UpgradeRequest{
+		Image: installer + "v1.13.12", Stage: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	f.eventually("the staged upgrade is installed on the way", func(context.Context) bool {
+		st := n.Status()
+
+		return st.BootID != boot && st.TalosVersion == "v1.13.12" && st.Ready && st.Stage == "running"
+	})
+}
+
+// TestUpgradeGuardsEtcd: two members would lose their quorum.
+func TestUpgradeGuardsEtcd(t *testing.T) {
+	f := newFleet(t, 22, true)
+	clients := f.found(f.boot(1), f.boot(2))
+
+	_, err := clients[0].MachineClient.Upgrade(t.Context(), &machine.UpgradeRequest{Image: installer + "v1.13.10"})
+	if err == nil || !strings.Contains(err.Error(), "etcd member count(2) is insufficient") {
+		t.Errorf("upgrading one of two members: %v", err)
+	}
+}

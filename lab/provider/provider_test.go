@@ -1,0 +1,330 @@
+package provider_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab"
+	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/lab/provider"
+)
+
+const limit = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
+// world is an API server and an estate with the provider between them.
+type world struct {
+	t      *testing.T
+	plane  *management.Plane
+	estate *lab.Lab
+	client client.Client
+	stop   func()
+}
+
+func newWorld(t *testing.T, address, subnet string) *world {
+	t.Helper()
+
+	plane, err := management.Start(t.Context(), management.Options{Dir: t.TempDir(), Address: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(plane.Kill)
+
+	estate, err := lab.New(lab.Options{Dir: t.TempDir(), Subnet: subnet, Modelled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+
+		if err := estate.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+
+	c, err := client.New(plane.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, obj := range []any{provider.Role(), provider.RoleBinding()} {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := plane.ApplyObject(t.Context(), &unstructured.Unstructured{Object: content}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	w := &world{t: t, plane: plane, estate: estate, client: c}
+	w.start()
+
+	return w
+}
+
+// start runs the provider as its own user.
+func (w *world) start() {
+	w.t.Helper()
+
+	cfg, err := w.plane.User(provider.User)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+
+	go func() { done <- provider.Run(ctx, cfg, w.estate, logr.Discard()) }()
+
+	stopped := false
+	w.stop = func() {
+		if stopped {
+			return
+		}
+
+		stopped = true
+
+		cancel()
+
+		if err := <-done; err != nil {
+			w.t.Errorf("running the provider: %v", err)
+		}
+	}
+
+	w.t.Cleanup(w.stop)
+}
+
+func (w *world) create(name string, spec v1alpha1.MachineSpec) *v1alpha1.Machine {
+	w.t.Helper()
+
+	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: spec}
+	if err := w.client.Create(w.t.Context(), m); err != nil {
+		w.t.Fatal(err)
+	}
+
+	return m
+}
+
+func (w *world) get(m *v1alpha1.Machine) error {
+	return w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), m)
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+
+	deadline := time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+
+	defer tick.Stop()
+
+	for !ok() {
+		select {
+		case <-deadline:
+			w.t.Fatalf("timed out: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// reason waits for the condition Ready of a Machine to have a reason.
+func (w *world) reason(m *v1alpha1.Machine, reason string) {
+	w.t.Helper()
+	w.eventually(m.Name+" becomes "+reason, func() bool {
+		if err := w.get(m); err != nil {
+			w.t.Fatal(err)
+		}
+
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.MachineConditionReady)
+
+		return c != nil && c.Reason == reason
+	})
+}
+
+func (w *world) gone(m *v1alpha1.Machine) {
+	w.t.Helper()
+	w.eventually(m.Name+" is gone", func() bool { return apierrors.IsNotFound(w.get(m)) })
+}
+
+func (w *world) delete(m *v1alpha1.Machine) {
+	w.t.Helper()
+
+	if err := w.client.Delete(w.t.Context(), m); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestLifeOfAMachine(t *testing.T) {
+	w := newWorld(t, "127.47.60.1", "127.47.0.0/16")
+
+	unnamed := w.create("one", v1alpha1.MachineSpec{})
+	w.reason(unnamed, provider.ReasonPoweredOn)
+
+	want := v1alpha1.MachineStatus{
+		Phase: v1alpha1.MachineRunning,
+		Addresses: []v1alpha1.MachineAddress{
+			{Type: v1alpha1.AddressInternalIP, Address: "127.47.0.1"},
+			{Type: v1alpha1.AddressHostname, Address: "one"},
+		},
+		ProviderID: "lab://default/one", ObservedGeneration: 1, Conditions: unnamed.Status.Conditions,
+	}
+	if diff := cmp.Diff(want, unnamed.Status); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+
+	if n := w.estate.Node("default/one"); n == nil || n.Address() != "127.47.0.1" {
+		t.Errorf("machine %v", n)
+	}
+
+	// What belongs to somebody else is left alone.
+	static := w.create("static", v1alpha1.MachineSpec{Provider: v1alpha1.Provider{
+		Name: v1alpha1.ProviderStatic, Addresses: []string{"192.0.2.1"},
+	}})
+
+	named := w.create("two", v1alpha1.MachineSpec{Provider: v1alpha1.Provider{Name: provider.Name}})
+	w.reason(named, provider.ReasonPoweredOn)
+
+	if err := w.get(static); err != nil || len(static.Finalizers) != 0 || static.Status.Phase != "" {
+		t.Errorf("static machine: %v, %v, %v", err, static.Finalizers, static.Status)
+	}
+
+	// Somebody pulls the plug, and puts it in again.
+	w.estate.Node("default/two").Kill()
+	w.reason(named, provider.ReasonPoweredOff)
+
+	if err := w.estate.PowerOn(t.Context(), "default/two"); err != nil {
+		t.Fatal(err)
+	}
+
+	w.reason(named, provider.ReasonPoweredOn)
+
+	w.delete(unnamed)
+	w.gone(unnamed)
+
+	if w.estate.Node("default/one") != nil {
+		t.Error("the machine outlived its Machine")
+	}
+}
+
+// TestRetain keeps the machine of a Machine that says so, and gives it to a new Machine of the same name.
+func TestRetain(t *testing.T) {
+	w := newWorld(t, "127.47.61.1", "127.47.0.0/16")
+
+	first := w.create("kept", v1alpha1.MachineSpec{ReclaimPolicy: v1alpha1.ReclaimRetain})
+	w.reason(first, provider.ReasonPoweredOn)
+
+	n := w.estate.Node("default/kept")
+	bootID := n.Status().BootID
+
+	w.delete(first)
+	w.gone(first)
+
+	if w.estate.Node("default/kept") != n || !n.Powered() {
+		t.Fatal("the machine is gone")
+	}
+
+	second := w.create("kept", v1alpha1.MachineSpec{})
+	w.reason(second, provider.ReasonPoweredOn)
+
+	if diff := cmp.Diff(first.Status.Addresses, second.Status.Addresses); diff != "" {
+		t.Errorf("addresses (-first +second):\n%s", diff)
+	}
+
+	if n.Status().BootID != bootID {
+		t.Error("the machine was rebooted")
+	}
+}
+
+func TestHardware(t *testing.T) {
+	w := newWorld(t, "127.47.62.1", "127.47.0.0/16")
+	memory := resource.MustParse("8Gi")
+
+	m := w.create("big", v1alpha1.MachineSpec{Hardware: &v1alpha1.Hardware{
+		CPUs: 16, Memory: &memory,
+		Disks: []v1alpha1.Disk{{Size: resource.MustParse("50Gi")}, {Size: resource.MustParse("1Ti")}},
+	}})
+	w.reason(m, provider.ReasonPoweredOn)
+
+	hw := w.estate.Node("default/big").Hardware()
+	if hw.CPUs != 16 || hw.MemoryMiB != 8192 || len(hw.Disks) != 2 || hw.Disks[1].Size != 1<<40 || hw.Disks[1].Name != "sdb" {
+		t.Errorf("hardware %+v", hw)
+	}
+
+	arm := w.create("arm", v1alpha1.MachineSpec{Hardware: &v1alpha1.Hardware{Architecture: "arm64"}})
+	w.reason(arm, provider.ReasonBootFailed)
+
+	if arm.Status.Phase != v1alpha1.MachineFailed || w.estate.Node("default/arm") != nil {
+		t.Errorf("phase %s", arm.Status.Phase)
+	}
+
+	w.delete(arm)
+	w.gone(arm)
+}
+
+// TestWritesNothingWhenNothingChanged looks at the audit log: once a Machine is served, another pass over it, and a
+// restart of the provider, write nothing.
+func TestWritesNothingWhenNothingChanged(t *testing.T) {
+	w := newWorld(t, "127.47.63.1", "127.47.0.0/16")
+
+	m := w.create("still", v1alpha1.MachineSpec{})
+	w.reason(m, provider.ReasonPoweredOn)
+
+	w.stop()
+
+	first, err := w.plane.Writes(provider.User, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The finalizer and the status; the power coming on may be seen a moment later, before the cache has the status.
+	if n := len(first); n < 2 || n > 3 {
+		t.Errorf("%d writes for one machine", n)
+	}
+
+	// A write that the end of the provider cut off is logged later than it was sent.
+	restart := time.Now()
+
+	w.start()
+
+	// Another machine shows that the provider has been over all of them.
+	other := w.create("other", v1alpha1.MachineSpec{})
+	w.reason(other, provider.ReasonPoweredOn)
+
+	list, err := w.plane.Writes(provider.User, restart)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, write := range list {
+		if write.Name == m.Name {
+			t.Errorf("unneeded write: %s", write)
+		}
+	}
+}

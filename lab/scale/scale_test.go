@@ -1,0 +1,104 @@
+package scale_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/lab/scale"
+	"github.com/talos-operator/talos-operator/lab/stack"
+)
+
+var operator string
+
+// TestMain builds the operator, so that no test runs an old one.
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "talos-lab-scale-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+
+		return 1
+	}
+
+	defer os.RemoveAll(dir)
+
+	operator = filepath.Join(dir, "talos-operator")
+
+	out, err := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator").CombinedOutput()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "building the operator: %v\n%s", err, out)
+
+		return 1
+	}
+
+	return m.Run()
+}
+
+// TestBenchmark runs the whole benchmark with two clusters: every value is printed once, and an operator that has nothing
+// to do, or begins anew, changes nothing.
+func TestBenchmark(t *testing.T) {
+	progress := &strings.Builder{}
+	got := map[string]scale.Metric{}
+
+	err := scale.Run(t.Context(), scale.Options{
+		Stack:    stack.Options{Dir: t.TempDir(), Operator: operator, Subnet: "127.43.0.0/16"},
+		Clusters: 2, Idle: 3 * time.Second, Kill: 3, Progress: progress,
+		Metrics: func(m scale.Metric) error {
+			if _, twice := got[m.Name]; twice {
+				t.Errorf("%s is told twice", m.Name)
+			}
+
+			got[m.Name] = m
+
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress)
+	}
+
+	for name, unit := range map[string]string{
+		"all_ready_s": "s", "apply_to_ready_p50_s": "s", "apply_to_ready_p99_s": "s", "manager_cpu_s": "s",
+		"manager_rss_peak_mib": "MiB", "goroutines": "goroutines",
+		"api_requests_get": "requests", "api_requests_create": "requests", "api_requests_patch": "requests",
+		"node_calls_ApplyConfiguration": "calls", "node_calls_Bootstrap": "calls", "node_calls_ResourceWatch": "calls",
+		"node_down_detect_p50_s": "s", "node_down_detect_p99_s": "s", "restart_catchup_s": "s",
+	} {
+		if m := got[name]; m.Value <= 0 || m.Unit != unit {
+			t.Errorf("%s: %+v, want a value in %s", name, m, unit)
+		}
+	}
+
+	for _, name := range []string{"idle_api_writes", "idle_mutating_calls", "restart_mutating_calls"} {
+		if m, told := got[name]; !told || m.Value != 0 {
+			t.Errorf("%s: %v, told %t; want 0", name, m.Value, told)
+		}
+	}
+
+	// A few idle seconds may cost less than what the kernel counts.
+	if m, told := got["idle_cpu_share"]; !told || m.Value < 0 || m.Value > 1 || m.Unit != "cores" {
+		t.Errorf("idle_cpu_share: %+v, told %t", m, told)
+	}
+
+	// Ten machines get a config each, two clusters a bootstrap each.
+	if a, b := got["node_calls_ApplyConfiguration"].Value, got["node_calls_Bootstrap"].Value; a != 10 || b != 2 {
+		t.Errorf("%v configs, %v bootstraps", a, b)
+	}
+
+	if t.Failed() {
+		t.Log(progress)
+	}
+}

@@ -1,0 +1,334 @@
+package stack_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/control"
+	"github.com/talos-operator/talos-operator/lab/demo"
+	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/lab/stack"
+)
+
+const limit = time.Minute
+
+var operator string
+
+// TestMain builds the operator, so that no test runs an old one.
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "talos-lab-stack-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+
+		return 1
+	}
+
+	defer os.RemoveAll(dir)
+
+	operator = filepath.Join(dir, "talos-operator")
+
+	out, err := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator").CombinedOutput()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "building the operator: %v\n%s", err, out)
+
+		return 1
+	}
+
+	return m.Run()
+}
+
+func options(dir string) stack.Options {
+	return stack.Options{Dir: dir, Operator: operator, Subnet: "127.41.0.0/16", Modelled: true, Store: true}
+}
+
+func start(t *testing.T, o stack.Options) *stack.Stack {
+	t.Helper()
+
+	s, err := stack.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { stop(t, s) })
+
+	return s
+}
+
+func stop(t *testing.T, s *stack.Stack) {
+	t.Helper()
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
+	defer cancel()
+
+	if err := s.Stop(ctx); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+
+	deadline := time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+
+	defer tick.Stop()
+
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("timed out: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// TestLifeOfALab starts a lab, uses it as a person does, stops it, and starts it again.
+func TestLifeOfALab(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, options(dir))
+
+	c, err := control.NewClient(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	info, err := c.Await(t.Context())
+	if err != nil || info.Manager.PID != first.Manager.PID() || info.Subnet != "127.41.0.0/16" {
+		t.Fatalf("info %+v, error %v", info, err)
+	}
+
+	if _, err := stack.Start(t.Context(), options(dir)); !errors.Is(err, control.ErrRunning) {
+		t.Errorf("a second lab in the same directory: %v", err)
+	}
+
+	// The kubeconfig on disk is a person's way in.
+	cfg, err := clientcmd.BuildConfigFromFlags("", first.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	mc, err := demo.NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	m := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: "default"}}
+	if err := mc.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+
+	eventually(t, "the machine has an address", func() bool {
+		return mc.Get(t.Context(), client.ObjectKeyFromObject(m), m) == nil && len(m.Status.Addresses) > 0
+	})
+
+	key := age(t, mc)
+	put(t, first, "kept")
+
+	pids := []int{
+		first.Plane.Etcd().PID(), first.Plane.APIServer().PID(), first.Manager.PID(), first.Store.PID(),
+	}
+	bootID := first.Lab.Node("default/one").Status().BootID
+
+	if _, err := os.Stat(filepath.Join(dir, control.SocketName)); err != nil {
+		t.Error(err)
+	}
+
+	stop(t, first)
+
+	for _, pid := range pids {
+		if syscall.Kill(pid, 0) == nil {
+			t.Errorf("process %d outlived the lab", pid)
+		}
+	}
+
+	moved := options(dir)
+	moved.Subnet = "127.42.0.0/16"
+
+	if _, err := stack.Start(t.Context(), moved); err == nil {
+		t.Error("the lab moved to another subnet")
+	}
+
+	same := options(dir)
+	same.Subnet = ""
+
+	second := start(t, same)
+
+	n := second.Lab.Node("default/one")
+	if n == nil || n.Address() != m.Status.Addresses[0].Address || !n.Powered() || n.Status().BootID == bootID {
+		t.Errorf("the machine after the restart: %v", n)
+	}
+
+	if err := mc.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+		t.Errorf("the Machine after the restart, with the old kubeconfig: %v", err)
+	}
+
+	if again := age(t, mc); again != key {
+		t.Error("the lab has another age key after the restart")
+	}
+
+	if got := read(t, second); got != "kept" {
+		t.Errorf("the bucket after the restart has %q", got)
+	}
+
+	go func() { _ = c.Down(context.WithoutCancel(t.Context())) }()
+
+	select {
+	case <-second.Down():
+	case <-time.After(limit):
+		t.Error("nobody heard that the lab is to stop")
+	}
+}
+
+// age returns the identity that the lab has made.
+func age(t *testing.T, c client.Client) string {
+	t.Helper()
+
+	s := &corev1.Secret{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: stack.AgeSecret}, s); err != nil {
+		t.Fatal(err)
+	}
+
+	if len(s.Data["recipient"]) == 0 {
+		t.Error("the age key has no recipient")
+	}
+
+	return string(s.Data["identity"])
+}
+
+// bucket opens the lab's bucket with the credentials that are in the management plane.
+func bucket(t *testing.T, s *stack.Stack) *minio.Client {
+	t.Helper()
+
+	mc, err := demo.NewClient(s.Plane.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	secret := &corev1.Secret{}
+	if err := mc.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: stack.StoreSecret}, secret); err != nil {
+		t.Fatal(err)
+	}
+
+	if string(secret.Data["ca.crt"]) != string(s.Store.CA()) {
+		t.Error("the CA in the Secret is not that of the server")
+	}
+
+	c, err := minio.New(s.Store.Host(), &minio.Options{
+		Creds:  credentials.NewStaticV4(string(secret.Data["accessKeyID"]), string(secret.Data["secretAccessKey"]), ""),
+		Region: s3.Region, Secure: true, Transport: s.Store.Transport(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return c
+}
+
+func put(t *testing.T, s *stack.Stack, text string) {
+	t.Helper()
+
+	_, err := bucket(t, s).PutObject(t.Context(), stack.Bucket, "object", strings.NewReader(text), int64(len(text)),
+		minio.PutObjectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, s *stack.Stack) string {
+	t.Helper()
+
+	o, err := bucket(t, s).GetObject(t.Context(), stack.Bucket, "object", minio.GetObjectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	content, err := io.ReadAll(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return string(content)
+}
+
+// TestOperator looks at the operator's process: restarted when it dies, under its own roles, measured.
+func TestOperator(t *testing.T) {
+	s := start(t, options(t.TempDir()))
+	pid := s.Manager.PID()
+
+	s.Manager.Kill()
+	eventually(t, "the operator is started again", func() bool { return s.Manager.PID() != pid })
+
+	if s.Manager.Restarts() != 1 {
+		t.Errorf("%d restarts", s.Manager.Restarts())
+	}
+
+	if err := s.Manager.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	eventually(t, "its memory is measured", func() bool { return s.Manager.RSSPeak() > 10<<20 })
+
+	res, err := http.Get(s.Manager.Metrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer res.Body.Close()
+
+	if body, err := io.ReadAll(res.Body); err != nil || !bytes.Contains(body, []byte("controller_runtime_")) {
+		t.Errorf("metrics: %v", err)
+	}
+
+	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.Dir(), "manager.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cs, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := cs.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the operator may list namespaces: %v", err)
+	}
+
+	if _, err := cs.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the operator may list all Secrets: %v", err)
+	}
+
+	leases, err := cs.CoordinationV1().Leases(management.ManagerNamespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(leases.Items) != 1 {
+		t.Errorf("leases of the operator: %v, error %v", leases, err)
+	}
+}
