@@ -1,0 +1,305 @@
+package clusterstate
+
+import (
+	"crypto/tls"
+	stdx509 "crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/siderolabs/crypto/x509"
+	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// CredentialTTL is how long the certificates in kubeconfigs and talosconfigs are valid. They are made anew when a third
+// of it is left, so that a file somebody copied out works for at least four months.
+const CredentialTTL = 365 * 24 * time.Hour
+
+// RenewalWindow is how long before its end a client certificate is due.
+const RenewalWindow = CredentialTTL / 3
+
+// Subject of admin certificates, as Talos makes them.
+const (
+	adminUser  = "admin"
+	adminGroup = "system:masters"
+)
+
+// TalosCredentials open the Talos API of a cluster's nodes: PEM, ready for mutual TLS.
+type TalosCredentials struct {
+	CA, Cert, Key []byte
+	NotAfter      time.Time
+}
+
+// TalosCredentials makes an admin client certificate for the Talos API.
+func (b *Bundle) TalosCredentials(now time.Time, ttl time.Duration) (*TalosCredentials, error) {
+	pair, err := secrets.NewAdminCertificateAndKey(
+		now.Add(-clockSkew), b.secrets.Certs.OS, role.MakeSet(role.Admin), ttl+clockSkew,
+	)
+	if err != nil {
+		return nil, fmt.Errorf("making Talos API client certificate: %w", err)
+	}
+
+	notAfter, err := certificateEnd(pair.Crt)
+	if err != nil {
+		return nil, err
+	}
+
+	ca := slices.Clone(b.secrets.Certs.OS.Crt)
+
+	return &TalosCredentials{CA: ca, Cert: pair.Crt, Key: pair.Key, NotAfter: notAfter}, nil
+}
+
+// TalosconfigParams describe a talosconfig.
+type TalosconfigParams struct {
+	ClusterName string
+	// Endpoints are the control-plane addresses to dial; Nodes are the default targets.
+	Endpoints, Nodes []string
+}
+
+// Talosconfig renders an admin talosconfig; the context has the cluster's name.
+func (b *Bundle) Talosconfig(p TalosconfigParams, now time.Time) ([]byte, error) {
+	creds, err := b.TalosCredentials(now, CredentialTTL)
+	if err != nil {
+		return nil, err
+	}
+
+	cfg := clientconfig.NewConfig(p.ClusterName, p.Endpoints, creds.CA,
+		&x509.PEMEncodedCertificateAndKey{Crt: creds.Cert, Key: creds.Key})
+	cfg.Contexts[p.ClusterName].Nodes = p.Nodes
+
+	raw, err := cfg.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("rendering talosconfig: %w", err)
+	}
+
+	return raw, nil
+}
+
+// TalosconfigCurrent is true when data is a talosconfig of this bundle with these parameters that is not near its end.
+// It may stay as it is: every new one holds a new certificate, and writing it would be a change for its own sake.
+func (b *Bundle) TalosconfigCurrent(data []byte, p TalosconfigParams, now time.Time) bool {
+	ctx, err := talosContext(data)
+	if err != nil {
+		return false
+	}
+
+	cert, certErr := base64.StdEncoding.DecodeString(ctx.Crt)
+	key, keyErr := base64.StdEncoding.DecodeString(ctx.Key)
+
+	if certErr != nil || keyErr != nil {
+		return false
+	}
+
+	cfg, err := clientconfig.FromBytes(data)
+
+	return err == nil && cfg.Context == p.ClusterName &&
+		slices.Equal(ctx.Endpoints, p.Endpoints) && slices.Equal(ctx.Nodes, p.Nodes) &&
+		ctx.CA == base64.StdEncoding.EncodeToString(b.secrets.Certs.OS.Crt) &&
+		leaf{cert: cert, key: key, organization: string(role.Admin)}.isCurrent(b.secrets.Certs.OS, now)
+}
+
+// TalosconfigExpiry reads when the client certificate of a talosconfig ends.
+func TalosconfigExpiry(data []byte) (time.Time, error) {
+	return expiries.get(data, func() (time.Time, error) { return talosconfigExpiry(data) })
+}
+
+func talosconfigExpiry(data []byte) (time.Time, error) {
+	ctx, err := talosContext(data)
+	if err != nil {
+		return time.Time{}, err
+	}
+
+	cert, err := base64.StdEncoding.DecodeString(ctx.Crt)
+	if err != nil {
+		return time.Time{}, errors.New("reading talosconfig: the certificate is not base64")
+	}
+
+	return certificateEnd(cert)
+}
+
+func talosContext(data []byte) (*clientconfig.Context, error) {
+	cfg, err := clientconfig.FromBytes(data)
+	if err != nil || cfg == nil {
+		return nil, errors.New("reading talosconfig: it does not parse")
+	}
+
+	ctx := cfg.Contexts[cfg.Context]
+	if ctx == nil {
+		return nil, errors.New("reading talosconfig: it has no current context")
+	}
+
+	return ctx, nil
+}
+
+// KubeconfigParams describe an admin kubeconfig.
+type KubeconfigParams struct {
+	ClusterName string
+	// Server is the URL of the Kubernetes API.
+	Server string
+}
+
+func (p KubeconfigParams) context() string { return adminUser + "@" + p.ClusterName }
+
+// Kubeconfig renders an admin kubeconfig that is valid for a year.
+func (b *Bundle) Kubeconfig(p KubeconfigParams, now time.Time) ([]byte, error) {
+	pair, err := b.kubernetesAdmin(now, CredentialTTL)
+	if err != nil {
+		return nil, err
+	}
+
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters[p.ClusterName] = &clientcmdapi.Cluster{
+		Server: p.Server, CertificateAuthorityData: b.secrets.Certs.K8s.Crt,
+	}
+	cfg.AuthInfos[p.context()] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: pair.Crt, ClientKeyData: pair.Key,
+	}
+	cfg.Contexts[p.context()] = &clientcmdapi.Context{
+		Cluster: p.ClusterName, AuthInfo: p.context(), Namespace: "default",
+	}
+	cfg.CurrentContext = p.context()
+
+	raw, err := clientcmd.Write(*cfg)
+	if err != nil {
+		return nil, fmt.Errorf("rendering kubeconfig: %w", err)
+	}
+
+	return raw, nil
+}
+
+// KubeconfigCurrent is true when data is a kubeconfig of this bundle with these parameters that is not near its end.
+func (b *Bundle) KubeconfigCurrent(data []byte, p KubeconfigParams, now time.Time) bool {
+	cfg, err := clientcmd.Load(data)
+	if err != nil || cfg.CurrentContext != p.context() {
+		return false
+	}
+
+	ctx := cfg.Contexts[cfg.CurrentContext]
+	if ctx == nil {
+		return false
+	}
+
+	cluster, user := cfg.Clusters[ctx.Cluster], cfg.AuthInfos[ctx.AuthInfo]
+
+	return ctx.Cluster == p.ClusterName && cluster != nil && user != nil && cluster.Server == p.Server &&
+		slices.Equal(cluster.CertificateAuthorityData, b.secrets.Certs.K8s.Crt) &&
+		leaf{
+			cert: user.ClientCertificateData, key: user.ClientKeyData, user: adminUser, organization: adminGroup,
+		}.isCurrent(b.secrets.Certs.K8s, now)
+}
+
+// KubeconfigExpiry reads when the client certificate of a kubeconfig ends.
+func KubeconfigExpiry(data []byte) (time.Time, error) {
+	return expiries.get(data, func() (time.Time, error) { return kubeconfigExpiry(data) })
+}
+
+func kubeconfigExpiry(data []byte) (time.Time, error) {
+	cfg, err := clientcmd.Load(data)
+	if err != nil {
+		return time.Time{}, errors.New("reading kubeconfig: it does not parse")
+	}
+
+	ctx := cfg.Contexts[cfg.CurrentContext]
+	if ctx == nil || cfg.AuthInfos[ctx.AuthInfo] == nil {
+		return time.Time{}, errors.New("reading kubeconfig: it has no current context with a user")
+	}
+
+	return certificateEnd(cfg.AuthInfos[ctx.AuthInfo].ClientCertificateData)
+}
+
+// RESTConfig is an admin client configuration for one API server, for example https://10.0.0.1:6443.
+func (b *Bundle) RESTConfig(server string, now time.Time, ttl time.Duration) (*rest.Config, error) {
+	pair, err := b.kubernetesAdmin(now, ttl)
+	if err != nil {
+		return nil, err
+	}
+
+	return &rest.Config{
+		Host: server,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: slices.Clone(b.secrets.Certs.K8s.Crt), CertData: pair.Crt, KeyData: pair.Key,
+		},
+	}, nil
+}
+
+func (b *Bundle) kubernetesAdmin(now time.Time, ttl time.Duration) (*x509.PEMEncodedCertificateAndKey, error) {
+	ca, err := x509.NewCertificateAuthorityFromCertificateAndKey(b.secrets.Certs.K8s)
+	if err != nil {
+		return nil, fmt.Errorf("reading Kubernetes CA: %w", err)
+	}
+
+	pair, err := x509.NewKeyPair(ca,
+		x509.CommonName(adminUser),
+		x509.Organization(adminGroup),
+		x509.NotBefore(now.Add(-clockSkew)),
+		x509.NotAfter(now.Add(ttl)),
+		x509.KeyUsage(stdx509.KeyUsageDigitalSignature|stdx509.KeyUsageKeyEncipherment),
+		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("making Kubernetes client certificate: %w", err)
+	}
+
+	return x509.NewCertificateAndKeyFromKeyPair(pair), nil
+}
+
+// leaf is a client certificate with what it has to say.
+type leaf struct {
+	cert, key []byte
+	// user is the common name; any will do when it is empty. The Talos API knows no users.
+	user string
+	// organization carries the role.
+	organization string
+}
+
+// isCurrent is true for a certificate of this CA, with its own key and the right role, that does not end soon.
+func (l leaf) isCurrent(ca *x509.PEMEncodedCertificateAndKey, now time.Time) bool {
+	parsed, err := parseCertificate(l.cert)
+	if err != nil || now.Before(parsed.NotBefore) || now.Add(RenewalWindow).After(parsed.NotAfter) {
+		return false
+	}
+
+	if _, err := tls.X509KeyPair(l.cert, l.key); err != nil {
+		return false
+	}
+
+	subject := parsed.Subject
+	if !slices.Equal(subject.Organization, []string{l.organization}) || l.user != "" && subject.CommonName != l.user {
+		return false
+	}
+
+	issuer, err := ca.GetCert()
+
+	return err == nil && parsed.CheckSignatureFrom(issuer) == nil
+}
+
+func certificateEnd(cert []byte) (time.Time, error) {
+	parsed, err := parseCertificate(cert)
+	if err != nil {
+		return time.Time{}, err
+	}
+
+	return parsed.NotAfter, nil
+}
+
+func parseCertificate(cert []byte) (*stdx509.Certificate, error) {
+	block, _ := pem.Decode(cert)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("reading certificate: not a PEM certificate")
+	}
+
+	parsed, err := stdx509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("reading certificate: %w", err)
+	}
+
+	return parsed, nil
+}

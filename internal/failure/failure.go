@@ -1,0 +1,145 @@
+// Package failure sorts errors into classes: what to do about one, and what to tell a person. An error without a class
+// is transient.
+package failure
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Class is what kind of failure an error is.
+type Class int
+
+// Classes.
+const (
+	// ClassTransient: try again with backoff.
+	ClassTransient Class = iota
+	// ClassWaiting: nothing is wrong, something has to happen first.
+	ClassWaiting
+	// ClassAuth: the other side refuses our credentials. Never followed by an attempt without them.
+	ClassAuth
+	// ClassTerminal: only a change by a person helps.
+	ClassTerminal
+)
+
+// authRetry is how soon refused credentials are tried again.
+const authRetry = 30 * time.Second
+
+// conflictRetry is how soon a pass that lost a race is made again.
+const conflictRetry = 50 * time.Millisecond
+
+// Error is a classified error.
+type Error struct {
+	// Class of the error.
+	Class Class
+	// Reason is a condition reason.
+	Reason string
+	// Message is stable and holds no secrets, times or ports.
+	Message string
+	// After is how soon to look again.
+	After time.Duration
+	// Err is the cause; it goes to the log only.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Err != nil && e.Err.Error() != e.Message {
+		return fmt.Sprintf("%s: %s", e.Message, e.Err)
+	}
+
+	return e.Message
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Waiting says that something has to happen first; look again after the given time at the latest.
+func Waiting(reason, message string, after time.Duration) error {
+	return &Error{Class: ClassWaiting, Reason: reason, Message: message, After: after}
+}
+
+// Terminal says that only a person can help.
+func Terminal(reason, message string, err error) error {
+	return &Error{Class: ClassTerminal, Reason: reason, Message: message, Err: err}
+}
+
+// Auth says that credentials were refused.
+func Auth(reason, message string, err error) error {
+	return &Error{Class: ClassAuth, Reason: reason, Message: message, After: authRetry, Err: err}
+}
+
+// Transient says that a call failed in a way that a repeat may mend.
+func Transient(reason, message string, err error) error {
+	return &Error{Class: ClassTransient, Reason: reason, Message: message, Err: err}
+}
+
+// ClassOf returns the class of an error; unknown errors are transient.
+func ClassOf(err error) Class {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Class
+	}
+
+	return ClassTransient
+}
+
+// Reason returns the condition reason of an error, empty when it has none.
+func Reason(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+
+	return ""
+}
+
+// Message returns what to tell a person. The text of unclassified errors stays in the log: it may hold anything.
+func Message(err error) string {
+	var e *Error
+
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
+		return e.Message
+	}
+
+	return "an unexpected error; the log has it"
+}
+
+// Result maps the outcome of a pass to what controller-runtime understands.
+func Result(res ctrl.Result, err error, resync time.Duration) (ctrl.Result, error) {
+	if err == nil {
+		if res.IsZero() {
+			res.RequeueAfter = resync
+		}
+
+		return res, nil
+	}
+
+	// Somebody wrote in between: look again at what is there now. That is no failure to back off from.
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	}
+
+	var e *Error
+	if !errors.As(err, &e) {
+		return ctrl.Result{}, err
+	}
+
+	switch e.Class {
+	case ClassWaiting, ClassAuth:
+		return ctrl.Result{RequeueAfter: e.After}, nil
+	case ClassTerminal:
+		return ctrl.Result{}, reconcile.TerminalError(err)
+	case ClassTransient:
+	}
+
+	return ctrl.Result{}, err
+}

@@ -1,0 +1,150 @@
+// Package kube holds the few calls to the API server that all controllers make the same way.
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// FieldOwner is the one field owner of everything that the operator applies.
+const FieldOwner = client.FieldOwner("talos-operator")
+
+// maxMessage is the length of a condition message in bytes.
+const maxMessage = 1000
+
+// Apply creates or changes an object by server-side apply. The object has to carry its apiVersion and kind.
+func Apply(ctx context.Context, c client.Client, obj client.Object) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return fmt.Errorf("converting %s: %w", obj.GetName(), err)
+	}
+
+	// Status belongs to one controller only, and an empty creation timestamp to nobody.
+	delete(content, "status")
+
+	u := toUnstructured(content)
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), FieldOwner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+
+	return nil
+}
+
+// PatchStatus writes the difference of the status to base; nothing when there is none.
+func PatchStatus(ctx context.Context, c client.Client, obj, base client.Object) error {
+	if equality.Semantic.DeepEqual(obj, base) {
+		return nil
+	}
+
+	patch := client.MergeFrom(base)
+
+	data, err := patch.Data(obj)
+	if err != nil {
+		return fmt.Errorf("computing the status of %s: %w", obj.GetName(), err)
+	}
+
+	if string(data) == "{}" {
+		return nil
+	}
+
+	if err := c.Status().Patch(ctx, obj, patch); err != nil {
+		return fmt.Errorf("writing the status of %s: %w", obj.GetName(), err)
+	}
+
+	return nil
+}
+
+// IsPaused tells whether the paused annotation holds an object. Any value but "false" pauses: who writes
+// "yes" means it.
+func IsPaused(obj metav1.Object) bool {
+	v, ok := obj.GetAnnotations()[v1alpha1.PausedAnnotation]
+
+	return ok && v != "false"
+}
+
+// AnnotationTrue tells whether an annotation has the value "true", exactly: it gives a permission.
+func AnnotationTrue(obj metav1.Object, annotation string) bool {
+	return obj.GetAnnotations()[annotation] == "true"
+}
+
+// SetCondition sets a condition; its transition time changes with its status only.
+func SetCondition(conditions *[]metav1.Condition, c metav1.Condition) {
+	c.Message = Shorten(c.Message, maxMessage)
+
+	meta.SetStatusCondition(conditions, c)
+}
+
+// Shorten cuts a text to a number of bytes, between characters: the API server would replace half of one, and the
+// status would differ for ever.
+func Shorten(message string, longest int) string {
+	const more = "…"
+
+	if len(message) <= longest {
+		return message
+	}
+
+	end := longest - len(more)
+	for !utf8.RuneStart(message[end]) {
+		end--
+	}
+
+	return message[:end] + more
+}
+
+// RemoveCondition removes a condition that exists only while it is true.
+func RemoveCondition(conditions *[]metav1.Condition, kind string) {
+	meta.RemoveStatusCondition(conditions, kind)
+}
+
+// RecordTransitions emits an event for each condition whose status or reason changed, with the condition's reason.
+// What is on its way is no news: only conditions that became true, or false for a reason other than waiting, are told.
+func RecordTransitions(r events.EventRecorder, obj runtime.Object, before, after []metav1.Condition, bad ...string) {
+	for _, c := range after {
+		old := meta.FindStatusCondition(before, c.Type)
+		if old != nil && old.Status == c.Status && old.Reason == c.Reason {
+			continue
+		}
+
+		if old == nil && c.Status == metav1.ConditionUnknown {
+			continue
+		}
+
+		kind := corev1.EventTypeNormal
+		if slices.Contains(bad, c.Reason) {
+			kind = corev1.EventTypeWarning
+		}
+
+		r.Eventf(obj, nil, kind, c.Reason, c.Type, "%s is %s: %s", c.Type, c.Status, c.Message)
+	}
+}
+
+// EqualLabels tells whether have holds every label of want.
+func EqualLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if have[k] != v {
+			return false
+		}
+	}
+
+	return true
+}
+
+// EarlierLife tells whether an object is controlled by an earlier object of the same kind and name as owner: deleted
+// and applied again, it has another UID, and the garbage collector may not have come by yet.
+func EarlierLife(obj metav1.Object, owner client.Object, kind string) bool {
+	ref := metav1.GetControllerOf(obj)
+
+	return ref != nil && ref.Kind == kind && ref.Name == owner.GetName() && ref.UID != owner.GetUID()
+}

@@ -1,0 +1,309 @@
+package machineconfig
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/container"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"go.yaml.in/yaml/v4"
+)
+
+// generateBase makes the config before patches.
+func generateBase(in Input) (config.Provider, error) {
+	contract, err := checkInput(in)
+	if err != nil {
+		return nil, err
+	}
+
+	generated, err := generate.NewInput(
+		in.ClusterName, in.Endpoint, strings.TrimPrefix(in.KubernetesVersion, "v"), generateOptions(in, contract)...,
+	)
+	if err != nil {
+		return nil, fmt.Errorf("preparing machine config: %w", err)
+	}
+
+	generated.PodNet = orDefault(in.Network.PodSubnets, DefaultPodSubnet)
+	generated.ServiceNet = orDefault(in.Network.ServiceSubnets, DefaultServiceSubnet)
+
+	cfg, err := generated.Config(machineType(in.Role))
+	if err != nil {
+		return nil, fmt.Errorf("generating machine config: %w", err)
+	}
+
+	return adjust(in, contract, cfg)
+}
+
+func checkInput(in Input) (*config.VersionContract, error) {
+	if in.Secrets == nil || in.Secrets.Certs == nil || in.Secrets.Cluster == nil || in.Secrets.Secrets == nil ||
+		in.Secrets.TrustdInfo == nil {
+		return nil, &InputError{Field: "Secrets", Problem: "the secrets bundle is missing or incomplete"}
+	}
+
+	if in.ClusterName == "" {
+		return nil, &InputError{Field: "ClusterName", Problem: "is empty"}
+	}
+
+	if in.Role != ControlPlane && in.Role != Worker {
+		return nil, &InputError{Field: "Role", Problem: fmt.Sprintf("%q is neither controlplane nor worker", in.Role)}
+	}
+
+	// Talos escapes what is no URL and accepts it, so this has to be caught here.
+	if u, err := url.Parse(in.Endpoint); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
+		return nil, &InputError{Field: "Endpoint", Problem: "must be a URL with https, a host and a port"}
+	}
+
+	if in.KubernetesVersion == "" {
+		return nil, &InputError{Field: "KubernetesVersion", Problem: "is empty"}
+	}
+
+	version := in.Contract
+	if version == "" {
+		version = in.TalosVersion
+	}
+
+	contract, err := config.ParseContractFromVersion(version)
+	if err != nil {
+		return nil, &InputError{Field: "TalosVersion", Problem: fmt.Sprintf("%q is not a version like v1.13.9", version)}
+	}
+
+	return contract, nil
+}
+
+func generateOptions(in Input, contract *config.VersionContract) []generate.Option {
+	image := in.Install.Image
+	if image == "" {
+		image = DefaultInstallImage(in.TalosVersion)
+	}
+
+	domain := in.Network.DNSDomain
+	if domain == "" {
+		domain = DefaultDNSDomain
+	}
+
+	options := []generate.Option{
+		generate.WithVersionContract(contract),
+		generate.WithSecretsBundle(in.Secrets),
+		generate.WithInstallImage(image),
+		generate.WithInstallDisk(in.Install.Disk),
+		generate.WithInstallExtraKernelArgs(in.Install.ExtraKernelArgs),
+		generate.WithAdditionalSubjectAltNames(in.CertSANs),
+		generate.WithDNSDomain(domain),
+		generate.WithAllowSchedulingOnControlPlanes(in.AllowSchedulingOnControlPlanes && in.Role == ControlPlane),
+	}
+
+	// The CNI is installed by control planes; in a worker's config it would only be noise. Without a name Talos installs
+	// flannel, so the default is left to Talos.
+	if in.Network.CNI.Name != "" && in.Role == ControlPlane {
+		options = append(options, generate.WithClusterCNIConfig(&v1alpha1.CNIConfig{
+			CNIName: in.Network.CNI.Name, CNIUrls: in.Network.CNI.URLs,
+		}))
+	}
+
+	return options
+}
+
+func machineType(role Role) machine.Type {
+	if role == ControlPlane {
+		return machine.TypeControlPlane
+	}
+
+	return machine.TypeWorker
+}
+
+// adjust fills in what the generator has no options for.
+func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (config.Provider, error) {
+	var docs []docconfig.Document
+
+	for _, doc := range cfg.Clone().Documents() {
+		switch doc := doc.(type) {
+		case *v1alpha1.Config:
+			if err := adjustMachine(in, doc.MachineConfig); err != nil {
+				return nil, err
+			}
+		}
+
+		docs = append(docs, doc)
+	}
+
+	var err error
+
+	if contract.MultidocNetworkConfigSupported() {
+		docs, err = addDocuments(in, docs)
+	} else {
+		err = addLegacy(in, docs)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	out, err := container.New(docs...)
+	if err != nil {
+		return nil, fmt.Errorf("putting machine config together: %w", err)
+	}
+
+	return out, nil
+}
+
+func adjustMachine(in Input, m *v1alpha1.MachineConfig) error {
+	if err := adjustInstall(in.Install, m.MachineInstall); err != nil {
+		return err
+	}
+
+	m.MachineKubelet.KubeletImage = kubeletImage(in)
+
+	if len(in.Kubelet.ExtraArgs) > 0 {
+		m.MachineKubelet.KubeletExtraArgs = v1alpha1.Args{}
+		for name, value := range in.Kubelet.ExtraArgs {
+			m.MachineKubelet.KubeletExtraArgs[name] = v1alpha1.NewArgValue(value, nil)
+		}
+	}
+
+	for key, value := range in.NodeLabels {
+		if m.MachineNodeLabels == nil {
+			m.MachineNodeLabels = map[string]string{}
+		}
+
+		m.MachineNodeLabels[key] = value
+	}
+
+	if len(in.NodeAnnotations) > 0 {
+		m.MachineNodeAnnotations = map[string]string{}
+		for key, value := range in.NodeAnnotations {
+			m.MachineNodeAnnotations[key] = value
+		}
+	}
+
+	return addTaints(in.NodeTaints, m)
+}
+
+// addTaints writes taints as Talos wants them: one a key.
+func addTaints(taints []Taint, m *v1alpha1.MachineConfig) error {
+	for _, taint := range taints {
+		if m.MachineNodeTaints == nil {
+			m.MachineNodeTaints = map[string]string{}
+		}
+
+		if _, exists := m.MachineNodeTaints[taint.Key]; exists {
+			return &InputError{
+				Field:   "NodeTaints",
+				Problem: fmt.Sprintf("key %q occurs twice, and Talos knows one taint for each key", taint.Key),
+			}
+		}
+
+		value := taint.Effect
+		if taint.Value != "" {
+			value = taint.Value + ":" + taint.Effect
+		}
+
+		m.MachineNodeTaints[taint.Key] = value
+	}
+
+	return nil
+}
+
+func adjustInstall(in Install, install *v1alpha1.InstallConfig) error {
+	wipe := in.Wipe
+	install.InstallWipe = &wipe
+	install.InstallBootloader = in.Bootloader
+
+	// Talos refuses both together; without extra arguments the boot loader takes those of the kernel image.
+	if len(in.ExtraKernelArgs) > 0 {
+		install.InstallGrubUseUKICmdline = nil
+	}
+
+	if in.Disk != "" || in.Selector == (DiskSelector{}) {
+		return nil
+	}
+
+	selector, err := in.Selector.talos()
+	if err != nil {
+		return err
+	}
+
+	install.InstallDiskSelector = selector
+
+	return nil
+}
+
+// talos writes the selector in the words of Talos.
+func (s DiskSelector) talos() (*v1alpha1.InstallDiskSelector, error) {
+	if s.MinSize != "" && s.MaxSize != "" {
+		return nil, &InputError{
+			Field: "Install.Selector", Problem: "Talos knows one bound for the size of a disk: choose the disk first",
+		}
+	}
+
+	fields := map[string]string{
+		"type": s.Type, "model": s.Model, "serial": s.Serial, "wwid": s.WWID, "busPath": s.BusPath,
+	}
+
+	switch {
+	case s.MinSize != "":
+		fields["size"] = ">= " + s.MinSize
+	case s.MaxSize != "":
+		fields["size"] = "<= " + s.MaxSize
+	}
+
+	for key, value := range fields {
+		if value == "" {
+			delete(fields, key)
+		}
+	}
+
+	// Through YAML, because the size condition cannot be set otherwise.
+	raw, err := yaml.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("writing disk selector: %w", err)
+	}
+
+	out := &v1alpha1.InstallDiskSelector{}
+	if err := yaml.Unmarshal(raw, out); err != nil {
+		return nil, &InputError{Field: "Install.Selector", Problem: describe(err)}
+	}
+
+	return out, nil
+}
+
+// kubeletImage adds the Kubernetes version to an image without tag; the version decides, not the tag.
+func kubeletImage(in Input) string {
+	image := in.Kubelet.Image
+	if image == "" {
+		image = DefaultKubeletRepository
+	}
+
+	last := image[strings.LastIndex(image, "/")+1:]
+	if strings.ContainsAny(last, ":@") {
+		return image
+	}
+
+	return image + ":" + normalizeVersion(in.KubernetesVersion)
+}
+
+func normalizeVersion(v string) string { return "v" + strings.TrimPrefix(v, "v") }
+
+func orDefault(values []string, fallback string) []string {
+	if len(values) == 0 {
+		return []string{fallback}
+	}
+
+	return slices.Clone(values)
+}
+
+func pairOf(pair *x509.PEMEncodedCertificateAndKey) func() (crt, key []byte) {
+	return func() ([]byte, []byte) {
+		if pair == nil {
+			return nil, nil
+		}
+
+		return pair.Crt, pair.Key
+	}
+}

@@ -1,0 +1,196 @@
+package machineconfig
+
+import (
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+)
+
+// Role is the part a machine plays, in the words of Talos.
+type Role string
+
+// Roles.
+const (
+	// ControlPlane runs etcd and the Kubernetes control plane.
+	ControlPlane Role = "controlplane"
+	// Worker runs workloads only.
+	Worker Role = "worker"
+)
+
+// Defaults that a render fills in for empty fields.
+const (
+	// DefaultDNSDomain is the DNS domain inside a cluster.
+	DefaultDNSDomain = "cluster.local"
+	// DefaultPodSubnet is the IPv4 network of pods.
+	DefaultPodSubnet = "10.244.0.0/16"
+	// DefaultServiceSubnet is the IPv4 network of services.
+	DefaultServiceSubnet = "10.96.0.0/12"
+	// DefaultInstallerRepository is the installer image without its tag.
+	DefaultInstallerRepository = "ghcr.io/siderolabs/installer"
+	// DefaultKubeletRepository is the kubelet image without its tag.
+	DefaultKubeletRepository = "ghcr.io/siderolabs/kubelet"
+)
+
+// Input is everything that decides the machine config of one node. Same input, same bytes.
+type Input struct {
+	// ClusterName is the name of the Talos cluster.
+	ClusterName string
+	// Endpoint is the URL of the Kubernetes API: https, a host and a port.
+	Endpoint string
+	// TalosVersion is the version to install, for example v1.13.9.
+	TalosVersion string
+	// Contract is the version contract to generate for, for example v1.12. Empty means that of TalosVersion. A cluster
+	// keeps the contract it was created with over OS upgrades, so that an upgrade does not also rewrite its config.
+	Contract string
+	// KubernetesVersion, for example v1.36.2.
+	KubernetesVersion string
+	// Secrets is the PKI of the cluster. Rendering only reads it.
+	Secrets *secrets.Bundle
+	// Role of the machine.
+	Role Role
+	// CertSANs are further names in the certificates of the Talos and Kubernetes APIs.
+	CertSANs []string
+
+	// Network inside the cluster.
+	Network ClusterNetwork
+	// AllowSchedulingOnControlPlanes lets workloads run on control-plane nodes.
+	AllowSchedulingOnControlPlanes bool
+
+	// Install says how Talos is installed.
+	Install Install
+	// Kubelet changes the kubelet.
+	Kubelet Kubelet
+	// Registries configure where images are pulled.
+	Registries Registries
+	// NodeLabels, NodeAnnotations and NodeTaints of the Kubernetes Node.
+	NodeLabels      map[string]string
+	NodeAnnotations map[string]string
+	NodeTaints      []Taint
+	// Machine is the network of this one machine.
+	Machine MachineNetwork
+
+	// Patches change the generated config, in the order cluster, group, machine.
+	Patches Patches
+}
+
+// ClusterNetwork is the network inside a cluster.
+type ClusterNetwork struct {
+	// PodSubnets and ServiceSubnets: one, or two for dual stack with the primary family first. Default: IPv4.
+	PodSubnets     []string
+	ServiceSubnets []string
+	// DNSDomain of the cluster. Default: cluster.local.
+	DNSDomain string
+	// CNI of the cluster. Default: flannel.
+	CNI CNI
+}
+
+// CNI is how the pod network comes to be.
+type CNI struct {
+	// Name is flannel, custom or none. Empty means flannel.
+	Name string
+	// URLs of the manifests of a custom CNI.
+	URLs []string
+}
+
+// Install says how Talos is installed.
+type Install struct {
+	// Disk is a device path. It wins over Selector; controllers fill it in with what ChooseDisk returned.
+	Disk string
+	// Selector lets the node choose.
+	Selector DiskSelector
+	// Image is the installer image with tag or digest. Default: DefaultInstallImage of the Talos version.
+	Image string
+	// Wipe allows an installation over something else.
+	Wipe bool
+	// Bootloader: nil means yes.
+	Bootloader *bool
+	// ExtraKernelArgs are added to the kernel command line.
+	ExtraKernelArgs []string
+}
+
+// Kubelet changes the kubelet.
+type Kubelet struct {
+	// Image with or without tag. Default: ghcr.io/siderolabs/kubelet. The tag is the Kubernetes version.
+	Image string
+	// ExtraArgs without leading dashes.
+	ExtraArgs map[string]string
+}
+
+// Registries configure where images are pulled.
+type Registries struct {
+	Mirrors []RegistryMirror
+	Hosts   []RegistryHost
+}
+
+// RegistryMirror lists the endpoints that serve images of one registry.
+type RegistryMirror struct {
+	Registry     string
+	Endpoints    []string
+	OverridePath bool
+	SkipFallback bool
+}
+
+// RegistryHost is how to talk to one registry endpoint. Secret fields never show in errors or differences.
+type RegistryHost struct {
+	Host               string
+	Username           string
+	Password           string
+	Auth               string
+	IdentityToken      string
+	CA                 string
+	ClientCert         string
+	ClientKey          string
+	InsecureSkipVerify bool
+}
+
+// Taint of a Kubernetes Node.
+type Taint struct {
+	Key    string
+	Value  string
+	Effect string
+}
+
+// MachineNetwork is the network of one machine.
+type MachineNetwork struct {
+	// Hostname of the node. Empty leaves it to Talos.
+	Hostname    string
+	Nameservers []string
+	Interfaces  []Interface
+}
+
+// Interface is one link, found by its name or its permanent hardware address.
+type Interface struct {
+	Name       string
+	MACAddress string
+	DHCP       bool
+	Addresses  []string
+	Routes     []Route
+	MTU        int
+}
+
+// Route is one static route. An empty Network is the default route of the gateway's family.
+type Route struct {
+	Network string
+	Gateway string
+}
+
+// Patches change a generated config. Each is a strategic merge patch (also multi-document and with "$patch: delete")
+// or, where the config is a single document, an RFC 6902 patch as JSON or YAML.
+type Patches struct {
+	Cluster []string
+	Group   []string
+	Machine []string
+}
+
+// Rendered is a finished machine config.
+type Rendered struct {
+	// Bytes is the config as the node gets it. It holds private keys.
+	Bytes []byte
+	// Hash identifies its meaning: comments, key order and document order do not count.
+	Hash string
+	// Warnings of the machinery library and of the render, sorted. They hold no secrets.
+	Warnings []string
+}
+
+// DefaultInstallImage is the installer image of a Talos version.
+func DefaultInstallImage(talosVersion string) string {
+	return DefaultInstallerRepository + ":" + normalizeVersion(talosVersion)
+}

@@ -1,0 +1,240 @@
+package machineconfig
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/config/validation"
+)
+
+const mainKind = v1alpha1.Version
+
+// metal is the mode that configs are validated for: it is the strictest, the only one that insists on a disk.
+type metal struct{}
+
+func (metal) String() string        { return "metal" }
+func (metal) RequiresInstall() bool { return true }
+func (metal) InContainer() bool     { return false }
+
+// Render makes the machine config of one node. The error is an *InputError, a *PatchError or an *InvalidError, and
+// holds no secrets.
+func Render(in Input) (*Rendered, error) {
+	clean := newScrubber(in)
+
+	patches, err := parsePatches(in.Patches)
+	if err != nil {
+		return nil, clean.patchError(err)
+	}
+
+	base, err := generateBase(in)
+	if err != nil {
+		return nil, err
+	}
+
+	d, err := applyAll(base, patches)
+	if err != nil {
+		return nil, clean.patchError(err)
+	}
+
+	raw, err := d.bytes()
+	if err != nil {
+		return nil, err
+	}
+
+	warnings, err := validate(d)
+	if err != nil {
+		invalid := &InvalidError{Patch: culprit(base, patches), Problems: problemsOf(err)}
+		for i, problem := range invalid.Problems {
+			invalid.Problems[i] = clean.clean(problem)
+		}
+
+		return nil, invalid
+	}
+
+	hash, err := Hash(raw)
+	if err != nil {
+		return nil, err
+	}
+
+	warnings = append(warnings, ownWarnings(in, d)...)
+	for i, warning := range warnings {
+		warnings[i] = clean.clean(warning)
+	}
+
+	slices.Sort(warnings)
+
+	return &Rendered{Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings)}, nil
+}
+
+func (s scrubber) patchError(err error) error {
+	var p *PatchError
+	if errors.As(err, &p) {
+		return &PatchError{Level: p.Level, Index: p.Index, Problem: s.clean(p.Problem)}
+	}
+
+	return err
+}
+
+// applyAll applies patches one by one, so that an error names its patch.
+func applyAll(base config.Provider, patches []patch) (*draft, error) {
+	want, err := guardOf(base)
+	if err != nil {
+		return nil, err
+	}
+
+	d := &draft{known: base.Clone()}
+
+	for _, p := range patches {
+		if err := d.apply(p); err != nil {
+			return nil, err
+		}
+
+		have, err := guardOf(d.known)
+		if err != nil {
+			return nil, p.failure(err.Error())
+		}
+
+		if field := want.firstDifference(have); field != "" {
+			return nil, p.failure("changes " + field + ", which the operator owns; remove it from the patch")
+		}
+	}
+
+	return d, nil
+}
+
+// validate lets the machinery library judge what it will read back from the bytes, not what is in memory.
+func validate(d *draft) ([]string, error) {
+	raw, err := encode(d.known)
+	if err != nil {
+		return nil, err
+	}
+
+	cfg, err := configloader.NewFromBytes(raw)
+	if err != nil {
+		return nil, errors.New(describe(err))
+	}
+
+	return cfg.Validate(metal{}, validation.WithLocal())
+}
+
+// culprit finds the patch after which the config never was valid again. Patches may complete each other, so an invalid
+// config in between is no fault by itself.
+func culprit(base config.Provider, patches []patch) string {
+	name := ""
+
+	if _, err := validate(&draft{known: base}); err != nil {
+		return name
+	}
+
+	valid := true
+
+	for i, p := range patches {
+		// Parsed again: merging documents changes the nodes of the patch that came first.
+		d, err := applyAll(base, patches[:i+1])
+		if err != nil {
+			return p.name()
+		}
+
+		_, err = validate(d)
+		if valid && err != nil {
+			name = p.name()
+		}
+
+		valid = err == nil
+	}
+
+	return name
+}
+
+func ownWarnings(in Input, d *draft) []string {
+	var out []string
+
+	for _, doc := range d.unknown {
+		out = append(out, "document "+doc.id()+" is of a kind that this operator does not know; it is passed on unchecked")
+	}
+
+	if len(in.Install.ExtraKernelArgs) > 0 {
+		out = append(out, "install.extraKernelArgs have no effect on a machine that boots a unified kernel image (UEFI with "+
+			"systemd-boot); put them into the installer image there")
+	}
+
+	return out
+}
+
+// guard holds the fields that must not be patched: with another value in one of them the operator, or the other nodes,
+// would lose the node.
+type guard struct {
+	names  []string
+	values [][]byte
+}
+
+func guardOf(cfg config.Provider) (guard, error) {
+	var g guard
+
+	raw := cfg.RawV1Alpha1()
+	if raw == nil || raw.MachineConfig == nil || raw.ClusterConfig == nil {
+		return g, errors.New("the patch removes machine or cluster from the config")
+	}
+
+	add := func(name string, value []byte) {
+		g.names, g.values = append(g.names, name), append(g.values, value)
+	}
+
+	m, c := raw.MachineConfig, raw.ClusterConfig
+
+	add("machine.type", []byte(m.MachineType))
+	add("machine.token", []byte(m.MachineToken))
+	add("cluster.id", []byte(c.ClusterID))
+	add("cluster.secret", []byte(c.ClusterSecret))
+	add("cluster.token", []byte(c.BootstrapToken))
+	add("cluster.clusterName", []byte(c.ClusterName))
+	add("cluster.secretboxEncryptionSecret", []byte(c.ClusterSecretboxEncryptionSecret))
+	add("cluster.aescbcEncryptionSecret", []byte(c.ClusterAESCBCEncryptionSecret))
+
+	if c.ControlPlane != nil && c.ControlPlane.Endpoint != nil {
+		add("cluster.controlPlane.endpoint", []byte(c.ControlPlane.Endpoint.String()))
+	} else {
+		add("cluster.controlPlane.endpoint", nil)
+	}
+
+	for _, pair := range []struct {
+		name string
+		get  func() (crt, key []byte)
+	}{
+		{"machine.ca", pairOf(m.MachineCA)},
+		{"cluster.ca", pairOf(c.ClusterCA)},
+		{"cluster.aggregatorCA", pairOf(c.ClusterAggregatorCA)},
+	} {
+		crt, key := pair.get()
+		add(pair.name+".crt", crt)
+		add(pair.name+".key", key)
+	}
+
+	if c.ClusterServiceAccount != nil {
+		add("cluster.serviceAccount.key", c.ClusterServiceAccount.Key)
+	} else {
+		add("cluster.serviceAccount.key", nil)
+	}
+
+	if c.EtcdConfig != nil && c.EtcdConfig.RootCA != nil {
+		add("cluster.etcd.ca", bytes.Join([][]byte{c.EtcdConfig.RootCA.Crt, c.EtcdConfig.RootCA.Key}, []byte("\n")))
+	} else {
+		add("cluster.etcd.ca", nil)
+	}
+
+	return g, nil
+}
+
+func (g guard) firstDifference(other guard) string {
+	for i, name := range g.names {
+		if !bytes.Equal(g.values[i], other.values[i]) {
+			return name
+		}
+	}
+
+	return ""
+}

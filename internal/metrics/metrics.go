@@ -1,0 +1,66 @@
+// Package metrics holds the operator's own metrics, under the names that the operations guide prints.
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+var (
+	// Machines counts Machines that were generated.
+	Machines = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "talos_operator_machines_generated", Help: "Generated machines count.",
+	}, []string{"cluster", "role"})
+	// Duration of reconciliations.
+	Duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "talos_operator_reconciliation_duration_seconds", Help: "Reconciliation duration.",
+		Buckets: prometheus.ExponentialBuckets(0.005, 2, 12),
+	}, []string{"controller"})
+	// Errors of reconciliations by type.
+	Errors = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "talos_operator_reconciliation_errors_total", Help: "Reconciliation errors.",
+	}, []string{"controller", "error_type"})
+	// FileOperations counts writes and removals of manifest files.
+	FileOperations = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "talos_operator_file_operations_total", Help: "File operations.",
+	}, []string{"operation", "status"})
+)
+
+func init() {
+	metrics.Registry.MustRegister(Machines, Duration, Errors, FileOperations)
+}
+
+// CountFile is the hook for manifest stores.
+func CountFile(operation, status string) { FileOperations.WithLabelValues(operation, status).Inc() }
+
+// Observe measures the passes of a controller.
+func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+		started := time.Now()
+		res, err := next.Reconcile(ctx, req)
+
+		Duration.WithLabelValues(name).Observe(time.Since(started).Seconds())
+
+		if err != nil {
+			Errors.WithLabelValues(name, errorType(err)).Inc()
+		}
+
+		return res, err
+	})
+}
+
+// errorType is the condition reason of an error; what has none is Unexpected.
+func errorType(err error) string {
+	if reason := failure.Reason(err); reason != "" {
+		return reason
+	}
+
+	return "Unexpected"
+}

@@ -1,0 +1,336 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// controlPlane is n healthy members with the IDs 1 to n; the first one leads.
+func controlPlane(n int) []plan.Node {
+	var (
+		nodes   []plan.Node
+		members []plan.Member
+	)
+
+	for i := range n {
+		members = append(members, plan.Member{ID: uint64(i + 1), PeerAddresses: []string{address(i)}})
+	}
+
+	for i := range n {
+		nodes = append(nodes, plan.Node{
+			Name: string(rune('a' + i)), Address: address(i), Answer: plan.AnswerMember, EverConfigured: true,
+			EtcdData: plan.DataPresent, MemberID: uint64(i + 1), Leader: 1, Members: members, RaftIndex: 5000,
+		})
+	}
+
+	return nodes
+}
+
+func address(i int) string { return "10.0.0." + string(rune('1'+i)) }
+
+func dead(n plan.Node) plan.Node {
+	return plan.Node{Name: n.Name, Address: n.Address, EverConfigured: true}
+}
+
+func wiped(n plan.Node) plan.Node {
+	n = dead(n)
+	n.Answer = plan.AnswerMaintenance
+
+	return n
+}
+
+// permitCase changes a healthy control plane and asks for one disruption.
+type permitCase struct {
+	name   string
+	size   int
+	change func([]plan.Node)
+	busy   string
+	want   plan.Disruption
+	action plan.Action
+	reason string
+}
+
+func at(i int, change func(*plan.Node)) func([]plan.Node) {
+	return func(n []plan.Node) { change(&n[i]) }
+}
+
+func reboot(machine string) plan.Disruption {
+	return plan.Disruption{Act: plan.ActReboot, Machine: machine}
+}
+
+func remove(machine string) plan.Disruption {
+	return plan.Disruption{Act: plan.ActRemove, Machine: machine}
+}
+
+func replace(machine string, id uint64, gone bool) plan.Disruption {
+	return plan.Disruption{Act: plan.ActReplace, Machine: machine, Member: id, Gone: gone}
+}
+
+var voluntary = []permitCase{
+	{"all well", 3, nil, "", reboot("b"), plan.Proceed, "Safe"},
+	{"one node alone", 1, nil, "", reboot("a"), plan.Proceed, "Safe"},
+	{"two nodes", 2, nil, "", reboot("a"), plan.Proceed, "Safe"},
+	{"another one is busy", 3, nil, "c", reboot("b"), plan.Wait, "DisruptionInProgress"},
+	{"busy itself", 3, nil, "b", reboot("b"), plan.Proceed, "Safe"},
+	{"another one is silent", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another one is silent, of five", 5, at(2, func(n *plan.Node) { *n = dead(*n) }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another one raises an alarm", 3, at(2, func(n *plan.Node) { n.Alarms = []string{"NOSPACE"} }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another one does not vote", 3, at(2, func(n *plan.Node) { n.Learner = true }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another one sees no leader", 3, at(2, func(n *plan.Node) { n.Leader = 0 }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another one lags", 3, at(2, func(n *plan.Node) { n.RaftIndex = 10 }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another one sees another list", 3, at(2, func(n *plan.Node) { n.Members = n.Members[:2] }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another cluster", 3, at(2, func(n *plan.Node) {
+		n.MemberID, n.Members = 9, []plan.Member{{ID: 9}}
+	}), "", reboot("b"), plan.Refuse, "EtcdSplit"},
+	{"one name twice", 3, at(2, func(n *plan.Node) { n.Name = "a" }), "", reboot("b"), plan.Refuse, "EtcdUnhealthy"},
+	{"one address twice", 3, at(2, func(n *plan.Node) { n.Address = address(0) }), "", reboot("b"), plan.Refuse, "EtcdUnhealthy"},
+	{"one member twice", 3, at(2, func(n *plan.Node) { n.MemberID = 1 }), "", reboot("b"), plan.Refuse, "EtcdUnhealthy"},
+	{"an unknown machine", 3, nil, "", reboot("x"), plan.Wait, "WaitingForEvidence"},
+	{"the target is silent", 3, at(1, func(n *plan.Node) { *n = dead(*n) }), "", reboot("b"), plan.Wait, "NodeUnreachable"},
+	{"the target's etcd is down", 3, at(1, func(n *plan.Node) { n.Members, n.MemberID = nil, 0 }), "", reboot("b"), plan.Proceed, "Safe"},
+	{"the target's etcd is down, and another is silent", 3, func(n []plan.Node) {
+		n[1].Members, n[1].MemberID = nil, 0
+		n[2] = dead(n[2])
+	}, "", reboot("b"), plan.Wait, "QuorumAtRisk"},
+	{"the target does not say what it holds", 3, at(1, func(n *plan.Node) {
+		n.Members, n.MemberID, n.EtcdData = nil, 0, plan.DataUnknown
+	}), "", reboot("b"), plan.Wait, "WaitingForEvidence"},
+	{"the only node, whose etcd is down", 1, at(0, func(n *plan.Node) { n.Members, n.MemberID = nil, 0 }), "", reboot("a"), plan.Proceed, "Safe"},
+	{"remove one of three", 3, nil, "", remove("c"), plan.Proceed, "Safe"},
+	{"remove one of two", 2, nil, "", remove("b"), plan.Proceed, "Safe"},
+	{"remove the last one", 1, nil, "", remove("a"), plan.Refuse, "LastMember"},
+}
+
+// dead members: cluster-api-control-plane-provider-talos 237 and 262, omni 3146. Each of them deadlocked there.
+var deadMembers = []permitCase{
+	{"silent, may come back", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "", replace("c", 3, false), plan.Wait, "NodeUnreachable"},
+	{"silent and given up", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "", replace("c", 3, true), plan.Proceed, "Safe"},
+	{"wiped", 3, at(2, func(n *plan.Node) { *n = wiped(*n) }), "", replace("c", 3, false), plan.Proceed, "Safe"},
+	{"it died during its own reboot", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "c", replace("c", 3, true), plan.Proceed, "Safe"},
+	{"a learner died while another one is busy", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "b", replace("c", 3, true), plan.Proceed, "Safe"},
+	{"two of five dead", 5, func(n []plan.Node) { n[3], n[4] = dead(n[3]), dead(n[4]) }, "", replace("d", 4, true), plan.Proceed, "Safe"},
+	{"three of five dead", 5, func(n []plan.Node) { n[2], n[3], n[4] = dead(n[2]), dead(n[3]), dead(n[4]) }, "", replace("d", 4, true), plan.Refuse, "QuorumAtRisk"},
+	{"one of two dead", 2, at(1, func(n *plan.Node) { *n = dead(*n) }), "", replace("b", 2, true), plan.Refuse, "QuorumAtRisk"},
+	{"a survivor raises an alarm", 3, func(n []plan.Node) { n[2] = dead(n[2]); n[0].Alarms = []string{"NOSPACE"} }, "", replace("c", 3, true), plan.Proceed, "Safe"},
+	{"it lives", 3, nil, "", replace("c", 3, true), plan.Refuse, "MemberAlive"},
+	{"it starts", 3, at(2, func(n *plan.Node) { n.Members, n.MemberID = nil, 0 }), "", replace("c", 3, true), plan.Wait, "MemberAlive"},
+	{"it lost its data and waits to join", 3, at(2, func(n *plan.Node) {
+		n.Members, n.MemberID, n.EtcdData = nil, 0, plan.DataAbsent
+	}), "", replace("c", 3, false), plan.Proceed, "Safe"},
+	{"the ID of somebody else", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "", replace("c", 2, true), plan.Wait, "MemberAlive"},
+	{"on no list", 3, nil, "", replace("c", 7, true), plan.Wait, "WaitingForEvidence"},
+	{"the lists differ", 3, func(n []plan.Node) { n[2] = dead(n[2]); n[1].Members = n[1].Members[:2] }, "", replace("c", 3, true), plan.Wait, "WaitingForEvidence"},
+	{"nobody's member", 3, func(n []plan.Node) {
+		for i := range n {
+			n[i].Members = append(slices.Clone(n[i].Members), plan.Member{ID: 9, PeerAddresses: []string{"10.9.9.9"}})
+		}
+	}, "", replace("", 9, false), plan.Proceed, "Safe"},
+}
+
+func TestPermit(t *testing.T) {
+	for _, tc := range slices.Concat(voluntary, deadMembers) {
+		t.Run(strings.ReplaceAll(string(tc.want.Act)+"/"+tc.name, " ", "_"), func(t *testing.T) {
+			nodes := controlPlane(tc.size)
+			if tc.change != nil {
+				tc.change(nodes)
+			}
+
+			got := plan.Permit(nodes, tc.busy, tc.want)
+			if got.Action != tc.action || got.Reason != tc.reason || got.Message == "" {
+				t.Errorf("got %s, %s: %s; want %s, %s", got.Action, got.Reason, got.Message, tc.action, tc.reason)
+			}
+		})
+	}
+}
+
+func TestOrder(t *testing.T) {
+	nodes := controlPlane(3)
+	nodes[2].Learner = true
+
+	if got := plan.Order(nodes, []string{"a", "b", "c"}); !slices.Equal(got, []string{"c", "b", "a"}) {
+		t.Errorf("broken first, the leader last: %v", got)
+	}
+}
+
+func TestMemberOf(t *testing.T) {
+	nodes := controlPlane(3)
+	nodes[2] = dead(nodes[2])
+
+	for machine, want := range map[string]uint64{"a": 1, "c": 3, "x": 0} {
+		if got := plan.MemberOf(nodes, machine); got != want {
+			t.Errorf("the member of %s is %d, not %d", machine, got, want)
+		}
+	}
+
+	// Its member was announced with the address of another interface.
+	nodes[2].Address, nodes[2].LastMember = "192.168.0.3", 3
+	if got := plan.MemberOf(nodes, "c"); got != 3 {
+		t.Errorf("the member that the machine had before is %d", got)
+	}
+}
+
+// TestStale: nobody's member goes after two looks a minute apart, one at a time; a silent machine's member stays.
+func TestStale(t *testing.T) {
+	nodes := controlPlane(3)
+	for i := range nodes {
+		nodes[i].Members = append(slices.Clone(nodes[i].Members),
+			plan.Member{ID: 8, PeerAddresses: []string{"10.9.9.8"}}, plan.Member{ID: 7, PeerAddresses: []string{"10.9.9.7"}})
+	}
+
+	nodes[2] = dead(nodes[2])
+	now := int64(1_800_000_000)
+
+	seen, id := plan.Stale(nodes, nil, now)
+	if want := (plan.Sightings{7: now, 8: now}); id != 0 || !cmp.Equal(seen, want) {
+		t.Errorf("the first look: %v, %d", seen, id)
+	}
+
+	if _, id = plan.Stale(nodes, seen, now+59); id != 0 {
+		t.Errorf("too soon: %d", id)
+	}
+
+	if _, id = plan.Stale(nodes, seen, now+60); id != 7 {
+		t.Errorf("the second look: %d", id)
+	}
+
+	// A machine at another address than its member's: it may have been any of them.
+	elsewhere := slices.Clone(nodes)
+	elsewhere[2].Address = "192.168.0.3"
+
+	if again, id := plan.Stale(elsewhere, seen, now+3600); id != 0 || len(again) != 0 {
+		t.Errorf("a silent machine whose member cannot be told: %v, %d", again, id)
+	}
+
+	elsewhere[2].LastMember = 3
+	if _, id := plan.Stale(elsewhere, seen, now+3600); id != 7 {
+		t.Errorf("a silent machine whose member is known from before: %d", id)
+	}
+
+	nodes[1].Members = nodes[1].Members[:3]
+	if again, id := plan.Stale(nodes, seen, now+60); id != 0 || len(again) != 0 {
+		t.Errorf("lists that differ: %v, %d", again, id)
+	}
+}
+
+func TestVictims(t *testing.T) {
+	group := []plan.Candidate{
+		{Name: "w-0"}, {Name: "w-2"}, {Name: "w-10"}, {Name: "w-1", Broken: 1}, {Name: "w-3", Broken: 2}, {Name: "w-4", Outdated: true},
+		{Name: "w-5", Chosen: true},
+	}
+
+	want := []string{"w-5", "w-3", "w-1", "w-4", "w-10", "w-2", "w-0"}
+	if diff := cmp.Diff(want, plan.Victims(group, 9)); diff != "" {
+		t.Error(diff)
+	}
+
+	if got := plan.Victims(group, -3); len(got) != 0 {
+		t.Errorf("victims of a group that grows: %v", got)
+	}
+
+	if got := plan.Victims(group, 1); !slices.Equal(got, want[:1]) {
+		t.Errorf("one victim: %v", got)
+	}
+}
+
+// TestVictimsPairs holds every kind of machine against every other one: what counts more decides, whatever speaks for the
+// other one.
+func TestVictimsPairs(t *testing.T) {
+	type kind struct {
+		plan.Candidate
+
+		weight int // chosen 1000, broken 100 each, outdated 10, highest index 1
+	}
+
+	var kinds []kind
+
+	for _, chosen := range []int{0, 1} {
+		for _, broken := range []int{0, 1, 2, 3} {
+			for _, outdated := range []int{0, 1} {
+				for i, name := range []string{"m-9", "m-10"} {
+					kinds = append(kinds, kind{
+						Candidate: plan.Candidate{Name: name, Chosen: chosen == 1, Broken: broken, Outdated: outdated == 1},
+						weight:    1000*chosen + 100*broken + 10*outdated + i,
+					})
+				}
+			}
+		}
+	}
+
+	for _, a := range kinds {
+		for _, b := range kinds {
+			if a.weight <= b.weight || a.Name == b.Name && a.weight == b.weight {
+				continue
+			}
+
+			a, b := a.Candidate, b.Candidate
+			if a.Name == b.Name {
+				a.Name, b.Name = "x-1", "y-1" // the same index, so that only the rest decides
+			}
+
+			for _, pair := range [][]plan.Candidate{{a, b}, {b, a}} {
+				if got := plan.Victims(pair, 1); !slices.Equal(got, []string{a.Name}) {
+					t.Errorf("of %+v and %+v goes %v", a, b, got)
+				}
+			}
+		}
+	}
+}
+
+func TestBudget(t *testing.T) {
+	for text, want := range map[string]int{"": 1, "3": 3, "25%": 2, "1%": 1, "100%": 10} {
+		b, err := plan.ParseBudget(text)
+		if err != nil || b.Of(10) != want {
+			t.Errorf("%q of ten: %d, %v", text, b.Of(10), err)
+		}
+	}
+
+	for _, text := range []string{"0", "-1", "101%", "0%", "many", "2.5"} {
+		if _, err := plan.ParseBudget(text); err == nil {
+			t.Errorf("%q is a budget", text)
+		}
+	}
+}
+
+func TestNextWorkers(t *testing.T) {
+	old := func(names ...string) (out []plan.Candidate) {
+		for _, n := range names {
+			out = append(out, plan.Candidate{Name: n, Outdated: true})
+		}
+
+		return out
+	}
+	five := old("w-0", "w-1", "w-2", "w-3", "w-4")
+	two := plan.Budget{Number: 2}
+
+	tests := []struct {
+		name   string
+		change func([]plan.Candidate)
+		done   bool
+		want   []string
+	}{
+		{"the canary goes alone", func([]plan.Candidate) {}, false, []string{"w-0"}},
+		{"then by budget", func([]plan.Candidate) {}, true, []string{"w-0", "w-1"}},
+		{"a busy one uses the budget", func(c []plan.Candidate) { c[4].Busy = true }, true, []string{"w-0"}},
+		{"the canary is busy", func(c []plan.Candidate) { c[0].Busy = true }, false, nil},
+		{"a broken one goes first", func(c []plan.Candidate) { c[3].Broken = 1 }, true, []string{"w-3", "w-0"}},
+		{"a broken one that is up to date", func(c []plan.Candidate) { c[3].Broken, c[3].Outdated = 1, false }, true, []string{"w-0"}},
+		{"too many are broken", func(c []plan.Candidate) { c[2].Broken, c[3].Broken, c[4].Broken = 1, 1, 1 }, true, nil},
+		{"the canary broke", func(c []plan.Candidate) { c[0].Broken, c[0].Outdated = 1, false }, false, nil},
+	}
+
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			group := slices.Clone(five)
+			tc.change(group)
+
+			if diff := cmp.Diff(tc.want, plan.NextWorkers(group, two, tc.done)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// EtcdHealth is the health of a cluster's etcd as its nodes show it.
+type EtcdHealth struct {
+	// Healthy: every control-plane node is a voting, healthy member, all agree on the list, nobody else is on it.
+	Healthy bool
+	// Quorum: the voting members that answer are a majority.
+	Quorum bool
+	// Members on the list, learners included.
+	Members int
+	// Voting names the nodes that are voting, healthy members.
+	Voting []string
+	// Reason is a condition reason.
+	Reason string
+	// Message for people.
+	Message string
+}
+
+// AssessEtcd judges the health of etcd by what every control-plane node says.
+func AssessEtcd(nodes []Node) EtcdHealth {
+	if a, b, split := splitViews(nodes); split {
+		return EtcdHealth{
+			Reason:  v1alpha1.ReasonEtcdSplit,
+			Message: fmt.Sprintf("%s and %s run two different etcd clusters", a, b),
+		}
+	}
+
+	view := largestView(nodes)
+	h := EtcdHealth{Members: len(view), Reason: v1alpha1.ReasonEtcdUnhealthy}
+
+	var faults []string
+
+	for _, n := range nodes {
+		if fault := nodeFault(n, view); fault != "" {
+			faults = append(faults, n.Name+" "+fault)
+
+			continue
+		}
+
+		h.Voting = append(h.Voting, n.Name)
+	}
+
+	for _, m := range view {
+		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID }) {
+			faults = append(faults, "member "+FormatMemberID(m.ID)+" belongs to no node that answers")
+		}
+	}
+
+	slices.Sort(h.Voting)
+	slices.Sort(faults)
+
+	h.Quorum = len(view) > 0 && len(h.Voting) >= Quorum(voters(view))
+	h.Healthy = len(faults) == 0 && h.Quorum
+
+	if h.Healthy {
+		h.Reason = v1alpha1.ReasonEtcdHealthy
+		h.Message = fmt.Sprintf("%d voting members agree", len(h.Voting))
+
+		return h
+	}
+
+	h.Message = strings.Join(faults, "; ")
+
+	return h
+}
+
+// Quorum is the number of voters that a cluster of n voters needs.
+func Quorum(n int) int { return n/2 + 1 }
+
+// nodeFault says what is wrong with the etcd of a node; empty when nothing is.
+func nodeFault(n Node, view []Member) string {
+	switch {
+	case n.Answer == AnswerMaintenance:
+		return "is in maintenance mode"
+	case n.Answer == AnswerUnknown:
+		return "does not answer"
+	case !n.Serves():
+		return "has no etcd that answers"
+	case !sameMembers(n.Members, view):
+		return "sees another member list"
+	case n.MemberID == 0 || !n.knows(n.MemberID):
+		return "is not on its own member list"
+	case n.Learner:
+		return "does not vote yet"
+	case n.Leader == 0:
+		return "sees no leader"
+	case len(n.Alarms) > 0:
+		return "raises " + strings.Join(n.Alarms, ", ")
+	}
+
+	return ""
+}
+
+func largestView(nodes []Node) []Member {
+	var view []Member
+
+	for _, n := range nodes {
+		if len(n.Members) > len(view) {
+			view = n.Members
+		}
+	}
+
+	return view
+}
+
+func voters(view []Member) int {
+	count := 0
+
+	for _, m := range view {
+		if !m.Learner {
+			count++
+		}
+	}
+
+	return count
+}
+
+func sameMembers(a, b []Member) bool {
+	if len(a) != len(b) {
+		return false
+	}
+
+	for _, m := range a {
+		if !slices.ContainsFunc(b, func(o Member) bool { return o.ID == m.ID && o.Learner == m.Learner }) {
+			return false
+		}
+	}
+
+	return true
+}

@@ -1,0 +1,80 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// world of three healthy members; the second leads.
+func threeMembers() []plan.Node {
+	view := []plan.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}
+
+	var nodes []plan.Node
+	for i, name := range []string{"a", "b", "c"} {
+		nodes = append(nodes, plan.Node{
+			Name: name, Answer: plan.AnswerMember, EtcdData: plan.DataPresent, Members: view, MemberID: uint64(i + 1),
+			Leader: 2, RaftIndex: 100_000, RaftApplied: 100_000,
+		})
+	}
+
+	return nodes
+}
+
+func TestSnapshotSource(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(n []plan.Node)
+		avoid  string
+		want   string
+		leader bool
+		// none of them is fit, and the message says so.
+		message  string
+		noQuorum bool
+	}{
+		"a follower before the leader":       {want: "a"},
+		"not the one where it failed":        {avoid: "a", want: "c"},
+		"the leader when nobody else is fit": {change: func(n []plan.Node) { n[0].OwnAlarms, n[2].Answer = []string{"NOSPACE"}, plan.AnswerUnknown }, want: "b", leader: true},
+		"the failed one when it is alone":    {change: func(n []plan.Node) { n[1].Answer, n[1].Members, n[2].Members = plan.AnswerUnknown, nil, nil }, avoid: "a", want: "a", noQuorum: true},
+		"not a learner":                      {change: func(n []plan.Node) { n[0].Learner = true }, want: "c"},
+		"not a learner of the others":        {change: func(n []plan.Node) { n[1].Members = []plan.Member{{ID: 1, Learner: true}, {ID: 2}, {ID: 3}, {ID: 4}} }, want: "c"},
+		"not with an alarm of its own":       {change: func(n []plan.Node) { n[0].OwnAlarms = []string{"CORRUPT"} }, want: "c"},
+		"an alarm of another one":            {change: func(n []plan.Node) { n[0].Alarms, n[1].OwnAlarms = []string{"NOSPACE"}, []string{"NOSPACE"} }, want: "a"},
+		"not one that lags":                  {change: func(n []plan.Node) { n[0].RaftApplied = 90_000 }, want: "c"},
+		"a little behind":                    {change: func(n []plan.Node) { n[0].RaftApplied = 99_000 }, want: "a"},
+		"not in maintenance mode":            {change: func(n []plan.Node) { n[0].Answer = plan.AnswerMaintenance }, want: "c"},
+		"not without etcd":                   {change: func(n []plan.Node) { n[0].Members = nil }, want: "c"},
+		"not one that was removed":           {change: func(n []plan.Node) { n[0].Members = []plan.Member{{ID: 2}, {ID: 3}} }, want: "c"},
+		"without quorum": {change: func(n []plan.Node) {
+			for i := range n {
+				n[i].Leader, n[i].OwnAlarms = 0, []string{"etcdserver: no leader"}
+			}
+
+			n[1].Answer, n[1].Members = plan.AnswerUnknown, nil
+		}, want: "a", noQuorum: true},
+		"two clusters": {change: func(n []plan.Node) { n[0].Members, n[0].MemberID = []plan.Member{{ID: 9}}, 9 }, message: "two different etcd clusters"},
+		"nobody": {change: func(n []plan.Node) {
+			n[0].Answer, n[1].Members, n[2].Learner = plan.AnswerUnknown, nil, true
+		}, message: "a does not answer; b has no etcd that answers; c does not vote yet"},
+	} {
+		nodes := threeMembers()
+		if tc.change != nil {
+			tc.change(nodes)
+		}
+
+		// The order of the evidence does not matter.
+		for range 2 {
+			got := plan.SnapshotSource(nodes, tc.avoid)
+			if got.Node.Name != tc.want || got.Leader != tc.leader || !strings.Contains(got.Message, tc.message) ||
+				(tc.want == "") != (got.Message != "") || tc.want != "" && got.Quorum == tc.noQuorum {
+				t.Errorf("%s: %s, leader %t, quorum %t, %q", name, got.Node.Name, got.Leader, got.Quorum, got.Message)
+			}
+
+			nodes[0], nodes[2] = nodes[2], nodes[0]
+		}
+	}
+
+	if got := plan.SnapshotSource(nil, ""); got.Message == "" {
+		t.Errorf("without nodes: %+v", got)
+	}
+}

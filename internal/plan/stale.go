@@ -1,0 +1,56 @@
+package plan
+
+import "slices"
+
+// Sightings are the moments, in Unix seconds, at which members that belong to no machine were first seen, by ID.
+type Sightings map[uint64]int64
+
+// SecondLook is how many seconds a member has to be nobody's before it is removed: a machine may be on its way into the
+// list, or a member on its way to its node.
+const SecondLook = 60
+
+// Stale finds members that belong to no machine. It returns what has been seen until now, to be kept for the next look,
+// and the one member that may be removed, 0 when there is none. It looks only while every machine that serves has the
+// same list, and while nobody is unaccounted for: a silent machine whose member cannot be told may have any of them.
+func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
+	view, next := agreedView(nodes), Sightings{}
+	if slices.ContainsFunc(nodes, func(n Node) bool { return unaccounted(n, view) }) {
+		return next, 0
+	}
+
+	var ripe []uint64
+
+	for _, m := range view {
+		if holder(nodes, m) != nil {
+			continue
+		}
+
+		first, known := seen[m.ID]
+		if !known {
+			first = now
+		}
+
+		next[m.ID] = first
+
+		if now-first >= SecondLook {
+			ripe = append(ripe, m.ID)
+		}
+	}
+
+	if len(ripe) == 0 {
+		return next, 0
+	}
+
+	return next, slices.Min(ripe)
+}
+
+// unaccounted: the machine may have a member, and nobody can tell which one of the list it is.
+func unaccounted(n Node, view []Member) bool {
+	if !n.EverConfigured || n.Answer == AnswerMaintenance || n.EtcdData == DataAbsent {
+		return false
+	}
+
+	return !slices.ContainsFunc(view, func(m Member) bool {
+		return n.MemberID == m.ID || n.LastMember == m.ID || slices.Contains(m.PeerAddresses, n.Address)
+	})
+}

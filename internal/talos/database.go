@@ -1,0 +1,144 @@
+package talos
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/grpc"
+)
+
+// databasePath is where Talos keeps the database of its etcd.
+const databasePath = "/var/lib/etcd/member/snap/db"
+
+// EtcdDatabase streams the database file of the node's etcd: what there is where etcd does not run. It has no checksum
+// at its end, so a recovery from it needs the hash check skipped. The archive that it comes in has checksums of its
+// own: one that was cut off ends with an error.
+func (n *Node) EtcdDatabase(parent context.Context) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancel(parent)
+	c := &copied{n: n, parent: parent, cancel: cancel}
+
+	err := guarded(callTimeout, cancel, func() (err error) {
+		c.stream, err = n.c.MachineClient.Copy(ctx, &machineapi.CopyRequest{RootPath: databasePath})
+
+		return err
+	})
+	if err != nil {
+		cancel()
+
+		return nil, n.streamError(parent, databaseCall, err)
+	}
+
+	plain, err := gzip.NewReader(c)
+	if err != nil {
+		cancel()
+
+		return nil, c.broken(err)
+	}
+
+	archive := tar.NewReader(plain)
+
+	for {
+		head, err := archive.Next()
+		if err != nil {
+			cancel()
+
+			return nil, c.broken(err)
+		}
+
+		if head.Typeflag == tar.TypeReg {
+			return &databaseReader{archive: archive, plain: plain, c: c}, nil
+		}
+	}
+}
+
+// databaseCall is how errors call the copy.
+const databaseCall = "a copy of the etcd database"
+
+// copied reads the stream of a copy.
+type copied struct {
+	n      *Node
+	parent context.Context //nolint:containedctx // to tell an end that the caller wants from a stall
+	cancel context.CancelFunc
+	stream grpc.ServerStreamingClient[common.Data]
+	rest   []byte
+	err    error
+}
+
+// Read implements io.Reader.
+func (c *copied) Read(p []byte) (int, error) {
+	for len(c.rest) == 0 {
+		err := guarded(stallTimeout, c.cancel, func() error {
+			msg, err := c.stream.Recv()
+			if err != nil {
+				return err
+			}
+
+			if text := msg.GetMetadata().GetError(); text != "" {
+				return errors.New(redactText(text))
+			}
+
+			c.rest = msg.GetBytes()
+
+			return nil
+		})
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				c.err = c.n.streamError(c.parent, databaseCall, err)
+				err = c.err
+			}
+
+			return 0, err
+		}
+	}
+
+	k := copy(p, c.rest)
+	c.rest = c.rest[k:]
+
+	return k, nil
+}
+
+// broken tells an archive that ended early from a stream that did.
+func (c *copied) broken(err error) error {
+	if c.err != nil {
+		return c.err
+	}
+
+	return fmt.Errorf("asking %s for %s: %w: %w", c.n.name(), databaseCall, ErrSnapshotDamaged, err)
+}
+
+// databaseReader ends with io.EOF only when the archive is whole to its last byte.
+type databaseReader struct {
+	archive *tar.Reader
+	plain   io.Reader
+	c       *copied
+}
+
+// Read implements io.Reader.
+func (d *databaseReader) Read(p []byte) (int, error) {
+	n, err := d.archive.Read(p)
+
+	switch {
+	case errors.Is(err, io.EOF):
+		// The checksum of the compression comes last.
+		if _, err := io.Copy(io.Discard, d.plain); err != nil {
+			return n, d.c.broken(err)
+		}
+	case err != nil:
+		return n, d.c.broken(err)
+	}
+
+	return n, err
+}
+
+// Close implements io.Closer.
+func (d *databaseReader) Close() error {
+	d.c.cancel()
+
+	return nil
+}

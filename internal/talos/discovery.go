@@ -1,0 +1,94 @@
+package talos
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+)
+
+// ClusterMember is a node of the cluster as discovery shows it to the others.
+type ClusterMember struct {
+	// Name is its hostname.
+	Name string
+	// Addresses that it told.
+	Addresses []string
+	// ControlPlane nodes run etcd.
+	ControlPlane bool
+}
+
+// ClusterMembers lists the nodes of the cluster that this one knows from discovery, sorted by name; none where
+// discovery is turned off.
+func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	list, err := safe.ReaderListAll[*cluster.Member](ctx, n.c.COSI)
+	if err != nil {
+		if isAbsent(err) {
+			return nil, nil
+		}
+
+		return nil, classify("the members of its cluster", n.name(), err)
+	}
+
+	var out []ClusterMember
+
+	for m := range list.All() {
+		spec := m.TypedSpec()
+		member := ClusterMember{Name: spec.Hostname, ControlPlane: spec.MachineType.IsControlPlane()}
+
+		for _, a := range spec.Addresses {
+			member.Addresses = append(member.Addresses, a.String())
+		}
+
+		out = append(out, member)
+	}
+
+	slices.SortFunc(out, func(a, b ClusterMember) int { return strings.Compare(a.Name, b.Name) })
+
+	return out, nil
+}
+
+// Name of the extension that is none: it says which schematic of the image factory the image was made from.
+const schematicExtension = "schematic"
+
+// Extensions of the image that a node runs.
+type Extensions struct {
+	// Schematic is the ID of the image factory; empty for an image that did not come from there.
+	Schematic string
+	// Names of the system extensions, sorted.
+	Names []string
+}
+
+// Extensions lists what is built into the image that runs, beyond Talos itself.
+func (n *Node) Extensions(ctx context.Context) (Extensions, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	var out Extensions
+
+	list, err := safe.ReaderListAll[*runtime.ExtensionStatus](ctx, n.c.COSI)
+	if err != nil {
+		if isAbsent(err) {
+			return out, nil
+		}
+
+		return out, classify("its extensions", n.name(), err)
+	}
+
+	for e := range list.All() {
+		if meta := e.TypedSpec().Metadata; meta.Name == schematicExtension {
+			out.Schematic = meta.Version
+		} else {
+			out.Names = append(out.Names, meta.Name)
+		}
+	}
+
+	slices.Sort(out.Names)
+
+	return out, nil
+}

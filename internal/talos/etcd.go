@@ -1,0 +1,239 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+)
+
+// Member is one entry of an etcd member list.
+type Member struct {
+	// ID of the member.
+	ID uint64
+	// Name is the hostname that it was started with.
+	Name string
+	// PeerHosts are the hosts of its peer URLs.
+	PeerHosts []string
+	// Learner members do not vote.
+	Learner bool
+}
+
+// EtcdMembers returns the member list as the node's own etcd has it. ErrNotServing where etcd does not run.
+func (n *Node) EtcdMembers(parent context.Context) ([]Member, error) {
+	ctx, cancel := context.WithTimeout(parent, callTimeout)
+	defer cancel()
+
+	resp, err := n.c.EtcdMemberList(ctx, &machineapi.EtcdMemberListRequest{QueryLocal: true})
+	if err != nil {
+		return nil, n.etcdError(parent, "the member list", err)
+	}
+
+	var out []Member
+
+	for _, m := range resp.GetMessages() {
+		for _, e := range m.GetMembers() {
+			out = append(
+				out,
+				Member{ID: e.GetId(), Name: e.GetHostname(), Learner: e.GetIsLearner(), PeerHosts: hosts(e.GetPeerUrls())},
+			)
+		}
+	}
+
+	return out, nil
+}
+
+func hosts(urls []string) []string {
+	out := make([]string, 0, len(urls))
+
+	for _, raw := range urls {
+		if u, err := url.Parse(raw); err == nil {
+			out = append(out, u.Hostname())
+		}
+	}
+
+	return out
+}
+
+// MemberByID finds a member on a list.
+func MemberByID(members []Member, id uint64) (Member, bool) {
+	i := slices.IndexFunc(members, func(m Member) bool { return m.ID == id })
+	if i < 0 {
+		return Member{}, false
+	}
+
+	return members[i], true
+}
+
+// ParseMemberID reads a member ID as Talos resources and Facts spell it: hexadecimal.
+func ParseMemberID(text string) (uint64, error) { return etcd.ParseMemberID(text) }
+
+// FormatMemberID spells a member ID as Talos resources and Facts do.
+func FormatMemberID(id uint64) string { return etcd.FormatMemberID(id) }
+
+// EtcdStatus is what a member says of itself.
+type EtcdStatus struct {
+	// MemberID of the node's own member.
+	MemberID uint64
+	// Leader is the member ID of the leader; 0 when it sees none.
+	Leader uint64
+	// Learner members do not vote.
+	Learner bool
+	// DBSize is the size of the database file, DBSizeInUse what a defragmentation would leave of it.
+	DBSize, DBSizeInUse int64
+	// RaftIndex and RaftAppliedIndex show whether the member lags.
+	RaftIndex, RaftAppliedIndex uint64
+	// Errors that it reports.
+	Errors []string
+	// Version of etcd, and StorageVersion of its database.
+	Version, StorageVersion string
+}
+
+// EtcdStatus asks the node's own member. ErrNotServing where etcd does not run.
+func (n *Node) EtcdStatus(parent context.Context) (EtcdStatus, error) {
+	ctx, cancel := context.WithTimeout(parent, callTimeout)
+	defer cancel()
+
+	resp, err := n.c.EtcdStatus(ctx)
+	if err != nil {
+		return EtcdStatus{}, n.etcdError(parent, "the etcd status", err)
+	}
+
+	for _, m := range resp.GetMessages() {
+		s := m.GetMemberStatus()
+
+		return EtcdStatus{
+			MemberID: s.GetMemberId(), Leader: s.GetLeader(), Learner: s.GetIsLearner(),
+			DBSize: s.GetDbSize(), DBSizeInUse: s.GetDbSizeInUse(),
+			RaftIndex: s.GetRaftIndex(), RaftAppliedIndex: s.GetRaftAppliedIndex(), Errors: s.GetErrors(),
+			Version: s.GetProtocolVersion(), StorageVersion: s.GetStorageVersion(),
+		}, nil
+	}
+
+	return EtcdStatus{}, fmt.Errorf("asking %s for the etcd status: %w", n.name(), ErrNotServing)
+}
+
+// EtcdAlarms returns the alarms that are raised, as texts. ErrNotServing where etcd does not run.
+func (n *Node) EtcdAlarms(parent context.Context) ([]string, error) {
+	alarms, err := n.EtcdMemberAlarms(parent)
+
+	var out []string
+	for _, a := range alarms {
+		out = append(out, a.Alarm)
+	}
+
+	return out, err
+}
+
+// MemberAlarm is an alarm of one member.
+type MemberAlarm struct {
+	// MemberID of the member that raises it.
+	MemberID uint64
+	// Alarm as a text.
+	Alarm string
+}
+
+// EtcdMemberAlarms returns the alarms of all members that are raised. ErrNotServing where etcd does not run.
+func (n *Node) EtcdMemberAlarms(parent context.Context) ([]MemberAlarm, error) {
+	ctx, cancel := context.WithTimeout(parent, callTimeout)
+	defer cancel()
+
+	resp, err := n.c.EtcdAlarmList(ctx)
+	if err != nil {
+		return nil, n.etcdError(parent, "the alarm list", err)
+	}
+
+	var out []MemberAlarm
+
+	for _, m := range resp.GetMessages() {
+		for _, a := range m.GetMemberAlarms() {
+			if a.GetAlarm() != machineapi.EtcdMemberAlarm_NONE {
+				out = append(out, MemberAlarm{MemberID: a.GetMemberId(), Alarm: a.GetAlarm().String()})
+			}
+		}
+	}
+
+	return out, nil
+}
+
+// etcdError takes a call that ran into its own deadline for an etcd that does not run, if the node itself answers. When
+// it is the caller who has no more time, nothing is known of etcd.
+func (n *Node) etcdError(parent context.Context, call string, err error) error {
+	if cause := over(parent, err); cause != nil {
+		return fmt.Errorf("asking %s for %s: %w", n.name(), call, cause)
+	}
+
+	if !isDeadline(err) || isTrust(err) {
+		return classify(call, n.name(), err)
+	}
+
+	if !n.answers(parent) {
+		return classify(call, n.name(), status.Error(codes.Unavailable, "the node itself does not answer"))
+	}
+
+	return fmt.Errorf("asking %s for %s: %w", n.name(), call, ErrNotServing)
+}
+
+// answers tells whether the node answers a call that needs no etcd. A dead or frozen node proves nothing about its
+// etcd.
+func (n *Node) answers(ctx context.Context) bool {
+	if n.c.Conn().GetState() != connectivity.Ready {
+		return false
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+
+	return beat(ctx, n.c) == nil
+}
+
+// EtcdDataPresent tells whether the etcd data directory of the node holds anything.
+func (n *Node) EtcdDataPresent(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	stream, err := n.c.LS(ctx, &machineapi.ListRequest{Root: constants.EtcdDataPath})
+	if err != nil {
+		return false, classify("a look at the etcd data", n.name(), err)
+	}
+
+	for {
+		info, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+
+		if err != nil {
+			if isNotExist(err.Error()) {
+				return false, nil
+			}
+
+			return false, classify("a look at the etcd data", n.name(), err)
+		}
+
+		if info.GetError() != "" {
+			if isNotExist(info.GetError()) {
+				continue
+			}
+
+			return false, fmt.Errorf("looking at the etcd data of %s: %s", n.name(), info.GetError())
+		}
+
+		if rel := info.GetRelativeName(); rel != "" && rel != "." &&
+			strings.TrimSuffix(info.GetName(), "/") != constants.EtcdDataPath {
+			return true, nil
+		}
+	}
+}
+
+func isNotExist(text string) bool { return strings.Contains(text, "no such file or directory") }

@@ -1,0 +1,207 @@
+package talos
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/state"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
+	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// Facts are what a node says of itself.
+type Facts struct {
+	// Stage in the words of Talos.
+	Stage string
+	// Ready as the node judges itself.
+	Ready bool
+	// Unmet conditions, as "name: reason".
+	Unmet []string
+	// Hostname and Addresses of the node.
+	Hostname  string
+	Addresses []string
+	// TalosVersion that runs.
+	TalosVersion string
+	// KubeletVersion is the tag of the kubelet image that is configured to run.
+	KubeletVersion string
+	// BootID changes with every boot; empty in maintenance mode.
+	BootID string
+	// UUID from the firmware.
+	UUID string
+	// EtcdMemberID, hexadecimal; empty without a member.
+	EtcdMemberID string
+	// SystemDisk that Talos runs from.
+	SystemDisk string
+	// CPUs is the number of processor threads.
+	CPUs int32
+	// MemoryMiB is the memory.
+	MemoryMiB int64
+}
+
+// reader collects facts; the first error ends it, a resource that does not exist is no error.
+type reader struct {
+	c   *talosclient.Client
+	err error
+}
+
+// get reads one typed resource; nil when it is not there, or not for us.
+func get[T resource.Resource](
+	ctx context.Context,
+	r *reader,
+	ns resource.Namespace,
+	typ resource.Type,
+	id resource.ID,
+) (out T) {
+	if r.err != nil {
+		return out
+	}
+
+	res, err := safe.ReaderGet[T](ctx, r.c.COSI, resource.NewMetadata(ns, typ, id, resource.VersionUndefined))
+	if err != nil {
+		if !isAbsent(err) {
+			r.err = err
+		}
+
+		return out
+	}
+
+	return res
+}
+
+func isAbsent(err error) bool {
+	return state.IsNotFoundError(err) || status.Code(err) == codes.NotFound || status.Code(err) == codes.PermissionDenied
+}
+
+// Facts reads everything that a status shows.
+func (n *Node) Facts(ctx context.Context) (Facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	f, err := readFacts(ctx, n.c)
+	if err != nil {
+		return f, classify("its state", n.name(), err)
+	}
+
+	if f.BootID, err = n.bootID(ctx); err != nil {
+		return f, err
+	}
+
+	return f, nil
+}
+
+func readFacts(ctx context.Context, c *talosclient.Client) (Facts, error) {
+	r := &reader{c: c}
+	f := Facts{}
+
+	if m := get[*runtime.MachineStatus](
+		ctx, r, runtime.NamespaceName, runtime.MachineStatusType, runtime.MachineStatusID,
+	); m != nil {
+		spec := m.TypedSpec()
+		f.Stage, f.Ready = spec.Stage.String(), spec.Status.Ready
+
+		for _, u := range spec.Status.UnmetConditions {
+			f.Unmet = append(f.Unmet, u.Name+": "+u.Reason)
+		}
+
+		slices.Sort(f.Unmet)
+	}
+
+	if v := get[*runtime.Version](ctx, r, runtime.NamespaceName, runtime.VersionType, "version"); v != nil {
+		f.TalosVersion = v.TypedSpec().Version
+	}
+
+	if h := get[*network.HostnameStatus](
+		ctx, r, network.NamespaceName, network.HostnameStatusType, network.HostnameID,
+	); h != nil {
+		f.Hostname = h.TypedSpec().Hostname
+	}
+
+	if a := get[*network.NodeAddress](
+		ctx, r, network.NamespaceName, network.NodeAddressType, network.NodeAddressCurrentID,
+	); a != nil {
+		for _, p := range a.TypedSpec().Addresses {
+			if !p.Addr().IsLinkLocalUnicast() {
+				f.Addresses = append(f.Addresses, p.Addr().String())
+			}
+		}
+	}
+
+	readHardware(ctx, r, &f)
+
+	if k := get[*k8s.KubeletSpec](ctx, r, k8s.NamespaceName, k8s.KubeletSpecType, k8s.KubeletID); k != nil {
+		f.KubeletVersion = imageTag(k.TypedSpec().Image)
+	}
+
+	if e := get[*etcd.Member](ctx, r, etcd.NamespaceName, etcd.MemberType, etcd.LocalMemberID); e != nil {
+		f.EtcdMemberID = e.TypedSpec().MemberID
+	}
+
+	return f, r.err
+}
+
+// UUID of the machine's firmware, which tells it from every other one; empty where it has none.
+func (n *Node) UUID(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	r := &reader{c: n.c}
+
+	i := get[*hardware.SystemInformation](ctx, r, hardware.NamespaceName, hardware.SystemInformationType,
+		hardware.SystemInformationID)
+	if r.err != nil || i == nil {
+		return "", classify("its UUID", n.name(), r.err)
+	}
+
+	return i.TypedSpec().UUID, nil
+}
+
+func readHardware(ctx context.Context, r *reader, f *Facts) {
+	if i := get[*hardware.SystemInformation](ctx, r, hardware.NamespaceName, hardware.SystemInformationType,
+		hardware.SystemInformationID); i != nil {
+		f.UUID = i.TypedSpec().UUID
+	}
+
+	if d := get[*block.SystemDisk](ctx, r, block.NamespaceName, block.SystemDiskType, block.SystemDiskID); d != nil {
+		f.SystemDisk = d.TypedSpec().DevPath
+	}
+
+	if r.err != nil {
+		return
+	}
+
+	if list, err := safe.ReaderListAll[*hardware.Processor](ctx, r.c.COSI); err == nil {
+		for p := range list.All() {
+			f.CPUs += int32(cmp.Or(p.TypedSpec().ThreadCount, p.TypedSpec().CoreCount)) //nolint:gosec // a few hundred at most
+		}
+	}
+
+	if mem, err := r.c.MachineClient.Memory(ctx, &emptypb.Empty{}); err == nil {
+		for _, m := range mem.GetMessages() {
+			f.MemoryMiB = int64(m.GetMeminfo().GetMemtotal() / 1024) //nolint:gosec // KiB
+		}
+	}
+}
+
+// imageTag returns the tag of an image reference, empty when it has none.
+func imageTag(ref string) string {
+	ref, _, _ = strings.Cut(ref, "@")
+
+	i := strings.LastIndex(ref, ":")
+	if i < 0 || strings.Contains(ref[i:], "/") {
+		return ""
+	}
+
+	return ref[i+1:]
+}

@@ -1,0 +1,135 @@
+package talos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+)
+
+// Maintenance is a connection to a machine without a config. Its certificate cannot be known, so nothing secret is
+// sent over it but the first config, which the machine has to get somehow.
+type Maintenance struct {
+	address string
+	c       *talosclient.Client
+}
+
+// Maintenance connects to a machine in maintenance mode. The caller closes the connection.
+func (p *Pool) Maintenance(ctx context.Context, address string) (*Maintenance, error) {
+	c, err := Dial(ctx, address, insecureTLS())
+	if err != nil {
+		return nil, err
+	}
+
+	return &Maintenance{address: address, c: c}, nil
+}
+
+// Close closes the connection.
+func (m *Maintenance) Close() { _ = m.c.Close() }
+
+// Facts reads what a machine in maintenance mode tells.
+func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	f, err := readFacts(ctx, m.c)
+
+	return f, classify("its state", m.address, err)
+}
+
+// Apply sends the first config.
+func (m *Maintenance) Apply(ctx context.Context, config []byte) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	resp, err := m.c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{
+		Data: config, Mode: machineapi.ApplyConfigurationRequest_AUTO,
+	})
+	if err != nil {
+		return nil, classify("the machine config", m.address, err)
+	}
+
+	return applied(resp).Warnings, nil
+}
+
+// Disk is a disk of a machine.
+type Disk struct {
+	// DevPath is the device path, Symlinks its other names.
+	DevPath  string
+	Symlinks []string
+	// Size in bytes.
+	Size uint64
+	// Model, Serial, WWID, BusPath, SubSystem and Transport as the kernel tells them.
+	Model, Serial, WWID, BusPath, SubSystem, Transport string
+	// Rotational, Readonly and CDROM as the kernel tells them.
+	Rotational, Readonly, CDROM bool
+	// Holds is what was found on the disk.
+	Holds []Volume
+}
+
+// Volume is a partition or filesystem that was found on a disk.
+type Volume struct {
+	// Name of the filesystem or partition table.
+	Name string
+	// Partition is false for what covers the whole disk.
+	Partition bool
+	// PartitionLabel and Label of the filesystem.
+	PartitionLabel, Label string
+}
+
+// Disks lists the disks and what they hold.
+func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	found, err := safe.ReaderListAll[*block.Disk](ctx, m.c.COSI)
+	if err != nil {
+		return nil, classify("its disks", m.address, err)
+	}
+
+	volumes, err := safe.ReaderListAll[*block.DiscoveredVolume](ctx, m.c.COSI)
+	if err != nil {
+		return nil, classify("its volumes", m.address, err)
+	}
+
+	var out []Disk
+
+	for d := range found.All() {
+		s := d.TypedSpec()
+		out = append(out, Disk{
+			DevPath: s.DevPath, Symlinks: s.Symlinks, Size: s.Size, Model: s.Model, Serial: s.Serial, WWID: s.WWID,
+			BusPath: s.BusPath, SubSystem: s.SubSystem, Transport: s.Transport, Rotational: s.Rotational,
+			Readonly: s.Readonly, CDROM: s.CDROM, Holds: held(volumes, d.Metadata().ID()),
+		})
+	}
+
+	slices.SortFunc(out, func(a, b Disk) int { return strings.Compare(a.DevPath, b.DevPath) })
+
+	if len(out) == 0 {
+		return nil, fmt.Errorf("listing the disks of %s: it shows none", m.address)
+	}
+
+	return out, nil
+}
+
+func held(volumes safe.List[*block.DiscoveredVolume], disk string) []Volume {
+	var out []Volume
+
+	for v := range volumes.All() {
+		s := v.TypedSpec()
+		whole := v.Metadata().ID() == disk
+
+		if !whole && s.Parent != disk || whole && s.Name == "" {
+			continue
+		}
+
+		out = append(out, Volume{Name: s.Name, Partition: !whole, PartitionLabel: s.PartitionLabel, Label: s.Label})
+	}
+
+	return out
+}

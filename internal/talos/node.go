@@ -1,0 +1,127 @@
+package talos
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Node is a connection to one configured node. Every method has a deadline of its own and may be called again.
+type Node struct {
+	ref NodeRef
+	c   *talosclient.Client
+}
+
+func (n *Node) close() { _ = n.c.Close() }
+
+// name is how errors call the node.
+func (n *Node) name() string { return n.ref.Address }
+
+func portText(port int) string { return strconv.Itoa(port) }
+
+// Bootstrap starts a new etcd on the node. It returns before etcd runs. ErrAlreadyExists says that etcd data exists.
+func (n *Node) Bootstrap(ctx context.Context) error {
+	return n.bootstrap(ctx, &machineapi.BootstrapRequest{})
+}
+
+// BootstrapRecover starts a new etcd on the node from the snapshot that EtcdRecover has brought there. It returns
+// before the node has looked at the snapshot: the etcd service tells how that went. One that is damaged leaves data
+// behind which refuses every later try. Without its hash check, the copy of a database file is good as well.
+func (n *Node) BootstrapRecover(ctx context.Context, skipHash bool) error {
+	return n.bootstrap(ctx, &machineapi.BootstrapRequest{RecoverEtcd: true, RecoverSkipHashCheck: skipHash})
+}
+
+func (n *Node) bootstrap(ctx context.Context, req *machineapi.BootstrapRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	err := n.c.Bootstrap(ctx, req)
+	if status.Code(err) == codes.AlreadyExists {
+		return fmt.Errorf("bootstrapping %s: %w", n.name(), ErrAlreadyExists)
+	}
+
+	return classify("the bootstrap", n.name(), err)
+}
+
+// ResetOptions say how a node is wiped.
+type ResetOptions struct {
+	// Graceful cordons, drains and leaves etcd first.
+	Graceful bool
+	// Reboot afterwards, into maintenance mode; otherwise the node powers off.
+	Reboot bool
+	// KeepConfig wipes the data only, etcd's among it: the node comes back with its config.
+	KeepConfig bool
+}
+
+// Reset wipes config and data of a node; Talos itself stays installed. It returns before the node has begun.
+func (n *Node) Reset(ctx context.Context, o ResetOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	partitions := []*machineapi.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel, Wipe: true}}
+	if !o.KeepConfig {
+		partitions = append(partitions, &machineapi.ResetPartitionSpec{Label: constants.StatePartitionLabel, Wipe: true})
+	}
+
+	err := n.c.ResetGeneric(ctx, &machineapi.ResetRequest{
+		Graceful:               o.Graceful,
+		Reboot:                 o.Reboot,
+		Mode:                   machineapi.ResetRequest_SYSTEM_DISK,
+		SystemPartitionsToWipe: partitions,
+	})
+
+	return classify("the reset", n.name(), err)
+}
+
+// Reboot restarts the node. It returns before the node has begun; a new boot ID proves that it has.
+func (n *Node) Reboot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	return classify("the reboot", n.name(), n.c.Reboot(ctx))
+}
+
+// BootID changes with every boot.
+func (n *Node) BootID(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	return n.bootID(ctx)
+}
+
+// Rollback makes the system before the last upgrade the one to boot, and reboots. It returns before the node has begun.
+func (n *Node) Rollback(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	return classify("the rollback", n.name(), n.c.Rollback(ctx))
+}
+
+func (n *Node) bootID(ctx context.Context) (string, error) {
+	r, err := n.c.Read(ctx, "/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", classify("its boot ID", n.name(), err)
+	}
+	defer r.Close() //nolint:errcheck // read to the end
+
+	data, err := io.ReadAll(io.LimitReader(r, 128))
+	if err != nil {
+		return "", classify("its boot ID", n.name(), err)
+	}
+
+	// The client ends a stream that was cut off by a deadline as if it were complete.
+	id := strings.TrimSpace(string(data))
+	if id == "" {
+		return "", classify("its boot ID", n.name(), status.Error(codes.DeadlineExceeded, "the stream was cut off"))
+	}
+
+	return id, nil
+}

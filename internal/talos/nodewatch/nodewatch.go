@@ -1,0 +1,228 @@
+// Package nodewatch keeps one stream a node and wakes a queue when a node changes. Its snapshots decide whether to
+// look; what is done is decided by a live read.
+package nodewatch
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// Mode is how a node is watched.
+type Mode int
+
+// Modes.
+const (
+	// Maintenance watches over a connection without credentials.
+	Maintenance Mode = iota
+	// Secure watches over mutual TLS.
+	Secure
+)
+
+// Target is one node to watch.
+type Target struct {
+	// Key is the namespace and name of the TalosMachine.
+	Key string
+	// Address of the node.
+	Address string
+	// Credentials of its cluster.
+	Credentials talos.Credentials
+	// Mode of the watch.
+	Mode Mode
+}
+
+func (t Target) equal(o Target) bool {
+	return t.Address == o.Address && t.Mode == o.Mode &&
+		(t.Mode == Maintenance || string(t.Credentials.Cert) == string(o.Credentials.Cert))
+}
+
+// Snapshot is what is known of a node.
+type Snapshot struct {
+	// Reachable: the stream is up.
+	Reachable bool
+	// Since is when Reachable last changed.
+	Since time.Time
+	// Class of the error that ended the stream.
+	Class failure.Class
+	// Watched is what the stream told last.
+	Watched talos.Watched
+}
+
+// Reconnects back off between these.
+const (
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 10 * time.Second
+	// recentBackoff is the least that the limit of the backoff gets: a node that was just seen, or just added, is likely
+	// on its way up.
+	recentBackoff = 250 * time.Millisecond
+	// patience is the part of an outage that a reconnect may come late.
+	patience = 50
+)
+
+// Watcher keeps the streams.
+type Watcher struct {
+	ctx    context.Context //nolint:containedctx // the life of all streams
+	events chan event.GenericEvent
+
+	mu    sync.Mutex
+	nodes map[string]*watched
+	wg    sync.WaitGroup
+}
+
+type watched struct {
+	target   Target
+	cancel   context.CancelFunc
+	snapshot Snapshot
+}
+
+// New returns a watcher whose streams end with the context.
+func New(ctx context.Context) *Watcher {
+	return &Watcher{ctx: ctx, events: make(chan event.GenericEvent, 1024), nodes: map[string]*watched{}}
+}
+
+// Events carries the keys of nodes that changed, as TalosMachines with nothing but a name.
+func (w *Watcher) Events() <-chan event.GenericEvent { return w.events }
+
+// Set has a node watched. It is cheap to call again with the same target.
+func (w *Watcher) Set(t Target) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if n := w.nodes[t.Key]; n != nil {
+		if n.target.equal(t) {
+			return
+		}
+
+		n.cancel()
+	}
+
+	ctx, cancel := context.WithCancel(w.ctx)
+	n := &watched{target: t, cancel: cancel}
+	w.nodes[t.Key] = n
+
+	w.wg.Go(func() { w.run(ctx, n) })
+}
+
+// Remove stops watching a node.
+func (w *Watcher) Remove(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if n := w.nodes[key]; n != nil {
+		n.cancel()
+		delete(w.nodes, key)
+	}
+}
+
+// Get returns what is known of a node.
+func (w *Watcher) Get(key string) (Snapshot, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	n := w.nodes[key]
+	if n == nil {
+		return Snapshot{}, false
+	}
+
+	return n.snapshot, true
+}
+
+// Wait returns once all streams have ended, after the context of the watcher has.
+func (w *Watcher) Wait() { w.wg.Wait() }
+
+func (w *Watcher) run(ctx context.Context, n *watched) {
+	pause := minBackoff
+
+	for ctx.Err() == nil {
+		started := time.Now()
+		err := w.stream(ctx, n)
+
+		if ctx.Err() != nil {
+			return
+		}
+
+		w.update(n, func(s *Snapshot) {
+			s.Reachable, s.Class = false, failure.ClassOf(err)
+		})
+
+		if time.Since(started) > maxBackoff {
+			pause = minBackoff
+		}
+
+		timer := time.NewTimer(jitter(pause))
+
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+
+			return
+		case <-timer.C:
+		}
+
+		pause = min(pause*2, w.limit(n))
+	}
+}
+
+// limit grows with the outage, so that a node that boots is met at once, and hundreds that are switched off cost
+// little.
+func (w *Watcher) limit(n *watched) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return min(max(time.Since(n.snapshot.Since)/patience, recentBackoff), maxBackoff)
+}
+
+func (w *Watcher) stream(ctx context.Context, n *watched) error {
+	var creds *talos.Credentials
+	if n.target.Mode == Secure {
+		creds = &n.target.Credentials
+	}
+
+	return talos.Stream(ctx, n.target.Address, creds, func(seen talos.Watched) {
+		w.update(n, func(s *Snapshot) {
+			s.Reachable, s.Class, s.Watched = true, failure.ClassTransient, seen
+		})
+	})
+}
+
+// update changes a snapshot and wakes the queue when it differs.
+func (w *Watcher) update(n *watched, change func(*Snapshot)) {
+	w.mu.Lock()
+
+	before := n.snapshot
+	change(&n.snapshot)
+
+	if n.snapshot.Reachable != before.Reachable || before.Since.IsZero() {
+		n.snapshot.Since = time.Now()
+	}
+
+	changed := n.snapshot != before
+	current := w.nodes[n.target.Key] == n
+	w.mu.Unlock()
+
+	if !changed || !current {
+		return
+	}
+
+	namespace, name, _ := strings.Cut(n.target.Key, "/")
+
+	machine := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+
+	select {
+	case w.events <- event.GenericEvent{Object: machine}:
+	case <-w.ctx.Done():
+	}
+}
+
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d) //nolint:gosec // no secret
+}

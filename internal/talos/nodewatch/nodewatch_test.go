@@ -1,0 +1,309 @@
+package nodewatch_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	machineryconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// limit bounds every wait that is not itself what a test is about.
+const limit = 60 * time.Second
+
+// bench is a watcher whose events are collected, and machines to watch.
+type bench struct {
+	t      *testing.T
+	w      *nodewatch.Watcher
+	cancel context.CancelFunc
+	woken  chan string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &bench{t: t, w: nodewatch.New(ctx), cancel: cancel, woken: make(chan string, 4096)}
+
+	t.Cleanup(func() {
+		cancel()
+		b.w.Wait()
+	})
+
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case e := <-b.w.Events():
+				b.woken <- e.Object.GetNamespace() + "/" + e.Object.GetName()
+			}
+		}
+	}()
+
+	return b
+}
+
+func (b *bench) boot(address string) *node.Node {
+	b.t.Helper()
+
+	n, err := node.New(node.Options{Name: address, Address: address, Dir: b.t.TempDir(), Modelled: true})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+
+	if err := n.PowerOn(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+
+	b.t.Cleanup(n.Kill)
+
+	return n
+}
+
+// within waits for a snapshot that is as wanted, and returns how long that took.
+func (b *bench) within(limit time.Duration, key, what string, want func(nodewatch.Snapshot) bool) time.Duration {
+	b.t.Helper()
+
+	began, end := time.Now(), time.NewTimer(limit)
+	defer end.Stop()
+
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+
+	for {
+		if s, ok := b.w.Get(key); ok && want(s) {
+			return time.Since(began)
+		}
+
+		select {
+		case <-end.C:
+			s, _ := b.w.Get(key)
+			b.t.Fatalf("%s: %s not within %s: %+v", key, what, limit, s)
+		case <-tick.C:
+		}
+	}
+}
+
+func (b *bench) drain() {
+	for {
+		select {
+		case <-b.woken:
+		default:
+			return
+		}
+	}
+}
+
+// told waits for an event of the key.
+func (b *bench) told(key string) {
+	b.t.Helper()
+
+	end := time.NewTimer(limit)
+	defer end.Stop()
+
+	for {
+		select {
+		case got := <-b.woken:
+			if got == key {
+				return
+			}
+		case <-end.C:
+			b.t.Fatalf("nobody was woken for %s", key)
+		}
+	}
+}
+
+func reachable(s nodewatch.Snapshot) bool { return s.Reachable }
+
+func maintenance(s nodewatch.Snapshot) bool { return s.Reachable && s.Watched.Stage == "maintenance" }
+
+// TestLifeOfAStream follows one machine from maintenance mode through its first config, a power cut and its return.
+func TestLifeOfAStream(t *testing.T) {
+	const address, key = "127.36.40.1", "ns/one"
+
+	b := newBench(t)
+	n := b.boot(address)
+
+	b.w.Set(nodewatch.Target{Key: key, Address: address, Mode: nodewatch.Maintenance})
+	b.within(limit, key, "maintenance mode", maintenance)
+	b.told(key)
+
+	creds := configure(t, n)
+	b.w.Set(nodewatch.Target{Key: key, Address: address, Credentials: creds, Mode: nodewatch.Secure})
+	b.within(limit, key, "the boot", func(s nodewatch.Snapshot) bool { return s.Reachable && s.Watched.Stage == "booting" })
+
+	installed(t, n)
+	b.within(limit, key, "the stream", reachable)
+	b.drain()
+	n.Kill()
+
+	// The promise is five seconds; a closed connection shows at once.
+	b.within(5*time.Second, key, "the power cut", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+	b.told(key)
+
+	if err := n.PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	b.within(limit, key, "the return", reachable)
+	b.drain()
+	b.w.Remove(key)
+
+	if _, ok := b.w.Get(key); ok {
+		t.Error("a removed node is still known")
+	}
+}
+
+// TestSilence: a node that keeps its connections open and answers nothing shows within one heartbeat and its deadline.
+func TestSilence(t *testing.T) {
+	const address, key = "127.36.41.1", "ns/silent"
+
+	b := newBench(t)
+	n := b.boot(address)
+
+	b.w.Set(nodewatch.Target{Key: key, Address: address, Mode: nodewatch.Maintenance})
+	b.within(limit, key, "maintenance mode", maintenance)
+
+	n.Freeze(true)
+	b.within(25*time.Second, key, "the silence", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+
+	n.Freeze(false)
+	b.within(limit, key, "the return", reachable)
+}
+
+// TestAddressChange: the same machine at another address is another stream.
+func TestAddressChange(t *testing.T) {
+	const key = "ns/moved"
+
+	b := newBench(t)
+	b.boot("127.36.42.1")
+
+	b.w.Set(nodewatch.Target{Key: key, Address: "127.36.42.9", Mode: nodewatch.Maintenance})
+	b.told(key)
+
+	if s, _ := b.w.Get(key); s.Reachable {
+		t.Error("an address without a machine is reachable")
+	}
+
+	b.w.Set(nodewatch.Target{Key: key, Address: "127.36.42.1", Mode: nodewatch.Maintenance})
+	b.within(limit, key, "the machine at its new address", maintenance)
+}
+
+// TestManyStreams: fifty machines, all of which lose power at once, and streams that all end with their watcher.
+func TestManyStreams(t *testing.T) {
+	b := newBench(t)
+
+	var nodes []*node.Node
+
+	for i := range 50 {
+		address := fmt.Sprintf("127.36.43.%d", i+1)
+		nodes = append(nodes, b.boot(address))
+		b.w.Set(nodewatch.Target{Key: "ns/" + address, Address: address, Mode: nodewatch.Maintenance})
+	}
+
+	for _, n := range nodes {
+		b.within(limit, "ns/"+n.Address(), "maintenance mode", maintenance)
+	}
+
+	for _, n := range nodes {
+		n.Kill()
+	}
+
+	for _, n := range nodes {
+		b.within(5*time.Second, "ns/"+n.Address(), "the power cut", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+	}
+
+	b.cancel()
+
+	done := make(chan struct{})
+
+	go func() {
+		b.w.Wait()
+		close(done)
+	}()
+
+	select {
+	case <-done:
+	case <-time.After(limit):
+		t.Error("streams outlive their watcher")
+	}
+}
+
+// configure gives a machine a config and returns the credentials of its cluster.
+func configure(t *testing.T, n *node.Node) talos.Credentials {
+	t.Helper()
+
+	bundle, err := secrets.NewBundle(secrets.NewClock(), machineryconfig.TalosVersion1_13)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	in, err := generate.NewInput("c", "https://"+n.Address()+":6443", "1.36.2", generate.WithSecretsBundle(bundle),
+		generate.WithVersionContract(machineryconfig.TalosVersion1_13), generate.WithInstallDisk("/dev/sda"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cfg, err := in.Config(configmachine.TypeControlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	data, err := cfg.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	pool := talos.NewPool()
+	defer pool.Close()
+
+	m, err := pool.Maintenance(t.Context(), n.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+
+	if _, err := m.Apply(t.Context(), data); err != nil {
+		t.Fatal(err)
+	}
+
+	pair, err := secrets.NewAdminCertificateAndKey(time.Now(), bundle.Certs.OS, role.MakeSet(role.Admin), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return talos.Credentials{CA: bundle.Certs.OS.Crt, Cert: pair.Crt, Key: pair.Key}
+}
+
+// installed waits until the machine has been installed and has booted from its disk.
+func installed(t *testing.T, n *node.Node) {
+	t.Helper()
+
+	end := time.NewTimer(limit)
+	defer end.Stop()
+
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+
+	for {
+		if s := n.Status(); s.Installed && s.Stage == "booting" && len(s.Unmet) > 0 {
+			return
+		}
+
+		select {
+		case <-end.C:
+			t.Fatalf("not installed in time: %+v", n.Status())
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package talos_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	siderox509 "github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// TestProbe: what a machine is shows in the TLS alone, in every state that a machine may be in.
+func TestProbe(t *testing.T) {
+	ours, theirs := newCluster(t, "127.36.1.1"), newCluster(t, "127.36.1.1")
+	creds, foreign := ours.creds(), theirs.creds()
+	expired := ours.credsFor(time.Now().Add(-2*time.Hour), time.Hour, role.Admin)
+	n := boot(t, "127.36.1.1")
+	pool := talos.NewPool()
+
+	check := func(name string, c *talos.Credentials, want talos.State, class failure.Class) {
+		t.Helper()
+
+		began := time.Now()
+		p, err := pool.Probe(t.Context(), n.Address(), c)
+
+		switch {
+		case p.State != want || (err == nil) != (want != talos.StateUnreachable):
+			t.Errorf("%s: state %d, error %v; want state %d", name, p.State, err, want)
+		case err != nil && failure.ClassOf(err) != class:
+			t.Errorf("%s: class %d of %v; want %d", name, failure.ClassOf(err), err, class)
+		case time.Since(began) > 5*time.Second:
+			t.Errorf("%s: took %s", name, time.Since(began))
+		}
+	}
+
+	check("maintenance, no credentials", nil, talos.StateMaintenance, 0)
+	check("maintenance", &creds, talos.StateMaintenance, 0)
+
+	ours.configure(n)
+	check("member", &creds, talos.StateMember, 0)
+	check("member of another cluster", &foreign, talos.StateForeign, 0)
+	check("configured, no credentials", nil, talos.StateForeign, 0)
+	// Ours, though it refuses us: a node that were called foreign would be left alone, or given up on deletion.
+	check("our certificate has expired", &expired, talos.StateUnreachable, failure.ClassAuth)
+
+	n.Freeze(true)
+	check("frozen", &creds, talos.StateUnreachable, failure.ClassTransient)
+	n.Freeze(false)
+	check("thawed", &creds, talos.StateMember, 0)
+
+	n.Partition(true)
+	check("partitioned", &creds, talos.StateUnreachable, failure.ClassTransient)
+	n.Partition(false)
+	check("reunited", &creds, talos.StateMember, 0)
+
+	n.Kill()
+	check("off", &creds, talos.StateUnreachable, failure.ClassTransient)
+	check("off, no credentials", nil, talos.StateUnreachable, failure.ClassTransient)
+
+	if err := n.PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	awaitState(t, n, &creds, talos.StateMember)
+	check("another cluster's after a boot", &foreign, talos.StateForeign, 0)
+}
+
+// TestProbeOfOddCertificates: a node of our CA whose certificate is no good is neither ours to use nor foreign, and a
+// server that hangs up without a word is nothing at all.
+func TestProbeOfOddCertificates(t *testing.T) {
+	ours := newCluster(t, "127.36.2.1")
+	creds := ours.creds()
+
+	tests := []struct {
+		name      string
+		address   string
+		validFor  netip.Addr
+		from      time.Time
+		hangUp    bool
+		wantState talos.State
+		wantClass failure.Class
+	}{
+		{
+			name: "good", address: "127.36.2.1", validFor: netip.MustParseAddr("127.36.2.1"), from: time.Now(),
+			wantState: talos.StateMember,
+		},
+		{
+			name: "another address", address: "127.36.2.2", validFor: netip.MustParseAddr("127.36.2.200"), from: time.Now(),
+			wantClass: failure.ClassAuth,
+		},
+		{
+			name: "out of date", address: "127.36.2.3", validFor: netip.MustParseAddr("127.36.2.3"),
+			from: time.Now().Add(-2 * time.Hour), wantClass: failure.ClassAuth,
+		},
+		{name: "hangs up", address: "127.36.2.4", hangUp: true, wantClass: failure.ClassTransient},
+	}
+
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.hangUp {
+				hangUp(t, tc.address)
+			} else {
+				serve(t, ours, served{tc.address, tc.validFor, tc.from})
+			}
+
+			p, err := talos.NewPool().Probe(t.Context(), tc.address, &creds)
+			if p.State != tc.wantState || (err == nil) != (tc.wantState == talos.StateMember) {
+				t.Fatalf("got state %d, %v", p.State, err)
+			}
+
+			if err != nil && failure.ClassOf(err) != tc.wantClass {
+				t.Errorf("class %d of %v, want %d", failure.ClassOf(err), err, tc.wantClass)
+			}
+		})
+	}
+}
+
+// served is where a server listens, and what its certificate is good for: one address, and one hour.
+type served struct {
+	address  string
+	validFor netip.Addr
+	from     time.Time
+}
+
+// serve runs a gRPC server under the cluster's CA.
+func serve(t *testing.T, c *cluster, o served, register ...func(grpc.ServiceRegistrar)) {
+	t.Helper()
+
+	pem := c.input.Options.SecretsBundle.Certs.OS
+
+	ca, err := siderox509.NewCertificateAuthorityFromCertificateAndKey(pem)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	pair, err := siderox509.NewKeyPair(ca, siderox509.IPAddresses([]net.IP{o.validFor.AsSlice()}),
+		siderox509.NotBefore(o.from), siderox509.NotAfter(o.from.Add(time.Hour)),
+		siderox509.ExtKeyUsage([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair.Certificate},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: caPool(t, c.creds()),
+	})))
+
+	for _, r := range register {
+		r(server)
+	}
+
+	l := listen(t, o.address)
+
+	go func() { _ = server.Serve(l) }()
+
+	t.Cleanup(server.Stop)
+}
+
+// hangUp accepts connections and closes them.
+func hangUp(t *testing.T, address string) {
+	t.Helper()
+
+	l := listen(t, address)
+
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+
+			if err == nil {
+				_ = conn.Close()
+			}
+		}
+	}()
+}
+
+func listen(t *testing.T, address string) net.Listener {
+	t.Helper()
+
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(address, "50000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = l.Close() })
+
+	return l
+}

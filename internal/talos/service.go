@@ -1,0 +1,138 @@
+package talos
+
+import (
+	"context"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	timeresource "github.com/siderolabs/talos/pkg/machinery/resources/time"
+	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
+)
+
+// States of the etcd service that decide something.
+const (
+	// EtcdPreparing: etcd waits for a bootstrap or for a cluster to join.
+	EtcdPreparing = "Preparing"
+	// EtcdRunning: etcd runs. In every other state its calls never answer.
+	EtcdRunning = "Running"
+	// EtcdFailed: etcd could not start; the message of the service says why.
+	EtcdFailed = "Failed"
+)
+
+// Service is a service of a node.
+type Service struct {
+	// State in the words of Talos, empty where the node has no such service.
+	State string
+	// Healthy as its last check found it; false where there are no checks.
+	Healthy bool
+	// Message is what happened to it last.
+	Message string
+}
+
+// Service returns a service by its name, such as "etcd" or "kubelet".
+func (n *Node) Service(ctx context.Context, name string) (Service, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	found, err := n.c.ServiceInfo(ctx, name)
+	if err != nil {
+		return Service{}, classify("the service list", n.name(), err)
+	}
+
+	if len(found) == 0 {
+		return Service{}, nil
+	}
+
+	s := found[0].Service
+	out := Service{State: s.GetState(), Healthy: s.GetHealth().GetHealthy()}
+
+	if events := s.GetEvents().GetEvents(); len(events) > 0 {
+		out.Message = redactText(events[len(events)-1].GetMsg())
+	}
+
+	return out, nil
+}
+
+// EtcdService returns the state of the etcd service in the words of Talos; empty where there is none.
+func (n *Node) EtcdService(ctx context.Context) (string, error) {
+	s, err := n.Service(ctx, "etcd")
+
+	return s.State, err
+}
+
+// TimeStatus is what a node says of its clock.
+type TimeStatus struct {
+	// Synced: the clock is right as far as the node knows. Without that it takes no bootstrap.
+	Synced bool
+	// Disabled: the config says that nothing sets the clock.
+	Disabled bool
+}
+
+// TimeStatus asks whether the clock of the node is in sync.
+func (n *Node) TimeStatus(ctx context.Context) (TimeStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	res, err := safe.ReaderGet[*timeresource.Status](ctx, n.c.COSI, resource.NewMetadata(v1alpha1.NamespaceName,
+		timeresource.StatusType, timeresource.StatusID, resource.VersionUndefined))
+	if err != nil {
+		if isAbsent(err) {
+			return TimeStatus{}, nil
+		}
+
+		return TimeStatus{}, classify("the state of its clock", n.name(), err)
+	}
+
+	return TimeStatus{Synced: res.TypedSpec().Synced, Disabled: res.TypedSpec().SyncDisabled}, nil
+}
+
+// Container is a container of a node.
+type Container struct {
+	// Pod is namespace and name of its pod, or the service of Talos that it is.
+	Pod string
+	// Name of the container in its pod.
+	Name string
+	// Image that it runs.
+	Image string
+	// Status in the words of the runtime.
+	Status string
+}
+
+// Containers returns the containers of Kubernetes and of Talos' own services that a node runs: the images say which
+// versions are there, whatever the config asks for.
+func (n *Node) Containers(ctx context.Context) ([]Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	var out []Container
+
+	for _, from := range []struct {
+		namespace string
+		driver    common.ContainerDriver
+	}{
+		{constants.SystemContainerdNamespace, common.ContainerDriver_CONTAINERD},
+		{constants.K8sContainerdNamespace, common.ContainerDriver_CRI},
+	} {
+		resp, err := n.c.Containers(ctx, from.namespace, from.driver)
+		if err != nil {
+			return nil, classify("its containers", n.name(), err)
+		}
+
+		for _, m := range resp.GetMessages() {
+			for _, c := range m.GetContainers() {
+				// The container that holds the namespaces of a pod goes by the pod's own ID.
+				if from.driver == common.ContainerDriver_CRI && c.GetId() == c.GetPodId() {
+					continue
+				}
+
+				out = append(out, Container{
+					Pod: c.GetPodId(), Name: c.GetName(), Image: c.GetImage(), Status: c.GetStatus(),
+				})
+			}
+		}
+	}
+
+	return out, nil
+}

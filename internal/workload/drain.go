@@ -1,0 +1,222 @@
+package workload
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubectl/pkg/drain"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// Cluster is the Kubernetes API of one managed cluster, at whichever of its API servers answers.
+type Cluster struct {
+	client kubernetes.Interface
+}
+
+// Cluster connects to the first API server that is ready.
+func (c *Clients) Cluster(ctx context.Context, b *clusterstate.Bundle, addresses []string) (*Cluster, error) {
+	var last error
+
+	for _, address := range addresses {
+		if _, last = c.versionAt(ctx, b, address); last != nil {
+			continue
+		}
+
+		client, err := c.client(b, address)
+		if err != nil {
+			return nil, err
+		}
+
+		return &Cluster{client: client}, nil
+	}
+
+	return nil, failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers", last)
+}
+
+// DrainOptions say how pods leave a node.
+type DrainOptions struct {
+	// GracePeriodSeconds that pods get; their own when negative.
+	GracePeriodSeconds int
+	// Force deletes pods without asking their PodDisruptionBudgets.
+	Force bool
+}
+
+// NodeRef names the Node object of one machine.
+type NodeRef struct {
+	// Name of the node: the machine's hostname.
+	Name string
+	// UUID of the machine's firmware. A Node of the name that was registered by another machine is not meant.
+	UUID string
+}
+
+// node reads a Node object; nil when there is none of this machine.
+func (c *Cluster) node(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
+	n, err := c.client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", ref.Name, err)
+	}
+
+	if have := n.Status.NodeInfo.SystemUUID; have != "" && ref.UUID != "" && !strings.EqualFold(have, ref.UUID) {
+		return nil, nil
+	}
+
+	return n, nil
+}
+
+// Drain takes one step of a drain: it cordons the node and asks every pod that has to leave to do so. It returns the
+// pods that are still there, as namespace/name with the reason where one is known; none means that the node is drained.
+// Pods of DaemonSets and static pods stay. A node that does not exist is drained.
+func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]string, error) {
+	node := ref.Name
+
+	n, err := c.node(ctx, ref)
+	if n == nil || err != nil {
+		return nil, err
+	}
+
+	h := &drain.Helper{
+		Ctx: ctx, Client: c.client, Force: true, GracePeriodSeconds: o.GracePeriodSeconds, IgnoreAllDaemonSets: true,
+		DeleteEmptyDirData: true, DisableEviction: o.Force, Out: io.Discard, ErrOut: io.Discard,
+	}
+
+	if err := c.cordon(ctx, n); err != nil {
+		return nil, err
+	}
+
+	list, errs := h.GetPodsForDeletion(node)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("finding the pods of node %s: %w", node, errs[0])
+	}
+
+	var left []string
+
+	for _, pod := range list.Pods() {
+		left = append(left, c.evict(ctx, h, pod))
+	}
+
+	slices.Sort(left)
+
+	return left, nil
+}
+
+// Uncordon lets pods come to a node again, if it was Drain that kept them away. A node that does not exist needs
+// nothing.
+func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
+	n, err := c.node(ctx, ref)
+	if n == nil || err != nil || n.Annotations[cordonedAnnotation] != "true" {
+		return err
+	}
+
+	patch := []byte(`{"metadata":{"annotations":{"` + cordonedAnnotation + `":null}},"spec":{"unschedulable":null}}`)
+
+	_, err = c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("uncordoning node %s: %w", n.Name, err)
+	}
+
+	return nil
+}
+
+// cordonedAnnotation marks nodes that were cordoned here, so that one that a person cordoned stays so.
+const cordonedAnnotation = "talos-operator.io/cordoned"
+
+// cordon keeps pods away from a node.
+func (c *Cluster) cordon(ctx context.Context, n *corev1.Node) error {
+	if n.Spec.Unschedulable {
+		return nil
+	}
+
+	patch := []byte(`{"metadata":{"annotations":{"` + cordonedAnnotation + `":"true"}},"spec":{"unschedulable":true}}`)
+
+	_, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("cordoning node %s: %w", n.Name, err)
+	}
+
+	return nil
+}
+
+// evict asks one pod to leave, unless it is leaving already, and says how it stands.
+func (c *Cluster) evict(ctx context.Context, h *drain.Helper, pod corev1.Pod) string {
+	name := pod.Namespace + "/" + pod.Name
+	if pod.DeletionTimestamp != nil {
+		return name + " (is ending)"
+	}
+
+	var err error
+	if h.DisableEviction {
+		err = h.DeletePod(pod)
+	} else {
+		err = h.EvictPod(pod, policyv1.SchemeGroupVersion)
+	}
+
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return name
+	case apierrors.IsTooManyRequests(err):
+		return name + " (held by " + c.budgets(ctx, pod) + ")"
+	}
+
+	return fmt.Sprintf("%s (not evicted: %s)", name, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
+}
+
+// budgets names the PodDisruptionBudgets of a pod. The answer to an eviction names one in a text for people only.
+func (c *Cluster) budgets(ctx context.Context, pod corev1.Pod) string {
+	list, err := c.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "its PodDisruptionBudget"
+	}
+
+	var names []string
+
+	for i := range list.Items {
+		selector, err := metav1.LabelSelectorAsSelector(list.Items[i].Spec.Selector)
+		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+
+	// A webhook may answer so as well.
+	if len(names) == 0 {
+		return "somebody who says that it is too early"
+	}
+
+	slices.Sort(names)
+
+	return "PodDisruptionBudget " + strings.Join(names, ", ")
+}
+
+// DeleteNode removes a Node object; one that is gone is no error.
+func (c *Cluster) DeleteNode(ctx context.Context, ref NodeRef) error {
+	n, err := c.node(ctx, ref)
+	if n == nil || err != nil {
+		return err
+	}
+
+	err = c.client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &n.UID},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting node %s: %w", n.Name, err)
+	}
+
+	return nil
+}

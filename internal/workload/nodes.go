@@ -1,0 +1,72 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// Nodes lists the Node objects of the cluster, as etcd has them now.
+func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
+	list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes of the cluster: %w", err)
+	}
+
+	out := make([]plan.ClusterNode, 0, len(list.Items))
+
+	for i := range list.Items {
+		out = append(out, clusterNode(&list.Items[i]))
+	}
+
+	return out, nil
+}
+
+func clusterNode(n *corev1.Node) plan.ClusterNode {
+	out := plan.ClusterNode{
+		Name: n.Name, UID: string(n.UID), Version: n.ResourceVersion, SystemUUID: n.Status.NodeInfo.SystemUUID,
+		Talos: strings.HasPrefix(n.Status.NodeInfo.OSImage, "Talos"),
+		Kept:  n.Annotations[v1alpha1.KeepNodeAnnotation] == "true",
+	}
+
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			out.Addresses = append(out.Addresses, a.Address)
+		}
+	}
+
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady {
+			out.Ready, out.Silent = cond.Status == corev1.ConditionTrue, cond.Status == corev1.ConditionUnknown
+		}
+	}
+
+	return out
+}
+
+// RemoveNode deletes a Node object as it was read. One that is gone, or that has changed since, is left alone and no
+// error: false.
+func (c *Cluster) RemoveNode(ctx context.Context, n plan.ClusterNode) (bool, error) {
+	uid := types.UID(n.UID)
+
+	err := c.client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &n.Version},
+	})
+
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("deleting node %s: %w", n.Name, err)
+	}
+
+	return true, nil
+}

@@ -1,0 +1,84 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// pageSize of a look at many objects.
+const pageSize = 250
+
+// Contents is what a cluster's API shows of what etcd holds.
+type Contents struct {
+	// Revision of etcd now.
+	Revision int64
+	// Namespaces and Secrets that there are. All Secrets were read: those that lie encrypted could be decrypted.
+	Namespaces, Secrets int
+}
+
+// Contents reads from etcd itself, not from a cache of the API server. Secrets are counted and not kept.
+func (c *Cluster) Contents(ctx context.Context) (Contents, error) {
+	var out Contents
+
+	namespaces, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return out, fmt.Errorf("listing the namespaces of the cluster: %w", err)
+	}
+
+	out.Namespaces = len(namespaces.Items)
+
+	if out.Revision, err = strconv.ParseInt(namespaces.ResourceVersion, 10, 64); err != nil {
+		return out, fmt.Errorf("reading the revision of the cluster: %w", err)
+	}
+
+	page := metav1.ListOptions{Limit: pageSize}
+
+	for {
+		secrets, err := c.client.CoreV1().Secrets("").List(ctx, page)
+		if err != nil {
+			return out, fmt.Errorf("reading the Secrets of the cluster: %w", err)
+		}
+
+		out.Secrets += len(secrets.Items)
+
+		if page.Continue = secrets.Continue; page.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
+// Alive tells whether the kubelet of a node has renewed its lease after a time, and says that the node is ready. The
+// Node object alone may be as old as a backup.
+func (c *Cluster) Alive(ctx context.Context, ref NodeRef, after time.Time) (bool, error) {
+	n, err := c.node(ctx, ref)
+	if n == nil || err != nil {
+		return false, err
+	}
+
+	lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+
+	if err != nil {
+		return false, fmt.Errorf("reading the lease of node %s: %w", n.Name, err)
+	}
+
+	if lease.Spec.RenewTime == nil || !lease.Spec.RenewTime.After(after) {
+		return false, nil
+	}
+
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady {
+			return cond.Status == corev1.ConditionTrue, nil
+		}
+	}
+
+	return false, nil
+}

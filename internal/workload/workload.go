@@ -1,0 +1,107 @@
+// Package workload talks to the Kubernetes APIs of managed clusters, directly to the API servers of their control-plane
+// nodes: the endpoint may be a load balancer that the operator cannot reach.
+package workload
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+const (
+	apiServerPort = "6443"
+	callTimeout   = 3 * time.Second
+	clientTTL     = 24 * time.Hour
+	clientRenew   = 12 * time.Hour
+)
+
+// Clients keeps one client an API server.
+type Clients struct {
+	// Clock tells when client certificates end.
+	Clock clock.PassiveClock
+
+	mu      sync.Mutex
+	clients map[string]cached
+}
+
+type cached struct {
+	client      kubernetes.Interface
+	fingerprint string
+	until       time.Time
+}
+
+// Version asks the API servers at the addresses, one after the other, until one is ready, and returns its version.
+func (c *Clients) Version(ctx context.Context, b *clusterstate.Bundle, addresses []string) (string, error) {
+	var last error
+
+	for _, address := range addresses {
+		version, err := c.versionAt(ctx, b, address)
+		if err == nil {
+			return version, nil
+		}
+
+		last = err
+	}
+
+	return "", failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers", last)
+}
+
+func (c *Clients) versionAt(ctx context.Context, b *clusterstate.Bundle, address string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	client, err := c.client(b, address)
+	if err != nil {
+		return "", err
+	}
+
+	if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return "", fmt.Errorf("asking the API server at %s whether it is ready: %w", address, err)
+	}
+
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("asking the API server at %s for its version: %w", address, err)
+	}
+
+	return version.GitVersion, nil
+}
+
+func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Interface, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	now := c.Clock.Now()
+	if have, ok := c.clients[address]; ok && have.fingerprint == b.Fingerprint() && have.until.Sub(now) > clientRenew {
+		return have.client, nil
+	}
+
+	cfg, err := b.RESTConfig("https://"+net.JoinHostPort(address, apiServerPort), now, clientTTL)
+	if err != nil {
+		return nil, fmt.Errorf("making credentials for the API server at %s: %w", address, err)
+	}
+
+	cfg.Timeout = callTimeout
+
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("opening a client to the API server at %s: %w", address, err)
+	}
+
+	if c.clients == nil {
+		c.clients = map[string]cached{}
+	}
+
+	c.clients[address] = cached{client: client, fingerprint: b.Fingerprint(), until: now.Add(clientTTL)}
+
+	return client, nil
+}
