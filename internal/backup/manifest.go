@@ -1,0 +1,229 @@
+package backup
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	kjson "sigs.k8s.io/json"
+
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+const (
+	manifestFormat  = "talos-operator.io/etcd-backup"
+	manifestVersion = 1
+	// maxManifest is many times what one needs.
+	maxManifest = 64 << 10
+
+	encryptionAge = "age"
+)
+
+// Manifest describes a backup. It holds no secrets: it is stored readable.
+type Manifest struct {
+	// Format and Version of the manifest itself.
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// ID of the backup; every file of it begins with it.
+	ID      string  `json:"id"`
+	Cluster Cluster `json:"cluster"`
+	// TalosVersion and KubernetesVersion of the cluster when it was taken.
+	TalosVersion      string `json:"talosVersion,omitempty"`
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// Etcd is the member that gave the snapshot.
+	Etcd Member `json:"etcd"`
+	// Snapshot and State are the files of the backup.
+	Snapshot File `json:"snapshot"`
+	State    File `json:"state"`
+	// Tool is the version of the program that took it.
+	Tool       string    `json:"tool,omitempty"`
+	StartedAt  time.Time `json:"startedAt"`
+	FinishedAt time.Time `json:"finishedAt"`
+}
+
+// Cluster that a backup is of.
+type Cluster struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	// ID in a Request is the cluster ID of Talos; in a Manifest it is the Fingerprint of that.
+	ID string `json:"id,omitempty"`
+	// CAFingerprint is that of the Talos API CA.
+	CAFingerprint string `json:"caFingerprint,omitempty"`
+}
+
+// described is the cluster as a manifest has it.
+func (c Cluster) described() Cluster {
+	if c.ID != "" {
+		c.ID = Fingerprint(c.ID)
+	}
+
+	return c
+}
+
+// Fingerprint of a cluster ID. The ID itself lets anybody read what the discovery service knows of a cluster, as far as
+// it is not encrypted.
+func Fingerprint(clusterID string) string {
+	sum := sha256.Sum256([]byte("talos-operator cluster ID\x00" + clusterID))
+
+	return hex.EncodeToString(sum[:16])
+}
+
+// Member of etcd.
+type Member struct {
+	// Node is the name of the node, ID the member ID in hexadecimal.
+	Node string `json:"node,omitempty"`
+	ID   string `json:"memberID,omitempty"`
+	// Version of etcd, and StorageVersion of its database.
+	Version        string `json:"version,omitempty"`
+	StorageVersion string `json:"storageVersion,omitempty"`
+	Leader         bool   `json:"leader,omitempty"`
+	// Revision that the member had before the snapshot began. That of the snapshot is the same or higher.
+	Revision int64 `json:"revision,omitempty"`
+}
+
+// File is one file of a backup.
+type File struct {
+	// Name without folders.
+	Name string `json:"name"`
+	// Size and SHA256 of what is stored.
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	// PlainSize and PlainSHA256 of what comes out when it is decrypted and decompressed.
+	PlainSize   int64  `json:"plainSize"`
+	PlainSHA256 string `json:"plainSHA256"`
+	// DatabaseSHA256 is that of a snapshot without the checksum at its end, and so that checksum itself.
+	DatabaseSHA256 string `json:"databaseSHA256,omitempty"`
+	// Compression is zstd or none.
+	Compression string `json:"compression"`
+	// Encryption comes after the compression; none when nil.
+	Encryption *Encryption `json:"encryption,omitempty"`
+}
+
+// Encryption of a file.
+type Encryption struct {
+	// Type is age.
+	Type string `json:"type"`
+	// Recipients is how many keys can decrypt it.
+	Recipients int `json:"recipients"`
+}
+
+func (m *Manifest) encode() ([]byte, error) {
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("checking our own manifest: %w", err)
+	}
+
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encoding the manifest: %w", err)
+	}
+
+	return append(b, '\n'), nil
+}
+
+// ParseManifest reads a manifest. It is strict: what it does not understand it does not guess.
+func ParseManifest(content []byte) (*Manifest, error) {
+	if len(content) > maxManifest {
+		return nil, badManifest(errors.New("it is too large"))
+	}
+
+	var head struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(content, &head); err != nil {
+		return nil, badManifest(err)
+	}
+
+	if head.Format == manifestFormat && head.Version > manifestVersion {
+		return nil, failure.Terminal(ReasonManifest,
+			fmt.Sprintf("the backup was written by a newer version: its manifest has version %d", head.Version), nil)
+	}
+
+	m := &Manifest{}
+
+	strict, err := kjson.UnmarshalStrict(content, m)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return nil, badManifest(err)
+	}
+
+	if err := m.validate(); err != nil {
+		return nil, badManifest(err)
+	}
+
+	return m, nil
+}
+
+func badManifest(err error) error {
+	return failure.Terminal(ReasonManifest, "the manifest of the backup cannot be read", err)
+}
+
+var (
+	sum256   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	freeText = regexp.MustCompile(`^[0-9A-Za-z .:_+/()-]{0,200}$`)
+	dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+)
+
+func validName(name string) bool { return dnsLabel.MatchString(name) }
+
+// validate says whether the manifest makes sense by itself.
+func (m *Manifest) validate() error {
+	switch {
+	case m.Format != manifestFormat || m.Version != manifestVersion:
+		return errors.New("it is of another kind or version")
+	case !validID(m.ID):
+		return errors.New("its ID is not valid")
+	case !validName(m.Cluster.Name) || !validName(m.Cluster.Namespace):
+		return errors.New("its cluster is not valid")
+	case m.StartedAt.IsZero() || m.FinishedAt.Before(m.StartedAt):
+		return errors.New("its times are not valid")
+	case m.Etcd.Revision < 0:
+		return errors.New("its revision is not valid")
+	}
+
+	for _, text := range []string{
+		m.TalosVersion, m.KubernetesVersion, m.Tool, m.Cluster.ID, m.Cluster.CAFingerprint,
+		m.Etcd.Node, m.Etcd.ID, m.Etcd.Version, m.Etcd.StorageVersion,
+	} {
+		// They are shown to people, on terminals.
+		if !freeText.MatchString(text) {
+			return errors.New("a text in it has characters that do not belong there")
+		}
+	}
+
+	if !sum256.MatchString(m.Snapshot.DatabaseSHA256) {
+		return errors.New("the checksum of its database is not valid")
+	}
+
+	return errors.Join(m.Snapshot.validate(m.ID+suffixSnapshot), m.State.validate(m.ID+suffixState))
+}
+
+func (f *File) validate(name string) error {
+	if f.Compression == CompressionZstd {
+		name += suffixZstd
+	}
+
+	if f.Encryption != nil {
+		name += suffixAge
+	}
+
+	switch {
+	case f.Name != name || strings.Contains(f.Name, "/"):
+		return fmt.Errorf("the name of a file is not %s", name)
+	case f.Size <= 0 || f.PlainSize <= 0:
+		return errors.New("the size of a file is not valid")
+	case !sum256.MatchString(f.SHA256) || !sum256.MatchString(f.PlainSHA256):
+		return errors.New("the checksum of a file is not valid")
+	case f.Compression != CompressionZstd && f.Compression != CompressionNone:
+		return errors.New("the compression of a file is not known")
+	case f.Encryption != nil && (f.Encryption.Type != encryptionAge || f.Encryption.Recipients < 1):
+		return errors.New("the encryption of a file is not known")
+	}
+
+	return nil
+}

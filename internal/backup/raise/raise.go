@@ -1,0 +1,165 @@
+// Package raise makes a snapshot whose etcd begins at a higher revision than the one that it was taken of, with all
+// before it compacted: so watchers notice that what they know is old. Talos offers no such thing on its nodes.
+package raise
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// CommandName is the hidden command of our own binary that works on the database. A damaged one kills the process that
+// opens it.
+const CommandName = "database-raise"
+
+// Reason of a failure.
+const Reason = "RevisionNotRaised"
+
+const (
+	sourceName = "snapshot"
+	dataName   = "data"
+	peer       = "http://127.0.0.1:2380" // never used: the node that gets the snapshot writes its own members
+	// limit of a child process; it copies the database and writes one entry.
+	limit     = 30 * time.Minute
+	waitDelay = 5 * time.Second
+)
+
+// Options of a raise.
+type Options struct {
+	// Dir is where the databases are put for a while, in a private folder; the one for temporary files when empty.
+	Dir string
+	// Exe is our own binary; that of this process when empty.
+	Exe string
+	// Copied: the snapshot has no checksum at its end.
+	Copied bool
+	// By how much the revision is raised.
+	By int64
+}
+
+// Snapshot calls use with the raised snapshot. write puts the plain snapshot into a file, and is trusted with checking
+// it. Nothing stays on the disk.
+func Snapshot(ctx context.Context, o Options, write func(io.Writer) error, use func(io.Reader) error) error {
+	dir, err := os.MkdirTemp(o.Dir, "talos-operator-raise-")
+	if err != nil {
+		return failure.Transient(Reason, "there is no room to raise the revision of the snapshot", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // nothing can be done about it
+
+	if err := fill(filepath.Join(dir, sourceName), write); err != nil {
+		return err
+	}
+
+	if err := o.child(ctx, dir); err != nil {
+		return err
+	}
+
+	return hand(filepath.Join(dir, dataName, "member", "snap", "db"), use)
+}
+
+func fill(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return failure.Transient(Reason, "the snapshot cannot be put on the disk", err)
+	}
+
+	err = write(f)
+	if cerr := f.Close(); err == nil && cerr != nil {
+		err = failure.Transient(Reason, "the snapshot cannot be put on the disk", cerr)
+	}
+
+	return err
+}
+
+// child runs the command of our own binary in a process without credentials, which is killed when it takes too long.
+func (o Options) child(ctx context.Context, dir string) error {
+	exe := o.Exe
+	if exe == "" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			return fmt.Errorf("looking for our own binary: %w", err)
+		}
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	cmd := exec.CommandContext(ctx, exe, CommandName, strconv.FormatInt(o.By, 10), strconv.FormatBool(o.Copied)) //nolint:gosec,lll // our own binary
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, []string{"GOTRACEBACK=none", "TMPDIR=" + dir}, waitDelay
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+
+	if err := cmd.Run(); err != nil {
+		return failure.Transient(Reason, "the revision of the snapshot cannot be raised", err)
+	}
+
+	return nil
+}
+
+// hand gives the database out with its checksum.
+func hand(path string, use func(io.Reader) error) error {
+	f, err := os.Open(path) //nolint:gosec // made by us
+	if err != nil {
+		return failure.Transient(Reason, "the raised snapshot cannot be read", err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+
+	return use(&summed{from: f, sum: sha256.New()})
+}
+
+// summed is a file, and after it the checksum of it.
+type summed struct {
+	from io.Reader
+	sum  interface {
+		io.Writer
+		Sum(b []byte) []byte
+	}
+	tail []byte
+	done bool
+}
+
+// Read implements io.Reader.
+func (s *summed) Read(p []byte) (int, error) {
+	if s.done {
+		if len(s.tail) == 0 {
+			return 0, io.EOF
+		}
+
+		n := copy(p, s.tail)
+		s.tail = s.tail[n:]
+
+		return n, nil
+	}
+
+	n, err := s.from.Read(p)
+	s.sum.Write(p[:n]) //nolint:errcheck // a hash takes everything
+
+	if errors.Is(err, io.EOF) {
+		s.done, s.tail, err = true, s.sum.Sum(nil), nil
+	}
+
+	return n, err
+}
+
+// Run is the work of the child process, in its working directory.
+func Run(by int64, copied bool) error {
+	if by <= 0 {
+		return errors.New("the revision can only be raised")
+	}
+
+	return snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: sourceName, OutputDataDir: dataName, Name: "m", PeerURLs: []string{peer}, InitialCluster: "m=" + peer,
+		InitialClusterToken: "talos-operator", SkipHashCheck: copied, RevisionBump: uint64(by), MarkCompacted: true,
+	})
+}

@@ -1,0 +1,225 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// pieceSize is how much of a snapshot is handed on at once; two pieces are in use.
+const pieceSize = 256 << 10
+
+// sectorSize divides the size of every database; the sha256 comes after it.
+const sectorSize = 512
+
+// piece of a snapshot, or its end.
+type piece struct {
+	content []byte
+	err     error
+}
+
+// pump calls each for what a stream yields, and fails when it yields nothing for too long. The stream is read beside
+// it: a node that hangs may ignore every cancellation, and must not hold us.
+func pump(
+	ctx context.Context, open func(context.Context) (io.ReadCloser, error), stall time.Duration, each func([]byte) error,
+) error {
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	pieces, free := make(chan piece), make(chan []byte, 2)
+	for range cap(free) {
+		free <- make([]byte, pieceSize)
+	}
+
+	go readPieces(reading, open, pieces, free)
+
+	timer := time.NewTimer(stall)
+	defer timer.Stop()
+
+	for {
+		timer.Reset(stall)
+
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("reading the snapshot: %w", ctx.Err())
+		case <-timer.C:
+			return failure.Transient(ReasonStalled, "the snapshot makes no progress",
+				fmt.Errorf("nothing came for %s", stall))
+		case p := <-pieces:
+			// What came before an error counts for nothing, but before the end it does.
+			if p.err != nil && p.err != io.EOF { //nolint:errorlint // readers return io.EOF itself
+				return sourceError(ctx, p.err)
+			}
+
+			if err := each(p.content); err != nil {
+				return err
+			}
+
+			if p.err != nil {
+				return nil
+			}
+
+			free <- p.content[:pieceSize]
+		}
+	}
+}
+
+func sourceError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("reading the snapshot: %w", ctx.Err())
+	}
+
+	if failure.Reason(err) != "" {
+		return fmt.Errorf("reading the snapshot: %w", err)
+	}
+
+	return failure.Transient(ReasonSource, "the node fails to send its snapshot", err)
+}
+
+// readPieces reads the stream until its end or that of the context. Small reads are gathered while nobody waits.
+func readPieces(
+	ctx context.Context, open func(context.Context) (io.ReadCloser, error), pieces chan<- piece, free <-chan []byte,
+) {
+	send := func(p piece) bool {
+		select {
+		case pieces <- p:
+			return p.err == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+
+	r, err := open(ctx)
+	if err != nil {
+		send(piece{err: err})
+
+		return
+	}
+
+	// A reader that ignores the context wakes up when it is closed.
+	closing := sync.OnceFunc(func() { _ = r.Close() })
+	defer context.AfterFunc(ctx, closing)()
+	defer closing()
+
+	for more := true; more; {
+		select {
+		case buf := <-free:
+			n, full, err := gather(r, buf, pieces)
+			if full || err != nil {
+				more = send(piece{content: buf[:n], err: err})
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// gather fills the buffer until somebody takes it, it is full, or the stream ends. Somebody who waits gets what there
+// is at once: then it returns neither full nor an error.
+func gather(r io.Reader, buf []byte, pieces chan<- piece) (n int, full bool, err error) {
+	for n < len(buf) {
+		var got int
+
+		got, err = r.Read(buf[n:])
+		n += got
+
+		if err != nil {
+			return n, false, err
+		}
+
+		if got == 0 {
+			continue
+		}
+
+		select {
+		case pieces <- piece{content: buf[:n]}:
+			return n, false, nil
+		default:
+		}
+	}
+
+	return n, true, nil
+}
+
+// trailer checks the end of a snapshot: the last 32 bytes are the SHA-256 of all before. Node and client turn errors
+// into a clean end, so nothing else tells a snapshot from the beginning of one.
+type trailer struct {
+	hash hash.Hash
+	tail []byte
+	size int64
+	sums [2]string
+}
+
+func newTrailer() *trailer { return &trailer{hash: sha256.New()} }
+
+// Write takes the next part of the snapshot.
+func (t *trailer) Write(p []byte) {
+	t.size += int64(len(p))
+
+	if len(p) >= sha256.Size {
+		t.hash.Write(t.tail)
+		t.hash.Write(p[:len(p)-sha256.Size])
+		t.tail = append(t.tail[:0], p[len(p)-sha256.Size:]...)
+
+		return
+	}
+
+	t.tail = append(t.tail, p...)
+	if old := len(t.tail) - sha256.Size; old > 0 {
+		t.hash.Write(t.tail[:old])
+		t.tail = append(t.tail[:0], t.tail[old:]...)
+	}
+}
+
+// finish computes the sums; matches says whether the trailer is that of the database.
+func (t *trailer) finish() (matches bool) {
+	sum := t.hash.Sum(nil)
+	t.hash.Write(t.tail)
+	t.sums = [2]string{hex.EncodeToString(sum), hex.EncodeToString(t.hash.Sum(nil))}
+
+	return bytes.Equal(sum, t.tail)
+}
+
+// database is the SHA-256 of the snapshot without its trailer, after finish.
+func (t *trailer) database() string { return t.sums[0] }
+
+// whole is the SHA-256 of the snapshot with its trailer, after finish.
+func (t *trailer) whole() string { return t.sums[1] }
+
+// hasTrailer says whether the size is that of a database with a trailer.
+func (t *trailer) hasTrailer() bool { return t.size%sectorSize == sha256.Size && t.size > sha256.Size }
+
+// check says whether the snapshot is whole.
+func (t *trailer) check(ctx context.Context) error {
+	matches := t.finish()
+
+	switch {
+	case ctx.Err() != nil:
+		// A cancelled snapshot looks like one that has ended.
+		return fmt.Errorf("reading the snapshot: %w", ctx.Err())
+	case t.size == 0:
+		return failure.Transient(ReasonTruncated, "the node sent an empty snapshot", nil)
+	case !t.hasTrailer():
+		return failure.Transient(ReasonTruncated, "the snapshot of the node ended early",
+			fmt.Errorf("%d bytes are no database with a checksum", t.size))
+	case !matches:
+		return failure.Transient(ReasonTruncated, "the snapshot of the node ended early or is damaged",
+			fmt.Errorf("the checksum at the end of its %d bytes is not theirs", t.size))
+	}
+
+	return nil
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,245 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+const (
+	// maxFindings is more than a child has to tell, maxComplaint what is kept of its last words.
+	maxFindings  = 1 << 20
+	maxComplaint = 8 << 10
+	// waitDelay is how long the output of a killed child may stay open.
+	waitDelay = 5 * time.Second
+
+	baseMemory = 768 << 20
+
+	// childEnv is set in a child. It must not start another one.
+	childEnv = "TALOS_OPERATOR_DATABASE_CHECK"
+)
+
+// findings is what a child prints, as one JSON object.
+type findings struct {
+	// Problem is what is wrong with the database; nothing else counts then. It quotes nothing of its content.
+	Problem    string            `json:"problem,omitempty"`
+	Database   *DatabaseReport   `json:"database,omitempty"`
+	Kubernetes *KubernetesReport `json:"kubernetes,omitempty"`
+	Drill      *DrillReport      `json:"drill,omitempty"`
+}
+
+// check has the database opened.
+func (r *run) check(ctx context.Context, dir *scratch, c *backup.Content) error {
+	f, err := r.child(ctx, dir, c.PlainSize, ReasonDatabase)
+	if err != nil {
+		return err
+	}
+
+	if f.Database == nil || f.Kubernetes == nil || f.Drill != nil {
+		return invalid(ReasonDatabase, "the check of the database ended without a result", nil)
+	}
+
+	r.report.Database, r.report.Kubernetes = f.Database, f.Kubernetes
+
+	if m := r.manifest; m != nil && f.Database.Revision < m.Etcd.Revision {
+		return invalid(ReasonDatabase, "the database is older than its manifest says",
+			fmt.Errorf("revision %d, the member had %d", f.Database.Revision, m.Etcd.Revision))
+	}
+
+	return nil
+}
+
+// drill has an etcd started from the database, and compares what it shows with what the database holds.
+func (r *run) drill(ctx context.Context, dir *scratch, c *backup.Content) error {
+	args := []string{
+		option(flagDrill, true), option(flagRevision, r.report.Database.Revision), option(flagCopied, !c.Checksummed),
+	}
+
+	f, err := r.child(ctx, dir, c.PlainSize, ReasonDrill, args...)
+	if err != nil {
+		return err
+	}
+
+	d := f.Drill
+	if d == nil || f.Database != nil || f.Kubernetes != nil {
+		return invalid(ReasonDrill, "the drill ended without a result", nil)
+	}
+
+	db, k := r.report.Database, r.report.Kubernetes
+
+	switch {
+	case d.Revision < db.Revision:
+		return invalid(ReasonDrill, "the etcd of the drill has an older revision than the database", nil)
+	case d.Keys != db.TotalKeys:
+		return invalid(ReasonDrill, "the etcd of the drill has other keys than the database",
+			fmt.Errorf("%d instead of %d", d.Keys, db.TotalKeys))
+	case d.Namespaces != k.Namespaces, d.EncryptedSecrets != k.EncryptedSecrets, d.PlainSecrets != k.PlainSecrets:
+		return invalid(ReasonDrill, "the etcd of the drill has other namespaces or Secrets than the database", nil)
+	}
+
+	r.report.Drill = d
+
+	return nil
+}
+
+func option[T any](name string, value T) string { return fmt.Sprintf("--%s=%v", name, value) }
+
+func invalid(reason, message string, err error) error { return failure.Terminal(reason, message, err) }
+
+// child runs our own binary on the database, and reads what it found. Whatever becomes of it is an error with the given
+// reason: the database can kill the process that opens it.
+func (r *run) child(
+	ctx context.Context, dir *scratch, size int64, reason string, args ...string,
+) (*findings, error) {
+	limited, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+
+	memory := r.Limits.Memory
+	if memory <= 0 {
+		memory = baseMemory + size/4
+	}
+
+	args = append([]string{
+		CommandName, option(flagMemory, memory), option(flagCPU, 4*int64(r.Timeout/time.Second)+1),
+		option(flagFile, size+walSpace),
+	}, args...)
+
+	out, complaint := &bounded{limit: maxFindings}, &bounded{limit: maxComplaint, forgiving: true}
+
+	cmd := exec.CommandContext(limited, r.Exe, append(args, databaseName)...) //nolint:gosec // our own binary
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir.path, out, complaint, waitDelay
+	// No credentials, and no settings of ours that change how it works.
+	cmd.Env = []string{
+		childEnv + "=1", "GOTRACEBACK=none", "GOMEMLIMIT=" + strconv.FormatInt(memory/4*3, 10), "TMPDIR=" + dir.path,
+	}
+	// A group of its own, which is killed as a whole.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+
+	// It ends when its input does: so it does not outlive us, however we end.
+	alive, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the check of the database: %w", err)
+	}
+	defer alive.Close() //nolint:errcheck // nothing is written to it
+
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the check of the database: %w", err)
+	}
+
+	err = cmd.Wait()
+
+	// Whoever it started ends with it.
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("checking the database: %w", ctx.Err())
+	case limited.Err() != nil:
+		return nil, failure.Transient(ReasonLimits, "the check of the database took too long", nil)
+	case err != nil:
+		return nil, crashed(err, complaint.content, reason)
+	}
+
+	return parseFindings(out.content, reason)
+}
+
+// noMemory is how Go says that the system gives it no more memory, or no more threads.
+var noMemory = regexp.MustCompile(
+	`out of memory|cannot allocate memory|could not map pages|failed to create new OS thread`)
+
+// crashed says what became of a child that did not end well.
+func crashed(err error, complaint []byte, reason string) error {
+	words := lastWords(complaint)
+
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		status, _ := exit.Sys().(syscall.WaitStatus)
+		if status.Signaled() && status.Signal() == syscall.SIGKILL || noMemory.MatchString(words) {
+			return failure.Transient(ReasonLimits, "the check of the database took more memory or time than it may",
+				fmt.Errorf("%w: %s", err, words))
+		}
+	}
+
+	return invalid(reason, failed(reason)+": the process that opened it died", fmt.Errorf("%w: %s", err, words))
+}
+
+func failed(reason string) string {
+	if reason == ReasonDrill {
+		return "no etcd starts from the backup"
+	}
+
+	return "the database is damaged"
+}
+
+// lastWords is the beginning of what a crashed process said, in one line. Go tells the cause first.
+func lastWords(complaint []byte) string {
+	text, _, _ := strings.Cut(string(complaint), "\ngoroutine ")
+	text, _, _ = strings.Cut(text, "\nruntime stack:")
+
+	return printable(strings.Join(strings.Fields(text), " "), 400)
+}
+
+func printable(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+
+		return r
+	}, text)
+
+	return text[:min(len(text), limit)]
+}
+
+// parseFindings reads what a child printed. A database that took it over could print anything.
+func parseFindings(content []byte, reason string) (*findings, error) {
+	f := &findings{}
+
+	err := strictly(content, f)
+	if err == nil {
+		err = errors.Join(f.Database.validate(), f.Kubernetes.validate(), f.Drill.validate())
+	}
+
+	if err != nil {
+		return nil, invalid(reason, "the check of the database printed something else than its result", err)
+	}
+
+	if f.Problem != "" {
+		return nil, invalid(reason, failed(reason), errors.New(printable(f.Problem, 400)))
+	}
+
+	return f, nil
+}
+
+// errTooMuch ends the output of a child that prints without end.
+var errTooMuch = errors.New("it prints too much")
+
+// bounded is a buffer with a limit. A forgiving one drops what is beyond it. It has no other ways to be filled: a
+// bytes.Buffer would be filled by its ReadFrom.
+type bounded struct {
+	content   []byte
+	limit     int
+	forgiving bool
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	room := b.limit - len(b.content)
+	if len(p) > room && !b.forgiving {
+		return 0, errTooMuch
+	}
+
+	b.content = append(b.content, p[:min(len(p), room)]...)
+
+	return len(p), nil
+}

@@ -1,0 +1,111 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// Covers says whether the report is of the very snapshot that a manifest names: only then the backup counts as
+// verified. The report may be nil.
+func (r *Report) Covers(m *backup.Manifest) bool {
+	return r != nil && m != nil && r.Backup == m.ID && r.Snapshot.SHA256 == m.Snapshot.SHA256
+}
+
+// Record stores a report beside its backup. A report of a lower level does not replace one of a higher level on the
+// same snapshot: that tells more. Nothing is stored beside the files of other tools; that is ReasonForeign.
+func Record(ctx context.Context, s store.Store, set backup.Set, r *Report) error {
+	key, err := set.VerifiedKey()
+	if err != nil {
+		return err
+	}
+
+	if r.Backup != set.ID {
+		return failure.Terminal(ReasonInvalid, fmt.Sprintf("the report is not of the backup %s", set.ID), nil)
+	}
+
+	if err := r.validate(); err != nil {
+		return fmt.Errorf("checking the report on %s: %w", set.ID, err)
+	}
+
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the report on %s: %w", set.ID, err)
+	}
+
+	old, err := Recorded(ctx, s, set)
+
+	switch {
+	case err != nil && failure.Reason(err) != ReasonReport:
+		return err
+	case old != nil && old.Snapshot.SHA256 == r.Snapshot.SHA256 && old.Level.rank() > r.Level.rank():
+		return nil
+	}
+
+	// Stores do not replace objects.
+	if err := s.Delete(ctx, key); err != nil {
+		return fmt.Errorf("replacing the report on %s: %w", set.ID, err)
+	}
+
+	_, err = s.Put(ctx, key, func(w io.Writer) error {
+		_, err := w.Write(append(content, '\n'))
+
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("storing the report on %s: %w", set.ID, err)
+	}
+
+	return nil
+}
+
+// Recorded reads the report that is stored beside a backup. It is nil when there is none.
+func Recorded(ctx context.Context, s store.Store, set backup.Set) (*Report, error) {
+	if set.Foreign {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+
+	content, err := backup.ReadVerified(ctx, s, set)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+
+	if failure.Reason(err) == backup.ReasonCorrupt {
+		return nil, badReport(err)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	r, err := ParseReport(content)
+	if err != nil {
+		return nil, err
+	}
+
+	if r.Backup != set.ID {
+		return nil, badReport(errors.New("it belongs to another backup"))
+	}
+
+	return r, nil
+}
+
+// Withdraw removes the report that is stored beside a backup, because the backup was found damaged since.
+func Withdraw(ctx context.Context, s store.Store, set backup.Set) error {
+	key, err := set.VerifiedKey()
+	if err != nil {
+		return err
+	}
+
+	if err := s.Delete(ctx, key); err != nil {
+		return fmt.Errorf("removing the report on %s: %w", set.ID, err)
+	}
+
+	return nil
+}

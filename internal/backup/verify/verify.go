@@ -1,0 +1,342 @@
+// Package verify says whether a backup can be trusted: that its files are what was stored, that the database in it is
+// sound, and, by a drill, that an etcd starts from it. A damaged database can kill the process that opens it, so a
+// child process does that, with limits and without credentials.
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// Reasons of failures, for conditions. Those of package backup and of the stores come beside them.
+const (
+	// ReasonDatabase: the database in the backup is damaged, or is none.
+	ReasonDatabase = "DatabaseInvalid"
+	// ReasonDrill: no etcd starts from the backup, or it shows something else than the database.
+	ReasonDrill = "DrillFailed"
+	// ReasonScratch: there is no room for the plain database.
+	ReasonScratch = "ScratchSpaceMissing"
+	// ReasonLimits: the verification took more time or memory than it may, which says nothing about the backup.
+	ReasonLimits = "VerificationLimited"
+	// ReasonState: the state Secret in the backup cannot be used, or is not that of the cluster in the manifest.
+	ReasonState = "StateInvalid"
+	// ReasonReport: the stored result of a verification cannot be read.
+	ReasonReport = "VerificationUnreadable"
+	// ReasonInvalid: the request cannot work.
+	ReasonInvalid = "VerificationInvalid"
+)
+
+// DamageReasons say that a backup itself is bad, and not the look at it.
+var DamageReasons = []string{
+	backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
+	store.ReasonObjectNotFound, store.ReasonLost, ReasonDatabase, ReasonDrill, ReasonState,
+}
+
+// IsDamage says of an error that the backup itself is no good. Others, of our keys or of the store, say nothing about
+// it.
+func IsDamage(err error) bool { return slices.Contains(DamageReasons, failure.Reason(err)) }
+
+// Level of a verification. Each includes those before it.
+type Level string
+
+// Levels.
+const (
+	// Checksum: all objects are read back, and are what the manifest says. With an identity that holds for the plain
+	// content too, and the state Secret decodes and is that of the cluster.
+	Checksum Level = "Checksum"
+	// Database: the structure of the database is sound, and its revision and keys are known.
+	Database Level = "Database"
+	// Drill: an etcd of our own starts from the backup and shows what the database holds.
+	Drill Level = "Drill"
+)
+
+func (l Level) rank() int {
+	switch l {
+	case Checksum:
+		return 1
+	case Database:
+		return 2
+	case Drill:
+		return 3
+	}
+
+	return 0
+}
+
+// AtLeast says whether a level includes another one.
+func (l Level) AtLeast(other Level) bool { return l.rank() >= other.rank() && l.rank() > 0 }
+
+// Options of a verification.
+type Options struct {
+	// Level is Checksum when empty.
+	Level Level
+	// Identities decrypt the backup. Checksum can do without them, and then sees what is stored only.
+	Identities []age.Identity
+	// Dir is where the plain database is put for a while, in a private folder; the one for temporary files when empty.
+	Dir string
+	// Exe is our own binary, for the child process; that of this process when empty.
+	Exe string
+	// Timeout of each child process; 30 minutes when zero.
+	Timeout time.Duration
+	// Limits of the child processes.
+	Limits Limits
+	// Progress is called while the objects are read; it must be quick. It may be nil.
+	Progress func(done, total int64)
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// Limits of what a backup may cost.
+type Limits struct {
+	// Memory of a child process without the database itself, which is mapped; 768 MiB and a quarter of the size of the
+	// database when zero.
+	Memory int64
+	// Plain is how large the database may be; 80 GiB when zero.
+	Plain int64
+}
+
+// defaultTimeout is enough for 100 GiB on a slow disk.
+const defaultTimeout = 30 * time.Minute
+
+func (o *Options) complete() error {
+	if o.Level == "" {
+		o.Level = Checksum
+	}
+
+	if o.Level.rank() == 0 {
+		return failure.Terminal(ReasonInvalid, "the level of a verification is Checksum, Database or Drill", nil)
+	}
+
+	if o.Dir == "" {
+		o.Dir = os.TempDir()
+	}
+
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
+
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+
+	if o.Progress == nil {
+		o.Progress = func(int64, int64) {}
+	}
+
+	return o.findExe()
+}
+
+// findExe makes the path absolute: the child works in another folder.
+func (o *Options) findExe() (err error) {
+	if os.Getenv(childEnv) != "" {
+		return errors.New("a verification runs inside a verification: the binary does not know " + CommandName)
+	}
+
+	if o.Exe == "" {
+		o.Exe, err = os.Executable()
+	} else {
+		o.Exe, err = filepath.Abs(o.Exe)
+	}
+
+	if err != nil {
+		return fmt.Errorf("looking for our own binary: %w", err)
+	}
+
+	return nil
+}
+
+// run is a verification in progress.
+type run struct {
+	Options
+
+	store    store.Store
+	set      backup.Set
+	manifest *backup.Manifest
+	report   *Report
+}
+
+// Run verifies a backup. An error has a class and a reason: that the backup is damaged, or that it could not be looked
+// at. Nothing plain remains on the disk.
+func Run(ctx context.Context, s store.Store, set backup.Set, o Options) (*Report, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+
+	r := &run{Options: o, store: s, set: set, report: newReport(set, o)}
+
+	if !set.Complete() {
+		return nil, failure.Terminal(backup.ReasonIncomplete, fmt.Sprintf("the backup %s is not complete", set.ID), nil)
+	}
+
+	if !set.Foreign {
+		m, err := backup.ReadManifest(ctx, s, set)
+		if err != nil {
+			return nil, err
+		}
+
+		r.manifest = m
+
+		if err := r.state(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	if err := r.snapshot(ctx); err != nil {
+		return nil, err
+	}
+
+	return r.report.finish(o.Now())
+}
+
+// state checks the state Secret. It holds root credentials: it stays in memory.
+func (r *run) state(ctx context.Context) error {
+	read := backup.StateOf(r.set, r.manifest, r.Identities)
+	f := r.manifest.State
+	r.report.State = &StateFile{Size: f.Size, SHA256: f.SHA256}
+
+	if f.Encryption != nil && len(r.Identities) == 0 {
+		// What is stored is compared with the manifest, and nothing else can be said.
+		_, err := backup.ReadSnapshot(ctx, r.store, read, nil)
+
+		return err
+	}
+
+	secret, err := backup.ReadState(ctx, r.store, read)
+	if err != nil {
+		return err
+	}
+
+	state, err := clusterstate.Decode(secret.Data)
+	if err != nil {
+		// The text of it names keys and fields, and quotes nothing of the Secret but cluster IDs, which stay out too.
+		return failure.Terminal(ReasonState, "the state Secret in the backup cannot be used", undecodable(err))
+	}
+
+	want := r.manifest.Cluster
+
+	switch {
+	case want.ID != "" && backup.Fingerprint(state.Bundle.ClusterID()) != want.ID:
+		return failure.Terminal(ReasonState, "the state Secret in the backup is that of another cluster", nil)
+	case want.CAFingerprint != "" && state.Bundle.CAFingerprint() != want.CAFingerprint:
+		return failure.Terminal(ReasonState, "the state Secret in the backup has another CA than its manifest says", nil)
+	}
+
+	r.report.State.Decoded = true
+
+	return nil
+}
+
+func undecodable(err error) error {
+	var bad *clusterstate.DecodeError
+	if errors.As(err, &bad) {
+		return fmt.Errorf("its key %s is missing, malformed, or does not fit the others", bad.Key)
+	}
+
+	return errors.New("it does not decode")
+}
+
+// snapshot reads the snapshot once, for all levels.
+func (r *run) snapshot(ctx context.Context) error {
+	read := backup.SnapshotOf(r.set, r.manifest, r.Identities)
+	read.Limit = r.Limits.Plain
+
+	if r.manifest != nil {
+		plain := r.manifest.Snapshot.PlainSize
+		if read.Limit > 0 && plain > read.Limit {
+			return failure.Terminal(ReasonLimits, fmt.Sprintf("the database has %d bytes, more than may be verified", plain),
+				nil)
+		}
+
+		read.Limit = plain
+	}
+
+	total := r.set.Snapshot.Size
+	read.Progress = func(done int64) { r.Progress(min(done, total), total) }
+
+	if r.Level == Checksum {
+		c, err := backup.ReadSnapshot(ctx, r.store, read, nil)
+		if err != nil {
+			return err
+		}
+
+		r.report.snapshot(c)
+
+		return nil
+	}
+
+	return r.database(ctx, read)
+}
+
+// database writes the plain database to the scratch folder and has it opened there.
+func (r *run) database(ctx context.Context, read backup.Read) (err error) {
+	dir, err := newScratch(r.Dir, r.need())
+	if err != nil {
+		return err
+	}
+
+	defer func() {
+		if cerr := dir.remove(); err == nil && cerr != nil {
+			err = cerr
+		}
+	}()
+
+	file, err := dir.create()
+	if err != nil {
+		return err
+	}
+
+	// The checksum at the end is compared in here, before anybody opens the database.
+	c, err := backup.ReadSnapshot(ctx, r.store, read, file)
+	if cerr := file.Close(); err == nil && cerr != nil {
+		err = dir.classify(cerr)
+	}
+
+	if err != nil {
+		return err
+	}
+
+	r.report.snapshot(c)
+
+	if err := r.check(ctx, dir, c); err != nil {
+		return err
+	}
+
+	if r.Level == Drill {
+		return r.drill(ctx, dir, c)
+	}
+
+	return nil
+}
+
+// walSpace is what an etcd needs beside its database: two segments of its log and small things.
+const walSpace = 160 << 20
+
+// need is how many bytes the scratch folder takes, as far as that is known before the snapshot is read.
+func (r *run) need() int64 {
+	size := r.set.Snapshot.Size
+	if r.manifest != nil {
+		size = r.manifest.Snapshot.PlainSize
+	}
+
+	return r.needFor(size)
+}
+
+func (r *run) needFor(plain int64) int64 {
+	if r.Level == Drill {
+		return 2*plain + walSpace
+	}
+
+	return plain
+}

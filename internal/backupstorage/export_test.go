@@ -1,0 +1,15 @@
+package backupstorage
+
+import (
+	"testing"
+	"time"
+)
+
+// SetClock gives credentials that are opened from now on another clock.
+func SetClock(t *testing.T, now func() time.Time) {
+	t.Helper()
+
+	clockNow = now
+
+	t.Cleanup(func() { clockNow = time.Now })
+}

@@ -1,0 +1,215 @@
+// Package backupstorage opens the stores that objects name, and reads the keys for backups out of Secrets.
+package backupstorage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// Reasons of failures, for conditions. Those of the stores come beside them.
+const (
+	// ReasonSecret: a Secret or a key of it is missing or empty.
+	ReasonSecret = "BackupSecretMissing"
+	// ReasonSecretForbidden: the operator may not read a Secret.
+	ReasonSecretForbidden = "BackupSecretForbidden"
+	// ReasonDirectory: the operator was started without a directory for backups, or the path leaves it.
+	ReasonDirectory = "BackupDirectoryInvalid"
+)
+
+// Opener opens stores. It keeps nothing of a Secret beyond the store that it opened.
+type Opener struct {
+	// Reader reads Secrets live, never from a cache.
+	Reader client.Reader
+	// Root is the directory that directories of backups are in; without one, they are refused.
+	Root string
+	// Stall is how long a connection to a bucket may make no progress; a minute when zero.
+	Stall time.Duration
+}
+
+// WithStall returns an opener of stores that may stall for that long; zero changes nothing.
+func (o *Opener) WithStall(stall time.Duration) *Opener {
+	next := *o
+	if stall > 0 {
+		next.Stall = stall
+	}
+
+	return &next
+}
+
+// Open opens a store for objects of a namespace. The caller closes it. Credentials of the store are read anew while it
+// is in use.
+func (o *Opener) Open(ctx context.Context, namespace string, s *v1alpha1.BackupStorage) (store.Store, error) {
+	switch {
+	case s == nil || (s.S3 == nil) == (s.Directory == nil):
+		return nil, failure.Terminal(store.ReasonInvalid, "the storage names neither a bucket nor a directory, or both", nil)
+	case s.S3 != nil:
+		return o.openS3(ctx, namespace, s.S3)
+	}
+
+	dir, err := o.directory(s.Directory.Path)
+	if err != nil {
+		return nil, err
+	}
+
+	return store.NewDirectory(dir)
+}
+
+func (o *Opener) openS3(ctx context.Context, namespace string, s *v1alpha1.S3Storage) (store.Store, error) {
+	settings := store.S3Settings{
+		Endpoint: s.Endpoint, Region: s.Region, Bucket: s.Bucket, Prefix: s.Prefix, Style: s.Addressing, Stall: o.Stall,
+	}
+
+	if sse := s.ServerSideEncryption; sse != nil {
+		settings.SSE, settings.KMSKeyID = sse.Type, sse.KMSKeyID
+		if sse.Type == "KMS" {
+			settings.SSE = "aws:kms"
+		}
+	}
+
+	if lock := s.ObjectLock; lock != nil {
+		settings.Lock = store.Lock{Mode: strings.ToUpper(lock.Mode), For: lock.Duration.Duration}
+	}
+
+	if s.CAFrom != nil {
+		ca, err := o.value(ctx, namespace, *s.CAFrom)
+		if err != nil {
+			return nil, err
+		}
+
+		settings.CA = []byte(ca)
+	}
+
+	if s.CredentialsRef != nil {
+		c := &credentials{opener: o, namespace: namespace, name: s.CredentialsRef.Name}
+		// What is missing is told now, and not in the middle of the first request.
+		if _, err := c.get(ctx); err != nil {
+			return nil, err
+		}
+
+		settings.Credentials = c.get
+	}
+
+	return store.NewS3(settings)
+}
+
+// directory is the folder for a path below the root. It is made when it is missing; the root is not, since a volume
+// that is not mounted must not look like an empty one.
+func (o *Opener) directory(path string) (string, error) {
+	if o.Root == "" {
+		return "", failure.Terminal(ReasonDirectory, "the operator was started without --backup-directory", nil)
+	}
+
+	if path == "" {
+		path = "."
+	}
+
+	root, err := os.OpenRoot(o.Root)
+	if err != nil {
+		return "", unusable("the directory of --backup-directory cannot be opened", err)
+	}
+	defer root.Close() //nolint:errcheck // nothing is written through it
+
+	// The root refuses whatever leads out of it, symbolic links too.
+	if err := root.MkdirAll(path, 0o700); err != nil {
+		return "", unusable(fmt.Sprintf("the backup directory %.100q cannot be made below --backup-directory", path), err)
+	}
+
+	inside, err := root.OpenRoot(path)
+	if err != nil {
+		return "", unusable(fmt.Sprintf("%.100q is no directory below --backup-directory", path), err)
+	}
+	defer inside.Close() //nolint:errcheck // nothing is written through it
+
+	// The name is used later, so links in it are followed now.
+	name, err := filepath.EvalSymlinks(filepath.Join(o.Root, path))
+	if err == nil {
+		name, err = filepath.Abs(name)
+	}
+
+	if err != nil {
+		return "", unusable(fmt.Sprintf("the backup directory %.100q cannot be found", path), err)
+	}
+
+	return name, nil
+}
+
+// unusable tells a missing or full volume, which may come back, from a path that cannot work.
+func unusable(message string, err error) error {
+	var at *fs.PathError
+
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return failure.Transient(store.ReasonNotFound, message, err)
+	case errors.Is(err, fs.ErrPermission):
+		return failure.Auth(store.ReasonForbidden, message, err)
+	case errors.As(err, &at):
+		return failure.Terminal(ReasonDirectory, message, err)
+	}
+
+	return failure.Transient(store.ReasonUnavailable, message, err)
+}
+
+// Recipients are the public keys of a spec: those in it, and those in Secrets. All of them parse.
+func (o *Opener) Recipients(
+	ctx context.Context, namespace string, inline []string, from []v1alpha1.SecretKeyReference,
+) ([]string, error) {
+	recipients := append([]string{}, inline...)
+
+	for _, ref := range from {
+		value, err := o.value(ctx, namespace, ref)
+		if err != nil {
+			return nil, err
+		}
+
+		if _, err := backup.ParseRecipients([]string{value}); err != nil {
+			return nil, failure.Terminal(backup.ReasonRecipients,
+				fmt.Sprintf("Secret %s: key %s holds no age public keys (age1...)", ref.Name, ref.Key), nil)
+		}
+
+		recipients = append(recipients, value)
+	}
+
+	if _, err := backup.ParseRecipients(recipients); err != nil {
+		return nil, err
+	}
+
+	return recipients, nil
+}
+
+// Identities are the private keys in Secrets.
+func (o *Opener) Identities(
+	ctx context.Context, namespace string, from []v1alpha1.SecretKeyReference,
+) ([]age.Identity, error) {
+	var identities []age.Identity
+
+	for _, ref := range from {
+		value, err := o.value(ctx, namespace, ref)
+		if err != nil {
+			return nil, err
+		}
+
+		parsed, err := backup.ParseIdentities([]string{value})
+		if err != nil {
+			return nil, failure.Terminal(backup.ReasonIdentity,
+				fmt.Sprintf("Secret %s: key %s holds no age private keys (AGE-SECRET-KEY-1...)", ref.Name, ref.Key), nil)
+		}
+
+		identities = append(identities, parsed...)
+	}
+
+	return identities, nil
+}

@@ -1,0 +1,308 @@
+package backupstorage_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/lab/s3"
+)
+
+const namespace = "ns"
+
+func secret(name string, data map[string]string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{}}
+	for k, v := range data {
+		s.Data[k] = []byte(v)
+	}
+
+	return s
+}
+
+func reader(t *testing.T, objects ...client.Object) client.WithWatch {
+	t.Helper()
+
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+}
+
+func ref(name, key string) v1alpha1.SecretKeyReference {
+	return v1alpha1.SecretKeyReference{Name: name, Key: key}
+}
+
+func TestKeysOfBackups(t *testing.T) {
+	t.Parallel()
+
+	one, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	two, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	c := reader(t,
+		secret("public", map[string]string{"keys": "# ours\n" + one.Recipient().String() + "\n" + two.Recipient().String() + "\n"}),
+		secret("private", map[string]string{"key": "# created\n" + one.String() + "\n", "empty": " "}),
+	)
+	o := &backupstorage.Opener{Reader: c}
+	ctx := t.Context()
+
+	got, err := o.Recipients(ctx, namespace, []string{one.Recipient().String()}, []v1alpha1.SecretKeyReference{ref("public", "keys")})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if parsed, err := backup.ParseRecipients(got); err != nil || len(parsed) != 3 {
+		t.Errorf("got %d recipients, %v", len(parsed), err)
+	}
+
+	ids, err := o.Identities(ctx, namespace, []v1alpha1.SecretKeyReference{ref("private", "key")})
+	if err != nil || len(ids) != 1 {
+		t.Errorf("got %d identities, %v", len(ids), err)
+	}
+
+	for name, tc := range map[string]struct {
+		ask    func() error
+		class  failure.Class
+		reason string
+		tells  string
+	}{
+		"missing Secret": {func() error {
+			_, err := o.Recipients(ctx, namespace, nil, []v1alpha1.SecretKeyReference{ref("none", "keys")})
+
+			return err
+		}, failure.ClassWaiting, backupstorage.ReasonSecret, "Secret none does not exist"},
+		"other namespace": {func() error {
+			_, err := o.Identities(ctx, "other", []v1alpha1.SecretKeyReference{ref("private", "key")})
+
+			return err
+		}, failure.ClassWaiting, backupstorage.ReasonSecret, "Secret private does not exist"},
+		"missing key": {func() error {
+			_, err := o.Identities(ctx, namespace, []v1alpha1.SecretKeyReference{ref("private", "nothing")})
+
+			return err
+		}, failure.ClassWaiting, backupstorage.ReasonSecret, "has no key nothing"},
+		"empty key": {func() error {
+			_, err := o.Identities(ctx, namespace, []v1alpha1.SecretKeyReference{ref("private", "empty")})
+
+			return err
+		}, failure.ClassWaiting, backupstorage.ReasonSecret, "has no key empty, or it is empty"},
+		"private key as recipient": {func() error {
+			_, err := o.Recipients(ctx, namespace, nil, []v1alpha1.SecretKeyReference{ref("private", "key")})
+
+			return err
+		}, failure.ClassTerminal, backup.ReasonRecipients, "Secret private: key key"},
+		"public key as identity": {func() error {
+			_, err := o.Identities(ctx, namespace, []v1alpha1.SecretKeyReference{ref("public", "keys")})
+
+			return err
+		}, failure.ClassTerminal, backup.ReasonIdentity, "Secret public: key keys"},
+	} {
+		err := tc.ask()
+		if failure.ClassOf(err) != tc.class || failure.Reason(err) != tc.reason || !strings.Contains(failure.Message(err), tc.tells) {
+			t.Errorf("%s: class %v, reason %s: %v", name, failure.ClassOf(err), failure.Reason(err), err)
+		}
+
+		if err != nil && (strings.Contains(err.Error(), one.String()) || strings.Contains(err.Error(), "AGE-SECRET-KEY-1"+one.String()[16:20])) {
+			t.Errorf("%s: the error tells the key", name)
+		}
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+
+	root, outside := t.TempDir(), t.TempDir()
+	ctx := t.Context()
+
+	if err := os.Symlink(outside, filepath.Join(root, "out")); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	dir := func(path string) *v1alpha1.BackupStorage {
+		return &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{Path: path}}
+	}
+	o := &backupstorage.Opener{Root: root}
+
+	for _, path := range []string{"", "a/b"} {
+		s, err := o.Open(ctx, namespace, dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := s.Check(ctx, 0); err != nil || !strings.HasSuffix(s.Location(), filepath.Join("/", path)) && path != "" {
+			t.Errorf("%q: %s: %v", path, s.Location(), err)
+		}
+	}
+
+	for name, tc := range map[string]struct {
+		opener *backupstorage.Opener
+		path   string
+		class  failure.Class
+	}{
+		"no directory given": {&backupstorage.Opener{}, "a", failure.ClassTerminal},
+		"not mounted":        {&backupstorage.Opener{Root: filepath.Join(root, "none")}, "", failure.ClassTransient},
+		"parent":             {o, "../x", failure.ClassTerminal},
+		"absolute":           {o, outside, failure.ClassTerminal},
+		"link that leaves":   {o, "out", failure.ClassTerminal},
+		"below such a link":  {o, "out/x", failure.ClassTerminal},
+		"file":               {o, "file", failure.ClassTerminal},
+	} {
+		_, err := tc.opener.Open(ctx, namespace, dir(tc.path))
+		if err == nil || failure.ClassOf(err) != tc.class || failure.Reason(err) == "" {
+			t.Errorf("%s: class %v, reason %s: %v", name, failure.ClassOf(err), failure.Reason(err), err)
+		}
+	}
+
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("something was made outside: %v, %v", left, err)
+	}
+
+	for _, s := range []*v1alpha1.BackupStorage{nil, {}, {S3: &v1alpha1.S3Storage{}, Directory: &v1alpha1.DirectoryStorage{}}} {
+		if _, err := o.Open(ctx, namespace, s); failure.Reason(err) != store.ReasonInvalid {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+// TestCredentialsOfABucket: what is missing is told by name, new ones are used without opening the store again, and a
+// restart of the API server does not end an upload.
+func TestCredentialsOfABucket(t *testing.T) {
+	t.Parallel()
+
+	assets, err := process.Assets()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	server, err := s3.Start(t.Context(), s3.Options{
+		Binary: filepath.Join(assets, "versitygw"), Dir: t.TempDir(), Address: "127.44.100.1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(server.Kill)
+
+	if err := server.CreateBucket(t.Context(), "backups", false); err != nil {
+		t.Fatal(err)
+	}
+
+	keys := secret("keys", map[string]string{backupstorage.AccessKeyID: "wrong-key", backupstorage.SecretAccessKey: "wrong-secret"})
+	c := reader(t, keys, secret("ca", map[string]string{"ca.crt": string(server.CA()), "bad": "text"}))
+
+	var broken error
+
+	o := (&backupstorage.Opener{Reader: interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, k client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if broken != nil {
+				return broken
+			}
+
+			return w.Get(ctx, k, obj, opts...)
+		},
+	})}).WithStall(5 * time.Second)
+
+	ca := ref("ca", "ca.crt")
+	storage := &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
+		Endpoint: server.Endpoint(), Bucket: "backups", Prefix: "p", CAFrom: &ca,
+		CredentialsRef: &v1alpha1.ObjectReference{Name: "keys"},
+	}}
+	ctx := t.Context()
+
+	now := time.Now()
+	backupstorage.SetClock(t, func() time.Time { return now })
+
+	s, err := o.Open(ctx, namespace, storage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+
+	if err := s.Check(ctx, 0); failure.Reason(err) != store.ReasonForbidden || strings.Contains(err.Error(), "wrong-secret") {
+		t.Errorf("wrong credentials: %v", err)
+	}
+
+	keys.Data = map[string][]byte{backupstorage.AccessKeyID: []byte(server.AccessKey + "\n"), backupstorage.SecretAccessKey: []byte(server.SecretKey)}
+	if err := c.Update(ctx, keys); err != nil {
+		t.Fatal(err)
+	}
+
+	now = now.Add(6 * time.Second)
+
+	if _, err := s.Put(ctx, "x", func(w io.Writer) error { _, err := w.Write([]byte("x")); return err }); err != nil {
+		t.Errorf("after the rotation: %v", err)
+	}
+
+	broken, now = errors.New("connection refused"), now.Add(6*time.Second)
+
+	if _, err := s.Stat(ctx, "x"); err != nil {
+		t.Errorf("while the API server is away: %v", err)
+	}
+
+	broken, now = apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "keys", nil), now.Add(6*time.Second)
+
+	if _, err := s.Stat(ctx, "x"); failure.Reason(err) != backupstorage.ReasonSecretForbidden {
+		t.Errorf("when the Secret may not be read: %v", err)
+	}
+
+	broken = nil
+
+	keys.Data = map[string][]byte{backupstorage.AccessKeyID: []byte("a")}
+	if err := c.Update(ctx, keys); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := s.Stat(ctx, "x"); failure.Reason(err) != store.ReasonCredentials || failure.Message(err) != "Secret keys has no key secretAccessKey, or it is empty" {
+		t.Errorf("without a key, in use: %v", err)
+	}
+
+	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != store.ReasonCredentials {
+		t.Errorf("without a key: %v", err)
+	}
+
+	storage.S3.CredentialsRef.Name = "gone"
+	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != backupstorage.ReasonSecret || failure.Message(err) != "Secret gone does not exist" {
+		t.Errorf("without the Secret: %v", err)
+	}
+
+	bad := ref("ca", "bad")
+	storage.S3.CAFrom, storage.S3.CredentialsRef.Name = &bad, "ca"
+	storage.S3.CredentialsRef = nil
+
+	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != store.ReasonInvalid {
+		t.Errorf("with a CA that is none: %v", err)
+	}
+}

@@ -1,0 +1,406 @@
+package restore
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// Decide says what to do next. Nodes are those of the control plane, in the order of their list.
+func Decide(o Options, r Record, nodes []Node) Decision {
+	if d, over := o.lost(nodes); over {
+		return d
+	}
+
+	// Who leaves counts as long as it may hold data: it is not in maintenance mode before that is wiped.
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool {
+		return slices.Contains(o.Lost, n.Name) || n.Leaving && n.Answer == plan.AnswerMaintenance
+	})
+	if !slices.ContainsFunc(nodes, func(n Node) bool { return !n.Leaving }) {
+		return wait(v1alpha1.ReasonWaitingForMachines, "there is no control-plane machine yet")
+	}
+
+	if foreign := pick(nodes, func(n Node) bool { return n.Foreign }); len(foreign) > 0 {
+		return stop(v1alpha1.ReasonForeignNode, "%s runs under another CA than that of the cluster: correct its address, or "+
+			"reset it by hand", list(foreign))
+	}
+
+	switch r.Step {
+	case v1alpha1.RestoreSaving:
+		return o.save(r, nodes)
+	case v1alpha1.RestoreWiping:
+		return o.wipe(r, nodes)
+	case v1alpha1.RestorePreparing:
+		return o.prepare(r, nodes)
+	case v1alpha1.RestoreUploading:
+		return o.upload(r, nodes)
+	case v1alpha1.RestoreRecovering:
+		return o.recover(r, nodes)
+	case v1alpha1.RestoreProving, v1alpha1.RestoreJoining:
+		return finish(r, nodes)
+	case v1alpha1.RestoreComplete:
+		return wait(v1alpha1.ReasonRestored, "the restore is complete")
+	case v1alpha1.RestoreStopped:
+		return wait(v1alpha1.ReasonRestoreFailed, "the restore was stopped")
+	case v1alpha1.RestorePreflight:
+	}
+
+	return o.check(nodes)
+}
+
+// lost: a machine that a person gave up, and that answers, would split the cluster.
+func (o Options) lost(nodes []Node) (Decision, bool) {
+	alive := pick(nodes, func(n Node) bool { return slices.Contains(o.Lost, n.Name) && n.Answer != plan.AnswerUnknown })
+	if len(alive) == 0 {
+		return Decision{}, false
+	}
+
+	return wait(v1alpha1.ReasonWaitingForEvidence, "%s is said to be lost, and it answers: power it off, or make a "+
+		"restore that does not name it in lostMachines", list(alive)), true
+}
+
+// check says whether the nodes may be touched. Nothing has been touched yet.
+func (o Options) check(nodes []Node) Decision {
+	if inits := pick(nodes, func(n Node) bool { return n.Init }); len(inits) > 0 {
+		return stop(v1alpha1.ReasonRestoreRefused, "%s is of the machine type init, which never recovers an etcd: change "+
+			"its type to controlplane first", list(inits))
+	}
+
+	if d, unknown := silent(nodes); unknown {
+		return d
+	}
+
+	with := pick(nodes, Node.hasData)
+
+	switch {
+	case len(with) == 0:
+		return next(v1alpha1.RestorePreparing)
+	case !o.Discard:
+		return stop(v1alpha1.ReasonDataWouldBeLost, "%s %s: what was written after the backup would be lost; make a restore "+
+			"with discardNewerData if that is meant", list(with), etcdState(nodes))
+	case o.Save == v1alpha1.LastSnapshotSkip:
+		return next(v1alpha1.RestoreWiping)
+	}
+
+	return next(v1alpha1.RestoreSaving)
+}
+
+func etcdState(nodes []Node) string {
+	switch {
+	case hasQuorum(nodes):
+		return "runs etcd, and it has quorum"
+	case slices.ContainsFunc(nodes, Node.Serves):
+		return "has etcd data, and etcd has no quorum"
+	}
+
+	return "has etcd data"
+}
+
+// hasQuorum: some member sees a leader.
+func hasQuorum(nodes []Node) bool {
+	return slices.ContainsFunc(nodes, func(n Node) bool { return n.Serves() && n.Leader != 0 })
+}
+
+// silent waits for nodes of which nobody knows whether they hold data. One in maintenance mode may: its config may be
+// wiped and its data not.
+func silent(nodes []Node) (Decision, bool) {
+	if mute := pick(nodes, func(n Node) bool { return n.Answer == plan.AnswerUnknown }); len(mute) > 0 {
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: a node that runs on with the old etcd would split "+
+			"the cluster; one that never comes back goes into lostMachines of another restore", list(mute)), true
+	}
+
+	unknown := pick(nodes, func(n Node) bool {
+		return n.Answer == plan.AnswerMember && n.EtcdData == plan.DataUnknown && !n.Serves()
+	})
+	if len(unknown) > 0 {
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to tell whether it has etcd data", list(unknown)), true
+	}
+
+	return Decision{}, false
+}
+
+// save copies what is about to be lost.
+func (o Options) save(r Record, nodes []Node) Decision {
+	if r.Saved || o.Save == v1alpha1.LastSnapshotSkip {
+		return next(v1alpha1.RestoreWiping)
+	}
+
+	// Who is silent now had data a moment ago.
+	if d, unknown := silent(nodes); unknown {
+		return d
+	}
+
+	with := pick(nodes, Node.hasData)
+	if len(with) == 0 {
+		return next(v1alpha1.RestoreWiping)
+	}
+
+	required := o.Save == v1alpha1.LastSnapshotRequire || o.Save == "" && hasQuorum(nodes)
+	if !required && r.SaveFailures >= MaxSaves {
+		return next(v1alpha1.RestoreWiping)
+	}
+
+	d := Decision{
+		Action: Save, Required: required, Reason: v1alpha1.ReasonRestoring, Message: "copying the data that etcd still has",
+	}
+
+	serving := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Serves() })
+	if len(serving) == 0 {
+		d.Machines = with
+
+		return d
+	}
+
+	// The member that is furthest has the most.
+	slices.SortStableFunc(serving, func(a, b Node) int { return cmp.Compare(b.RaftIndex, a.RaftIndex) })
+
+	d.Serving, d.Machines = true, pick(serving, func(Node) bool { return true })
+
+	return d
+}
+
+// wipe goes on until no node has data. All are wiped at once: one that is empty while others still run joins them
+// again.
+func (o Options) wipe(r Record, nodes []Node) Decision {
+	if d, act := o.wipeData(r, nodes); act {
+		return d
+	}
+
+	// Until its new boot a node may still lose what is brought to it.
+	going := pick(nodes, func(n Node) bool {
+		w, wiped := r.Wipes[n.Name]
+
+		return wiped && (n.Boot == "" || n.Boot == w.Boot) && n.Answer != plan.AnswerMaintenance
+	})
+	if len(going) > 0 {
+		return wait(v1alpha1.ReasonRestoring, "waiting for %s to come back from its wipe", list(going))
+	}
+
+	if d, unknown := silent(nodes); unknown {
+		return d
+	}
+
+	return next(v1alpha1.RestorePreparing)
+}
+
+// wipeData records and wipes what has data.
+func (o Options) wipeData(r Record, nodes []Node) (Decision, bool) {
+	var intend, call []string
+
+	for _, n := range nodes {
+		w, wiped := r.Wipes[n.Name]
+
+		switch {
+		case n.Answer != plan.AnswerMember || n.Boot == "":
+		case wiped && w.Boot == n.Boot && n.waits():
+			// Recorded, and not begun. Without its reboot nobody would know that it is over.
+			call = append(call, n.Name)
+		case !n.hasData():
+		case !o.mayWipe(r, n):
+			return notOurs(n), true
+		case wiped && w.Boot == n.Boot:
+			call = append(call, n.Name)
+		case w.Times >= MaxWipes:
+			return stop(v1alpha1.ReasonRestoreFailed, "%s was wiped %d times and has etcd data again", n.Name, w.Times), true
+		default:
+			intend = append(intend, n.Name)
+		}
+	}
+
+	d := Decision{Action: IntendWipe, Machines: intend, Reason: v1alpha1.ReasonRestoring}
+	if len(intend) == 0 {
+		d.Action, d.Machines = WipeData, call
+	}
+
+	d.Message = "wiping the etcd data of " + list(d.Machines)
+
+	return d, len(d.Machines) > 0
+}
+
+// mayWipe: a person allowed data to be lost, or it is the debris of our own try.
+func (o Options) mayWipe(r Record, n Node) bool {
+	return o.Discard || r.Tries > 0 && r.Machine == n.Name && !n.Serves()
+}
+
+func notOurs(n Node) Decision {
+	return stop(v1alpha1.ReasonDataWouldBeLost, "%s has etcd data that did not come from this restore; make one with "+
+		"discardNewerData if it may be lost", n.Name)
+}
+
+// prepare waits until every node is empty and ready, and chooses one.
+func (o Options) prepare(r Record, nodes []Node) Decision {
+	if with := pick(nodes, Node.hasData); len(with) > 0 {
+		return next(v1alpha1.RestoreWiping)
+	}
+
+	for _, n := range nodes {
+		switch {
+		case n.Answer == plan.AnswerUnknown:
+			return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to answer", n.Name)
+		case n.Leaving:
+		case n.Answer == plan.AnswerMaintenance:
+			return wait(v1alpha1.ReasonWaitingForMachines, "waiting for %s to get its config", n.Name)
+		case !n.waits():
+			return wait(v1alpha1.ReasonWaitingForMachines, "waiting for etcd on %s to be ready for a bootstrap", n.Name)
+		case !n.Settled:
+			return wait(v1alpha1.ReasonWaitingForMachines, "a config waits for a reboot on %s: reboot it", n.Name)
+		case !n.TimeSynced:
+			return wait(v1alpha1.ReasonWaitingForMachines, "waiting for the clock of %s", n.Name)
+		case n.Boot == "":
+			return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for the boot ID of %s", n.Name)
+		}
+	}
+
+	if r.Tries >= MaxTries {
+		return stop(v1alpha1.ReasonRestoreFailed, "the snapshot was sent %d times, and etcd did not start from it", r.Tries)
+	}
+
+	machine := pick(nodes, func(n Node) bool { return !n.Leaving })[0]
+	if n := find(nodes, r.Machine); n != nil && !n.Leaving {
+		machine = r.Machine
+	}
+
+	return Decision{
+		Action: Choose, Machines: []string{machine}, Reason: v1alpha1.ReasonRestoring,
+		Message: "restoring etcd on " + machine,
+	}
+}
+
+// upload sends the snapshot, while every node is as empty as it was when the machine was chosen.
+func (o Options) upload(r Record, nodes []Node) Decision {
+	n := find(nodes, r.Machine)
+
+	if n == nil || slices.ContainsFunc(nodes, func(o Node) bool { return o.Name != r.Machine && o.hasData() }) {
+		return next(v1alpha1.RestorePreparing)
+	}
+
+	if d, unknown := silent(nodes); unknown {
+		return d
+	}
+
+	switch {
+	case n.hasData():
+		return next(v1alpha1.RestoreRecovering)
+	case n.Boot != r.Boot || !n.Settled:
+		return next(v1alpha1.RestorePreparing)
+	case !n.waits():
+		return wait(v1alpha1.ReasonWaitingForMachines, "waiting for etcd on %s to be ready for a bootstrap", n.Name)
+	case !r.lost():
+		// The answer did not arrive. Another upload would change the file under an etcd that reads it.
+		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot", n.Name)
+	}
+
+	return Decision{
+		Action: Upload, Machines: []string{n.Name}, Reason: v1alpha1.ReasonRestoring,
+		Message: "sending the snapshot to " + n.Name,
+	}
+}
+
+// recover watches etcd start from the snapshot.
+func (o Options) recover(r Record, nodes []Node) Decision {
+	n := find(nodes, r.Machine)
+
+	switch {
+	case n == nil:
+		return next(v1alpha1.RestorePreparing)
+	case n.Serves() && n.Leader != 0:
+		return next(v1alpha1.RestoreProving)
+	case n.hasData():
+		return started(r, n)
+	case n.Answer != plan.AnswerMember || n.EtcdData == plan.DataUnknown || n.Boot == "":
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to answer", n.Name)
+	case n.Boot != r.Boot || n.EtcdFailed || n.EtcdWaiting && r.lost():
+		// A reboot loses that there is something to recover from, and so does a call that was not heard.
+		return next(v1alpha1.RestorePreparing)
+	}
+
+	return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot", n.Name)
+}
+
+// started: there is data on the node, and etcd does not answer.
+func started(r Record, n *Node) Decision {
+	switch {
+	case !n.EtcdFailed && !r.stuck():
+		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s, which has data and does not answer yet", n.Name)
+	case r.Tries >= MaxTries:
+		return stop(v1alpha1.ReasonRestoreFailed, "etcd on %s does not start from the snapshot: %s", n.Name,
+			cmp.Or(n.EtcdMessage, "it has data and does not answer"))
+	}
+
+	// A snapshot that does not fit, or a power cut while it is taken up, leaves data behind which refuses every later
+	// try.
+	return next(v1alpha1.RestoreWiping)
+}
+
+// finish proves what was restored, then waits for the other members.
+func finish(r Record, nodes []Node) Decision {
+	bare := make([]plan.Node, 0, len(nodes))
+	for _, n := range nodes {
+		if !n.Leaving || !n.empty() {
+			bare = append(bare, n.Node)
+		}
+	}
+
+	// Nobody has it any more: begin again. Whoever does not answer may still have it.
+	if !slices.ContainsFunc(nodes, func(n Node) bool { return !n.empty() && n.Answer != plan.AnswerMaintenance }) {
+		return next(v1alpha1.RestorePreparing)
+	}
+
+	serving := pick(nodes, func(n Node) bool { return n.Serves() && n.Leader != 0 && !n.Learner })
+	if len(serving) == 0 {
+		return wait(v1alpha1.ReasonRestoring, "waiting for etcd to answer again")
+	}
+
+	if r.Step == v1alpha1.RestoreProving {
+		return Decision{
+			Action: Prove, Machines: serving, Reason: v1alpha1.ReasonRestoring, Message: "looking at what was restored",
+		}
+	}
+
+	if health := plan.AssessEtcd(bare); !health.Healthy {
+		return wait(v1alpha1.ReasonRestoring, "waiting for the other members: %s", health.Message)
+	}
+
+	return Decision{
+		Action: Finish, Machines: serving, Reason: v1alpha1.ReasonRestoring, Message: "waiting for the nodes to be ready",
+	}
+}
+
+func pick(nodes []Node, keep func(Node) bool) []string {
+	var out []string
+
+	for _, n := range nodes {
+		if keep(n) {
+			out = append(out, n.Name)
+		}
+	}
+
+	return out
+}
+
+func find(nodes []Node, name string) *Node {
+	i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == name })
+	if i < 0 {
+		return nil
+	}
+
+	return &nodes[i]
+}
+
+func list(names []string) string { return strings.Join(names, ", ") }
+
+func wait(reason, format string, args ...any) Decision {
+	return Decision{Action: Wait, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func stop(reason, format string, args ...any) Decision {
+	return Decision{Action: Stop, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func next(step v1alpha1.RestoreStep) Decision {
+	return Decision{Action: Next, Step: step, Reason: v1alpha1.ReasonRestoring}
+}

@@ -1,0 +1,243 @@
+package restore_test
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/restore"
+)
+
+var histories = flag.Int("histories", 5000, "how many random restores are gone through")
+
+// TestHistories: whatever breaks and whenever the operator dies, nothing is wiped without leave, a snapshot goes to one
+// node only while all others are empty, a restore is complete only where all nodes run the restored etcd; and when the
+// faults stop it ends.
+func TestHistories(t *testing.T) {
+	ends := map[string]int{}
+
+	for seed := range uint64(*histories) { //nolint:gosec // positive
+		w := newWorld(t, seed)
+
+		for turn := 0; !w.done && !w.stopped; turn++ {
+			if turn == 150 {
+				w.faults = false
+
+				for _, m := range w.machines {
+					m.staged = false
+				}
+			}
+
+			if turn == 800 {
+				w.fail("it does not end; step %s, %+v", w.record.Step, restore.Decide(w.options, w.record, w.evidence()))
+			}
+
+			w.live()
+			w.turn()
+		}
+
+		if w.done {
+			ends["complete"]++
+		} else {
+			ends[string(w.record.Step)]++
+		}
+	}
+
+	t.Logf("ends: %v", ends)
+
+	if ends["complete"] < *histories/3 || ends[""] == 0 {
+		t.Errorf("the histories prove little: %v", ends)
+	}
+}
+
+// member is a node that runs under our CA.
+func member(name string, edit ...func(*restore.Node)) restore.Node {
+	n := restore.Node{
+		Node: plan.Node{Name: name, Address: name, Answer: plan.AnswerMember, EtcdData: plan.DataAbsent, EtcdWaiting: true},
+		Boot: name + "-1", Settled: true, TimeSynced: true,
+	}
+	for _, e := range edit {
+		e(&n)
+	}
+
+	return n
+}
+
+func withData(n *restore.Node) { n.EtcdData, n.EtcdWaiting = plan.DataPresent, false }
+
+func serving(n *restore.Node) {
+	withData(n)
+	n.MemberID, n.Leader = 7, 7
+	n.Members = []plan.Member{{ID: 7, Name: n.Name}}
+}
+
+func leaving(n *restore.Node) { n.Leaving = true }
+
+func mute(n *restore.Node) { *n = restore.Node{Node: plan.Node{Name: n.Name, EverConfigured: true}} }
+
+// TestDecide: what a person meets.
+func TestDecide(t *testing.T) {
+	init := func(n *restore.Node) { n.Init = true }
+	failed := func(n *restore.Node) { withData(n); n.EtcdFailed, n.EtcdMessage = true, "expected sha256" }
+
+	tests := map[string]struct {
+		options restore.Options
+		record  restore.Record
+		nodes   []restore.Node
+		want    restore.Action
+		step    v1alpha1.RestoreStep
+		reason  string
+		part    string
+	}{
+		"fresh machines": {
+			nodes: []restore.Node{{Node: plan.Node{Name: "a", Answer: plan.AnswerMaintenance}}},
+			want:  restore.Next, step: v1alpha1.RestorePreparing,
+		},
+		"nothing there": {want: restore.Wait, reason: v1alpha1.ReasonWaitingForMachines},
+		"etcd runs": {
+			nodes: []restore.Node{member("a", serving)}, want: restore.Stop, reason: v1alpha1.ReasonDataWouldBeLost,
+			part: "it has quorum",
+		},
+		"etcd runs, discard": {
+			options: restore.Options{Discard: true}, nodes: []restore.Node{member("a", serving)},
+			want: restore.Next, step: v1alpha1.RestoreSaving,
+		},
+		"an old type": {
+			nodes: []restore.Node{member("a", init)}, want: restore.Stop, reason: v1alpha1.ReasonRestoreRefused, part: "init",
+		},
+		"a foreign node": {
+			nodes: []restore.Node{{Node: plan.Node{Name: "a"}, Foreign: true}}, want: restore.Stop,
+			reason: v1alpha1.ReasonForeignNode,
+		},
+		"a silent node": {
+			options: restore.Options{Discard: true}, nodes: []restore.Node{member("a", serving), member("b", mute)},
+			want: restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "lostMachines",
+		},
+		"a lost node": {
+			options: restore.Options{Discard: true, Lost: []string{"b"}},
+			nodes:   []restore.Node{member("a", serving), member("b", mute)},
+			want:    restore.Next, step: v1alpha1.RestoreSaving,
+		},
+		"a lost node that answers": {
+			options: restore.Options{Discard: true, Lost: []string{"b"}},
+			nodes:   []restore.Node{member("a", serving), member("b")},
+			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "said to be lost",
+		},
+		"a database without etcd is copied": {
+			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving},
+			nodes: []restore.Node{member("a", withData)}, want: restore.Save,
+		},
+		"a config waits for a reboot": {
+			record: restore.Record{Step: v1alpha1.RestorePreparing},
+			nodes:  []restore.Node{member("a", func(n *restore.Node) { n.Settled = false })}, want: restore.Wait, part: "reboot",
+		},
+		"the clock": {
+			record: restore.Record{Step: v1alpha1.RestorePreparing},
+			nodes:  []restore.Node{member("a", func(n *restore.Node) { n.TimeSynced = false })}, want: restore.Wait, part: "clock",
+		},
+		"ready": {
+			record: restore.Record{Step: v1alpha1.RestorePreparing}, nodes: []restore.Node{member("a"), member("b")},
+			want: restore.Choose,
+		},
+		"a machine that is being deleted runs on": {
+			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreWiping},
+			nodes: []restore.Node{member("a"), member("b", serving, leaving)}, want: restore.IntendWipe, part: "b",
+		},
+		"a machine that is being deleted is silent": {
+			nodes: []restore.Node{member("a"), member("b", mute, leaving)}, want: restore.Wait, part: "b",
+		},
+		"a machine that is being deleted has been reset": {
+			record: restore.Record{Step: v1alpha1.RestorePreparing},
+			nodes: []restore.Node{
+				{Node: plan.Node{Name: "a", Answer: plan.AnswerMaintenance}, Leaving: true}, member("b"),
+			},
+			want: restore.Choose, part: "b",
+		},
+		"a machine that is being deleted is not chosen": {
+			record: restore.Record{Step: v1alpha1.RestorePreparing, Machine: "a"},
+			nodes:  []restore.Node{member("a", leaving), member("b")}, want: restore.Choose, part: "b",
+		},
+		"only machines that are being deleted": {
+			nodes: []restore.Node{member("a", leaving)}, want: restore.Wait, reason: v1alpha1.ReasonWaitingForMachines,
+		},
+		"the snapshot is sent": {
+			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1},
+			nodes:  []restore.Node{member("a"), member("b")}, want: restore.Upload,
+		},
+		"the answer to the bootstrap is lost": {
+			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e9},
+			nodes:  []restore.Node{member("a")}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
+		},
+		"the bootstrap is lost": {
+			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 40e9},
+			nodes:  []restore.Node{member("a")}, want: restore.Upload,
+		},
+		"a large snapshot takes longer": {
+			record: restore.Record{
+				Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 40e9, Size: 2 << 30,
+			},
+			nodes: []restore.Node{member("a")}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
+		},
+		"a large snapshot is not heard of": {
+			record: restore.Record{
+				Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 400e9, Size: 2 << 30,
+			},
+			nodes: []restore.Node{member("a")}, want: restore.Next, step: v1alpha1.RestorePreparing,
+		},
+		"stopped": {
+			record: restore.Record{Step: v1alpha1.RestoreStopped}, nodes: []restore.Node{member("a", serving)},
+			want: restore.Wait, reason: v1alpha1.ReasonRestoreFailed,
+		},
+		"somebody else bootstrapped": {
+			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1},
+			nodes:  []restore.Node{member("a"), member("b", serving)}, want: restore.Next, step: v1alpha1.RestorePreparing,
+		},
+		"a reboot before the recovery": {
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-0", Tries: 1},
+			nodes:  []restore.Node{member("a")}, want: restore.Next, step: v1alpha1.RestorePreparing,
+		},
+		"the debris of a damaged snapshot": {
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1},
+			nodes:  []restore.Node{member("a", failed)}, want: restore.Next, step: v1alpha1.RestoreWiping,
+		},
+		"debris for the last time": {
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: restore.MaxTries},
+			nodes:  []restore.Node{member("a", failed)}, want: restore.Stop, part: "expected sha256",
+		},
+		"debris is wiped without leave": {
+			record: restore.Record{Step: v1alpha1.RestoreWiping, Machine: "a", Tries: 1},
+			nodes:  []restore.Node{member("a", failed)}, want: restore.IntendWipe,
+		},
+		"etcd takes long to start": {
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 200e9},
+			nodes:  []restore.Node{member("a", withData)}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
+		},
+		"etcd does not start, and does not say so": {
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-0", Tries: 1, Asked: true, Age: 301e9},
+			nodes:  []restore.Node{member("a", withData)}, want: restore.Next, step: v1alpha1.RestoreWiping,
+		},
+		"a wipe that was recorded and never begun": {
+			record: restore.Record{
+				Step: v1alpha1.RestoreWiping, Wipes: map[string]restore.Wipe{"a": {Boot: "a-1", Times: 1}},
+			},
+			nodes: []restore.Node{member("a")}, want: restore.WipeData, part: "a",
+		},
+		"data of others is not": {
+			record: restore.Record{Step: v1alpha1.RestoreWiping, Machine: "a", Tries: 1},
+			nodes:  []restore.Node{member("a"), member("b", withData)}, want: restore.Stop,
+			reason: v1alpha1.ReasonDataWouldBeLost,
+		},
+	}
+
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := restore.Decide(tt.options, tt.record, tt.nodes)
+			if got.Action != tt.want || got.Step != tt.step || tt.reason != "" && got.Reason != tt.reason ||
+				!strings.Contains(got.Message, tt.part) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,367 @@
+package restore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/restore"
+)
+
+// machine is a control-plane node of the modelled estate.
+type machine struct {
+	name        string
+	boot        int
+	down        int // turns until it answers again
+	maintenance bool
+	// data names the etcd cluster whose data it has; empty without.
+	data string
+	// failed: etcd cannot start from what it has, and says so. hung: it tries for ever.
+	failed, hung bool
+	// promised: a snapshot is there, and etcd is to start from it in a moment; a reboot forgets that.
+	uploaded, promised bool
+	resetting          bool
+	staged             bool
+	// leaving: its object is being deleted, so nobody gives it a config.
+	leaving bool
+}
+
+// world is an estate with a restore that works on it.
+type world struct {
+	t        *testing.T
+	seed     uint64
+	rng      *rand.Rand
+	machines []*machine
+	options  restore.Options
+	record   restore.Record
+	log      []string
+	// faults happen while true.
+	faults bool
+	// uploads counts clusters that were founded from the snapshot.
+	founded int
+	// damaged is how many snapshots arrive damaged.
+	damaged int
+	saved   bool
+	ended   restore.Action
+	done    bool
+	stopped bool
+}
+
+func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("seed %d: "+format+"\n%s", slices.Concat([]any{w.seed}, args, []any{strings.Join(w.log, "\n")})...)
+}
+
+// newWorld has three machines (or one, or five): running, dead, empty or fresh.
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a test
+		record: restore.Record{Wipes: map[string]restore.Wipe{}}, faults: true,
+	}
+
+	kind := w.rng.IntN(4)
+
+	for i := range []int{1, 3, 5}[w.rng.IntN(3)] {
+		m := &machine{name: fmt.Sprintf("cp-%d", i), boot: 1, leaving: i > 0 && w.rng.IntN(6) == 0}
+
+		switch {
+		case kind == 0, kind == 3 && w.rng.IntN(2) == 0:
+			m.data = "old"
+		case kind == 1:
+			m.maintenance = true
+		}
+
+		w.machines = append(w.machines, m)
+	}
+
+	w.options.Discard = w.rng.IntN(4) > 0
+	w.options.Save = []v1alpha1.LastSnapshotPolicy{"", "Require", "Try", "Skip"}[w.rng.IntN(4)]
+	w.damaged = max(0, w.rng.IntN(6)-3)
+
+	return w
+}
+
+func (w *world) holders(cluster string) []*machine {
+	return slices.DeleteFunc(slices.Clone(w.machines), func(m *machine) bool { return m.data != cluster || m.failed || m.hung })
+}
+
+// up are the members of a cluster that run, if they are a majority of it.
+func (w *world) quorum(cluster string) bool {
+	all := w.holders(cluster)
+	up := 0
+
+	for _, m := range all {
+		if m.down == 0 && !m.resetting && !m.maintenance {
+			up++
+		}
+	}
+
+	return up > len(all)/2
+}
+
+func id(name string) uint64 { return uint64(name[len(name)-1]) + 1 }
+
+func (w *world) evidence() []restore.Node {
+	var out []restore.Node
+
+	for _, m := range w.machines {
+		n := restore.Node{Node: plan.Node{Name: m.name, Address: m.name}, Leaving: m.leaving}
+
+		switch {
+		case m.down > 0:
+		case m.maintenance:
+			n.Answer = plan.AnswerMaintenance
+		default:
+			n.Answer, n.Boot = plan.AnswerMember, fmt.Sprintf("%s-%d", m.name, m.boot)
+			n.Settled, n.TimeSynced = !m.staged, true
+			n.EtcdData = plan.DataAbsent
+			n.EtcdWaiting = m.data == "" && !m.promised && !m.resetting
+			n.EtcdFailed = m.failed
+
+			if m.data != "" {
+				n.EtcdData = plan.DataPresent
+			}
+
+			if m.data != "" && !m.failed && !m.hung && !m.resetting {
+				n.MemberID = id(m.name)
+
+				for _, o := range w.holders(m.data) {
+					n.Members = append(n.Members, plan.Member{ID: id(o.name), Name: o.name})
+				}
+
+				if w.quorum(m.data) {
+					n.Leader = n.Members[0].ID
+				}
+			}
+		}
+
+		out = append(out, n)
+	}
+
+	return out
+}
+
+// live lets time pass: nodes come back, reset, start etcd, join, and break.
+func (w *world) live() {
+	for _, m := range w.machines {
+		switch {
+		case m.down > 0:
+			m.down--
+
+			continue
+		case m.resetting:
+			m.resetting, m.data, m.failed, m.hung, m.uploaded, m.promised = false, "", false, false, false, false
+			m.boot++
+			m.down = w.rng.IntN(3)
+		case m.maintenance && !m.leaving && w.rng.IntN(2) == 0:
+			m.maintenance = false // the control plane gives it its config
+			m.boot++
+		case m.promised:
+			w.found(m)
+		case m.data == "" && !m.maintenance:
+			w.join(m)
+		}
+
+		if w.faults && w.rng.IntN(25) == 0 {
+			w.breaks(m)
+		}
+	}
+}
+
+func (w *world) found(m *machine) {
+	m.promised, m.uploaded = false, false
+
+	if w.damaged > 0 {
+		w.damaged--
+		m.data, m.failed = "debris", true
+
+		return
+	}
+
+	w.founded++
+	m.data = fmt.Sprintf("new-%d", w.founded)
+	w.note("%s runs %s", m.name, m.data)
+}
+
+// join is what Talos does on its own: an empty node looks for a cluster and joins it.
+func (w *world) join(m *machine) {
+	for _, o := range w.machines {
+		if o != m && o.data != "" && o.down == 0 && !o.failed && !o.hung && !o.resetting && w.quorum(o.data) {
+			m.data = o.data
+			w.note("%s joins %s", m.name, m.data)
+
+			return
+		}
+	}
+}
+
+func (w *world) breaks(m *machine) {
+	switch w.rng.IntN(5) {
+	case 0, 1:
+		m.down = 1 + w.rng.IntN(8)
+		m.boot++
+
+		if m.promised && w.rng.IntN(2) == 0 {
+			m.data, m.hung = "debris", true // half of a database
+		}
+
+		m.promised = false
+		w.note("%s loses power", m.name)
+	case 2:
+		m.down = 1 + w.rng.IntN(8) // frozen: it comes back as it was
+		w.note("%s is silent", m.name)
+	case 3:
+		m.staged = !m.staged
+	case 4:
+		if strings.HasPrefix(m.data, "new") || w.rng.IntN(3) > 0 {
+			return
+		}
+
+		m.data, m.failed, m.hung, m.uploaded, m.promised = "", false, false, false, false
+		m.boot++
+		w.note("%s has a new disk", m.name)
+		m.maintenance = true
+	}
+}
+
+func (w *world) machine(name string) *machine {
+	for _, m := range w.machines {
+		if m.name == name {
+			return m
+		}
+	}
+
+	return nil
+}
+
+// turn does what the controller does, or dies on the way.
+func (w *world) turn() {
+	nodes := w.evidence()
+	d := restore.Decide(w.options, w.record, nodes)
+	w.check(d, nodes)
+	w.ended = d.Action
+	w.record.Age += 5 * time.Second
+
+	if d.Action != restore.Wait {
+		w.note("%s: %d %v %s", w.record.Step, d.Action, d.Machines, d.Message)
+	}
+
+	dies := w.faults && w.rng.IntN(12) == 0
+
+	switch d.Action {
+	case restore.Wait:
+	case restore.Next:
+		w.enter(d.Step)
+	case restore.Save:
+		w.save(d, dies)
+	case restore.IntendWipe:
+		for _, name := range d.Machines {
+			old := w.record.Wipes[name]
+			w.record.Wipes[name] = restore.Wipe{Boot: fmt.Sprintf("%s-%d", name, w.machine(name).boot), Times: old.Times + 1}
+		}
+	case restore.WipeData:
+		for _, name := range d.Machines {
+			if m := w.machine(name); m.down == 0 && !dies {
+				m.resetting = true
+			}
+		}
+	case restore.Choose:
+		w.record.Machine = d.Machines[0]
+		w.record.Boot = fmt.Sprintf("%s-%d", d.Machines[0], w.machine(d.Machines[0]).boot)
+		w.record.Tries++
+		w.record.Asked = false
+		w.enter(v1alpha1.RestoreUploading)
+	case restore.Upload:
+		w.upload(w.machine(d.Machines[0]), dies)
+	case restore.Prove:
+		w.enter(v1alpha1.RestoreJoining)
+	case restore.Finish:
+		w.done = true
+	case restore.Stop:
+		w.stopped = true
+	}
+}
+
+func (w *world) enter(step v1alpha1.RestoreStep) { w.record.Step = step }
+
+func (w *world) save(d restore.Decision, dies bool) {
+	if m := w.machine(d.Machines[0]); dies || m.down > 0 || w.faults && w.rng.IntN(3) == 0 {
+		w.record.SaveFailures++
+
+		return
+	}
+
+	w.saved, w.record.Saved = true, true
+}
+
+func (w *world) upload(m *machine, dies bool) {
+	if m.down > 0 || m.resetting {
+		return
+	}
+
+	if m.promised {
+		w.fail("the snapshot of %s is exchanged under an etcd that reads it", m.name)
+	}
+
+	m.uploaded = true
+	w.record.Asked, w.record.Age = true, 0
+
+	if dies && w.rng.IntN(2) == 0 {
+		return // before the bootstrap
+	}
+
+	if m.data == "" {
+		m.promised = true
+	}
+
+	if !dies {
+		w.enter(v1alpha1.RestoreRecovering)
+	}
+}
+
+// check holds each decision against what is really there.
+func (w *world) check(d restore.Decision, nodes []restore.Node) {
+	olds := slices.ContainsFunc(w.machines, func(m *machine) bool { return m.data == "old" })
+
+	switch d.Action {
+	case restore.IntendWipe, restore.WipeData:
+		for _, name := range d.Machines {
+			m := w.machine(name)
+			if m.data == "old" && !w.options.Discard {
+				w.fail("%s is wiped without leave", name)
+			}
+
+			if m.data == "old" && w.options.Save == v1alpha1.LastSnapshotRequire && !w.saved {
+				w.fail("%s is wiped before there is a copy", name)
+			}
+		}
+	case restore.Upload:
+		for _, m := range w.machines {
+			if m.name != d.Machines[0] && m.data != "" && m.down == 0 {
+				w.fail("the snapshot goes to %s, and %s holds %s", d.Machines[0], m.name, m.data)
+			}
+		}
+	case restore.Finish:
+		for _, m := range w.machines {
+			if m.leaving && m.data == "" {
+				continue
+			}
+
+			if m.data != w.machines[0].data || !strings.HasPrefix(m.data, "new") {
+				w.fail("complete, and the nodes hold %q and %q", w.machines[0].data, m.data)
+			}
+		}
+	case restore.Stop:
+		if !olds && w.record.Step == "" && !slices.ContainsFunc(nodes, func(n restore.Node) bool { return n.Init }) {
+			w.fail("refused without a reason: %s", d.Message)
+		}
+	case restore.Wait, restore.Next, restore.Save, restore.Choose, restore.Prove:
+	}
+}
