@@ -1,0 +1,61 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackup"
+	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackupschedule"
+	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+)
+
+// scheduleWorks is how many stores are looked at at once for schedules. A drill takes the memory of an etcd.
+const scheduleWorks = 2
+
+// backupPasses is how many backups are looked at at once. A pass is quick: the work is done beside it.
+const backupPasses = 4
+
+// setupBackups adds what takes backups, by hand and on schedules, and its metrics.
+func setupBackups(
+	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *statestore.Store,
+) error {
+	series := &metrics.Backups{Client: mgr.GetClient()}
+
+	schedules := metrics.Schedules{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+
+	if err := errors.Join(ctrlmetrics.Registry.Register(series), ctrlmetrics.Registry.Register(schedules)); err != nil {
+		return fmt.Errorf("registering the metrics of backups: %w", err)
+	}
+
+	stores := &backupstorage.Opener{Reader: mgr.GetAPIReader(), Root: o.BackupDirectory}
+
+	err := (&talosetcdbackup.Reconciler{
+		Client: cached, Reader: mgr.GetAPIReader(), States: states,
+		Stores: stores,
+		Runner: talosetcdbackup.NewRunner(ctx, o.BackupConcurrency), Clock: clock.RealClock{},
+		Recorder: mgr.GetEventRecorder("talosetcdbackup"), Failed: series.Failed, Tool: o.Version, Resync: machineResync,
+	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})
+	if err != nil {
+		return fmt.Errorf("setting up the controller of backups: %w", err)
+	}
+
+	err = (&talosetcdbackupschedule.Reconciler{
+		Client: cached, Reader: mgr.GetAPIReader(), States: states, Stores: stores,
+		Runner: talosetcdbackupschedule.NewRunner(ctx, scheduleWorks), Clock: clock.RealClock{},
+		Recorder: mgr.GetEventRecorder("talosetcdbackupschedule"), Failed: series.Failed, Resync: machineResync,
+	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})
+	if err != nil {
+		return fmt.Errorf("setting up the controller of backup schedules: %w", err)
+	}
+
+	return nil
+}

@@ -1,0 +1,29 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// NewLogger writes JSON lines with the fields that the operations guide prints: level, timestamp, controller, cluster,
+// namespace, message.
+func NewLogger(w io.Writer, level string) (logr.Logger, error) {
+	var min zapcore.Level
+	if err := min.UnmarshalText([]byte(strings.ToLower(level))); err != nil {
+		return logr.Logger{}, fmt.Errorf("reading the log level %q: use debug, info, warn or error", level)
+	}
+
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.TimeKey, cfg.MessageKey, cfg.LevelKey = "timestamp", "message", "level"
+	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), min)
+
+	return zapr.NewLogger(zap.New(core)), nil
+}

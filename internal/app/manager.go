@@ -1,0 +1,222 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/controller/kubernetescluster"
+	"github.com/talos-operator/talos-operator/internal/controller/machine"
+	"github.com/talos-operator/talos-operator/internal/controller/taloscontrolplane"
+	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
+	"github.com/talos-operator/talos-operator/internal/controller/talosworker"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/manifest"
+	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// Resyncs: node events wake the controllers, these are the safety net.
+const (
+	controlPlaneResync = 30 * time.Second
+	machineResync      = 10 * time.Minute
+	// stopTimeout is how long running passes may take to end.
+	stopTimeout = 20 * time.Second
+)
+
+// leaderElectionID is the name of the lease.
+const leaderElectionID = "talos-operator.talos-operator.io"
+
+// Scheme knows every kind that the operator reads or writes.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+
+	return s, errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s), vitistackv1alpha1.AddToScheme(s))
+}
+
+// Run runs the manager until the context ends.
+func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) error {
+	mgr, err := NewManager(ctx, cfg, o, log)
+	if err != nil {
+		return err
+	}
+
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the manager: %w", err)
+	}
+
+	return nil
+}
+
+// NewManager returns a manager with all controllers.
+func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) (manager.Manager, error) {
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+
+	stop := stopTimeout
+
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme,
+		Logger: log,
+		Client: client.Options{
+			// Secrets hold root credentials: they are read one by one when they are needed, and never kept in a cache.
+			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}},
+		},
+		// Nobody reads who owns which field, and it is half of every object.
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsBindAddress},
+		HealthProbeBindAddress:        o.HealthProbeBindAddress,
+		PprofBindAddress:              o.PprofBindAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       &stop,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+
+	if err := warmCaches(ctx, mgr); err != nil {
+		return nil, err
+	}
+
+	if err := addProbes(mgr); err != nil {
+		return nil, err
+	}
+
+	if err := setupControllers(ctx, mgr, o); err != nil {
+		return nil, err
+	}
+
+	return mgr, nil
+}
+
+// warmCaches has every kind cached from the start on. Otherwise a replica that is not the leader would have no caches:
+// readyz would be true at once, and a standby would begin from nothing when it takes over.
+func warmCaches(ctx context.Context, mgr manager.Manager) error {
+	for _, o := range []client.Object{
+		&vitistackv1alpha1.KubernetesCluster{}, &vitistackv1alpha1.Machine{},
+		&v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}, &v1alpha1.TalosMachine{},
+		&v1alpha1.TalosEtcdBackup{}, &v1alpha1.TalosEtcdBackupSchedule{}, &v1alpha1.TalosEtcdRestore{},
+	} {
+		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("caching %T: %w", o, err)
+		}
+	}
+
+	return nil
+}
+
+// addProbes makes readyz false until the caches are synced.
+func addProbes(mgr manager.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the health check: %w", err)
+	}
+
+	err := mgr.AddReadyzCheck("caches", func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+		defer cancel()
+
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("caches are not synced yet")
+		}
+
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("adding the readiness check: %w", err)
+	}
+
+	return nil
+}
+
+// backoff is 1, 2, 4, 8 s and so on up to 5 min.
+func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute)
+}
+
+func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error {
+	real := clock.RealClock{}
+	watcher := nodewatch.New(ctx)
+	pool := talos.NewPool()
+	workloads := &workload.Clients{Clock: real}
+	cached := kube.Indexed(mgr.GetClient())
+	states := &statestore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: real}
+
+	nodes := func() controller.Options {
+		return controller.Options{MaxConcurrentReconciles: o.NodeConcurrency, RateLimiter: backoff()}
+	}
+	clusters := controller.Options{MaxConcurrentReconciles: o.MaxConcurrentReconciles, RateLimiter: backoff()}
+
+	err := errors.Join(
+		kube.Index(ctx, mgr.GetFieldIndexer(), &vitistackv1alpha1.Machine{}, &v1alpha1.TalosControlPlane{},
+			&v1alpha1.TalosWorker{}, &v1alpha1.TalosMachine{}),
+		(&kubernetescluster.Reconciler{
+			Client: cached, Reader: mgr.GetAPIReader(), Clock: real, Resync: o.ReconcileInterval,
+			Manifests: &manifest.Store{Root: o.ResultsPath, Count: metrics.CountFile},
+			Recorder:  mgr.GetEventRecorder("kubernetescluster"),
+		}).SetupWithManager(mgr, clusters),
+		(&machine.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr, nodes()),
+		(&taloscontrolplane.Reconciler{
+			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: real,
+			Workloads: workloads, Resync: controlPlaneResync,
+			Recorder: mgr.GetEventRecorder("taloscontrolplane"),
+		}).SetupWithManager(mgr, nodes()),
+		(&talosworker.Reconciler{
+			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: real,
+			States: states, Nodes: pool,
+			Resync: machineResync,
+		}).SetupWithManager(mgr, nodes()),
+		(&talosmachine.Reconciler{
+			Client: cached, States: states, Nodes: pool, Watcher: watcher, Clock: real, Resync: machineResync,
+			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
+			Recorder: mgr.GetEventRecorder("talosmachine"),
+		}).SetupWithManager(mgr, nodes()),
+	)
+	if err != nil {
+		return fmt.Errorf("setting up the controllers: %w", err)
+	}
+
+	if err := setupBackups(ctx, mgr, o, cached, states); err != nil {
+		return err
+	}
+
+	if err := setupRestores(mgr, o, cached, states, pool, workloads); err != nil {
+		return err
+	}
+
+	if err := ctrlmetrics.Registry.Register(metrics.Clusters{Client: mgr.GetClient()}); err != nil {
+		return fmt.Errorf("registering the cluster metric: %w", err)
+	}
+
+	return nil
+}

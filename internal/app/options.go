@@ -1,0 +1,140 @@
+// Package app wires the manager: options, caches, controllers. The tests run the same wiring.
+package app
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Options of the manager.
+type Options struct {
+	// ReconcileInterval is how often a KubernetesCluster is looked at when nothing tells of a change.
+	ReconcileInterval time.Duration
+	// MaxConcurrentReconciles of KubernetesClusters.
+	MaxConcurrentReconciles int
+	// NodeConcurrency is how many control planes, worker groups and machines are worked on at once. A slow node holds one.
+	NodeConcurrency int
+	// MetricsBindAddress of the metrics server; 0 turns it off.
+	MetricsBindAddress string
+	// HealthProbeBindAddress of the health probes; 0 turns them off.
+	HealthProbeBindAddress string
+	// PprofBindAddress of Go's profiler; 0 turns it off. Whoever reaches it can read what the process does: bind it to a
+	// loopback address.
+	PprofBindAddress string
+	// ResultsPath is the folder for machine manifests.
+	ResultsPath string
+	// BackupDirectory is the folder that backups to directories go to; without one they are refused.
+	BackupDirectory string
+	// BackupConcurrency is how many backups are taken, verified or deleted at once.
+	BackupConcurrency int
+	// LeaderElect lets only one of several replicas act.
+	LeaderElect bool
+	// LeaderElectionNamespace is where the lease lives; default: the namespace of the pod.
+	LeaderElectionNamespace string
+	// Version of this program.
+	Version string
+	// LogLevel is debug, info, warn or error.
+	LogLevel string
+	// Kubeconfig of the management cluster; default: in-cluster, KUBECONFIG, or the home directory.
+	Kubeconfig string
+}
+
+// Defaults returns the defaults, overridden by the environment variables of the operations guide.
+func Defaults() (Options, error) {
+	o := Options{
+		ReconcileInterval:       30 * time.Second,
+		MaxConcurrentReconciles: 1,
+		NodeConcurrency:         16,
+		MetricsBindAddress:      ":8080",
+		HealthProbeBindAddress:  ":8081",
+		PprofBindAddress:        "0",
+		ResultsPath:             "hack/results",
+		BackupConcurrency:       4,
+		LeaderElect:             true,
+		LogLevel:                "info",
+	}
+
+	for name, set := range map[string]func(string) error{
+		"RECONCILE_INTERVAL": func(v string) (err error) {
+			o.ReconcileInterval, err = time.ParseDuration(v)
+
+			return err
+		},
+		"MAX_CONCURRENT_RECONCILES": func(v string) (err error) {
+			o.MaxConcurrentReconciles, err = strconv.Atoi(v)
+
+			return err
+		},
+		"METRICS_BIND_ADDRESS":      into(&o.MetricsBindAddress),
+		"HEALTH_PROBE_BIND_ADDRESS": into(&o.HealthProbeBindAddress),
+		"RESULTS_PATH":              into(&o.ResultsPath),
+		"BACKUP_DIRECTORY":          into(&o.BackupDirectory),
+		"LOG_LEVEL":                 into(&o.LogLevel),
+	} {
+		v, ok := os.LookupEnv(name)
+		if !ok || v == "" {
+			continue
+		}
+
+		if err := set(v); err != nil {
+			return o, fmt.Errorf("reading the environment variable %s: %w", name, err)
+		}
+	}
+
+	return o, nil
+}
+
+func into(target *string) func(string) error {
+	return func(v string) error {
+		*target = v
+
+		return nil
+	}
+}
+
+// AddFlags adds a flag for every option; flags win over the environment.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.DurationVar(&o.ReconcileInterval, "reconcile-interval", o.ReconcileInterval,
+		"how often a KubernetesCluster is looked at when nothing tells of a change (RECONCILE_INTERVAL)")
+	f.IntVar(&o.MaxConcurrentReconciles, "max-concurrent-reconciles", o.MaxConcurrentReconciles,
+		"KubernetesClusters that are worked on at once (MAX_CONCURRENT_RECONCILES)")
+	f.IntVar(&o.NodeConcurrency, "node-concurrency", o.NodeConcurrency,
+		"control planes, worker groups and machines that are worked on at once")
+	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress,
+		"address of the metrics server, 0 turns it off (METRICS_BIND_ADDRESS)")
+	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress,
+		"address of the health probes, 0 turns them off (HEALTH_PROBE_BIND_ADDRESS)")
+	f.StringVar(&o.PprofBindAddress, "pprof-bind-address", o.PprofBindAddress,
+		"address of the Go profiler, 0 turns it off; it has no authentication: use a loopback address")
+	f.StringVar(&o.ResultsPath, "results-path", o.ResultsPath, "folder for machine manifests (RESULTS_PATH)")
+	f.StringVar(&o.BackupDirectory, "backup-directory", o.BackupDirectory,
+		"folder for backups to directories, such as a mounted volume; without one they are refused (BACKUP_DIRECTORY)")
+	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,
+		"backups that are taken, verified or deleted at once")
+	f.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let only one of several replicas act")
+	f.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
+		"namespace of the leader election lease, default: the namespace of the pod")
+	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error (LOG_LEVEL)")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
+		"kubeconfig of the management cluster, default: in-cluster, then KUBECONFIG, then the home directory")
+}
+
+// Validate refuses options that cannot work.
+func (o *Options) Validate() error {
+	switch {
+	case o.ReconcileInterval <= 0:
+		return fmt.Errorf("the reconcile interval (RECONCILE_INTERVAL) is %s: it must be more than 0", o.ReconcileInterval)
+	case o.MaxConcurrentReconciles < 1:
+		return fmt.Errorf("MAX_CONCURRENT_RECONCILES is %d: it must be at least 1", o.MaxConcurrentReconciles)
+	case o.NodeConcurrency < 1:
+		return fmt.Errorf("the node concurrency is %d: it must be at least 1", o.NodeConcurrency)
+	case o.BackupConcurrency < 1:
+		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
+	}
+
+	return nil
+}

@@ -1,0 +1,35 @@
+package app
+
+import (
+	"fmt"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/talosetcdrestore"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// restoreConcurrency is how many clusters are restored at once. A restore holds one while it streams a snapshot.
+const restoreConcurrency = 8
+
+// setupRestores adds the controller of TalosEtcdRestores. cached is the shared client.
+func setupRestores(mgr manager.Manager, o Options, cached client.Client, states *statestore.Store, pool *talos.Pool,
+	workloads *workload.Clients,
+) error {
+	err := (&talosetcdrestore.Reconciler{
+		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
+		Storage:  &backupstorage.Opener{Reader: mgr.GetAPIReader(), Root: o.BackupDirectory},
+		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: clock.RealClock{}, Version: o.Version,
+	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: restoreConcurrency, RateLimiter: backoff()})
+	if err != nil {
+		return fmt.Errorf("setting up the controller of restores: %w", err)
+	}
+
+	return nil
+}

@@ -1,0 +1,48 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// Unfit says why a spare machine cannot take anybody's place now; empty when it can. It has to answer, in maintenance
+// mode: a machine that is given up for a dead spare is lost twice, and with it a member of etcd.
+func Unfit(
+	ctx context.Context, c client.Reader, nodes *talos.Pool, namespace string, spare v1alpha1.MachineEntry,
+) (string, error) {
+	address := spare.Address
+
+	if spare.MachineRef != nil {
+		infra := &vitistackv1alpha1.Machine{}
+
+		err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: spare.MachineRef.Name}, infra)
+		if client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("reading Machine %s: %w", spare.MachineRef.Name, err)
+		}
+
+		if address = machineset.InfraAddress(infra); apierrors.IsNotFound(err) || address == "" {
+			return "has no address yet", nil
+		}
+	}
+
+	probe, err := nodes.Probe(ctx, address, nil)
+
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil || probe.State == talos.StateUnreachable:
+		return "does not answer at " + address, nil
+	case probe.State != talos.StateMaintenance:
+		return "is not in maintenance mode", nil
+	}
+
+	return "", nil
+}

@@ -1,0 +1,334 @@
+package kubernetescluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/validation"
+)
+
+// Roles of machines, as labels and Talos name them.
+const (
+	roleControlPlane = string(v1alpha1.RoleControlPlane)
+	roleWorker       = string(v1alpha1.RoleWorker)
+)
+
+// topology is what a KubernetesCluster expands to. Pure.
+type topology struct {
+	cluster *vitistackv1alpha1.KubernetesCluster
+	name    string
+	// members says which indexes a group has in service, and which as spares; those from 0 on while no machine exists.
+	members func(workerGroup string, replicas, spares int) (active, idle []int)
+	// usable tells whether a spare machine is ready to be named as one.
+	usable func(name string) bool
+}
+
+func newTopology(c *vitistackv1alpha1.KubernetesCluster) topology {
+	return topology{cluster: c, name: ClusterName(c), members: firstIndexes, usable: func(string) bool { return true }}
+}
+
+// ClusterName is the name of the Talos cluster, and that of the TalosControlPlane that a KubernetesCluster makes.
+func ClusterName(c *vitistackv1alpha1.KubernetesCluster) string {
+	return cmp.Or(c.Spec.ClusterName, inlineName(c), c.Name)
+}
+
+func inlineName(c *vitistackv1alpha1.KubernetesCluster) string {
+	if t := c.Spec.TalosConfig; t != nil && t.Cluster != nil {
+		return t.Cluster.Name
+	}
+
+	return ""
+}
+
+func inlineEndpoint(c *vitistackv1alpha1.KubernetesCluster) string {
+	if t := c.Spec.TalosConfig; t != nil && t.Cluster != nil && t.Cluster.ControlPlane != nil {
+		return t.Cluster.ControlPlane.Endpoint
+	}
+
+	return ""
+}
+
+func (t topology) endpoint() string {
+	return cmp.Or(t.cluster.Spec.ClusterEndpoint, inlineEndpoint(t.cluster))
+}
+
+func (t topology) policy() v1alpha1.DeletionPolicy {
+	return cmp.Or(t.cluster.Spec.DeletionPolicy, v1alpha1.DeletionPreserve)
+}
+
+// machines returns every Machine: control plane first, then the groups in order.
+func (t topology) machines() []*vitistackv1alpha1.Machine {
+	active, idle := t.controlPlaneMachines()
+	out := append(active, idle...)
+
+	for i := range t.cluster.Spec.Workers {
+		active, idle := t.workerMachines(&t.cluster.Spec.Workers[i])
+		out = append(append(out, active...), idle...)
+	}
+
+	return out
+}
+
+// controlPlaneMachines are those in service, and the spares.
+func (t topology) controlPlaneMachines() (active, idle []*vitistackv1alpha1.Machine) {
+	cp := &t.cluster.Spec.ControlPlane
+	in, out := t.members("", int(cp.Replicas), int(cp.Spares))
+
+	for _, i := range in {
+		active = append(active, t.machine(validation.ControlPlaneGroup, "", i, cp.MachineTemplate.Spec))
+	}
+
+	for _, i := range out {
+		idle = append(idle, t.machine(validation.ControlPlaneGroup, "", i, cp.MachineTemplate.Spec))
+	}
+
+	return active, idle
+}
+
+// workerMachines are those of a group in service, and its spares.
+func (t topology) workerMachines(g *vitistackv1alpha1.WorkerGroup) (active, idle []*vitistackv1alpha1.Machine) {
+	in, out := t.members(g.Name, int(g.Replicas), int(g.Spares))
+
+	for _, i := range in {
+		active = append(active, t.machine(g.Name, g.Name, i, g.MachineTemplate.Spec))
+	}
+
+	for _, i := range out {
+		idle = append(idle, t.machine(g.Name, g.Name, i, g.MachineTemplate.Spec))
+	}
+
+	return active, idle
+}
+
+// entries of machines for a list.
+func entries(machines []*vitistackv1alpha1.Machine) []v1alpha1.MachineEntry {
+	var out []v1alpha1.MachineEntry
+	for _, m := range machines {
+		out = append(out, entry(m))
+	}
+
+	return out
+}
+
+// spares are the entries of idle machines that can be named already.
+func (t topology) spares(idle []*vitistackv1alpha1.Machine) []v1alpha1.MachineEntry {
+	return entries(slices.DeleteFunc(slices.Clone(idle), func(m *vitistackv1alpha1.Machine) bool {
+		return !t.usable(m.Name)
+	}))
+}
+
+func (t topology) machine(
+	group, workerGroup string,
+	index int,
+	template vitistackv1alpha1.MachineSpec,
+) *vitistackv1alpha1.Machine {
+	m := &vitistackv1alpha1.Machine{
+		TypeMeta: metav1.TypeMeta{APIVersion: vitistackv1alpha1.GroupVersion.String(), Kind: "Machine"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: t.cluster.Namespace,
+			Name:      validation.MachineName(t.name, group, index),
+			Labels: map[string]string{
+				vitistackv1alpha1.ClusterNameLabel: t.name,
+				vitistackv1alpha1.RoleLabel:        roleControlPlane,
+			},
+		},
+		Spec: *template.DeepCopy(),
+	}
+
+	if workerGroup != "" {
+		m.Labels[vitistackv1alpha1.RoleLabel] = roleWorker
+		m.Labels[vitistackv1alpha1.WorkerGroupLabel] = workerGroup
+	}
+
+	if addresses := template.Provider.Addresses; len(addresses) > 0 {
+		m.Spec.Provider.Addresses = nil
+		if index < len(addresses) {
+			m.Spec.Provider.Addresses = addresses[index : index+1]
+		}
+	}
+
+	m.Spec.ReclaimPolicy = vitistackv1alpha1.ReclaimDelete
+	if t.policy() == v1alpha1.DeletionPreserve {
+		m.Spec.ReclaimPolicy = vitistackv1alpha1.ReclaimRetain
+	}
+
+	m.Spec.TalosConfig = &vitistackv1alpha1.MachineTalosSettings{
+		MachineType:     m.Labels[vitistackv1alpha1.RoleLabel],
+		ClusterEndpoint: t.endpoint(),
+		InstallDisk:     t.installDisk(template),
+	}
+
+	return m
+}
+
+func (t topology) installDisk(template vitistackv1alpha1.MachineSpec) string {
+	if i := template.Install; i != nil && (i.Disk != "" || i.DiskSelector != nil) {
+		return i.Disk
+	}
+
+	if c := t.cluster.Spec.TalosConfig; c != nil && c.Install != nil {
+		return c.Install.Disk
+	}
+
+	return ""
+}
+
+// controlPlane returns the TalosControlPlane of the cluster.
+func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
+	spec := &t.cluster.Spec
+	cp := &v1alpha1.TalosControlPlane{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TalosControlPlane"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: t.cluster.Namespace, Name: t.name,
+			Labels: map[string]string{vitistackv1alpha1.ClusterNameLabel: t.name},
+		},
+		Spec: v1alpha1.TalosControlPlaneSpec{
+			ClusterName:       t.name,
+			TalosVersion:      spec.TalosVersion,
+			KubernetesVersion: spec.KubernetesVersion,
+			Endpoint:          t.endpoint(),
+			Network:           t.network(),
+			DeletionPolicy:    t.policy(),
+			Rollout:           t.cluster.Spec.Rollout,
+			Drift:             t.cluster.Spec.Drift,
+			Remediation:       t.cluster.Spec.Remediation,
+			NodeOptions:       t.nodeOptions(),
+
+			BackupBeforeDisruption: t.cluster.Spec.BackupBeforeDisruption,
+		},
+	}
+
+	if c := spec.TalosConfig; c != nil && c.Machine != nil {
+		cp.Spec.CertSANs = c.Machine.CertSANs
+	}
+
+	if t.bootstrapSecrets() != nil {
+		cp.Spec.BootstrapSecretsRef = &v1alpha1.ObjectReference{Name: t.bootstrapSecretsName()}
+	}
+
+	active, idle := t.controlPlaneMachines()
+	cp.Spec.Machines, cp.Spec.Spares = entries(active), t.spares(idle)
+
+	return cp
+}
+
+// workers returns one TalosWorker a group.
+func (t topology) workers() []*v1alpha1.TalosWorker {
+	var out []*v1alpha1.TalosWorker
+
+	for i := range t.cluster.Spec.Workers {
+		g := &t.cluster.Spec.Workers[i]
+		active, idle := t.workerMachines(g)
+		w := &v1alpha1.TalosWorker{
+			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TalosWorker"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: t.cluster.Namespace, Name: t.name + "-" + g.Name,
+				Labels: map[string]string{
+					vitistackv1alpha1.ClusterNameLabel: t.name,
+					vitistackv1alpha1.WorkerGroupLabel: g.Name,
+				},
+			},
+			Spec: v1alpha1.TalosWorkerSpec{
+				ControlPlaneRef: v1alpha1.ObjectReference{Name: t.name},
+				DeletionPolicy:  t.policy(),
+				NodeOptions:     t.nodeOptions(),
+				Remediation:     t.cluster.Spec.Remediation,
+				Machines:        entries(active),
+				Spares:          t.spares(idle),
+			},
+		}
+
+		out = append(out, w)
+	}
+
+	return out
+}
+
+// entry turns a Machine into an entry of a machine list; the provider's part stays behind.
+func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
+	return v1alpha1.MachineEntry{
+		Name:       m.Name,
+		MachineRef: &v1alpha1.ObjectReference{Name: m.Name},
+		Network:    m.Spec.Network,
+		NodeOptions: v1alpha1.NodeOptions{
+			Install: m.Spec.Install, NodeLabels: m.Spec.NodeLabels, NodeTaints: m.Spec.NodeTaints,
+			ConfigPatches: m.Spec.ConfigPatches,
+		},
+	}
+}
+
+// network merges the two places where the seed's API has the network: the top level wins.
+func (t topology) network() v1alpha1.ClusterNetwork {
+	spec := &t.cluster.Spec
+	out := v1alpha1.ClusterNetwork{PodSubnets: spec.PodSubnets, ServiceSubnets: spec.ServiceSubnets}
+
+	if c := spec.TalosConfig; c != nil && c.Cluster != nil && c.Cluster.Network != nil {
+		n := c.Cluster.Network
+		out.DNSDomain = n.DNSDomain
+
+		if len(out.PodSubnets) == 0 {
+			out.PodSubnets = n.PodSubnets
+		}
+
+		if len(out.ServiceSubnets) == 0 {
+			out.ServiceSubnets = n.ServiceSubnets
+		}
+	}
+
+	return out
+}
+
+func (t topology) nodeOptions() v1alpha1.NodeOptions {
+	var out v1alpha1.NodeOptions
+
+	c := t.cluster.Spec.TalosConfig
+	if c == nil {
+		return out
+	}
+
+	if i := c.Install; i != nil {
+		out.Install = &v1alpha1.InstallOptions{
+			Disk: i.Disk, Image: i.Image, Bootloader: i.Bootloader, Wipe: i.Wipe, ExtraKernelArgs: i.ExtraKernelArgs,
+		}
+	}
+
+	if c.Machine != nil && c.Machine.Kubelet != nil {
+		out.Kubelet = &v1alpha1.KubeletOptions{Image: c.Machine.Kubelet.Image, ExtraArgs: c.Machine.Kubelet.ExtraArgs}
+	}
+
+	return out
+}
+
+func (t topology) bootstrapSecretsName() string { return t.name + "-bootstrap-secrets" }
+
+// bootstrapSecrets is the key material that stands inline in the spec; nil when there is none.
+func (t topology) bootstrapSecrets() map[string][]byte {
+	c := t.cluster.Spec.TalosConfig
+	if c == nil || c.Machine == nil {
+		return nil
+	}
+
+	out := map[string][]byte{}
+	if c.Machine.Token != "" {
+		out["token"] = []byte(c.Machine.Token)
+	}
+
+	if ca := c.Machine.CA; ca != nil && ca.Crt+ca.Key != "" {
+		out["ca.crt"], out["ca.key"] = validation.PEM(ca.Crt), validation.PEM(ca.Key)
+	}
+
+	if len(out) == 0 {
+		return nil
+	}
+
+	return out
+}
+
+func (t topology) owner() string {
+	return fmt.Sprintf("%s/%s\n", t.cluster.Namespace, t.cluster.Name)
+}

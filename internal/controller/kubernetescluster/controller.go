@@ -1,0 +1,152 @@
+// Package kubernetescluster expands a KubernetesCluster into Machines, a TalosControlPlane and TalosWorkers, and sums
+// up their status. It adds no power of its own.
+package kubernetescluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/manifest"
+)
+
+// Types of errors, as the metric talos_operator_reconciliation_errors_total names them.
+const (
+	errValidation      = "ValidationError"
+	errMachineCreation = "MachineCreationError"
+	errFileSystem      = "FileSystemError"
+	errOwnerReference  = "OwnerReferenceError"
+)
+
+// Reconciler drives KubernetesClusters.
+type Reconciler struct {
+	Client client.Client
+	// Reader reads Secrets live; they are not cached.
+	Reader client.Reader
+	// Manifests writes the machine manifests.
+	Manifests *manifest.Store
+	Recorder  events.EventRecorder
+	Clock     clock.PassiveClock
+	// Resync is RECONCILE_INTERVAL.
+	Resync time.Duration
+}
+
+// scope is one pass over one KubernetesCluster.
+type scope struct {
+	cluster *vitistackv1alpha1.KubernetesCluster
+	base    *vitistackv1alpha1.KubernetesCluster
+	hold    pause.Hold
+	topology
+
+	valid   *bool
+	created error
+	tried   bool
+	files   error
+	wrote   bool
+	have    []vitistackv1alpha1.Machine
+	extra   []string
+	nodes   []v1alpha1.TalosMachine
+	cp      *v1alpha1.TalosControlPlane
+	groups  []v1alpha1.TalosWorker
+	listed  bool
+	// would is what a dry run would write.
+	would    []string
+	released bool
+}
+
+// Reconcile drives one KubernetesCluster. It keeps no state between calls.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	c := &vitistackv1alpha1.KubernetesCluster{}
+	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	log := ctrl.LoggerFrom(ctx).WithValues("cluster", c.Name)
+	ctx = ctrl.LoggerInto(ctx, log)
+
+	s := &scope{cluster: c, base: c.DeepCopy(), topology: newTopology(c), hold: pause.Of(c)}
+	defer func() { res, err = r.finish(ctx, s, res, err) }()
+
+	switch {
+	case !s.hold.Live():
+		return ctrl.Result{}, nil
+	case s.hold.Any():
+		return ctrl.Result{}, r.observeOnly(ctx, s)
+	case !c.DeletionTimestamp.IsZero():
+		return ctrl.Result{}, r.delete(ctx, s)
+	}
+
+	for _, p := range []func(context.Context, *scope) error{
+		r.ensureFinalizer, r.list, r.validate, r.ensureMachines, r.writeFiles, r.ensureSecrets, r.ensureObjects,
+	} {
+		if err := p(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	log.V(1).Info("Successfully reconciled cluster")
+
+	return ctrl.Result{}, nil
+}
+
+// observeOnly keeps the status of a cluster in a dry run live and writes nothing else.
+func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
+	if err := r.list(ctx, s); err != nil {
+		return err
+	}
+
+	s.would = s.pending()
+
+	return r.validate(ctx, s)
+}
+
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
+	if !controllerutil.AddFinalizer(s.cluster, vitistackv1alpha1.ClusterFinalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.cluster, client.MergeFrom(s.base)); err != nil {
+		return fmt.Errorf("adding the finalizer to KubernetesCluster %s: %w", s.cluster.Name, err)
+	}
+
+	s.base = s.cluster.DeepCopy()
+
+	return nil
+}
+
+func (r *Reconciler) validate(_ context.Context, s *scope) error {
+	err := s.check(r.Clock.Now())
+	valid := err == nil
+	s.valid = &valid
+
+	if err != nil {
+		return failure.Terminal(errValidation, err.Error(), nil)
+	}
+
+	return nil
+}
+
+func (r *Reconciler) writeFiles(_ context.Context, s *scope) error {
+	machines := s.machines()
+	for _, m := range machines {
+		if err := controllerutil.SetControllerReference(s.cluster, m, r.Client.Scheme()); err != nil {
+			return failure.Terminal(errOwnerReference, "setting the owner of Machine "+m.Name, err)
+		}
+	}
+
+	s.wrote = true
+	s.files = r.Manifests.Sync(s.name, s.owner(), machines)
+
+	// The files are for people; a full disk does not keep a cluster from being built.
+	return nil
+}

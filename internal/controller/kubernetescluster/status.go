@@ -1,0 +1,246 @@
+package kubernetescluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/manifest"
+)
+
+// pollDelete is how often a deletion looks again; deleted children wake it as well.
+const pollDelete = 5 * time.Second
+
+var badReasons = append(slices.Clone(condition.BadReasons), vitistackv1alpha1.ReasonValidationFailed,
+	vitistackv1alpha1.ReasonCreationFailed, vitistackv1alpha1.ReasonGenerationFailed, errValidation, errOwnerReference)
+
+// finish derives the status from this pass, writes it once and maps the error to a result.
+func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
+	if s.released {
+		return res, err
+	}
+
+	if s.hold.Disabled() {
+		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.cluster, s.base, &s.cluster.Status.Conditions)
+	}
+
+	before := slices.Clone(s.base.Status.Conditions)
+
+	computeStatus(s, err)
+
+	if !equality.Semantic.DeepEqual(s.cluster.Status, s.base.Status) {
+		now := metav1.NewTime(r.Clock.Now().UTC().Truncate(time.Second))
+		s.cluster.Status.LastUpdated = &now
+	}
+
+	if perr := kube.PatchStatus(ctx, r.Client, s.cluster, s.base); perr != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	}
+
+	kube.RecordTransitions(r.Recorder, s.cluster, before, s.cluster.Status.Conditions, badReasons...)
+
+	return failure.Result(res, err, r.Resync)
+}
+
+// computeStatus is pure. Conditions whose phase did not run keep their value.
+func computeStatus(s *scope, err error) {
+	st := &s.cluster.Status
+	deleting := !s.cluster.DeletionTimestamp.IsZero()
+	paused := s.hold.Any()
+
+	if !deleting && !paused {
+		st.ObservedGeneration = s.cluster.Generation
+	}
+
+	set := condition.Set{Conditions: &st.Conditions, Generation: s.cluster.Generation}
+	set.IfMissing(vitistackv1alpha1.ConditionReady, vitistackv1alpha1.ConditionMachinesCreated,
+		vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ConditionTopologyValid)
+
+	setSteps(s, set, err)
+
+	if s.listed {
+		aggregate(s)
+	}
+
+	st.Phase = phase(s, err)
+	setReady(s, set, err, deleting, !s.hold.Live())
+	set.Transient(paused, deleting, err)
+	s.hold.Show(set)
+	s.hold.ShowWould(set, s.would)
+}
+
+// setSteps sets the conditions of the steps that ran.
+func setSteps(s *scope, set condition.Set, err error) {
+	if s.valid != nil {
+		if *s.valid {
+			set.True(
+				vitistackv1alpha1.ConditionTopologyValid,
+				vitistackv1alpha1.ReasonValidationSucceeded,
+				"the spec keeps all rules",
+			)
+		} else {
+			set.False(vitistackv1alpha1.ConditionTopologyValid, vitistackv1alpha1.ReasonValidationFailed, failure.Message(err))
+		}
+	}
+
+	if s.tried {
+		if s.created == nil {
+			set.True(vitistackv1alpha1.ConditionMachinesCreated, vitistackv1alpha1.ReasonCreationSucceeded,
+				fmt.Sprintf("%d machines exist", len(s.machines())))
+		} else {
+			set.False(vitistackv1alpha1.ConditionMachinesCreated, vitistackv1alpha1.ReasonCreationFailed,
+				failure.Message(s.created))
+		}
+	}
+
+	if !s.wrote {
+		return
+	}
+
+	switch {
+	case s.files == nil:
+		set.True(
+			vitistackv1alpha1.ConditionFilesGenerated,
+			vitistackv1alpha1.ReasonGenerationSucceeded,
+			"the manifests are written",
+		)
+	case errors.Is(s.files, manifest.ErrForeign):
+		set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed,
+			"the manifest folder belongs to a cluster of the same name in another namespace")
+	default:
+		set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed,
+			"the manifests could not be written; check the folder's permissions and free space")
+	}
+}
+
+// aggregate sums up the objects below.
+func aggregate(s *scope) {
+	st := &s.cluster.Status
+
+	// Machines that were created in this pass are not in the list yet.
+	st.MachineCount = int32(len(s.have)) //nolint:gosec // a few thousand at most
+	if s.tried && s.created == nil {
+		st.MachineCount = int32(len(s.machines()) + len(s.extra)) //nolint:gosec // as above
+	}
+
+	st.ControlPlaneReady = s.cp != nil && current(s.cp.Status.Conditions, s.cp.Generation)
+	st.WorkersReady = 0
+
+	for _, g := range s.groups {
+		st.WorkersReady += g.Status.ReadyReplicas
+	}
+}
+
+// current: Ready is true, and of the spec that stands there now.
+func current(conditions []metav1.Condition, generation int64) bool {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration >= generation
+}
+
+func (t topology) wantedWorkers() int32 {
+	var n int32
+	for _, g := range t.cluster.Spec.Workers {
+		n += g.Replicas
+	}
+
+	return n
+}
+
+func complete(s *scope) bool {
+	return s.cluster.Status.ControlPlaneReady && s.cluster.Status.WorkersReady >= s.wantedWorkers()
+}
+
+func phase(s *scope, err error) vitistackv1alpha1.ClusterPhase {
+	switch {
+	case err != nil && failure.ClassOf(err) == failure.ClassTerminal:
+		return vitistackv1alpha1.PhaseFailed
+	case s.cp != nil && meta.IsStatusConditionTrue(s.cp.Status.Conditions, v1alpha1.ConditionStalled):
+		return vitistackv1alpha1.PhaseFailed
+	case !s.listed && s.cluster.Status.Phase != "":
+		return s.cluster.Status.Phase
+	case complete(s):
+		return vitistackv1alpha1.PhaseRunning
+	case s.cluster.Status.MachineCount > 0:
+		return vitistackv1alpha1.PhaseProvisioning
+	}
+
+	return vitistackv1alpha1.PhasePending
+}
+
+func setReady(s *scope, set condition.Set, err error, deleting, paused bool) {
+	const kind = vitistackv1alpha1.ConditionReady
+
+	switch {
+	case deleting:
+		set.False(kind, vitistackv1alpha1.ReasonDeleting, or(failure.Message(err), "the cluster is being deleted"))
+	case paused:
+		set.False(kind, vitistackv1alpha1.ReasonPaused, "the paused annotation is set")
+	case err != nil && failure.Reason(err) != "":
+		set.False(kind, failure.Reason(err), failure.Message(err))
+	case err != nil:
+	case complete(s) && len(s.extra) == 0:
+		set.True(kind, vitistackv1alpha1.ReasonReady, "control plane and workers are ready")
+	case complete(s):
+		set.False(kind, vitistackv1alpha1.ReasonProvisioning, strings.Join(s.extra, ", ")+" is being taken out")
+	default:
+		set.False(kind, vitistackv1alpha1.ReasonProvisioning, provisioning(s))
+	}
+}
+
+// provisioning says what the cluster waits for.
+func provisioning(s *scope) string {
+	if !s.cluster.Status.ControlPlaneReady {
+		if s.cp == nil {
+			return "the control plane is being created"
+		}
+
+		return "control plane" + waitsFor(s.cp.Status.Conditions)
+	}
+
+	return fmt.Sprintf("%d of %d workers are ready", s.cluster.Status.WorkersReady, s.wantedWorkers())
+}
+
+func waitsFor(conditions []metav1.Condition) string {
+	kind := v1alpha1.ConditionReady
+	if meta.FindStatusCondition(conditions, v1alpha1.ConditionDeleting) != nil {
+		kind = v1alpha1.ConditionDeleting
+	}
+
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return ": " + c.Message
+	}
+
+	return ""
+}
+
+func groupsWaitFor(groups []v1alpha1.TalosWorker) string {
+	out := make([]string, 0, len(groups))
+	for _, g := range groups {
+		out = append(out, " "+g.Name+waitsFor(g.Status.Conditions))
+	}
+
+	return strings.Join(out, ";")
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+
+	return b
+}

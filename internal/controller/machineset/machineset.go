@@ -1,0 +1,249 @@
+// Package machineset keeps the TalosMachines of a control plane or a worker group as the machine list asks. It creates,
+// changes and deletes them; when, and in which order, is decided elsewhere.
+package machineset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// Group is the owner of a set of machines.
+type Group struct {
+	// Owner is the TalosControlPlane or the TalosWorker.
+	Owner client.Object
+	// ControlPlane is the name of the cluster's TalosControlPlane.
+	ControlPlane string
+	// Worker is the name of the TalosWorker; empty for control-plane machines.
+	Worker string
+	// DeletionPolicy is passed on to the machines.
+	DeletionPolicy v1alpha1.DeletionPolicy
+	// Entries is the machine list.
+	Entries []v1alpha1.MachineEntry
+}
+
+// List returns the machines that the owner controls, sorted by name.
+func List(ctx context.Context, c client.Reader, owner client.Object) ([]v1alpha1.TalosMachine, error) {
+	list := &v1alpha1.TalosMachineList{}
+
+	err := c.List(ctx, list, client.InNamespace(owner.GetNamespace()), kube.Controlled{Owner: owner.GetUID()}, kube.Shared)
+	if err != nil {
+		return nil, fmt.Errorf("listing TalosMachines of %s: %w", owner.GetName(), err)
+	}
+
+	owned := kube.ControlledBy(list.Items, owner)
+	slices.SortFunc(owned, func(a, b v1alpha1.TalosMachine) int { return strings.Compare(a.Name, b.Name) })
+
+	return owned, nil
+}
+
+// Ensure creates and changes the machines of the group. It returns the names of machines that are no longer listed; it
+// does not touch those.
+func Ensure(ctx context.Context, c client.Client, g Group, existing []v1alpha1.TalosMachine) ([]string, error) {
+	for _, entry := range g.Entries {
+		want, err := g.machine(entry, c)
+		if err != nil {
+			return nil, err
+		}
+
+		if err := ensureOne(ctx, c, want, existing); err != nil {
+			return nil, err
+		}
+	}
+
+	return Extra(g.Entries, existing), nil
+}
+
+// Extra names the machines that are no longer listed.
+func Extra(entries []v1alpha1.MachineEntry, existing []v1alpha1.TalosMachine) []string {
+	var extra []string
+
+	for _, m := range existing {
+		if !listed(entries, m.Name) {
+			extra = append(extra, m.Name)
+		}
+	}
+
+	return extra
+}
+
+func ensureOne(
+	ctx context.Context,
+	c client.Client,
+	want *v1alpha1.TalosMachine,
+	existing []v1alpha1.TalosMachine,
+) error {
+	i := slices.IndexFunc(existing, func(m v1alpha1.TalosMachine) bool { return m.Name == want.Name })
+	if i >= 0 {
+		// One that is being taken out comes back once it is gone, if it is listed again.
+		if !existing[i].DeletionTimestamp.IsZero() {
+			return nil
+		}
+
+		if err := stay(ctx, c, &existing[i]); err != nil || matches(&existing[i], want) {
+			return err
+		}
+
+		return kube.Apply(ctx, c, want)
+	}
+
+	// The cache may lag behind, so ask before touching a name that may be somebody else's.
+	current := &v1alpha1.TalosMachine{}
+
+	switch err := c.Get(ctx, client.ObjectKeyFromObject(want), current); {
+	case apierrors.IsNotFound(err):
+		return kube.Apply(ctx, c, want)
+	case err != nil:
+		return fmt.Errorf("looking for TalosMachine %s: %w", want.Name, err)
+	case !sameController(current, want):
+		return failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("a TalosMachine %s exists and belongs to "+
+			"another object; choose another name for the machine", want.Name), nil)
+	}
+
+	return kube.Apply(ctx, c, want)
+}
+
+// stay takes back what a crash left behind between the mark and the deletion of a machine that is listed again: with
+// the mark, a deletion by hand would wipe it.
+func stay(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
+	if m.Spec.Decommission == nil {
+		return nil
+	}
+
+	base := m.DeepCopy()
+	m.Spec.Decommission = nil
+
+	if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("keeping TalosMachine %s: %w", m.Name, err))
+	}
+
+	return nil
+}
+
+func sameController(a, b metav1.Object) bool {
+	x, y := metav1.GetControllerOf(a), metav1.GetControllerOf(b)
+
+	return x != nil && y != nil && x.UID == y.UID
+}
+
+func matches(have, want *v1alpha1.TalosMachine) bool {
+	for k, v := range want.Labels {
+		if have.Labels[k] != v {
+			return false
+		}
+	}
+
+	// The grant of a change is not the list's to decide.
+	spec := have.Spec
+	spec.Change = nil
+
+	return equality.Semantic.DeepEqual(spec, want.Spec)
+}
+
+func (g Group) machine(entry v1alpha1.MachineEntry, c client.Client) (*v1alpha1.TalosMachine, error) {
+	m := &v1alpha1.TalosMachine{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TalosMachine"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: g.Owner.GetNamespace(),
+			Name:      entry.Name,
+			Labels: map[string]string{
+				v1alpha1.ControlPlaneLabel: g.ControlPlane,
+				v1alpha1.RoleLabel:         string(v1alpha1.RoleControlPlane),
+			},
+		},
+		Spec: v1alpha1.TalosMachineSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: g.ControlPlane},
+			Role:            v1alpha1.RoleControlPlane,
+			Address:         entry.Address,
+			MachineRef:      entry.MachineRef,
+			Network:         entry.Network,
+			DeletionPolicy:  g.DeletionPolicy,
+			NodeOptions:     entry.NodeOptions,
+		},
+	}
+
+	if g.Worker != "" {
+		m.Labels[v1alpha1.WorkerLabel] = g.Worker
+		m.Labels[v1alpha1.RoleLabel] = string(v1alpha1.RoleWorker)
+		m.Spec.Role = v1alpha1.RoleWorker
+		m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: g.Worker}
+	}
+
+	if err := controllerutil.SetControllerReference(g.Owner, m, c.Scheme()); err != nil {
+		return nil, fmt.Errorf("setting the owner of TalosMachine %s: %w", m.Name, err)
+	}
+
+	return m, nil
+}
+
+// AddressConflict finds another machine, anywhere, that uses an address of the given machine and was there first. Two
+// objects that configure one node would overwrite each other.
+func AddressConflict(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine, address string) (string, error) {
+	if address == "" {
+		return "", nil
+	}
+
+	list := &v1alpha1.TalosMachineList{}
+	if err := c.List(ctx, list, client.MatchingFields{AddressIndex: address}); err != nil {
+		return "", fmt.Errorf("looking for other machines at %s: %w", address, err)
+	}
+
+	for i := range list.Items {
+		if o := &list.Items[i]; o.UID != m.UID && !movesAway(o, address) && first(o, m) {
+			return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}.String(), nil
+		}
+	}
+
+	return "", nil
+}
+
+// movesAway: the machine is to be elsewhere from now on. Until it is, its UUID keeps it from being taken for another.
+func movesAway(m *v1alpha1.TalosMachine, address string) bool {
+	return m.Spec.Address != "" && m.Spec.Address != address
+}
+
+// first orders two machines for one address: the one that already runs there, else the older, else by UID.
+func first(a, b *v1alpha1.TalosMachine) bool {
+	if a.Status.ConfigHash != "" != (b.Status.ConfigHash != "") {
+		return a.Status.ConfigHash != ""
+	}
+
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+
+	return a.UID < b.UID
+}
+
+// AddressIndex is the name of the field index over the addresses of TalosMachines.
+const AddressIndex = "address"
+
+// IndexAddress returns the addresses of a TalosMachine for the index.
+func IndexAddress(o client.Object) []string {
+	m, ok := o.(*v1alpha1.TalosMachine)
+	if !ok {
+		return nil
+	}
+
+	var out []string
+
+	for _, a := range []string{m.Spec.Address, m.Status.Address} {
+		if a != "" && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+
+	return out
+}

@@ -1,0 +1,61 @@
+package machineset
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// Renamed are the machines of a group that left its list under their name and are in it under another one: the same
+// address, or the same Machine. Their nodes go on. One that has begun to leave etcd, or to be wiped, is not among them:
+// that has to end first.
+func Renamed(entries []v1alpha1.MachineEntry, existing []v1alpha1.TalosMachine) []string {
+	var out []string
+
+	for i := range existing {
+		m := &existing[i]
+		if listed(entries, m.Name) || isLeaving(m) {
+			continue
+		}
+
+		address := cmp.Or(m.Status.Address, m.Spec.Address)
+
+		if slices.ContainsFunc(entries, func(e v1alpha1.MachineEntry) bool {
+			return e.Address != "" && e.Address == address ||
+				e.MachineRef != nil && m.Spec.MachineRef != nil && e.MachineRef.Name == m.Spec.MachineRef.Name
+		}) {
+			out = append(out, m.Name)
+		}
+	}
+
+	return out
+}
+
+func listed(entries []v1alpha1.MachineEntry, name string) bool {
+	return slices.ContainsFunc(entries, func(e v1alpha1.MachineEntry) bool { return e.Name == name })
+}
+
+func isLeaving(m *v1alpha1.TalosMachine) bool {
+	i := m.Status.Intent
+
+	return i != nil && (i.Step == v1alpha1.StepLeave || i.Step == v1alpha1.StepReset)
+}
+
+// Release deletes the object of a machine whose node goes on under another name. Nothing is sent to the node.
+func Release(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
+	if m.Spec.Decommission == nil || *m.Spec.Decommission {
+		base, no := m.DeepCopy(), false
+		m.Spec.Decommission = &no
+
+		if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
+			return client.IgnoreNotFound(fmt.Errorf("releasing TalosMachine %s: %w", m.Name, err))
+		}
+	}
+
+	return Delete(ctx, c, m, m.Spec.DeletionPolicy)
+}

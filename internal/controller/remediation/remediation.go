@@ -1,0 +1,278 @@
+// Package remediation decides which machine of a group is replaced by which spare. It is pure; the groups' controllers
+// ask the safety kernel and act.
+package remediation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// Group is a control plane or a worker group.
+type Group struct {
+	// Machines and Spares as the spec lists them.
+	Machines, Spares []v1alpha1.MachineEntry
+	// Options of the spec; nil when only a person may have a machine replaced.
+	Options *v1alpha1.RemediationOptions
+	// Replaced names the spares that stand in for listed machines.
+	Replaced map[string]string
+	// Existing TalosMachines of the group.
+	Existing []v1alpha1.TalosMachine
+	// Unfit says of spares why they cannot take anybody's place now.
+	Unfit map[string]string
+	// Now is the time.
+	Now time.Time
+}
+
+// Entries is the machine list with replaced machines taken out and their spares put in. A spare comes once the machine
+// is gone: a dead member leaves etcd before another one joins.
+func (g Group) Entries() []v1alpha1.MachineEntry {
+	out := make([]v1alpha1.MachineEntry, 0, len(g.Machines))
+
+	for _, m := range g.Machines {
+		spare, replaced := g.spare(g.Replaced[m.Name])
+
+		switch {
+		case !replaced:
+			out = append(out, m)
+		case !g.exists(m.Name) && !g.leaving():
+			out = append(out, spare)
+		}
+	}
+
+	return out
+}
+
+// leaving: a spare that stood in for somebody, and was replaced itself, is still there.
+func (g Group) leaving() bool {
+	inUse := slices.Collect(maps.Values(g.Replaced))
+
+	return slices.ContainsFunc(g.Spares, func(s v1alpha1.MachineEntry) bool {
+		return g.exists(s.Name) && !slices.Contains(inUse, s.Name)
+	})
+}
+
+// Replace notes that a spare takes the place of a machine, which may be a spare that stands in for another one itself.
+func Replace(replaced map[string]string, machine, spare string) map[string]string {
+	out := maps.Clone(replaced)
+	if out == nil {
+		out = map[string]string{}
+	}
+
+	for listed, standIn := range replaced {
+		if standIn == machine {
+			machine = listed
+		}
+	}
+
+	out[machine] = spare
+
+	return out
+}
+
+// Obsolete names replaced machines whose entry the spec has made good: they, or their spare, are not listed as before.
+func (g Group) Obsolete() []string {
+	var out []string
+
+	for _, machine := range slices.Sorted(maps.Keys(g.Replaced)) {
+		_, spare := g.spare(g.Replaced[machine])
+		if !spare || !slices.ContainsFunc(g.Machines, named(machine)) {
+			out = append(out, machine)
+		}
+	}
+
+	return out
+}
+
+// Choice is what is to be done.
+type Choice struct {
+	// Machine to replace; empty when there is none. Spare that takes its place; empty when none is free.
+	Machine, Spare string
+	// Gone: the machine has been silent for longer than the timeout.
+	Gone bool
+	// Reason and Message say what it waits for; empty when it can be done.
+	Reason, Message string
+}
+
+// Choose picks the one machine that is replaced next: one that a person has chosen, else one that has been silent for
+// too long, unless too many are silent at once.
+func (g Group) Choose() Choice {
+	for i := range g.Existing {
+		m := &g.Existing[i]
+		wish, asked := m.Annotations[v1alpha1.ReplaceAnnotation]
+		if asked && g.listed(m.Name) && m.DeletionTimestamp.IsZero() {
+			return g.with(Choice{Machine: m.Name, Gone: g.Gone(m)}, wish)
+		}
+	}
+
+	var silent, gone []string
+
+	for i := range g.Existing {
+		m := &g.Existing[i]
+		if !g.listed(m.Name) || !isSilent(m) {
+			continue
+		}
+
+		silent = append(silent, m.Name)
+
+		if g.Gone(m) && m.DeletionTimestamp.IsZero() {
+			gone = append(gone, m.Name)
+		}
+	}
+
+	if len(gone) == 0 {
+		return Choice{}
+	}
+
+	budget, err := plan.ParseBudget(g.Options.MaxUnhealthy)
+	if err != nil {
+		budget = plan.Budget{Number: 1} // the schema refuses it
+	}
+
+	if most := budget.Of(len(g.Machines)); len(silent) > most {
+		return Choice{
+			Machine: gone[0], Gone: true, Reason: v1alpha1.ReasonTooManyUnhealthy,
+			Message: fmt.Sprintf("%s do not answer, and maxUnhealthy is %d: none of them is replaced by itself; look at the "+
+				"network, or replace one by hand", strings.Join(silent, ", "), most),
+		}
+	}
+
+	return g.with(Choice{Machine: gone[0], Gone: true}, "")
+}
+
+// with finds a spare for the machine that was chosen.
+func (g Group) with(c Choice, wish string) Choice {
+	var unfit []string
+
+	for _, s := range g.Spares {
+		if wish != "" && wish != s.Name || g.used(s.Name) {
+			continue
+		}
+
+		why := g.Unfit[s.Name]
+		if why == "" {
+			c.Spare = s.Name
+
+			return c
+		}
+
+		unfit = append(unfit, s.Name+" "+why)
+	}
+
+	c.Reason, c.Message = v1alpha1.ReasonNoSpare, fmt.Sprintf("%s is to be replaced, and no spare machine is free; list "+
+		"one in spec.spares", c.Machine)
+
+	switch {
+	case len(unfit) > 0:
+		c.Message = fmt.Sprintf("%s is to be replaced, and no spare machine is fit: %s", c.Machine, strings.Join(unfit, ", "))
+	case wish != "":
+		c.Message = fmt.Sprintf("%s is to be replaced by %s, which is no free machine of spec.spares", c.Machine, wish)
+	}
+
+	return c
+}
+
+// ChooseFit is Choose with spares that are fit at this moment; unfit says why one is not.
+func (g Group) ChooseFit(unfit func(spare v1alpha1.MachineEntry) (string, error)) (Choice, error) {
+	g.Unfit = map[string]string{}
+
+	for {
+		c := g.Choose()
+
+		spare, found := g.spare(c.Spare)
+		if !found {
+			return c, nil
+		}
+
+		why, err := unfit(spare)
+		if err != nil || why == "" {
+			return c, err
+		}
+
+		g.Unfit[c.Spare] = why
+	}
+}
+
+// Gone tells whether a machine has been silent for longer than the timeout.
+func (g Group) Gone(m *v1alpha1.TalosMachine) bool {
+	if g.Options == nil || !isSilent(m) {
+		return false
+	}
+
+	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReachable)
+
+	return g.Now.Sub(c.LastTransitionTime.Time) >= g.Options.Timeout.Duration
+}
+
+// Next is when the next silent machine will have been so for too long; zero when there is none.
+func (g Group) Next() time.Time {
+	var next time.Time
+
+	for i := range g.Existing {
+		m := &g.Existing[i]
+		if g.Options == nil || !g.listed(m.Name) || !isSilent(m) || g.Gone(m) {
+			continue
+		}
+
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReachable)
+		if at := c.LastTransitionTime.Add(g.Options.Timeout.Duration); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+
+	return next
+}
+
+// isSilent: the machine had a config of ours and does not answer. One that answers with another certificate, or refuses
+// ours, is not gone.
+func isSilent(m *v1alpha1.TalosMachine) bool {
+	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReachable)
+
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonNodeUnreachable &&
+		meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionConfigured)
+}
+
+// Report lists the replacements for a status, sorted.
+func Report(replaced map[string]string, machines []v1alpha1.MachineEntry) []v1alpha1.Replacement {
+	var out []v1alpha1.Replacement
+
+	for _, m := range machines {
+		if spare := replaced[m.Name]; spare != "" {
+			out = append(out, v1alpha1.Replacement{Machine: m.Name, Spare: spare})
+		}
+	}
+
+	return out
+}
+
+func (g Group) spare(name string) (v1alpha1.MachineEntry, bool) {
+	i := slices.IndexFunc(g.Spares, named(name))
+	if name == "" || i < 0 {
+		return v1alpha1.MachineEntry{}, false
+	}
+
+	return g.Spares[i], true
+}
+
+// listed: the machine is in the list as it is now, spares that stand in included.
+func (g Group) listed(name string) bool { return slices.ContainsFunc(g.Entries(), named(name)) }
+
+func (g Group) used(spare string) bool {
+	return slices.Contains(slices.Collect(maps.Values(g.Replaced)), spare) || g.exists(spare)
+}
+
+func (g Group) exists(name string) bool {
+	return slices.ContainsFunc(g.Existing, func(m v1alpha1.TalosMachine) bool { return m.Name == name })
+}
+
+func named(name string) func(v1alpha1.MachineEntry) bool {
+	return func(m v1alpha1.MachineEntry) bool { return m.Name == name }
+}

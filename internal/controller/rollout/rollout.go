@@ -1,0 +1,463 @@
+// Package rollout keeps the plan of a group of machines: which configs change, whether a person has agreed, and whose
+// turn it is. It is pure; the groups' controllers add the safety kernel and act.
+package rollout
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/schedule"
+)
+
+// Defaults of RolloutOptions.
+const (
+	// DefaultHealthTimeout is how long a machine may take to be healthy after a change.
+	DefaultHealthTimeout = 10 * time.Minute
+	// DefaultTryTimeout is after which time a machine takes back a change that cut it off.
+	DefaultTryTimeout = time.Minute
+)
+
+// Options are RolloutOptions with all defaults.
+type Options struct {
+	Approval      v1alpha1.Approval
+	RebootPolicy  v1alpha1.RebootPolicy
+	Windows       []schedule.Window
+	Budget        string
+	HealthTimeout time.Duration
+	TryTimeout    time.Duration
+	Drift         v1alpha1.DriftPolicy
+}
+
+// OptionsOf merges the options of the control plane with those of a worker group, nil for the control plane itself.
+// What the group says replaces the whole of it.
+func OptionsOf(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) Options {
+	o, drift := cp.Spec.Rollout, cp.Spec.Drift
+
+	if w != nil {
+		o = cmp.Or(w.Spec.Rollout, o)
+		drift = cmp.Or(w.Spec.Drift, drift)
+	}
+
+	if o == nil {
+		o = &v1alpha1.RolloutOptions{}
+	}
+
+	out := Options{
+		Approval:      cmp.Or(o.Approval, v1alpha1.ApprovalAutomatic),
+		RebootPolicy:  cmp.Or(o.RebootPolicy, v1alpha1.RebootAutomatic),
+		Budget:        o.MaxUnavailable,
+		HealthTimeout: duration(o.HealthTimeout, DefaultHealthTimeout),
+		TryTimeout:    duration(o.TryTimeout, DefaultTryTimeout),
+		Drift:         cmp.Or(drift, v1alpha1.DriftReport),
+	}
+
+	for _, w := range o.Windows {
+		out.Windows = append(out.Windows, schedule.Window{
+			Schedule: w.Schedule, Duration: w.Duration.Duration, TimeZone: w.TimeZone,
+		})
+	}
+
+	return out
+}
+
+func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
+	if d == nil || d.Duration <= 0 {
+		return otherwise
+	}
+
+	return d.Duration
+}
+
+// Input is what a decision is made from.
+type Input struct {
+	// Options of the group.
+	Options Options
+	// Machines that are listed, read live, in the order of their disruption.
+	Machines []v1alpha1.TalosMachine
+	// ControlPlane of the cluster, and Worker where the group is one of workers: what the machines have to be compared to
+	// before anything begins.
+	ControlPlane *v1alpha1.TalosControlPlane
+	Worker       *v1alpha1.TalosWorker
+	// Plan as it stands; nil without one.
+	Plan *v1alpha1.PlanStatus
+	// Approved is the ID of the plan that a person agreed to.
+	Approved string
+	// Now is the time.
+	Now time.Time
+}
+
+// Output is a decision.
+type Output struct {
+	// Plan to show; nil when nothing is to be done.
+	Plan *v1alpha1.PlanStatus
+	// Ready machines may begin as far as the plan goes; in their order.
+	Ready []Candidate
+	// Running machines have begun and have not ended.
+	Running []string
+	// Done: a machine of the plan has been changed and was healthy with it, so the canary has survived.
+	Done bool
+	// Again is when to look again; zero when only an event changes anything.
+	Again time.Time
+}
+
+// Candidate is a machine whose change may begin.
+type Candidate struct {
+	// Name of the machine.
+	Name string
+	// Change that is to be made.
+	Change v1alpha1.MachineChange
+	// Reboot: the machine may be rebooted for it. A change that needs a reboot is staged otherwise.
+	Reboot bool
+	// staged: the config waits on the machine's disk already.
+	staged bool
+}
+
+// Assess brings the plan up to date and tells whose turn it is.
+func Assess(in Input) (Output, error) {
+	out := Output{Plan: planOf(in)}
+	if out.Plan == nil {
+		return out, nil
+	}
+
+	for i := range out.Plan.Machines {
+		switch p := &out.Plan.Machines[i]; p.State {
+		case v1alpha1.PlannedDone:
+			out.Done = out.Done || survived(in, p)
+		case v1alpha1.PlannedRunning:
+			out.Running = append(out.Running, p.Name)
+		case v1alpha1.PlannedPending, v1alpha1.PlannedAwaitingReboot, v1alpha1.PlannedFailed:
+		}
+	}
+
+	return out, out.decide(in)
+}
+
+// survived: the machine was healthy with the config of the plan. One whose difference went away otherwise, because
+// somebody took the change back, proves nothing.
+func survived(in Input, p *v1alpha1.PlannedMachine) bool {
+	return slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
+		return m.Name == p.Name && m.Status.WorkingHash == p.Target
+	})
+}
+
+// say sets phase and message of the plan.
+func (out *Output) say(phase v1alpha1.PlanPhase, message string) {
+	out.Plan.Phase, out.Plan.Message = phase, kube.Shorten(message, longestMessage)
+}
+
+// longestMessage of a status, in bytes.
+const longestMessage = 1000
+
+// decide fills in phase and message of the plan, and who may begin.
+func (out *Output) decide(in Input) error {
+	p := out.Plan
+
+	if name := failed(in.Machines); name != "" {
+		out.say(v1alpha1.PlanStopped, name)
+		out.Ready = candidates(in, func(c *v1alpha1.MachineChange) bool { return c.Cause == v1alpha1.CauseRevert })
+
+		return nil
+	}
+
+	if name := notCompared(in); name != "" {
+		out.say(v1alpha1.PlanWaiting, "the plan is not complete: waiting for "+name)
+
+		return nil
+	}
+
+	approved := in.Approved == p.ID
+	if in.Options.Approval == v1alpha1.ApprovalManual && !approved {
+		out.say(v1alpha1.PlanAwaitingApproval, "a person has to approve plan "+p.ID)
+
+		return nil
+	}
+
+	out.say(v1alpha1.PlanRollingOut, "")
+	out.Ready = candidates(in, func(c *v1alpha1.MachineChange) bool { return approved || !undoesEdit(in, c) })
+
+	if held := heldEdits(in, approved); len(held) > 0 {
+		out.say(v1alpha1.PlanAwaitingApproval, fmt.Sprintf("a person has to approve plan %s: it would undo what somebody "+
+			"else changed on %s", p.ID, strings.Join(held, ", ")))
+	}
+
+	return out.holdReboots(in)
+}
+
+// holdReboots takes machines that would reboot out of Ready while no window is open.
+func (out *Output) holdReboots(in Input) error {
+	open, next, err := in.Options.window(in.Now)
+	if err != nil {
+		return err
+	}
+
+	out.Again = next
+
+	var kept []Candidate
+
+	for _, c := range out.Ready {
+		c.Reboot = c.Change.Reboot && in.Options.RebootPolicy != v1alpha1.RebootManual
+
+		switch {
+		case c.Reboot && !open:
+			if out.Plan.Phase == v1alpha1.PlanRollingOut {
+				out.say(v1alpha1.PlanWaiting, "reboots wait for the maintenance window that opens at "+
+					out.Again.Format(time.RFC3339))
+			}
+		case c.staged && !c.Reboot: // there is nothing left to do without a reboot
+		default:
+			kept = append(kept, c)
+		}
+	}
+
+	out.Ready = kept
+
+	return nil
+}
+
+// window tells whether reboots are not held by a maintenance window, and otherwise when the next one opens.
+func (o Options) window(now time.Time) (open bool, next time.Time, err error) {
+	if o.RebootPolicy != v1alpha1.RebootWindow {
+		return true, time.Time{}, nil
+	}
+
+	if open, _, next, err = schedule.Open(o.Windows, now); err != nil {
+		return false, time.Time{}, fmt.Errorf("reading the maintenance windows: %w", err)
+	}
+
+	return open, next, nil
+}
+
+// RebootsNow tells whether the operator may reboot a machine at this time.
+func (o Options) RebootsNow(now time.Time) (bool, error) {
+	open, _, err := o.window(now)
+
+	return open && o.RebootPolicy != v1alpha1.RebootManual, err
+}
+
+// Hold says what the next machine waits for, if nothing else is said and nothing runs.
+func (out *Output) Hold(message string) {
+	if out.Plan != nil && out.Plan.Phase == v1alpha1.PlanRollingOut && len(out.Running) == 0 {
+		out.say(v1alpha1.PlanWaiting, message)
+	}
+}
+
+// planOf keeps a plan as long as every difference is in it, and makes a new one otherwise.
+func planOf(in Input) *v1alpha1.PlanStatus {
+	var current []v1alpha1.PlannedMachine
+
+	for i := range in.Machines {
+		if in.Machines[i].Status.Change != nil {
+			current = append(current, planned(&in.Machines[i]))
+		}
+	}
+
+	if len(current) == 0 {
+		return nil
+	}
+
+	missing := func(p v1alpha1.PlannedMachine) bool { return !contains(in.Plan, p) }
+	if in.Plan == nil || slices.ContainsFunc(current, missing) {
+		return &v1alpha1.PlanStatus{
+			ID: idOf(current, in.Now), CreatedAt: metav1.NewTime(in.Now.UTC().Truncate(time.Second)), Machines: current,
+		}
+	}
+
+	out := in.Plan.DeepCopy()
+	out.Machines = slices.DeleteFunc(out.Machines, func(p v1alpha1.PlannedMachine) bool {
+		return !slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool { return m.Name == p.Name })
+	})
+
+	for i := range out.Machines {
+		p := &out.Machines[i]
+		p.State = v1alpha1.PlannedDone
+
+		if j := slices.IndexFunc(current, func(c v1alpha1.PlannedMachine) bool { return c.Name == p.Name }); j >= 0 {
+			p.State = current[j].State
+		}
+	}
+
+	return out
+}
+
+func planned(m *v1alpha1.TalosMachine) v1alpha1.PlannedMachine {
+	c := m.Status.Change
+	p := v1alpha1.PlannedMachine{
+		Name: m.Name, Target: c.Target, Base: c.Base, Reboot: c.Reboot,
+		Fields: int32(len(c.Fields)) + c.MoreFields, //nolint:gosec // 64 at most
+	}
+
+	switch c.Phase {
+	case v1alpha1.ChangePending:
+		p.State = v1alpha1.PlannedPending
+		if Granted(m) {
+			p.State = v1alpha1.PlannedRunning
+		}
+	case v1alpha1.ChangeFailed:
+		p.State = v1alpha1.PlannedFailed
+	case v1alpha1.ChangeAwaitingReboot:
+		p.State = v1alpha1.PlannedAwaitingReboot
+		if mayReboot(m) {
+			p.State = v1alpha1.PlannedRunning
+		}
+	case v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling:
+		p.State = v1alpha1.PlannedRunning
+	}
+
+	return p
+}
+
+// contains tells whether a change is in the plan: what has begun is looked up by its target alone.
+func contains(plan *v1alpha1.PlanStatus, p v1alpha1.PlannedMachine) bool {
+	return slices.ContainsFunc(plan.Machines, func(o v1alpha1.PlannedMachine) bool {
+		return o.Name == p.Name && o.Target == p.Target && (o.Base == p.Base || p.State != v1alpha1.PlannedPending)
+	})
+}
+
+// idOf is unlike that of every other plan, also of one with the same differences at another time: nobody has agreed to
+// have them made once more.
+func idOf(machines []v1alpha1.PlannedMachine, now time.Time) string {
+	h := sha256.New()
+
+	fmt.Fprintln(h, now.UnixNano())
+
+	for _, p := range machines {
+		fmt.Fprintf(h, "%s %s %s\n", p.Name, p.Base, p.Target)
+	}
+
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}
+
+// failed says which machine stops the rollout, and why.
+func failed(machines []v1alpha1.TalosMachine) string {
+	for i := range machines {
+		m := &machines[i]
+
+		switch c := m.Status.Change; {
+		case c != nil && c.Phase == v1alpha1.ChangeFailed && strings.HasPrefix(c.Message, m.Name+" "):
+			return c.Message
+		case c != nil && c.Phase == v1alpha1.ChangeFailed:
+			return m.Name + ": " + c.Message
+		case c != nil && c.Cause == v1alpha1.CauseRevert:
+			return m.Name + " goes back to the last config that worked"
+		case reverted(m):
+			return m.Name + " was taken back to the last config that worked; correct the spec, or remove the annotation " +
+				v1alpha1.RevertAnnotation
+		}
+	}
+
+	return ""
+}
+
+func reverted(m *v1alpha1.TalosMachine) bool {
+	return slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1alpha1.ConditionUpToDate && c.Reason == v1alpha1.ReasonReverted
+	})
+}
+
+// notCompared names machines that answer and have not been held against the spec as it is now.
+func notCompared(in Input) string {
+	var names []string
+
+	for i := range in.Machines {
+		m := &in.Machines[i]
+		if answers(m) && m.Status.ComparedTo != ComparedTo(in.ControlPlane, in.Worker, m) {
+			names = append(names, m.Name)
+		}
+	}
+
+	return strings.Join(names, ", ")
+}
+
+func answers(m *v1alpha1.TalosMachine) bool {
+	return m.DeletionTimestamp.IsZero() && isTrue(m, v1alpha1.ConditionReachable) &&
+		isTrue(m, v1alpha1.ConditionConfigured)
+}
+
+func isTrue(m *v1alpha1.TalosMachine, kind string) bool {
+	return slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == kind && c.Status == metav1.ConditionTrue
+	})
+}
+
+// undoesEdit: the change takes back what somebody else changed, and the policy does not ask for that.
+func undoesEdit(in Input, c *v1alpha1.MachineChange) bool {
+	return len(c.Undoes) > 0 && in.Options.Drift != v1alpha1.DriftEnforce
+}
+
+func heldEdits(in Input, approved bool) []string {
+	var names []string
+
+	for i := range in.Machines {
+		c := in.Machines[i].Status.Change
+		if c != nil && c.Phase == v1alpha1.ChangePending && !approved && undoesEdit(in, c) {
+			names = append(names, in.Machines[i].Name)
+		}
+	}
+
+	return names
+}
+
+// candidates are the machines that answer and have not begun, or wait for a reboot that nobody has allowed yet.
+func candidates(in Input, may func(*v1alpha1.MachineChange) bool) []Candidate {
+	var out []Candidate
+
+	for i := range in.Machines {
+		m := &in.Machines[i]
+
+		c := m.Status.Change
+		if c == nil || !answers(m) || !may(c) {
+			continue
+		}
+
+		staged := c.Phase == v1alpha1.ChangeAwaitingReboot && !mayReboot(m)
+		if staged || c.Phase == v1alpha1.ChangePending && !Granted(m) {
+			out = append(out, Candidate{Name: m.Name, Change: *c, Reboot: c.Reboot, staged: staged})
+		}
+	}
+
+	return out
+}
+
+// Granted tells whether a machine may have begun its change although its status does not show it yet.
+func Granted(m *v1alpha1.TalosMachine) bool {
+	return m.Spec.Change != nil && m.Status.Change != nil && m.Spec.Change.ID == m.Status.Change.ID
+}
+
+// mayReboot: the machine may be rebooted for its change.
+func mayReboot(m *v1alpha1.TalosMachine) bool { return Granted(m) && m.Spec.Change.Reboot }
+
+// ComparedTo names the state of the spec that a machine is compared to: the generations of its control plane, its
+// worker group, nil for a control-plane machine, and itself.
+func ComparedTo(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) string {
+	var group int64
+	if w != nil {
+		group = w.Generation
+	}
+
+	return fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation)
+}
+
+// Validate finds options that nobody can follow: windows that never open, or of a zone that does not exist.
+func Validate(o *v1alpha1.RolloutOptions) error {
+	if o == nil {
+		return nil
+	}
+
+	for i, w := range o.Windows {
+		window := schedule.Window{Schedule: w.Schedule, Duration: w.Duration.Duration, TimeZone: w.TimeZone}
+		if err := window.Validate(); err != nil {
+			return fmt.Errorf("windows[%d]: %w", i, err)
+		}
+	}
+
+	return nil
+}

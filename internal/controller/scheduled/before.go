@@ -1,0 +1,153 @@
+package scheduled
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// defaultMaxAge is how old a backup before a disruption may be when the spec does not say.
+const defaultMaxAge = time.Hour
+
+// Before is what is known of the backup that a control plane demands before a disruption. Wanted is the one to make
+// when there is none and nothing speaks against it; nil otherwise. The reader should be a live one.
+//
+// The name of the wanted one follows from the last good backup and from the schedule. So a crash makes no second one,
+// and one that failed holds until somebody mends the schedule, deletes it, or another backup succeeds.
+func Before(
+	ctx context.Context, c client.Reader, cp *v1alpha1.TalosControlPlane, now time.Time,
+) (known plan.Backup, wanted *v1alpha1.TalosEtcdBackup, err error) {
+	demand := cp.Spec.BackupBeforeDisruption
+	if demand == nil {
+		return plan.Backup{}, nil, nil
+	}
+
+	known.Demanded = true
+	s := &v1alpha1.TalosEtcdBackupSchedule{}
+
+	err = c.Get(ctx, client.ObjectKey{Namespace: cp.Namespace, Name: demand.ScheduleRef.Name}, s)
+
+	switch {
+	case apierrors.IsNotFound(err):
+		known.Message = fmt.Sprintf("TalosEtcdBackupSchedule %s does not exist", demand.ScheduleRef.Name)
+
+		return known, nil, nil
+	case err != nil:
+		return known, nil, fmt.Errorf("reading TalosEtcdBackupSchedule %s: %w", demand.ScheduleRef.Name, err)
+	case s.Spec.BackupTemplate.Spec.ControlPlaneRef.Name != cp.Name:
+		known.Message = fmt.Sprintf("TalosEtcdBackupSchedule %s backs up another control plane", s.Name)
+
+		return known, nil, nil
+	}
+
+	backups, err := List(ctx, c, s)
+	if err != nil {
+		return known, nil, err
+	}
+
+	known, wanted = judge(cp, s, backups, now)
+	if wanted != nil && pause.Of(s).Any() {
+		known.Message, wanted = fmt.Sprintf("TalosEtcdBackupSchedule %s is paused", s.Name), nil
+	}
+
+	return known, wanted, nil
+}
+
+// judge is pure.
+func judge(
+	cp *v1alpha1.TalosControlPlane, s *v1alpha1.TalosEtcdBackupSchedule, backups []v1alpha1.TalosEtcdBackup, now time.Time,
+) (plan.Backup, *v1alpha1.TalosEtcdBackup) {
+	known, maxAge := plan.Backup{Demanded: true}, defaultMaxAge
+	if d := cp.Spec.BackupBeforeDisruption.MaxAge; d != nil {
+		maxAge = d.Duration
+	}
+
+	newest := Newest(backups, now)
+	if newest != nil && !now.After(newest.Status.CompletedAt.Add(maxAge)) {
+		known.State, known.Name = plan.BackupFresh, newest.Name
+
+		return known, nil
+	}
+
+	name := beforeName(cp, s, newest, backups)
+
+	for i := range backups {
+		b := &backups[i]
+
+		switch {
+		case !Finished(b) || !b.DeletionTimestamp.IsZero():
+			known.State, known.Name, known.Message = plan.BackupRunning, b.Name, told(b, v1alpha1.ConditionReconciling)
+
+			return known, nil
+		case b.Name == name && !Good(b):
+			known.State, known.Name, known.Message = plan.BackupFailed, name, told(b, v1alpha1.ConditionStalled)
+		}
+	}
+
+	if known.State == plan.BackupFailed {
+		return known, nil
+	}
+
+	wanted := New(s, name)
+	wanted.Annotations = map[string]string{v1alpha1.BeforeDisruptionAnnotation: cp.Name}
+
+	return known, wanted
+}
+
+// told is what a backup says of itself.
+func told(b *v1alpha1.TalosEtcdBackup, kind string) string {
+	if c := meta.FindStatusCondition(b.Status.Conditions, kind); c != nil && c.Reason != v1alpha1.ReasonBackingUp {
+		return c.Message
+	}
+
+	return ""
+}
+
+// beforeName leaves out names of good backups: with clocks that were set, one may exist and not be the newest.
+func beforeName(
+	cp *v1alpha1.TalosControlPlane, s *v1alpha1.TalosEtcdBackupSchedule, newest *v1alpha1.TalosEtcdBackup,
+	backups []v1alpha1.TalosEtcdBackup,
+) string {
+	last := ""
+	if newest != nil {
+		last = string(newest.UID)
+	}
+
+	for {
+		sum := sha256.Sum256([]byte(fmt.Sprintf("%s/%s/%d/%s", cp.UID, s.UID, s.Generation, last)))
+		name := shorten(cp.Name, maxStem) + "-before-" + hex.EncodeToString(sum[:5])
+
+		if !slices.ContainsFunc(backups, func(b v1alpha1.TalosEtcdBackup) bool { return b.Name == name && Good(&b) }) {
+			return name
+		}
+
+		last += "+"
+	}
+}
+
+// Make creates a backup; that it exists already is no error.
+func Make(ctx context.Context, c client.Client, b *v1alpha1.TalosEtcdBackup) error {
+	if err := c.Create(ctx, b, kube.FieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating TalosEtcdBackup %s: %w", b.Name, err)
+	}
+
+	return nil
+}
+
+// Holds says whether a disruption is held by a backup that failed: its object has to stay until there is a good one.
+func Holds(b, newest *v1alpha1.TalosEtcdBackup) bool {
+	return b.Annotations[v1alpha1.BeforeDisruptionAnnotation] != "" && Finished(b) && !Good(b) &&
+		(newest == nil || newest.CreationTimestamp.Before(&b.CreationTimestamp))
+}

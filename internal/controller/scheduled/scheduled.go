@@ -1,0 +1,142 @@
+// Package scheduled knows the TalosEtcdBackups that are made from a TalosEtcdBackupSchedule: their names, their label,
+// and what became of them.
+//
+// They have no owner: a schedule can be deleted, and made anew, without a backup going with it.
+package scheduled
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+const (
+	// maxLabel is the longest value of a label.
+	maxLabel = 63
+	// maxStem leaves room for what follows it in the name of an object.
+	maxStem = 200
+)
+
+// skew is how far clocks may differ before a time counts as one in the future.
+const skew = 5 * time.Minute
+
+// Label is the value of the label that names a schedule; long names are shortened.
+func Label(schedule string) string { return shorten(schedule, maxLabel) }
+
+func shorten(name string, longest int) string {
+	if len(name) <= longest {
+		return name
+	}
+
+	sum := sha256.Sum256([]byte(name))
+
+	return name[:longest-9] + "-" + hex.EncodeToString(sum[:4])
+}
+
+// Name of the backup for one time of a schedule. It is the same whenever it is asked for: a crash never makes two.
+func Name(schedule string, slot time.Time) string {
+	return shorten(schedule, maxStem) + "-" + slot.UTC().Format("20060102-150405")
+}
+
+// New is a backup made from the template of a schedule.
+func New(s *v1alpha1.TalosEtcdBackupSchedule, name string) *v1alpha1.TalosEtcdBackup {
+	return &v1alpha1.TalosEtcdBackup{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: name, Labels: map[string]string{v1alpha1.ScheduleLabel: Label(s.Name)},
+		},
+		Spec: *s.Spec.BackupTemplate.Spec.DeepCopy(),
+	}
+}
+
+// IsOf says whether a backup was made from a schedule.
+func IsOf(b *v1alpha1.TalosEtcdBackup, schedule string) bool {
+	return b.Labels[v1alpha1.ScheduleLabel] == Label(schedule)
+}
+
+// List returns the backups of a schedule.
+func List(
+	ctx context.Context, c client.Reader, s *v1alpha1.TalosEtcdBackupSchedule,
+) ([]v1alpha1.TalosEtcdBackup, error) {
+	list := &v1alpha1.TalosEtcdBackupList{}
+
+	err := c.List(ctx, list, client.InNamespace(s.Namespace),
+		client.MatchingLabels{v1alpha1.ScheduleLabel: Label(s.Name)})
+	if err != nil {
+		return nil, fmt.Errorf("listing the TalosEtcdBackups of the schedule %s: %w", s.Name, err)
+	}
+
+	return list.Items, nil
+}
+
+// Finished says whether nothing more happens to a backup: it is complete and verified as it should be, or failed for
+// good.
+func Finished(b *v1alpha1.TalosEtcdBackup) bool {
+	st := &b.Status
+
+	return stalled(b) ||
+		st.CompletedAt != nil && meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReconciling) == nil
+}
+
+func stalled(b *v1alpha1.TalosEtcdBackup) bool {
+	return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionStalled)
+}
+
+// Good says whether a backup is finished and can be trusted as far as its spec asks for.
+func Good(b *v1alpha1.TalosEtcdBackup) bool {
+	return Finished(b) && !stalled(b) && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReady)
+}
+
+// Newest is the good backup that was complete last; nil without one. What claims to be of the future does not count:
+// it would hide that no other one follows.
+func Newest(backups []v1alpha1.TalosEtcdBackup, now time.Time) *v1alpha1.TalosEtcdBackup {
+	var newest *v1alpha1.TalosEtcdBackup
+
+	for i := range backups {
+		b := &backups[i]
+		if !Good(b) || InFuture(b.Status.CompletedAt, now) {
+			continue
+		}
+
+		if newest == nil || newest.Status.CompletedAt.Before(b.Status.CompletedAt) {
+			newest = b
+		}
+	}
+
+	return newest
+}
+
+// InFuture says whether a time is further ahead than clocks differ.
+func InFuture(t *metav1.Time, now time.Time) bool { return t != nil && t.After(now.Add(skew)) }
+
+// Restoring says why a control plane is not to be backed up: a restore of it is under way. It is nil when none is. The
+// reader should be a live one: what a restore is about to wipe must not look like a backup of the cluster.
+func Restoring(ctx context.Context, c client.Reader, namespace, controlPlane string, after time.Duration) error {
+	list := &v1alpha1.TalosEtcdRestoreList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing TalosEtcdRestores: %w", err)
+	}
+
+	for i := range list.Items {
+		o := &list.Items[i]
+
+		if o.Spec.ControlPlaneRef.Name != controlPlane ||
+			meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionReady) ||
+			meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled) {
+			continue
+		}
+
+		return failure.Waiting(v1alpha1.ReasonRestoreInProgress,
+			fmt.Sprintf("waiting for TalosEtcdRestore %s", o.Name), after)
+	}
+
+	return nil
+}

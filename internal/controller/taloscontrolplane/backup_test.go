@@ -1,0 +1,212 @@
+package taloscontrolplane_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// demandsBackup has the control plane wait for a backup of a schedule, which it makes.
+func (e *env) demandsBackup(cp *v1alpha1.TalosControlPlane) *v1alpha1.TalosEtcdBackupSchedule {
+	e.t.Helper()
+
+	o := &v1alpha1.TalosEtcdBackupSchedule{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "nightly"},
+		Spec: v1alpha1.TalosEtcdBackupScheduleSpec{
+			Schedule: "@daily", Suspend: true,
+			BackupTemplate: v1alpha1.TalosEtcdBackupTemplate{Spec: v1alpha1.TalosEtcdBackupSpec{
+				ControlPlaneRef:  v1alpha1.ObjectReference{Name: cp.Name},
+				Storage:          v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}},
+				AllowUnencrypted: true,
+			}},
+		},
+	}
+
+	e.get(cp, cp.Name)
+	cp.Spec.BackupBeforeDisruption = &v1alpha1.BackupBeforeDisruption{ScheduleRef: v1alpha1.ObjectReference{Name: o.Name}}
+
+	if err := e.admin.Update(e.t.Context(), cp); err != nil {
+		e.t.Fatal(err)
+	}
+
+	return o
+}
+
+func (e *env) etcdBackups() []v1alpha1.TalosEtcdBackup {
+	e.t.Helper()
+
+	list := &v1alpha1.TalosEtcdBackupList{}
+	if err := e.admin.List(e.t.Context(), list, client.InNamespace(e.ns)); err != nil {
+		e.t.Fatal(err)
+	}
+
+	return list.Items
+}
+
+// oneBackup is the only backup that there may be.
+func (e *env) oneBackup(when string) *v1alpha1.TalosEtcdBackup {
+	e.t.Helper()
+
+	backups := e.etcdBackups()
+	if len(backups) != 1 {
+		e.t.Fatalf("%s: %d backups", when, len(backups))
+	}
+
+	return &backups[0]
+}
+
+// concludes shows what the controller of backups does at the end: a backup that is good or failed.
+func (e *env) concludes(b *v1alpha1.TalosEtcdBackup, good bool, at time.Time) {
+	e.t.Helper()
+
+	c := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "StoreFull", Message: "the store is full"}
+
+	if good {
+		c = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackupComplete}
+		b.Status.CompletedAt = &metav1.Time{Time: at}
+	}
+
+	meta.SetStatusCondition(&b.Status.Conditions, c)
+
+	if err := e.admin.Status().Update(e.t.Context(), b); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// TestBackupBeforeReboot: without a fresh backup nothing goes away, one is made, and one that failed holds without a
+// second try.
+func TestBackupBeforeReboot(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+	o := e.demandsBackup(cp)
+
+	for i := range 3 {
+		e.show(cp, i, pending)
+	}
+
+	e.step(cp)
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, "nightly does not exist")
+
+	if n := len(e.etcdBackups()); n != 0 || e.granted(3) != "" {
+		t.Fatalf("%d backups, granted %q", n, e.granted(3))
+	}
+
+	if err := e.admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 3 {
+		e.r = e.replica()
+		e.step(cp)
+	}
+
+	b := e.oneBackup("waiting")
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, b.Name)
+
+	if b.Annotations[v1alpha1.BeforeDisruptionAnnotation] != cp.Name || b.Labels[v1alpha1.ScheduleLabel] != o.Name ||
+		!b.Spec.AllowUnencrypted || e.granted(3) != "" {
+		t.Fatalf("granted %q, backup %+v", e.granted(3), b)
+	}
+
+	e.concludes(b, false, time.Time{})
+
+	for range 3 {
+		e.step(cp)
+	}
+
+	e.oneBackup("failed")
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonBackupFailed, "the store is full")
+
+	if g := e.granted(3); g != "" {
+		t.Fatalf("granted %q", g)
+	}
+
+	// A person deletes it: it is tried again, and the rollout goes on once it is good.
+	if err := e.admin.Delete(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+
+	e.step(cp)
+	e.concludes(e.oneBackup("tried again"), true, time.Now())
+	e.step(cp)
+
+	if g := e.granted(3); g != "cp-1" || e.disruption().Machine != "cp-1" {
+		t.Errorf("granted %q", g)
+	}
+
+	e.oneBackup("the next ones go with the same")
+}
+
+// TestBackupTooOld: a backup that is older than the spec demands is none, and the new one is another object.
+func TestBackupTooOld(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(1)
+
+	if err := e.admin.Create(t.Context(), e.demandsBackup(cp)); err != nil {
+		t.Fatal(err)
+	}
+
+	e.show(cp, 0, pending)
+	e.step(cp)
+	old := e.oneBackup("the first")
+	e.concludes(old, true, time.Now().Add(-61*time.Minute))
+	e.step(cp)
+
+	backups := e.etcdBackups()
+	if len(backups) != 2 || e.granted(1) != "" {
+		t.Fatalf("%d backups, granted %q", len(backups), e.granted(1))
+	}
+
+	for i := range backups {
+		if backups[i].Name != old.Name {
+			e.concludes(&backups[i], true, time.Now())
+		}
+	}
+
+	e.step(cp)
+
+	if g := e.granted(1); g != "cp-0" {
+		t.Errorf("granted %q", g)
+	}
+}
+
+// TestBackupBeforeRemoval: a machine that leaves the list waits for the backup, too.
+func TestBackupBeforeRemoval(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	if err := e.admin.Create(t.Context(), e.demandsBackup(cp)); err != nil {
+		t.Fatal(err)
+	}
+
+	e.get(cp, cp.Name)
+	cp.Spec.Machines = cp.Spec.Machines[:1]
+
+	if err := e.admin.Update(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 3 {
+		e.step(cp)
+	}
+
+	b := e.oneBackup("waiting")
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, b.Name)
+
+	if d := e.disruption(); d.Machine != "" {
+		t.Fatalf("%+v", d)
+	}
+
+	e.concludes(b, true, time.Now())
+	e.step(cp)
+
+	if d := e.disruption(); !strings.HasPrefix(d.Machine, "cp-") {
+		t.Errorf("%+v", d)
+	}
+}

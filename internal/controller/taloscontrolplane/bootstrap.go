@@ -1,0 +1,202 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// Waits of a bring-up: node events wake us too, but not every step of etcd shows as one.
+const (
+	pollBootstrap = 150 * time.Millisecond
+	pollEvidence  = 2 * time.Second
+	youth         = 5 * time.Minute
+	// repeatBootstrap is after how long a bootstrap that shows no effect is asked for again.
+	repeatBootstrap = 15 * time.Second
+)
+
+// ensureBootstrap bootstraps etcd on exactly one node, exactly once.
+func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result, error) {
+	rt := &s.held.State.Runtime
+
+	d := plan.Bootstrap(bootstrapRecord(s), s.nodes)
+	s.bootstrap = &d
+
+	switch d.Action {
+	case plan.BootstrapDone:
+		return ctrl.Result{}, r.recordEstablished(ctx, s)
+	case plan.BootstrapRefuse:
+		// Not terminal: the nodes decide, and they may change without an event of the object.
+		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.Resync))
+	case plan.BootstrapWait:
+		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.poll(s)))
+	case plan.BootstrapNode:
+	}
+
+	if b := rt.Bootstrap; b != nil && b.Machine == d.Machine && rt.OwnerUID == string(s.cp.UID) {
+		// Asked already, most likely. Between the call and the first data of etcd a node looks as if nobody had asked;
+		// only after a while is it plain that the call got lost, or that its effect did.
+		if r.Clock.Since(b.IntentAt) < repeatBootstrap {
+			return ctrl.Result{}, failure.Waiting(d.Reason, "waiting for etcd on "+d.Machine, r.poll(s))
+		}
+	}
+
+	if err := r.recordIntent(ctx, s, d.Machine); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	return ctrl.Result{}, r.callBootstrap(ctx, s, d)
+}
+
+// poll is short while a control plane is young: its nodes come up now. Later somebody has to mend something first.
+func (r *Reconciler) poll(s *scope) time.Duration {
+	if r.Clock.Since(s.cp.CreationTimestamp.Time) < youth {
+		return pollBootstrap
+	}
+
+	return pollEvidence
+}
+
+func bootstrapRecord(s *scope) plan.BootstrapRecord {
+	rt := &s.held.State.Runtime
+	rec := plan.BootstrapRecord{
+		EarlierLife:  rt.OwnerUID != string(s.cp.UID) || rt.DecommissionedAt != nil,
+		AllowNewEtcd: kube.AnnotationTrue(s.cp, v1alpha1.AllowBootstrapAnnotation),
+	}
+
+	if rt.Bootstrap != nil {
+		rec.Machine, rec.Established = rt.Bootstrap.Machine, rt.Bootstrap.EstablishedAt != nil
+	}
+
+	return rec
+}
+
+// recordIntent writes down which node is going to be bootstrapped, before it is. The write fails when anybody wrote the
+// state since it was read, another replica of the operator for example.
+func (r *Reconciler) recordIntent(ctx context.Context, s *scope, machine string) error {
+	rt := &s.held.State.Runtime
+	rt.OwnerUID = string(s.cp.UID)
+	rt.DecommissionedAt = nil
+	rt.Bootstrap = &clusterstate.Bootstrap{
+		Machine: machine, Address: rt.Machines[machine].Address, IntentAt: r.now(),
+	}
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return fmt.Errorf("recording the bootstrap of %s: %w", machine, err)
+	}
+
+	restoreStatus(s)
+
+	return nil
+}
+
+func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d plan.BootstrapDecision) error {
+	for _, m := range s.machines {
+		if m.Name != d.Machine {
+			continue
+		}
+
+		node, err := r.Nodes.Node(ctx, r.source(s).Ref(&m))
+		if err != nil {
+			return err
+		}
+
+		if err := node.Bootstrap(ctx); err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
+			return err
+		}
+
+		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonBootstrapping, "Bootstrap",
+			"Asked %s to bootstrap etcd", m.Name)
+	}
+
+	return failure.Waiting(d.Reason, "waiting for etcd on "+d.Machine, pollBootstrap)
+}
+
+// recordEstablished notes that etcd was seen at work. From then on an empty etcd is a loss, not a beginning.
+func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
+	rt := &s.held.State.Runtime
+	if rt.Bootstrap != nil && rt.Bootstrap.EstablishedAt != nil && rt.OwnerUID == string(s.cp.UID) {
+		return nil
+	}
+
+	if !s.etcd.Healthy {
+		// A first member alone proves a start, not an establishment: its node may still lose its disk before anybody joined.
+		return nil
+	}
+
+	now := r.now()
+	if rt.Bootstrap == nil {
+		rt.Bootstrap = &clusterstate.Bootstrap{Machine: s.etcd.Voting[0], IntentAt: now}
+	}
+
+	rt.Bootstrap.EstablishedAt = &now
+	rt.OwnerUID = string(s.cp.UID)
+	rt.DecommissionedAt = nil
+
+	for _, n := range s.nodes {
+		if n.Name == rt.Bootstrap.Machine {
+			rt.Bootstrap.MemberID = n.MemberID
+		}
+	}
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return fmt.Errorf("recording that etcd is established: %w", err)
+	}
+
+	restoreStatus(s)
+
+	return nil
+}
+
+// askAPI asks the API servers of the cluster.
+func (r *Reconciler) askAPI(ctx context.Context, s *scope) (ctrl.Result, error) {
+	version, err := r.Workloads.Version(ctx, s.held.State.Bundle, s.addresses())
+	s.asked, s.version = true, version
+
+	if err != nil {
+		return ctrl.Result{}, failure.Waiting(failure.Reason(err), failure.Message(err), r.poll(s))
+	}
+
+	if !s.etcd.Healthy {
+		return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message, pollEtcd(s))
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// pollEtcd is short while members join.
+func pollEtcd(s *scope) time.Duration {
+	if b := s.held.State.Runtime.Bootstrap; b == nil || b.EstablishedAt == nil {
+		return pollBootstrap
+	}
+
+	return pollEvidence
+}
+
+// saveState writes what later passes, or another management plane, start from. Nothing is written when nothing changed.
+func (r *Reconciler) saveState(ctx context.Context, s *scope) (ctrl.Result, error) {
+	s.held.State.ObservedKubeVersion = s.version
+	s.held.State.BundleConfig.TalosVersion = s.cp.Spec.TalosVersion
+	s.held.State.BundleConfig.KubernetesVersion = s.cp.Spec.KubernetesVersion
+	s.held.State.BundleConfig.CertSANs = s.cp.Spec.CertSANs
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) now() time.Time { return r.Clock.Now().UTC().Truncate(time.Second) }

@@ -1,0 +1,157 @@
+// Package taloscontrolplane drives the control plane of one cluster: its PKI and state Secret, its machines, the one
+// bootstrap of its etcd, its health and its credentials.
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// Reconciler drives TalosControlPlanes.
+type Reconciler struct {
+	Client client.Client
+	// Reader reads Secrets live; they are not cached.
+	Reader client.Reader
+	// States reads and writes state Secrets.
+	States *statestore.Store
+	// Nodes opens connections to nodes.
+	Nodes *talos.Pool
+	// Workloads opens connections to the clusters' own APIs.
+	Workloads *workload.Clients
+	Recorder  events.EventRecorder
+	Clock     clock.PassiveClock
+	// Resync is how often a control plane is looked at when nothing tells of a change.
+	Resync time.Duration
+
+	stale sightings
+	nodes nodeLooks
+}
+
+// Reconcile drives one TalosControlPlane. It keeps nothing between calls that a restart may not lose.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	cp := &v1alpha1.TalosControlPlane{}
+	if err := r.Client.Get(ctx, req.NamespacedName, cp); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	s := newScope(cp)
+	defer func() { res, err = r.finish(ctx, s, res, err) }()
+
+	if s.hold, err = pause.Find(ctx, r.Client, cp); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.paused = s.hold.Any()
+
+	switch {
+	case s.hold.Disabled():
+		return ctrl.Result{}, nil
+	case s.paused:
+		return r.observeOnly(ctx, s)
+	case deleting(cp):
+		return r.delete(ctx, s)
+	}
+
+	return runPhases(ctx, s,
+		r.ensureFinalizer,
+		r.ensureSecrets,
+		r.renewCredentials,
+		r.validate,
+		r.ensureMachines,
+		r.ensureTalosconfig,
+		r.observe,
+		r.leaveToRestore,
+		r.ensureBootstrap,
+		r.fence,
+		r.remediate,
+		r.scaleDown,
+		r.removeStale,
+		r.rollout,
+		r.ensureKubeconfig,
+		r.askAPI,
+		r.saveState,
+		r.removeStaleNode,
+	)
+}
+
+type phase func(context.Context, *scope) (ctrl.Result, error)
+
+// runPhases stops at the first phase that fails or waits.
+func runPhases(ctx context.Context, s *scope, phases ...phase) (ctrl.Result, error) {
+	for _, p := range phases {
+		if res, err := p(ctx, s); err != nil || !res.IsZero() {
+			return res, err
+		}
+	}
+
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if controllerutil.ContainsFinalizer(s.cp, v1alpha1.Finalizer) {
+		return ctrl.Result{}, nil
+	}
+
+	controllerutil.AddFinalizer(s.cp, v1alpha1.Finalizer)
+
+	if err := r.Client.Patch(ctx, s.cp, client.MergeFrom(s.base)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("adding the finalizer to TalosControlPlane %s: %w", s.cp.Name, err)
+	}
+
+	s.base = s.cp.DeepCopy()
+
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (ctrl.Result, error) {
+	existing, err := machineset.List(ctx, r.Client, s.cp)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.machines = existing
+
+	entries := r.group(s).Entries()
+
+	s.extra, err = machineset.Ensure(ctx, r.Client, machineset.Group{
+		Owner:          s.cp,
+		ControlPlane:   s.cp.Name,
+		DeletionPolicy: s.cp.Spec.DeletionPolicy,
+		Entries:        entries,
+	}, existing)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	return ctrl.Result{}, r.releaseRenamed(ctx, s, entries)
+}
+
+// releaseRenamed lets the objects of machines go that are listed under another name now. They are no evidence any more:
+// two objects of one node contradict each other, and hold everything up for as long as both count.
+func (r *Reconciler) releaseRenamed(ctx context.Context, s *scope, entries []v1alpha1.MachineEntry) error {
+	for _, name := range machineset.Renamed(entries, s.machines) {
+		if err := machineset.Release(ctx, r.Client, s.machine(name)); err != nil {
+			return err
+		}
+
+		s.machines = slices.DeleteFunc(s.machines, func(m v1alpha1.TalosMachine) bool { return m.Name == name })
+		s.extra = slices.DeleteFunc(s.extra, func(n string) bool { return n == name })
+	}
+
+	return nil
+}

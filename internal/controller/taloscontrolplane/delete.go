@@ -1,0 +1,144 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+)
+
+// pollDelete is how often a deletion looks again; deleted children wake it as well.
+const pollDelete = 5 * time.Second
+
+// delete takes the control plane down. With Preserve the machines' objects go and the nodes stay; with Reset the
+// workers go first, then one control-plane node after the other. The state Secret stays in any case.
+func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) {
+	machines, err := machineset.List(ctx, r.Client, s.cp)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.machines = machines
+	reset := s.cp.Spec.DeletionPolicy == v1alpha1.DeletionReset
+
+	if reset {
+		if err := r.awaitWorkers(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	if len(machines) > 0 {
+		return ctrl.Result{}, r.deleteMachines(ctx, s, reset)
+	}
+
+	if reset {
+		if err := r.decommission(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	return ctrl.Result{}, r.release(ctx, s)
+}
+
+// awaitWorkers holds the control plane until the workers are gone: without it nobody could drain and wipe them.
+func (r *Reconciler) awaitWorkers(ctx context.Context, s *scope) error {
+	list := &v1alpha1.TalosWorkerList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(s.cp.Namespace)); err != nil {
+		return fmt.Errorf("listing TalosWorkers of %s: %w", s.cp.Name, err)
+	}
+
+	var names []string
+
+	for _, w := range list.Items {
+		if w.Spec.ControlPlaneRef.Name == s.cp.Name {
+			names = append(names, w.Name)
+		}
+	}
+
+	if len(names) == 0 {
+		return nil
+	}
+
+	slices.Sort(names)
+
+	return failure.Waiting(v1alpha1.ReasonWaitingForWorkers, "waiting for the deletion of TalosWorker "+
+		strings.Join(names, ", ")+": workers go before the control plane", pollDelete)
+}
+
+// deleteMachines deletes all machines at once, or with Reset one after the other, the last of the list first.
+func (r *Reconciler) deleteMachines(ctx context.Context, s *scope, oneByOne bool) error {
+	machines := slices.Clone(s.machines)
+	slices.Reverse(machines)
+
+	for i := range machines {
+		m := &machines[i]
+
+		if err := machineset.Delete(ctx, r.Client, m, s.cp.Spec.DeletionPolicy); err != nil {
+			return err
+		}
+
+		if oneByOne {
+			return failure.Waiting(v1alpha1.ReasonResetting, "waiting for "+m.Name+machineset.DeletingMessage(m), pollDelete)
+		}
+	}
+
+	return failure.Waiting(v1alpha1.ReasonDeleting, "waiting for the TalosMachines to go", pollDelete)
+}
+
+// decommission marks the state: its PKI may serve a new bootstrap, because no node holds data of the old one any more.
+func (r *Reconciler) decommission(ctx context.Context, s *scope) error {
+	held, err := r.States.Load(ctx, s.key())
+	if err != nil {
+		// Gone or unusable: there is nothing to mark, and nothing here repairs or removes it.
+		return ignoreUnusable(err)
+	}
+
+	// Nodes that a person released without a reset keep their entry: they may still hold data.
+	if held.State.Runtime.DecommissionedAt != nil || len(held.State.Runtime.Machines) > 0 {
+		return nil
+	}
+
+	now := r.now()
+	held.State.Runtime.DecommissionedAt = &now
+	held.State.Runtime.Bootstrap = nil
+
+	return r.States.Update(ctx, held)
+}
+
+func ignoreUnusable(err error) error {
+	if statestore.IsUnusable(err) {
+		return nil
+	}
+
+	return err
+}
+
+func (r *Reconciler) release(ctx context.Context, s *scope) error {
+	s.released = true
+
+	r.States.Forget(s.key())
+	r.stale.forget(s.key())
+	r.nodes.forget(s.key())
+	metrics.ForgetCertificates(s.cp.Namespace, s.cp.Name)
+
+	if !controllerutil.RemoveFinalizer(s.cp, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.cp, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer from TalosControlPlane %s: %w", s.cp.Name, err)
+	}
+
+	return nil
+}

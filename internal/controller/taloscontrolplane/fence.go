@@ -1,0 +1,271 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+const (
+	// pollGivenUp is how often machines that were given up are looked for: nobody tells when one comes back.
+	pollGivenUp = 15 * time.Second
+	// repeatWipe is after how long a wipe that shows no effect is asked for again.
+	repeatWipe = time.Minute
+	// givenUpFor is how long a machine that was given up is looked for.
+	givenUpFor = 90 * 24 * time.Hour
+)
+
+// watchGivenUp is how soon to look again.
+func (r *Reconciler) watchGivenUp(s *scope, resync time.Duration) time.Duration {
+	if len(s.held.State.Runtime.GivenUp) == 0 {
+		return resync
+	}
+
+	return min(resync, pollGivenUp)
+}
+
+// fence keeps machines out that were given up and come back to life: with a key of the cluster their kubelets register
+// their Nodes again, and nobody looks after what then runs there. Their Nodes are removed, and they are wiped, as they
+// would have been when they were replaced, had they answered. It never holds up the rest of the pass.
+func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
+	gone := s.held.State.Runtime.GivenUp
+
+	if s.fencing = true; len(gone) == 0 {
+		return ctrl.Result{}, nil
+	}
+
+	listed, err := r.listedAddresses(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	seen := r.meetGivenUp(ctx, s, listed)
+
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		if err := r.fenceOne(ctx, s, key, seen[key]); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	r.removeNodes(ctx, s)
+
+	return ctrl.Result{}, r.updateState(ctx, s, "what became of machines that were given up")
+}
+
+// listedAddresses are those of the cluster's machines. One that was given up and is listed again is its own object's.
+func (r *Reconciler) listedAddresses(ctx context.Context, s *scope) (map[string]bool, error) {
+	list := &v1alpha1.TalosMachineList{}
+
+	err := r.Client.List(ctx, list, client.InNamespace(s.cp.Namespace),
+		client.MatchingLabels{v1alpha1.ControlPlaneLabel: s.cp.Name})
+	if err != nil {
+		return nil, fmt.Errorf("listing the machines of %s: %w", s.cp.Name, err)
+	}
+
+	out := map[string]bool{}
+	for i := range list.Items {
+		out[evidence.Address(&list.Items[i])] = true
+		out[list.Items[i].Spec.Address] = true
+	}
+
+	return out, nil
+}
+
+// meetGivenUp asks every address where a machine was given up, at once, who is there. It tells only of the very
+// machine.
+func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[string]bool) map[string]talos.State {
+	var (
+		mu  sync.Mutex
+		wg  sync.WaitGroup
+		out = map[string]talos.State{}
+	)
+
+	for key, g := range s.held.State.Runtime.GivenUp {
+		if g.UUID == "" || g.Address == "" || listed[g.Address] {
+			continue
+		}
+
+		wg.Go(func() {
+			if state, is := r.isReturned(ctx, s, g); is {
+				mu.Lock()
+				defer mu.Unlock()
+
+				out[key] = state
+			}
+		})
+	}
+
+	wg.Wait()
+
+	return out
+}
+
+// isReturned tells whether the machine that answers is the one that was given up, and what it is now.
+func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.GivenUp) (talos.State, bool) {
+	probe, err := r.Nodes.Probe(ctx, g.Address, &s.creds)
+	if err != nil {
+		return probe.State, false
+	}
+
+	uuid := ""
+
+	switch probe.State {
+	case talos.StateMember:
+		node, nerr := r.Nodes.Node(ctx, r.givenUpRef(s, g))
+		if nerr != nil {
+			return probe.State, false
+		}
+
+		uuid, err = node.UUID(ctx)
+	case talos.StateMaintenance:
+		node, nerr := r.Nodes.Maintenance(ctx, g.Address)
+		if nerr != nil {
+			return probe.State, false
+		}
+		defer node.Close()
+
+		facts, ferr := node.Facts(ctx)
+		uuid, err = facts.UUID, ferr
+	case talos.StateUnreachable, talos.StateForeign:
+	}
+
+	return probe.State, err == nil && uuid == g.UUID
+}
+
+func (r *Reconciler) givenUpRef(s *scope, g clusterstate.GivenUp) talos.NodeRef {
+	return talos.NodeRef{
+		Key: s.cp.Namespace + "/" + s.cp.Name + "/given-up/" + g.UUID, Address: g.Address, Credentials: s.creds,
+	}
+}
+
+// fenceOne takes one step with one machine; state is StateUnreachable while it has not been met.
+func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, state talos.State) error {
+	g := s.held.State.Runtime.GivenUp[key]
+	back := fmt.Sprintf("%s at %s was given up and is back", g.Name, g.Address)
+
+	switch state {
+	case talos.StateMaintenance:
+		r.endGivenUp(s, key, g, "%s at %s was given up, and is wiped now", g.Name, g.Address)
+
+		return nil
+	case talos.StateMember:
+	case talos.StateUnreachable, talos.StateForeign:
+		if r.Clock.Since(g.At) > givenUpFor {
+			r.endGivenUp(s, key, g, "%s at %s was given up, and is not looked for any longer", g.Name, g.Address)
+		}
+
+		return nil
+	}
+
+	switch {
+	case g.Hold:
+		s.fenced = append(s.fenced, back+"; it is kept out of the cluster and left as it is: wipe it, or switch it off")
+	case !s.memberGone(g):
+		s.fenced = append(s.fenced, back+"; it is wiped once the control plane confirms that it has no member in etcd")
+	case g.ResetAt != nil && r.Clock.Since(*g.ResetAt) < repeatWipe:
+		s.fenced = append(s.fenced, back+"; it is being wiped")
+	default:
+		return r.wipe(ctx, s, key, g, back)
+	}
+
+	return nil
+}
+
+// memberGone: every control-plane node that serves confirms that the machine has no member. The machine itself is not
+// asked: it may not know yet.
+func (s *scope) memberGone(g clusterstate.GivenUp) bool {
+	if !g.ControlPlane {
+		return true
+	}
+
+	member, err := strconv.ParseUint(g.MemberID, 16, 64)
+	if err != nil {
+		member = 0
+	}
+
+	nodes := append(slices.Clone(s.nodes), plan.Node{Name: g.UUID, Address: g.Address, LastMember: member})
+
+	return plan.Gone(nodes, g.UUID)
+}
+
+// wipe has the machine wiped. That is recorded first, and a repeat does no harm. Only a state that cannot be written
+// ends the pass: a machine that refuses is asked again, and holds up nobody.
+func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, g clusterstate.GivenUp, back string) error {
+	now := r.now()
+	g.ResetAt = &now
+	s.held.State.Runtime.GivenUp[key] = g
+
+	if err := r.updateState(ctx, s, "that "+g.Name+" is wiped"); err != nil {
+		return err
+	}
+
+	node, err := r.Nodes.Node(ctx, r.givenUpRef(s, g))
+	if err == nil {
+		err = node.Reset(ctx, talos.ResetOptions{Reboot: true})
+	}
+
+	if err != nil {
+		s.fenced = append(s.fenced, back+"; wiping it failed, and is tried again: "+failure.Message(err))
+		ctrl.LoggerFrom(ctx).Info("Wiping a machine that was given up failed; it is tried again", "machine", g.Name,
+			"error", err.Error())
+
+		return nil
+	}
+
+	s.fenced = append(s.fenced, back+"; it is being wiped")
+	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonMachineReturned, "Reset",
+		"%s at %s was given up and is back with its old data: resetting it", g.Name, g.Address)
+
+	return nil
+}
+
+// endGivenUp forgets a machine.
+func (r *Reconciler) endGivenUp(s *scope, key string, g clusterstate.GivenUp, format string, args ...any) {
+	delete(s.held.State.Runtime.GivenUp, key)
+	r.Nodes.Drop(r.givenUpRef(s, g).Key)
+	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonMachineReturned, "Forget", format, args...)
+}
+
+// removeNodes removes the Nodes that machines which were given up have registered again, wherever they are now. What
+// fails is tried again by the next pass; askAPI tells when nobody answers.
+func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
+	var refs []workload.NodeRef
+
+	for _, g := range s.held.State.Runtime.GivenUp {
+		if g.Hostname != "" && g.UUID != "" {
+			refs = append(refs, workload.NodeRef{Name: g.Hostname, UUID: g.UUID})
+		}
+	}
+
+	if len(refs) == 0 || !s.etcd.Quorum {
+		return
+	}
+
+	cluster, err := r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
+	if err != nil {
+		return
+	}
+
+	for _, ref := range refs {
+		if err := cluster.DeleteNode(ctx, ref); err != nil {
+			ctrl.LoggerFrom(ctx).Info("Removing the Node of a machine that was given up failed; it is tried again",
+				"node", ref.Name, "error", err.Error())
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package taloscontrolplane_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// fenced makes a running control plane of one, and a machine that once belonged to it, was given up, and runs on.
+func fenced(t *testing.T, change func(*clusterstate.GivenUp)) (*env, *v1alpha1.TalosControlPlane, *node.Node) {
+	t.Helper()
+
+	e := newEnv(t)
+	cp, _ := e.established(1)
+	n := e.boot(7, func(o *node.Options) { o.Cluster = node.NewRegistry() }) // its etcd joins nobody
+	e.configure(e.state(), n)
+
+	g := clusterstate.GivenUp{
+		Name: "cp-7", Hostname: "cp-7", Address: n.Address(), UUID: n.UUID(), MemberID: "00000000000000aa",
+		ControlPlane: true, At: e.clock.Now().UTC().Truncate(time.Second),
+	}
+	change(&g)
+	e.record(func(s *clusterstate.State) { s.Runtime.GiveUp(g) })
+
+	return e, cp, n
+}
+
+func fencing(cp *v1alpha1.TalosControlPlane) bool {
+	return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionFencing)
+}
+
+// TestReturnedMachineIsWiped: a machine that was given up is back with what it had. It is told, wiped once, and
+// forgotten when it is in maintenance mode.
+func TestReturnedMachineIsWiped(t *testing.T) {
+	e, cp, n := fenced(t, func(*clusterstate.GivenUp) {})
+
+	e.until(cp, "it is recognised", func() bool { return fencing(cp) })
+	e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "it is being wiped")
+	e.until(cp, "it is wiped and forgotten", func() bool {
+		return !fencing(cp) && len(e.state().Runtime.GivenUp) == 0 && n.Status().Stage == "maintenance"
+	})
+
+	if resets := calls("Reset", n); resets != 1 {
+		t.Errorf("it was reset %d times", resets)
+	}
+}
+
+// TestReturnedMachineIsLeftAlone: where a person wants it so, and where another machine has the address by now.
+func TestReturnedMachineIsLeftAlone(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*clusterstate.GivenUp)
+		tells  string
+	}{
+		"on hold":         {func(g *clusterstate.GivenUp) { g.Hold = true }, "left as it is"},
+		"another machine": {func(g *clusterstate.GivenUp) { g.UUID = "6d1b8c7e-0000-4000-8000-00000000beef" }, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			e, cp, n := fenced(t, c.change)
+			mutations := n.Faults().MutatingCalls()
+
+			for range 3 {
+				if _, err := e.pass(cp); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			if fencing(cp) != (c.tells != "") {
+				t.Errorf("the conditions are %+v", cp.Status.Conditions)
+			}
+
+			if c.tells != "" {
+				e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, c.tells)
+			}
+
+			if now := n.Faults().MutatingCalls(); now != mutations || len(e.state().Runtime.GivenUp) != 1 {
+				t.Errorf("%d mutating calls; the state has %+v", now-mutations, e.state().Runtime.GivenUp)
+			}
+		})
+	}
+
+}
+
+// TestReturnedMemberIsNotWiped: as long as etcd lists a member at the machine's address, nobody wipes it.
+func TestReturnedMemberIsNotWiped(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(1)
+	n := e.boot(7)
+	e.join(n)
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.GiveUp(clusterstate.GivenUp{
+			Name: "cp-7", Address: n.Address(), UUID: n.UUID(), ControlPlane: true, At: e.clock.Now(),
+		})
+	})
+
+	e.until(cp, "it is told", func() bool { return fencing(cp) })
+	e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "once the control plane")
+
+	if resets := calls("Reset", n); resets > 0 {
+		t.Errorf("it was reset %d times", resets)
+	}
+}

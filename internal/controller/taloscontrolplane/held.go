@@ -1,0 +1,76 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"errors"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// observeOnly keeps the status of a control plane that is held live. It writes nothing, neither to a node nor to
+// another object, and it makes no PKI.
+func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, error) {
+	machines, err := machineset.List(ctx, r.Client, s.cp)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.machines, s.would = machines, machineset.Would(deleting(s.cp), s.cp.Spec.Machines, machines)
+
+	held, err := r.States.Load(ctx, s.key())
+
+	switch {
+	case errors.Is(err, statestore.ErrNotFound):
+		return ctrl.Result{}, nil
+	case statestore.IsUnusable(err):
+		ctrl.LoggerFrom(ctx).Error(err, "The state of a control plane that is held cannot be used")
+
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, err
+	}
+
+	access, err := r.States.Access(s.key(), held.State.Bundle)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.held = held
+	s.creds = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
+
+	entries := r.group(s).Entries()
+	s.extra, s.scaling = machineset.Extra(entries, s.machines), pause.Untouched
+	s.would = machineset.Would(deleting(s.cp), entries, s.machines)
+
+	// A pause leaves the nodes in peace; a dry run asks them everything.
+	if !s.hold.Live() {
+		return r.readCertificates(ctx, s)
+	}
+
+	return runPhases(ctx, s, r.readCertificates, r.observe, r.judge)
+}
+
+// judge shows what would be decided, and whether the Kubernetes API answers.
+func (r *Reconciler) judge(ctx context.Context, s *scope) (ctrl.Result, error) {
+	d := plan.Bootstrap(bootstrapRecord(s), s.nodes)
+	s.bootstrap = &d
+
+	if d.Action != plan.BootstrapDone {
+		return ctrl.Result{}, nil
+	}
+
+	version, err := r.Workloads.Version(ctx, s.held.State.Bundle, s.addresses())
+	s.asked, s.version = true, version
+
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("No API server of a held cluster answers", "error", err.Error())
+	}
+
+	return ctrl.Result{}, nil
+}

@@ -1,0 +1,131 @@
+package taloscontrolplane_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+func (e *env) mode(cp *v1alpha1.TalosControlPlane, mode string) {
+	e.t.Helper()
+
+	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.ReconcileModeAnnotation, mode)
+
+	if err := e.admin.Update(e.t.Context(), cp); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// TestDryRun: a bootstrap that is due is shown and not asked for; the nodes are asked, and only our status is written.
+// A mode that does not exist is a dry run that says so.
+func TestDryRun(t *testing.T) {
+	for mode, reason := range map[string]string{
+		"DryRun": v1alpha1.ReasonDryRun, "disabled": v1alpha1.ReasonInvalidReconcileMode,
+	} {
+		t.Run(mode, func(t *testing.T) {
+			e := newEnv(t)
+			cp, nodes := e.found(1)
+			mutations := nodes[0].Faults().MutatingCalls()
+
+			e.mode(cp, mode)
+
+			since := time.Now()
+
+			for range 3 {
+				if _, err := e.pass(cp); err != nil {
+					t.Error(err)
+				}
+			}
+
+			e.condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, reason, "DryRun")
+			e.condition(cp, v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonReachable, "")
+			e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "")
+
+			if got := nodes[0].Faults().MutatingCalls(); got != mutations {
+				t.Errorf("%d mutating calls", got-mutations)
+			}
+
+			for _, w := range e.writes(since) {
+				if w.Resource != "taloscontrolplanes/status" {
+					t.Errorf("wrote %s", w)
+				}
+			}
+
+			// The evidence stays live: a node that dies shows.
+			nodes[0].Kill()
+			e.until(cp, "the dead node shows", func() bool {
+				return meta.IsStatusConditionFalse(cp.Status.Conditions, v1alpha1.ConditionReachable)
+			})
+		})
+	}
+}
+
+// TestDryRunMakesNothing: no PKI, no machine, no finalizer.
+func TestDryRunMakesNothing(t *testing.T) {
+	e := newEnv(t)
+	cp := e.create(1, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Annotations = map[string]string{v1alpha1.ReconcileModeAnnotation: "DryRun"}
+	})
+
+	if _, err := e.pass(cp); err != nil {
+		t.Error(err)
+	}
+
+	for _, w := range e.writes(time.Time{}) {
+		if w.Resource != "taloscontrolplanes/status" {
+			t.Errorf("wrote %s", w)
+		}
+	}
+
+	if len(cp.Finalizers) != 0 || cp.Status.SecretBundle != nil {
+		t.Errorf("finalizers %v, bundle %v", cp.Finalizers, cp.Status.SecretBundle)
+	}
+
+	e.mode(cp, "Reconcile")
+
+	if _, err := e.pass(cp); err != nil || cp.Status.SecretBundle == nil {
+		t.Errorf("released: %v, %+v", err, cp.Status)
+	}
+}
+
+// TestDisabled: one write says that nothing is done, and then nothing is: no call, no write, no status.
+func TestDisabled(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.found(1)
+	before := calls("", nodes...)
+	conditions := len(cp.Status.Conditions)
+
+	e.mode(cp, "Disabled")
+
+	since := time.Now()
+	status := cp.Status.DeepCopy()
+
+	for range 3 {
+		if res, err := e.pass(cp); err != nil || !res.IsZero() {
+			t.Errorf("%+v, %v", res, err)
+		}
+
+		nodes[0].Kill()
+	}
+
+	e.condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled, "Disabled")
+
+	if w := e.writes(since); len(w) != 1 || w[0].Resource != "taloscontrolplanes/status" {
+		t.Errorf("writes: %v", w)
+	}
+
+	meta.RemoveStatusCondition(&cp.Status.Conditions, v1alpha1.ConditionPaused)
+
+	if diff := cmp.Diff(*status, cp.Status); diff != "" || len(cp.Status.Conditions) != conditions {
+		t.Errorf("the status was written (-before +after):\n%s", diff)
+	}
+
+	if got := calls("", nodes...); got != before {
+		t.Errorf("%d calls", got-before)
+	}
+}

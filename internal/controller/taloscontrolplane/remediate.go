@@ -1,0 +1,140 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// pollReplaced is how soon the machine list is looked at again after a replacement was recorded.
+const pollReplaced = 100 * time.Millisecond
+
+// group is what the decision about replacements is made from.
+func (r *Reconciler) group(s *scope) remediation.Group {
+	return remediation.Group{
+		Machines: s.cp.Spec.Machines, Spares: s.cp.Spec.Spares, Options: s.cp.Spec.Remediation,
+		Replaced: s.held.State.Runtime.Replaced, Existing: s.machines, Now: r.Clock.Now(),
+	}
+}
+
+// remediate has spare machines take the place of those that never come back, or that a person wants replaced: one at a
+// time, recorded first, and only when the safety kernel lets the member of the old one go.
+func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, error) {
+	g := r.group(s)
+	s.cp.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
+
+	if obsolete := g.Obsolete(); len(obsolete) > 0 {
+		for _, machine := range obsolete {
+			delete(s.held.State.Runtime.Replaced, machine)
+		}
+
+		return ctrl.Result{RequeueAfter: pollReplaced}, r.updateState(ctx, s, "that replacements ended")
+	}
+
+	if err := r.giveUpReplaced(ctx, s, g); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	choice, err := g.ChooseFit(func(spare v1alpha1.MachineEntry) (string, error) {
+		return evidence.Unfit(ctx, r.Client, r.Nodes, s.cp.Namespace, spare)
+	})
+	if choice.Machine == "" || err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if choice.Reason == "" {
+		var err error
+		if choice, err = r.permitReplacement(ctx, s, choice); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	s.remedy = &choice
+
+	if choice.Reason != "" {
+		return ctrl.Result{}, nil
+	}
+
+	s.held.State.Runtime.Replaced = remediation.Replace(g.Replaced, choice.Machine, choice.Spare)
+	if err := r.updateState(ctx, s, "the replacement of "+choice.Machine); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonReplacing, "Replace", "%s takes the place of %s",
+		choice.Spare, choice.Machine)
+
+	return ctrl.Result{RequeueAfter: pollReplaced}, nil
+}
+
+func (r *Reconciler) updateState(ctx context.Context, s *scope, what string) error {
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return fmt.Errorf("recording %s: %w", what, err)
+	}
+
+	return nil
+}
+
+// permitReplacement asks whether the machine may go now.
+func (r *Reconciler) permitReplacement(
+	ctx context.Context, s *scope, c remediation.Choice,
+) (remediation.Choice, error) {
+	if d := s.held.State.Runtime.Disruption; d != nil && d.Machine != c.Machine {
+		c.Reason, c.Message = v1alpha1.ReasonDisruptionInProgress, "waiting until "+d.Machine+" is done"
+
+		return c, nil
+	}
+
+	if len(s.extra) > 0 {
+		c.Reason, c.Message = v1alpha1.ReasonDisruptionInProgress, "waiting until "+s.extra[0]+" is taken out"
+
+		return c, nil
+	}
+
+	verdict, err := r.permitRemoval(ctx, s, c.Machine, c.Gone)
+	if err != nil {
+		return c, err
+	}
+
+	if verdict.Action != plan.Proceed {
+		c.Reason = verdict.Reason
+		c.Message = fmt.Sprintf("%s is to be replaced by %s: %s", c.Machine, c.Spare, verdict.Message)
+	}
+
+	return c, nil
+}
+
+// giveUpReplaced states of machines that were replaced, and that have been silent for too long, what a person states
+// with the annotation: that they do not come back.
+func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
+	for i := range s.machines {
+		m := &s.machines[i]
+		if !slices.Contains(s.extra, m.Name) || !g.Gone(m) || kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
+			continue
+		}
+
+		if _, replaced := g.Replaced[m.Name]; !replaced && !isSpare(g, m.Name) {
+			continue
+		}
+
+		if err := machineset.GiveUp(ctx, r.Client, m); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+func isSpare(g remediation.Group, name string) bool {
+	return slices.ContainsFunc(g.Spares, func(e v1alpha1.MachineEntry) bool { return e.Name == name })
+}

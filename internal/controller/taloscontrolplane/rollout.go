@@ -1,0 +1,218 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// rollout keeps the plan of config changes and lets one machine after the other begin, with the permission of the
+// safety kernel. What it waits for shows in the plan; it never holds up the rest of the pass.
+func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !rollout.Pending(s.machines) && s.cp.Status.Plan == nil {
+		return ctrl.Result{}, nil
+	}
+
+	// Who has begun decides who may begin, so it is read live.
+	machines, err := machineset.List(ctx, r.Reader, s.cp)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	machines = slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool { return slices.Contains(s.extra, m.Name) })
+
+	before := s.cp.Status.Plan
+
+	out, err := rollout.Assess(rollout.Input{
+		Options: rollout.OptionsOf(s.cp, nil), Machines: ordered(s.nodes, machines),
+		ControlPlane: s.cp, Plan: before, Approved: s.cp.Annotations[v1alpha1.ApprovedAnnotation], Now: r.Clock.Now(),
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.cp.Status.Plan = out.Plan
+	r.tellPlan(s.cp, before, out.Plan)
+
+	return ctrl.Result{}, r.beginChange(ctx, s, machines, out)
+}
+
+// meanwhile goes on with config changes while no etcd answers: it may be a config that keeps it from running, and then
+// nothing else brings it back. It returns what the pass waits for.
+func (r *Reconciler) meanwhile(ctx context.Context, s *scope, wait error) error {
+	if busy, err := r.continueDisruption(ctx, s); err != nil {
+		return err
+	} else if busy {
+		return wait
+	}
+
+	if _, err := r.rollout(ctx, s); err != nil {
+		return err
+	}
+
+	return wait
+}
+
+// ordered sorts machines in the order of their disruption.
+func ordered(nodes []plan.Node, machines []v1alpha1.TalosMachine) []v1alpha1.TalosMachine {
+	names := make([]string, 0, len(machines))
+	for i := range machines {
+		names = append(names, machines[i].Name)
+	}
+
+	names = plan.Order(nodes, names)
+	out := slices.Clone(machines)
+
+	slices.SortStableFunc(out, func(a, b v1alpha1.TalosMachine) int {
+		return slices.Index(names, a.Name) - slices.Index(names, b.Name)
+	})
+
+	return out
+}
+
+func (r *Reconciler) tellPlan(o client.Object, before, now *v1alpha1.PlanStatus) {
+	if now == nil || before != nil && before.ID == now.ID {
+		return
+	}
+
+	names := make([]string, 0, len(now.Machines))
+	for _, m := range now.Machines {
+		names = append(names, m.Name)
+	}
+
+	r.Recorder.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
+		"Plan %s changes the configs of %s", now.ID, strings.Join(names, ", "))
+}
+
+// beginChange lets the next machine begin: one at a time, whatever the change.
+func (r *Reconciler) beginChange(
+	ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, out rollout.Output,
+) error {
+	if len(out.Running) > 0 || len(out.Ready) == 0 {
+		return nil
+	}
+
+	if d := s.held.State.Runtime.Disruption; d != nil {
+		out.Hold("waiting until " + d.Machine + " is done")
+
+		return nil
+	}
+
+	for _, c := range out.Ready {
+		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
+
+		if staged := c.Change.Reboot && !c.Reboot; staged {
+			// Somebody may reboot all of them at any moment, so the first one has to have survived before the next one.
+			if awaits := awaitsReboot(machines); awaits != "" && !out.Done {
+				out.Hold("waiting until somebody reboots " + awaits)
+
+				return nil
+			}
+
+			return rollout.Grant(ctx, r.Client, &machines[i], c)
+		}
+
+		if !c.Change.Etcd {
+			return rollout.Grant(ctx, r.Client, &machines[i], c)
+		}
+
+		if sick := sickOther(machines, c.Name); sick != "" {
+			out.Hold(c.Name + ": waiting until " + sick + " is ready")
+
+			continue
+		}
+
+		verdict, err := r.permit(ctx, s, plan.Disruption{Act: plan.ActReboot, Machine: c.Name})
+		if err != nil {
+			return err
+		}
+
+		if verdict.Action == plan.Proceed {
+			return r.beginDisruptiveChange(ctx, s, &machines[i], c)
+		}
+
+		out.Hold(c.Name + ": " + verdict.Message)
+	}
+
+	return nil
+}
+
+// beginDisruptiveChange records that a node goes away for a while, and lets it. The record fails when anybody wrote the
+// state since it was read.
+func (r *Reconciler) beginDisruptiveChange(
+	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate,
+) error {
+	s.held.State.Runtime.Disruption = &clusterstate.Disruption{
+		Machine: m.Name, Act: string(plan.ActReboot), Since: r.now(), Change: c.Change.ID,
+	}
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return fmt.Errorf("recording the reboot of %s: %w", m.Name, err)
+	}
+
+	return rollout.Grant(ctx, r.Client, m, c)
+}
+
+// sickOther names a machine that is not ready beside one that is: a control plane has one unavailable node at most. The
+// safety kernel sees etcd, and there is more on a node than that. Who is not ready itself may change, because that may
+// be what mends it.
+func sickOther(machines []v1alpha1.TalosMachine, name string) string {
+	sick := ""
+
+	for i := range machines {
+		switch m := &machines[i]; {
+		case meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady):
+		case m.Name == name:
+			return ""
+		case sick == "":
+			sick = m.Name
+		}
+	}
+
+	return sick
+}
+
+func awaitsReboot(machines []v1alpha1.TalosMachine) string {
+	for i := range machines {
+		if c := machines[i].Status.Change; c != nil && c.Phase == v1alpha1.ChangeAwaitingReboot {
+			return machines[i].Name
+		}
+	}
+
+	return ""
+}
+
+// rebooting tells whether the config change that a disruption was recorded for is still under way. It is read live: who
+// takes it for ended lets the next node go.
+func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Disruption) (bool, error) {
+	m := &v1alpha1.TalosMachine{}
+
+	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: s.cp.Namespace, Name: d.Machine}, m)
+	if err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("reading TalosMachine %s: %w", d.Machine, err))
+	}
+
+	c := m.Status.Change
+	if c == nil || c.ID != d.Change || c.Phase == v1alpha1.ChangeFailed {
+		return false, nil
+	}
+
+	if rollout.Granted(m) {
+		return true, nil
+	}
+
+	// A crash came between the record and the grant.
+	return true, rollout.Grant(ctx, r.Client, m, rollout.Candidate{Name: m.Name, Change: *c, Reboot: c.Reboot})
+}

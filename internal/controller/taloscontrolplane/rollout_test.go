@@ -1,0 +1,321 @@
+package taloscontrolplane_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// established is a control plane whose etcd works, with machines that show what their controller would.
+func (e *env) established(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
+	e.t.Helper()
+
+	cp, nodes := e.found(size)
+	e.until(cp, "etcd is established", func() bool {
+		b := e.state().Runtime.Bootstrap
+
+		return b != nil && b.EstablishedAt != nil && cp.Status.ReadyReplicas == 0 &&
+			meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionEtcdHealthy)
+	})
+
+	for i := range size {
+		e.show(cp, i, func(*v1alpha1.TalosMachine) {})
+	}
+
+	return cp, nodes
+}
+
+// show writes the status of a machine that is ready and compared, as its controller would, with a change to it.
+func (e *env) show(cp *v1alpha1.TalosControlPlane, i int, edit func(*v1alpha1.TalosMachine)) {
+	e.t.Helper()
+
+	m := e.talosMachine(i)
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured} {
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Test"})
+	}
+
+	m.Status.Address, m.Status.ComparedTo = e.address(i), rollout.ComparedTo(cp, nil, m)
+
+	edit(m)
+
+	if err := e.admin.Status().Update(e.t.Context(), m); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *env) talosMachine(i int) *v1alpha1.TalosMachine {
+	e.t.Helper()
+
+	m := &v1alpha1.TalosMachine{}
+	e.get(m, fmt.Sprintf("cp-%d", i))
+
+	return m
+}
+
+// pending shows a change that takes the member away for a while.
+func pending(m *v1alpha1.TalosMachine) {
+	m.Status.Change = &v1alpha1.MachineChange{
+		ID: "change-" + m.Name, Target: "2", Base: "1", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending,
+		Since: metav1.Now(), Reboot: true, Etcd: true, Drain: true,
+	}
+}
+
+func in(phase v1alpha1.ChangePhase) func(*v1alpha1.TalosMachine) {
+	return func(m *v1alpha1.TalosMachine) {
+		pending(m)
+		m.Status.Change.Phase = phase
+	}
+}
+
+func sick(m *v1alpha1.TalosMachine) {
+	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Test",
+	})
+}
+
+// granted names the machines that may begin what they show.
+func (e *env) granted(size int) string {
+	e.t.Helper()
+
+	var names []string
+
+	for i := range size {
+		if m := e.talosMachine(i); rollout.Granted(m) {
+			names = append(names, m.Name)
+		}
+	}
+
+	return strings.Join(names, " ")
+}
+
+func (e *env) disruption() clusterstate.Disruption {
+	e.t.Helper()
+
+	if d := e.state().Runtime.Disruption; d != nil {
+		return *d
+	}
+
+	return clusterstate.Disruption{}
+}
+
+// step passes once, whatever it waits for.
+func (e *env) step(cp *v1alpha1.TalosControlPlane) {
+	e.t.Helper()
+
+	if _, err := e.pass(cp); err != nil {
+		e.t.Errorf("%v", err)
+	}
+}
+
+// TestOneAtATime: a control-plane node begins once that is recorded, and the next one when it is done, its leader last.
+func TestOneAtATime(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	for i := range 3 {
+		e.show(cp, i, pending)
+	}
+
+	for _, i := range []int{1, 2, 0} {
+		name := fmt.Sprintf("cp-%d", i)
+
+		// Passes, crashes and what the machine shows on its way change nothing.
+		for _, phase := range []v1alpha1.ChangePhase{"", v1alpha1.ChangeDraining, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling} {
+			if phase != "" {
+				e.show(cp, i, in(phase))
+			}
+
+			e.r = e.replica()
+			e.step(cp)
+
+			if d := e.disruption(); d.Machine != name || d.Change != "change-"+name || d.Act != "Reboot" {
+				t.Fatalf("%s is %s: recorded is %+v", name, phase, d)
+			}
+
+			if got := e.granted(3); got != name {
+				t.Fatalf("%s is %s: %q may begin", name, phase, got)
+			}
+		}
+
+		e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRollingOut, name+" Running")
+		e.show(cp, i, func(m *v1alpha1.TalosMachine) { m.Status.Change, m.Status.WorkingHash = nil, "2" })
+	}
+
+	e.step(cp)
+	e.step(cp)
+
+	if d := e.disruption(); d.Machine != "" || cp.Status.Plan != nil {
+		t.Errorf("left: %+v, %+v", d, cp.Status.Plan)
+	}
+}
+
+// TestCrashBeforeTheGrant: what was recorded is let begin.
+func TestCrashBeforeTheGrant(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	for i := range 3 {
+		e.show(cp, i, pending)
+	}
+
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-2", Act: "Reboot", Since: time.Now(), Change: "change-cp-2"}
+	})
+	e.step(cp)
+
+	if got := e.granted(3); got != "cp-2" || e.disruption().Machine != "cp-2" {
+		t.Errorf("%q may begin, recorded is %+v", got, e.disruption())
+	}
+}
+
+// TestRecordEnds: a record ends with its change: when it failed, when the machine gave its permission back, and when it
+// plans another one.
+func TestRecordEnds(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.established(3)
+
+	for name, edit := range map[string]func(*v1alpha1.TalosMachine){
+		"failed":  in(v1alpha1.ChangeFailed),
+		"another": func(m *v1alpha1.TalosMachine) { pending(m); m.Status.Change.ID = "another" },
+		"none":    func(m *v1alpha1.TalosMachine) { m.Status.Change = nil },
+	} {
+		e.show(cp, 1, edit)
+		e.record(func(s *clusterstate.State) {
+			s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-1", Act: "Reboot", Since: time.Now(), Change: "change-cp-1"}
+		})
+
+		// The kernel lets nobody else go meanwhile.
+		nodes[2].Kill()
+		e.step(cp)
+
+		if d := e.disruption(); d.Machine != "" {
+			t.Errorf("%s: recorded is %+v", name, d)
+		}
+	}
+}
+
+// TestHeld: nobody begins while a member is away, or while another node is not ready; who is not ready itself may.
+func TestHeld(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.established(3)
+
+	e.show(cp, 0, pending)
+	e.show(cp, 1, sick)
+	e.step(cp)
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "cp-0: waiting until cp-1 is ready")
+
+	e.show(cp, 1, func(*v1alpha1.TalosMachine) {})
+	nodes[2].Kill()
+	e.step(cp)
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "held until etcd is whole")
+
+	if got := e.granted(3); got != "" || e.disruption().Machine != "" {
+		t.Errorf("%q may begin, recorded is %+v", got, e.disruption())
+	}
+
+	if err := nodes[2].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) { pending(m); sick(m) })
+	e.until(cp, "it may begin", func() bool { return e.granted(3) == "cp-0" })
+}
+
+// TestTriedOneAtATime: also a change without a reboot is the only one at its time.
+func TestTriedOneAtATime(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	light := func(m *v1alpha1.TalosMachine) {
+		pending(m)
+		m.Status.Change.Reboot, m.Status.Change.Etcd, m.Status.Change.Drain = false, false, false
+	}
+
+	for i := range 3 {
+		e.show(cp, i, light)
+	}
+
+	for range 3 {
+		e.step(cp)
+	}
+
+	if got := e.granted(3); got != "cp-1" || e.disruption().Machine != "" {
+		t.Errorf("%q may begin, recorded is %+v", got, e.disruption())
+	}
+}
+
+// TestStagedOneAtATime: with reboots by hand the first machine has to survive its own before the next one is staged.
+func TestStagedOneAtATime(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	cp.Spec.Rollout = &v1alpha1.RolloutOptions{RebootPolicy: v1alpha1.RebootManual}
+	if err := e.admin.Update(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
+
+	for i := range 3 {
+		e.show(cp, i, pending)
+	}
+
+	e.step(cp)
+
+	if m := e.talosMachine(1); !rollout.Granted(m) || m.Spec.Change.Reboot || e.granted(3) != "cp-1" || e.disruption().Machine != "" {
+		t.Errorf("%q may begin: %+v; recorded is %+v", e.granted(3), m.Spec.Change, e.disruption())
+	}
+
+	e.show(cp, 1, in(v1alpha1.ChangeAwaitingReboot))
+	e.step(cp)
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "until somebody reboots cp-1")
+
+	if got := e.granted(3); got != "cp-1" {
+		t.Errorf("%q may begin", got)
+	}
+
+	e.show(cp, 1, func(m *v1alpha1.TalosMachine) { m.Status.Change, m.Status.WorkingHash = nil, "2" })
+	e.step(cp)
+
+	if got := e.granted(3); got != "cp-2" {
+		t.Errorf("%q may begin", got)
+	}
+}
+
+// TestEtcdBrokenByConfig: when no etcd answers, a config change still reaches its node: it may be what mends it.
+func TestEtcdBrokenByConfig(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.established(1)
+
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) { in(v1alpha1.ChangeFailed)(m); sick(m) })
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-0", Act: "Reboot", Since: time.Now(), Change: "change-cp-0"}
+	})
+	nodes[0].Faults().Fail("EtcdMemberList", codes.Unavailable, 1, 0)
+	e.step(cp)
+	e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "cp-0")
+
+	if cp.Status.Plan == nil || cp.Status.Plan.Phase != v1alpha1.PlanStopped || e.disruption().Machine != "" {
+		t.Errorf("plan %+v, recorded %+v", cp.Status.Plan, e.disruption())
+	}
+
+	// A person takes it back.
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+		pending(m)
+		sick(m)
+		m.Status.Change.ID, m.Status.Change.Cause, m.Status.Change.Target = "back", v1alpha1.CauseRevert, "1"
+	})
+	e.step(cp)
+
+	if m := e.talosMachine(0); !rollout.Granted(m) || !m.Spec.Change.Reboot || e.disruption().Change != "back" {
+		t.Errorf("%+v, recorded %+v", m.Spec.Change, e.disruption())
+	}
+}

@@ -1,0 +1,148 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// scaleDown takes machines that left the list out of the cluster, one after the other, with the permission of the
+// safety kernel. What it waits for shows in the condition UpToDate; it never holds up the rest of the pass.
+func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if busy, err := r.continueDisruption(ctx, s); busy || err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if len(s.extra) == 0 {
+		return ctrl.Result{}, nil
+	}
+
+	for _, name := range s.leaving() {
+		verdict, err := r.permitRemoval(ctx, s, name, false)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+
+		s.scaling = name + ": " + verdict.Message
+
+		if verdict.Action == plan.Proceed {
+			return ctrl.Result{}, r.beginRemoval(ctx, s, name)
+		}
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// leaving are the machines that left the list, in the order in which they go: those whose etcd is broken, the most
+// broken, outdated ones, the highest index. Whoever leads etcd goes last, so that it moves once.
+func (s *scope) leaving() []string {
+	candidates := make([]plan.Candidate, 0, len(s.extra))
+	for _, name := range s.extra {
+		candidates = append(candidates, machineset.Candidate(name, s.machine(name)))
+	}
+
+	return plan.Order(s.nodes, plan.Victims(candidates, len(candidates)))
+}
+
+// continueDisruption goes on with what was recorded, also after a crash between the record and the act. It is false
+// once nothing is under way.
+func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, error) {
+	d := s.held.State.Runtime.Disruption
+	if d == nil {
+		return false, nil
+	}
+
+	m := s.machine(d.Machine)
+
+	if d.Act == string(plan.ActReboot) {
+		if busy, err := r.rebooting(ctx, s, d); busy || err != nil {
+			s.scaling = d.Machine + " changes its config"
+
+			return true, err
+		}
+	}
+
+	switch {
+	case d.Act == string(plan.ActReboot):
+	case m != nil && !m.DeletionTimestamp.IsZero():
+		s.scaling = m.Name + " is being taken out" + machineset.DeletingMessage(m)
+
+		return true, nil
+	case m != nil && slices.Contains(s.extra, d.Machine):
+		return true, r.remove(ctx, s, m)
+	}
+
+	// Done, gone, or back in the list before it was touched.
+	s.held.State.Runtime.Disruption = nil
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return false, fmt.Errorf("recording that %s is done: %w", d.Machine, err)
+	}
+
+	return false, nil
+}
+
+// permitRemoval asks the safety kernel about one machine that is to leave. Gone: it has been silent for too long.
+func (r *Reconciler) permitRemoval(ctx context.Context, s *scope, name string, gone bool) (plan.Verdict, error) {
+	id := plan.MemberOf(s.nodes, name)
+	if id == 0 && plan.Gone(s.nodes, name) {
+		return plan.Verdict{Action: plan.Proceed, Reason: v1alpha1.ReasonSafe, Message: "it has no member in etcd"}, nil
+	}
+
+	want := plan.Disruption{Act: plan.ActRemove, Machine: name}
+
+	for _, n := range s.nodes {
+		if n.Name == name && n.Answer != plan.AnswerMember {
+			m := s.machine(name)
+			want = plan.Disruption{
+				Act: plan.ActReplace, Machine: name, Member: id,
+				Gone: gone || m != nil && kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation),
+			}
+		}
+	}
+
+	return r.permit(ctx, s, want)
+}
+
+// beginRemoval records the disruption, and then begins it. The record fails when anybody wrote the state since it was
+// read, another replica of the operator for example.
+func (r *Reconciler) beginRemoval(ctx context.Context, s *scope, name string) error {
+	s.held.State.Runtime.Disruption = &clusterstate.Disruption{
+		Machine: name, Act: string(plan.ActRemove), Since: r.now(),
+	}
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return fmt.Errorf("recording the removal of %s: %w", name, err)
+	}
+
+	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonScalingDown, "Remove",
+		"Taking %s out of the cluster", name)
+
+	return r.remove(ctx, s, s.machine(name))
+}
+
+func (r *Reconciler) remove(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) error {
+	s.scaling = m.Name + " is being taken out"
+
+	return machineset.Decommission(ctx, r.Client, m)
+}
+
+// machine is one of the control plane's machines; nil when there is none of the name.
+func (s *scope) machine(name string) *v1alpha1.TalosMachine {
+	for i := range s.machines {
+		if s.machines[i].Name == name {
+			return &s.machines[i]
+		}
+	}
+
+	return nil
+}

@@ -1,0 +1,100 @@
+package taloscontrolplane_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// shrink leaves only the machines of these names in the list, and has the objects of the others stay until the test
+// lets them go, as the controller of TalosMachines does.
+func (e *env) shrink(cp *v1alpha1.TalosControlPlane, names ...string) {
+	e.t.Helper()
+
+	for _, entry := range cp.Spec.Machines {
+		m := &v1alpha1.TalosMachine{}
+		e.get(m, entry.Name)
+
+		m.Finalizers = []string{v1alpha1.Finalizer}
+		if err := e.admin.Update(e.t.Context(), m); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+
+	cp.Spec.Machines = slices.DeleteFunc(cp.Spec.Machines, func(m v1alpha1.MachineEntry) bool {
+		return !slices.Contains(names, m.Name)
+	})
+
+	if err := e.admin.Update(e.t.Context(), cp); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// going are the machines that are being taken out of the cluster.
+func (e *env) going() []string {
+	e.t.Helper()
+
+	list := &v1alpha1.TalosMachineList{}
+	if err := e.admin.List(e.t.Context(), list, client.InNamespace(e.ns)); err != nil {
+		e.t.Fatal(err)
+	}
+
+	var out []string
+
+	for _, m := range list.Items {
+		if !m.DeletionTimestamp.IsZero() && m.Spec.Decommission != nil && *m.Spec.Decommission {
+			out = append(out, m.Name)
+		}
+	}
+
+	return out
+}
+
+// TestScaleDownOrder: of two machines that left the list, the outdated one goes before the one with the higher index,
+// and the other one waits for it, whatever happens in between.
+func TestScaleDownOrder(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.running(3)
+
+	e.ready("cp-0", "cp-1", "cp-2")
+
+	m := &v1alpha1.TalosMachine{}
+	e.get(m, "cp-1")
+
+	m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonConfigDiffers,
+		LastTransitionTime: metav1.NewTime(e.clock.Now()),
+	})
+	if err := e.admin.Status().Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+
+	e.shrink(cp, "cp-0")
+
+	for range 3 {
+		e.after(time.Minute, cp)
+	}
+
+	if got := e.going(); !slices.Equal(got, []string{"cp-1"}) {
+		t.Errorf("%v are being taken out", got)
+	}
+
+	if d := e.state().Runtime.Disruption; d == nil || d.Machine != "cp-1" {
+		t.Errorf("the record is %+v", d)
+	}
+
+	// A crash forgets nothing.
+	e.r = e.replica()
+	e.after(time.Minute, cp)
+
+	if got := e.going(); !slices.Equal(got, []string{"cp-1"}) {
+		t.Errorf("%v are being taken out after a crash", got)
+	}
+
+	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "cp-1 is being taken out")
+}

@@ -1,0 +1,366 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/validation"
+)
+
+// Keys of the Secrets that people and tools read.
+const (
+	kubeconfigKey  = "value"
+	talosconfigKey = "talosconfig"
+)
+
+// ensureSecrets loads the PKI, or makes it: only when the API server says that there is no state Secret, and no machine
+// of the cluster already runs under another CA.
+func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) (ctrl.Result, error) {
+	held, err := r.States.Load(ctx, s.key())
+
+	var corrupt *statestore.CorruptError
+
+	switch {
+	case errors.As(err, &corrupt):
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid,
+			corrupt.Error()+"; it was left untouched: restore it from a copy", err)
+	case errors.Is(err, statestore.ErrNotFound) && s.cp.Spec.Import != nil:
+		held, err = r.importState(ctx, s)
+	case errors.Is(err, statestore.ErrNotFound):
+		held, err = r.makePKI(ctx, s)
+	}
+
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := held.State.CheckCluster(s.clusterName()); err != nil {
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s: %s; it was left "+
+			"untouched: put the Secret of this cluster in its place", clusterstate.SecretName(s.cp.Name), err), err)
+	}
+
+	access, err := r.States.Access(s.key(), held.State.Bundle)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.held = held
+	s.creds = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
+
+	restoreStatus(s)
+
+	return ctrl.Result{}, nil
+}
+
+// restoreStatus fills an empty status from the state: kubectl apply never writes one.
+func restoreStatus(s *scope) {
+	st, rt := &s.cp.Status, &s.held.State.Runtime
+
+	if st.SecretBundle == nil && len(st.Conditions) == 0 {
+		st.Conditions = rt.Conditions
+	}
+
+	st.SecretBundle = &v1alpha1.SecretBundleStatus{
+		SecretRef:   v1alpha1.ObjectReference{Name: clusterstate.SecretName(s.cp.Name)},
+		Fingerprint: s.held.State.Bundle.Fingerprint(),
+		ClusterID:   s.held.State.Bundle.ClusterID(),
+	}
+
+	if st.ObservedKubeVersion == "" {
+		st.ObservedKubeVersion = s.held.State.ObservedKubeVersion
+	}
+
+	st.Bootstrap = nil
+
+	if b := rt.Bootstrap; b != nil {
+		st.Bootstrap = &v1alpha1.BootstrapStatus{Machine: b.Machine, RequestedAt: metav1.NewTime(b.IntentAt)}
+		if b.EstablishedAt != nil {
+			at := metav1.NewTime(*b.EstablishedAt)
+			st.Bootstrap.EstablishedAt = &at
+		}
+	}
+}
+
+func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*statestore.Held, error) {
+	if err := r.awaitRestore(ctx, s); err != nil {
+		return nil, err
+	}
+
+	if s.cp.Status.SecretBundle != nil {
+		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s is gone, and the cluster was "+
+			"made with it; restore it from a copy: without it nobody can manage the nodes",
+			clusterstate.SecretName(s.cp.Name)), nil)
+	}
+
+	// A spec that can never work gets no PKI either.
+	made := BundleConfig(s.cp)
+	if err := checkSpec(s.cp, made, ""); err != nil {
+		return nil, err
+	}
+
+	if err := r.refuseForeignNodes(ctx, s); err != nil {
+		return nil, err
+	}
+
+	options := clusterstate.Options{TalosVersion: s.cp.Spec.TalosVersion, Now: r.Clock.Now()}
+	if err := r.bootstrapSecrets(ctx, s, &options); err != nil {
+		return nil, err
+	}
+
+	bundle, err := clusterstate.NewBundle(options)
+	if err != nil {
+		return nil, fmt.Errorf("making the PKI of %s: %w", s.cp.Name, err)
+	}
+
+	return r.States.Create(ctx, s.key(), clusterstate.NewState(bundle, made, string(s.cp.UID)))
+}
+
+// BundleConfig are the parameters that a new cluster of the object is made with.
+func BundleConfig(cp *v1alpha1.TalosControlPlane) clusterstate.BundleConfig {
+	spec := &cp.Spec
+
+	return clusterstate.BundleConfig{
+		ClusterName: newScope(cp).clusterName(), Endpoint: spec.Endpoint,
+		TalosVersion: spec.TalosVersion, KubernetesVersion: spec.KubernetesVersion,
+		Contract:       contract(spec.TalosVersion),
+		PodSubnets:     orDefault(spec.Network.PodSubnets, machineconfig.DefaultPodSubnet),
+		ServiceSubnets: orDefault(spec.Network.ServiceSubnets, machineconfig.DefaultServiceSubnet),
+		DNSDomain:      nonEmpty(spec.Network.DNSDomain, machineconfig.DefaultDNSDomain),
+		CertSANs:       spec.CertSANs,
+	}
+}
+
+// contract is the minor of a Talos version, v1.13 for v1.13.9.
+func contract(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+// refuseForeignNodes keeps a new PKI from a cluster that runs already. Machines that do not answer cannot be judged;
+// should they turn out to be foreign, they are left alone then.
+func (r *Reconciler) refuseForeignNodes(ctx context.Context, s *scope) error {
+	known := 0
+
+	for _, entry := range s.cp.Spec.Machines {
+		address, err := r.entryAddress(ctx, s, entry)
+		if err != nil {
+			return err
+		}
+
+		if address == "" {
+			continue
+		}
+
+		known++
+
+		if probe, _ := r.Nodes.Probe(ctx, address, nil); probe.State == talos.StateForeign {
+			return failure.Terminal(v1alpha1.ReasonForeignNode, fmt.Sprintf("machine %s at %s is configured already, and "+
+				"there is no Secret %s with its PKI; apply that Secret, correct the address, or reset the machine by hand",
+				entry.Name, address, clusterstate.SecretName(s.cp.Name)), nil)
+		}
+	}
+
+	if known == 0 {
+		return failure.Waiting(v1alpha1.ReasonWaitingForAddress,
+			"waiting for a provider to give a control-plane machine an address", r.Resync)
+	}
+
+	return nil
+}
+
+func (r *Reconciler) entryAddress(ctx context.Context, s *scope, entry v1alpha1.MachineEntry) (string, error) {
+	if entry.MachineRef == nil {
+		return entry.Address, nil
+	}
+
+	m := &vitistackv1alpha1.Machine{}
+
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.cp.Namespace, Name: entry.MachineRef.Name}, m)
+	if err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+
+	for _, a := range m.Status.Addresses {
+		if a.Type != vitistackv1alpha1.AddressHostname {
+			return a.Address, nil
+		}
+	}
+
+	return "", nil
+}
+
+// bootstrapSecrets reads what a person wants the PKI to start from.
+func (r *Reconciler) bootstrapSecrets(ctx context.Context, s *scope, o *clusterstate.Options) error {
+	ref := s.cp.Spec.BootstrapSecretsRef
+	if ref == nil {
+		return nil
+	}
+
+	secret := &corev1.Secret{}
+
+	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: s.cp.Namespace, Name: ref.Name}, secret)
+	if apierrors.IsNotFound(err) {
+		return failure.Waiting(v1alpha1.ReasonBootstrapSecretsInvalid,
+			fmt.Sprintf("waiting for Secret %s, named by spec.bootstrapSecretsRef", ref.Name), r.Resync)
+	}
+
+	if err != nil {
+		return fmt.Errorf("reading Secret %s: %w", ref.Name, err)
+	}
+
+	crt, key := string(secret.Data["ca.crt"]), string(secret.Data["ca.key"])
+
+	failures := validation.CertificateAuthority("ca", crt, key, r.Clock.Now())
+	failures = append(failures, validation.MachineToken("token", string(secret.Data["token"]))...)
+
+	if err := failures.Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonBootstrapSecretsInvalid,
+			fmt.Sprintf("Secret %s: %s", ref.Name, err), nil)
+	}
+
+	o.Token = string(secret.Data["token"])
+
+	if crt != "" {
+		o.CACert, o.CAKey = validation.PEM(crt), validation.PEM(key)
+	}
+
+	return nil
+}
+
+// ensureTalosconfig keeps the Secret {cluster}-talosconfig.
+func (r *Reconciler) ensureTalosconfig(ctx context.Context, s *scope) (ctrl.Result, error) {
+	endpoints := s.addresses()
+	if len(endpoints) == 0 {
+		return ctrl.Result{}, nil
+	}
+
+	p := clusterstate.TalosconfigParams{ClusterName: s.clusterName(), Endpoints: endpoints, Nodes: endpoints}
+	b := s.held.State.Bundle
+
+	return ctrl.Result{}, r.ensureCredentials(ctx, s, credentials{
+		kind: certificateTalosconfig, key: talosconfigKey, end: clusterstate.TalosconfigExpiry,
+		current: func(have []byte) bool { return b.TalosconfigCurrent(have, p, r.Clock.Now()) },
+		render:  func() ([]byte, error) { return b.Talosconfig(p, r.Clock.Now()) },
+	})
+}
+
+// ensureKubeconfig keeps the Secret {cluster}-kubeconfig, in the form that Cluster API, Flux and Argo CD expect.
+func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) (ctrl.Result, error) {
+	p := clusterstate.KubeconfigParams{ClusterName: s.clusterName(), Server: s.cp.Spec.Endpoint}
+	b := s.held.State.Bundle
+
+	return ctrl.Result{}, r.ensureCredentials(ctx, s, credentials{
+		kind: certificateKubeconfig, key: kubeconfigKey, end: clusterstate.KubeconfigExpiry,
+		current: func(have []byte) bool { return b.KubeconfigCurrent(have, p, r.Clock.Now()) },
+		render:  func() ([]byte, error) { return b.Kubeconfig(p, r.Clock.Now()) },
+	})
+}
+
+// credentials is one file in a Secret {cluster}-{kind}.
+type credentials struct {
+	kind, key string
+	// current tells whether a file may stay as it is, render makes a new one, end reads when its certificate ends.
+	current func([]byte) bool
+	render  func() ([]byte, error)
+	end     func([]byte) (time.Time, error)
+}
+
+// ensureCredentials writes a Secret when it is missing or no longer right, once a pass. One of that name that is not
+// ours is left alone.
+func (r *Reconciler) ensureCredentials(ctx context.Context, s *scope, c credentials) error {
+	if err, done := s.kept[c.kind]; done {
+		return err
+	}
+
+	err := r.keepCredentials(ctx, s, c)
+	s.kept[c.kind] = err
+
+	return err
+}
+
+func (r *Reconciler) keepCredentials(ctx context.Context, s *scope, c credentials) error {
+	secret, name := &corev1.Secret{}, s.clusterName()+"-"+c.kind
+
+	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: s.cp.Namespace, Name: name}, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading Secret %s: %w", name, err)
+	}
+
+	exists := err == nil
+	earlier := exists && kube.EarlierLife(secret, s.cp, "TalosControlPlane")
+
+	if exists && !earlier && !metav1.IsControlledBy(secret, s.cp) {
+		return failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s exists and belongs to somebody else; "+
+			"remove it or choose another cluster name", name), nil)
+	}
+
+	s.seeCertificate(c, secret.Data[c.key])
+
+	if exists && !earlier && c.current(secret.Data[c.key]) {
+		return nil
+	}
+
+	data, err := c.render()
+	if err != nil {
+		return fmt.Errorf("rendering Secret %s: %w", name, err)
+	}
+
+	if err := r.writeCredentials(ctx, s, secret, name, map[string][]byte{c.key: data}, exists); err != nil {
+		return err
+	}
+
+	s.seeCertificate(c, data)
+
+	return nil
+}
+
+func (r *Reconciler) writeCredentials(ctx context.Context, s *scope, secret *corev1.Secret, name string,
+	data map[string][]byte, exists bool,
+) error {
+	secret.Namespace, secret.Name = s.cp.Namespace, name
+	secret.Labels = map[string]string{
+		v1alpha1.ControlPlaneLabel:      s.cp.Name,
+		"cluster.x-k8s.io/cluster-name": s.clusterName(),
+	}
+	secret.Data = data
+	secret.OwnerReferences = nil
+
+	if err := controllerutil.SetControllerReference(s.cp, secret, r.Client.Scheme()); err != nil {
+		return fmt.Errorf("setting the owner of Secret %s: %w", name, err)
+	}
+
+	if exists {
+		if err := r.Client.Update(ctx, secret); err != nil {
+			return fmt.Errorf("writing Secret %s: %w", name, err)
+		}
+
+		return nil
+	}
+
+	secret.Type = corev1.SecretTypeOpaque
+
+	if err := r.Client.Create(ctx, secret); err != nil {
+		return fmt.Errorf("creating Secret %s: %w", name, err)
+	}
+
+	return nil
+}

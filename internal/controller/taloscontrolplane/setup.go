@@ -1,0 +1,100 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// machineRefIndex is the name of the field index over the Machines that TalosControlPlanes refer to.
+const machineRefIndex = "machineRef"
+
+// SetupWithManager registers the controller.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	ctx := context.Background() //nolint:contextcheck // indexes are set up before the manager has a context
+
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.TalosControlPlane{}, machineRefIndex, indexMachineRefs)
+	if err != nil {
+		return fmt.Errorf("indexing TalosControlPlanes by Machine: %w", err)
+	}
+
+	changed := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
+
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("taloscontrolplane").
+		For(&v1alpha1.TalosControlPlane{}, changed).
+		Owns(&v1alpha1.TalosMachine{}).
+		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(byWorker), changed).
+		Watches(&v1alpha1.TalosEtcdRestore{}, handler.EnqueueRequestsFromMapFunc(byRestore)).
+		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
+			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
+		WithOptions(opts).
+		Complete(r)
+}
+
+// byWorker wakes the control plane of a worker group: its deletion waits for them.
+func byWorker(_ context.Context, o client.Object) []reconcile.Request {
+	w, ok := o.(*v1alpha1.TalosWorker)
+	if !ok {
+		return nil
+	}
+
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: w.Namespace, Name: w.Spec.ControlPlaneRef.Name,
+	}}}
+}
+
+// byMachine wakes control planes that have no PKI yet: they wait for the first address.
+func (r *Reconciler) byMachine(ctx context.Context, o client.Object) []reconcile.Request {
+	list := &v1alpha1.TalosControlPlaneList{}
+
+	err := r.Client.List(ctx, list, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{machineRefIndex: o.GetName()}, kube.Shared)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing TalosControlPlanes failed; the resync will find them")
+
+		return nil
+	}
+
+	var out []reconcile.Request
+
+	for i := range list.Items {
+		if cp := &list.Items[i]; cp.Status.SecretBundle == nil {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cp)})
+		}
+	}
+
+	return out
+}
+
+func indexMachineRefs(o client.Object) []string {
+	cp, ok := o.(*v1alpha1.TalosControlPlane)
+	if !ok {
+		return nil
+	}
+
+	var out []string
+
+	for _, m := range cp.Spec.Machines {
+		if m.MachineRef != nil {
+			out = append(out, m.MachineRef.Name)
+		}
+	}
+
+	return out
+}

@@ -1,0 +1,135 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// sightings remembers members that belong to no machine between two looks. A restart forgets them, and they are looked
+// at twice again: that only takes longer.
+type sightings struct {
+	mu   sync.Mutex
+	seen map[types.NamespacedName]plan.Sightings
+}
+
+// look takes one look and returns the member that may be removed, 0 when there is none, and whether any was seen.
+func (s *sightings) look(key types.NamespacedName, nodes []plan.Node, now time.Time) (uint64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	next, id := plan.Stale(nodes, s.seen[key], now.Unix())
+	if len(next) == 0 {
+		delete(s.seen, key)
+
+		return 0, false
+	}
+
+	if s.seen == nil {
+		s.seen = map[types.NamespacedName]plan.Sightings{}
+	}
+
+	s.seen[key] = next
+
+	return id, true
+}
+
+func (s *sightings) forget(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	delete(s.seen, key)
+}
+
+// remembered are machines that got a config once and are not listed now, perhaps because a move brought only a part of
+// the objects along. Their members are theirs. Workers are left out: they have none.
+func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]plan.Node, error) {
+	var (
+		out  []plan.Node
+		list v1alpha1.TalosMachineList
+	)
+
+	err := r.Client.List(ctx, &list, client.InNamespace(s.cp.Namespace), client.MatchingLabels{
+		v1alpha1.ControlPlaneLabel: s.cp.Name, v1alpha1.RoleLabel: string(v1alpha1.RoleWorker),
+	}, kube.Shared)
+	if err != nil {
+		return nil, fmt.Errorf("listing the workers of %s: %w", s.cp.Name, err)
+	}
+
+	for name, m := range s.held.State.Runtime.Machines {
+		// What was recorded before roles were tells its role only as long as its object is there.
+		worker := m.Role == string(v1alpha1.RoleWorker) ||
+			slices.ContainsFunc(list.Items, func(w v1alpha1.TalosMachine) bool { return w.Name == name })
+
+		if !worker && s.machine(name) == nil {
+			out = append(out, plan.Node{Name: name, Address: m.Address, EverConfigured: true})
+		}
+	}
+
+	return out, nil
+}
+
+// removeStale removes one member of etcd that belongs to no machine, after two looks a minute apart.
+func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, error) {
+	// Nearly always every member has its machine, and nobody else needs to be known.
+	if found, _ := plan.Stale(s.nodes, nil, 0); len(found) == 0 {
+		r.stale.forget(s.key())
+
+		return ctrl.Result{}, nil
+	}
+
+	remembered, err := r.remembered(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	nodes := append(slices.Clone(s.nodes), remembered...)
+	id, seen := r.stale.look(s.key(), nodes, r.Clock.Now())
+
+	switch {
+	case !seen:
+		return ctrl.Result{}, nil
+	case id == 0:
+		return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message+"; what belongs to no machine is removed when a "+
+			"second look a minute later finds the same", pollEvidence)
+	}
+
+	verdict := plan.Permit(nodes, "", plan.Disruption{Act: plan.ActReplace, Member: id})
+	if verdict.Action != plan.Proceed {
+		return ctrl.Result{}, failure.Waiting(verdict.Reason, verdict.Message, pollEvidence)
+	}
+
+	for i := range s.nodes {
+		if !s.nodes[i].Serves() {
+			continue
+		}
+
+		node, err := r.Nodes.Node(ctx, r.source(s).Ref(&s.machines[i]))
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+
+		if err := node.RemoveMember(ctx, id); err != nil {
+			return ctrl.Result{}, fmt.Errorf("removing member %s: %w", plan.FormatMemberID(id), err)
+		}
+
+		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonEtcdUnhealthy, "RemoveMember",
+			"Removed member %s from etcd: it belongs to no machine", plan.FormatMemberID(id))
+
+		break
+	}
+
+	return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message, pollBootstrap)
+}

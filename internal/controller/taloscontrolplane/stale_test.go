@@ -1,0 +1,269 @@
+package taloscontrolplane_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// running makes a control plane that is whole.
+func (e *env) running(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
+	e.t.Helper()
+
+	cp, nodes := e.found(size)
+	e.until(cp, "etcd and the API are there", func() bool {
+		return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionEtcdHealthy) &&
+			meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionAvailable)
+	})
+
+	return cp, nodes
+}
+
+// stranger is a machine that runs with the cluster's config, and that nothing lists.
+func (e *env) stranger(i int, role configmachine.Type) *node.Node {
+	e.t.Helper()
+
+	n, data := e.boot(i), e.config(e.state(), role)
+	e.eventually(n.Name()+" takes its config", func() error { return e.apply(n, data) })
+
+	return n
+}
+
+// ready is the status that the controller of TalosMachines gives to one that is well.
+func (e *env) ready(names ...string) {
+	e.t.Helper()
+
+	for _, n := range names {
+		m := &v1alpha1.TalosMachine{}
+		e.get(m, n)
+
+		m.Status.Hostname = n
+		m.Status.Conditions = []metav1.Condition{{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
+			LastTransitionTime: metav1.NewTime(e.clock.Now()),
+		}}
+
+		if err := e.admin.Status().Update(e.t.Context(), m); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// after moves the clock and takes a pass.
+func (e *env) after(d time.Duration, cp *v1alpha1.TalosControlPlane) {
+	e.t.Helper()
+	e.clock.SetTime(e.clock.Now().Add(d))
+
+	// What the pass waits for stands in the conditions.
+	_, _ = e.pass(cp)
+}
+
+// TestStaleMember: a member that belongs to no machine goes after two looks a minute apart, also in a cluster with
+// workers: the state remembers those as well, and they have no member.
+func TestStaleMember(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.running(3)
+
+	at := e.clock.Now()
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.Machines["w-0"] = clusterstate.Machine{
+			Address: e.address(20), ConfiguredAt: &at, Role: string(v1alpha1.RoleWorker),
+		}
+		// Recorded by a version that did not note roles.
+		s.Runtime.Machines["w-1"] = clusterstate.Machine{Address: e.address(21), ConfiguredAt: &at}
+	})
+
+	worker := &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "w-1", Labels: map[string]string{
+			v1alpha1.ControlPlaneLabel: name, v1alpha1.RoleLabel: string(v1alpha1.RoleWorker),
+		}},
+		Spec: v1alpha1.TalosMachineSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: name}, Role: v1alpha1.RoleWorker,
+			WorkerRef: &v1alpha1.ObjectReference{Name: "w"},
+		},
+	}
+	if err := e.admin.Create(t.Context(), worker); err != nil {
+		t.Fatal(err)
+	}
+
+	e.stranger(3, configmachine.TypeControlPlane)
+	e.until(cp, "the strange member shows", func() bool { return cp.Status.EtcdMembers == 4 })
+	e.condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "belongs to no node")
+	e.after(59*time.Second, cp)
+
+	if calls("EtcdRemoveMemberByID", nodes...) != 0 {
+		t.Error("one look was enough")
+	}
+
+	e.after(time.Second, cp)
+	e.until(cp, "it is gone", func() bool { return cp.Status.EtcdMembers == 3 })
+
+	if got := calls("EtcdRemoveMemberByID", nodes...); got != 1 {
+		t.Errorf("%d removals", got)
+	}
+}
+
+// TestStaleMemberOfARememberedMachine: a control-plane machine whose object is not here, after a move for example, may
+// have the member. So may one that nobody can tell from a worker.
+func TestStaleMemberOfARememberedMachine(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.running(3)
+
+	at := e.clock.Now()
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.Machines["cp-9"] = clusterstate.Machine{Address: e.address(29), ConfiguredAt: &at}
+	})
+	e.stranger(3, configmachine.TypeControlPlane)
+	e.until(cp, "the strange member shows", func() bool { return cp.Status.EtcdMembers == 4 })
+
+	for range 3 {
+		e.after(time.Minute, cp)
+	}
+
+	if got := calls("EtcdRemoveMemberByID", nodes...); got != 0 || cp.Status.EtcdMembers != 4 {
+		t.Errorf("%d removals, %d members", got, cp.Status.EtcdMembers)
+	}
+}
+
+// nodeObjects are the names of the Node objects of the cluster.
+func (e *env) nodeObjects() []string {
+	e.t.Helper()
+
+	c, err := e.r.Workloads.Cluster(e.t.Context(), e.state().Bundle, []string{e.address(0)})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+
+	nodes, err := c.Nodes(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+
+	var out []string
+	for _, n := range nodes {
+		out = append(out, n.Name)
+	}
+
+	return out
+}
+
+// ghosts are Node objects of machines that nothing lists and that are gone.
+func (e *env) ghosts(indexes ...int) {
+	e.t.Helper()
+
+	for _, i := range indexes {
+		n := e.stranger(i, configmachine.TypeWorker)
+		e.eventually(n.Name()+" registers", func() error {
+			if got := e.nodeObjects(); !slices.Contains(got, n.Name()) {
+				return fmt.Errorf("the nodes are %v", got)
+			}
+
+			return nil
+		})
+		n.Kill()
+	}
+}
+
+func (e *env) nodesAre(want ...string) {
+	e.t.Helper()
+
+	if got := e.nodeObjects(); !slices.Equal(got, want) {
+		e.t.Errorf("the nodes are %v, want %v", got, want)
+	}
+}
+
+// TestStaleNode: Node objects that belong to no machine go one at a time, each after two looks a minute apart.
+func TestStaleNode(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.running(1)
+
+	e.ready("cp-0")
+	e.ghosts(7, 8)
+	e.after(5*time.Minute, cp)
+	e.after(59*time.Second, cp)
+	e.nodesAre("cp-0", "cp-7", "cp-8")
+	e.after(time.Second, cp)
+	e.nodesAre("cp-0", "cp-8")
+
+	// The removal of one begins the looks at the next one anew.
+	e.after(5*time.Minute, cp)
+	e.nodesAre("cp-0", "cp-8")
+	e.after(time.Minute, cp)
+	e.nodesAre("cp-0")
+
+	if got := e.eventsWith(v1alpha1.ReasonStaleNode); len(got) != 2 {
+		t.Errorf("events: %v", got)
+	}
+}
+
+// TestStaleNodeKept: nothing goes when a person wants it kept, while a machine is not ready, and on the word of a
+// status alone.
+func TestStaleNodeKept(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.running(1)
+
+	e.ghosts(7)
+
+	// cp-0 has no status that says that it is ready.
+	e.after(5*time.Minute, cp)
+	e.after(5*time.Minute, cp)
+	e.nodesAre("cp-0", "cp-7")
+
+	e.ready("cp-0")
+	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.KeepNodeAnnotation, "true")
+
+	if err := e.admin.Update(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
+
+	e.after(5*time.Minute, cp)
+	e.after(5*time.Minute, cp)
+	e.nodesAre("cp-0", "cp-7")
+
+	delete(cp.Annotations, v1alpha1.KeepNodeAnnotation)
+
+	if err := e.admin.Update(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
+
+	e.after(5*time.Minute, cp)
+	nodes[0].Faults().Fail("Memory", codes.Unavailable, 1, 0)
+	nodes[0].Faults().Fail("Read", codes.Unavailable, 1, 0)
+	e.after(time.Minute, cp)
+	e.nodesAre("cp-0", "cp-7")
+
+	if meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionReady).Status != metav1.ConditionTrue {
+		t.Errorf("the look failed the pass: %+v", cp.Status.Conditions)
+	}
+
+	nodes[0].Faults().Clear()
+	e.after(time.Minute, cp)
+	e.nodesAre("cp-0")
+}
+
+// eventsWith are the events so far that contain a text.
+func (e *env) eventsWith(text string) []string {
+	var out []string
+
+	for {
+		select {
+		case event := <-e.events.Events:
+			if strings.Contains(event, text) {
+				out = append(out, event)
+			}
+		default:
+			return out
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/validation"
+)
+
+// validate refuses a spec that breaks a rule before anything is touched. CEL in the CRD checks most of it already.
+func (r *Reconciler) validate(_ context.Context, s *scope) (ctrl.Result, error) {
+	return ctrl.Result{}, checkSpec(s.cp, s.held.State.BundleConfig, s.cp.Status.ObservedKubeVersion)
+}
+
+// checkSpec is pure. made are the parameters that the cluster was made with.
+func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, runningKubernetes string) error {
+	spec := &cp.Spec
+
+	if err := validation.SpecVersions.Versions(spec.TalosVersion, spec.KubernetesVersion).Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonUnsupportedVersion, err.Error(), nil)
+	}
+
+	if err := checkChanges(cp, made, runningKubernetes); err != nil {
+		return err
+	}
+
+	failures := validation.Endpoint("spec.endpoint", spec.Endpoint)
+	failures = append(failures, validation.ControlPlaneReplicas("spec.machines", len(spec.Machines))...)
+	failures = append(failures, validation.DNSDomain("spec.network.dnsDomain", spec.Network.DNSDomain)...)
+	failures = append(failures, validation.CertSANs("spec.certSANs", spec.CertSANs)...)
+	failures = append(failures, subnets(spec).Check()...)
+	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
+	failures = append(failures, checkMachines(spec)...)
+
+	if err := failures.Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), nil)
+	}
+
+	if err := rollout.Validate(spec.Rollout); err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidSpec, "spec.rollout."+err.Error(), err)
+	}
+
+	patches := validation.Patches([3]string{"spec.clusterConfigPatches", "spec.configPatches", ""}, machineconfig.Patches{
+		Cluster: spec.ClusterConfigPatches, Group: spec.ConfigPatches,
+	})
+	if err := patches.Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidPatch, err.Error(), nil)
+	}
+
+	return nil
+}
+
+// checkChanges compares with what the cluster was made with and with what runs.
+func checkChanges(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, runningKubernetes string) error {
+	spec := &cp.Spec
+
+	older := validation.SpecVersions.TalosChange(made.TalosVersion, spec.TalosVersion)
+	older = append(older, validation.SpecVersions.KubernetesChange(nonEmpty(runningKubernetes, made.KubernetesVersion),
+		spec.KubernetesVersion)...)
+
+	if err := older.Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonDowngradeRefused, err.Error(), nil)
+	}
+
+	changed := validation.Immutable(
+		validation.Values{
+			"spec.clusterName": made.ClusterName, "spec.endpoint": made.Endpoint,
+			"spec.network.podSubnets": made.PodSubnets, "spec.network.serviceSubnets": made.ServiceSubnets,
+			"spec.network.dnsDomain": made.DNSDomain,
+		},
+		validation.Values{
+			"spec.clusterName": nonEmpty(spec.ClusterName, cp.Name), "spec.endpoint": spec.Endpoint,
+			"spec.network.podSubnets":     orDefault(spec.Network.PodSubnets, machineconfig.DefaultPodSubnet),
+			"spec.network.serviceSubnets": orDefault(spec.Network.ServiceSubnets, machineconfig.DefaultServiceSubnet),
+			"spec.network.dnsDomain":      nonEmpty(spec.Network.DNSDomain, machineconfig.DefaultDNSDomain),
+		})
+	if err := changed.Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonImmutableField, err.Error(), nil)
+	}
+
+	return nil
+}
+
+func subnets(spec *v1alpha1.TalosControlPlaneSpec) validation.ClusterSubnets {
+	outside := map[string]string{}
+
+	if u, err := url.Parse(spec.Endpoint); err == nil {
+		outside["spec.endpoint"] = u.Hostname()
+	}
+
+	for i, m := range spec.Machines {
+		if m.Address != "" {
+			outside[fmt.Sprintf("spec.machines[%d].address", i)] = m.Address
+		}
+	}
+
+	return validation.ClusterSubnets{
+		PodsField: "spec.network.podSubnets", ServicesField: "spec.network.serviceSubnets",
+		Pods: spec.Network.PodSubnets, Services: spec.Network.ServiceSubnets, Outside: outside,
+	}
+}
+
+func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) validation.Failures {
+	failures := validation.NodeLabels(field+".nodeLabels", o.NodeLabels)
+	failures = append(failures, validation.NodeTaints(field+".nodeTaints", o.NodeTaints)...)
+
+	if o.Kubelet != nil {
+		failures = append(failures, validation.KubeletImage(field+".kubelet.image", o.Kubelet.Image, kubernetes)...)
+	}
+
+	return failures
+}
+
+func checkMachines(spec *v1alpha1.TalosControlPlaneSpec) validation.Failures {
+	failures := remediation.Check(spec.Machines, spec.Spares)
+
+	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
+		failures = append(failures, checkNodeOptions(field, &m.NodeOptions, spec.KubernetesVersion)...)
+	}
+
+	return failures
+}
+
+func nonEmpty(a, b string) string {
+	if a != "" {
+		return a
+	}
+
+	return b
+}
+
+func orDefault(list []string, def string) []string {
+	if len(list) > 0 {
+		return list
+	}
+
+	return []string{def}
+}

@@ -1,0 +1,351 @@
+// Package talosetcdbackup takes the backups that TalosEtcdBackups ask for, verifies them, and deletes them where their
+// spec says so.
+package talosetcdbackup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+)
+
+const (
+	// progressPause is how often the status tells how far work is.
+	progressPause = 10 * time.Second
+	// heldPoll is how often a backup that is held looks whether it still is.
+	heldPoll = 15 * time.Second
+	// staleRetry is how soon a pass is made again that saw an old version of its object.
+	staleRetry = 50 * time.Millisecond
+	// prepareTimeout bounds the preflight, and removeTimeout the deletion of a backup.
+	prepareTimeout = 3 * time.Minute
+	removeTimeout  = 5 * time.Minute
+	// defaultTimeout and defaultRetries are those of a spec that does not say.
+	defaultTimeout = time.Hour
+	defaultRetries = 6
+	// firstPause and longestPause are the backoff between two tries.
+	firstPause   = 10 * time.Second
+	longestPause = 5 * time.Minute
+)
+
+// Reconciler drives TalosEtcdBackups.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Reader reads live: a stale status could begin a second backup.
+	Reader client.Reader
+	// States reads state Secrets.
+	States *statestore.Store
+	// Stores opens stores.
+	Stores *backupstorage.Opener
+	// Runner does the work.
+	Runner   *Runner
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	// Failed counts a failure; it may be nil.
+	Failed func(namespace, controlPlane, reason string)
+	// Scratch is where databases are put while they are verified; the folder for temporary files when empty.
+	Scratch string
+	// Exe is our own binary, for the verification; that of this process when empty.
+	Exe string
+	// Tool is the version of this program.
+	Tool string
+	// Resync is how often a backup is looked at when nothing tells of a change.
+	Resync time.Duration
+}
+
+// scope is one pass over one backup.
+type scope struct {
+	backup *v1alpha1.TalosEtcdBackup
+	base   *v1alpha1.TalosEtcdBackup
+	hold   pause.Hold
+	// gone: the finalizer is removed.
+	gone bool
+}
+
+func newScope(b *v1alpha1.TalosEtcdBackup) *scope { return &scope{backup: b, base: b.DeepCopy()} }
+
+func (s *scope) set() condition.Set {
+	return condition.Set{Conditions: &s.backup.Status.Conditions, Generation: s.backup.Generation}
+}
+
+func keyOf(o client.Object) types.NamespacedName { return client.ObjectKeyFromObject(o) }
+
+func objectMeta(key types.NamespacedName) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
+}
+
+// Reconcile drives one TalosEtcdBackup. What it keeps between calls, in the Runner, may be lost.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	b := &v1alpha1.TalosEtcdBackup{}
+	if err := r.Client.Get(ctx, req.NamespacedName, b); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.Runner.drop(req.NamespacedName)
+		}
+
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	if isQuiet(b) && r.Runner.find(req.NamespacedName, b.UID) == nil {
+		return ctrl.Result{RequeueAfter: r.Resync}, nil
+	}
+
+	live := &v1alpha1.TalosEtcdBackup{}
+	if err := r.Reader.Get(ctx, req.NamespacedName, live); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	// The cache lags behind. It will tell of the change; look again soon in any case.
+	if live.ResourceVersion != b.ResourceVersion {
+		return ctrl.Result{RequeueAfter: staleRetry}, nil
+	}
+
+	s := newScope(live)
+	defer func() { res, err = r.finish(ctx, s, res, err) }()
+
+	return r.drive(ctx, s)
+}
+
+// isQuiet says whether there is nothing to do: it is complete and verified, or failed for good.
+func isQuiet(b *v1alpha1.TalosEtcdBackup) bool {
+	settled := b.Status.CompletedAt != nil && !needsVerification(b)
+
+	return b.DeletionTimestamp.IsZero() && controllerutil.ContainsFinalizer(b, v1alpha1.Finalizer) &&
+		b.Status.ObservedGeneration == b.Generation && (settled || isStalled(b)) &&
+		!kube.IsPaused(b) && !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionPaused)
+}
+
+// isStalled says whether it failed for good under the spec as it is.
+func isStalled(b *v1alpha1.TalosEtcdBackup) bool {
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionStalled)
+
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == b.Generation
+}
+
+func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
+	b := s.backup
+
+	cp, err := r.controlPlane(ctx, b)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	held := []client.Object{b}
+	if cp != nil {
+		held = append(held, cp)
+	}
+
+	if s.hold, err = pause.Find(ctx, r.Client, held...); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	job := r.Runner.find(keyOf(b), b.UID)
+
+	switch {
+	case s.hold.Disabled() && job == nil:
+		return ctrl.Result{RequeueAfter: heldPoll}, nil
+	case !b.DeletionTimestamp.IsZero():
+		return r.delete(ctx, s, job)
+	}
+
+	if err := r.ensureFinalizer(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	renew(s)
+
+	switch {
+	case job != nil && !job.ended():
+		s.working(job.message(r.Clock.Now()))
+
+		return ctrl.Result{RequeueAfter: progressPause}, nil
+	case job != nil:
+		r.Runner.drop(keyOf(b))
+
+		return r.conclude(ctx, s, job)
+	case isStalled(b):
+		return ctrl.Result{}, nil
+	}
+
+	if wait := b.Status.NextTryAt; wait != nil && r.Clock.Now().Before(wait.Time) {
+		return ctrl.Result{RequeueAfter: wait.Sub(r.Clock.Now()) + time.Millisecond}, nil
+	}
+
+	return r.begin(ctx, s, cp)
+}
+
+// controlPlane is nil when there is none.
+func (r *Reconciler) controlPlane(
+	ctx context.Context, b *v1alpha1.TalosEtcdBackup,
+) (*v1alpha1.TalosControlPlane, error) {
+	cp := &v1alpha1.TalosControlPlane{}
+	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.ControlPlaneRef.Name}
+
+	err := r.Client.Get(ctx, key, cp)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading TalosControlPlane %s: %w", key.Name, err)
+	}
+
+	if err != nil {
+		return nil, nil //nolint:nilnil // it may be gone, and its backups stay
+	}
+
+	return cp, nil
+}
+
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
+	if !controllerutil.AddFinalizer(s.backup, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.backup, client.MergeFrom(s.base)); err != nil {
+		return fmt.Errorf("adding the finalizer to TalosEtcdBackup %s: %w", s.backup.Name, err)
+	}
+
+	s.base = s.backup.DeepCopy()
+
+	return nil
+}
+
+// renew gives a spec that changed all its tries.
+func renew(s *scope) {
+	st := &s.backup.Status
+	if st.ObservedGeneration == s.backup.Generation {
+		return
+	}
+
+	st.ObservedGeneration, st.Failures, st.NextTryAt = s.backup.Generation, 0, nil
+}
+
+// begin starts what is next. Work runs beside the pass, which goes on to change its object: it gets a copy.
+func (r *Reconciler) begin(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) (ctrl.Result, error) {
+	b := s.backup
+
+	switch {
+	case b.Status.CompletedAt != nil && !needsVerification(b):
+		s.settle()
+
+		return ctrl.Result{}, nil
+	case s.hold.Any():
+		return ctrl.Result{RequeueAfter: heldPoll}, nil
+	case b.Status.CompletedAt != nil:
+		return r.start(s, order{
+			kind: verifying, text: "reading the backup back", timeout: timeout(b), do: r.verify(b.DeepCopy()),
+		})
+	case cp == nil:
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
+			fmt.Sprintf("TalosControlPlane %s does not exist", b.Spec.ControlPlaneRef.Name), heldPoll)
+	}
+
+	if err := r.restoring(ctx, b); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	return r.start(s, order{
+		kind: preparing, text: "checking whether the backup can be taken", timeout: min(prepareTimeout, timeout(b)),
+		do: r.prepare(b.DeepCopy(), cp),
+	})
+}
+
+func (r *Reconciler) start(s *scope, o order) (ctrl.Result, error) {
+	o.backup = s.backup.DeepCopy()
+
+	j, err := r.Runner.start(o)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.working(j.message(r.Clock.Now()))
+
+	return ctrl.Result{RequeueAfter: progressPause}, nil
+}
+
+// restoring holds a backup while a restore of its control plane is under way.
+func (r *Reconciler) restoring(ctx context.Context, b *v1alpha1.TalosEtcdBackup) error {
+	return scheduled.Restoring(ctx, r.Reader, b.Namespace, b.Spec.ControlPlaneRef.Name, heldPoll)
+}
+
+// finish writes the status once and maps the error to a result.
+func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
+	if s.gone {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	if s.hold.Disabled() && s.backup.DeletionTimestamp.IsZero() {
+		return res, s.hold.Settle(ctx, r.Client, s.backup, s.base, &s.backup.Status.Conditions)
+	}
+
+	s.show(err)
+
+	before := slices.Clone(s.base.Status.Conditions)
+
+	if perr := kube.PatchStatus(ctx, r.Client, s.backup, s.base); perr != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	}
+
+	kube.RecordTransitions(r.Recorder, s.backup, before, s.backup.Status.Conditions, badReasons...)
+
+	return failure.Result(res, err, r.Resync)
+}
+
+func timeout(b *v1alpha1.TalosEtcdBackup) time.Duration {
+	if b.Spec.Timeout == nil {
+		return defaultTimeout
+	}
+
+	return cmp.Or(b.Spec.Timeout.Duration, defaultTimeout)
+}
+
+func stall(b *v1alpha1.TalosEtcdBackup) time.Duration {
+	if b.Spec.StallTimeout == nil {
+		return 0
+	}
+
+	return b.Spec.StallTimeout.Duration
+}
+
+func retries(b *v1alpha1.TalosEtcdBackup) int32 {
+	if b.Spec.Retries == nil {
+		return defaultRetries
+	}
+
+	return *b.Spec.Retries
+}
+
+// SetupWithManager registers the controller.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	if err := mgr.Add(r.Runner); err != nil {
+		return fmt.Errorf("adding the work of backups to the manager: %w", err)
+	}
+
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("talosetcdbackup").
+		For(&v1alpha1.TalosEtcdBackup{}, builder.WithPredicates(predicate.Or(
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WatchesRawSource(source.Channel(r.Runner.wake, &handler.EnqueueRequestForObject{})).
+		WithOptions(opts).
+		Complete(r)
+}

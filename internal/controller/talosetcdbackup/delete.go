@@ -1,0 +1,140 @@
+package talosetcdbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// delete ends the work, removes what the spec says, and lets the object go. Setting the policy to Retain releases an
+// object whose data cannot be deleted.
+func (r *Reconciler) delete(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
+	b := s.backup
+
+	if !controllerutil.ContainsFinalizer(b, v1alpha1.Finalizer) {
+		s.gone = true
+
+		return ctrl.Result{}, nil
+	}
+
+	if j != nil && !j.ended() {
+		// What is under way counts for nothing any more, unless it is the removal, and that is still wanted. What a try
+		// that never was complete has left is removed in any case.
+		if j.kind != removing || retains(b) && b.Status.CompletedAt != nil {
+			j.cancel()
+		}
+
+		return ctrl.Result{RequeueAfter: progressPause}, nil
+	}
+
+	if j != nil {
+		r.Runner.drop(keyOf(b))
+	}
+
+	return r.afterWork(ctx, s, j)
+}
+
+// afterWork goes on with a deletion once nothing is under way; j is what has ended, if anything.
+func (r *Reconciler) afterWork(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
+	b := s.backup
+	removed := j != nil && j.kind == removing
+
+	switch {
+	case b.Status.BackupID == "" || b.Status.CompletedAt != nil && retains(b), removed && j.err == nil:
+		return ctrl.Result{}, r.release(ctx, s)
+	case removed && retains(b):
+		// What is left of a backup that never was complete is removed by retention; it must not hold the object.
+		ctrl.LoggerFrom(ctx).Error(j.err, "Removing what is left of an incomplete backup failed", "backup", b.Name)
+
+		return ctrl.Result{}, r.release(ctx, s)
+	case s.hold.Any():
+		return ctrl.Result{RequeueAfter: heldPoll}, nil
+	case removed:
+		return ctrl.Result{}, refused(j.err)
+	}
+
+	_, err := r.Runner.start(order{
+		kind: removing, backup: b.DeepCopy(), text: "deleting the backup", timeout: removeTimeout,
+		do: r.remove(b.DeepCopy()),
+	})
+
+	return ctrl.Result{RequeueAfter: progressPause}, err
+}
+
+func retains(b *v1alpha1.TalosEtcdBackup) bool { return b.Spec.DeletionPolicy != v1alpha1.BackupDelete }
+
+// refused says what holds the object, and how to let it go without its data.
+func refused(err error) error {
+	var told *failure.Error
+	if !errors.As(err, &told) {
+		return err
+	}
+
+	next := *told
+	next.Message += "; set deletionPolicy to Retain to let the object go without its data"
+	next.Err = err
+
+	// Nothing tells of a bucket that came back: it is asked again, if seldom.
+	if next.Class == failure.ClassTerminal {
+		next.Class, next.After = failure.ClassWaiting, refusedRetry
+	}
+
+	return &next
+}
+
+// refusedRetry is how soon a store is asked again that can delete nothing.
+const refusedRetry = 10 * time.Minute
+
+// remove deletes the files of a backup: all of them, or, where its data is retained, those of one that is incomplete.
+func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *job) (outcome, error) {
+	return func(ctx context.Context, _ *job) (outcome, error) {
+		s, err := r.Stores.WithStall(stall(b)).Open(ctx, b.Namespace, &b.Spec.Storage)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer s.Close()
+
+		if retains(b) {
+			_, err := resolve(ctx, s, b, r.Clock.Now())
+
+			return outcome{}, err
+		}
+
+		set, err := recorded(ctx, s, b)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		if set != nil {
+			if err := backup.Delete(ctx, s, *set, r.Clock.Now()); err != nil {
+				return outcome{}, err
+			}
+		}
+
+		return outcome{}, sweep(ctx, s, b)
+	}
+}
+
+// release removes the finalizer.
+func (r *Reconciler) release(ctx context.Context, s *scope) error {
+	s.gone = true
+
+	if !controllerutil.RemoveFinalizer(s.backup, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.backup, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer from TalosEtcdBackup %s: %w", s.backup.Name, err)
+	}
+
+	return nil
+}

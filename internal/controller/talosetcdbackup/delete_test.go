@@ -1,0 +1,130 @@
+package talosetcdbackup_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/lab/s3"
+)
+
+func deletes(b *v1alpha1.TalosEtcdBackup) { b.Spec.DeletionPolicy = v1alpha1.BackupDelete }
+
+// delete asks for the deletion of the object.
+func (e *env) delete(b *v1alpha1.TalosEtcdBackup) {
+	e.Helper()
+
+	if err := e.admin.Delete(e.Context(), b); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// gone drives it until the object does not exist.
+func (e *env) gone(b *v1alpha1.TalosEtcdBackup) {
+	e.Helper()
+	e.until(b, b.Name+" is gone", func() bool {
+		return apierrors.IsNotFound(e.admin.Get(e.Context(), e.key(b.Name), &v1alpha1.TalosEtcdBackup{}))
+	})
+}
+
+// TestDeletion: the data goes with the object only where the spec says so.
+func TestDeletion(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	stays, goes := e.done(e.backup("stays")), e.done(e.backup("goes", deletes))
+
+	e.delete(stays)
+	e.gone(stays)
+
+	if got := e.inBucket(); len(got) != 8 {
+		t.Errorf("after the deletion of an object that retains its data: %v", got)
+	}
+
+	e.delete(goes)
+	e.gone(goes)
+	e.once(stays)
+}
+
+// TestDeletionIsRefused: a locked backup stays, and so does its object, which says why and how to let it go.
+func TestDeletionIsRefused(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	e.bucket += "-locked"
+
+	if err := e.s3.CreateBucket(t.Context(), e.bucket, true); err != nil {
+		t.Fatal(err)
+	}
+
+	b := e.done(e.backup("b", deletes, func(b *v1alpha1.TalosEtcdBackup) {
+		b.Spec.Storage.S3.ObjectLock = &v1alpha1.ObjectLock{
+			Mode: "Governance", Duration: metav1.Duration{Duration: time.Hour},
+		}
+	}))
+
+	e.delete(b)
+	e.until(b, "the deletion is refused", func() bool {
+		for _, c := range b.Status.Conditions {
+			if c.Type == v1alpha1.ConditionDeleting && c.Reason == backup.ReasonLocked {
+				return true
+			}
+		}
+
+		return false
+	})
+	e.condition(b, v1alpha1.ConditionDeleting, metav1.ConditionTrue, backup.ReasonLocked, "set deletionPolicy to Retain")
+
+	change(e, b, func(b *v1alpha1.TalosEtcdBackup) { b.Spec.DeletionPolicy = v1alpha1.BackupRetain })
+	e.gone(b)
+	e.once(b)
+}
+
+// TestDeletionWithoutTheStore: the object waits for a store that is gone, and can be released.
+func TestDeletionWithoutTheStore(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	b := e.done(e.backup("b", deletes))
+
+	e.proxy.Set(func(*http.Request) s3.Fault { return s3.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"} })
+	e.delete(b)
+	e.until(b, "the deletion waits", func() bool {
+		for _, c := range b.Status.Conditions {
+			if c.Type == v1alpha1.ConditionDeleting && c.Reason == store.ReasonUnavailable {
+				return true
+			}
+		}
+
+		return false
+	})
+
+	e.proxy.Set(nil)
+	e.gone(b)
+	e.empty("after the deletion")
+}
+
+// TestDeletionInTheMiddle: a backup that is being taken ends, and nothing of it stays.
+func TestDeletionInTheMiddle(t *testing.T) {
+	e := newEnv(t, must(t, threesome))
+	b := e.backup("b")
+
+	hit := make(chan struct{})
+	e.atFirstPart(b, func(string) { close(hit) })
+	e.until(b, "the upload has begun", func() bool {
+		select {
+		case <-hit:
+			return true
+		default:
+			return false
+		}
+	})
+
+	e.delete(b)
+	e.gone(b)
+
+	// It was complete before it was deleted, or nothing of it is there.
+	if got := e.inBucket(); len(got) != 0 && b.Status.CompletedAt == nil {
+		t.Errorf("after the deletion: %v", got)
+	}
+}

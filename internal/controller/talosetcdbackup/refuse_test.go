@@ -1,0 +1,233 @@
+package talosetcdbackup_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/lab/s3"
+)
+
+// refusal is one thing that is wrong before the first byte, and how it is put right.
+type refusal struct {
+	name   string
+	spec   func(*v1alpha1.TalosEtcdBackup)
+	wrong  func(*env)
+	mend   func(*env)
+	reason string
+	part   string
+}
+
+func refusals() []refusal {
+	password := func(key string) func(*env) {
+		return func(e *env) {
+			change(e, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "s3"}}, func(s *corev1.Secret) {
+				s.Data[backupstorage.SecretAccessKey] = []byte(key)
+			})
+		}
+	}
+	recipients := func(e *env) {
+		change(e, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "age"}}, func(s *corev1.Secret) {
+			s.Data["recipients"] = []byte("age1nonsense")
+		})
+	}
+	answers := func(status int, code string) func(*env) {
+		return func(e *env) {
+			e.proxy.Set(func(*http.Request) s3.Fault { return s3.Fault{Status: status, Code: code} })
+		}
+	}
+	healthy := func(e *env) { e.proxy.Set(nil) }
+
+	return []refusal{
+		{
+			name: "another password, and then the right one", wrong: password("not the password"),
+			mend:   func(e *env) { password(e.s3.SecretKey)(e) },
+			reason: store.ReasonForbidden, part: "does not accept our credentials",
+		},
+		{
+			name: "no bucket", spec: func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.S3.Bucket = "nobody-made-this" },
+			reason: store.ReasonNotFound, part: "nobody-made-this",
+		},
+		{
+			name: "no credentials", spec: func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.S3.CredentialsRef.Name = "gone" },
+			mend: func(e *env) {
+				e.secret("gone", map[string]string{
+					backupstorage.AccessKeyID: e.s3.AccessKey, backupstorage.SecretAccessKey: e.s3.SecretKey,
+				})
+			},
+			reason: backupstorage.ReasonSecret, part: "gone",
+		},
+		{
+			name: "another CA", spec: func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.S3.CAFrom = nil },
+			reason: store.ReasonUntrusted, part: "certificate",
+		},
+		{
+			name: "recipients that are none", wrong: recipients,
+			reason: backup.ReasonRecipients, part: "recipient",
+		},
+		{name: "503", wrong: answers(http.StatusServiceUnavailable, "SlowDown"), mend: healthy, reason: store.ReasonUnavailable},
+		{name: "403", wrong: answers(http.StatusForbidden, "AccessDenied"), mend: healthy, reason: store.ReasonForbidden},
+		{
+			name: "nobody writes there", mend: healthy, reason: store.ReasonForbidden,
+			wrong: func(e *env) { e.proxy.Set(on(http.MethodPut, "/", s3.Fault{Status: 403, Code: "AccessDenied"})) },
+		},
+	}
+}
+
+// TestRefusals: what is wrong is told with a reason before a byte is read from the node; nothing is left in the store;
+// and once it is put right, the same object succeeds.
+func TestRefusals(t *testing.T) {
+	for _, c := range refusals() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+
+			e := newEnv(t, must(t, modelled))
+			if c.wrong != nil {
+				c.wrong(e)
+			}
+
+			edits := []func(*v1alpha1.TalosEtcdBackup){}
+			if c.spec != nil {
+				edits = append(edits, c.spec)
+			}
+
+			b := e.backup("b", edits...)
+			e.fails(b, v1alpha1.ConditionReady, c.reason)
+			e.condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, c.reason, c.part)
+			e.empty("after the refusal")
+
+			if b.Status.Tries != 0 || b.Status.BackupID != "" || b.Status.Failures == 0 {
+				t.Errorf("status %s", show(b))
+			}
+
+			if _, counted := e.failed.Load(c.reason); !counted {
+				t.Errorf("the failure %s is not counted", c.reason)
+			}
+
+			if c.mend != nil {
+				c.mend(e)
+				e.done(b)
+			}
+
+			e.keepsSecrets("not the password")
+		})
+	}
+}
+
+// TestWithoutControlPlane: a backup may be older than its control plane. It waits, and says for what.
+func TestWithoutControlPlane(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	b := e.backup("b", func(b *v1alpha1.TalosEtcdBackup) { b.Spec.ControlPlaneRef.Name = "later" })
+	e.fails(b, v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForControlPlane)
+	e.condition(b, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForControlPlane, "later")
+
+	if b.Status.Failures != 0 || b.Status.Tries != 0 {
+		t.Errorf("waiting counts as a failure: %s", show(b))
+	}
+}
+
+// TestAPIRefuses: root credentials are not stored in the clear by accident, and a backup does not change its place.
+func TestAPIRefuses(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+
+	for want, edit := range map[string]func(*v1alpha1.TalosEtcdBackup){
+		"name a recipient, or set allowUnencrypted":    func(b *v1alpha1.TalosEtcdBackup) { b.Spec.RecipientsFrom = nil },
+		"set recipients or allowUnencrypted, not both": func(b *v1alpha1.TalosEtcdBackup) { b.Spec.AllowUnencrypted = true },
+		"set s3 or directory":                          func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.Directory = &v1alpha1.DirectoryStorage{} },
+		"Database and Drill read the snapshot": func(b *v1alpha1.TalosEtcdBackup) {
+			b.Spec.Verification = &v1alpha1.BackupVerification{Level: v1alpha1.VerificationDrill}
+		},
+		"spec.recipients[0] in body should match '^age1[": func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Recipients = []string{"ssh-rsa"} },
+	} {
+		if err := e.admin.Create(t.Context(), e.object("b", edit)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+
+	b := e.backup("b")
+	b.Spec.Storage.S3.Bucket = "another"
+
+	if err := e.admin.Update(t.Context(), b); err == nil || !strings.Contains(err.Error(), "immutable") {
+		t.Errorf("the place of a backup was changed: %v", err)
+	}
+}
+
+// TestHeldByARestore: what a restore is about to wipe must not look like a backup of the cluster.
+func TestHeldByARestore(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	r := &v1alpha1.TalosEtcdRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "r"},
+		Spec: v1alpha1.TalosEtcdRestoreSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
+			Source:          v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: "older"}},
+		},
+	}
+	e.create(r)
+
+	b := e.backup("b")
+	e.fails(b, v1alpha1.ConditionReady, v1alpha1.ReasonRestoreInProgress)
+	e.condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
+	e.empty("during a restore")
+
+	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
+	})
+
+	if err := e.admin.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+
+	e.done(b)
+}
+
+// TestPaused: an annotation on the control plane holds its backups, and what is held is not a failure.
+func TestPaused(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	pause := func(value string) {
+		cp := e.estate.controlPlane(e.ns)
+		change(e, cp, func(cp *v1alpha1.TalosControlPlane) {
+			metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, value)
+		})
+	}
+
+	pause("true")
+
+	b := e.backup("b")
+	e.until(b, "it is paused", func() bool {
+		return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionPaused)
+	})
+
+	for range 3 {
+		if _, err := e.pass(b); err != nil {
+			t.Error(err)
+		}
+	}
+
+	e.empty("while it is paused")
+	pause("false")
+	e.done(b)
+
+	if meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionPaused) != nil {
+		t.Errorf("status %s", show(b))
+	}
+}
+
+// TestStoreLosesABackup: a store that says yes and has nothing is found out.
+func TestStoreLosesABackup(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	e.proxy.Set(on(http.MethodPut, ".snap.zst.age", s3.Fault{Swallow: true}))
+
+	b := e.backup("b")
+	e.fails(b, v1alpha1.ConditionReady, store.ReasonLost)
+	e.empty("after the store lost the snapshot")
+	e.proxy.Set(nil)
+	e.done(b)
+}

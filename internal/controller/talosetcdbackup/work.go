@@ -1,0 +1,259 @@
+package talosetcdbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// conclude records what came of work, and starts what follows.
+func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
+	// Work that was ended from outside says nothing about the backup.
+	if errors.Is(j.err, context.Canceled) {
+		return ctrl.Result{}, j.err
+	}
+
+	switch {
+	case j.err != nil && failure.Reason(j.err) == v1alpha1.ReasonWaitingForControlPlane:
+		return ctrl.Result{}, j.err
+	case j.err != nil:
+		return r.fail(ctx, s, j), nil
+	case j.out.plan != nil:
+		return r.take(ctx, s, j.out.plan)
+	case j.out.complete != nil:
+		s.completed(j.out.complete, r.Clock.Now())
+	case j.out.report != nil:
+		s.verified(j.out.report)
+	}
+
+	// The next pass begins what follows, from the status as it was written.
+	return ctrl.Result{RequeueAfter: staleRetry}, nil
+}
+
+// fail records a failure. The cause goes to the log.
+func (r *Reconciler) fail(ctx context.Context, s *scope, j *job) ctrl.Result {
+	b := s.backup
+	kinds := []string{v1alpha1.ConditionReady}
+
+	if j.kind == verifying {
+		kinds = []string{v1alpha1.ConditionVerified}
+		if ready := (metav1.Condition{Status: metav1.ConditionFalse, Reason: failure.Reason(j.err)}); lost(&ready) {
+			kinds = append(kinds, v1alpha1.ConditionReady)
+		}
+	}
+
+	s.failed(j.err, kinds, r.Clock.Now())
+
+	if r.Failed != nil {
+		r.Failed(b.Namespace, b.Spec.ControlPlaneRef.Name, errorType(j.err))
+	}
+
+	ctrl.LoggerFrom(ctx).Error(j.err, "A backup failed", "backup", b.Name, "failures", b.Status.Failures,
+		"final", isStalled(b))
+
+	if next := b.Status.NextTryAt; next != nil {
+		return ctrl.Result{RequeueAfter: next.Sub(r.Clock.Now()) + time.Millisecond}
+	}
+
+	return ctrl.Result{}
+}
+
+func errorType(err error) string {
+	if reason := failure.Reason(err); reason != "" {
+		return reason
+	}
+
+	return v1alpha1.ReasonUnknown
+}
+
+// take records the try before its first byte, and starts it.
+func (r *Reconciler) take(ctx context.Context, s *scope, p *prepared) (ctrl.Result, error) {
+	st, now := &s.backup.Status, metav1.NewTime(r.Clock.Now())
+
+	// A restore or a hold may have begun while everything was checked.
+	if err := r.restoring(ctx, s.backup); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if s.hold.Any() {
+		return ctrl.Result{RequeueAfter: heldPoll}, nil
+	}
+
+	st.Tries++
+	st.BackupID = backup.NewID(now.Time, fmt.Sprintf("%s/%d", s.backup.UID, st.Tries))
+	st.Key = p.folder + st.BackupID + manifestSuffix
+	st.StartedAt, st.Source, st.NextTryAt = &now, &p.source, nil
+	st.TalosVersion, st.KubernetesVersion = p.talos, p.kubernetes
+
+	s.working("taking a snapshot from " + p.source.Machine)
+
+	if err := kube.PatchStatus(ctx, r.Client, s.backup, s.base); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.base = s.backup.DeepCopy()
+
+	return r.start(s, order{
+		kind: taking, text: "taking a snapshot from " + p.source.Machine, timeout: timeout(s.backup),
+		do: r.stream(s.backup.DeepCopy(), p),
+	})
+}
+
+// stream takes the backup.
+func (r *Reconciler) stream(b *v1alpha1.TalosEtcdBackup, p *prepared) func(context.Context, *job) (outcome, error) {
+	return func(ctx context.Context, j *job) (outcome, error) {
+		t, err := r.open(ctx, b)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer t.close()
+
+		cp := &v1alpha1.TalosControlPlane{}
+		key := client.ObjectKey{Namespace: b.Namespace, Name: b.Spec.ControlPlaneRef.Name}
+
+		if err := r.Client.Get(ctx, key, cp); err != nil {
+			return outcome{}, fmt.Errorf("reading TalosControlPlane %s: %w", key.Name, err)
+		}
+
+		machines, err := machineset.List(ctx, r.Client, cp)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		node, err := t.node(ctx, machines, p.source.Machine)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		request := t.request(b, r.Tool)
+		request.ID, request.Source = b.Status.BackupID, p.member
+		request.TalosVersion, request.KubernetesVersion = p.talos, p.kubernetes
+		request.Now = r.Clock.Now
+		request.Snapshot = func(ctx context.Context) (io.ReadCloser, error) { return node.EtcdSnapshot(ctx, nil) }
+		request.Progress = func(at backup.Progress) {
+			j.tell(fmt.Sprintf("taking a snapshot from %s: %s read, %s stored", p.source.Machine, bytes(at.Read),
+				bytes(at.Stored)))
+		}
+
+		m, err := backup.Take(ctx, t.store, request)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		return outcome{complete: &complete{manifest: m, location: locate(t.store, b)}}, nil
+	}
+}
+
+// bytes is a size for people.
+func bytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// completed records a backup that is there.
+func (s *scope) completed(c *complete, now time.Time) {
+	st, m := &s.backup.Status, c.manifest
+	at := metav1.NewTime(m.FinishedAt)
+
+	// Clocks may have been set since the manifest was written, by another process.
+	if at.After(now) {
+		at = metav1.NewTime(now)
+	}
+
+	st.CompletedAt, st.Failures, st.NextTryAt = &at, 0, nil
+	st.Location, st.SnapshotSHA256 = c.location, m.Snapshot.PlainSHA256
+	st.Size = resource.NewQuantity(m.Snapshot.PlainSize, resource.BinarySI)
+	st.StoredSize = resource.NewQuantity(m.Snapshot.Size+m.State.Size, resource.BinarySI)
+	st.TalosVersion, st.KubernetesVersion = m.TalosVersion, m.KubernetesVersion
+
+	set := s.set()
+	set.True(v1alpha1.ConditionReady, v1alpha1.ReasonBackupComplete, completeMessage(st))
+	kube.RemoveCondition(set.Conditions, v1alpha1.ConditionReconciling)
+	kube.RemoveCondition(set.Conditions, v1alpha1.ConditionStalled)
+
+	if !needsVerification(s.backup) {
+		s.settle()
+
+		return
+	}
+
+	s.working("reading the backup back")
+	set.False(v1alpha1.ConditionVerified, v1alpha1.ReasonVerifying, "the backup is being read back")
+}
+
+// verify reads back what was stored.
+func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *job) (outcome, error) {
+	return func(ctx context.Context, j *job) (outcome, error) {
+		stores := r.Stores.WithStall(stall(b))
+
+		s, err := stores.Open(ctx, b.Namespace, &b.Spec.Storage)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer s.Close()
+
+		options := verify.Options{
+			Level: verify.Level(wanted(b)), Dir: r.Scratch, Exe: r.Exe, Timeout: timeout(b), Now: r.Clock.Now,
+			Progress: func(done, total int64) {
+				j.tell(fmt.Sprintf("reading the backup back: %s of %s", bytes(done), bytes(total)))
+			},
+		}
+
+		if v := b.Spec.Verification; v != nil {
+			options.Identities, err = stores.Identities(ctx, b.Namespace, v.IdentitiesFrom)
+			if err != nil {
+				return outcome{}, err
+			}
+		}
+
+		set, err := recorded(ctx, s, b)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		if set == nil {
+			return outcome{}, failure.Terminal(store.ReasonObjectNotFound,
+				fmt.Sprintf("%s has nothing of the backup %s any more", s.Location(), b.Status.BackupID), nil)
+		}
+
+		report, err := verify.Run(ctx, s, *set, options)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		// Credentials that may not replace an object are a good idea. Then the status alone tells of the verification.
+		if err := verify.Record(ctx, s, *set, report); err != nil && failure.ClassOf(err) != failure.ClassAuth {
+			return outcome{}, err
+		}
+
+		return outcome{report: report}, nil
+	}
+}
+
+// verified records a verification.
+func (s *scope) verified(r *verify.Report) {
+	v := &v1alpha1.VerificationStatus{
+		Level: v1alpha1.VerificationLevel(r.Level), Time: metav1.NewTime(r.FinishedAt),
+	}
+
+	if d := r.Database; d != nil {
+		v.Revision, v.TotalKeys, v.TotalSize, v.Hash = d.Revision, d.TotalKeys, d.TotalSize, d.Hash
+		s.backup.Status.Revision = d.Revision
+	}
+
+	s.backup.Status.Verification, s.backup.Status.Failures = v, 0
+	s.set().True(v1alpha1.ConditionReady, v1alpha1.ReasonBackupComplete, completeMessage(&s.backup.Status))
+	s.settle()
+}

@@ -1,0 +1,247 @@
+package talosetcdbackupschedule
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+const (
+	// defaultSuccessful and defaultFailed are the history of a spec that does not say.
+	defaultSuccessful = 5
+	defaultFailed     = 3
+)
+
+// ensureBackup makes the backup that is due. Its name follows from the time of the schedule, so a crash between making
+// it and recording it makes no second one.
+func (r *Reconciler) ensureBackup(ctx context.Context, s *scope) error {
+	slot := s.timing.slot
+	s.wakeAt(s.timing.next)
+
+	switch {
+	case s.invalid != "" || slot.IsZero() || s.hold.Any() || s.schedule.Spec.Suspend:
+		return nil
+	case s.timing.late:
+		r.tell(s, corev1.EventTypeWarning, v1alpha1.ReasonBackupMissed,
+			"The backup of %s could not start before its deadline", slot)
+		s.handled(slot)
+
+		return nil
+	}
+
+	wait, err := r.mayBegin(ctx, s)
+	if wait != nil || err != nil {
+		s.waiting = wait
+
+		return err
+	}
+
+	name := scheduled.Name(s.schedule.Name, slot)
+
+	free, err := r.makeRoom(ctx, s, name)
+	if !free || err != nil {
+		return err
+	}
+
+	if err := r.create(ctx, s, name); err != nil {
+		return err
+	}
+
+	s.handled(slot)
+
+	return nil
+}
+
+// handled records that nothing more is to be done for a slot.
+func (s *scope) handled(slot time.Time) {
+	at := metav1.NewTime(slot)
+	s.schedule.Status.LastScheduleTime = &at
+}
+
+func (r *Reconciler) tell(s *scope, kind, reason, format string, slot time.Time, args ...any) {
+	args = append([]any{slot.Format(time.RFC3339)}, args...)
+	r.Recorder.Eventf(s.schedule, nil, kind, reason, "Backup", format, args...)
+}
+
+// mayBegin says what a backup has to wait for.
+func (r *Reconciler) mayBegin(ctx context.Context, s *scope) (wait, err error) {
+	if s.controlPlane == nil || !s.controlPlane.DeletionTimestamp.IsZero() {
+		return failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
+			fmt.Sprintf("TalosControlPlane %s does not exist, or is being deleted",
+				s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name), heldPoll), nil
+	}
+
+	err = scheduled.Restoring(ctx, r.Reader, s.schedule.Namespace, s.controlPlane.Name, heldPoll)
+	if failure.ClassOf(err) == failure.ClassWaiting {
+		s.wakeAt(s.now.Add(heldPoll))
+
+		return err, nil
+	}
+
+	return nil, err
+}
+
+// makeRoom sees to it that no other backup of the schedule runs. It is false when the new one has to wait, or is
+// skipped. Who runs is read live.
+func (r *Reconciler) makeRoom(ctx context.Context, s *scope, name string) (bool, error) {
+	backups, err := scheduled.List(ctx, r.Reader, s.schedule)
+	if err != nil {
+		return false, err
+	}
+
+	for i := range backups {
+		b := &backups[i]
+
+		switch {
+		case b.Name == name || scheduled.Finished(b) && b.DeletionTimestamp.IsZero():
+		case scheduled.Finished(b):
+			// It goes, and reads nothing from the nodes any more.
+		case s.schedule.Spec.ConcurrencyPolicy != v1alpha1.ConcurrencyReplace:
+			r.tell(s, corev1.EventTypeWarning, v1alpha1.ReasonBackupSkipped,
+				"The backup of %s is skipped: TalosEtcdBackup %s still runs", s.timing.slot, b.Name)
+			s.handled(s.timing.slot)
+
+			return false, nil
+		default:
+			return false, r.replace(ctx, s, b)
+		}
+	}
+
+	return true, nil
+}
+
+// replace ends a backup that runs. The new one is made when it is gone.
+func (r *Reconciler) replace(ctx context.Context, s *scope, b *v1alpha1.TalosEtcdBackup) error {
+	s.waiting = failure.Waiting(v1alpha1.ReasonBackupReplaced,
+		fmt.Sprintf("waiting until TalosEtcdBackup %s has ended", b.Name), heldPoll)
+	s.wakeAt(s.now.Add(heldPoll))
+
+	if !b.DeletionTimestamp.IsZero() {
+		return nil
+	}
+
+	r.tell(s, corev1.EventTypeWarning, v1alpha1.ReasonBackupReplaced,
+		"The backup of %s is due: ending TalosEtcdBackup %s", s.timing.slot, b.Name)
+
+	return r.remove(ctx, b)
+}
+
+// create makes the backup. One of the name that is ours is the one that a crash kept us from recording.
+func (r *Reconciler) create(ctx context.Context, s *scope, name string) error {
+	b := scheduled.New(s.schedule, name)
+
+	err := r.Client.Create(ctx, b, kube.FieldOwner)
+
+	switch {
+	case err == nil:
+		ctrl.LoggerFrom(ctx).Info("Made a backup", "backup", name)
+		s.backups = append(s.backups, *b)
+
+		return nil
+	case !apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("creating TalosEtcdBackup %s: %w", name, err)
+	}
+
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
+		return fmt.Errorf("reading TalosEtcdBackup %s: %w", name, err)
+	}
+
+	if !scheduled.IsOf(b, s.schedule.Name) {
+		return failure.Waiting(v1alpha1.ReasonNameConflict,
+			fmt.Sprintf("TalosEtcdBackup %s exists and is not of this schedule; delete or rename it", name), heldPoll)
+	}
+
+	return nil
+}
+
+// prune deletes the objects of old backups. Their data is kept by retention, whatever they say.
+func (r *Reconciler) prune(ctx context.Context, s *scope) error {
+	if s.hold.Any() {
+		return nil
+	}
+
+	newest := scheduled.Newest(s.backups, s.now)
+
+	var good, failed []*v1alpha1.TalosEtcdBackup
+
+	for i := range s.backups {
+		b := &s.backups[i]
+
+		switch {
+		case !scheduled.Finished(b) || !b.DeletionTimestamp.IsZero() || newest != nil && b.Name == newest.Name,
+			scheduled.Holds(b, newest):
+		case scheduled.Good(b):
+			good = append(good, b)
+		default:
+			failed = append(failed, b)
+		}
+	}
+
+	successful := orDefault(s.schedule.Spec.SuccessfulHistory, defaultSuccessful)
+	if newest != nil {
+		successful--
+	}
+
+	old := append(beyond(good, successful), beyond(failed, orDefault(s.schedule.Spec.FailedHistory, defaultFailed))...)
+	for _, b := range old {
+		if err := r.remove(ctx, b); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+func orDefault(n *int32, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+
+	return int(*n)
+}
+
+// beyond are all but the newest.
+func beyond(backups []*v1alpha1.TalosEtcdBackup, keep int) []*v1alpha1.TalosEtcdBackup {
+	slices.SortFunc(backups, func(a, b *v1alpha1.TalosEtcdBackup) int { return older(b, a) })
+
+	return backups[min(max(keep, 0), len(backups)):]
+}
+
+// older compares by age; of two that were made in one second, the names tell.
+func older(a, b *v1alpha1.TalosEtcdBackup) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+}
+
+// remove deletes the object of a backup and leaves what is complete in the store. What is incomplete goes with it.
+func (r *Reconciler) remove(ctx context.Context, b *v1alpha1.TalosEtcdBackup) error {
+	if b.Spec.DeletionPolicy == v1alpha1.BackupDelete {
+		base := b.DeepCopy()
+		b.Spec.DeletionPolicy = v1alpha1.BackupRetain
+
+		err := r.Client.Patch(ctx, b, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("keeping the data of TalosEtcdBackup %s: %w", b.Name, err)
+		}
+	}
+
+	err := r.Client.Delete(ctx, b, client.Preconditions{UID: &b.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting TalosEtcdBackup %s: %w", b.Name, err)
+	}
+
+	return nil
+}

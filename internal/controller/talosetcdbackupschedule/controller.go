@@ -1,0 +1,305 @@
+// Package talosetcdbackupschedule makes TalosEtcdBackups at the times that TalosEtcdBackupSchedules name, keeps as many
+// backups in the store as they say, verifies the newest one now and then, and watches that it is young enough.
+package talosetcdbackupschedule
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+)
+
+const (
+	// heldPoll is how often a schedule that is held, or waits for a restore, looks whether it still is.
+	heldPoll = 30 * time.Second
+	// staleRetry is how soon a pass is made again that saw an old version of its object.
+	staleRetry = 50 * time.Millisecond
+)
+
+// Reconciler drives TalosEtcdBackupSchedules.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Reader reads live: a stale list could begin a second backup beside the first.
+	Reader client.Reader
+	// States reads state Secrets.
+	States *statestore.Store
+	// Stores opens stores.
+	Stores *backupstorage.Opener
+	// Runner does the work on stores.
+	Runner   *Runner
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	// Failed counts a failure; it may be nil.
+	Failed func(namespace, controlPlane, reason string)
+	// Scratch is where databases are put while they are verified; the folder for temporary files when empty.
+	Scratch string
+	// Exe is our own binary, for the verification; that of this process when empty.
+	Exe string
+	// Resync is how often a schedule is looked at at least: the clock may be set, and timers do not follow it.
+	Resync time.Duration
+}
+
+// scope is one pass over one schedule.
+type scope struct {
+	schedule *v1alpha1.TalosEtcdBackupSchedule
+	base     *v1alpha1.TalosEtcdBackupSchedule
+	// controlPlane is nil when there is none.
+	controlPlane *v1alpha1.TalosControlPlane
+	backups      []v1alpha1.TalosEtcdBackup
+	hold         pause.Hold
+	now          time.Time
+
+	timing, verification timing
+	// invalid says what is wrong with the schedule.
+	invalid string
+	// waiting is what a backup or work that is due waits for.
+	waiting error
+	// wakes are the times at which something is to be done.
+	wakes []time.Time
+}
+
+func (s *scope) set() condition.Set {
+	return condition.Set{Conditions: &s.schedule.Status.Conditions, Generation: s.schedule.Generation}
+}
+
+// wakeAt has the schedule looked at again. What is past was dealt with, or waits for something else.
+func (s *scope) wakeAt(t time.Time) {
+	if t.After(s.now) {
+		s.wakes = append(s.wakes, t)
+	}
+}
+
+// Reconcile drives one TalosEtcdBackupSchedule. What it keeps between calls, in the Runner, may be lost.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	cached := &v1alpha1.TalosEtcdBackupSchedule{}
+	if err := r.Client.Get(ctx, req.NamespacedName, cached); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.Runner.forget(req.NamespacedName)
+		}
+
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	live := &v1alpha1.TalosEtcdBackupSchedule{}
+	if err := r.Reader.Get(ctx, req.NamespacedName, live); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	switch {
+	case live.ResourceVersion != cached.ResourceVersion:
+		return ctrl.Result{RequeueAfter: staleRetry}, nil
+	case !live.DeletionTimestamp.IsZero():
+		r.Runner.forget(req.NamespacedName)
+
+		return ctrl.Result{}, nil
+	}
+
+	s := &scope{schedule: live, base: live.DeepCopy(), now: r.Clock.Now()}
+	defer func() { res, err = r.finish(ctx, s, err) }()
+
+	return ctrl.Result{}, r.drive(ctx, s)
+}
+
+func (r *Reconciler) drive(ctx context.Context, s *scope) error {
+	if err := r.observe(ctx, s); err != nil || s.hold.Disabled() {
+		return err
+	}
+
+	for _, phase := range []func(context.Context, *scope) error{
+		r.conclude, r.ensureBackup, r.prune, r.ensureWork,
+	} {
+		if err := phase(ctx, s); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// observe reads what there is, and computes what is due.
+func (r *Reconciler) observe(ctx context.Context, s *scope) error {
+	o := s.schedule
+	held := []client.Object{o}
+
+	cp := &v1alpha1.TalosControlPlane{}
+	key := client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.BackupTemplate.Spec.ControlPlaneRef.Name}
+
+	switch err := r.Client.Get(ctx, key, cp); {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading TalosControlPlane %s: %w", key.Name, err)
+	case err == nil:
+		s.controlPlane = cp
+		held = append(held, cp)
+	}
+
+	var err error
+	if s.hold, err = pause.Find(ctx, r.Client, held...); err != nil {
+		return err
+	}
+
+	if s.backups, err = scheduled.List(ctx, r.Client, o); err != nil {
+		return err
+	}
+
+	s.tick()
+
+	return nil
+}
+
+// tick computes where the schedule stands.
+func (s *scope) tick() {
+	spec, st := &s.schedule.Spec, &s.schedule.Status
+	created := s.schedule.CreationTimestamp.Time
+
+	backups := clockwork{cron: spec.Schedule, zone: spec.TimeZone, created: created, handled: st.LastScheduleTime}
+	if spec.Jitter != nil {
+		backups.offset = jitter(s.schedule.UID, spec.Jitter.Duration)
+	}
+
+	if spec.StartingDeadline != nil {
+		backups.deadline = spec.StartingDeadline.Duration
+	}
+
+	backups.handled = backups.corrected(s.now)
+	st.LastScheduleTime = backups.handled
+
+	var err error
+	if s.timing, err = backups.at(s.now); err != nil {
+		s.invalid = "schedule: " + err.Error()
+	}
+
+	if spec.Verification == nil {
+		return
+	}
+
+	verification := clockwork{
+		cron: spec.Verification.Schedule, zone: spec.TimeZone, created: created, handled: st.LastVerificationTime,
+	}
+
+	verification.handled = verification.corrected(s.now)
+	st.LastVerificationTime = verification.handled
+
+	if s.verification, err = verification.at(s.now); err != nil && s.invalid == "" {
+		s.invalid = "verification.schedule: " + err.Error()
+	}
+}
+
+// finish writes the status once, if it changed, and says when to look again.
+func (r *Reconciler) finish(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
+	if s.hold.Disabled() {
+		return ctrl.Result{RequeueAfter: heldPoll},
+			s.hold.Settle(ctx, r.Client, s.schedule, s.base, &s.schedule.Status.Conditions)
+	}
+
+	s.show(err)
+
+	before := slices.Clone(s.base.Status.Conditions)
+
+	if perr := kube.PatchStatus(ctx, r.Client, s.schedule, s.base); perr != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	}
+
+	kube.RecordTransitions(r.Recorder, s.schedule, before, s.schedule.Status.Conditions, badReasons...)
+
+	return failure.Result(ctrl.Result{RequeueAfter: s.wake(r.Resync)}, err, r.Resync)
+}
+
+// wake is how long nothing has to be done.
+func (s *scope) wake(longest time.Duration) time.Duration {
+	if s.hold.Any() {
+		longest = min(longest, heldPoll)
+	}
+
+	for _, t := range s.wakes {
+		longest = min(longest, t.Sub(s.now))
+	}
+
+	return max(longest, time.Millisecond)
+}
+
+// SetupWithManager registers the controller.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	if err := mgr.Add(r.Runner); err != nil {
+		return fmt.Errorf("adding the work of backup schedules to the manager: %w", err)
+	}
+
+	changed := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
+
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("talosetcdbackupschedule").
+		For(&v1alpha1.TalosEtcdBackupSchedule{}, changed).
+		Watches(&v1alpha1.TalosEtcdBackup{}, r.schedules(ofBackup), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: outcomeChanged,
+		})).
+		Watches(&v1alpha1.TalosControlPlane{}, r.schedules(ofControlPlane), changed).
+		WatchesRawSource(source.Channel(r.Runner.wake, &handler.EnqueueRequestForObject{})).
+		WithOptions(opts).
+		Complete(r)
+}
+
+// outcomeChanged passes what a schedule wants to know of a backup; its progress is of no interest.
+func outcomeChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1alpha1.TalosEtcdBackup)
+	after, ok2 := e.ObjectNew.(*v1alpha1.TalosEtcdBackup)
+
+	return ok && ok2 && (scheduled.Finished(before) != scheduled.Finished(after) ||
+		scheduled.Good(before) != scheduled.Good(after) ||
+		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero())
+}
+
+func ofBackup(o client.Object, s *v1alpha1.TalosEtcdBackupSchedule) bool {
+	b, ok := o.(*v1alpha1.TalosEtcdBackup)
+
+	return ok && scheduled.IsOf(b, s.Name)
+}
+
+func ofControlPlane(o client.Object, s *v1alpha1.TalosEtcdBackupSchedule) bool {
+	return s.Spec.BackupTemplate.Spec.ControlPlaneRef.Name == o.GetName()
+}
+
+// schedules wakes those of the namespace that an object concerns.
+func (r *Reconciler) schedules(
+	concerns func(client.Object, *v1alpha1.TalosEtcdBackupSchedule) bool,
+) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		list := &v1alpha1.TalosEtcdBackupScheduleList{}
+		if err := r.Client.List(ctx, list, client.InNamespace(o.GetNamespace()), kube.Shared); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing backup schedules failed; the resync will find it")
+
+			return nil
+		}
+
+		var out []reconcile.Request
+
+		for i := range list.Items {
+			if concerns(o, &list.Items[i]) {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+
+		return out
+	})
+}

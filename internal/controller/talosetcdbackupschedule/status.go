@@ -1,0 +1,208 @@
+package talosetcdbackupschedule
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// badReasons are told as warnings.
+var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []string{
+	v1alpha1.ReasonInvalidSchedule, v1alpha1.ReasonRecoveryPointMissed,
+	v1alpha1.ReasonBackupDamaged, v1alpha1.ReasonBackupNotFound, v1alpha1.ReasonBackupTimeout, backup.ReasonIdentity,
+	backupstorage.ReasonSecret, backupstorage.ReasonSecretForbidden, backupstorage.ReasonDirectory,
+	store.ReasonUnreachable, store.ReasonUnavailable, store.ReasonUntrusted, store.ReasonForbidden,
+	store.ReasonCredentials, store.ReasonNotFound, store.ReasonRefused, store.ReasonInvalid,
+	verify.ReasonScratch, verify.ReasonLimits, verify.ReasonInvalid,
+})
+
+// show computes the status at the end of a pass.
+func (s *scope) show(err error) {
+	st, set := &s.schedule.Status, s.set()
+	st.ObservedGeneration = s.schedule.Generation
+
+	s.showBackups()
+	s.showReady()
+	s.showRecoveryPoint()
+	s.showWork(err)
+
+	if s.hold.Any() {
+		s.hold.Show(set)
+	} else {
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionPaused)
+	}
+
+	st.NextScheduleTime = nil
+
+	if s.invalid == "" && !s.schedule.Spec.Suspend && !s.timing.next.IsZero() {
+		at := metav1.NewTime(s.timing.next)
+		st.NextScheduleTime = &at
+	}
+}
+
+// showBackups shows which backup runs, and which good one is the newest. One whose object is gone is remembered.
+func (s *scope) showBackups() {
+	st := &s.schedule.Status
+	st.Active = ""
+
+	for i := range s.backups {
+		if b := &s.backups[i]; !scheduled.Finished(b) && b.DeletionTimestamp.IsZero() {
+			st.Active = b.Name
+		}
+	}
+
+	known := slices.ContainsFunc(s.backups, func(b v1alpha1.TalosEtcdBackup) bool {
+		return b.Name == st.LastSuccessBackup
+	})
+	if known || scheduled.InFuture(st.LastSuccessTime, s.now) {
+		st.LastSuccessTime, st.LastSuccessBackup = nil, ""
+	}
+
+	if b := scheduled.Newest(s.backups, s.now); b != nil && !b.Status.CompletedAt.Before(st.LastSuccessTime) {
+		st.LastSuccessTime, st.LastSuccessBackup = b.Status.CompletedAt.DeepCopy(), b.Name
+	}
+}
+
+// failedSince is the last backup, if it failed for good.
+func (s *scope) failedSince() *v1alpha1.TalosEtcdBackup {
+	var last *v1alpha1.TalosEtcdBackup
+
+	for i := range s.backups {
+		b := &s.backups[i]
+		if scheduled.Finished(b) && (last == nil || older(last, b) < 0) {
+			last = b
+		}
+	}
+
+	if last == nil || scheduled.Good(last) {
+		return nil
+	}
+
+	return last
+}
+
+// showReady shows whether backups are made.
+func (s *scope) showReady() {
+	set, failed := s.set(), s.failedSince()
+
+	switch {
+	case s.invalid != "":
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonInvalidSchedule, s.invalid)
+	case failure.Reason(s.waiting) == v1alpha1.ReasonWaitingForControlPlane:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForControlPlane, failure.Message(s.waiting))
+	case failed != nil:
+		why := ""
+		if c := meta.FindStatusCondition(failed.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+			why = ": " + c.Message
+		}
+
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonBackupFailed, "TalosEtcdBackup "+failed.Name+" failed"+why)
+	case s.schedule.Spec.Suspend:
+		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonSuspended, "no new backups are made")
+	default:
+		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonScheduled, "backups are made as scheduled")
+	}
+
+	set.While(s.invalid != "", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalidSchedule, s.invalid)
+}
+
+// showWork shows what is under way, and what waits.
+func (s *scope) showWork(err error) {
+	set, st := s.set(), &s.schedule.Status
+
+	if s.schedule.Spec.Verification == nil {
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionVerified)
+
+		st.Verification, st.LastVerificationTime = nil, nil
+	} else {
+		set.IfMissing(v1alpha1.ConditionVerified)
+	}
+
+	if s.schedule.Spec.Retention == nil {
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionRetentionApplied)
+	} else {
+		set.IfMissing(v1alpha1.ConditionRetentionApplied)
+	}
+
+	waiting := s.waiting
+	if err != nil {
+		waiting = err
+	}
+
+	switch {
+	case waiting != nil && failure.ClassOf(waiting) == failure.ClassWaiting:
+		set.True(v1alpha1.ConditionReconciling, failure.Reason(waiting), failure.Message(waiting))
+	case st.Active != "":
+		set.True(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackingUp, "TalosEtcdBackup "+st.Active+" runs")
+	default:
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionReconciling)
+	}
+}
+
+// showRecoveryPoint shows whether the last good backup is young enough, and wakes the schedule when it no longer is.
+func (s *scope) showRecoveryPoint() {
+	set := s.set()
+	if s.schedule.Spec.MaxAge == nil {
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionRecoveryPointMet)
+
+		return
+	}
+
+	status, reason, message, until := recoveryPoint(s.schedule, s.now)
+	set.Put(v1alpha1.ConditionRecoveryPointMet, status, reason, message)
+
+	if !until.IsZero() {
+		s.wakeAt(until.Add(time.Second))
+	}
+}
+
+// recoveryPoint judges the newest good backup. until is when that has to be done again; zero when time changes nothing.
+func recoveryPoint(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) (
+	status metav1.ConditionStatus, reason, message string, until time.Time,
+) {
+	st, maxAge := &o.Status, o.Spec.MaxAge.Duration
+
+	if last := st.LastSuccessTime; last != nil {
+		until = last.Add(maxAge)
+
+		switch {
+		case damaged(st):
+			return metav1.ConditionFalse, v1alpha1.ReasonBackupDamaged,
+				"the newest backup was found damaged when it was verified, and no other one was made since", time.Time{}
+		case now.After(until):
+			return metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed,
+				fmt.Sprintf("the last good backup is older than %s", maxAge), time.Time{}
+		}
+
+		return metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet,
+			fmt.Sprintf("the last good backup is not older than %s", maxAge), until
+	}
+
+	if until = o.CreationTimestamp.Add(maxAge); now.After(until) {
+		return metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed,
+			fmt.Sprintf("there is no good backup, and the schedule is older than %s", maxAge), time.Time{}
+	}
+
+	return metav1.ConditionUnknown, v1alpha1.ReasonNoBackupYet, "no backup has been complete yet", until
+}
+
+// damaged says whether the last verification found that the newest backup is bad, and none was made since.
+func damaged(st *v1alpha1.TalosEtcdBackupScheduleStatus) bool {
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionVerified)
+
+	return c != nil && c.Status == metav1.ConditionFalse && slices.Contains(verify.DamageReasons, c.Reason) &&
+		st.LastVerificationTime != nil && !st.LastVerificationTime.Before(st.LastSuccessTime)
+}

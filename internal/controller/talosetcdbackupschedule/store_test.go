@@ -1,0 +1,267 @@
+package talosetcdbackupschedule_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+)
+
+// keep stores a backup of the cluster, encrypted, as old as is said.
+func (e *env) keep(age time.Duration, change ...func(*backup.Request)) string {
+	e.Helper()
+
+	content := bytes.Repeat([]byte("0123456789abcdef"), 32*4)
+	sum := sha256.Sum256(content)
+	at := e.clock.Now().Add(-age)
+	r := backup.Request{
+		ID: backup.NewID(at, age.String()), Recipients: []string{e.id.Recipient().String()},
+		Cluster: backup.Cluster{
+			Name: cluster, Namespace: e.ns, ID: e.state.Bundle.ClusterID(), CAFingerprint: e.state.Bundle.CAFingerprint(),
+		},
+		Snapshot: func(context.Context) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(append(slices.Clone(content), sum[:]...))), nil
+		},
+		State: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "c-state", Namespace: e.ns}, Data: map[string][]byte{"a": []byte("b")}},
+		Now:   func() time.Time { return at },
+	}
+
+	for _, c := range change {
+		c(&r)
+	}
+
+	s, err := store.NewDirectory(e.dir)
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	if _, err := backup.Take(e.Context(), s, r); err != nil {
+		e.Fatal(err)
+	}
+
+	return r.ID
+}
+
+// kept are the IDs of the complete backups in the store.
+func (e *env) kept() []string {
+	e.Helper()
+
+	out := []string{}
+
+	for _, name := range e.files() {
+		if id, ok := strings.CutSuffix(name, ".manifest.json"); ok {
+			out = append(out, id)
+		}
+	}
+
+	return out
+}
+
+func last(n int32) func(*spec) {
+	return func(s *spec) { s.Retention = &v1alpha1.BackupRetention{Last: &n} }
+}
+
+// TestRetention: after a good backup, what need not be kept is deleted from the store, and nothing else.
+func TestRetention(t *testing.T) {
+	e := newEnv(t)
+	oldest, old := e.keep(50*time.Hour), e.keep(40*time.Hour)
+	manual := e.keep(30 * time.Hour)
+	e.keep(20*time.Hour, func(r *backup.Request) { r.Cluster.ID = "another" })
+	newest := e.keep(0)
+
+	b := &v1alpha1.TalosEtcdBackup{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "by-hand"}}
+	o := e.schedule(last(1))
+	b.Spec = o.Spec.BackupTemplate.Spec
+	e.create(b)
+
+	b.Status.BackupID = manual
+	if err := e.admin.Status().Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+
+	e.finish("by-hand")
+	e.pass(o)
+
+	if len(e.kept()) != 5 {
+		t.Errorf("deleted before there was a backup: %v", e.kept())
+	}
+
+	e.later(o, time.Second)
+	e.finish(e.slot(0))
+	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
+
+	if left := e.kept(); len(left) != 3 || slices.Contains(left, oldest) || slices.Contains(left, old) ||
+		!slices.Contains(left, manual) || !slices.Contains(left, newest) {
+		t.Errorf("left are %v", left)
+	}
+
+	if st := o.Status.Stored; st.Count != 2 || st.Size.Value() < 1000 || st.Newest == nil || st.Oldest == nil {
+		t.Errorf("stored: %+v", st)
+	}
+
+	e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionTrue, v1alpha1.ReasonRetentionApplied, "1 of another cluster")
+
+	if !e.told(v1alpha1.ReasonRetentionApplied) {
+		t.Error("nobody was told of the deletion")
+	}
+}
+
+// TestRetentionShared: of two schedules for one store, the one that keeps more decides.
+func TestRetentionShared(t *testing.T) {
+	e := newEnv(t)
+	first, second := e.keep(2*time.Hour), e.keep(time.Hour)
+	e.keep(0)
+
+	other := &v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "other"}}
+	o := e.schedule(last(1))
+	other.Spec = *o.Spec.DeepCopy()
+	last(2)(&other.Spec)
+	e.create(other)
+
+	e.later(o, time.Second)
+	e.finish(e.slot(0))
+	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
+
+	if left := e.kept(); len(left) != 2 || slices.Contains(left, first) || !slices.Contains(left, second) {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// TestRetentionFails: what keeps the store from being looked at is told, and it is tried again after a while, not at
+// once.
+func TestRetentionFails(t *testing.T) {
+	e := newEnv(t)
+	o := e.schedule(last(1))
+	e.later(o, time.Second)
+	e.finish(e.slot(0))
+
+	path := e.dir
+	e.r.Stores.Root = path + "/missing"
+	e.until(o, "it fails", func() bool { return len(e.failed) > 0 })
+	e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionFalse, store.ReasonNotFound, "")
+
+	for range 5 {
+		e.pass(o)
+	}
+
+	if len(e.failed) != 1 || o.Status.Stored != nil {
+		t.Errorf("failed %v", e.failed)
+	}
+
+	e.r.Stores.Root = path
+	e.later(o, 10*time.Minute)
+	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
+	e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionTrue, v1alpha1.ReasonRetentionApplied, "")
+}
+
+// verification of the newest backup, every hour, of a schedule that makes none.
+func (e *env) verification(level v1alpha1.VerificationLevel) func(*spec) {
+	return func(s *spec) {
+		s.Verification = &v1alpha1.ScheduledVerification{
+			Schedule: e.cron(), BackupVerification: v1alpha1.BackupVerification{Level: level},
+		}
+		s.Suspend = true
+		s.MaxAge = duration(5 * time.Hour)
+	}
+}
+
+// TestVerification: the newest backup is read back when it is due, the result lies beside it, and damage is found.
+func TestVerification(t *testing.T) {
+	e := newEnv(t)
+	e.keep(2 * time.Hour)
+	id := e.keep(time.Hour)
+	o := e.schedule(e.verification(v1alpha1.VerificationChecksum))
+	e.pass(o)
+	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "")
+
+	if v := o.Status.Verification; v != nil {
+		t.Errorf("verified before its time: %+v", v)
+	}
+
+	e.later(o, time.Second)
+	e.until(o, "it is verified", func() bool { return o.Status.Verification != nil })
+	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionTrue, v1alpha1.ReasonVerified, id)
+
+	if !slices.Contains(e.files(), id+".verified.json") || o.Status.Verification.Level != v1alpha1.VerificationChecksum {
+		t.Errorf("files %v, status %+v", e.files(), o.Status.Verification)
+	}
+
+	before := e.client.writes()
+	e.later(o, 30*time.Minute)
+
+	if n := e.client.writes() - before; n != 0 || len(e.failed) > 0 {
+		t.Errorf("%d writes, failures %v", n, e.failed)
+	}
+
+	// A bit flips.
+	name := e.dir + "/" + backup.Prefix(cluster) + id + ".snap.zst.age"
+
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	e.later(o, time.Hour)
+	e.until(o, "the damage is found", func() bool { return len(e.failed) > 0 })
+	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionFalse, backup.ReasonCorrupt, id)
+
+	if slices.Contains(e.files(), id+".verified.json") || !e.told(backup.ReasonCorrupt) {
+		t.Error("it still counts as verified, or nobody was told")
+	}
+
+	if o.Status.Verification == nil || !slices.Contains(e.kept(), id) {
+		t.Errorf("status %+v, kept %v", o.Status.Verification, e.kept())
+	}
+}
+
+// TestVerificationNothing: a store without a backup is told of, and with one of another cluster too.
+func TestVerificationNothing(t *testing.T) {
+	e := newEnv(t)
+	e.keep(0, func(r *backup.Request) { r.Cluster.ID = "another" })
+	o := e.schedule(e.verification(v1alpha1.VerificationChecksum))
+	e.later(o, time.Second)
+	e.until(o, "it fails", func() bool { return len(e.failed) > 0 })
+	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionFalse, v1alpha1.ReasonBackupNotFound, "")
+
+	if o.Status.LastVerificationTime == nil {
+		t.Error("it would be tried for ever")
+	}
+}
+
+// TestDamagedRecoveryPoint: a newest backup that turned out to be damaged is no recovery point.
+func TestDamagedRecoveryPoint(t *testing.T) {
+	e := newEnv(t)
+	o := e.schedule(e.verification(v1alpha1.VerificationChecksum), func(s *spec) { s.Suspend = false })
+	id := e.keep(0)
+	e.later(o, time.Second)
+	e.finish(e.slot(0))
+	e.until(o, "it is verified", func() bool { return o.Status.Verification != nil && o.Status.Stored != nil })
+	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
+
+	name := e.dir + "/" + backup.Prefix(cluster) + id + ".state.json.age"
+	if err := os.Truncate(name, 10); err != nil {
+		t.Fatal(err)
+	}
+
+	change(e, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { o.Spec.Suspend = true })
+	e.later(o, time.Hour)
+	e.until(o, "the damage is found", func() bool { return len(e.failed) > 0 })
+	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonBackupDamaged, "")
+}

@@ -1,0 +1,259 @@
+package talosetcdbackupschedule
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/retention"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// shelf is the store of a schedule, and whose backups in it are ours.
+type shelf struct {
+	store   store.Store
+	stores  *backupstorage.Opener
+	cluster backup.Cluster
+}
+
+func (r *Reconciler) open(ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule) (*shelf, error) {
+	template := &o.Spec.BackupTemplate.Spec
+
+	held, err := r.States.Require(ctx, types.NamespacedName{
+		Namespace: o.Namespace, Name: template.ControlPlaneRef.Name,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	stores := r.Stores
+	if template.StallTimeout != nil {
+		stores = stores.WithStall(template.StallTimeout.Duration)
+	}
+
+	s, err := stores.Open(ctx, o.Namespace, &template.Storage)
+	if err != nil {
+		return nil, err
+	}
+
+	return &shelf{store: s, stores: stores, cluster: backup.Cluster{
+		Name: held.State.BundleConfig.ClusterName, Namespace: o.Namespace, ID: held.State.Bundle.ClusterID(),
+		CAFingerprint: held.State.Bundle.CAFingerprint(),
+	}}, nil
+}
+
+// retain looks what lies in the store, and deletes what nobody keeps. What may not be deleted is read live.
+func (r *Reconciler) retain(
+	o *v1alpha1.TalosEtcdBackupSchedule, now time.Time,
+) func(context.Context) (outcome, error) {
+	return func(ctx context.Context) (outcome, error) {
+		at, err := r.open(ctx, o)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer at.store.Close()
+
+		policies, err := r.policies(ctx, o)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		protected, err := r.protected(ctx, o)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		options := retention.Options{Cluster: at.cluster, Policies: policies, Protected: protected, Now: now}
+		deleted := []string{}
+
+		for {
+			found, err := retention.Run(ctx, at.store, options)
+			deleted = append(deleted, found.Deleted...)
+
+			if err != nil || !found.More {
+				found.Deleted = deleted
+
+				return outcome{retained: found}, err
+			}
+		}
+	}
+}
+
+// policies are those of all schedules that keep backups of the control plane in the same store. The one that keeps
+// most decides; one without retention keeps all.
+func (r *Reconciler) policies(
+	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule,
+) ([]retention.Policy, error) {
+	list := &v1alpha1.TalosEtcdBackupScheduleList{}
+	if err := r.Reader.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the schedules that share the store: %w", err)
+	}
+
+	var out []retention.Policy
+
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.UID == o.UID || shares(&other.Spec.BackupTemplate.Spec, &o.Spec.BackupTemplate.Spec) {
+			out = append(out, policy(other.Spec.Retention))
+		}
+	}
+
+	return out, nil
+}
+
+// shares says whether two templates may put backups of one cluster into one place. Endpoints are not compared: one
+// store may have several names.
+func shares(a, b *v1alpha1.TalosEtcdBackupSpec) bool {
+	if a.ControlPlaneRef != b.ControlPlaneRef {
+		return false
+	}
+
+	if s, t := a.Storage.S3, b.Storage.S3; s != nil && t != nil {
+		return s.Bucket == t.Bucket && strings.Trim(s.Prefix, "/") == strings.Trim(t.Prefix, "/")
+	}
+
+	d, e := a.Storage.Directory, b.Storage.Directory
+
+	return d != nil && e != nil && d.Path == e.Path
+}
+
+func policy(r *v1alpha1.BackupRetention) retention.Policy {
+	if r == nil {
+		return retention.Policy{}
+	}
+
+	return retention.Policy{
+		Last: orDefault(r.Last, 0), Hourly: orDefault(r.Hourly, 0), Daily: orDefault(r.Daily, 0),
+		Weekly: orDefault(r.Weekly, 0), Monthly: orDefault(r.Monthly, 0),
+	}
+}
+
+// protected are the backups of the control plane that stay whatever the counts say: those that run, those that no
+// schedule made, and the newest one that is verified, because credentials may not permit to record that in the store.
+func (r *Reconciler) protected(
+	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule,
+) (map[string]bool, error) {
+	list := &v1alpha1.TalosEtcdBackupList{}
+	if err := r.Reader.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the TalosEtcdBackups that are to be kept: %w", err)
+	}
+
+	out := map[string]bool{}
+
+	var verified *v1alpha1.TalosEtcdBackup
+
+	for i := range list.Items {
+		b := &list.Items[i]
+
+		switch {
+		case b.Spec.ControlPlaneRef != o.Spec.BackupTemplate.Spec.ControlPlaneRef || b.Status.BackupID == "":
+			continue
+		case !scheduled.Finished(b), b.Labels[v1alpha1.ScheduleLabel] == "":
+			out[b.Status.BackupID] = true
+		case b.Status.Verification != nil && scheduled.Good(b) &&
+			(verified == nil || verified.Status.CompletedAt.Before(b.Status.CompletedAt)):
+			verified = b
+		}
+	}
+
+	if verified != nil {
+		out[verified.Status.BackupID] = true
+	}
+
+	return out, nil
+}
+
+// verify reads the newest backup in the store back, and records beside it what came of that.
+func (r *Reconciler) verify(
+	o *v1alpha1.TalosEtcdBackupSchedule, now time.Time,
+) func(context.Context) (outcome, error) {
+	return func(ctx context.Context) (outcome, error) {
+		at, err := r.open(ctx, o)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer at.store.Close()
+
+		options := verify.Options{
+			Level: verify.Level(o.Spec.Verification.Level), Dir: r.Scratch, Exe: r.Exe, Timeout: timeout(o), Now: r.Clock.Now,
+		}
+
+		options.Identities, err = at.stores.Identities(ctx, o.Namespace, o.Spec.Verification.IdentitiesFrom)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		set, err := at.newest(ctx, now)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		report, err := verify.Run(ctx, at.store, *set, options)
+
+		switch {
+		case slices.Contains(verify.DamageReasons, failure.Reason(err)):
+			// It was verified once, and is not what it was then.
+			if werr := verify.Withdraw(ctx, at.store, *set); werr != nil && failure.ClassOf(werr) != failure.ClassAuth {
+				return outcome{}, werr
+			}
+
+			return outcome{}, named(set, err)
+		case err != nil:
+			return outcome{}, err
+		}
+
+		// Credentials that may not replace an object are a good idea. Then the status alone tells of the verification.
+		err = verify.Record(ctx, at.store, *set, report)
+		if err != nil && failure.ClassOf(err) != failure.ClassAuth {
+			return outcome{}, err
+		}
+
+		return outcome{report: report}, nil
+	}
+}
+
+// named says of which backup an error speaks.
+func named(set *backup.Set, err error) error {
+	return failure.Terminal(failure.Reason(err), fmt.Sprintf("backup %s: %s", set.ID, failure.Message(err)), err)
+}
+
+// newest is the newest complete backup of the cluster. Those of another cluster of the same name, and those from the
+// future, are passed over; one whose manifest cannot be read is not, it has to be told of.
+func (at *shelf) newest(ctx context.Context, now time.Time) (*backup.Set, error) {
+	sets, err := backup.List(ctx, at.store, backup.Prefix(at.cluster.Name))
+	if err != nil {
+		return nil, err
+	}
+
+	for i := range slices.Backward(sets) {
+		set := &sets[i]
+		if set.Foreign || !set.Complete() || set.Time.After(now.Add(workPause)) {
+			continue
+		}
+
+		m, err := backup.ReadManifest(ctx, at.store, *set)
+
+		switch {
+		case slices.Contains(verify.DamageReasons, failure.Reason(err)):
+			return set, nil
+		case err != nil:
+			return nil, err
+		case m.Cluster.ID == backup.Fingerprint(at.cluster.ID):
+			return set, nil
+		}
+	}
+
+	return nil, failure.Terminal(v1alpha1.ReasonBackupNotFound,
+		at.store.Location()+" has no complete backup of the cluster", nil)
+}

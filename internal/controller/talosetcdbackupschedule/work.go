@@ -1,0 +1,257 @@
+package talosetcdbackupschedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/retention"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+const (
+	// lookAgain is how often the store is looked at when no backup is made.
+	lookAgain = 24 * time.Hour
+	// workTimeout bounds one look at a store, and one verification unless the backups say otherwise.
+	workTimeout = time.Hour
+	// workPause is how long failed work rests.
+	workPause = 5 * time.Minute
+	// placePoll is how often work that finds no place asks again; ended work wakes nobody but its own schedule.
+	placePoll = 10 * time.Second
+)
+
+// conclude records what came of work that ended.
+func (r *Reconciler) conclude(ctx context.Context, s *scope) error {
+	key := client.ObjectKeyFromObject(s.schedule)
+
+	j := r.Runner.find(key, s.schedule.UID)
+	if j == nil || !j.ended() {
+		return nil
+	}
+
+	r.Runner.drop(key)
+
+	// Work that was ended from outside, or under another spec, says nothing.
+	if errors.Is(j.err, context.Canceled) || j.generation != s.schedule.Generation {
+		return nil
+	}
+
+	if j.err != nil {
+		r.failed(ctx, s, j)
+
+		return nil
+	}
+
+	switch j.kind {
+	case retaining:
+		r.retained(s, j.slot, j.out.retained)
+	case verifying:
+		s.verified(j.slot, j.out.report)
+	}
+
+	return nil
+}
+
+// failed records that work failed. The cause goes to the log.
+func (r *Reconciler) failed(ctx context.Context, s *scope, j *job) {
+	reason, message := failure.Reason(j.err), failure.Message(j.err)
+	if reason == "" {
+		reason = v1alpha1.ReasonUnknown
+	}
+
+	ctrl.LoggerFrom(ctx).Error(j.err, "Work on the store of backups failed", "reason", reason)
+
+	if r.Failed != nil {
+		r.Failed(s.schedule.Namespace, s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name, reason)
+	}
+
+	switch final := failure.ClassOf(j.err) == failure.ClassTerminal; {
+	case j.kind == retaining:
+		if s.schedule.Spec.Retention != nil {
+			s.set().False(v1alpha1.ConditionRetentionApplied, reason, message)
+		}
+	case final:
+		// A repeat before the next time shows the same.
+		s.set().False(v1alpha1.ConditionVerified, reason, message)
+		s.verificationHandled(j.slot)
+
+		return
+	default:
+		s.set().False(v1alpha1.ConditionVerified, reason, message)
+	}
+
+	r.Runner.rest(client.ObjectKeyFromObject(s.schedule), j.kind, s.now.Add(workPause))
+}
+
+// retained records what lay in the store at a time.
+func (r *Reconciler) retained(s *scope, at time.Time, found *retention.Result) {
+	stored := &v1alpha1.StoredBackups{
+		Count: int32(min(found.Count, 1<<30)), //nolint:gosec // it is bounded
+		Size:  resource.NewQuantity(found.Size, resource.BinarySI), Time: metav1.NewTime(at),
+	}
+
+	if found.Count > 0 {
+		oldest, newest := metav1.NewTime(found.Oldest), metav1.NewTime(found.Newest)
+		stored.Oldest, stored.Newest = &oldest, &newest
+	}
+
+	s.schedule.Status.Stored = stored
+
+	if n := len(found.Deleted); n > 0 {
+		r.Recorder.Eventf(s.schedule, nil, corev1.EventTypeNormal, v1alpha1.ReasonRetentionApplied, "Retention",
+			"Deleted %d backups that need not be kept; %d are left", n, found.Count)
+	}
+
+	if s.schedule.Spec.Retention != nil {
+		s.set().True(v1alpha1.ConditionRetentionApplied, v1alpha1.ReasonRetentionApplied, leftAlone(found))
+	}
+}
+
+// leftAlone tells of what retention does not touch.
+func leftAlone(found *retention.Result) string {
+	var parts []string
+
+	for _, part := range []struct {
+		count int
+		what  string
+	}{
+		{found.Locked, "locked"}, {found.Foreign, "of other tools"}, {found.Others, "of another cluster"},
+		{found.Unreadable, "with an unreadable manifest"}, {found.Future, "from the future"},
+		{found.Incomplete, "incomplete"},
+	} {
+		if part.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.what))
+		}
+	}
+
+	if len(parts) == 0 {
+		return "the store keeps what it should"
+	}
+
+	return "the store keeps what it should; left alone: " + strings.Join(parts, ", ")
+}
+
+func (s *scope) verificationHandled(slot time.Time) {
+	at := metav1.NewTime(slot)
+	s.schedule.Status.LastVerificationTime = &at
+}
+
+// verified records a verification.
+func (s *scope) verified(slot time.Time, report *verify.Report) {
+	v := &v1alpha1.VerificationStatus{
+		Level: v1alpha1.VerificationLevel(report.Level), Time: metav1.NewTime(report.FinishedAt),
+	}
+	message := fmt.Sprintf("backup %s: level %s", report.Backup, report.Level)
+
+	if d := report.Database; d != nil {
+		v.Revision, v.TotalKeys, v.TotalSize, v.Hash = d.Revision, d.TotalKeys, d.TotalSize, d.Hash
+		message += fmt.Sprintf(", revision %d, %d keys", d.Revision, d.TotalKeys)
+	}
+
+	s.schedule.Status.Verification = v
+	s.set().True(v1alpha1.ConditionVerified, v1alpha1.ReasonVerified, message)
+	s.verificationHandled(slot)
+}
+
+// ensureWork starts the work on the store that is due.
+func (r *Reconciler) ensureWork(ctx context.Context, s *scope) error {
+	key := client.ObjectKeyFromObject(s.schedule)
+	s.tick() // what was handled in this pass is not due any more
+
+	if s.schedule.Spec.Verification != nil {
+		s.wakeAt(s.verification.next)
+	}
+
+	stored := s.schedule.Status.Stored
+	if stored != nil {
+		s.wakeAt(stored.Time.Add(lookAgain))
+	}
+
+	if s.invalid != "" || s.hold.Any() || s.controlPlane == nil || r.Runner.find(key, s.schedule.UID) != nil {
+		return nil
+	}
+
+	order := r.due(s)
+	if order == nil {
+		return nil
+	}
+
+	if until, resting := r.Runner.restsUntil(key, order.kind, s.now); resting {
+		s.wakeAt(until)
+
+		return nil
+	}
+
+	// A restore may read just what would be deleted, and the backups may be all that it has.
+	err := scheduled.Restoring(ctx, r.Reader, s.schedule.Namespace, s.controlPlane.Name, heldPoll)
+	if failure.ClassOf(err) == failure.ClassWaiting && err != nil {
+		s.waiting = err
+		s.wakeAt(s.now.Add(heldPoll))
+
+		return nil
+	} else if err != nil {
+		return err
+	}
+
+	started, err := r.Runner.start(*order)
+	if !started {
+		s.wakeAt(s.now.Add(placePoll))
+	}
+
+	return err
+}
+
+// due is the work to do next; nil when there is none.
+func (r *Reconciler) due(s *scope) *order {
+	o := s.schedule.DeepCopy()
+
+	if s.looks() {
+		return &order{kind: retaining, schedule: o, slot: s.now, timeout: workTimeout, do: r.retain(o, s.now)}
+	}
+
+	if slot := s.verification.slot; o.Spec.Verification != nil && !slot.IsZero() {
+		if o.Spec.Verification.Level == v1alpha1.VerificationNone {
+			s.verificationHandled(slot)
+
+			return nil
+		}
+
+		return &order{kind: verifying, schedule: o, slot: slot, timeout: timeout(o), do: r.verify(o, s.now)}
+	}
+
+	return nil
+}
+
+// looks says whether the store is to be looked at: after each good backup, once a day, and when the last look seems to
+// lie in the future.
+func (s *scope) looks() bool {
+	stored, newest := s.schedule.Status.Stored, scheduled.Newest(s.backups, s.now)
+
+	switch {
+	case stored == nil:
+		return newest != nil || s.schedule.Status.LastSuccessTime != nil
+	case newest != nil && stored.Time.Before(newest.Status.CompletedAt) && !newest.Status.CompletedAt.After(s.now):
+		return true
+	}
+
+	return scheduled.InFuture(&stored.Time, s.now) || !s.now.Before(stored.Time.Add(lookAgain))
+}
+
+func timeout(o *v1alpha1.TalosEtcdBackupSchedule) time.Duration {
+	if t := o.Spec.BackupTemplate.Spec.Timeout; t != nil && t.Duration > 0 {
+		return t.Duration
+	}
+
+	return workTimeout
+}

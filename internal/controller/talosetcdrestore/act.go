@@ -1,0 +1,263 @@
+package talosetcdrestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// act does the next thing that internal/restore decides on.
+func (r *Reconciler) act(ctx context.Context, s *scope) error {
+	now := r.Clock.Now()
+	d := restore.Decide(s.options(), s.record(now), s.nodes)
+
+	switch d.Action {
+	case restore.Wait:
+		return failure.Waiting(d.Reason, d.Message, r.poll(s))
+	case restore.Next:
+		return r.enter(ctx, s, d.Step, "")
+	case restore.Save:
+		return r.saveLast(ctx, s, d)
+	case restore.IntendWipe:
+		return r.intendWipe(ctx, s, d)
+	case restore.WipeData:
+		return r.wipe(ctx, s, d)
+	case restore.Choose:
+		return r.choose(ctx, s, d)
+	case restore.Upload:
+		return r.upload(ctx, s, d)
+	case restore.Prove:
+		return r.prove(ctx, s, d)
+	case restore.Finish:
+		return r.complete(ctx, s, d)
+	case restore.Stop:
+	}
+
+	return r.stop(ctx, s, d.Reason, d.Message)
+}
+
+// poll is short while the restore is young.
+func (r *Reconciler) poll(s *scope) time.Duration {
+	if r.Clock.Since(s.restore.CreationTimestamp.Time) < hurry {
+		return pollFast
+	}
+
+	return pollSlow
+}
+
+// stop ends the restore for good. While nothing was touched the cluster goes back to the other controllers; a cluster
+// that is half restored is left alone until a person has looked.
+func (r *Reconciler) stop(ctx context.Context, s *scope, reason, message string) error {
+	if s.step() == v1alpha1.RestorePreflight {
+		if err := r.release(ctx, s); err != nil {
+			return err
+		}
+	}
+
+	s.endStep(r.Clock.Now(), message)
+	s.restore.Status.Step = v1alpha1.RestoreStopped
+
+	// Why is written together with that it is: nobody looks again.
+	stopped := failure.Terminal(reason, message, nil)
+	setConditions(s, stopped)
+
+	if err := r.save(ctx, s); err != nil {
+		return err
+	}
+
+	return stopped
+}
+
+// intendWipe records which nodes are going to be wiped, with the boot that they are in, and then wipes them.
+func (r *Reconciler) intendWipe(ctx context.Context, s *scope, d restore.Decision) error {
+	st := &s.restore.Status
+
+	for _, name := range d.Machines {
+		entry := nodeStatus(st, name)
+		entry.WipedBoot = s.evidenceOf(name).Boot
+		entry.Wipes++
+	}
+
+	if err := r.save(ctx, s); err != nil {
+		return err
+	}
+
+	r.event(s, corev1.EventTypeWarning, v1alpha1.ReasonRestoring, "Wipe", "Wiping the etcd data of %v", d.Machines)
+
+	return r.wipe(ctx, s, d)
+}
+
+func nodeStatus(st *v1alpha1.TalosEtcdRestoreStatus, name string) *v1alpha1.RestoreNodeStatus {
+	for i := range st.Nodes {
+		if st.Nodes[i].Machine == name {
+			return &st.Nodes[i]
+		}
+	}
+
+	st.Nodes = append(st.Nodes, v1alpha1.RestoreNodeStatus{Machine: name})
+
+	return &st.Nodes[len(st.Nodes)-1]
+}
+
+// wipe asks the nodes to wipe their data, keep their config, and come back: all at the same time, since one that is
+// back before the others are gone joins them again. A node that is at it refuses to be asked again.
+func (r *Reconciler) wipe(ctx context.Context, s *scope, d restore.Decision) error {
+	var wg sync.WaitGroup
+
+	for _, name := range d.Machines {
+		if r.due(string(s.restore.UID) + name + s.evidenceOf(name).Boot) {
+			wg.Go(func() { r.wipeOne(ctx, s, name) })
+		}
+	}
+
+	wg.Wait()
+
+	return failure.Waiting(d.Reason, d.Message, r.poll(s))
+}
+
+func (r *Reconciler) wipeOne(ctx context.Context, s *scope, name string) {
+	node, err := r.node(ctx, s, name)
+	if err == nil {
+		err = node.Reset(ctx, talos.ResetOptions{Reboot: true, KeepConfig: true})
+	}
+
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("Asking a node to wipe its data failed; it is asked again", "machine", name,
+			"reason", failure.Reason(err))
+	}
+}
+
+// due tells whether a call may be made (again). A restart forgets, and calls once more.
+func (r *Reconciler) due(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	now := r.Clock.Now()
+	if last, ok := r.called[key]; ok && now.Sub(last) < repeatWipe {
+		return false
+	}
+
+	if r.called == nil {
+		r.called = map[string]time.Time{}
+	}
+
+	r.called[key] = now
+
+	return true
+}
+
+// choose records the machine and its boot, before anything is sent to it.
+func (r *Reconciler) choose(ctx context.Context, s *scope, d restore.Decision) error {
+	st := &s.restore.Status
+	st.Machine = d.Machines[0]
+	st.Boot = s.evidenceOf(st.Machine).Boot
+	st.Tries++
+	st.SentAt = nil
+
+	return r.enter(ctx, s, v1alpha1.RestoreUploading, "")
+}
+
+// upload streams the snapshot from the store to the node, and has it start etcd from it. The node looks at the snapshot
+// only then; it is checked on the way, to its last byte, before it may.
+func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) error {
+	node, err := r.node(ctx, s, d.Machines[0])
+	if err != nil {
+		return err
+	}
+
+	copied, err := r.send(ctx, s, node)
+	if err != nil {
+		return err
+	}
+
+	// Recorded first: while the answer may have been lost nothing else is sent to the node.
+	at := metav1.NewTime(r.Clock.Now())
+	s.restore.Status.SentAt = &at
+
+	if err := r.save(ctx, s); err != nil {
+		return err
+	}
+
+	if err := node.BootstrapRecover(ctx, copied); err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
+		if failure.ClassOf(err) != failure.ClassTransient {
+			s.restore.Status.SentAt = nil // it has answered that it does not
+		}
+
+		return err
+	}
+
+	r.tell(s, "Recover", "Sent the snapshot to %s and asked it to start etcd from it", d.Machines[0])
+
+	return r.enter(ctx, s, v1alpha1.RestoreRecovering, "")
+}
+
+// send brings the snapshot to the node. It tells whether it is the copy of a database, without a checksum.
+func (r *Reconciler) send(ctx context.Context, s *scope, node *talos.Node) (copied bool, err error) {
+	st, set, m, err := r.openChosen(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	defer st.Close()
+
+	if s.restore.Spec.RevisionBump > 0 {
+		return false, r.sendRaised(ctx, s, node, st, backup.SnapshotOf(set, m, s.identities))
+	}
+
+	from, to := io.Pipe()
+	read := make(chan error, 1)
+
+	go func() {
+		err := readChosen(ctx, s, st, backup.SnapshotOf(set, m, s.identities), to)
+		read <- err
+		// Whatever came before an error counts for nothing: the reader has to see the error, not the end.
+		_ = to.CloseWithError(err) // it returns no error
+	}()
+
+	var plain io.Reader = from
+
+	copied = s.restore.Status.Backup.Copied
+	if !copied {
+		plain = talos.VerifySnapshot(from)
+	}
+
+	err = node.EtcdRecover(ctx, plain)
+	_ = from.CloseWithError(errUploadOver) // a reader that was not read to its end stops writing
+
+	if rerr := <-read; rerr != nil && !errors.Is(rerr, errUploadOver) {
+		return copied, fmt.Errorf("reading the snapshot: %w", rerr)
+	}
+
+	return copied, err
+}
+
+var errUploadOver = errors.New("the upload is over")
+
+// readChosen writes the plain snapshot to a writer, and fails at its end where it is not the one that was verified: a
+// file of another tool has no manifest to hold it against.
+func readChosen(ctx context.Context, s *scope, st store.Store, read backup.Read, to io.Writer) error {
+	c, err := backup.ReadSnapshot(ctx, st, read, to)
+	if err != nil {
+		return err
+	}
+
+	if b := s.restore.Status.Backup; c.PlainSHA256 != b.SHA256 {
+		return failure.Terminal(backup.ReasonCorrupt, fmt.Sprintf("backup %s is another one than was verified", b.ID),
+			errors.New("the checksum differs"))
+	}
+
+	return nil
+}

@@ -1,0 +1,297 @@
+package talosetcdrestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/blang/semver/v4"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/taloscontrolplane"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// loadControlPlane reads the control plane. It may come after the restore: until then the restore waits, and keeps it
+// from making a PKI of its own.
+func (r *Reconciler) loadControlPlane(ctx context.Context, s *scope) error {
+	cp := &v1alpha1.TalosControlPlane{}
+
+	err := r.Reader.Get(ctx, s.controlPlaneKey(), cp)
+	if apierrors.IsNotFound(err) {
+		return failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
+			fmt.Sprintf("waiting for TalosControlPlane %s, which does not exist", s.controlPlaneKey().Name), pollSlow)
+	}
+
+	if err != nil {
+		return fmt.Errorf("reading TalosControlPlane %s: %w", s.controlPlaneKey().Name, err)
+	}
+
+	s.cp = cp
+
+	if deleting(cp) {
+		return failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
+			fmt.Sprintf("TalosControlPlane %s is being deleted", cp.Name), pollSlow)
+	}
+
+	return nil
+}
+
+// openCluster reads the state of the cluster, or makes it from the backup, and keeps everybody else off it.
+func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
+	held, err := r.States.Load(ctx, s.controlPlaneKey())
+
+	var corrupt *statestore.CorruptError
+
+	switch {
+	case errors.As(err, &corrupt):
+		return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, corrupt.Error()+"; it was left untouched: restore it "+
+			"from a copy, or move it away to have that of the backup", err)
+	case errors.Is(err, statestore.ErrNotFound):
+		held, err = r.recoverState(ctx, s)
+	case err == nil && s.step() == v1alpha1.RestorePreflight:
+		err = r.checkFit(ctx, s, held)
+	}
+
+	if err != nil {
+		return err
+	}
+
+	s.held = held
+
+	access, err := r.States.Access(s.controlPlaneKey(), held.State.Bundle)
+	if err != nil {
+		return fmt.Errorf("opening the PKI of %s: %w", s.cp.Name, err)
+	}
+
+	s.creds = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
+
+	return r.holdOthers(ctx, s)
+}
+
+// mark is the record of this restore in the state of the cluster.
+func (r *Reconciler) mark(s *scope) clusterstate.Restore {
+	return clusterstate.Restore{Name: s.restore.Name, UID: string(s.restore.UID), Since: r.Clock.Now().UTC()}
+}
+
+// recoverState makes the state Secret from that of the backup.
+func (r *Reconciler) recoverState(ctx context.Context, s *scope) (*statestore.Held, error) {
+	st, set, m, err := r.openChosen(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+
+	if m == nil {
+		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("%s comes without the PKI of its "+
+			"cluster, and there is no Secret %s: apply that first", set.ID, clusterstate.SecretName(s.cp.Name)), nil)
+	}
+
+	if err := r.checkVersion(s, m); err != nil {
+		return nil, err
+	}
+
+	secret, err := backup.ReadState(ctx, st, backup.StateOf(set, m, s.identities))
+	if err != nil {
+		return nil, err
+	}
+
+	state, err := clusterstate.Decode(secret.Data)
+	if err != nil {
+		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid,
+			"the state in the backup cannot be used: "+err.Error(), nil)
+	}
+
+	next, err := r.nextState(s, state)
+	if err != nil {
+		return nil, err
+	}
+
+	held, err := r.States.Create(ctx, s.controlPlaneKey(), next)
+	if err != nil {
+		return nil, err
+	}
+
+	r.tell(s, "RecoverPKI", "Brought the PKI of %s back from backup %s", s.clusterName(), set.ID)
+
+	return held, nil
+}
+
+func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clusterstate.State, error) {
+	if s.restore.Spec.Isolate {
+		return state.Isolated(string(s.cp.UID), taloscontrolplane.BundleConfig(s.cp), r.Clock.Now(), r.mark(s))
+	}
+
+	if err := state.CheckCluster(s.clusterName()); err != nil {
+		return nil, failure.Terminal(v1alpha1.ReasonBackupMismatch, fmt.Sprintf("the backup is not one of cluster %s: %s; "+
+			"correct the name, or make a restore with isolate to look at it as another cluster", s.clusterName(), err), nil)
+	}
+
+	return state.Recovered(string(s.cp.UID), r.mark(s)), nil
+}
+
+// checkFit says whether the backup is one of this cluster, and of no newer version.
+func (r *Reconciler) checkFit(ctx context.Context, s *scope, held *statestore.Held) error {
+	if ours(s, held) {
+		return nil // this restore made it from the backup, or has looked already
+	}
+
+	if s.restore.Spec.Isolate {
+		return failure.Terminal(v1alpha1.ReasonBackupMismatch, fmt.Sprintf("TalosControlPlane %s has a PKI already: a "+
+			"restore with isolate needs one without, and without a Secret %s", s.cp.Name, clusterstate.SecretName(s.cp.Name)),
+			nil)
+	}
+
+	st, _, m, err := r.openChosen(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+
+	if err := r.checkVersion(s, m); err != nil {
+		return err
+	}
+
+	b := held.State.Bundle
+	if m != nil && (m.Cluster.ID != backup.Fingerprint(b.ClusterID()) || m.Cluster.CAFingerprint != b.CAFingerprint()) {
+		return failure.Terminal(v1alpha1.ReasonBackupMismatch, fmt.Sprintf("backup %s is of another cluster: its ID or CA "+
+			"is not that in Secret %s", s.restore.Status.Backup.ID, clusterstate.SecretName(s.cp.Name)), nil)
+	}
+
+	return nil
+}
+
+// checkVersion refuses what a newer etcd wrote: an older one cannot read it.
+func (r *Reconciler) checkVersion(s *scope, m *backup.Manifest) error {
+	etcd := etcdOf(s.cp.Spec.TalosVersion)
+	if v := s.restore.Status.Backup.StorageVersion; v != "" && newer(v, etcd) {
+		return failure.Terminal(v1alpha1.ReasonBackupMismatch, fmt.Sprintf("the backup was written by etcd %s, and Talos "+
+			"%s comes with %s", v, s.cp.Spec.TalosVersion, etcd), nil)
+	}
+
+	if m != nil && m.TalosVersion != "" && newer(m.TalosVersion, s.cp.Spec.TalosVersion) {
+		return failure.Terminal(v1alpha1.ReasonBackupMismatch, fmt.Sprintf("the backup is of a cluster with Talos %s, and "+
+			"the control plane asks for %s: its etcd may be too old for it", m.TalosVersion, s.cp.Spec.TalosVersion), nil)
+	}
+
+	return nil
+}
+
+// etcdOf is the etcd that a version of Talos comes with. What is newer than we know has at least the newest that we
+// know.
+func etcdOf(talosVersion string) string {
+	if newer("v1.11", talosVersion) {
+		return "v3.5"
+	}
+
+	return constants.DefaultEtcdVersion
+}
+
+// newer compares major and minor of two versions. What is no version is not newer.
+func newer(a, b string) bool {
+	x, errX := semver.ParseTolerant(strings.TrimPrefix(a, "v"))
+	y, errY := semver.ParseTolerant(strings.TrimPrefix(b, "v"))
+
+	return errX == nil && errY == nil && (x.Major > y.Major || x.Major == y.Major && x.Minor > y.Minor)
+}
+
+func ours(s *scope, held *statestore.Held) bool {
+	rec := held.State.Runtime.Restore
+
+	return rec != nil && rec.UID == string(s.restore.UID)
+}
+
+// holdOthers records in the state that the restore works on the cluster. The write fails when anybody wrote the state
+// since it was read, and so does every disruption that somebody else is about to begin.
+func (r *Reconciler) holdOthers(ctx context.Context, s *scope) error {
+	rt := &s.held.State.Runtime
+
+	if ours(s, s.held) || s.gaveBack() {
+		return nil
+	}
+
+	if rt.Restore != nil {
+		busy, err := r.works(ctx, s, *rt.Restore)
+		if err != nil {
+			return err
+		}
+
+		if busy {
+			return r.stop(ctx, s, v1alpha1.ReasonRestoreConflict, fmt.Sprintf("TalosEtcdRestore %s works on the cluster; make "+
+				"another restore once it has ended, if that is meant", rt.Restore.Name))
+		}
+	}
+
+	if d := rt.Disruption; d != nil && s.step() == v1alpha1.RestorePreflight && !s.restore.Spec.DiscardNewerData {
+		return failure.Waiting(v1alpha1.ReasonDisruptionInProgress,
+			fmt.Sprintf("waiting for %s, which is being worked on", d.Machine), r.poll(s))
+	}
+
+	mark := r.mark(s)
+	rt.Restore, rt.Disruption = &mark, nil
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return fmt.Errorf("recording the restore of %s: %w", s.cp.Name, err)
+	}
+
+	return nil
+}
+
+// gaveBack: the restore is through and has given the cluster to the others, and the operator ended before it could say
+// so in the status. Whatever they have begun since is theirs.
+func (s *scope) gaveBack() bool {
+	rt := &s.held.State.Runtime
+
+	return s.step() == v1alpha1.RestoreJoining && rt.Restore == nil && rt.Bootstrap != nil &&
+		rt.Bootstrap.Machine == s.restore.Status.Machine && rt.Bootstrap.EstablishedAt != nil &&
+		!rt.Bootstrap.EstablishedAt.Before(s.began(v1alpha1.RestoreJoining).Truncate(time.Second))
+}
+
+// works tells whether another restore still does something.
+func (r *Reconciler) works(ctx context.Context, s *scope, other clusterstate.Restore) (bool, error) {
+	o := &v1alpha1.TalosEtcdRestore{}
+
+	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: s.restore.Namespace, Name: other.Name}, o)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+
+	if err != nil {
+		return false, fmt.Errorf("reading TalosEtcdRestore %s: %w", other.Name, err)
+	}
+
+	return string(o.UID) == other.UID && !newScope(o).ended(), nil
+}
+
+// release gives the cluster back to the other controllers.
+func (r *Reconciler) release(ctx context.Context, s *scope) error {
+	held, err := r.States.Load(ctx, s.controlPlaneKey())
+	if statestore.IsUnusable(err) {
+		return nil
+	}
+
+	if err != nil {
+		return err
+	}
+
+	if !ours(s, held) {
+		return nil
+	}
+
+	held.State.Runtime.Restore = nil
+
+	if err := r.States.Update(ctx, held); err != nil {
+		return fmt.Errorf("giving the cluster %s back: %w", s.controlPlaneKey().Name, err)
+	}
+
+	return nil
+}

@@ -1,0 +1,145 @@
+// Package talosetcdrestore brings the etcd of a cluster back from a backup, and its PKI when that is lost too. It
+// decides nothing itself: internal/restore does, from what was recorded and from what the nodes say now.
+package talosetcdrestore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// Waits. A restore is short, and somebody watches it.
+const (
+	pollStep  = 10 * time.Millisecond
+	pollFast  = 300 * time.Millisecond
+	pollSlow  = 3 * time.Second
+	hurry     = 10 * time.Minute
+	pollStuck = time.Minute
+	// repeatWipe is after how long a wipe that shows no effect is asked for again.
+	repeatWipe = 15 * time.Second
+)
+
+// Reconciler drives TalosEtcdRestores.
+type Reconciler struct {
+	Client client.Client
+	// Reader reads live. A restore is decided by its own record: an old one would do things twice.
+	Reader client.Reader
+	// States reads and writes state Secrets.
+	States *statestore.Store
+	// Nodes opens connections to nodes.
+	Nodes *talos.Pool
+	// Workloads opens connections to the clusters' own APIs.
+	Workloads *workload.Clients
+	// Storage opens the stores of backups.
+	Storage  *backupstorage.Opener
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	// Scratch is where plain databases are put for a while; the folder for temporary files when empty.
+	Scratch string
+	// Exe is our own binary, for child processes; that of this process when empty.
+	Exe string
+	// Version of this program.
+	Version string
+
+	mu     sync.Mutex
+	called map[string]time.Time
+}
+
+// Reconcile drives one TalosEtcdRestore. What it may not lose between calls is in the status before it acts.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	restore := &v1alpha1.TalosEtcdRestore{}
+	if err := r.Reader.Get(ctx, req.NamespacedName, restore); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	s := newScope(restore)
+	defer func() { res, err = r.finish(ctx, s, res, err) }()
+
+	switch {
+	case deleting(restore):
+		return ctrl.Result{}, r.delete(ctx, s)
+	case s.ended():
+		return ctrl.Result{}, nil
+	}
+
+	if err := r.ensureFinalizer(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := r.loadControlPlane(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if s.hold, err = pause.Find(ctx, r.Client, s.restore, s.cp); err != nil || s.hold.Any() {
+		return ctrl.Result{}, err
+	}
+
+	for _, phase := range []func(context.Context, *scope) error{
+		r.findBackup, r.openCluster, r.observe, r.act,
+	} {
+		if err := phase(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	return ctrl.Result{RequeueAfter: pollStep}, nil
+}
+
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
+	if controllerutil.ContainsFinalizer(s.restore, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	controllerutil.AddFinalizer(s.restore, v1alpha1.Finalizer)
+
+	if err := r.Client.Patch(ctx, s.restore, client.MergeFrom(s.base)); err != nil {
+		return fmt.Errorf("adding the finalizer to TalosEtcdRestore %s: %w", s.restore.Name, err)
+	}
+
+	s.base = s.restore.DeepCopy()
+
+	return nil
+}
+
+// delete gives the cluster back to the other controllers. What a restore has wiped does not come back: without etcd
+// data and without another restore, the control plane says that etcd is lost.
+func (r *Reconciler) delete(ctx context.Context, s *scope) error {
+	if err := r.release(ctx, s); err != nil {
+		return err
+	}
+
+	s.released = true
+
+	if !controllerutil.RemoveFinalizer(s.restore, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.restore, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer of TalosEtcdRestore %s: %w", s.restore.Name, err)
+	}
+
+	return nil
+}
+
+func (r *Reconciler) event(s *scope, kind, reason, action, format string, args ...any) {
+	r.Recorder.Eventf(s.restore, nil, kind, reason, action, format, args...)
+}
+
+func (r *Reconciler) tell(s *scope, action, format string, args ...any) {
+	r.event(s, corev1.EventTypeNormal, v1alpha1.ReasonRestoring, action, format, args...)
+}

@@ -1,0 +1,406 @@
+package talosetcdrestore_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/lab/s3"
+)
+
+// TestTwoRestores: while one works on the cluster, another one is refused for good, and touches nothing. Once the first
+// is gone a third one may.
+func TestTwoRestores(t *testing.T) {
+	t.Parallel()
+
+	e := newEnv(t, must(t, modelled))
+	e.backUp()
+
+	first := e.restore("first", discard)
+	held := e.held()
+	held.State.Runtime.Restore = &clusterstate.Restore{Name: first.Name, UID: string(first.UID), Since: time.Now()}
+
+	if err := e.states().Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+
+	second := e.restore("second", discard)
+	e.refused(second, v1alpha1.ReasonRestoreConflict, "TalosEtcdRestore first")
+
+	if got := e.held().State.Runtime.Restore; second.Status.Step != v1alpha1.RestoreStopped || got == nil || got.Name != "first" ||
+		e.estate.mutated() != e.estate.mutations {
+		t.Errorf("the cluster is that of %+v; %s", got, show(second))
+	}
+
+	e.gone(second)
+
+	if got := e.held().State.Runtime.Restore; got == nil || got.Name != "first" {
+		t.Errorf("the second one gave the cluster back: %+v", got)
+	}
+
+	if err := e.admin.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+
+	third := e.restore("third")
+	e.refused(third, v1alpha1.ReasonDataWouldBeLost, "")
+	e.untouched()
+}
+
+// TestKeyForms: the ID of a backup and the keys of all its objects name it; without a key the newest good one is taken,
+// or the newest before a time; a TalosEtcdBackup names its own.
+func TestKeyForms(t *testing.T) {
+	t.Parallel()
+
+	e := newEnv(t, must(t, modelled))
+	now := time.Now()
+	day := func(n int) string { return backup.NewID(now.AddDate(0, 0, -n), e.ns) }
+	old := e.backUp(func(r *backup.Request) { r.ID = day(3) })
+	e.backUp(func(r *backup.Request) { r.ID = day(2) })
+	broken := e.backUp(func(r *backup.Request) { r.ID = day(1) })
+
+	e.rewrite(broken.ID+".snap.zst.age", flipped)
+	e.taken("b", backup.Prefix(cluster)+old.ID+".manifest.json")
+
+	before := metav1.NewTime(now.AddDate(0, 0, -2).Add(-time.Hour))
+	cases := map[string]struct {
+		edit func(*v1alpha1.TalosEtcdRestoreSpec)
+		want string
+	}{
+		"newest":   {func(*v1alpha1.TalosEtcdRestoreSpec) {}, day(2)},
+		"before":   {func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.Before = &before }, old.ID},
+		"id":       {byKey(old.ID), old.ID},
+		"manifest": {byKey(e.object(old.ID + ".manifest.json")), old.ID},
+		"snapshot": {byKey(e.object(old.ID + ".snap.zst.age")), old.ID},
+		"state":    {byKey(e.object(old.ID + ".state.json.age")), old.ID},
+		"ref":      {byRef("b"), old.ID},
+		"drill":    {func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Verification = v1alpha1.VerificationDrill }, day(2)},
+		"checksum": {func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Verification = v1alpha1.VerificationChecksum }, day(2)},
+	}
+
+	for name, tc := range cases {
+		r := e.restore(name, tc.edit)
+		e.refused(r, v1alpha1.ReasonDataWouldBeLost, "")
+
+		if b := r.Status.Backup; b == nil || b.ID != tc.want || b.SHA256 == "" || b.Size == 0 || b.Cluster != cluster {
+			t.Errorf("%s: the backup is %+v, want %s", name, b, tc.want)
+		}
+	}
+
+	e.untouched()
+	e.keepsSecrets()
+}
+
+// TestSpec: what makes no sense is refused by the API server, and a restore does not change.
+func TestSpec(t *testing.T) {
+	t.Parallel()
+
+	e := newEnv(t, must(t, modelled))
+	now := metav1.Now()
+
+	for name, edit := range map[string]func(*v1alpha1.TalosEtcdRestoreSpec){
+		"no source":      func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source = v1alpha1.RestoreSource{} },
+		"two sources":    func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.BackupRef = &v1alpha1.ObjectReference{Name: "b"} },
+		"key and before": func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.Key, s.Source.Before = "k", &now },
+		"a bump down":    func(s *v1alpha1.TalosEtcdRestoreSpec) { s.RevisionBump = -1 },
+		"no such level":  func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Verification = "Glance" },
+		"no such policy": func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LastSnapshot = "Maybe" },
+	} {
+		r := &v1alpha1.TalosEtcdRestore{
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "bad"},
+			Spec: v1alpha1.TalosEtcdRestoreSpec{
+				ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
+				Source:          v1alpha1.RestoreSource{Storage: &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}}},
+			},
+		}
+		edit(&r.Spec)
+
+		if err := e.admin.Create(t.Context(), r); err == nil {
+			t.Errorf("%s: it was accepted", name)
+		}
+	}
+
+	r := e.restore("good")
+	r.Spec.DiscardNewerData = true
+
+	if err := e.admin.Update(t.Context(), r); err == nil || !strings.Contains(err.Error(), "make another one") {
+		t.Errorf("a restore was changed: %v", err)
+	}
+}
+
+// TestPaused: a restore that is paused, or whose control plane is, does nothing.
+func TestPaused(t *testing.T) {
+	t.Parallel()
+
+	e := newEnv(t, must(t, modelled))
+	e.backUp()
+
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: cluster}}
+	change(e, cp, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+	})
+
+	r := e.restore("r")
+	for range 3 {
+		if _, err := e.pass(r); err != nil {
+			t.Error(err)
+		}
+	}
+
+	if r.Status.Backup != nil || meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionPaused) == nil {
+		t.Errorf("the status is %s", show(r))
+	}
+
+	change(e, cp, func(cp *v1alpha1.TalosControlPlane) { cp.Annotations = nil })
+	e.refused(r, v1alpha1.ReasonDataWouldBeLost, "")
+	e.untouched()
+}
+
+// TestInitNode: a node of the old type never recovers an etcd.
+func TestInitNode(t *testing.T) {
+	t.Parallel()
+
+	on, err := fresh(t.Context(), 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	on.kinds[0] = configmachine.TypeInit
+	e := newEnv(t, on)
+	e.backUp()
+	e.eventually("the node takes its config", func() error { return on.configure(t.Context(), 0, on.state) })
+
+	on.mutations = on.mutated()
+	r := e.restore("r", discard)
+	e.refused(r, v1alpha1.ReasonRestoreRefused, "machine type init")
+	e.untouched()
+}
+
+// TestStoreInTrouble: a bucket that refuses, is gone or does not answer is told as what it is, and the restore goes on
+// when it is back.
+func TestStoreInTrouble(t *testing.T) {
+	t.Parallel()
+
+	assets, err := process.Assets()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	server, err := s3.Start(t.Context(), s3.Options{
+		Binary: filepath.Join(assets, "versitygw"), Dir: t.TempDir(), Address: "127.49.2.1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(server.Kill)
+
+	proxy, err := s3.NewProxy(server, "127.49.2.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(proxy.Close)
+
+	if err := server.CreateBucket(t.Context(), "backups", false); err != nil {
+		t.Fatal(err)
+	}
+
+	e := newEnv(t, must(t, modelled))
+	e.secret("s3", map[string]string{
+		backupstorage.AccessKeyID: server.AccessKey, backupstorage.SecretAccessKey: server.SecretKey, "ca.crt": string(server.CA()),
+	})
+
+	bucket := &v1alpha1.S3Storage{
+		Endpoint: proxy.Endpoint(), Bucket: "backups", CAFrom: &v1alpha1.SecretKeyReference{Name: "s3", Key: "ca.crt"},
+		CredentialsRef: &v1alpha1.ObjectReference{Name: "s3"},
+	}
+
+	st, err := e.r.Storage.Open(t.Context(), e.ns, &v1alpha1.BackupStorage{S3: bucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+
+	if _, err := backup.Take(t.Context(), st, e.request()); err != nil {
+		t.Fatal(err)
+	}
+
+	in := func(b *v1alpha1.S3Storage) func(*v1alpha1.TalosEtcdRestoreSpec) {
+		return func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.Storage = &v1alpha1.BackupStorage{S3: b} }
+	}
+	gone := *bucket
+	gone.Bucket = "gone"
+
+	r := e.restore("gone", in(&gone))
+	e.until(r, "the bucket is not there", func() bool {
+		return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonNotFound, "")
+	})
+	e.gone(r)
+
+	r = e.restore("r", in(bucket))
+
+	for _, tc := range []struct {
+		fault  s3.Fault
+		reason string
+	}{
+		{s3.Fault{Status: http.StatusForbidden, Code: "AccessDenied"}, store.ReasonForbidden},
+		{s3.Fault{Status: http.StatusNotFound, Code: "NoSuchBucket"}, store.ReasonNotFound},
+	} {
+		proxy.Set(func(*http.Request) s3.Fault { return tc.fault })
+		e.until(r, "trouble is told", func() bool {
+			return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
+		})
+	}
+
+	// The listing works, and the data breaks off.
+	proxy.Set(func(r *http.Request) s3.Fault {
+		if strings.HasSuffix(r.URL.Path, ".snap.zst.age") {
+			return s3.Fault{Status: http.StatusForbidden, Code: "AccessDenied"}
+		}
+
+		return s3.Fault{}
+	})
+	e.until(r, "the object may not be read", func() bool {
+		return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, ".snap.zst.age") ||
+			has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, "")
+	})
+
+	if r.Status.Backup != nil {
+		t.Errorf("it was chosen: %s", show(r))
+	}
+
+	proxy.Set(nil)
+	e.refused(r, v1alpha1.ReasonDataWouldBeLost, "")
+	e.untouched()
+	e.keepsSecrets(server.SecretKey)
+}
+
+// TestFullDisk: a node without room for the snapshot refuses it; once there is room it gets it again, whole.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+
+	e := recovering(t, 1)
+	e.backUp()
+
+	faults := e.estate.nodes[0].Faults()
+	faults.Add(apid.Rule{
+		Method: "EtcdRecover", Code: codes.Unknown, Message: "write /var/lib/etcd.snapshot: no space left on device", Count: 3,
+	})
+
+	r := e.restore("r")
+	e.until(r, "the upload fails", func() bool {
+		return r.Status.Step == v1alpha1.RestoreUploading && e.estate.calls("EtcdRecover") == 3
+	})
+
+	if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionFalse ||
+		e.estate.calls("Bootstrap") != 0 {
+		t.Errorf("the status is %s", show(r))
+	}
+
+	e.complete(r)
+	e.holds(e.held().State, 0, content[0], early)
+
+	if r.Status.Tries != 1 {
+		t.Errorf("the status is %s", show(r))
+	}
+}
+
+// TestFrozenInTheUpload: a node that stops in the middle is not bootstrapped from half a snapshot, and goes on when it
+// is back.
+func TestFrozenInTheUpload(t *testing.T) {
+	t.Parallel()
+
+	e := recovering(t, 1)
+	e.backUp()
+
+	n := e.estate.nodes[0]
+	ctx, cancel := context.WithCancel(t.Context())
+
+	defer cancel()
+
+	at(t, n, "EtcdRecover", func() {
+		n.Freeze(true)
+		cancel()
+	})
+
+	r := e.restore("r")
+	e.at(r, v1alpha1.RestoreUploading)
+
+	logged := make(chan error, 1)
+
+	go func() {
+		_, err := e.r.Reconcile(ctx, request(r))
+		logged <- err
+	}()
+
+	if err := <-logged; !errors.Is(err, context.Canceled) {
+		t.Errorf("the operator ended in the middle: %v", err)
+	}
+
+	n.Freeze(false)
+	e.restart()
+	e.complete(r)
+	e.holds(e.held().State, 0, content[0], early)
+
+	if e.estate.calls("Bootstrap") != 1 {
+		t.Errorf("%d bootstraps", e.estate.calls("Bootstrap"))
+	}
+}
+
+// TestOldDataComesBack: a node that was said to be lost and comes back with the old etcd holds everything up, before
+// anything more is touched.
+func TestOldDataComesBack(t *testing.T) {
+	t.Parallel()
+
+	e := backedUp(t, 3)
+	back := e.estate.nodes[1]
+
+	for _, n := range e.estate.nodes[1:] {
+		if err := n.PowerOff(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	at(t, e.estate.nodes[0], "Reset", func() {
+		if err := back.PowerOn(t.Context()); err != nil {
+			t.Error(err)
+		}
+
+		e.eventually("it is back", func() error {
+			return e.estate.ask(t.Context(), 1, func(*talos.Node) error { return nil })
+		})
+	})
+
+	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
+	e.waits(r, v1alpha1.ReasonWaitingForEvidence, "cp-1 is said to be lost, and it answers")
+
+	if e.estate.calls("EtcdRecover") != 0 {
+		t.Error("a snapshot was sent beside the old etcd")
+	}
+
+	if err := back.PowerOff(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.complete(r)
+	e.once(1)
+	e.holds(e.estate.state, 0, early, late)
+}

@@ -1,0 +1,91 @@
+package talosetcdrestore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// observe asks every control-plane node, now.
+func (r *Reconciler) observe(ctx context.Context, s *scope) error {
+	var err error
+	// Those that are being deleted too: their nodes may run on with the old etcd.
+	if s.machines, err = machineset.List(ctx, r.Reader, s.cp); err != nil {
+		return err
+	}
+
+	src := r.source(s)
+	bare := src.Collect(ctx, s.machines)
+	s.nodes = make([]restore.Node, len(bare))
+
+	var wg sync.WaitGroup
+
+	for i := range bare {
+		s.nodes[i] = restore.Node{Node: bare[i], Leaving: deleting(&s.machines[i])}
+
+		wg.Go(func() {
+			switch bare[i].Answer {
+			case plan.AnswerMember:
+				r.askMore(ctx, s, &s.machines[i], &s.nodes[i])
+			case plan.AnswerUnknown:
+				s.nodes[i].Foreign = r.foreign(ctx, src.Ref(&s.machines[i]))
+			case plan.AnswerMaintenance:
+			}
+		})
+	}
+
+	wg.Wait()
+
+	return ctx.Err()
+}
+
+// askMore adds what only a restore has to know. What cannot be read stays unknown.
+func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMachine, n *restore.Node) {
+	node, err := r.Nodes.Node(ctx, r.source(s).Ref(m))
+	if err != nil {
+		return
+	}
+
+	boot, err := node.BootID(ctx)
+	if err != nil {
+		return
+	}
+
+	// What was read belongs to one boot only: data of the boot before a wipe, taken for that of the boot after it, would
+	// be wiped once more.
+	present, err := node.EtcdDataPresent(ctx)
+	if err != nil || present != (n.EtcdData == plan.DataPresent) {
+		return
+	}
+
+	if etcd, err := node.Service(ctx, "etcd"); err == nil && etcd.State == talos.EtcdFailed {
+		n.EtcdFailed, n.EtcdMessage = true, etcd.Message
+	}
+
+	if at, err := node.TimeStatus(ctx); err == nil {
+		n.TimeSynced = at.Synced || at.Disabled
+	}
+
+	if state, err := node.ConfigState(ctx); err == nil {
+		n.Settled, n.Init = state.Settled, state.Type == "init"
+	}
+
+	if again, err := node.BootID(ctx); err == nil && again == boot {
+		n.Boot = boot
+	}
+}
+
+func (r *Reconciler) foreign(ctx context.Context, ref talos.NodeRef) bool {
+	if ref.Address == "" {
+		return false
+	}
+
+	probe, err := r.Nodes.Meet(ctx, ref)
+
+	return err == nil && probe.State == talos.StateForeign
+}

@@ -1,0 +1,358 @@
+package talosetcdrestore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+const (
+	early = "/registry/configmaps/default/early"
+	late  = "/registry/configmaps/default/late"
+)
+
+// write puts keys into the etcd of the first node.
+func (e *env) write(st *clusterstate.State, keys ...string) {
+	e.Helper()
+	e.eventually("keys are written", func() error { return put(e.Context(), st, e.estate.nodes[0].Address(), keys...) })
+}
+
+// holds: the etcd of a node has one key and has not the other.
+func (e *env) holds(st *clusterstate.State, i int, there, lost string) (revision int64) {
+	e.Helper()
+
+	c, err := etcdClient(st, e.estate.nodes[i].Address())
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer c.Close()
+
+	for key, want := range map[string]int{there: 1, lost: 0} {
+		got, err := c.Get(e.Context(), key)
+		if err != nil || len(got.Kvs) != want {
+			e.Errorf("%s on %s: %v, %v", key, e.estate.nodes[i].Name(), got, err)
+
+			continue
+		}
+
+		revision = got.Header.Revision
+	}
+
+	return revision
+}
+
+// backedUp is an env whose etcd was backed up, and then written to.
+func backedUp(t *testing.T, size int) *env {
+	t.Helper()
+
+	e := newEnv(t, own(t, size, true))
+	e.estate.serveKubernetes(t, e.estate.state)
+	e.write(e.estate.state, append(slices.Clone(content), early)...)
+	e.backUp(e.real)
+	e.write(e.estate.state, late)
+
+	return e
+}
+
+// once: etcd was bootstrapped once since the estate was made, on one node, and all nodes are members of that.
+func (e *env) once(bootstraps int) {
+	e.Helper()
+
+	var on []string
+
+	for _, n := range e.estate.nodes {
+		// The first one founded the estate.
+		if calls := n.Faults().Calls("EtcdRecover"); calls > 0 {
+			on = append(on, n.Name())
+		}
+	}
+
+	if got := e.estate.calls("EtcdRecover"); len(on) != 1 || got != bootstraps {
+		e.Errorf("%d snapshots were sent, to %v; want %d, to one", got, on, bootstraps)
+	}
+}
+
+// TestOneNode: a cluster of one goes back to its backup. What it lost is kept, nothing but etcd is wiped, and then
+// nothing happens any more.
+func TestOneNode(t *testing.T) {
+	t.Parallel()
+
+	e := backedUp(t, 1)
+	r := e.restore("r", discard)
+	e.complete(r)
+	e.once(1)
+
+	st := &r.Status
+	if st.Backup == nil || st.Revision < st.Backup.Revision || st.Backup.Revision < 5 || st.MemberID == "" || st.Tries != 1 ||
+		st.Backup.StorageVersion == "" || st.Backup.TotalKeys < 5 || !st.Backup.Time.Before(&r.CreationTimestamp) {
+		t.Errorf("the status is %s", show(r))
+	}
+
+	if after := e.holds(e.estate.state, 0, early, late); after < st.Backup.Revision {
+		t.Errorf("revision %d, the backup has %d", after, st.Backup.Revision)
+	}
+
+	var steps []string
+	for _, s := range st.Steps {
+		steps = append(steps, string(s.Step))
+	}
+
+	if got := strings.Join(steps, " "); got != "Preflight SavingCurrentData Wiping Preparing Uploading Recovering Proving Joining Complete" {
+		t.Errorf("the steps are %s", got)
+	}
+
+	e.keptLate(r)
+
+	before := e.estate.mutated()
+
+	api.NoWrites(t, e.ns, func() {
+		e.restart()
+
+		for range 3 {
+			if res, err := e.pass(r); err != nil || !res.IsZero() {
+				t.Errorf("%+v, %v", res, err)
+			}
+		}
+	})
+
+	if now := e.estate.mutated(); now != before {
+		t.Errorf("%d calls that change something after the end", now-before)
+	}
+
+	e.keepsSecrets()
+	e.gone(r)
+}
+
+// keptLate: what was written after the backup is in the copy that the restore made; the copy restores.
+func (e *env) keptLate(first *v1alpha1.TalosEtcdRestore) {
+	e.Helper()
+
+	sets := e.sets()
+	if len(sets) != 2 || !strings.HasSuffix(first.Status.LastSnapshot, sets[1].ID) {
+		e.Fatalf("%d backups, the last snapshot is at %q", len(sets), first.Status.LastSnapshot)
+	}
+
+	again := e.restore("forth", discard, byKey(sets[1].ID), func(s *v1alpha1.TalosEtcdRestoreSpec) {
+		s.LastSnapshot = v1alpha1.LastSnapshotSkip
+	})
+	e.complete(again)
+	e.holds(e.estate.state, 0, late, "none")
+
+	if again.Status.LastSnapshot != "" || len(e.sets()) != 2 {
+		e.Errorf("a copy was made: %s", show(again))
+	}
+}
+
+// TestThreeNodes: all are wiped, one gets the snapshot, the others join it.
+func TestThreeNodes(t *testing.T) {
+	t.Parallel()
+
+	e := backedUp(t, 3)
+	r := e.restore("r", discard)
+	e.complete(r)
+	e.once(1)
+
+	if err := e.estate.whole(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	for i, n := range e.estate.nodes {
+		e.holds(e.estate.state, i, early, late)
+
+		// One that was back before the others were gone has joined them again.
+		if resets := n.Faults().Calls("Reset"); resets < 1 || resets > restore.MaxWipes {
+			t.Errorf("%s was reset %d times: %s", n.Name(), resets, show(r))
+		}
+	}
+}
+
+// TestLostMachines: with two of three gone for ever etcd has no quorum and answers nobody: its database is copied, and
+// the third one starts anew from the backup.
+func TestLostMachines(t *testing.T) {
+	t.Parallel()
+
+	e := backedUp(t, 3)
+
+	for _, n := range e.estate.nodes[1:] {
+		if err := n.PowerOff(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	waiting := e.restore("waiting", discard)
+	e.waits(waiting, v1alpha1.ReasonWaitingForEvidence, "lostMachines")
+	e.gone(waiting)
+
+	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
+	e.complete(r)
+	e.once(1)
+	e.holds(e.estate.state, 0, early, late)
+
+	if err := e.estate.ask(t.Context(), 0, func(n *talos.Node) error {
+		members, err := n.EtcdMembers(t.Context())
+		if err == nil && len(members) != 1 {
+			err = fmt.Errorf("members %v", members)
+		}
+
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+
+	e.copied(r)
+}
+
+// copied: the restore kept the database of an etcd that did not answer. It goes back where its missing checksum is
+// allowed.
+func (e *env) copied(first *v1alpha1.TalosEtcdRestore) {
+	e.Helper()
+
+	key := strings.TrimPrefix(first.Status.LastSnapshot, e.store.Location()+"/")
+	if !strings.HasSuffix(key, ".db.zst.age") || !slices.Contains(e.objects(), key) {
+		e.Fatalf("the copy is at %q of %v", first.Status.LastSnapshot, e.objects())
+	}
+
+	only := func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} }
+	r := e.restore("forth", discard, foreign, unsummed, byKey(key), only)
+	e.complete(r)
+	e.holds(e.estate.state, 0, late, "none")
+
+	if !r.Status.Backup.Copied {
+		e.Errorf("the status is %s", show(r))
+	}
+}
+
+// TestRevisionBump: etcd begins above the revision that was lost, so watchers notice; a copied database too.
+func TestRevisionBump(t *testing.T) {
+	t.Parallel()
+
+	const bump = 1_000_000
+
+	e := backedUp(t, 1)
+
+	c, err := etcdClient(e.estate.state, e.estate.nodes[0].Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	lost := e.holds(e.estate.state, 0, late, "none")
+	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.RevisionBump = bump })
+	e.complete(r)
+
+	after := e.holds(e.estate.state, 0, early, late)
+	if after <= lost || r.Status.Revision < r.Status.Backup.Revision+bump {
+		t.Errorf("revision %d after, %d was lost; %s", after, lost, show(r))
+	}
+
+	e.eventually("a watch from before is told that it is too old", func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+
+		w := <-c.Watch(ctx, early, clientv3.WithRev(lost))
+		if w.CompactRevision == 0 {
+			return fmt.Errorf("it got %+v, %w", w, w.Err())
+		}
+
+		return nil
+	})
+}
+
+// recovering are machines in maintenance mode, and a control plane without a PKI. They get the config of the state as
+// soon as there is one, as the other controllers give it.
+func recovering(t *testing.T, size int) *env {
+	t.Helper()
+
+	on, err := fresh(t.Context(), size, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e := newEnv(t, on, "state")
+	e.each = func() {
+		held := e.held()
+		if held == nil {
+			return
+		}
+
+		e.estate.serveKubernetes(t, held.State)
+
+		for i := range e.estate.nodes {
+			_ = e.estate.configure(t.Context(), i, held.State) // not at once
+		}
+	}
+
+	return e
+}
+
+// TestTotalLoss: from fresh machines and a backup, with its PKI.
+func TestTotalLoss(t *testing.T) {
+	t.Parallel()
+
+	e := recovering(t, 3)
+	e.backUp()
+
+	r := e.restore("r")
+	e.complete(r)
+	e.once(1)
+	e.holds(e.estate.state, 2, content[0], early)
+
+	held := e.held()
+	if held.State.Bundle.Fingerprint() != e.estate.state.Bundle.Fingerprint() {
+		t.Error("the PKI is another one")
+	}
+
+	if r.Status.LastSnapshot != "" || e.estate.calls("Reset") != 0 {
+		t.Errorf("there was nothing to wipe: %s", show(r))
+	}
+}
+
+// TestIsolated: another cluster takes over the etcd, with a PKI of its own and the keys of the Secrets.
+func TestIsolated(t *testing.T) {
+	t.Parallel()
+
+	e := recovering(t, 1)
+
+	st, err := newState("origin", e.estate.subnet)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e.backUp(of(e, st))
+
+	origin := func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.Cluster = "origin" }
+
+	// Without isolate it would be a second cluster with the PKI of the first.
+	clash := e.restore("clash", origin)
+	e.refused(clash, v1alpha1.ReasonBackupMismatch, "isolate")
+	e.gone(clash)
+
+	if e.held() != nil {
+		t.Fatal("there is a state Secret")
+	}
+
+	r := e.restore("r", origin, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Isolate = true })
+	e.complete(r)
+
+	got, want := e.held().State, st
+	if got.Bundle.CAFingerprint() == want.Bundle.CAFingerprint() || got.Bundle.ClusterID() == want.Bundle.ClusterID() ||
+		got.BundleConfig.ClusterName != cluster {
+		t.Errorf("it is no other cluster: %+v", got.BundleConfig)
+	}
+
+	if g, w := got.Bundle.Secrets().Secrets, want.Bundle.Secrets().Secrets; g.SecretboxEncryptionSecret != w.SecretboxEncryptionSecret ||
+		g.BootstrapToken == w.BootstrapToken {
+		t.Error("it has not the keys of the Secrets, or it has the token for kubelets")
+	}
+
+	e.holds(got, 0, content[0], early)
+}

@@ -1,0 +1,187 @@
+package talosetcdrestore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"filippo.io/age"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// scope is one pass over one TalosEtcdRestore.
+type scope struct {
+	restore *v1alpha1.TalosEtcdRestore
+	base    *v1alpha1.TalosEtcdRestore
+	hold    pause.Hold
+	// before are the conditions that the pass began with.
+	before []metav1.Condition
+
+	cp       *v1alpha1.TalosControlPlane
+	held     *statestore.Held
+	creds    talos.Credentials
+	machines []v1alpha1.TalosMachine
+	nodes    []restore.Node
+	// identities decrypt the backup; read when they are needed.
+	identities []age.Identity
+	// message says what the pass waits for, where it ended without an error.
+	message string
+	// released is true when the finalizer goes in this pass.
+	released bool
+}
+
+func newScope(o *v1alpha1.TalosEtcdRestore) *scope {
+	return &scope{restore: o, base: o.DeepCopy(), before: slices.Clone(o.Status.Conditions)}
+}
+
+func deleting(o metav1.Object) bool { return !o.GetDeletionTimestamp().IsZero() }
+
+// ended: nothing happens any more, whatever the cluster looks like later.
+func (s *scope) ended() bool {
+	return s.restore.Status.Step == v1alpha1.RestoreComplete || s.restore.Status.Step == v1alpha1.RestoreStopped
+}
+
+func (s *scope) controlPlaneKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.restore.Namespace, Name: s.restore.Spec.ControlPlaneRef.Name}
+}
+
+// clusterName is the name of the Talos cluster.
+func (s *scope) clusterName() string { return cmp.Or(s.cp.Spec.ClusterName, s.cp.Name) }
+
+// step that the restore is at.
+func (s *scope) step() v1alpha1.RestoreStep {
+	return cmp.Or(s.restore.Status.Step, v1alpha1.RestorePreflight)
+}
+
+func (s *scope) machine(name string) *v1alpha1.TalosMachine {
+	for i := range s.machines {
+		if s.machines[i].Name == name {
+			return &s.machines[i]
+		}
+	}
+
+	return nil
+}
+
+func (r *Reconciler) source(s *scope) evidence.Source {
+	return evidence.Source{Nodes: r.Nodes, Credentials: s.creds, State: s.held.State}
+}
+
+func (r *Reconciler) node(ctx context.Context, s *scope, name string) (*talos.Node, error) {
+	m := s.machine(name)
+	if m == nil {
+		return nil, fmt.Errorf("machine %s is gone", name)
+	}
+
+	return r.Nodes.Node(ctx, r.source(s).Ref(m))
+}
+
+func (s *scope) evidenceOf(name string) *restore.Node {
+	for i := range s.nodes {
+		if s.nodes[i].Name == name {
+			return &s.nodes[i]
+		}
+	}
+
+	return nil
+}
+
+// save writes the status now, before something is done that may not be done twice without a record. It fails when
+// anybody wrote the object since it was read.
+func (r *Reconciler) save(ctx context.Context, s *scope) error {
+	next := s.restore.DeepCopy()
+	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
+
+	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
+		return fmt.Errorf("recording the step of TalosEtcdRestore %s: %w", s.restore.Name, err)
+	}
+
+	s.restore, s.base = next, next.DeepCopy()
+
+	return nil
+}
+
+// enter records that the restore is at another step.
+func (r *Reconciler) enter(ctx context.Context, s *scope, step v1alpha1.RestoreStep, message string) error {
+	s.endStep(r.Clock.Now(), message)
+	s.beginStep(r.Clock.Now(), step)
+
+	if err := r.save(ctx, s); err != nil {
+		return err
+	}
+
+	r.tell(s, string(step), "Step %s", step)
+
+	return nil
+}
+
+func (s *scope) beginStep(now time.Time, step v1alpha1.RestoreStep) {
+	st := &s.restore.Status
+	st.Step = step
+
+	for i := range st.Steps {
+		if st.Steps[i].Step == step {
+			// A step that is taken again goes on from its first beginning.
+			st.Steps[i].CompletedAt = nil
+
+			return
+		}
+	}
+
+	st.Steps = append(st.Steps, v1alpha1.RestoreStepStatus{Step: step, StartedAt: metav1.NewMicroTime(now)})
+}
+
+func (s *scope) endStep(now time.Time, message string) {
+	st := &s.restore.Status
+	for i := range st.Steps {
+		if st.Steps[i].Step == s.step() {
+			at := metav1.NewMicroTime(now)
+			st.Steps[i].CompletedAt = &at
+			st.Steps[i].Message = cmp.Or(kube.Shorten(message, maxText), st.Steps[i].Message)
+		}
+	}
+}
+
+// maxText is the length of the message of a step.
+const maxText = 1000
+
+// record is what internal/restore decides from.
+func (s *scope) record(now time.Time) restore.Record {
+	st := &s.restore.Status
+	rec := restore.Record{
+		Step: s.step(), Machine: st.Machine, Boot: st.Boot, Tries: int(st.Tries), Wipes: map[string]restore.Wipe{},
+		Saved: st.LastSnapshot != "", SaveFailures: int(st.SaveFailures),
+	}
+
+	if st.SentAt != nil {
+		rec.Asked, rec.Age = true, now.Sub(st.SentAt.Time)
+	}
+
+	if st.Backup != nil {
+		rec.Size = st.Backup.Size
+	}
+
+	for _, n := range st.Nodes {
+		rec.Wipes[n.Machine] = restore.Wipe{Boot: n.WipedBoot, Times: int(n.Wipes)}
+	}
+
+	return rec
+}
+
+func (s *scope) options() restore.Options {
+	spec := &s.restore.Spec
+
+	return restore.Options{Discard: spec.DiscardNewerData, Save: spec.LastSnapshot, Lost: spec.LostMachines}
+}

@@ -1,0 +1,97 @@
+package talosetcdrestore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/raise"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// finish writes the conditions of this pass, and maps the error to a result.
+func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
+	if s.released {
+		return res, err
+	}
+
+	if s.hold.Disabled() {
+		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.restore, s.base, &s.restore.Status.Conditions)
+	}
+
+	if !s.concluded() {
+		setConditions(s, err)
+	}
+
+	if perr := kube.PatchStatus(ctx, r.Client, s.restore, s.base); perr != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	}
+
+	kube.RecordTransitions(r.Recorder, s.restore, s.before, s.restore.Status.Conditions, badReasons...)
+
+	if s.ended() {
+		return ctrl.Result{}, nil
+	}
+
+	// Secrets and buckets are mended without an event. Nothing was touched yet, so there is no hurry and no danger.
+	if failure.ClassOf(err) == failure.ClassTerminal {
+		return ctrl.Result{RequeueAfter: pollStuck}, nil
+	}
+
+	return failure.Result(res, err, pollStuck)
+}
+
+// badReasons are told as warnings.
+var badReasons = slices.Concat(condition.BadReasons, []string{
+	v1alpha1.ReasonRestoreRefused, v1alpha1.ReasonRestoreConflict, v1alpha1.ReasonRestoreFailed,
+	v1alpha1.ReasonDataWouldBeLost, v1alpha1.ReasonBackupMismatch, v1alpha1.ReasonBackupNotFound,
+	backup.ReasonIdentity, backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
+	backup.ReasonForeign, verify.ReasonDatabase, verify.ReasonDrill, verify.ReasonState, raise.Reason,
+})
+
+// concluded: the conditions of the end are written, and stay. Those of a stop come with it.
+func (s *scope) concluded() bool {
+	return s.restore.Status.Step == v1alpha1.RestoreStopped || s.restore.Status.Step == v1alpha1.RestoreComplete &&
+		meta.IsStatusConditionTrue(s.restore.Status.Conditions, v1alpha1.ConditionReady)
+}
+
+func setConditions(s *scope, err error) {
+	st := &s.restore.Status
+	st.ObservedGeneration = s.restore.Generation
+	set := condition.Set{Conditions: &st.Conditions, Generation: s.restore.Generation}
+
+	switch {
+	case st.Step == v1alpha1.RestoreComplete:
+		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonRestored, s.outcome())
+	case err != nil:
+		set.False(v1alpha1.ConditionReady, cmp.Or(failure.Reason(err), v1alpha1.ReasonUnknown), failure.Message(err))
+	default:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
+	}
+
+	set.Transient(s.hold.Any(), deleting(s.restore), err)
+	s.hold.Show(set)
+
+	if err == nil && !s.ended() && !s.hold.Any() {
+		set.True(v1alpha1.ConditionReconciling, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
+	}
+}
+
+// outcome of a complete restore.
+func (s *scope) outcome() string {
+	steps := s.restore.Status.Steps
+	if len(steps) == 0 {
+		return "etcd runs from the backup"
+	}
+
+	return cmp.Or(steps[len(steps)-1].Message, "etcd runs from the backup")
+}

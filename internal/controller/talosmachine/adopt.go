@@ -1,0 +1,103 @@
+package talosmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+)
+
+// takeOver keeps what somebody else changed: as patches that follow those of the spec. What was taken over before is in
+// the live config as well, so the patches are made anew.
+func (r *Reconciler) takeOver(ctx context.Context, s *scope) error {
+	if s.paused {
+		return nil
+	}
+
+	patches, taken, err := r.beyondSpec(s, s.machine.Status.InstallDisk)
+
+	var unpatchable *machineconfig.UnpatchableError
+
+	switch {
+	case errors.As(err, &unpatchable):
+		return failure.Terminal(v1alpha1.ReasonDrifted, fmt.Sprintf("what was changed by hand on %s cannot be taken over "+
+			"(%s): undo it, or set drift to Enforce", s.machine.Name, unpatchable), err)
+	case err != nil:
+		return err
+	}
+
+	// Whether it works shows later: nobody is taken back to an edit that made the node sick.
+	s.stored.Adopted = patches
+
+	if err := r.Configs.Save(ctx, s.machine, s.stored); err != nil {
+		return err
+	}
+
+	st := &s.machine.Status
+	st.ConfigHash, st.Drift = s.liveHash, nil
+	st.AdoptedFields = limited(taken)
+
+	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, v1alpha1.ReasonDrifted, "Adopt",
+		"Took over what was changed by hand: %s", some(s.edited))
+
+	return nil
+}
+
+// beyondSpec returns the patches that make the live config of the one that is rendered from the spec alone, and the
+// fields that they change.
+func (r *Reconciler) beyondSpec(s *scope, disk string) (patches, fields []string, err error) {
+	plain := *s
+	plain.stored.Adopted = nil
+
+	rendered, err := r.render(&plain, disk)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	want, _, err := machineconfig.KeepImageTags(s.live, rendered.Bytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
+	}
+
+	if patches, err = machineconfig.DerivePatches(want, s.live); err != nil {
+		return nil, nil, fmt.Errorf("taking over the config of %s: %w", s.machine.Name, err)
+	}
+
+	beyond, err := machineconfig.Diff(want, s.live)
+	if err != nil {
+		return nil, nil, fmt.Errorf("comparing the config of %s: %w", s.machine.Name, err)
+	}
+
+	return patches, beyond.Paths(), nil
+}
+
+// loadAdopted reads what a machine that lost its disk had taken over: it gets it back with its config.
+func (r *Reconciler) loadAdopted(ctx context.Context, s *scope) error {
+	if len(s.machine.Status.AdoptedFields) == 0 {
+		return nil
+	}
+
+	if err := r.loadStored(ctx, s); err != nil {
+		return err
+	}
+
+	return lostAdopted(s)
+}
+
+// lostAdopted refuses to go on without what was taken over.
+func lostAdopted(s *scope) error {
+	fields := s.machine.Status.AdoptedFields
+	if len(fields) == 0 || len(s.stored.Adopted) > 0 {
+		return nil
+	}
+
+	return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s does not hold what was taken over "+
+		"from the machine (%s); restore it: without it these would be undone", configstore.SecretName(s.machine.Name),
+		some(fields)), nil)
+}

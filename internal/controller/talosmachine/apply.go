@@ -1,0 +1,250 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// Waits of a config change.
+const (
+	pollChange = time.Second
+	// repeatReboot is how soon a node that was asked to reboot and still runs is asked again.
+	repeatReboot = 15 * time.Second
+	// trySlack is how long after its end a try counts as undecided.
+	trySlack = 5 * time.Second
+)
+
+// change brings the machine's config change one step further, once its turn has come. Each step looks at what the node
+// runs and may be repeated.
+func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !s.compared || s.facts == nil {
+		return ctrl.Result{}, nil
+	}
+
+	st := &s.machine.Status
+
+	switch {
+	case s.intends(v1alpha1.StepTry):
+		return r.finishTry(ctx, s)
+	case s.intends(v1alpha1.StepReboot):
+		return r.finishReboot(ctx, s)
+	case s.diff.Equal():
+		return r.settle(ctx, s)
+	case st.Change == nil || st.Change.Phase == v1alpha1.ChangeFailed || !rollout.Granted(s.machine):
+		r.rest(s)
+
+		return ctrl.Result{}, nil
+	case st.Change.Reboot && !s.machine.Spec.Change.Reboot:
+		return r.leaveStaged(ctx, s)
+	case st.Change.Reboot:
+		return r.changeWithReboot(ctx, s)
+	case st.Change.Try:
+		return r.tryOut(ctx, s)
+	}
+
+	return r.applyNow(ctx, s)
+}
+
+// rest remembers that there is nothing to do until something changes.
+func (r *Reconciler) rest(s *scope) {
+	c := s.machine.Status.Change
+
+	if s.machine.Status.Intent == nil && (c == nil || c.Phase == v1alpha1.ChangePending && !rollout.Granted(s.machine) ||
+		c.Phase == v1alpha1.ChangeAwaitingReboot) {
+		r.looks.settle(s.key().String(), r.look(s), r.Clock.Now())
+	}
+}
+
+// phase moves the change on.
+func (r *Reconciler) phase(s *scope, phase v1alpha1.ChangePhase, message string) {
+	c := s.machine.Status.Change
+	if c.Phase != phase {
+		c.Phase, c.Since = phase, stamp(r.Clock.Now())
+	}
+
+	c.Message = kube.Shorten(message, longestMessage)
+}
+
+// longestMessage of a status.
+const longestMessage = 1000
+
+// fail ends a change that the node did not take, or did not get well with.
+func (r *Reconciler) fail(s *scope, message string) {
+	s.machine.Status.Intent = nil
+	r.phase(s, v1alpha1.ChangeFailed, message)
+	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeFailed, "Change", "%s",
+		kube.Shorten(message, longestMessage))
+}
+
+// send applies the wanted config. A refusal ends the change: only another config helps.
+func (r *Reconciler) send(ctx context.Context, s *scope, o talos.ApplyOptions) (bool, error) {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return false, err
+	}
+
+	_, err = node.Apply(ctx, s.want, o)
+
+	switch {
+	case err == nil:
+		return true, nil
+	case failure.ClassOf(err) == failure.ClassTerminal:
+		r.fail(s, failure.Message(err))
+
+		return false, nil
+	}
+
+	return false, fmt.Errorf("sending a config to %s: %w", s.machine.Name, err)
+}
+
+// applyNow sends a config that takes effect at once.
+func (r *Reconciler) applyNow(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if wait, err := r.permitChange(ctx, s); wait || err != nil {
+		return ctrl.Result{RequeueAfter: pollDrain}, err
+	}
+
+	r.phase(s, v1alpha1.ChangeApplying, "")
+
+	if err := r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepApply}); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if sent, err := r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyNoReboot}); !sent {
+		return ctrl.Result{}, err
+	}
+
+	r.event(s, v1alpha1.ReasonRollingOut, "Apply", "Changed %s", changed(s.diff))
+	s.machine.Status.ConfigHash, s.machine.Status.Intent = s.wantHash, nil
+	r.phase(s, v1alpha1.ChangeSettling, "")
+
+	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+func changed(d machineconfig.Difference) string { return some(d.Paths()) }
+
+// tryOut sends a config that could cut the node off: the node takes it back by itself unless it is confirmed.
+func (r *Reconciler) tryOut(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if wait, err := r.permitChange(ctx, s); wait || err != nil {
+		return ctrl.Result{RequeueAfter: pollDrain}, err
+	}
+
+	r.phase(s, v1alpha1.ChangeApplying, "the change is on trial")
+
+	if err := r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepTry}); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	sent, err := r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyTry, TryTimeout: s.rollout().TryTimeout})
+	if !sent {
+		return ctrl.Result{}, err
+	}
+
+	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+// finishTry confirms a config on trial once the node has answered a new connection: established ones tell nothing. The
+// node's network follows its config a moment later than the config itself, so the first moments tell nothing either.
+func (r *Reconciler) finishTry(ctx context.Context, s *scope) (ctrl.Result, error) {
+	st := &s.machine.Status
+
+	if st.Change == nil {
+		st.Intent = nil
+
+		return ctrl.Result{RequeueAfter: pollChange}, nil
+	}
+
+	timeout, since := s.rollout().TryTimeout, r.Clock.Since(st.Intent.Since.Time)
+	live, wanted, over := s.liveHash == st.Change.Target, s.wantHash == st.Change.Target, since > timeout+trySlack
+
+	switch {
+	case live && wanted && since >= min(settleTime, timeout/2):
+		return r.confirm(ctx, s)
+	case live && over:
+		// It was confirmed, or the node kept it; and the spec asks for something else by now.
+		st.ConfigHash, st.Intent = s.liveHash, nil
+	case !live && !wanted:
+		// The node took it back, or never got it, and nobody wants it any more.
+		st.Intent = nil
+	case !live && over:
+		r.fail(s, fmt.Sprintf("%s took the change of %s back: nobody reached it over a new connection while the change was "+
+			"on trial", s.machine.Name, fieldNames(st.Change)))
+
+		return ctrl.Result{}, nil
+	case !live && since < timeout/2:
+		// It was recorded and not sent. Later the node may have taken it back already: once is enough.
+		return r.tryOut(ctx, s)
+	}
+
+	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+// confirm keeps a config that is on trial, if the node still answers.
+func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if probe, err := r.Nodes.Probe(ctx, s.address, &s.creds); err != nil || probe.State != talos.StateMember {
+		return ctrl.Result{RequeueAfter: pollChange}, nil //nolint:nilerr // that is what the trial is for
+	}
+
+	if sent, err := r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyNoReboot}); !sent {
+		return ctrl.Result{}, err
+	}
+
+	r.event(s, v1alpha1.ReasonRollingOut, "Confirm", "Changed %s; the node still answers",
+		fieldNames(s.machine.Status.Change))
+	s.machine.Status.Intent = nil
+	r.phase(s, v1alpha1.ChangeSettling, "")
+
+	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+func fieldNames(c *v1alpha1.MachineChange) string {
+	names := make([]string, 0, len(c.Fields))
+	for _, f := range c.Fields {
+		names = append(names, f.Field)
+	}
+
+	return some(names)
+}
+
+// leaveStaged has the config take effect at the next reboot, whoever causes it.
+func (r *Reconciler) leaveStaged(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.machine.Status.Change.Phase != v1alpha1.ChangeAwaitingReboot {
+		if staged, err := r.stage(ctx, s); !staged {
+			return ctrl.Result{}, err
+		}
+	}
+
+	s.machine.Status.Intent = nil
+	r.phase(s, v1alpha1.ChangeAwaitingReboot, "the config is staged and takes effect when "+s.machine.Name+" reboots")
+	r.rest(s)
+
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) stage(ctx context.Context, s *scope) (bool, error) {
+	if err := r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepStage}); err != nil {
+		return false, err
+	}
+
+	return r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyStaged})
+}
+
+// unmet is what the node waits for, for people.
+func (s *scope) unmet() string {
+	if s.facts.Stage != stageRunning {
+		return "it is " + s.facts.Stage
+	}
+
+	return "it waits for " + strings.Join(s.facts.Unmet, ", ")
+}

@@ -1,0 +1,214 @@
+package talosmachine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// planChange says what it takes to make the live config the wanted one; nothing is sent but a dry run. Only then the
+// machine counts as compared: a plan that leaves out what a node refuses would not be complete.
+func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, error) {
+	// What has begun is ended first: the node is between two configs.
+	if !s.compared || !s.diff.Equal() && (s.intends(v1alpha1.StepTry) || s.intends(v1alpha1.StepReboot)) {
+		return ctrl.Result{}, nil
+	}
+
+	again := s.beginAgain()
+
+	res, err := r.decideChange(ctx, s)
+	if err != nil {
+		return res, err
+	}
+
+	s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
+
+	if again {
+		err = r.endRetry(ctx, s)
+	}
+
+	return res, err
+}
+
+func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, error) {
+	st := &s.machine.Status
+
+	if s.diff.Equal() {
+		if !s.heldImport {
+			st.ConfigHash = s.liveHash
+		}
+
+		return ctrl.Result{}, nil
+	}
+
+	// The spec asks for nothing new: what somebody else changed is all there is.
+	if len(s.edited) > 0 && s.wantHash == st.ConfigHash {
+		switch s.rollout().Drift {
+		case v1alpha1.DriftReport:
+			st.Change = nil
+
+			return ctrl.Result{}, nil
+		case v1alpha1.DriftAdopt:
+			st.Change = nil
+
+			if s.paused {
+				return ctrl.Result{}, nil
+			}
+
+			return ctrl.Result{RequeueAfter: pollChange}, r.takeOver(ctx, s)
+		case v1alpha1.DriftEnforce:
+		}
+	}
+
+	return ctrl.Result{}, r.describeChange(ctx, s)
+}
+
+func (s *scope) rollout() rollout.Options { return rollout.OptionsOf(s.controlPlane, s.worker) }
+
+// intends tells whether a step is recorded.
+func (s *scope) intends(step string) bool {
+	return s.machine.Status.Intent != nil && s.machine.Status.Intent.Step == step
+}
+
+// describeChange writes down what changes. A change that is described already is left as it is.
+func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
+	st := &s.machine.Status
+
+	if c := st.Change; c != nil && c.Target == s.wantHash && (s.between() || slices.Equal(c.Undoes, limited(s.edited))) {
+		c.Drain = c.Drain || s.drains(c.Reboot) // reboots may be allowed by now
+
+		return nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	would, err := node.Apply(ctx, s.want, talos.ApplyOptions{Mode: talos.ApplyAuto, DryRun: true})
+	if err != nil {
+		return fmt.Errorf("asking %s what a config change would do: %w", s.machine.Name, err)
+	}
+
+	now := stamp(r.Clock.Now())
+	reboot := would.Mode == talos.ApplyReboot
+	controlPlane := s.machine.Spec.Role == v1alpha1.RoleControlPlane
+
+	c := &v1alpha1.MachineChange{
+		Target: s.wantHash, Base: s.liveHash, Cause: s.cause(), Undoes: limited(s.edited), Phase: v1alpha1.ChangePending,
+		Since: now, Reboot: reboot, Drain: s.drains(reboot),
+		Try: !reboot && len(machineconfig.AffectsConnection(s.diff.Changes)) > 0,
+	}
+	// Who is cut off is cut off from the other members as well.
+	c.Etcd = controlPlane && (reboot || c.Try || machineconfig.AffectsEtcd(s.diff.Changes))
+	c.Fields, c.MoreFields = fieldsOf(s.diff.Changes)
+	c.ID = changeID(c, r.Clock.Now().UnixNano())
+
+	st.Change, st.Intent = c, nil
+
+	return nil
+}
+
+// drains: pods leave the node before the operator reboots it.
+func (s *scope) drains(reboot bool) bool {
+	return reboot && (s.reverting || s.rollout().RebootPolicy != v1alpha1.RebootManual)
+}
+
+func (s *scope) cause() v1alpha1.ChangeCause {
+	switch {
+	case s.reverting:
+		return v1alpha1.CauseRevert
+	case len(s.edited) > 0 && s.wantHash == s.machine.Status.ConfigHash:
+		return v1alpha1.CauseDrift
+	}
+
+	return v1alpha1.CauseSpec
+}
+
+// changeID is unlike that of every other change, also of one with the same target.
+func changeID(c *v1alpha1.MachineChange, at int64) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", c.Base, c.Target, at))
+
+	return hex.EncodeToString(sum[:])[:16]
+}
+
+// Longest texts of a field in a status.
+const (
+	longestField = 512
+	longestValue = 256
+)
+
+func fieldsOf(changes []machineconfig.Change) ([]v1alpha1.FieldChange, int32) {
+	out := make([]v1alpha1.FieldChange, 0, min(len(changes), maxListed))
+
+	for _, c := range changes[:min(len(changes), maxListed)] {
+		out = append(out, v1alpha1.FieldChange{
+			Field: cut(c.Field(), longestField), Old: cut(c.Old, longestValue), New: cut(c.New, longestValue),
+		})
+	}
+
+	return out, int32(len(changes) - len(out)) //nolint:gosec // a config has thousands of fields at most
+}
+
+func limited(fields []string) []string {
+	if len(fields) == 0 {
+		return nil
+	}
+
+	out := make([]string, 0, min(len(fields), maxListed))
+	for _, f := range fields[:min(len(fields), maxListed)] {
+		out = append(out, cut(f, longestField))
+	}
+
+	return out
+}
+
+// cut shortens a text to a number of bytes, between characters.
+func cut(text string, longest int) string { return kube.Shorten(text, longest) }
+
+// beginAgain begins a failed change anew when a person asks for it: one that is live has its time to get well again,
+// and any other one is planned again. It tells whether a person asks.
+func (s *scope) beginAgain() bool {
+	if _, asked := s.machine.Annotations[v1alpha1.RetryAnnotation]; !asked || s.paused {
+		return false
+	}
+
+	switch c := s.machine.Status.Change; {
+	case c == nil || c.Phase != v1alpha1.ChangeFailed:
+	case !s.diff.Equal():
+		s.machine.Status.Change = nil
+	case s.liveHash == c.Target:
+		c.Phase, c.Since, c.Message = v1alpha1.ChangeSettling, stamp(s.now), ""
+	}
+
+	return true
+}
+
+// endRetry removes the annotation once the status says what it asked for. In the other order a crash would lose it.
+func (r *Reconciler) endRetry(ctx context.Context, s *scope) error {
+	if err := r.claim(ctx, s); err != nil {
+		return err
+	}
+
+	base := s.machine.DeepCopy()
+	delete(s.machine.Annotations, v1alpha1.RetryAnnotation)
+
+	if err := r.Client.Patch(ctx, s.machine, client.MergeFrom(base)); err != nil {
+		return fmt.Errorf("removing the annotation %s from %s: %w", v1alpha1.RetryAnnotation, s.machine.Name, err)
+	}
+
+	s.base = s.machine.DeepCopy()
+
+	return nil
+}

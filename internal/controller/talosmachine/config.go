@@ -1,0 +1,231 @@
+package talosmachine
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+)
+
+// configSources are the objects that decide the machine config of one machine.
+type configSources struct {
+	controlPlane *v1alpha1.TalosControlPlane
+	// group is the options of the control plane or of the worker group.
+	group   v1alpha1.NodeOptions
+	machine *v1alpha1.TalosMachine
+	state   *clusterstate.State
+	// disk is the install disk that was chosen.
+	disk string
+	// adopted are patches that keep what somebody else changed; they come last.
+	adopted []string
+}
+
+// configInput translates the API objects to the input of the renderer. Pure.
+func configInput(s configSources) machineconfig.Input {
+	cp, m := &s.controlPlane.Spec, &s.machine.Spec
+
+	return machineconfig.Input{
+		ClusterName:                    s.state.BundleConfig.ClusterName,
+		Endpoint:                       cp.Endpoint,
+		TalosVersion:                   cp.TalosVersion,
+		Contract:                       s.state.BundleConfig.Contract,
+		KubernetesVersion:              cp.KubernetesVersion,
+		Secrets:                        s.state.Bundle.Secrets(),
+		Role:                           machineconfig.Role(m.Role),
+		CertSANs:                       cp.CertSANs,
+		Network:                        clusterNetwork(cp.Network),
+		AllowSchedulingOnControlPlanes: deref(cp.AllowSchedulingOnControlPlanes),
+		Install:                        install(s.group.Install, m.Install, s.disk),
+		Kubelet:                        kubelet(s.group.Kubelet, m.Kubelet),
+		Registries:                     registries(s.group.Registries, m.Registries),
+		NodeLabels:                     merged(s.group.NodeLabels, m.NodeLabels),
+		NodeTaints:                     taints(s.group.NodeTaints, m.NodeTaints),
+		Machine:                        machineNetwork(s.machine.Name, m.Network),
+		Patches: machineconfig.Patches{
+			Cluster: cp.ClusterConfigPatches,
+			Group:   s.group.ConfigPatches,
+			Machine: slices.Concat(m.ConfigPatches, s.adopted),
+		},
+	}
+}
+
+func clusterNetwork(n v1alpha1.ClusterNetwork) machineconfig.ClusterNetwork {
+	out := machineconfig.ClusterNetwork{
+		PodSubnets: n.PodSubnets, ServiceSubnets: n.ServiceSubnets, DNSDomain: n.DNSDomain,
+	}
+	if n.CNI != nil {
+		out.CNI = machineconfig.CNI{Name: string(n.CNI.Name), URLs: n.CNI.URLs}
+	}
+
+	return out
+}
+
+// installOptions merges field by field; what the machine says wins. A disk and a selector exclude each other, so a
+// machine that sets one does not inherit the other.
+func installOptions(group, machine *v1alpha1.InstallOptions) v1alpha1.InstallOptions {
+	var out v1alpha1.InstallOptions
+	if group != nil {
+		out = *group
+	}
+
+	if machine == nil {
+		return out
+	}
+
+	if machine.Disk != "" || machine.DiskSelector != nil {
+		out.Disk, out.DiskSelector = machine.Disk, machine.DiskSelector
+	}
+
+	if machine.Image != "" {
+		out.Image = machine.Image
+	}
+
+	if machine.Bootloader != nil {
+		out.Bootloader = machine.Bootloader
+	}
+
+	if machine.Wipe != nil {
+		out.Wipe = machine.Wipe
+	}
+
+	if machine.ExtraKernelArgs != nil {
+		out.ExtraKernelArgs = machine.ExtraKernelArgs
+	}
+
+	return out
+}
+
+func install(group, machine *v1alpha1.InstallOptions, disk string) machineconfig.Install {
+	o := installOptions(group, machine)
+
+	return machineconfig.Install{
+		Disk:            disk,
+		Image:           o.Image,
+		Wipe:            deref(o.Wipe),
+		Bootloader:      o.Bootloader,
+		ExtraKernelArgs: o.ExtraKernelArgs,
+	}
+}
+
+func diskWish(group, machine *v1alpha1.InstallOptions, systemDisk string) machineconfig.DiskWish {
+	o := installOptions(group, machine)
+	wish := machineconfig.DiskWish{Path: o.Disk, Wipe: deref(o.Wipe), SystemDisk: systemDisk}
+
+	if s := o.DiskSelector; s != nil {
+		wish.Selector = machineconfig.DiskSelector{
+			MinSize: s.MinSize, MaxSize: s.MaxSize, Type: s.Type, Model: s.Model,
+			Serial: s.Serial, WWID: s.WWID, BusPath: s.BusPath,
+		}
+	}
+
+	return wish
+}
+
+func kubelet(group, machine *v1alpha1.KubeletOptions) machineconfig.Kubelet {
+	var out machineconfig.Kubelet
+
+	for _, o := range []*v1alpha1.KubeletOptions{group, machine} {
+		if o == nil {
+			continue
+		}
+
+		if o.Image != "" {
+			out.Image = o.Image
+		}
+
+		out.ExtraArgs = merged(out.ExtraArgs, o.ExtraArgs)
+	}
+
+	return out
+}
+
+// registries takes the mirrors of the group and replaces those that the machine lists itself.
+func registries(group, machine *v1alpha1.Registries) machineconfig.Registries {
+	var out machineconfig.Registries
+
+	byRegistry := map[string]int{}
+
+	for _, r := range []*v1alpha1.Registries{group, machine} {
+		if r == nil {
+			continue
+		}
+
+		for _, m := range r.Mirrors {
+			mirror := machineconfig.RegistryMirror{
+				Registry: m.Registry, Endpoints: m.Endpoints,
+				OverridePath: deref(m.OverridePath), SkipFallback: deref(m.SkipFallback),
+			}
+
+			if i, ok := byRegistry[m.Registry]; ok {
+				out.Mirrors[i] = mirror
+
+				continue
+			}
+
+			byRegistry[m.Registry] = len(out.Mirrors)
+			out.Mirrors = append(out.Mirrors, mirror)
+		}
+	}
+
+	return out
+}
+
+func taints(group, machine []corev1.Taint) []machineconfig.Taint {
+	var out []machineconfig.Taint
+
+	for _, list := range [][]corev1.Taint{group, machine} {
+		for _, t := range list {
+			out = append(out, machineconfig.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+		}
+	}
+
+	return out
+}
+
+func machineNetwork(name string, n *v1alpha1.MachineNetwork) machineconfig.MachineNetwork {
+	out := machineconfig.MachineNetwork{Hostname: name}
+	if n == nil {
+		return out
+	}
+
+	if n.Hostname != "" {
+		out.Hostname = n.Hostname
+	}
+
+	out.Nameservers = n.Nameservers
+
+	for _, i := range n.Interfaces {
+		itf := machineconfig.Interface{
+			Name: i.Name, MACAddress: i.MACAddress, DHCP: deref(i.DHCP), Addresses: i.Addresses, MTU: int(i.MTU),
+		}
+		for _, r := range i.Routes {
+			itf.Routes = append(itf.Routes, machineconfig.Route{Network: r.Network, Gateway: r.Gateway})
+		}
+
+		out.Interfaces = append(out.Interfaces, itf)
+	}
+
+	return out
+}
+
+func merged(base, over map[string]string) map[string]string {
+	if len(base)+len(over) == 0 {
+		return nil
+	}
+
+	out := make(map[string]string, len(base)+len(over))
+	for k, v := range base {
+		out[k] = v
+	}
+
+	for k, v := range over {
+		out[k] = v
+	}
+
+	return out
+}
+
+func deref(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,282 @@
+// Package talosmachine drives one Talos node: it sends the first config to the right machine and to no other, watches
+// the node, shows what it says, and wipes it when its cluster is deleted with the Reset policy.
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// Reconciler drives TalosMachines.
+type Reconciler struct {
+	Client client.Client
+	// States reads and writes state Secrets.
+	States *statestore.Store
+	// Configs reads and writes what is remembered of machine configs.
+	Configs *configstore.Store
+	// Nodes opens connections to nodes.
+	Nodes *talos.Pool
+	// Workloads opens connections to the clusters' own APIs.
+	Workloads *workload.Clients
+	// Watcher tells when a node changes.
+	Watcher  *nodewatch.Watcher
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	// Resync is how often a machine is looked at when nothing tells of a change.
+	Resync time.Duration
+
+	looks looks
+}
+
+// Reconcile drives one TalosMachine. It keeps no state between calls.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	m := &v1alpha1.TalosMachine{}
+	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Watcher.Remove(req.String())
+			r.Nodes.Drop(req.String())
+			r.looks.forget(req.String())
+		}
+
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	s := newScope(m, r.Clock.Now())
+	defer func() { res, err = r.finish(ctx, s, res, err) }()
+
+	if err := r.loadOwners(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := r.findPause(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	switch {
+	case s.hold.Disabled():
+		r.Watcher.Remove(s.key().String())
+
+		return ctrl.Result{}, nil
+	case s.paused:
+		return r.observeOnly(ctx, s)
+	case deleting(m):
+		return runPhases(ctx, s, r.loadState, r.resolveAddress, r.watch, r.leaveToRestore, r.delete)
+	}
+
+	return runPhases(ctx, s,
+		r.ensureFinalizer,
+		r.requireCluster,
+		r.loadState,
+		r.resolveAddress,
+		r.refuseConflict,
+		r.watch,
+		r.observe,
+		r.fence,
+		r.recordPlace,
+		r.configure,
+		r.compare,
+		r.planChange,
+		r.leaveToRestore,
+		r.change,
+	)
+}
+
+type phase func(context.Context, *scope) (ctrl.Result, error)
+
+// runPhases stops at the first phase that fails or waits.
+func runPhases(ctx context.Context, s *scope, phases ...phase) (ctrl.Result, error) {
+	for _, p := range phases {
+		if res, err := p(ctx, s); err != nil || !res.IsZero() {
+			return res, err
+		}
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// loadOwners reads the objects that the machine belongs to; each may be missing.
+func (r *Reconciler) loadOwners(ctx context.Context, s *scope) error {
+	cp := &v1alpha1.TalosControlPlane{}
+
+	switch err := r.Client.Get(ctx, s.controlPlaneKey(), cp); {
+	case err == nil:
+		s.controlPlane = cp
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading TalosControlPlane %s: %w", s.controlPlaneKey().Name, err)
+	}
+
+	if s.machine.Spec.WorkerRef == nil {
+		return nil
+	}
+
+	w := &v1alpha1.TalosWorker{}
+	key := client.ObjectKey{Namespace: s.machine.Namespace, Name: s.machine.Spec.WorkerRef.Name}
+
+	switch err := r.Client.Get(ctx, key, w); {
+	case err == nil:
+		s.worker = w
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading TalosWorker %s: %w", key.Name, err)
+	}
+
+	return nil
+}
+
+// findPause honours the annotation on the machine and on everything above it.
+func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
+	objects := []client.Object{s.machine}
+	if s.controlPlane != nil {
+		objects = append(objects, s.controlPlane)
+	}
+
+	if s.worker != nil {
+		objects = append(objects, s.worker)
+	}
+
+	var err error
+
+	s.hold, err = pause.Find(ctx, r.Client, objects...)
+	s.paused = s.hold.Any()
+
+	return err
+}
+
+// observeOnly keeps the status of a paused machine live and sends nothing.
+func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.controlPlane == nil {
+		return ctrl.Result{}, nil
+	}
+
+	phases := []phase{r.loadState, r.resolveAddress, r.watch, r.observe}
+	if s.hold.Live() && !deleting(s.machine) && (s.machine.Spec.WorkerRef == nil || s.worker != nil) {
+		phases = append(phases, r.compare, r.planChange)
+	}
+
+	return runPhases(ctx, s, phases...)
+}
+
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if controllerutil.ContainsFinalizer(s.machine, v1alpha1.Finalizer) {
+		return ctrl.Result{}, nil
+	}
+
+	controllerutil.AddFinalizer(s.machine, v1alpha1.Finalizer)
+
+	if err := r.Client.Patch(ctx, s.machine, client.MergeFrom(s.base)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("adding the finalizer to TalosMachine %s: %w", s.machine.Name, err)
+	}
+
+	s.base = s.machine.DeepCopy()
+
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) requireCluster(_ context.Context, s *scope) (ctrl.Result, error) {
+	if s.controlPlane == nil {
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
+			fmt.Sprintf("waiting for TalosControlPlane %s, which does not exist", s.controlPlaneKey().Name), r.Resync)
+	}
+
+	if s.machine.Spec.WorkerRef != nil && s.worker == nil {
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
+			fmt.Sprintf("waiting for TalosWorker %s, which does not exist", s.machine.Spec.WorkerRef.Name), r.Resync)
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// loadState reads the PKI. The TalosControlPlane makes it; until then the machine waits.
+func (r *Reconciler) loadState(ctx context.Context, s *scope) (ctrl.Result, error) {
+	held, err := r.States.Require(ctx, s.controlPlaneKey())
+	if err != nil {
+		if deleting(s.machine) && failure.Reason(err) == v1alpha1.ReasonWaitingForControlPlane {
+			return ctrl.Result{}, nil
+		}
+
+		return ctrl.Result{}, err
+	}
+
+	access, err := r.States.Access(s.controlPlaneKey(), held.State.Bundle)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("opening the PKI of %s: %w", s.controlPlaneKey().Name, err)
+	}
+
+	s.held = held
+	s.creds = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
+
+	return ctrl.Result{}, nil
+}
+
+// resolveAddress finds out where the machine is: its own address, or that of its Machine.
+func (r *Reconciler) resolveAddress(ctx context.Context, s *scope) (ctrl.Result, error) {
+	ref := s.machine.Spec.MachineRef
+	if ref == nil {
+		s.address = s.machine.Spec.Address
+
+		return ctrl.Result{}, nil
+	}
+
+	infra := &vitistackv1alpha1.Machine{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.machine.Namespace, Name: ref.Name}, infra); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return ctrl.Result{}, fmt.Errorf("reading Machine %s: %w", ref.Name, err)
+		}
+	}
+
+	if err := r.nameNode(ctx, s, infra); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.address = machineset.InfraAddress(infra)
+	if s.address == "" && deleting(s.machine) {
+		s.address = s.machine.Status.Address
+	}
+
+	if s.address == "" && !deleting(s.machine) {
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonWaitingForAddress,
+			fmt.Sprintf("waiting for a provider to give Machine %s an address", ref.Name), r.Resync)
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// nameNode tells the provider of a Machine which TalosMachine runs on it: the one field of its status that is ours.
+func (r *Reconciler) nameNode(ctx context.Context, s *scope, infra *vitistackv1alpha1.Machine) error {
+	if infra.UID == "" || deleting(s.machine) || s.paused ||
+		infra.Status.NodeRef != nil && infra.Status.NodeRef.Name == s.machine.Name {
+		return nil
+	}
+
+	base := infra.DeepCopy()
+	infra.Status.NodeRef = &v1alpha1.ObjectReference{Name: s.machine.Name}
+
+	if err := r.Client.Status().Patch(ctx, infra, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("naming TalosMachine %s in the status of Machine %s: %w", s.machine.Name, infra.Name, err)
+	}
+
+	return nil
+}
+
+func (r *Reconciler) event(s *scope, reason, action, format string, args ...any) {
+	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, reason, action, format, args...)
+}

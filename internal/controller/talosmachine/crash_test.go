@@ -1,0 +1,221 @@
+package talosmachine_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/lab/apid"
+)
+
+// scenario is one kind of change.
+type scenario struct {
+	machine string
+	// begin asks for the change; n is another one each time.
+	begin func(e *env, n int)
+	// step is what people and the group do meanwhile.
+	step func(e *env, m *v1alpha1.TalosMachine)
+	// text is in the live config at the end.
+	text func(n int) string
+	// boots is how often the machine boots for it.
+	boots int
+	// ended tells that the change is through.
+	ended func(*v1alpha1.TalosMachine) bool
+}
+
+// letGo grants what is planned, as the group does.
+func letGo(reboot bool) func(e *env, m *v1alpha1.TalosMachine) {
+	return func(e *env, m *v1alpha1.TalosMachine) {
+		if c := m.Status.Change; c == nil || c.Phase != v1alpha1.ChangePending || rollout.Granted(m) {
+			return
+		}
+
+		if m.Spec.Role == v1alpha1.RoleControlPlane {
+			e.disrupt(m.Name)
+		}
+
+		e.grant(m.Name, reboot)
+	}
+}
+
+var scenarios = map[string]scenario{
+	"without a reboot": {
+		machine: "w-0", step: letGo(false), ended: done,
+		begin: func(e *env, n int) { e.patchAll(fmt.Sprintf("machine: {nodeLabels: {shelf: s%d}}", n)) },
+		text:  func(n int) string { return fmt.Sprintf("shelf: s%d", n) },
+	},
+	"on trial": {
+		machine: "w-0", step: letGo(false), ended: done,
+		begin: func(e *env, n int) { e.patchAll(fmt.Sprintf("machine: {certSANs: [n%d.example.org]}", n)) },
+		text:  func(n int) string { return fmt.Sprintf("n%d.example.org", n) },
+	},
+	"with a reboot": {
+		machine: "w-0", step: letGo(true), ended: done, boots: 1,
+		begin: func(e *env, n int) { e.patchAll(fmt.Sprintf("machine: {env: {SHELF: s%d}}", n)) },
+		text:  func(n int) string { return fmt.Sprintf("SHELF: s%d", n) },
+	},
+	"a reboot of the control plane": {
+		machine: "cp-0", step: letGo(true), ended: done, boots: 1,
+		begin: func(e *env, n int) { e.patchAll(fmt.Sprintf("machine: {env: {SHELF: s%d}}", n)) },
+		text:  func(n int) string { return fmt.Sprintf("SHELF: s%d", n) },
+	},
+	"staged": {
+		machine: "w-0", ended: done, boots: 1,
+		begin: func(e *env, n int) {
+			e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) {
+				s.Rollout.RebootPolicy = v1alpha1.RebootManual
+				s.ClusterConfigPatches = []string{fmt.Sprintf("machine: {env: {SHELF: s%d}}", n)}
+			})
+		},
+		step: func(e *env, m *v1alpha1.TalosMachine) {
+			letGo(false)(e, m)
+
+			if in(v1alpha1.ChangeAwaitingReboot)(m) && !e.runs(m.Name, m.Annotations["test/text"]) {
+				e.reboot(m.Name)
+			}
+		},
+		text: func(n int) string { return fmt.Sprintf("SHELF: s%d", n) },
+	},
+	"an edit that is kept": {
+		machine: "w-0", step: letGo(false),
+		begin: func(e *env, n int) {
+			e.rollout(policy(v1alpha1.DriftAdopt))
+			e.edit("w-0", fmt.Sprintf("machine: {nodeLabels: {by%d: hand}}", n))
+		},
+		text: func(n int) string { return fmt.Sprintf("by%d: hand", n) },
+		ended: func(m *v1alpha1.TalosMachine) bool {
+			// What was kept before is there already: this edit has to be.
+			label, _, _ := strings.Cut(m.Annotations["test/text"], ":")
+
+			return done(m) && m.Status.WorkingHash == m.Status.ConfigHash &&
+				slices.ContainsFunc(m.Status.AdoptedFields, func(f string) bool { return strings.HasSuffix(f, label) })
+		},
+	},
+	"an edit that is undone, tried again": {
+		machine: "w-0", step: letGo(false), ended: done,
+		begin: func(e *env, n int) {
+			e.rollout(policy(v1alpha1.DriftEnforce))
+			e.edit("w-0", fmt.Sprintf("machine: {nodeLabels: {by: hand%d}}", n))
+			e.nodes["w-0"].Faults().Add(apid.Rule{Method: "ApplyConfiguration", Code: 3, From: 2, Count: 1})
+			e.eventually("it fails", func() error {
+				m, _, _ := e.pass("w-0")
+				letGo(false)(e, m)
+
+				if !failed(m) {
+					return errDead
+				}
+
+				return nil
+			})
+			e.nodes["w-0"].Faults().Clear()
+			e.annotate("w-0", v1alpha1.RetryAnnotation, "true")
+		},
+		text: func(int) string { return "machine:" },
+	},
+}
+
+// TestCrash has the operator die after each of its effects, on the API server or on a node, one after the other, without
+// hearing the answer, and start anew: each kind of change ends as it would have, and nothing is done twice that is not
+// harmless.
+func TestCrash(t *testing.T) {
+	for name, s := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			e := found(t, 1, 1)
+
+			// Every call that asks a node for a change is an effect.
+			for _, n := range e.nodes {
+				t.Cleanup(n.Faults().Subscribe(func(c apid.Call) {
+					if c.Mutating {
+						e.client.effect()
+					}
+				}))
+			}
+
+			crashes := 0
+
+			for n := 1; e.run(s, n); n++ {
+				crashes++
+			}
+
+			if crashes < 2 {
+				t.Errorf("only %d effects", crashes)
+			}
+
+			t.Logf("%d effects", crashes)
+		})
+	}
+}
+
+// run makes a change and has the operator die after its nth effect. It tells whether there were that many.
+func (e *env) run(s scenario, n int) bool {
+	e.Helper()
+
+	s.begin(e, n)
+	e.annotate(s.machine, "test/text", s.text(n))
+
+	boots := map[string]bool{e.boots(s.machine): true}
+	crashed, deadline := false, time.Now().Add(limit)
+
+	e.client.mu.Lock()
+	e.client.effects, e.client.last = 0, n
+	e.client.mu.Unlock()
+
+	for {
+		e.sleep(time.Second)
+
+		m, _, err := e.pass(s.machine)
+		boots[e.boots(s.machine)] = true
+
+		if e.client.dead() {
+			crashed = true
+
+			e.restart()
+
+			continue
+		}
+
+		if s.ended(m) && e.ranThrough(s, n) {
+			break
+		}
+
+		if time.Now().After(deadline) {
+			e.Fatalf("after a crash at effect %d: it does not end: %v: %s", n, err, show(m))
+		}
+
+		s.step(e, m)
+		e.breathe()
+	}
+
+	e.restart() // nothing dies any more
+
+	delete(boots, "")
+
+	if len(boots) != 1+s.boots {
+		e.Errorf("after a crash at effect %d: %d boots", n, len(boots)-1)
+	}
+
+	e.record(func(r *clusterstate.Runtime) { r.Disruption = nil })
+
+	if m := e.until(s.machine, "it stays so", s.ended); m.Annotations[v1alpha1.RetryAnnotation] != "" || e.cordoned(s.machine) {
+		e.Errorf("after a crash at effect %d: annotations %v, cordoned %t", n, m.Annotations, e.cordoned(s.machine))
+	}
+
+	return crashed
+}
+
+func (e *env) ranThrough(s scenario, n int) bool {
+	return e.runs(s.machine, s.text(n)) && e.nodes[s.machine].Status().Ready
+}
+
+// breathe lets the nodes come a little further.
+func (e *env) breathe() {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+
+	<-tick.C
+}

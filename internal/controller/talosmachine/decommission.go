@@ -1,0 +1,409 @@
+package talosmachine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// Waits of a decommission.
+const (
+	pollDrain = 2 * time.Second
+	pollLeave = time.Second
+	retryHeld = 30 * time.Second
+	// pollEvidence is how soon the control plane is asked again.
+	pollEvidence = 2 * time.Second
+)
+
+// defaultDrainTimeout is how long a drain may take unless the spec says otherwise.
+var defaultDrainTimeout = metav1.Duration{Duration: 5 * time.Minute}
+
+// decommissions: the machine left its list, and the cluster goes on without it.
+func (s *scope) decommissions() bool {
+	return s.machine.Spec.Decommission != nil && *s.machine.Spec.Decommission && !s.parentDeleting() &&
+		s.controlPlane != nil && s.held != nil
+}
+
+// renamed: the node is listed under another name, and goes on.
+func (s *scope) renamed() bool {
+	return s.machine.Spec.Decommission != nil && !*s.machine.Spec.Decommission && !s.parentDeleting() && s.held != nil
+}
+
+// decommission takes a node out of its cluster, step by step: drained, out of etcd, wiped, forgotten. Each step looks
+// at what is there and may be repeated; nothing is remembered but when the current one began.
+func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.address == "" || !s.everConfigured() {
+		return ctrl.Result{}, r.depart(ctx, s)
+	}
+
+	probe, err := r.Nodes.Probe(ctx, s.address, &s.creds)
+	s.probed, s.answer = true, probe.State
+
+	switch probe.State {
+	case talos.StateMember:
+		return r.decommissionMember(ctx, s)
+	case talos.StateMaintenance, talos.StateForeign:
+		return ctrl.Result{}, r.depart(ctx, s)
+	case talos.StateUnreachable:
+	}
+
+	if kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation) {
+		return ctrl.Result{}, r.depart(ctx, s)
+	}
+
+	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepReset {
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonResetting,
+			fmt.Sprintf("waiting for %s to come back in maintenance mode", s.machine.Name), pollReset)
+	}
+
+	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s does not answer "+
+		"(%s); power it on, or annotate the TalosMachine with %s=true to give it up", s.machine.Name, s.address,
+		failure.Message(err), v1alpha1.SkipResetAnnotation), retryHeld)
+}
+
+func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if err := r.readFacts(ctx, s); err != nil {
+		if s.stranger && kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation) {
+			return ctrl.Result{}, r.depart(ctx, s)
+		}
+
+		return ctrl.Result{}, err
+	}
+
+	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepReset {
+		return r.reset(ctx, s)
+	}
+
+	if err := r.drain(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
+		if err := r.leaveEtcd(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	return r.reset(ctx, s)
+}
+
+// intend records a step before it is taken; a step that is recorded already keeps its beginning.
+func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.MachineIntent) error {
+	if i := s.machine.Status.Intent; i != nil && i.Step == intent.Step {
+		return nil
+	}
+
+	intent.Since = stamp(r.Clock.Now())
+	s.machine.Status.Intent = &intent
+
+	if err := r.claim(ctx, s); err != nil {
+		return fmt.Errorf("recording the step %s: %w", intent.Step, err)
+	}
+
+	return nil
+}
+
+// claim writes the status, and fails with a conflict when anybody wrote since it was read: a step that is decided from
+// a stale cache would be taken twice, or after it was called off.
+func (r *Reconciler) claim(ctx context.Context, s *scope) error {
+	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, s.machine, patch); err != nil {
+		return fmt.Errorf("writing the status of %s: %w", s.machine.Name, err)
+	}
+
+	s.base = s.machine.DeepCopy()
+
+	return nil
+}
+
+// drain moves the pods elsewhere. It returns nil once the node is empty, or may be taken away as it is.
+func (r *Reconciler) drain(ctx context.Context, s *scope) error {
+	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepLeave {
+		return nil
+	}
+
+	if err := r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepDrain}); err != nil {
+		return err
+	}
+
+	cluster, err := r.cluster(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	o := s.drainOptions()
+	late := r.Clock.Since(s.machine.Status.Intent.Since.Time) > o.Timeout.Duration
+
+	left, err := cluster.Drain(ctx, s.nodeRef(), workload.DrainOptions{
+		GracePeriodSeconds: grace(o), Force: late && o.OnTimeout == v1alpha1.DrainForce,
+	})
+	if err != nil {
+		return fmt.Errorf("draining %s: %w", s.machine.Name, err)
+	}
+
+	switch {
+	case len(left) == 0, late && o.OnTimeout == v1alpha1.DrainSkip:
+		return nil
+	case late && o.OnTimeout == v1alpha1.DrainHold:
+		return failure.Waiting(v1alpha1.ReasonDrainHeld, fmt.Sprintf("%s is not drained after %s, because of %s; move these "+
+			"pods, or set drain.onTimeout to Force or Skip", s.machine.Name, o.Timeout.Duration, some(left)), retryHeld)
+	}
+
+	return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("waiting for %s to leave %s", some(left), s.machine.Name),
+		pollDrain)
+}
+
+// drainOptions of the machine, else of its group, else the defaults.
+func (s *scope) drainOptions() v1alpha1.DrainOptions {
+	var out v1alpha1.DrainOptions
+
+	for _, o := range []*v1alpha1.DrainOptions{s.machine.Spec.Drain, s.group().Drain} {
+		if o == nil {
+			continue
+		}
+
+		out.OnTimeout = cmp.Or(out.OnTimeout, o.OnTimeout)
+		out.Timeout = cmp.Or(out.Timeout, o.Timeout)
+		out.GracePeriodSeconds = cmp.Or(out.GracePeriodSeconds, o.GracePeriodSeconds)
+	}
+
+	out.OnTimeout = cmp.Or(out.OnTimeout, v1alpha1.DrainHold)
+	if out.Timeout == nil {
+		out.Timeout = &defaultDrainTimeout
+	}
+
+	return out
+}
+
+func (s *scope) nodeRef() workload.NodeRef {
+	return workload.NodeRef{Name: s.machine.Status.Hostname, UUID: s.machine.Status.UUID}
+}
+
+func grace(o v1alpha1.DrainOptions) int {
+	if o.GracePeriodSeconds == nil {
+		return -1
+	}
+
+	return int(*o.GracePeriodSeconds)
+}
+
+// some names a few pods, or fields.
+func some(names []string) string {
+	const few = 3
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+// leaveEtcd takes the node's member off the list, with the permission of the safety kernel, and returns nil once every
+// survivor confirms that it is gone.
+func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
+	machines, err := r.controlPlaneMachines(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	nodes := r.evidence(s).Collect(ctx, machines)
+
+	if plan.MemberOf(nodes, s.machine.Name) == 0 && plan.Gone(nodes, s.machine.Name) {
+		return nil
+	}
+
+	busy := ""
+	if d := s.held.State.Runtime.Disruption; d != nil {
+		busy = d.Machine
+	}
+
+	if busy != s.machine.Name {
+		return failure.Waiting(v1alpha1.ReasonDisruptionInProgress,
+			"waiting for the control plane to take "+s.machine.Name+" out", retryHeld)
+	}
+
+	verdict := plan.Permit(nodes, busy, plan.Disruption{Act: plan.ActRemove, Machine: s.machine.Name})
+	if verdict.Action != plan.Proceed {
+		return failure.Waiting(verdict.Reason, verdict.Message, pollDrain)
+	}
+
+	member := plan.MemberOf(nodes, s.machine.Name)
+
+	err = r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepLeave, MemberID: plan.FormatMemberID(member)})
+	if err != nil {
+		return err
+	}
+
+	// A member that does not work answers no call to leave, however long it is asked: the others have quorum without it.
+	if !plan.Whole(nodes, s.machine.Name) {
+		return r.removeMember(ctx, s, machines, nodes)
+	}
+
+	return r.leave(ctx, s)
+}
+
+// leave has the node take its own member out of etcd.
+func (r *Reconciler) leave(ctx context.Context, s *scope) error {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	if err := node.ForfeitLeadership(ctx); err != nil {
+		return fmt.Errorf("moving the leadership of etcd from %s: %w", s.machine.Name, err)
+	}
+
+	if err := node.LeaveEtcd(ctx); err != nil {
+		return fmt.Errorf("taking %s out of etcd: %w", s.machine.Name, err)
+	}
+
+	id := s.machine.Status.Intent.MemberID
+	r.event(s, v1alpha1.ReasonLeavingEtcd, "Leave", "Took member %s out of etcd", id)
+
+	return failure.Waiting(v1alpha1.ReasonLeavingEtcd, "waiting for every survivor to confirm that member "+id+" is gone",
+		pollLeave)
+}
+
+// removeMember has a survivor take the machine's member out of etcd.
+func (r *Reconciler) removeMember(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []plan.Node,
+) error {
+	id := plan.MemberOf(nodes, s.machine.Name)
+	if id == 0 {
+		return failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "the survivors do not agree on the members of etcd",
+			pollDrain)
+	}
+
+	survivor, err := r.survivor(ctx, s, machines, nodes)
+	if err != nil {
+		return err
+	}
+
+	if err := survivor.RemoveMember(ctx, id); err != nil {
+		return fmt.Errorf("removing member %s of %s: %w", plan.FormatMemberID(id), s.machine.Name, err)
+	}
+
+	r.event(s, v1alpha1.ReasonLeavingEtcd, "Remove", "Removed the dead member %s from etcd", plan.FormatMemberID(id))
+
+	return failure.Waiting(v1alpha1.ReasonLeavingEtcd, "waiting for every survivor to confirm that member "+
+		plan.FormatMemberID(id)+" is gone", pollLeave)
+}
+
+func (r *Reconciler) evidence(s *scope) evidence.Source {
+	return evidence.Source{Nodes: r.Nodes, Credentials: s.creds, State: s.held.State}
+}
+
+// depart ends a decommission: the machine is wiped, or given up by a person. Its Node object goes, and its entry in the
+// state, so that it no longer counts as one that may hold etcd data. A dead machine's member has to be gone before.
+func (r *Reconciler) depart(ctx context.Context, s *scope) error {
+	if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
+		if err := r.awaitMemberGone(ctx, s); err != nil {
+			return err
+		}
+	}
+
+	if s.machine.Status.Hostname != "" {
+		cluster, err := r.cluster(ctx, s)
+		if err != nil {
+			return err
+		}
+
+		if err := cluster.DeleteNode(ctx, s.nodeRef()); err != nil {
+			return err
+		}
+	}
+
+	r.event(s, v1alpha1.ReasonScalingDown, "Depart", "%s is out of the cluster", s.machine.Name)
+
+	return r.forgetMachine(ctx, s)
+}
+
+// awaitMemberGone has the survivors remove the member of a machine that is wiped or given up.
+func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
+	machines, err := r.controlPlaneMachines(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	nodes := r.evidence(s).Collect(ctx, machines)
+
+	id := plan.MemberOf(nodes, s.machine.Name)
+	if id == 0 && plan.Gone(nodes, s.machine.Name) {
+		return nil
+	}
+
+	verdict := plan.Permit(nodes, s.machine.Name, plan.Disruption{
+		Act: plan.ActReplace, Machine: s.machine.Name, Member: id,
+		Gone: kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation),
+	})
+	if verdict.Action != plan.Proceed {
+		return failure.Waiting(verdict.Reason, verdict.Message, retryHeld)
+	}
+
+	return r.removeMember(ctx, s, machines, nodes)
+}
+
+// survivor is a node whose etcd answers.
+func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []plan.Node,
+) (*talos.Node, error) {
+	for i := range nodes {
+		if nodes[i].Serves() && nodes[i].Leader != 0 && nodes[i].Name != s.machine.Name {
+			return r.Nodes.Node(ctx, r.evidence(s).Ref(&machines[i]))
+		}
+	}
+
+	return nil, failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "no other control-plane node has an etcd that answers",
+		retryHeld)
+}
+
+// controlPlaneMachines are all machines of the cluster's control plane, this one included.
+func (r *Reconciler) controlPlaneMachines(ctx context.Context, s *scope) ([]v1alpha1.TalosMachine, error) {
+	list := &v1alpha1.TalosMachineList{}
+
+	err := r.Client.List(ctx, list, client.InNamespace(s.machine.Namespace), client.MatchingLabels{
+		v1alpha1.ControlPlaneLabel: s.controlPlaneKey().Name, v1alpha1.RoleLabel: string(v1alpha1.RoleControlPlane),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the control-plane machines of %s: %w", s.controlPlaneKey().Name, err)
+	}
+
+	// The node may be listed under another name already. It is one node all the same.
+	return slices.DeleteFunc(list.Items, func(m v1alpha1.TalosMachine) bool {
+		return m.Name != s.machine.Name && s.address != "" && evidence.Address(&m) == s.address
+	}), nil
+}
+
+// cluster is the Kubernetes API of the cluster, at a control-plane node other than this one if there is any.
+func (r *Reconciler) cluster(ctx context.Context, s *scope) (*workload.Cluster, error) {
+	machines, err := r.controlPlaneMachines(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+
+	var addresses, own []string
+
+	for i := range machines {
+		switch a := evidence.Address(&machines[i]); {
+		case a == "":
+		case machines[i].Name == s.machine.Name:
+			own = append(own, a)
+		default:
+			addresses = append(addresses, a)
+		}
+	}
+
+	return r.Workloads.Cluster(ctx, s.held.State.Bundle, append(addresses, own...))
+}

@@ -1,0 +1,188 @@
+package talosmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// Waits of a deletion.
+const (
+	// pollReset is how often a node that is being wiped is asked; it changes its API on the way, so no stream lasts.
+	pollReset = time.Second
+	// repeatReset is after how long a reset that shows no effect is asked for again.
+	repeatReset = time.Minute
+)
+
+// delete finishes a machine. Only a machine whose cluster or group is being deleted with the Reset policy is wiped: a
+// TalosMachine that somebody deletes by hand leaves the node alone, and its owner makes the object again.
+func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.decommissions() {
+		return r.decommission(ctx, s)
+	}
+
+	if s.renamed() {
+		r.event(s, v1alpha1.ReasonScalingDown, "Release", "%s goes on under another name", s.address)
+
+		return ctrl.Result{}, r.forgetMachine(ctx, s)
+	}
+
+	if !r.mustReset(s) {
+		return ctrl.Result{}, r.release(ctx, s)
+	}
+
+	probe, err := r.Nodes.Probe(ctx, s.address, &s.creds)
+	s.probed, s.answer = true, probe.State
+
+	switch probe.State {
+	case talos.StateMaintenance:
+		r.event(s, v1alpha1.ReasonResetting, "Reset", "%s is wiped and back in maintenance mode", s.address)
+
+		return ctrl.Result{}, r.forgetMachine(ctx, s)
+	case talos.StateForeign:
+		r.event(s, v1alpha1.ReasonForeignNode, "Release", "%s belongs to another cluster and is left alone", s.address)
+
+		return ctrl.Result{}, r.forgetMachine(ctx, s)
+	case talos.StateMember:
+		return r.reset(ctx, s)
+	case talos.StateUnreachable:
+	}
+
+	if s.machine.Status.Intent != nil {
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonResetting,
+			fmt.Sprintf("waiting for %s to come back in maintenance mode", s.machine.Name), pollReset)
+	}
+
+	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s does not answer "+
+		"(%s); power it on, or annotate the TalosMachine with %s=true to leave it as it is", s.machine.Name, s.address,
+		failure.Message(err), v1alpha1.SkipResetAnnotation), 10*time.Second)
+}
+
+func (r *Reconciler) mustReset(s *scope) bool {
+	switch {
+	case s.machine.Spec.DeletionPolicy != v1alpha1.DeletionReset,
+		!s.parentDeleting(),
+		kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation),
+		s.held == nil,
+		s.address == "":
+		return false
+	}
+
+	// A machine that never got a config of ours holds nothing of ours.
+	return s.everConfigured()
+}
+
+// reset wipes the node. The step is recorded first; a repeat on a node that already resets does no harm.
+func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if err := r.readFacts(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepReset && i.BootID == s.facts.BootID &&
+		r.Clock.Since(i.Since.Time) < repeatReset {
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonResetting,
+			fmt.Sprintf("waiting for %s to be wiped", s.machine.Name), pollReset)
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	// One that was given up is in no etcd any more, and what runs on it is nobody's.
+	graceful := !s.returned()
+
+	if graceful && s.machine.Spec.Role == v1alpha1.RoleControlPlane {
+		if graceful, err = canLeaveEtcd(ctx, node); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	if err := r.recordReset(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := node.Reset(ctx, talos.ResetOptions{Graceful: graceful, Reboot: true}); err != nil {
+		return ctrl.Result{}, fmt.Errorf("resetting %s: %w", s.machine.Name, err)
+	}
+
+	r.event(s, v1alpha1.ReasonResetting, "Reset", "Resetting %s (graceful: %t)", s.address, graceful)
+
+	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonResetting,
+		fmt.Sprintf("waiting for %s to be wiped", s.machine.Name), pollReset)
+}
+
+// canLeaveEtcd tells whether a control-plane node of a cluster that is being taken down can leave etcd properly: the
+// last member cannot, nor can one whose etcd does not answer.
+func canLeaveEtcd(ctx context.Context, node *talos.Node) (bool, error) {
+	members, err := node.EtcdMembers(ctx)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return false, err
+		}
+
+		return false, nil
+	}
+
+	return len(members) > 1, nil
+}
+
+func (r *Reconciler) recordReset(ctx context.Context, s *scope) error {
+	s.machine.Status.Intent = &v1alpha1.MachineIntent{
+		Step: v1alpha1.StepReset, BootID: s.facts.BootID, Since: stamp(r.Clock.Now()),
+	}
+
+	if err := kube.PatchStatus(ctx, r.Client, s.machine, s.base); err != nil {
+		return fmt.Errorf("recording the reset of %s: %w", s.machine.Name, err)
+	}
+
+	s.base = s.machine.DeepCopy()
+
+	return nil
+}
+
+// forgetMachine takes a machine that is wiped or given up out of the state, so that it does not count as one that may
+// hold etcd data.
+func (r *Reconciler) forgetMachine(ctx context.Context, s *scope) error {
+	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
+		if s.givesUp() {
+			state.Runtime.GiveUp(r.givenUp(s, state))
+		}
+
+		delete(state.Runtime.Machines, s.machine.Name)
+	})
+	if err != nil {
+		return fmt.Errorf("recording the reset of %s: %w", s.machine.Name, err)
+	}
+
+	return r.release(ctx, s)
+}
+
+// release lets the object go.
+func (r *Reconciler) release(ctx context.Context, s *scope) error {
+	r.Watcher.Remove(s.key().String())
+	r.Nodes.Drop(s.key().String())
+
+	s.released = true
+
+	if !controllerutil.RemoveFinalizer(s.machine, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.machine, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer from TalosMachine %s: %w", s.machine.Name, err)
+	}
+
+	return nil
+}

@@ -1,0 +1,213 @@
+package talosmachine_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	kube "k8s.io/client-go/kubernetes"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/process"
+)
+
+// api opens the Kubernetes API of the cluster.
+func (e *env) api() kube.Interface {
+	e.Helper()
+
+	cfg, err := e.state().Bundle.RESTConfig("https://"+e.address(1)+":6443", time.Now(), time.Hour)
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	c, err := kube.NewForConfig(cfg)
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	return c
+}
+
+// keep runs a pod on a node, with a PodDisruptionBudget of its own that never lets it go.
+func (e *env) keep(nodeName string) string {
+	e.Helper()
+
+	c, name := e.api(), "on-"+nodeName
+	labels := map[string]string{"app": name}
+	all := intstr.FromString("100%")
+
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-stays"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &all, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: corev1.PodSpec{
+			NodeName: nodeName, Containers: []corev1.Container{{Name: "c", Image: "example.org/kept:1"}},
+			AutomountServiceAccountToken: new(bool),
+		},
+	}
+
+	budget, err := c.PolicyV1().PodDisruptionBudgets("default").Create(e.Context(), budget, metav1.CreateOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	// As the disruption controller does.
+	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DesiredHealthy: 1, ExpectedPods: 1}
+	if _, err := c.PolicyV1().PodDisruptionBudgets("default").UpdateStatus(e.Context(), budget, metav1.UpdateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+
+	e.eventually("a pod is bound to "+nodeName, func() error {
+		_, err := c.CoreV1().Pods("default").Create(e.Context(), pod, metav1.CreateOptions{})
+
+		return err
+	})
+	e.eventually(name+" runs", func() error {
+		p, err := c.CoreV1().Pods("default").Get(e.Context(), name, metav1.GetOptions{})
+		if err == nil && p.Status.Phase != corev1.PodRunning {
+			err = fmt.Errorf("it is %s", p.Status.Phase)
+		}
+
+		return err
+	})
+
+	return name
+}
+
+func (e *env) podExists(name string) bool {
+	e.Helper()
+
+	p, err := e.api().CoreV1().Pods("default").Get(e.Context(), name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		e.Fatal(err)
+	}
+
+	return err == nil && p.DeletionTimestamp == nil
+}
+
+// takeOut has a machine taken out of the cluster, as its group does when it has left the list.
+func (e *env) takeOut(name string, drain *v1alpha1.DrainOptions) {
+	e.Helper()
+	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
+		m.Spec.Decommission, m.Spec.Drain = new(bool), drain
+		*m.Spec.Decommission = true
+	})
+
+	if err := e.admin.Delete(e.Context(), e.machine(name)); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// holds reconciles a machine that is being taken out a few times, and compares what it waits for.
+func (e *env) holds(name, reason, part string) {
+	e.Helper()
+
+	for range 3 {
+		m, _, err := e.pass(name)
+		if err != nil {
+			e.Fatal(err)
+		}
+
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionDeleting)
+		if c == nil || c.Reason != reason || !strings.Contains(c.Message, part) {
+			e.Fatalf("%s waits for %+v; want %s, %q", name, c, reason, part)
+		}
+	}
+
+	if n := e.nodes[name].Faults().Calls("Reset"); n > 0 {
+		e.Errorf("%s was asked to reset %d times", name, n)
+	}
+}
+
+// leaves reconciles a machine until it is out: wiped, its Node object gone, and its own.
+func (e *env) leaves(name string) {
+	e.Helper()
+	e.eventually(name+" is out", func() error {
+		_, err := e.r.Reconcile(e.Context(), ctrl.Request{NamespacedName: e.key(name)})
+		if gerr := e.admin.Get(e.Context(), e.key(name), &v1alpha1.TalosMachine{}); !apierrors.IsNotFound(gerr) {
+			return fmt.Errorf("it is there (%w), last pass: %w", gerr, err)
+		}
+
+		return nil
+	})
+
+	if s := e.nodes[name].Status(); s.Stage != "maintenance" {
+		e.Errorf("%s is not wiped: %+v", name, s)
+	}
+
+	if _, err := e.api().CoreV1().Nodes().Get(e.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		e.Errorf("the Node object of %s: %v", name, err)
+	}
+}
+
+// TestDrainTimeout: what happens to a pod whose PodDisruptionBudget never lets it go, in a real API server. Before the
+// timeout it is the same for all: the budget counts.
+func TestDrainTimeout(t *testing.T) {
+	assets, err := process.Assets()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e := newEnv(t)
+	e.assets = assets
+	e.found(1, 3)
+
+	held := func(pod string) string { return "default/" + pod + " (held by PodDisruptionBudget " + pod + "-stays)" }
+	timeout := &metav1.Duration{Duration: time.Minute}
+	pods := map[string]string{}
+
+	for _, name := range []string{"w-0", "w-1", "w-2"} {
+		pods[name] = e.keep(name)
+	}
+
+	for name, policy := range map[string]v1alpha1.DrainTimeout{
+		"w-0": "", "w-1": v1alpha1.DrainForce, "w-2": v1alpha1.DrainSkip,
+	} {
+		e.takeOut(name, &v1alpha1.DrainOptions{Timeout: timeout, OnTimeout: policy})
+		e.holds(name, v1alpha1.ReasonDraining, held(pods[name]))
+
+		if !e.cordoned(name) || !e.podExists(pods[name]) {
+			t.Errorf("%s: cordoned %t, its pod is there %t", name, e.cordoned(name), e.podExists(pods[name]))
+		}
+	}
+
+	e.sleep(time.Minute + time.Second)
+
+	// Force does not ask the budget.
+	e.leaves("w-1")
+
+	if e.podExists(pods["w-1"]) {
+		t.Error("Force left the pod")
+	}
+
+	// Skip leaves the pod as it is.
+	e.leaves("w-2")
+
+	if !e.podExists(pods["w-2"]) {
+		t.Error("Skip deleted the pod")
+	}
+
+	// Hold, the default, waits for a person, however long.
+	e.holds("w-0", v1alpha1.ReasonDrainHeld, held(pods["w-0"]))
+	e.sleep(time.Hour)
+	e.holds("w-0", v1alpha1.ReasonDrainHeld, "drain.onTimeout")
+
+	if !e.podExists(pods["w-0"]) {
+		t.Error("Hold evicted the pod")
+	}
+
+	change(e, &v1alpha1.TalosWorker{}, group, func(g *v1alpha1.TalosWorker) {
+		g.Spec.Drain = &v1alpha1.DrainOptions{OnTimeout: v1alpha1.DrainForce}
+	})
+	e.leaves("w-0")
+}

@@ -1,0 +1,232 @@
+package talosmachine_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/configstore"
+)
+
+// handMade is an edit by hand; its field is label.
+const (
+	handMade = "machine: {nodeLabels: {by: hand}}"
+	label    = "machine.nodeLabels.by"
+)
+
+func drifted(m *v1alpha1.TalosMachine) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionDrifted)
+}
+
+func policy(p v1alpha1.DriftPolicy) func(*v1alpha1.TalosControlPlaneSpec) {
+	return func(s *v1alpha1.TalosControlPlaneSpec) { s.Drift = p }
+}
+
+// TestReport: an edit is shown with its fields and left alone, for as long as it is there.
+func TestReport(t *testing.T) {
+	e := found(t, 1, 1)
+	e.edit("w-0", handMade)
+
+	calls := e.mutations("w-0")
+	m := e.until("w-0", "the edit shows", drifted)
+
+	want := []v1alpha1.FieldChange{{Field: label, New: "hand"}}
+	if diff := cmp.Diff(want, m.Status.Drift); diff != "" || m.Status.Change != nil {
+		t.Errorf("drift (-want +got):\n%s\n%s", diff, show(m))
+	}
+
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonDrifted, label)
+	e.sleep(time.Hour)
+
+	if m, _, err := e.pass("w-0"); err != nil || !drifted(m) || m.Status.Change != nil || e.mutations("w-0") != calls {
+		t.Errorf("%v: %s", err, show(m))
+	}
+
+	if m.Status.WorkingHash != m.Status.ConfigHash {
+		t.Error("an edit counts as a config that worked")
+	}
+
+	// Somebody undoes it.
+	e.edit("w-0", "machine: {nodeLabels: {by: {$patch: delete}}}")
+
+	if m = e.until("w-0", "the edit is gone", done); drifted(m) || len(m.Status.Drift) > 0 {
+		t.Errorf("%s, drift %+v", show(m), m.Status.Drift)
+	}
+}
+
+// TestEnforce: an edit is undone, once the group lets the machine begin.
+func TestEnforce(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(policy(v1alpha1.DriftEnforce))
+	e.edit("w-0", handMade)
+
+	c := e.planned("w-0")
+	if c.Cause != v1alpha1.CauseDrift || !slices.Equal(c.Undoes, []string{label}) {
+		t.Errorf("planned: %+v", c)
+	}
+
+	if !e.runs("w-0", "by: hand") {
+		t.Error("undone without permission")
+	}
+
+	e.grant("w-0", false)
+	e.until("w-0", "it is undone", done)
+
+	if e.runs("w-0", "by: hand") {
+		t.Error("it is still there")
+	}
+}
+
+// TestAdopt: an edit is kept through later changes of the spec, as long as the Secret that holds it is there.
+func TestAdopt(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(policy(v1alpha1.DriftAdopt))
+	e.edit("w-0", handMade)
+
+	m := e.until("w-0", "it is taken over", done)
+	if !slices.Equal(m.Status.AdoptedFields, []string{label}) || drifted(m) {
+		t.Errorf("adopted %v: %s", m.Status.AdoptedFields, show(m))
+	}
+
+	e.edit("w-0", "machine: {nodeLabels: {also: hand}}")
+	e.until("w-0", "a second one is taken over", func(m *v1alpha1.TalosMachine) bool {
+		return slices.Equal(m.Status.AdoptedFields, []string{"machine.nodeLabels.also", label})
+	})
+
+	e.restart()
+	e.patchAll(immediate)
+
+	if c := e.planned("w-0"); len(c.Undoes) > 0 || len(c.Fields) != 1 {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.grant("w-0", false)
+	e.until("w-0", "it is changed", done)
+
+	if !e.runs("w-0", "by: hand") || !e.runs("w-0", "also: hand") || !e.runs("w-0", "shelf: seven") {
+		t.Error("something is missing")
+	}
+
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: configstore.SecretName("w-0")}}
+	if err := e.admin.Delete(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+
+	e.patchAll("machine: {nodeLabels: {shelf: eight}}")
+
+	m, _, err := e.pass("w-0")
+	if err == nil || m.Status.Change != nil || !e.runs("w-0", "by: hand") {
+		t.Errorf("without the Secret: %v: %s", err, show(m))
+	}
+
+	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStateSecretInvalid, "w-0-config")
+}
+
+// TestAdoptedAndSick: an edit that makes a node sick may be wanted, but nobody is taken back to it.
+func TestAdoptedAndSick(t *testing.T) {
+	e := found(t, 1, 1)
+	worked := e.machine("w-0").Status.WorkingHash
+
+	e.rollout(policy(v1alpha1.DriftAdopt))
+	e.edit("w-0", sickening)
+
+	e.until("w-0", "it is taken over", func(m *v1alpha1.TalosMachine) bool { return len(m.Status.AdoptedFields) > 0 })
+	m := e.until("w-0", "it is sick", func(m *v1alpha1.TalosMachine) bool { return len(m.Status.UnmetConditions) > 0 })
+
+	stored, err := e.r.Configs.Load(t.Context(), m)
+	if err != nil || m.Status.WorkingHash != worked || strings.Contains(string(stored.Working), "container-runtime") {
+		t.Errorf("a sick config counts as one that worked (%v)", err)
+	}
+
+	if len(stored.Adopted) != 1 {
+		t.Errorf("adopted: %v", stored.Adopted)
+	}
+}
+
+// TestUndoneWithReboot: a change that undoes an edit and reboots goes through, also when the drain takes several passes.
+func TestUndoneWithReboot(t *testing.T) {
+	e := found(t, 1, 1)
+	e.edit("w-0", handMade)
+	e.until("w-0", "the edit shows", drifted)
+	e.patchAll(needsReboot)
+
+	c := e.planned("w-0")
+	if !slices.Equal(c.Undoes, []string{label}) || !c.Drain {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.grant("w-0", true)
+	e.nodes["cp-0"].Freeze(true)
+
+	for range 2 {
+		if m, _, err := e.pass("w-0"); err == nil || !in(v1alpha1.ChangeDraining)(m) || m.Status.Change.ID != c.ID || !drifted(m) {
+			t.Errorf("%v: %s", err, show(m))
+		}
+	}
+
+	e.nodes["cp-0"].Freeze(false)
+	e.until("w-0", "it is changed", done)
+
+	if e.runs("w-0", "by: hand") || !e.runs("w-0", "SHELF") {
+		t.Error("not as wanted")
+	}
+}
+
+// TestEditWhileDraining: what somebody changes after the approval is not undone with it.
+func TestEditWhileDraining(t *testing.T) {
+	e := found(t, 1, 1)
+	e.patchAll(needsReboot)
+
+	c := e.planned("w-0")
+
+	e.grant("w-0", true)
+	e.nodes["cp-0"].Freeze(true)
+
+	if m, _, err := e.pass("w-0"); err == nil || !in(v1alpha1.ChangeDraining)(m) {
+		t.Fatalf("%v: %s", err, show(m))
+	}
+
+	e.edit("w-0", handMade)
+	e.nodes["cp-0"].Freeze(false)
+
+	m := e.until("w-0", "another change is planned", in(v1alpha1.ChangePending))
+	if m.Status.Change.ID == c.ID || m.Status.Change.Base == c.Base || !slices.Equal(m.Status.Change.Undoes, []string{label}) {
+		t.Errorf("%s", show(m))
+	}
+
+	for range 3 {
+		e.sleep(time.Minute)
+		e.pass("w-0")
+	}
+
+	if !e.runs("w-0", "by: hand") || e.nodes["w-0"].Faults().Calls("Reboot") > 0 {
+		t.Error("undone without approval")
+	}
+
+	e.grant("w-0", true)
+	e.until("w-0", "it is changed", done)
+
+	if e.cordoned("w-0") {
+		t.Error("still cordoned")
+	}
+}
+
+// TestDryRunAdoptsNothing: a dry run shows an edit that would be taken over, writes nothing, and does not ask for ever.
+func TestDryRunAdoptsNothing(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(policy(v1alpha1.DriftAdopt))
+	e.annotate("w-0", v1alpha1.ReconcileModeAnnotation, "DryRun")
+	e.edit("w-0", handMade)
+
+	m, res, err := e.pass("w-0")
+	if err != nil || !drifted(m) || len(m.Status.AdoptedFields) > 0 || res.RequeueAfter != e.r.Resync {
+		t.Errorf("%v, %+v: %s", err, res, show(m))
+	}
+}

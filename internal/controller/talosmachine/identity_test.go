@@ -1,0 +1,201 @@
+package talosmachine_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+)
+
+// readdress restarts machines under other addresses of the subnet, all at once, as a DHCP server may.
+func (e *env) readdress(to map[string]int) {
+	e.Helper()
+
+	for name := range to {
+		e.nodes[name].Kill()
+	}
+
+	for name, i := range to {
+		if err := e.nodes[name].Readdress(e.address(i)); err != nil {
+			e.Fatal(err)
+		}
+	}
+
+	for name := range to {
+		if err := e.nodes[name].PowerOn(e.Context()); err != nil {
+			e.Fatal(err)
+		}
+	}
+}
+
+// place says in the spec where a machine is.
+func (e *env) place(name string, i int) {
+	e.Helper()
+	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) { m.Spec.Address = e.address(i) })
+}
+
+func ready(m *v1alpha1.TalosMachine) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
+}
+
+func reason(kind, want string) func(*v1alpha1.TalosMachine) bool {
+	return func(m *v1alpha1.TalosMachine) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, kind)
+
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == want
+	}
+}
+
+// members are the member IDs and peer addresses that a machine has on its list.
+func (e *env) members(name string) map[string]string {
+	e.Helper()
+
+	out := map[string]string{}
+
+	e.eventually(name+" lists the members of etcd", func() error {
+		conn, err := e.connect(name)
+		if err != nil {
+			return err
+		}
+
+		list, err := conn.EtcdMembers(e.Context())
+		if err != nil {
+			return err
+		}
+
+		clear(out)
+
+		for _, m := range list {
+			out[fmt.Sprintf("%016x", m.ID)] = m.PeerHosts[0]
+		}
+
+		return nil
+	})
+
+	return out
+}
+
+// TestAddressChange: a control-plane node comes back with another address. Nothing is sent to it; once the object says
+// the new address the operator is with it there, and etcd has the same members.
+func TestAddressChange(t *testing.T) {
+	e := found(t, 3, 0)
+	before := e.machine("cp-1")
+	calls, members := e.mutations("cp-1"), e.members("cp-0")
+
+	e.readdress(map[string]int{"cp-1": 51})
+	e.until("cp-1", "it is missed", reason(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable))
+
+	e.place("cp-1", 51)
+
+	after := e.until("cp-1", "it is found again", ready)
+	if after.Status.Address != e.address(51) || after.Status.UUID != before.Status.UUID ||
+		after.Status.EtcdMemberID != before.Status.EtcdMemberID {
+		t.Errorf("the status is %+v, and was %+v", after.Status, before.Status)
+	}
+
+	if got := e.state().Runtime.Machines["cp-1"]; got.Address != e.address(51) || got.ConfiguredAt == nil {
+		t.Errorf("the state has %+v", got)
+	}
+
+	members[before.Status.EtcdMemberID] = e.address(51)
+	if got := e.members("cp-0"); fmt.Sprint(got) != fmt.Sprint(members) {
+		t.Errorf("the members are %v; want %v", got, members)
+	}
+
+	if now := e.mutations("cp-1"); now != calls {
+		t.Errorf("%d mutating calls", now-calls)
+	}
+}
+
+// TestSwappedAddresses: two nodes come back with each other's address, while a change of their config waits. Neither
+// gets what is meant for the other, nor is it wiped in its place; once the objects say where they are, all is well.
+func TestSwappedAddresses(t *testing.T) {
+	e := found(t, 1, 2)
+	calls := e.mutations("w-0") + e.mutations("w-1")
+	hosts := map[string]string{"w-0": e.machine("w-0").Status.Hostname, "w-1": e.machine("w-1").Status.Hostname}
+
+	e.readdress(map[string]int{"w-0": 101, "w-1": 100})
+	e.patchAll("machine: {nodeLabels: {a: b}}")
+
+	for _, name := range []string{"w-0", "w-1"} {
+		m := e.until(name, "it is recognised", reason(v1alpha1.ConditionReady, v1alpha1.ReasonWrongMachine))
+		if m.Status.Hostname != hosts[name] || m.Status.UUID != e.nodes[name].UUID() {
+			t.Errorf("%s shows what the other one says: %+v", name, m.Status)
+		}
+	}
+
+	e.condition("w-0", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonWrongMachine, "it is w-1")
+
+	// One that is to be taken out is not what answers at its address.
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		m.Finalizers = append(m.Finalizers, "example.com/test")
+		m.Spec.Decommission = new(bool)
+		*m.Spec.Decommission = true
+	})
+
+	if err := e.admin.Delete(t.Context(), e.machine("w-0")); err != nil {
+		t.Fatal(err)
+	}
+
+	e.until("w-0", "it is not taken out", reason(v1alpha1.ConditionReachable, v1alpha1.ReasonWrongMachine))
+
+	if now := e.mutations("w-0") + e.mutations("w-1"); now != calls {
+		t.Errorf("%d mutating calls went to the wrong machine", now-calls)
+	}
+
+	e.place("w-1", 100)
+	e.place("w-0", 101)
+	e.until("w-1", "it is found", ready)
+	e.until("w-0", "it is taken out", func(m *v1alpha1.TalosMachine) bool {
+		return !slices.Contains(m.Finalizers, v1alpha1.Finalizer)
+	})
+
+	if s := e.nodes["w-0"].Status(); s.Stage != "maintenance" {
+		t.Errorf("w-0 is not wiped: %+v", s)
+	}
+
+	if s := e.nodes["w-1"].Status(); s.Stage != "running" {
+		t.Errorf("w-1 is %+v", s)
+	}
+}
+
+// TestOtherHardware: a machine without a config at a new address does not become one that may still run at the old one,
+// nor does one with another mainboard count as the same, until a person says so.
+func TestOtherHardware(t *testing.T) {
+	e := found(t, 1, 1)
+	e.boot("spare", 120, &v1alpha1.ObjectReference{Name: group})
+
+	if err := e.admin.Delete(t.Context(), e.machine("spare")); err != nil {
+		t.Fatal(err)
+	}
+
+	e.place("w-0", 120)
+	m := e.until("w-0", "the spare is refused", reason(v1alpha1.ConditionReady, v1alpha1.ReasonWrongMachine))
+
+	if m.Status.Address != e.address(100) || e.mutations("spare") != 0 {
+		t.Errorf("%d mutating calls; status %+v", e.mutations("spare"), m.Status)
+	}
+
+	e.place("w-0", 100)
+	e.until("w-0", "it is back", ready)
+
+	const board = "6d1b8c7e-0000-4000-8000-00000000beef"
+
+	e.record(func(rt *clusterstate.Runtime) {
+		w := rt.Machines["w-0"]
+		w.UUID = board
+		rt.Machines["w-0"] = w
+	})
+	e.until("w-0", "the mainboard is another one", reason(v1alpha1.ConditionReady, v1alpha1.ReasonWrongMachine))
+	e.annotate("w-0", v1alpha1.AcceptMachineAnnotation, e.nodes["w-0"].UUID())
+	e.until("w-0", "a person accepts it", ready)
+
+	if got := e.state().Runtime.UUID("w-0"); got != e.nodes["w-0"].UUID() {
+		t.Errorf("the state has the UUID %s", got)
+	}
+}

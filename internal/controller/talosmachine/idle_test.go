@@ -1,0 +1,140 @@
+package talosmachine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// TestIdle: a machine to which nothing happens costs no write, and its whole config is read every ten minutes and not
+// more often, unless the stream tells of another one.
+func TestIdle(t *testing.T) {
+	e := found(t, 1, 1)
+	e.eventually("the stream tells of the config", func() error {
+		e.pass("w-0")
+
+		if s, _ := e.r.Watcher.Get(e.ns + "/w-0"); s.Watched.Config == "" {
+			return errDead
+		}
+
+		return nil
+	})
+
+	// reads of a pass: everything that is asked of a node in each pass, and its config where that is read.
+	reads := func(after time.Duration) int {
+		e.sleep(after)
+
+		before := e.nodes["w-0"].Faults().Calls("Get")
+		if _, _, err := e.pass("w-0"); err != nil {
+			t.Error(err)
+		}
+
+		return e.nodes["w-0"].Faults().Calls("Get") - before
+	}
+
+	reads(11 * time.Minute)
+
+	calls := e.mutations("w-0")
+	usual := reads(time.Second)
+
+	api.NoWrites(t, e.ns, func() {
+		for range 4 {
+			if got := reads(140 * time.Second); got != usual {
+				t.Errorf("%d reads instead of %d", got, usual)
+			}
+		}
+
+		if got := reads(time.Minute); got <= usual {
+			t.Errorf("%d reads: the config was not looked at for ten minutes", got)
+		}
+
+		if got := reads(time.Second); got != usual {
+			t.Errorf("%d reads after it was looked at", got)
+		}
+	})
+
+	if e.mutations("w-0") != calls {
+		t.Error("an idle node was changed")
+	}
+
+	e.edit("w-0", handMade)
+	e.eventually("the stream tells of the edit", func() error {
+		if m, _, _ := e.pass("w-0"); !drifted(m) {
+			return errDead
+		}
+
+		return nil
+	})
+
+	// A drift that is left alone is no reason to look again and again either.
+	if got := reads(time.Second); got != usual {
+		t.Errorf("%d reads of a node that is left alone", got)
+	}
+
+	api.NoWrites(t, e.ns, func() { reads(time.Second) })
+}
+
+// TestIdleWhilePlanned: a change that waits for its turn costs nothing either.
+func TestIdleWhilePlanned(t *testing.T) {
+	e := found(t, 1, 1)
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+
+	api.NoWrites(t, e.ns, func() {
+		for range 3 {
+			e.sleep(15 * time.Minute)
+			e.pass("w-0")
+		}
+	})
+}
+
+// TestStaleCache: the operator's cache lags behind what it wrote itself. It takes no step from there.
+func TestStaleCache(t *testing.T) {
+	for name, patch := range map[string]struct{ patch, undo string }{
+		"reboot":    {needsReboot, ""},
+		"immediate": {immediate, "machine: {nodeLabels: {shelf: {$patch: delete}}}"},
+		"try":       {connection, "machine: {certSANs: {$patch: delete}}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := found(t, 1, 1)
+
+			e.patchAll(patch.patch)
+			e.planned("w-0")
+			e.grant("w-0", true)
+
+			old := e.machine("w-0")
+
+			// The step is recorded and its effect does not show yet.
+			e.nodes["w-0"].Faults().Fail("Reboot", 14, 1, 1)
+			e.pass("w-0")
+
+			now, calls := e.machine("w-0"), e.mutations("w-0")
+			if now.Status.Change.Phase == v1alpha1.ChangePending {
+				t.Fatalf("nothing has begun: %s", show(now))
+			}
+
+			if patch.undo != "" {
+				// The node takes it back, so that it looks as if nothing had been sent.
+				e.edit("w-0", patch.undo)
+				calls = e.mutations("w-0")
+			}
+
+			e.client.stale = map[string]*v1alpha1.TalosMachine{"w-0": old}
+
+			m, res, err := e.pass("w-0")
+			if err != nil || res.RequeueAfter == 0 || res.RequeueAfter > time.Second || e.mutations("w-0") != calls {
+				t.Errorf("%v, %+v, %d calls", err, res, e.mutations("w-0")-calls)
+			}
+
+			if diff := cmp.Diff(now.Status, m.Status); diff != "" {
+				t.Errorf("the status is what it was before (-want +got):\n%s", diff)
+			}
+
+			e.client.stale = nil
+			e.until("w-0", "it goes on", func(m *v1alpha1.TalosMachine) bool { return done(m) || m.Status.Intent == nil })
+		})
+	}
+}

@@ -1,0 +1,343 @@
+package talosmachine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
+)
+
+// retryDisk is how soon a machine without a clear install disk is looked at again: nobody tells of a new disk.
+const retryDisk = 30 * time.Second
+
+// A worker gets its certificate from a control-plane node, so it has to wait for one.
+const (
+	certificateGrace = 5 * time.Minute
+	pollCertificate  = 500 * time.Millisecond
+)
+
+// refuseConflict keeps two objects from configuring one node.
+func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result, error) {
+	other, err := machineset.AddressConflict(ctx, r.Client, s.machine, s.address)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if other != "" {
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonAddressConflict, fmt.Sprintf("address %s is that of "+
+			"TalosMachine %s already; nothing was sent: give one of them its own address", s.address, other), nil)
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// watch has the node watched, in the way that its state allows.
+func (r *Reconciler) watch(_ context.Context, s *scope) (ctrl.Result, error) {
+	if s.address == "" {
+		return ctrl.Result{}, nil
+	}
+
+	mode := nodewatch.Maintenance
+	if s.everConfigured() {
+		mode = nodewatch.Secure
+	}
+
+	r.setTarget(s, mode)
+
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) setTarget(s *scope, mode nodewatch.Mode) {
+	r.Watcher.Set(nodewatch.Target{Key: s.key().String(), Address: s.address, Credentials: s.creds, Mode: mode})
+}
+
+// observe asks the node, live, what it is and how it is. A node that does not answer is no error of the pass: the
+// status says so and the watch wakes us when it is back.
+func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.address == "" {
+		return ctrl.Result{}, nil
+	}
+
+	probe, err := r.Nodes.Probe(ctx, s.address, &s.creds)
+	s.probed, s.answer = true, probe.State
+
+	switch probe.State {
+	case talos.StateMember:
+		return ctrl.Result{}, r.readFacts(ctx, s)
+	case talos.StateMaintenance:
+		r.missPatience(s)
+
+		if s.everConfigured() {
+			// A configured node that is back in maintenance mode has lost its disk; only the insecure API tells more.
+			r.setTarget(s, nodewatch.Maintenance)
+		}
+
+		return ctrl.Result{}, nil
+	case talos.StateForeign:
+		r.missPatience(s)
+
+		if configured := s.configuredAt(); configured != nil {
+			return ctrl.Result{}, r.awaitCertificate(s, *configured)
+		}
+
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s runs under "+
+			"another CA: it belongs to another cluster, and nothing was sent to it; correct the address, or reset the "+
+			"machine by hand", s.address), err)
+	case talos.StateUnreachable:
+	}
+
+	r.missPatience(s)
+
+	return ctrl.Result{}, unreachable(s, err)
+}
+
+// awaitCertificate judges a machine that has our config and shows a certificate of another CA. A worker does so for a
+// moment, until a control-plane node has signed its certificate.
+func (r *Reconciler) awaitCertificate(s *scope, configured time.Time) error {
+	if r.Clock.Since(configured) < certificateGrace {
+		return failure.Waiting(v1alpha1.ReasonBooting, fmt.Sprintf("waiting for machine %s at %s to show the certificate "+
+			"of its cluster", s.machine.Name, s.address), pollCertificate)
+	}
+
+	return failure.Waiting(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s was configured by this cluster and "+
+		"runs under another CA now; nothing is sent to it: correct the address, or reset the machine by hand", s.address),
+		retryDisk)
+}
+
+func unreachable(s *scope, err error) error {
+	if err != nil && failure.ClassOf(err) == failure.ClassAuth {
+		return err
+	}
+
+	return failure.Waiting(v1alpha1.ReasonNodeUnreachable,
+		fmt.Sprintf("machine %s at %s does not answer", s.machine.Name, s.address), time.Minute)
+}
+
+func (r *Reconciler) node(ctx context.Context, s *scope) (*talos.Node, error) {
+	return r.Nodes.Node(ctx, talos.NodeRef{Key: s.key().String(), Address: s.address, Credentials: s.creds})
+}
+
+func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	facts, err := node.Facts(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the state of %s: %w", s.machine.Name, err)
+	}
+
+	if err := s.checkIdentity(facts.UUID); err != nil {
+		return err
+	}
+
+	s.facts = &facts
+
+	return nil
+}
+
+// configure sends the first config to a machine in maintenance mode. The state Secret says so before it is sent, so
+// that after a crash the machine counts as one that may have it.
+func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.answer != talos.StateMaintenance {
+		return ctrl.Result{}, nil
+	}
+
+	node, err := r.Nodes.Maintenance(ctx, s.address)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer node.Close()
+
+	facts, err := node.Facts(ctx)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the state of %s in maintenance mode: %w", s.machine.Name, err)
+	}
+
+	if err := s.checkHardware(facts.UUID); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.facts = &facts
+
+	disk, err := chooseDisk(ctx, node, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := r.loadAdopted(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	rendered, err := r.render(s, disk)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := r.recordConfigured(ctx, s, rendered); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if _, err := node.Apply(ctx, rendered.Bytes); err != nil {
+		return ctrl.Result{}, fmt.Errorf("sending the first config to %s: %w", s.machine.Name, err)
+	}
+
+	if s.intends(v1alpha1.StepReset) {
+		s.machine.Status.Intent = nil // it was given up before, and wiped to begin anew
+	}
+
+	s.machine.Status.ConfigHash = rendered.Hash
+	s.machine.Status.InstallDisk = disk
+	r.event(s, v1alpha1.ReasonConfigured, "Configure", "Sent the machine config to %s", s.address)
+	r.setTarget(s, nodewatch.Secure)
+
+	return ctrl.Result{}, nil
+}
+
+func chooseDisk(ctx context.Context, node *talos.Maintenance, s *scope) (string, error) {
+	found, err := node.Disks(ctx)
+	if err != nil {
+		return "", fmt.Errorf("listing the disks of %s: %w", s.machine.Name, err)
+	}
+
+	group := s.group()
+
+	disk, err := machineconfig.ChooseDisk(
+		disks(found),
+		diskWish(group.Install, s.machine.Spec.Install, s.facts.SystemDisk),
+	)
+
+	var diskErr *machineconfig.DiskError
+	if errors.As(err, &diskErr) {
+		return "", failure.Waiting(v1alpha1.ReasonInstallDisk, diskMessage(diskErr), retryDisk)
+	}
+
+	return disk, err
+}
+
+func diskMessage(e *machineconfig.DiskError) string {
+	msg := e.Problem + "; " + e.Remedy
+	if len(e.Found) > 0 {
+		msg += ". Found: " + strings.Join(e.Found, ", ")
+	}
+
+	return msg
+}
+
+// render makes the config of the machine. What makes it impossible is in the spec, so only a change of it helps.
+func (r *Reconciler) render(s *scope, disk string) (*machineconfig.Rendered, error) {
+	rendered, err := machineconfig.Render(configInput(configSources{
+		controlPlane: s.controlPlane, group: s.group(), machine: s.machine, state: s.held.State, disk: disk,
+		adopted: s.stored.Adopted,
+	}))
+	if err != nil {
+		reason := v1alpha1.ReasonInvalidSpec
+
+		var (
+			patchErr   *machineconfig.PatchError
+			invalidErr *machineconfig.InvalidError
+		)
+
+		if errors.As(err, &patchErr) || errors.As(err, &invalidErr) && invalidErr.Patch != "" {
+			reason = v1alpha1.ReasonInvalidPatch
+		}
+
+		return nil, failure.Terminal(reason, err.Error(), err)
+	}
+
+	return rendered, nil
+}
+
+func (r *Reconciler) recordConfigured(ctx context.Context, s *scope, rendered *machineconfig.Rendered) error {
+	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
+		r.markConfigured(s, state)
+
+		state.Runtime.DecommissionedAt = nil
+		delete(state.Runtime.GivenUp, s.facts.UUID)
+
+		if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
+			state.Config = rendered.Bytes
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("recording that %s is about to be configured: %w", s.machine.Name, err)
+	}
+
+	return nil
+}
+
+// markConfigured notes that the machine has our config, or may have it from now on.
+func (r *Reconciler) markConfigured(s *scope, state *clusterstate.State) {
+	rt := &state.Runtime
+	if rt.Machines == nil {
+		rt.Machines = map[string]clusterstate.Machine{}
+	}
+
+	m := rt.Machines[s.machine.Name]
+	m.Address, m.UUID = s.address, cmp.Or(s.facts.UUID, m.UUID)
+	m.Role = string(s.machine.Spec.Role)
+
+	if m.ConfiguredAt == nil {
+		now := r.Clock.Now().UTC().Truncate(time.Second)
+		m.ConfiguredAt = &now
+	}
+
+	rt.Machines[s.machine.Name] = m
+}
+
+// adopt records a node that already ran under our PKI before this object knew it: after a move, or when the objects
+// were deleted and applied again.
+func (r *Reconciler) adopt(ctx context.Context, s *scope, disk string) error {
+	s.machine.Status.InstallDisk = disk
+
+	if s.everConfigured() || s.paused {
+		return nil
+	}
+
+	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
+		markImported(s, state)
+		r.markConfigured(s, state)
+	})
+	if err != nil {
+		return fmt.Errorf("recording %s as configured: %w", s.machine.Name, err)
+	}
+
+	r.setTarget(s, nodewatch.Secure)
+
+	return nil
+}
+
+func disks(found []talos.Disk) []machineconfig.Disk {
+	out := make([]machineconfig.Disk, 0, len(found))
+
+	for _, d := range found {
+		disk := machineconfig.Disk{
+			DevPath: d.DevPath, Symlinks: d.Symlinks, Size: d.Size, Model: d.Model, Serial: d.Serial, WWID: d.WWID,
+			BusPath: d.BusPath, SubSystem: d.SubSystem, Transport: d.Transport, Rotational: d.Rotational,
+			Readonly: d.Readonly, CDROM: d.CDROM,
+		}
+		for _, v := range d.Holds {
+			disk.Holds = append(disk.Holds, machineconfig.Volume(v))
+		}
+
+		out = append(out, disk)
+	}
+
+	return out
+}
+
+func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }

@@ -1,0 +1,205 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// changeWithReboot drains the node, stages the config and reboots, with the permission of the safety kernel.
+func (r *Reconciler) changeWithReboot(ctx context.Context, s *scope) (ctrl.Result, error) {
+	now, err := s.rollout().RebootsNow(r.Clock.Now())
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("looking for a time to reboot %s: %w", s.machine.Name, err)
+	}
+
+	// The window may have closed while pods were leaving. Who is taken back by a person does not wait for one.
+	if !now && s.machine.Status.Change.Cause != v1alpha1.CauseRevert {
+		return ctrl.Result{RequeueAfter: pollDrain}, r.giveBack(ctx, s)
+	}
+
+	if wait, err := r.drainForChange(ctx, s); wait || err != nil {
+		return ctrl.Result{RequeueAfter: pollDrain}, err
+	}
+
+	if wait, err := r.permitChange(ctx, s); wait || err != nil {
+		return ctrl.Result{RequeueAfter: pollDrain}, err
+	}
+
+	r.phase(s, v1alpha1.ChangeApplying, "")
+
+	if staged, err := r.stage(ctx, s); !staged {
+		return ctrl.Result{}, err
+	}
+
+	r.phase(s, v1alpha1.ChangeRebooting, "")
+
+	err = r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepReboot, BootID: s.facts.BootID})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	r.event(s, v1alpha1.ReasonRollingOut, "Reboot", "Rebooting for %s", changed(s.diff))
+
+	return ctrl.Result{RequeueAfter: pollChange}, r.reboot(ctx, s)
+}
+
+// giveBack ends a permission that was not used. The change waits for another one.
+func (r *Reconciler) giveBack(ctx context.Context, s *scope) error {
+	if err := r.uncordon(ctx, s); err != nil {
+		return err
+	}
+
+	phase := v1alpha1.ChangePending
+	if s.intends(v1alpha1.StepStage) || s.machine.Status.Change.Phase == v1alpha1.ChangeAwaitingReboot {
+		phase = v1alpha1.ChangeAwaitingReboot
+	}
+
+	s.machine.Status.Intent = nil
+	r.phase(s, phase, "waiting for a time in which reboots are allowed")
+	s.newChangeID()
+
+	return nil
+}
+
+// drainForChange is true while pods have to leave first.
+func (r *Reconciler) drainForChange(ctx context.Context, s *scope) (bool, error) {
+	c := s.machine.Status.Change
+
+	// The pods of a node that is sick may never leave it, and a person wants it back.
+	if !c.Drain || s.intends(v1alpha1.StepStage) || c.Cause == v1alpha1.CauseRevert && !s.well() {
+		return false, nil
+	}
+
+	r.phase(s, v1alpha1.ChangeDraining, c.Message)
+
+	err := r.drain(ctx, s)
+
+	switch {
+	case err == nil:
+	case failure.ClassOf(err) == failure.ClassWaiting:
+		r.phase(s, v1alpha1.ChangeDraining, failure.Message(err))
+
+		return true, nil
+	case s.machine.Spec.Role == v1alpha1.RoleControlPlane && !s.well() &&
+		failure.Reason(err) == v1alpha1.ReasonAPIServerUnavailable:
+		// It may be this node's config that keeps the API from answering.
+		return false, nil
+	}
+
+	return false, err
+}
+
+// permitChange is true while the change has to wait for the safety kernel.
+func (r *Reconciler) permitChange(ctx context.Context, s *scope) (bool, error) {
+	c := s.machine.Status.Change
+	if !c.Etcd {
+		return false, nil
+	}
+
+	wait, err := r.permit(ctx, s)
+	if wait != "" {
+		r.phase(s, c.Phase, wait)
+	}
+
+	return wait != "", err
+}
+
+// permit asks the safety kernel, with live evidence, right before a control-plane node goes away. It returns what the
+// node has to wait for.
+func (r *Reconciler) permit(ctx context.Context, s *scope) (string, error) {
+
+	machines, err := r.controlPlaneMachines(ctx, s)
+	if err != nil {
+		return "", err
+	}
+
+	busy := ""
+	if d := s.held.State.Runtime.Disruption; d != nil {
+		busy = d.Machine
+	}
+
+	if busy != s.machine.Name {
+		return "waiting until the control plane has recorded the reboot", nil
+	}
+
+	nodes := r.evidence(s).Collect(ctx, machines)
+	verdict := plan.Permit(nodes, busy, plan.Disruption{Act: plan.ActReboot, Machine: s.machine.Name})
+
+	if verdict.Action != plan.Proceed {
+		return verdict.Message, nil
+	}
+
+	return "", nil
+}
+
+// reboot asks for the reboot that is recorded.
+func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	if s.machine.Spec.Role == v1alpha1.RoleControlPlane && s.facts.EtcdMemberID != "" {
+		// A leader that goes without a word costs the cluster an election timeout, and no more.
+		if err := node.ForfeitLeadership(ctx); err != nil {
+			ctrl.LoggerFrom(ctx).Info("Moving the leadership of etcd failed; rebooting all the same", "error", err.Error())
+		}
+	}
+
+	if err := node.Reboot(ctx); err != nil {
+		return fmt.Errorf("rebooting %s: %w", s.machine.Name, err)
+	}
+
+	return nil
+}
+
+// finishReboot waits for another boot ID.
+func (r *Reconciler) finishReboot(ctx context.Context, s *scope) (ctrl.Result, error) {
+	st := &s.machine.Status
+
+	if s.facts.BootID == st.Intent.BootID {
+		return r.rebootAgain(ctx, s)
+	}
+
+	st.Intent = nil
+
+	switch {
+	case st.Change == nil:
+	case s.liveHash == st.Change.Target:
+		// It was sent by us, also if the spec asks for something else by now.
+		st.ConfigHash = s.liveHash
+		r.phase(s, v1alpha1.ChangeSettling, "")
+	default:
+		r.fail(s, s.machine.Name+" has rebooted and does not run the config that was staged")
+	}
+
+	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+// rebootAgain asks a node for its reboot once more that has not begun it: the operator may have crashed before it asked
+// at all. That may be long ago, so the safety kernel is asked anew.
+func (r *Reconciler) rebootAgain(ctx context.Context, s *scope) (ctrl.Result, error) {
+	st := &s.machine.Status
+
+	switch {
+	case s.facts.Stage != stageRunning, st.Change == nil, r.Clock.Since(st.Intent.Since.Time) <= repeatReboot:
+		return ctrl.Result{RequeueAfter: pollChange}, nil
+	case r.Clock.Since(st.Intent.Since.Time) > s.rollout().HealthTimeout:
+		r.fail(s, fmt.Sprintf("%s was asked to reboot for the change of %s and has not done so for %s", s.machine.Name,
+			fieldNames(st.Change), s.rollout().HealthTimeout))
+
+		return ctrl.Result{}, nil
+	}
+
+	if wait, err := r.permitChange(ctx, s); wait || err != nil {
+		return ctrl.Result{RequeueAfter: pollDrain}, err
+	}
+
+	return ctrl.Result{RequeueAfter: repeatReboot}, r.reboot(ctx, s)
+}

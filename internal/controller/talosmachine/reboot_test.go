@@ -1,0 +1,382 @@
+package talosmachine_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// rebooting: the reboot is recorded.
+func rebooting(m *v1alpha1.TalosMachine) bool {
+	return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepReboot
+}
+
+// cordoned tells whether pods are kept away from a node.
+func (e *env) cordoned(name string) bool {
+	e.Helper()
+
+	n, err := e.api().CoreV1().Nodes().Get(e.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	return n.Spec.Unschedulable
+}
+
+// TestControlPlaneNeedsPermission: a control-plane node reboots when the disruption is recorded for it and the safety
+// kernel sees nothing against it, live.
+func TestControlPlaneNeedsPermission(t *testing.T) {
+	e := found(t, 3, 0)
+	boot := e.boots("cp-1")
+
+	e.patchAll(needsReboot)
+
+	if c := e.planned("cp-1"); !c.Reboot || !c.Drain || !c.Etcd || c.Try {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.grant("cp-1", true)
+	e.waits("cp-1", "until the control plane has recorded")
+	e.planned("cp-0")
+	e.disrupt("cp-0")
+	e.waits("cp-1", "until the control plane has recorded")
+
+	e.disrupt("cp-1")
+	e.nodes["cp-2"].Kill()
+	e.waits("cp-1", "held until etcd is whole")
+
+	if e.boots("cp-1") != boot || e.nodes["cp-1"].Faults().Calls("Reboot") > 0 {
+		t.Error("it has rebooted")
+	}
+
+	if err := e.nodes["cp-2"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.until("cp-1", "it is changed", done)
+
+	if e.boots("cp-1") == boot || e.cordoned("cp-1") {
+		t.Errorf("cordoned: %t", e.cordoned("cp-1"))
+	}
+}
+
+// TestRebootIsPermittedAnew: a crash comes between the record of a reboot and the call. Much later another member is dead:
+// what was permitted then is not permitted now.
+func TestRebootIsPermittedAnew(t *testing.T) {
+	e := found(t, 3, 0)
+	boot := e.boots("cp-1")
+
+	e.patchAll(needsReboot)
+	e.planned("cp-1")
+	e.disrupt("cp-1")
+	e.nodes["cp-1"].Faults().Fail("Reboot", codes.Unavailable, 1, 1)
+	e.grant("cp-1", true)
+
+	if m, _, err := e.pass("cp-1"); err == nil || !rebooting(m) {
+		t.Fatalf("%v: %s", err, show(m))
+	}
+
+	e.nodes["cp-2"].Kill()
+	e.restart()
+	e.waits("cp-1", "held until etcd is whole")
+
+	if e.boots("cp-1") != boot || e.nodes["cp-1"].Faults().Calls("Reboot") != 1 {
+		t.Error("it has rebooted")
+	}
+
+	if err := e.nodes["cp-2"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.until("cp-1", "it is changed", done)
+
+	if e.boots("cp-1") == boot {
+		t.Error("it has not rebooted")
+	}
+}
+
+// TestNoReboot: a node that never does as it is asked fails the change.
+func TestNoReboot(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.nodes["w-0"].Faults().Fail("Reboot", codes.Unavailable, 1, 0)
+	e.grant("w-0", true)
+	e.until("w-0", "a reboot is asked for", rebooting)
+	e.sleep(patience)
+
+	m := e.until("w-0", "the change fails", failed)
+	if m.Status.Intent != nil {
+		t.Errorf("%s", show(m))
+	}
+
+	// Somebody pulls the plug, and everything is well.
+	e.nodes["w-0"].Faults().Clear()
+	e.reboot("w-0")
+	e.until("w-0", "it is changed", done)
+
+	if e.cordoned("w-0") {
+		t.Error("still cordoned")
+	}
+}
+
+// TestRebootIntoAnother: a node that comes back with another config than the one that was staged fails the change.
+func TestRebootIntoAnother(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.nodes["w-0"].Faults().Fail("Reboot", codes.Unavailable, 1, 1)
+	e.grant("w-0", true)
+	e.until("w-0", "a reboot is recorded", rebooting)
+	e.edit("w-0", immediate)
+
+	m := e.until("w-0", "the change fails", failed)
+	if want := "w-0 has rebooted and does not run the config that was staged"; m.Status.Change.Message != want {
+		t.Errorf("%s", show(m))
+	}
+}
+
+// TestSpecChangesMeanwhile: what a node reboots into was sent by the operator, also if the spec asks for something else by
+// then: it is no edit, and the next change is planned from there.
+func TestSpecChangesMeanwhile(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(needsReboot)
+	first := e.planned("w-0")
+	e.grant("w-0", true)
+	e.until("w-0", "it reboots", rebooting)
+
+	compared := e.machine("w-0").Status.ComparedTo
+	e.patchAll(immediate)
+
+	e.eventually("it is compared while it runs neither", func() error {
+		if m, _, _ := e.pass("w-0"); m.Status.ComparedTo != compared && rebooting(m) {
+			t.Error("between two configs it counts as compared")
+		} else if !rebooting(m) {
+			return nil
+		}
+
+		e.sleep(time.Second)
+
+		return fmt.Errorf("it reboots")
+	})
+
+	m := e.until("w-0", "another change is planned", func(m *v1alpha1.TalosMachine) bool {
+		return in(v1alpha1.ChangePending)(m) && m.Status.Change.ID != first.ID
+	})
+	if len(m.Status.Change.Undoes) > 0 || m.Status.Change.Base != first.Target || len(m.Status.Drift) > 0 {
+		t.Errorf("%s, drift %+v", show(m), m.Status.Drift)
+	}
+}
+
+// TestStaged: without permission to reboot a config waits on the disk, for somebody who reboots, or for the permission.
+func TestStaged(t *testing.T) {
+	e := found(t, 1, 1)
+	boot := e.boots("w-0")
+	staged := in(v1alpha1.ChangeAwaitingReboot)
+
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootManual })
+	e.patchAll(needsReboot)
+
+	if c := e.planned("w-0"); !c.Reboot || c.Drain {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.grant("w-0", false)
+
+	m := e.until("w-0", "it is staged", staged)
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonAwaitingReboot, "when w-0 reboots")
+
+	calls := e.mutations("w-0")
+
+	for range 3 {
+		e.sleep(patience)
+		e.pass("w-0")
+	}
+
+	if e.mutations("w-0") != calls || e.boots("w-0") != boot || m.Status.Intent != nil || e.runs("w-0", "SHELF") {
+		t.Errorf("%d calls; %s", e.mutations("w-0")-calls, show(m))
+	}
+
+	e.reboot("w-0")
+	e.until("w-0", "it is changed", done)
+
+	// Reboots come to be allowed: pods leave first, and come back.
+	e.patchAll("machine: {env: {SHELF: two}}")
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is staged", staged)
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootAutomatic })
+	e.until("w-0", "it would be drained", func(m *v1alpha1.TalosMachine) bool { return staged(m) && m.Status.Change.Drain })
+
+	boot = e.boots("w-0")
+
+	e.grant("w-0", true)
+	e.until("w-0", "it is changed", done)
+
+	if e.boots("w-0") == boot || e.cordoned("w-0") {
+		t.Errorf("cordoned: %t", e.cordoned("w-0"))
+	}
+}
+
+// TestUnstaged: a staged config that nobody wants any more does not take effect with a later reboot.
+func TestUnstaged(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootManual })
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is staged", in(v1alpha1.ChangeAwaitingReboot))
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.ClusterConfigPatches = nil })
+	e.until("w-0", "nothing is to be done", done)
+	e.reboot("w-0")
+	e.until("w-0", "nothing is to be done", done)
+
+	if e.runs("w-0", "SHELF") {
+		t.Error("it runs what nobody wants")
+	}
+
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionTrue, v1alpha1.ReasonUpToDate, "")
+}
+
+// TestWindowCloses: a reboot that was allowed and could not begin in time waits for the next window, and pods may come
+// back until then.
+func TestWindowCloses(t *testing.T) {
+	e := found(t, 1, 1)
+
+	// Open for an hour from now on.
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) {
+		at := e.clock.Now().UTC()
+		s.Rollout.RebootPolicy = v1alpha1.RebootWindow
+		s.Rollout.Windows = []v1alpha1.MaintenanceWindow{{
+			Schedule: fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()), Duration: metav1.Duration{Duration: time.Hour},
+		}}
+	})
+	e.patchAll(needsReboot)
+	c := e.planned("w-0")
+	boot := e.boots("w-0")
+
+	// It is drained, and then nothing goes on.
+	e.nodes["w-0"].Faults().Fail("ApplyConfiguration", codes.Unavailable, 1, 1)
+	e.grant("w-0", true)
+
+	if m, _, err := e.pass("w-0"); err == nil || !in(v1alpha1.ChangeApplying)(m) || !e.cordoned("w-0") {
+		t.Fatalf("%v: %s", err, show(m))
+	}
+
+	e.sleep(2 * time.Hour)
+
+	m, _, err := e.pass("w-0")
+	if err != nil || m.Status.Change.ID == c.ID || m.Status.Intent != nil || e.cordoned("w-0") || e.boots("w-0") != boot {
+		t.Errorf("the permission still stands: %v: %s", err, show(m))
+	}
+
+	e.waits("w-0", "time in which reboots are allowed")
+
+	if e.boots("w-0") != boot {
+		t.Error("it reboots outside of the window")
+	}
+
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootAutomatic })
+	e.until("w-0", "it is compared", in(v1alpha1.ChangeAwaitingReboot))
+	e.grant("w-0", true)
+	e.until("w-0", "it is changed", done)
+}
+
+// TestBackWhileSick: who is taken back by a person does not wait for a window, nor for pods that cannot leave.
+func TestBackWhileSick(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll("machine: {kubelet: {extraArgs: {container-runtime: remote}}, env: {A: b}}")
+	target := e.planned("w-0").Target
+	e.grant("w-0", true)
+	e.until("w-0", "the node is sick", in(v1alpha1.ChangeSettling))
+	e.sleep(2 * patience)
+	e.until("w-0", "the change fails", failed)
+
+	if !e.cordoned("w-0") {
+		t.Error("a sick node takes pods")
+	}
+
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootManual })
+	e.annotate("w-0", v1alpha1.RevertAnnotation, target)
+
+	if c := e.planned("w-0"); !c.Reboot || c.Cause != v1alpha1.CauseRevert {
+		t.Errorf("planned: %+v", c)
+	}
+
+	boot := e.boots("w-0")
+
+	e.nodes["cp-0"].Freeze(true)
+	e.grant("w-0", true)
+	e.until("w-0", "it reboots", rebooting)
+	e.nodes["cp-0"].Freeze(false)
+	e.until("w-0", "it is taken back", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil })
+
+	if e.boots("w-0") == boot || e.runs("w-0", "container-runtime") || e.cordoned("w-0") {
+		t.Errorf("cordoned: %t", e.cordoned("w-0"))
+	}
+}
+
+// TestControlPlaneWithoutAPI: when it may be the config of a control-plane node that keeps the API from answering, the
+// corrected one does not wait for pods that only the API can move.
+func TestControlPlaneWithoutAPI(t *testing.T) {
+	e := found(t, 1, 0)
+
+	e.patchAll(sickening)
+	e.planned("cp-0")
+	e.grant("cp-0", false)
+	e.until("cp-0", "the node is sick", func(m *v1alpha1.TalosMachine) bool {
+		return in(v1alpha1.ChangeSettling)(m) && m.Status.Change.Message != ""
+	})
+
+	e.patchAll(needsReboot)
+	e.planned("cp-0")
+	e.disrupt("cp-0")
+	e.grant("cp-0", true)
+
+	boot := e.boots("cp-0")
+
+	// Certificates of the future open no API.
+	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+	e.until("cp-0", "it reboots", rebooting)
+	e.r.Workloads = &workload.Clients{Clock: e.clock}
+	e.until("cp-0", "it is changed", done)
+
+	if e.boots("cp-0") == boot {
+		t.Error("it has not rebooted")
+	}
+}
+
+// TestDrainNeedsAPI: a node that is well is not taken away while nobody can move its pods.
+func TestDrainNeedsAPI(t *testing.T) {
+	e := found(t, 1, 1)
+	boot := e.boots("w-0")
+
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.grant("w-0", true)
+
+	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+
+	for range 3 {
+		e.sleep(time.Minute)
+
+		if m, _, err := e.pass("w-0"); err == nil || !in(v1alpha1.ChangeDraining)(m) {
+			t.Errorf("%v: %s", err, show(m))
+		}
+	}
+
+	if e.boots("w-0") != boot || e.nodes["w-0"].Faults().Calls("Reboot") > 0 {
+		t.Error("it has rebooted")
+	}
+}

@@ -1,0 +1,30 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// pollRestore is how often a machine that is held by a restore looks whether it still is.
+const pollRestore = 5 * time.Second
+
+// leaveToRestore changes nothing on a node while a restore works on its cluster. A machine without a config still gets
+// one: a restore onto fresh machines needs that.
+func (r *Reconciler) leaveToRestore(_ context.Context, s *scope) (ctrl.Result, error) {
+	if s.held == nil || s.held.State.Runtime.Restore == nil {
+		return ctrl.Result{}, nil
+	}
+
+	if !deleting(s.machine) && s.machine.Status.Change == nil {
+		return ctrl.Result{}, nil
+	}
+
+	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonRestoring, fmt.Sprintf("TalosEtcdRestore %s works on the cluster",
+		s.held.State.Runtime.Restore.Name), pollRestore)
+}

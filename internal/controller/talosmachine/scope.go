@@ -1,0 +1,112 @@
+package talosmachine
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// scope is one pass over one TalosMachine.
+type scope struct {
+	machine *v1alpha1.TalosMachine
+	base    *v1alpha1.TalosMachine
+	// now is when the pass began.
+	now time.Time
+
+	// paused: an annotation holds the machine, here or above; hold says which.
+	paused       bool
+	hold         pause.Hold
+	controlPlane *v1alpha1.TalosControlPlane
+	worker       *v1alpha1.TalosWorker
+	held         *statestore.Held
+	creds        talos.Credentials
+	address      string
+
+	// probed is true once the node was asked in this pass; answer and facts are only then meaningful.
+	probed bool
+	answer talos.State
+	facts  *talos.Facts
+	// stranger is true when another machine answers at the address.
+	stranger bool
+	// stored is what is remembered of the config, as far as it was needed.
+	stored configstore.Config
+	// compared is true once the live config was compared; comparison is only then meaningful.
+	compared bool
+	comparison
+	// heldImport: the machine was made elsewhere and would be taken over, if nothing held it.
+	heldImport bool
+	// released is true when the finalizer goes in this pass.
+	released bool
+}
+
+// comparison is the outcome of holding a live config against the wanted one.
+type comparison struct {
+	// live and want are the machine configs, with their hashes.
+	live, want         []byte
+	liveHash, wantHash string
+	diff               machineconfig.Difference
+	// kept are images whose versions are not those of the spec.
+	kept []machineconfig.Change
+	// edited are fields that somebody else changed.
+	edited []string
+	// reverting: want is the last config that worked, because a person asked for it.
+	reverting bool
+}
+
+func newScope(m *v1alpha1.TalosMachine, now time.Time) *scope {
+	return &scope{machine: m, base: m.DeepCopy(), now: now}
+}
+
+func (s *scope) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.machine.Namespace, Name: s.machine.Name}
+}
+
+func (s *scope) controlPlaneKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.machine.Namespace, Name: s.machine.Spec.ControlPlaneRef.Name}
+}
+
+// group returns the options that the machine shares with its group.
+func (s *scope) group() v1alpha1.NodeOptions {
+	if s.worker != nil {
+		return s.worker.Spec.NodeOptions
+	}
+
+	return s.controlPlane.Spec.NodeOptions
+}
+
+// everConfigured: a config under the cluster's PKI was sent to the machine, or may have been.
+func (s *scope) everConfigured() bool {
+	if s.held == nil {
+		return s.machine.Status.ConfigHash != ""
+	}
+
+	return s.held.State.Runtime.Machines[s.machine.Name].ConfiguredAt != nil
+}
+
+// configuredAt is when the machine was first going to get our config; nil when it never was.
+func (s *scope) configuredAt() *time.Time {
+	if s.held == nil {
+		return nil
+	}
+
+	return s.held.State.Runtime.Machines[s.machine.Name].ConfiguredAt
+}
+
+// parentDeleting: the object that lists the machine, or the whole cluster, is being deleted.
+func (s *scope) parentDeleting() bool {
+	if s.machine.Spec.Role == v1alpha1.RoleWorker {
+		return s.worker != nil && deleting(s.worker)
+	}
+
+	return s.controlPlane != nil && deleting(s.controlPlane)
+}
+
+func deleting(o metav1.Object) bool { return !o.GetDeletionTimestamp().IsZero() }

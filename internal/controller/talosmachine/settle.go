@@ -1,0 +1,220 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// settleTime is how long a node has to be well after a change without a reboot: services that restart are healthy for a
+// moment before they notice.
+const settleTime = 5 * time.Second
+
+// settle ends a change once the node is well with the config that it runs, and remembers that config as one that works.
+func (r *Reconciler) settle(ctx context.Context, s *scope) (ctrl.Result, error) {
+	st := &s.machine.Status
+	well := s.well()
+
+	switch {
+	case st.Change == nil:
+		return ctrl.Result{}, r.settleUnchanged(ctx, s, well)
+	case s.isMoot():
+		return ctrl.Result{RequeueAfter: pollChange}, r.withdraw(ctx, s)
+	}
+
+	st.Intent = nil
+	if st.Change.Phase != v1alpha1.ChangeFailed {
+		r.phase(s, v1alpha1.ChangeSettling, "")
+	}
+
+	took := r.Clock.Since(st.Change.Since.Time)
+
+	switch {
+	case well && (st.Change.Reboot || took >= settleTime):
+		return ctrl.Result{RequeueAfter: pollChange}, r.complete(ctx, s)
+	case !well && st.Change.Phase == v1alpha1.ChangeSettling && took >= s.rollout().HealthTimeout:
+		r.fail(s, fmt.Sprintf("%s has not been healthy for %s since the change of %s: %s; correct the spec, or take the "+
+			"machine back to the last config that worked with the annotation %s=%s", s.machine.Name,
+			s.rollout().HealthTimeout, fieldNames(st.Change), s.unmet(), v1alpha1.RevertAnnotation, st.Change.Target))
+
+		return ctrl.Result{}, nil
+	case !well && st.Change.Phase == v1alpha1.ChangeSettling:
+		r.phase(s, v1alpha1.ChangeSettling, s.unmet())
+	}
+
+	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+// isMoot: nobody wants the change any more, and it has not taken effect. One that has taken effect has to prove itself,
+// whatever was changed on top of it.
+func (s *scope) isMoot() bool {
+	c := s.machine.Status.Change
+	if s.liveHash == c.Target || s.wantHash == c.Target {
+		return false
+	}
+
+	switch c.Phase {
+	case v1alpha1.ChangePending, v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeAwaitingReboot:
+		return true
+	case v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling, v1alpha1.ChangeFailed:
+	}
+
+	return false
+}
+
+// withdraw forgets a change. The node runs what it shall.
+func (r *Reconciler) withdraw(ctx context.Context, s *scope) error {
+	if done, err := r.unstage(ctx, s); !done {
+		return err
+	}
+
+	if err := r.uncordon(ctx, s); err != nil {
+		return err
+	}
+
+	s.machine.Status.Change, s.machine.Status.Intent = nil, nil
+
+	return nil
+}
+
+// unstage replaces a config that waits on the disk and is not wanted: it would take effect with the next reboot,
+// whoever causes it.
+func (r *Reconciler) unstage(ctx context.Context, s *scope) (bool, error) {
+	c := s.machine.Status.Change
+	if !c.Reboot || s.liveHash == c.Target || c.Phase == v1alpha1.ChangePending && s.machine.Status.Intent == nil {
+		return true, nil
+	}
+
+	return r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
+}
+
+// uncordon lets pods come back to a node, if it was the operator that kept them away. Only where pods had to leave for
+// the change it is worth waiting for an API that does not answer.
+func (r *Reconciler) uncordon(ctx context.Context, s *scope) error {
+	cluster, err := r.cluster(ctx, s)
+	if err == nil {
+		err = cluster.Uncordon(ctx, s.nodeRef())
+	}
+
+	if err != nil && !s.machine.Status.Change.Drain {
+		ctrl.LoggerFrom(ctx).Info("Nobody knows whether the node is cordoned", "error", err.Error())
+
+		return nil
+	}
+
+	return err
+}
+
+// well: the node has booted and waits for nothing.
+func (s *scope) well() bool { return s.facts.Stage == stageRunning && s.facts.Ready }
+
+// settleUnchanged remembers the config of a node that needs no change.
+func (r *Reconciler) settleUnchanged(ctx context.Context, s *scope, well bool) error {
+	if s.intends(v1alpha1.StepDrain) || s.intends(v1alpha1.StepStage) || s.intends(v1alpha1.StepApply) {
+		s.machine.Status.Intent = nil
+	}
+
+	if !well {
+		return nil // a node on its way is looked at until it is there
+	}
+
+	if err := r.remember(ctx, s); err != nil {
+		return err
+	}
+
+	r.rest(s)
+
+	return nil
+}
+
+// missPatience ends the change of a node that went away for it and does not come back. One that was allowed to begin
+// and has not done so gives the permission back, so that it holds nobody up.
+func (r *Reconciler) missPatience(s *scope) {
+	c, timeout := s.machine.Status.Change, s.rollout().HealthTimeout
+
+	switch {
+	case s.paused || c == nil || c.Phase == v1alpha1.ChangeFailed:
+	case c.Phase == v1alpha1.ChangePending, c.Phase == v1alpha1.ChangeAwaitingReboot:
+		reachable := meta.FindStatusCondition(s.machine.Status.Conditions, v1alpha1.ConditionReachable)
+		if rollout.Granted(s.machine) && reachable != nil && reachable.Status == metav1.ConditionFalse &&
+			r.Clock.Since(reachable.LastTransitionTime.Time) >= timeout {
+			s.newChangeID()
+		}
+	case r.Clock.Since(c.Since.Time) >= timeout:
+		r.fail(s, fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; look at its "+
+			"console, or replace it", s.machine.Name, timeout, fieldNames(c)))
+	}
+}
+
+// newChangeID takes a permission back: it is good for one ID.
+func (s *scope) newChangeID() {
+	s.machine.Status.Change.ID = changeID(s.machine.Status.Change, s.now.UnixNano())
+}
+
+// complete lets pods come back and forgets the change.
+func (r *Reconciler) complete(ctx context.Context, s *scope) error {
+	st := &s.machine.Status
+
+	if done, err := r.unstage(ctx, s); !done {
+		return err
+	}
+
+	if err := r.uncordon(ctx, s); err != nil {
+		return err
+	}
+
+	if err := r.remember(ctx, s); err != nil {
+		return err
+	}
+
+	r.event(s, v1alpha1.ReasonUpToDate, "Complete", "Runs the wanted config and is healthy")
+
+	st.Change = nil
+
+	return nil
+}
+
+// remember keeps the live config as one that the node is healthy with.
+func (r *Reconciler) remember(ctx context.Context, s *scope) error {
+	st := &s.machine.Status
+	if st.WorkingHash == s.liveHash {
+		return nil
+	}
+
+	if err := r.loadStored(ctx, s); err != nil {
+		return err
+	}
+
+	s.stored.Working = s.live
+
+	if err := r.Configs.Save(ctx, s.machine, s.stored); err != nil {
+		return err
+	}
+
+	st.WorkingHash = s.liveHash
+
+	return nil
+}
+
+func (r *Reconciler) loadStored(ctx context.Context, s *scope) error {
+	if len(s.stored.Working) > 0 {
+		return nil
+	}
+
+	stored, err := r.Configs.Load(ctx, s.machine)
+	if err != nil {
+		return err
+	}
+
+	s.stored = stored
+
+	return nil
+}

@@ -1,0 +1,124 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// machineRefIndex is the name of the field index over the Machines that TalosMachines refer to.
+const machineRefIndex = "machineRef"
+
+// SetupWithManager registers the controller. The status of a TalosMachine wakes nobody here: only its spec and
+// annotations, the objects above it, its Machine, and the node itself do.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	ctx := context.Background() //nolint:contextcheck // indexes are set up before the manager has a context
+	indexer := mgr.GetFieldIndexer()
+
+	err := indexer.IndexField(ctx, &v1alpha1.TalosMachine{}, machineset.AddressIndex, machineset.IndexAddress)
+	if err != nil {
+		return fmt.Errorf("indexing TalosMachines by address: %w", err)
+	}
+
+	if err := indexer.IndexField(ctx, &v1alpha1.TalosMachine{}, machineRefIndex, indexMachineRef); err != nil {
+		return fmt.Errorf("indexing TalosMachines by Machine: %w", err)
+	}
+
+	changed := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
+
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("talosmachine").
+		For(&v1alpha1.TalosMachine{}, changed).
+		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byLabel(v1alpha1.ControlPlaneLabel)),
+			builder.WithPredicates(predicate.Or[client.Object](
+				predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, secretBundleChanged()))).
+		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(r.byLabel(v1alpha1.WorkerLabel)), changed).
+		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Machines(r.Client),
+			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
+		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(r.byAddress), builder.WithPredicates(gone())).
+		WatchesRawSource(source.Channel(r.Watcher.Events(), &handler.EnqueueRequestForObject{})).
+		WithOptions(opts).
+		Complete(r)
+}
+
+// byAddress wakes the machines that wait for another one to give its address up.
+func (r *Reconciler) byAddress(ctx context.Context, o client.Object) []reconcile.Request {
+	var out []reconcile.Request
+
+	for _, address := range machineset.IndexAddress(o) {
+		out = append(out, r.requests(ctx, client.MatchingFields{machineset.AddressIndex: address})...)
+	}
+
+	return out
+}
+
+// gone passes deletions alone.
+func gone() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+func indexMachineRef(o client.Object) []string {
+	if m, ok := o.(*v1alpha1.TalosMachine); ok && m.Spec.MachineRef != nil {
+		return []string{m.Spec.MachineRef.Name}
+	}
+
+	return nil
+}
+
+// byLabel wakes the machines that carry an object's name in a label.
+func (r *Reconciler) byLabel(label string) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		return r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingLabels{label: o.GetName()})
+	}
+}
+
+func (r *Reconciler) byMachine(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{machineRefIndex: o.GetName()})
+}
+
+func (r *Reconciler) requests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
+	list := &v1alpha1.TalosMachineList{}
+	if err := r.Client.List(ctx, list, append(opts, kube.Shared)...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing TalosMachines failed; the resync will find them")
+
+		return nil
+	}
+
+	out := make([]reconcile.Request, 0, len(list.Items))
+	for _, m := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}})
+	}
+
+	return out
+}
+
+// secretBundleChanged passes the moment at which a control plane has its PKI.
+func secretBundleChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1alpha1.TalosControlPlane)
+		after, also := e.ObjectNew.(*v1alpha1.TalosControlPlane)
+
+		return ok && also && (before.Status.SecretBundle == nil) != (after.Status.SecretBundle == nil)
+	}}
+}

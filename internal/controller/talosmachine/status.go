@@ -1,0 +1,211 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// stageRunning is the stage of a node that has booted.
+const stageRunning = "running"
+
+// finish derives the status from this pass, writes it once and maps the error to a result.
+func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
+	if s.released {
+		return res, err
+	}
+
+	if s.hold.Disabled() {
+		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.machine, s.base, &s.machine.Status.Conditions)
+	}
+
+	// What this pass has seen is older than what somebody wrote meanwhile; it is made again at once.
+	if apierrors.IsConflict(err) {
+		return failure.Result(res, err, r.Resync)
+	}
+
+	before := slices.Clone(s.base.Status.Conditions)
+
+	computeStatus(s, err)
+
+	if perr := kube.PatchStatus(ctx, r.Client, s.machine, s.base); perr != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	}
+
+	kube.RecordTransitions(r.Recorder, s.machine, before, s.machine.Status.Conditions, condition.BadReasons...)
+
+	return failure.Result(res, err, r.Resync)
+}
+
+// computeStatus is pure. Conditions whose phase did not run keep their value.
+func computeStatus(s *scope, err error) {
+	st := &s.machine.Status
+	if !deleting(s.machine) {
+		st.ObservedGeneration = s.machine.Generation
+	}
+
+	if s.address != "" && (st.Address == "" || s.met()) {
+		st.Address = s.address
+	}
+
+	copyFacts(st, s)
+
+	st.LastError = ""
+	if err != nil && failure.ClassOf(err) != failure.ClassWaiting {
+		st.LastError = failure.Message(err)
+	}
+
+	set := condition.Set{Conditions: &st.Conditions, Generation: s.machine.Generation}
+	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured,
+		v1alpha1.ConditionUpToDate)
+
+	setReachable(s, err, set)
+	setConfigured(s, set)
+	setUpToDate(s, set)
+	setReady(s, err, set)
+	set.Transient(s.paused, deleting(s.machine), err)
+	s.hold.Show(set)
+}
+
+func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
+	if s.probed && s.answer == talos.StateUnreachable {
+		st.Stage, st.UnmetConditions = "", nil
+
+		return
+	}
+
+	if s.facts == nil {
+		return
+	}
+
+	f := s.facts
+	st.Stage, st.UnmetConditions = f.Stage, f.Unmet
+	st.Hostname, st.Addresses = f.Hostname, f.Addresses
+	st.TalosVersion, st.KubeletVersion = f.TalosVersion, f.KubeletVersion
+	st.BootID, st.UUID, st.EtcdMemberID = f.BootID, f.UUID, f.EtcdMemberID
+	st.CPUs, st.MemoryMiB = f.CPUs, f.MemoryMiB
+
+	if f.SystemDisk != "" && st.InstallDisk == "" {
+		st.InstallDisk = f.SystemDisk
+	}
+}
+
+func setReachable(s *scope, err error, set condition.Set) {
+	switch {
+	case !s.probed:
+	case failure.ClassOf(err) == failure.ClassAuth:
+		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonAuthFailed, failure.Message(err))
+	case s.stranger:
+		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonWrongMachine, failure.Message(err))
+	case s.answer == talos.StateUnreachable:
+		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable,
+			fmt.Sprintf("machine %s at %s does not answer", s.machine.Name, s.address))
+	default:
+		set.True(v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, "the machine answers")
+	}
+}
+
+func setConfigured(s *scope, set condition.Set) {
+	switch {
+	case !s.probed || s.stranger || s.answer == talos.StateUnreachable:
+	case s.answer == talos.StateMember:
+		set.True(v1alpha1.ConditionConfigured, v1alpha1.ReasonConfigured,
+			"the machine runs under the PKI of its cluster")
+	case s.answer == talos.StateForeign:
+		set.False(v1alpha1.ConditionConfigured, v1alpha1.ReasonForeignNode,
+			"the machine runs under the CA of another cluster")
+	default:
+		set.False(v1alpha1.ConditionConfigured, v1alpha1.ReasonMaintenance,
+			"the machine is in maintenance mode")
+	}
+}
+
+func setUpToDate(s *scope, set condition.Set) {
+	if c := s.machine.Status.Change; !s.compared && c != nil && c.Phase == v1alpha1.ChangeFailed {
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonChangeFailed, changeMessage(c))
+	}
+
+	if !s.compared {
+		return
+	}
+
+	set.While(len(s.edited) > 0, v1alpha1.ConditionDrifted, v1alpha1.ReasonDrifted,
+		"somebody else changed "+strings.Join(limited(s.edited), ", "))
+
+	switch c := s.machine.Status.Change; {
+	case c != nil && c.Phase != v1alpha1.ChangePending:
+		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c))
+	case s.diff.Equal() && s.reverting:
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted,
+			"the machine runs the last config that worked; correct the spec, or remove the annotation "+
+				v1alpha1.RevertAnnotation)
+	case c == nil && len(s.edited) > 0:
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonDrifted,
+			"somebody else changed "+strings.Join(limited(s.edited), ", "))
+	case !s.diff.Equal():
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonConfigDiffers,
+			"the live config differs in "+strings.Join(s.diff.Paths(), ", "))
+	case len(s.kept) > 0:
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, "other versions run than the spec asks for: "+
+			versions(s.kept))
+	default:
+		set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the live config is the wanted one")
+	}
+}
+
+// changeReasons are the reasons of a change by its phase.
+var changeReasons = map[v1alpha1.ChangePhase]string{
+	v1alpha1.ChangeDraining: v1alpha1.ReasonDraining, v1alpha1.ChangeApplying: v1alpha1.ReasonRollingOut,
+	v1alpha1.ChangeAwaitingReboot: v1alpha1.ReasonAwaitingReboot, v1alpha1.ChangeRebooting: v1alpha1.ReasonRollingOut,
+	v1alpha1.ChangeSettling: v1alpha1.ReasonRollingOut, v1alpha1.ChangeFailed: v1alpha1.ReasonChangeFailed,
+}
+
+func changeMessage(c *v1alpha1.MachineChange) string {
+	out := "the change of " + fieldNames(c) + " is " + string(c.Phase)
+	if c.Message != "" {
+		out += ": " + c.Message
+	}
+
+	return out
+}
+
+func versions(kept []machineconfig.Change) string {
+	out := make([]string, 0, len(kept))
+	for _, c := range kept {
+		out = append(out, fmt.Sprintf("%s is %s instead of %s", c.Field(), c.Old, c.New))
+	}
+
+	return some(out)
+}
+
+func setReady(s *scope, err error, set condition.Set) {
+	switch {
+	case deleting(s.machine):
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
+	case err != nil && failure.Reason(err) != "":
+		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
+	case err != nil || !s.probed:
+	case s.answer == talos.StateMaintenance:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonMaintenance, "the machine gets its config")
+	case s.facts == nil:
+	case s.facts.Stage != stageRunning:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonBooting, "the machine is "+s.facts.Stage)
+	case !s.facts.Ready:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonNodeNotReady,
+			"the machine waits for "+strings.Join(s.facts.Unmet, ", "))
+	default:
+		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "the machine runs and is ready")
+	}
+}

@@ -1,0 +1,232 @@
+package talosmachine_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// onTrial: the node has a config that it takes back unless it is confirmed.
+func onTrial(m *v1alpha1.TalosMachine) bool {
+	return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepTry
+}
+
+func tryFor(d time.Duration) func(*v1alpha1.TalosControlPlaneSpec) {
+	return func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.TryTimeout = &metav1.Duration{Duration: d} }
+}
+
+// TestTry: a change that could cut the node off is tried, and kept once the node has answered a new connection a moment
+// later: its network follows its config with a delay.
+func TestTry(t *testing.T) {
+	e := found(t, 1, 1)
+	calls := e.mutations("w-0")
+
+	e.patchAll(connection)
+
+	if c := e.planned("w-0"); !c.Try || c.Reboot || c.Etcd {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.grant("w-0", false)
+
+	// The operator crashes with each pass and goes on from what is written down.
+	for range 3 {
+		e.restart()
+
+		if m, _, err := e.pass("w-0"); err != nil || !onTrial(m) || !in(v1alpha1.ChangeApplying)(m) {
+			t.Fatalf("%v: %s", err, show(m))
+		}
+
+		e.sleep(time.Second)
+	}
+
+	if e.mutations("w-0") != calls+1 {
+		t.Errorf("%d calls, and one try is all it takes", e.mutations("w-0")-calls)
+	}
+
+	e.sleep(3 * time.Second)
+
+	if m, _, err := e.pass("w-0"); err != nil || onTrial(m) || !in(v1alpha1.ChangeSettling)(m) || e.mutations("w-0") != calls+2 {
+		t.Errorf("not confirmed: %v: %s", err, show(m))
+	}
+
+	e.until("w-0", "it is changed", done)
+
+	// The node does not take it back.
+	conn, err := e.connect("w-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	persistent, err := conn.PersistentConfig(t.Context())
+	if err != nil || !strings.Contains(string(persistent), "tried.example.org") {
+		t.Errorf("the config is not on the disk (%v)", err)
+	}
+}
+
+// TestShutOut: a firewall that shuts us out is not confirmed; the node takes it back, and it is tried once, not again and
+// again.
+func TestShutOut(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(tryFor(5 * time.Second))
+	e.until("w-0", "it is compared", done)
+
+	calls := e.mutations("w-0")
+
+	e.patchAll(shutsOut)
+	e.planned("w-0")
+	e.grant("w-0", false)
+
+	if m, _, err := e.pass("w-0"); err != nil || !onTrial(m) {
+		t.Fatalf("%v: %s", err, show(m))
+	}
+
+	e.sleep(4 * time.Second)
+
+	if m, _, err := e.pass("w-0"); err != nil || !onTrial(m) || e.mutations("w-0") != calls+1 {
+		t.Errorf("confirmed: %v: %s", err, show(m))
+	}
+
+	m := e.until("w-0", "the change fails", failed)
+	if !strings.Contains(m.Status.Change.Message, "took the change of NetworkDefaultActionConfig back") {
+		t.Errorf("%s", show(m))
+	}
+
+	if e.mutations("w-0") != calls+1 || e.runs("w-0", "NetworkDefaultActionConfig") {
+		t.Errorf("tried %d times", e.mutations("w-0")-calls)
+	}
+
+	// The spec goes back as well, and nothing has to be done.
+	e.patchAll(immediate)
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "the corrected config is there", done)
+}
+
+// TestTryIsOvertaken: nobody wants the config any more that is on trial. It is not confirmed, and the next one follows
+// when the node has taken it back.
+func TestTryIsOvertaken(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(tryFor(2 * time.Second))
+
+	e.patchAll(connection)
+	first := e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is on trial", onTrial)
+
+	calls := e.mutations("w-0")
+
+	e.patchAll(immediate)
+
+	// The node's clock goes on, the operator's need not.
+	var m *v1alpha1.TalosMachine
+
+	e.eventually("another change is planned", func() error {
+		if m, _, _ = e.pass("w-0"); in(v1alpha1.ChangePending)(m) && m.Status.Change.ID != first.ID {
+			return nil
+		}
+
+		return errors.New(show(m))
+	})
+
+	if e.runs("w-0", "tried.example.org") || m.Status.Intent != nil || len(m.Status.Change.Undoes) > 0 || e.mutations("w-0") != calls {
+		t.Errorf("kept: %t; %s", e.runs("w-0", "tried.example.org"), show(m))
+	}
+
+	e.grant("w-0", false)
+	e.until("w-0", "it is changed", done)
+}
+
+// TestConfirmedAndForgotten: a crash comes after the confirmation and before it is written down, and the spec changes: the
+// trial is over all the same, and what was tried is nobody's edit.
+func TestConfirmedAndForgotten(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(connection)
+	first := e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is on trial", onTrial)
+
+	conn, err := e.connect("w-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	live, err := conn.MachineConfig(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := conn.Apply(t.Context(), live, talos.ApplyOptions{Mode: talos.ApplyNoReboot}); err != nil {
+		t.Fatal(err)
+	}
+
+	e.patchAll(immediate)
+
+	m := e.until("w-0", "another change is planned", func(m *v1alpha1.TalosMachine) bool {
+		return in(v1alpha1.ChangePending)(m) && m.Status.Change.ID != first.ID
+	})
+	if m.Status.Intent != nil || len(m.Status.Change.Undoes) > 0 {
+		t.Errorf("%s", show(m))
+	}
+}
+
+// TestTryOfControlPlane: who may be cut off may be cut off from the other members as well, so the safety kernel is asked.
+func TestTryOfControlPlane(t *testing.T) {
+	e := found(t, 3, 0)
+	calls := e.mutations("cp-1")
+
+	e.patchAll(connection)
+
+	c := e.planned("cp-1")
+	if !c.Try || !c.Etcd {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.grant("cp-1", false)
+	e.waits("cp-1", "until the control plane has recorded")
+	e.disrupt("cp-1")
+	e.nodes["cp-2"].Kill()
+	e.waits("cp-1", "held until etcd is whole")
+
+	if e.mutations("cp-1") != calls {
+		t.Errorf("%d calls changed something", e.mutations("cp-1")-calls)
+	}
+
+	if err := e.nodes["cp-2"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.until("cp-1", "it is changed", done)
+}
+
+// disrupt records a disruption, as the controller of control planes does before it lets a machine begin.
+func (e *env) disrupt(name string) {
+	e.Helper()
+
+	change := e.machine(name).Status.Change.ID
+	e.record(func(r *clusterstate.Runtime) {
+		r.Disruption = &clusterstate.Disruption{Machine: name, Act: "Reboot", Since: e.clock.Now(), Change: change}
+	})
+}
+
+// waits: in every pass the change waits, and says for what.
+func (e *env) waits(name, what string) {
+	e.Helper()
+
+	for range 3 {
+		e.sleep(20 * time.Second)
+
+		m, res, err := e.pass(name)
+		if err != nil || m.Status.Change == nil || !strings.Contains(m.Status.Change.Message, what) || res.RequeueAfter == 0 {
+			e.Errorf("it does not wait %q: %v, %+v: %s", what, err, res, show(m))
+		}
+	}
+}

@@ -1,0 +1,438 @@
+// Package talosworker drives one group of workers: its machines, and what they add up to.
+package talosworker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/validation"
+)
+
+// pollReplaced is how soon the machine list is looked at again after a replacement was recorded.
+const pollReplaced = 100 * time.Millisecond
+
+// pollDelete is how often a deletion looks again; deleted children wake it as well.
+const pollDelete = 5 * time.Second
+
+// Reconciler drives TalosWorkers.
+type Reconciler struct {
+	Client client.Client
+	// Reader reads machines live where a decision depends on them.
+	Reader client.Reader
+	// States reads and writes state Secrets.
+	States *statestore.Store
+	// Nodes asks spare machines whether they are fit.
+	Nodes    *talos.Pool
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	// Resync is how often a group is looked at when nothing tells of a change.
+	Resync time.Duration
+}
+
+// scope is one pass over one TalosWorker.
+type scope struct {
+	worker   *v1alpha1.TalosWorker
+	base     *v1alpha1.TalosWorker
+	paused   bool
+	hold     pause.Hold
+	listed   bool
+	machines []v1alpha1.TalosMachine
+	extra    []string
+	scaling  string
+	// replaced names the spares that stand in for listed machines; remedy is the replacement that is due.
+	replaced map[string]string
+	remedy   *remediation.Choice
+	// would is what a dry run would do to the machines.
+	would    []string
+	released bool
+}
+
+// Reconcile drives one TalosWorker. It keeps no state between calls.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	w := &v1alpha1.TalosWorker{}
+	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	s := &scope{worker: w, base: w.DeepCopy()}
+	defer func() { res, err = r.finish(ctx, s, res, err) }()
+
+	if s.machines, err = machineset.List(ctx, r.Client, w); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.listed = true
+
+	cp := &v1alpha1.TalosControlPlane{}
+
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: w.Spec.ControlPlaneRef.Name}, cp)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading TalosControlPlane %s: %w", w.Spec.ControlPlaneRef.Name, err)
+	}
+
+	if s.hold, err = pause.Find(ctx, r.Client, w, cp); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.paused = s.hold.Any()
+
+	switch {
+	case s.paused:
+		return ctrl.Result{}, r.observeOnly(ctx, s)
+	case !w.DeletionTimestamp.IsZero():
+		return ctrl.Result{}, r.delete(ctx, s)
+	}
+
+	if err := r.ensureFinalizer(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := checkSpec(w, cp.Spec.KubernetesVersion); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := r.loadReplaced(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if err := r.ensureMachines(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if changed, err := r.remediate(ctx, s); changed || err != nil {
+		return ctrl.Result{RequeueAfter: pollReplaced}, err
+	}
+
+	return r.rollout(ctx, s, cp)
+}
+
+// observeOnly keeps the status of a group that is held, and writes nothing else.
+func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
+	// Without the state nobody has been replaced.
+	if err := r.loadReplaced(ctx, s); err != nil && failure.ClassOf(err) == failure.ClassTransient {
+		return err
+	}
+
+	entries := r.group(s).Entries()
+	s.extra, s.scaling = machineset.Extra(entries, s.machines), pause.Untouched
+	s.would = machineset.Would(!s.worker.DeletionTimestamp.IsZero(), entries, s.machines)
+
+	return nil
+}
+
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
+	if !controllerutil.AddFinalizer(s.worker, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.worker, client.MergeFrom(s.base)); err != nil {
+		return fmt.Errorf("adding the finalizer to TalosWorker %s: %w", s.worker.Name, err)
+	}
+
+	s.base = s.worker.DeepCopy()
+
+	return nil
+}
+
+// checkSpec refuses a spec that breaks a rule before anything is touched. Pure.
+func checkSpec(w *v1alpha1.TalosWorker, kubernetes string) error {
+	spec := &w.Spec
+
+	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
+	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
+
+	if spec.Kubelet != nil && kubernetes != "" {
+		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
+	}
+
+	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
+		failures = append(failures, validation.WorkerLabels(field+".nodeLabels", m.NodeLabels)...)
+		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
+	}
+
+	if err := append(failures, remediation.Check(spec.Machines, spec.Spares)...).Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), nil)
+	}
+
+	if err := checkRollout("spec.rollout", spec.Rollout); err != nil {
+		return err
+	}
+
+	patches := validation.Patches(
+		[3]string{"", "spec.configPatches", ""},
+		machineconfig.Patches{Group: spec.ConfigPatches},
+	)
+	if err := patches.Err(); err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidPatch, err.Error(), nil)
+	}
+
+	return nil
+}
+
+func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) error {
+	entries := r.group(s).Entries()
+
+	extra, err := machineset.Ensure(ctx, r.Client, machineset.Group{
+		Owner:          s.worker,
+		ControlPlane:   s.worker.Spec.ControlPlaneRef.Name,
+		Worker:         s.worker.Name,
+		DeletionPolicy: s.worker.Spec.DeletionPolicy,
+		Entries:        entries,
+	}, s.machines)
+	s.extra = extra
+
+	if err != nil || len(extra) == 0 {
+		return err
+	}
+
+	for _, name := range machineset.Renamed(entries, s.machines) {
+		i := slices.IndexFunc(s.machines, func(m v1alpha1.TalosMachine) bool { return m.Name == name })
+		if err := machineset.Release(ctx, r.Client, &s.machines[i]); err != nil {
+			return err
+		}
+
+		s.machines = slices.Delete(s.machines, i, i+1)
+		s.extra = slices.DeleteFunc(s.extra, func(n string) bool { return n == name })
+	}
+
+	return r.scaleDown(ctx, s)
+}
+
+// scaleDown takes machines that left the list out of the cluster, one after the other: the most broken one first.
+func (r *Reconciler) scaleDown(ctx context.Context, s *scope) error {
+	var candidates []plan.Candidate
+
+	for i := range s.machines {
+		m := &s.machines[i]
+
+		switch {
+		case !slices.Contains(s.extra, m.Name):
+			continue
+		case !m.DeletionTimestamp.IsZero():
+			s.scaling = m.Name + " is being taken out" + machineset.DeletingMessage(m)
+
+			return nil
+		}
+
+		candidates = append(candidates, machineset.Candidate(m.Name, m))
+	}
+
+	for _, name := range plan.Victims(candidates, 1) {
+		for i := range s.machines {
+			if s.machines[i].Name == name {
+				s.scaling = name + " is being taken out"
+
+				return machineset.Decommission(ctx, r.Client, &s.machines[i])
+			}
+		}
+	}
+
+	return nil
+}
+
+// delete takes the group down, all machines at once: workers hold no quorum.
+func (r *Reconciler) delete(ctx context.Context, s *scope) error {
+	var waiting []string
+
+	for i := range s.machines {
+		if err := machineset.Delete(ctx, r.Client, &s.machines[i], s.worker.Spec.DeletionPolicy); err != nil {
+			return err
+		}
+
+		waiting = append(waiting, s.machines[i].Name+machineset.DeletingMessage(&s.machines[i]))
+	}
+
+	if len(waiting) > 0 {
+		return failure.Waiting(v1alpha1.ReasonDeleting, "waiting for "+strings.Join(waiting, "; "), pollDelete)
+	}
+
+	s.released = true
+
+	if !controllerutil.RemoveFinalizer(s.worker, v1alpha1.Finalizer) {
+		return nil
+	}
+
+	if err := r.Client.Patch(ctx, s.worker, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer from TalosWorker %s: %w", s.worker.Name, err)
+	}
+
+	return nil
+}
+
+// finish derives the status from this pass, writes it once and maps the error to a result.
+func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
+	if s.released {
+		return res, err
+	}
+
+	if s.hold.Disabled() {
+		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.worker, s.base, &s.worker.Status.Conditions)
+	}
+
+	before := slices.Clone(s.base.Status.Conditions)
+
+	computeStatus(s, err)
+
+	if perr := kube.PatchStatus(ctx, r.Client, s.worker, s.base); perr != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	}
+
+	kube.RecordTransitions(r.Recorder, s.worker, before, s.worker.Status.Conditions, condition.BadReasons...)
+
+	return failure.Result(res, err, r.group(s).Within(r.Resync))
+}
+
+// computeStatus is pure. Conditions whose phase did not run keep their value.
+func computeStatus(s *scope, err error) {
+	st := &s.worker.Status
+	deleting := !s.worker.DeletionTimestamp.IsZero()
+
+	if !deleting && !s.paused {
+		st.ObservedGeneration = s.worker.Generation
+	}
+
+	set := condition.Set{Conditions: &st.Conditions, Generation: s.worker.Generation}
+	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate)
+
+	st.Replicas = int32(len(s.worker.Spec.Machines)) //nolint:gosec // a thousand at most
+
+	if s.listed {
+		listed := s.staying()
+		st.ReadyReplicas = int32(len(listed) - len(not(listed, v1alpha1.ConditionReady))) //nolint:gosec // as above
+
+		summarize(set, v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, v1alpha1.ReasonNodeUnreachable,
+			not(listed, v1alpha1.ConditionReachable))
+
+		if reason, message := rollout.Report(s.worker.Status.Plan, listed); reason != "" {
+			set.False(v1alpha1.ConditionUpToDate, reason, message)
+		} else {
+			set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the live configs are the wanted ones")
+		}
+	}
+
+	if c := s.remedy; c != nil {
+		set.True(v1alpha1.ConditionRemediating, cmp.Or(c.Reason, v1alpha1.ReasonReplacing),
+			cmp.Or(c.Message, c.Spare+" takes the place of "+c.Machine))
+	} else if s.listed {
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionRemediating)
+	}
+
+	if len(s.extra) > 0 {
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonScalingDown, strings.Join(s.extra, ", ")+
+			" left the list; "+s.scaling)
+	}
+
+	switch {
+	case deleting:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
+	case !s.hold.Live():
+	case err != nil && failure.Reason(err) != "":
+		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
+	case err != nil:
+	case st.ReadyReplicas < st.Replicas:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForMachines, fmt.Sprintf("%d of %d machines are ready, "+
+			"waiting for %s", st.ReadyReplicas, st.Replicas, strings.Join(not(s.staying(), v1alpha1.ConditionReady), ", ")))
+	default:
+		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "all machines are ready")
+	}
+
+	set.Transient(s.paused, deleting, err)
+	s.hold.Show(set)
+	s.hold.ShowWould(set, s.would)
+}
+
+// staying are the machines that are listed.
+func (s *scope) staying() []v1alpha1.TalosMachine {
+	return slices.DeleteFunc(slices.Clone(s.machines), func(m v1alpha1.TalosMachine) bool {
+		return slices.Contains(s.extra, m.Name)
+	})
+}
+
+// summarize sets a condition from the machines that do not have it.
+func summarize(set condition.Set, kind, good, bad string, without []string) {
+	if len(without) == 0 {
+		set.True(kind, good, "all machines are "+kind)
+
+		return
+	}
+
+	set.False(kind, bad, "not so for "+strings.Join(without, ", "))
+}
+
+// not names the machines whose condition is not true.
+func not(machines []v1alpha1.TalosMachine, kind string) []string {
+	var out []string
+
+	for _, m := range machines {
+		if !meta.IsStatusConditionTrue(m.Status.Conditions, kind) {
+			out = append(out, m.Name)
+		}
+	}
+
+	return out
+}
+
+// SetupWithManager registers the controller.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	changed := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
+
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("talosworker").
+		For(&v1alpha1.TalosWorker{}, changed).
+		Owns(&v1alpha1.TalosMachine{}).
+		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane), changed).
+		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Workers(r.Client),
+			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		WithOptions(opts).
+		Complete(r)
+}
+
+func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {
+	list := &v1alpha1.TalosWorkerList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(o.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing TalosWorkers failed; the resync will find them")
+
+		return nil
+	}
+
+	var out []reconcile.Request
+
+	for _, w := range list.Items {
+		if w.Spec.ControlPlaneRef.Name == o.GetName() {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: w.Namespace, Name: w.Name}})
+		}
+	}
+
+	return out
+}

@@ -1,0 +1,138 @@
+package talosworker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+func (s *scope) controlPlaneKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.worker.Namespace, Name: s.worker.Spec.ControlPlaneRef.Name}
+}
+
+// loadReplaced reads which spares stand in for whom. A group that never had a spare has nobody replaced.
+func (r *Reconciler) loadReplaced(ctx context.Context, s *scope) error {
+	if len(s.worker.Spec.Spares) == 0 && len(s.worker.Status.Replacements) == 0 {
+		return nil
+	}
+
+	held, err := r.States.Require(ctx, s.controlPlaneKey())
+	if err != nil {
+		return err
+	}
+
+	s.replaced = held.State.Runtime.ReplacedWorkers[s.worker.Name]
+
+	return nil
+}
+
+func (r *Reconciler) group(s *scope) remediation.Group {
+	return remediation.Group{
+		Machines: s.worker.Spec.Machines, Spares: s.worker.Spec.Spares, Options: s.worker.Spec.Remediation,
+		Replaced: s.replaced, Existing: s.machines, Now: r.Clock.Now(),
+	}
+}
+
+// remediate has spare machines take the place of those that never come back, or that a person wants replaced: one at a
+// time, recorded first. It is true when the machine list is another one now.
+func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
+	g := r.group(s)
+	s.worker.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
+
+	if obsolete := g.Obsolete(); len(obsolete) > 0 {
+		return true, r.recordReplaced(ctx, s, func(replaced map[string]string) map[string]string {
+			for _, machine := range obsolete {
+				delete(replaced, machine)
+			}
+
+			return replaced
+		})
+	}
+
+	if err := r.giveUpReplaced(ctx, s, g); err != nil {
+		return false, err
+	}
+
+	choice, err := g.ChooseFit(func(spare v1alpha1.MachineEntry) (string, error) {
+		return evidence.Unfit(ctx, r.Client, r.Nodes, s.worker.Namespace, spare)
+	})
+	if choice.Machine == "" || err != nil {
+		return false, err
+	}
+
+	if choice.Reason == "" && len(s.extra) > 0 {
+		choice.Reason, choice.Message = v1alpha1.ReasonDisruptionInProgress, "waiting until "+s.extra[0]+" is taken out"
+	}
+
+	s.remedy = &choice
+
+	if choice.Reason != "" {
+		return false, nil
+	}
+
+	err = r.recordReplaced(ctx, s, func(replaced map[string]string) map[string]string {
+		return remediation.Replace(replaced, choice.Machine, choice.Spare)
+	})
+	if err != nil {
+		return false, err
+	}
+
+	r.Recorder.Eventf(s.worker, nil, corev1.EventTypeWarning, v1alpha1.ReasonReplacing, "Replace",
+		"%s takes the place of %s", choice.Spare, choice.Machine)
+
+	return true, nil
+}
+
+func (r *Reconciler) recordReplaced(
+	ctx context.Context, s *scope, change func(map[string]string) map[string]string,
+) error {
+	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
+		groups := state.Runtime.ReplacedWorkers
+		if groups == nil {
+			groups = map[string]map[string]string{}
+			state.Runtime.ReplacedWorkers = groups
+		}
+
+		groups[s.worker.Name] = change(groups[s.worker.Name])
+		if len(groups[s.worker.Name]) == 0 {
+			delete(groups, s.worker.Name)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("recording a replacement in %s: %w", s.worker.Name, err)
+	}
+
+	return nil
+}
+
+// giveUpReplaced states of machines that were replaced, and that have been silent for too long, what a person states
+// with the annotation: that they do not come back.
+func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
+	for i := range s.machines {
+		m := &s.machines[i]
+
+		_, replaced := g.Replaced[m.Name]
+		replaced = replaced || slices.ContainsFunc(g.Spares, func(e v1alpha1.MachineEntry) bool { return e.Name == m.Name })
+
+		if !replaced || !slices.Contains(s.extra, m.Name) || !g.Gone(m) ||
+			kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
+			continue
+		}
+
+		if err := machineset.GiveUp(ctx, r.Client, m); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}

@@ -1,0 +1,130 @@
+package talosworker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// rollout keeps the plan of config changes and lets machines begin: a canary first, then as many as the budget allows.
+func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) (ctrl.Result, error) {
+	if !rollout.Pending(s.machines) && s.worker.Status.Plan == nil {
+		return ctrl.Result{}, nil
+	}
+
+	// Who has begun decides who may begin, so it is read live.
+	machines, err := machineset.List(ctx, r.Reader, s.worker)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	group := r.group(s)
+	machines = slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool {
+		return slices.Contains(s.extra, m.Name) || lost(group, &m)
+	})
+	options := rollout.OptionsOf(cp, s.worker)
+	before := s.worker.Status.Plan
+
+	out, err := rollout.Assess(rollout.Input{
+		Options: options, Machines: machines, ControlPlane: cp, Worker: s.worker, Plan: before,
+		Approved: s.worker.Annotations[v1alpha1.ApprovedAnnotation], Now: r.Clock.Now(),
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	s.worker.Status.Plan = out.Plan
+
+	if out.Plan != nil && (before == nil || before.ID != out.Plan.ID) {
+		r.Recorder.Eventf(s.worker, nil, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
+			"Plan %s changes the configs of %d machines", out.Plan.ID, len(out.Plan.Machines))
+	}
+
+	for _, c := range next(machines, options, &out) {
+		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
+
+		if err := rollout.Grant(ctx, r.Client, &machines[i], c); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	if out.Again.IsZero() {
+		return ctrl.Result{}, nil
+	}
+
+	// Nothing but the time tells that a maintenance window opens.
+	return ctrl.Result{RequeueAfter: min(max(out.Again.Sub(r.Clock.Now()), time.Second), r.Resync)}, nil
+}
+
+// lost: the machine has been silent for longer than the timeout of the remediation, or a person has given it up. It
+// cannot be asked what it needs, and the others do not wait for it: once it is back, it gets what they got.
+func lost(g remediation.Group, m *v1alpha1.TalosMachine) bool {
+	return g.Gone(m) || kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) &&
+		meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionReachable)
+}
+
+// next picks the machines that may begin now. Pure.
+func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollout.Output) []rollout.Candidate {
+	budget, err := plan.ParseBudget(options.Budget)
+	if err != nil {
+		budget = plan.Budget{Number: 1} // the schema refuses it; one is always safe
+	}
+
+	group := make([]plan.Candidate, 0, len(machines))
+
+	var staged []string
+
+	for i := range machines {
+		m := &machines[i]
+		c := machineset.Candidate(m.Name, m)
+		c.Outdated = slices.ContainsFunc(out.Ready, func(r rollout.Candidate) bool { return r.Name == m.Name })
+		c.Busy = slices.Contains(out.Running, m.Name)
+		group = append(group, c)
+
+		if ch := m.Status.Change; ch != nil && ch.Phase == v1alpha1.ChangeAwaitingReboot && !c.Busy && !c.Outdated {
+			staged = append(staged, m.Name)
+		}
+	}
+
+	// Somebody may reboot all that are staged at any moment, so the first one has to survive before the others.
+	if len(staged) > 0 && !out.Done {
+		out.Hold("waiting until somebody reboots " + strings.Join(staged, ", "))
+
+		return nil
+	}
+
+	names := plan.NextWorkers(group, budget, out.Done)
+
+	picked := slices.DeleteFunc(slices.Clone(out.Ready), func(c rollout.Candidate) bool {
+		return !slices.Contains(names, c.Name) && c.Change.Cause != v1alpha1.CauseRevert
+	})
+
+	if len(picked) == 0 && len(out.Ready) > 0 {
+		out.Hold(fmt.Sprintf("as many machines are unavailable as the budget of %d allows", budget.Of(len(machines))))
+	}
+
+	return picked
+}
+
+// checkRollout refuses options that cannot be followed. Pure.
+func checkRollout(field string, o *v1alpha1.RolloutOptions) error {
+	if err := rollout.Validate(o); err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("%s.%s", field, err), err)
+	}
+
+	return nil
+}
