@@ -1,0 +1,132 @@
+// Command talos-operator runs Talos Linux Kubernetes clusters declaratively.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/internal/app"
+	"github.com/talos-operator/talos-operator/internal/cli"
+)
+
+// version is set at link time.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		if text := cli.Line(err); text != "" {
+			fmt.Fprintln(os.Stderr, "Error:", text)
+		}
+
+		stop()
+		os.Exit(cli.ExitCode(err)) //nolint:gocritic // stop was called
+	}
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "talos-operator",
+		Short:         "Run Talos Linux Kubernetes clusters declaratively",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newManagerCommand(), newVersionCommand())
+	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})...)
+
+	return root
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			revision := ""
+
+			if info, ok := debug.ReadBuildInfo(); ok {
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						revision = " (" + s.Value + ")"
+					}
+				}
+			}
+
+			fmt.Fprintf(cmd.OutOrStdout(), "talos-operator %s%s\n", version, revision)
+		},
+	}
+}
+
+func newManagerCommand() *cobra.Command {
+	options, envErr := app.Defaults()
+	options.Version = version
+
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "Run the controllers",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if envErr != nil {
+				return envErr
+			}
+
+			if err := options.Validate(); err != nil {
+				return err
+			}
+
+			log, err := app.NewLogger(os.Stderr, options.LogLevel)
+			if err != nil {
+				return err
+			}
+
+			ctrl.SetLogger(log)
+			klog.SetLogger(log)
+
+			cfg, err := restConfig(options.Kubeconfig)
+			if err != nil {
+				return fmt.Errorf("finding the management cluster: %w", err)
+			}
+
+			return app.Run(cmd.Context(), cfg, options, log)
+		},
+	}
+	options.AddFlags(cmd.Flags())
+
+	return cmd
+}
+
+// restConfig prefers a given kubeconfig, then the cluster that the pod runs in, then what kubectl would use.
+func restConfig(path string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+
+	if path == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		if cfg, err := rest.InClusterConfig(); err == nil {
+			return cfg, nil
+		}
+	}
+
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+
+	// The API server has its own fairness; a client-side limit only delays large estates.
+	cfg.QPS, cfg.Burst = -1, 0
+
+	return cfg, nil
+}

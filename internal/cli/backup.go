@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// newBackupCommand groups the commands about backups. Those that only read work without a management plane.
+func newBackupCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "List, inspect, verify, download and take backups of etcd",
+		Long: `List, inspect, verify, download and take backups of etcd.
+
+Where backups lie is said by an address (--storage), which needs no management plane, or by an object of one
+(--schedule, --backup). An S3 store takes its credentials from the standard environment: AWS_ACCESS_KEY_ID and so on,
+AWS_PROFILE, a web identity token, the metadata service.`,
+	}
+	cmd.AddCommand(
+		newBackupListCommand(streams), newBackupInspectCommand(streams), newBackupVerifyCommand(streams),
+		newBackupDownloadCommand(streams), newBackupCreateCommand(streams),
+	)
+
+	return cmd
+}
+
+// newStoreSession is a session whose --cluster is the name of a Talos cluster, and not of an entry in the kubeconfig;
+// --context chooses those.
+func newStoreSession(streams genericiooptions.IOStreams) *session {
+	s := newSession(streams)
+	s.flags.ClusterName = nil
+
+	return s
+}

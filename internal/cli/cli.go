@@ -1,0 +1,74 @@
+// Package cli holds the commands that a person runs against a management plane, one file a command. They ask its API
+// server with the rights of that person, and some ask the nodes with the credentials in the state Secret.
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+)
+
+// Exit codes.
+const (
+	// CodeError: the command failed.
+	CodeError = 1
+)
+
+// ExitError ends the process with a code of its own, for commands whose code is an answer.
+type ExitError struct {
+	// Code of the process.
+	Code int
+	// Err is told to the person; nil when everything is said.
+	Err error
+}
+
+// Error implements error.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+
+	return e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// ExitCode is what the process ends with after an error.
+func ExitCode(err error) int {
+	var e *ExitError
+
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &e):
+		return e.Code
+	}
+
+	return CodeError
+}
+
+// Line is an error in one line.
+func Line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// Commands returns all commands of this package. Each has its own flags for the connection, as kubectl names them.
+func Commands(streams genericiooptions.IOStreams) []*cobra.Command {
+	return []*cobra.Command{
+		newPlanCommand(streams),
+		newApproveCommand(streams),
+		newRevertCommand(streams),
+		newRetryCommand(streams),
+		newReplaceCommand(streams),
+		newExportCommand(streams),
+		newMoveCommand(streams),
+		newImportCommand(streams),
+		verify.NewCommand(streams.In, streams.Out),
+		newDatabaseRaiseCommand(),
+		newBackupCommand(streams),
+		newRecoverCommand(streams),
+	}
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Modes of what holds secrets.
+const (
+	privateFile   = 0o600
+	privateFolder = 0o700
+)
+
+// writeFiles writes files with secrets below a folder. Without force nothing that exists is touched, and nothing is
+// written when one of the files exists.
+func writeFiles(dir string, files []exportedFile, force bool) error {
+	if !force {
+		for _, f := range files {
+			path := filepath.Join(dir, f.Path)
+
+			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%s exists: choose another folder with --dir, or overwrite with --force", path)
+			}
+		}
+	}
+
+	for _, f := range files {
+		if err := makeFolders(dir, filepath.Dir(f.Path)); err != nil {
+			return err
+		}
+
+		if err := writePrivate(filepath.Join(dir, f.Path), f.content); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// makeFolders makes the folder and what is missing below it. One that exists keeps its mode: it may hold other things,
+// and the files are private by themselves.
+func makeFolders(dir, below string) error {
+	for _, path := range []string{dir, filepath.Join(dir, below)} {
+		if err := os.MkdirAll(path, privateFolder); err != nil {
+			return fmt.Errorf("making folder %s: %w", path, err)
+		}
+	}
+
+	return nil
+}
+
+// writePrivate replaces a file in one step: a reader sees the old one or the new one, and a link is not followed.
+func writePrivate(path string, content []byte) (err error) {
+	// Made with mode 0600.
+	temp, err := os.CreateTemp(filepath.Dir(path), ".export-*")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	defer func() {
+		if err != nil {
+			_ = os.Remove(temp.Name())
+		}
+	}()
+
+	_, werr := temp.Write(content)
+	if err := errors.Join(werr, temp.Chmod(privateFile), temp.Sync(), temp.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	return nil
+}
+
+// writeStream writes a private file of any size: beside its place, and renamed once all of it is there. When anything
+// fails, nothing stays.
+func writeStream(path string, write func(io.Writer) error) (size int64, err error) {
+	// Made with mode 0600.
+	temp, err := os.CreateTemp(filepath.Dir(path), ".download-*")
+	if err != nil {
+		return 0, fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	defer func() {
+		if err != nil {
+			_ = temp.Close()
+			_ = os.Remove(temp.Name())
+		}
+	}()
+
+	if err := write(temp); err != nil {
+		return 0, err
+	}
+
+	info, serr := temp.Stat()
+	if err := errors.Join(serr, temp.Sync(), temp.Close()); err != nil {
+		return 0, fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return 0, fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	return info.Size(), nil
+}

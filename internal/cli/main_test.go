@@ -1,0 +1,265 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/verify/verifytest"
+	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/plane"
+)
+
+const (
+	subnet     = "127.40.31"
+	talosV     = "v1.13.9"
+	kubernetes = "v1.36.2"
+)
+
+var planes *plane.Plane
+
+func TestMain(m *testing.M) {
+	verifytest.Child()
+	plane.Main(m, subnet+".250", &planes)
+}
+
+func (s *shell) eventually(what string, check func(context.Context) bool) {
+	s.t.Helper()
+
+	plane.Eventually(s.t, what, func(ctx context.Context) error {
+		if check(ctx) {
+			return nil
+		}
+
+		return errors.New("not yet")
+	})
+}
+
+// shell runs commands as a person does, in a namespace of its own.
+type shell struct {
+	t          *testing.T
+	ns         string
+	kubeconfig string
+	client     client.WithWatch
+	// input is what the person types.
+	input string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+
+	s := &shell{
+		t: t, ns: planes.Namespace(t), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), client: planes.Admin(t),
+	}
+
+	if err := management.WriteKubeconfig(s.kubeconfig, planes.Config(), s.ns); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Setenv("KUBECONFIG", s.kubeconfig)
+
+	return s
+}
+
+// run returns what a command printed and its error in one line.
+func (s *shell) run(args ...string) (out, errOut, failed string) {
+	s.t.Helper()
+
+	return s.runWith(s.t.Context(), args...)
+}
+
+// runWith runs a command that ends with the context.
+func (s *shell) runWith(ctx context.Context, args ...string) (out, errOut, failed string) {
+	s.t.Helper()
+
+	var stdout, stderr bytes.Buffer
+
+	root := &cobra.Command{Use: "talos-operator", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &stdout, ErrOut: &stderr})...)
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	root.SetArgs(args)
+
+	if err := root.ExecuteContext(ctx); err != nil {
+		failed = cli.Line(err)
+
+		if cli.ExitCode(err) == 0 || strings.Contains(failed, "\n") {
+			s.t.Errorf("exit code %d after %q", cli.ExitCode(err), failed)
+		}
+	}
+
+	return stdout.String(), stderr.String(), failed
+}
+
+func (s *shell) create(o client.Object) {
+	s.t.Helper()
+
+	o.SetNamespace(s.ns)
+
+	if err := s.client.Create(s.t.Context(), o); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shell) store() *statestore.Store {
+	return &statestore.Store{Client: s.client, Reader: s.client, Clock: clock.RealClock{}}
+}
+
+// sample is a cluster by hand: one control-plane machine and one worker, each with its TalosMachine, and the state.
+type sample struct {
+	cp      *v1alpha1.TalosControlPlane
+	worker  *v1alpha1.TalosWorker
+	machine []*v1alpha1.TalosMachine
+	state   *clusterstate.State
+}
+
+func (s *shell) sample(name string, first int) *sample {
+	s.t.Helper()
+
+	address := func(i int) string { return fmt.Sprintf("%s.%d", subnet, first+i) }
+	endpoint := "https://" + address(0) + ":6443"
+
+	out := &sample{
+		cp: &v1alpha1.TalosControlPlane{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1alpha1.TalosControlPlaneSpec{
+				TalosVersion: talosV, KubernetesVersion: kubernetes, Endpoint: endpoint,
+				Machines: []v1alpha1.MachineEntry{{Name: name + "-cp", Address: address(0)}},
+			},
+		},
+		worker: &v1alpha1.TalosWorker{
+			ObjectMeta: metav1.ObjectMeta{Name: name + "-w"},
+			Spec: v1alpha1.TalosWorkerSpec{
+				ControlPlaneRef: v1alpha1.ObjectReference{Name: name},
+				Machines:        []v1alpha1.MachineEntry{{Name: name + "-w-0", Address: address(1)}},
+			},
+		},
+	}
+	s.create(out.cp)
+	s.create(out.worker)
+
+	for i, spec := range []v1alpha1.TalosMachineSpec{
+		{Role: v1alpha1.RoleControlPlane},
+		{Role: v1alpha1.RoleWorker, WorkerRef: &v1alpha1.ObjectReference{Name: out.worker.Name}},
+	} {
+		spec.ControlPlaneRef, spec.Address = v1alpha1.ObjectReference{Name: name}, address(i)
+		m := &v1alpha1.TalosMachine{
+			ObjectMeta: metav1.ObjectMeta{Name: []string{name + "-cp", name + "-w-0"}[i]}, Spec: spec,
+		}
+		s.create(m)
+
+		m.Status.InstallDisk = "/dev/sda"
+		if err := s.client.Status().Update(s.t.Context(), m); err != nil {
+			s.t.Fatal(err)
+		}
+
+		out.machine = append(out.machine, m)
+	}
+
+	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: talosV, Now: time.Now()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+
+	out.state = clusterstate.NewState(bundle, clusterstate.BundleConfig{
+		ClusterName: name, Endpoint: endpoint, TalosVersion: talosV, KubernetesVersion: kubernetes, Contract: "v1.13",
+	}, string(out.cp.UID))
+
+	key := types.NamespacedName{Namespace: s.ns, Name: name}
+	if _, err := s.store().Create(s.t.Context(), key, out.state); err != nil {
+		s.t.Fatal(err)
+	}
+
+	return out
+}
+
+// bootControlPlane runs the control-plane node of a sample with the config that the operator would send.
+func (s *shell) bootControlPlane(c *sample) *node.Node {
+	s.t.Helper()
+
+	n, err := node.New(node.Options{
+		Name: c.machine[0].Name, Address: c.machine[0].Spec.Address, Dir: s.t.TempDir(), Modelled: true,
+		Cluster: node.NewRegistry(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+
+	s.t.Cleanup(n.Kill)
+
+	if err := n.PowerOn(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+
+	rendered, err := talosmachine.RenderConfig(c.cp, nil, c.machine[0], c.state)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+
+	access, err := c.state.Bundle.TalosCredentials(time.Now(), time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+
+	pool := talos.NewPool()
+	s.t.Cleanup(pool.Close)
+
+	creds := talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key}
+	sent := false
+
+	plane.Eventually(s.t, n.Name()+" runs", func(ctx context.Context) error {
+		probe, err := pool.Probe(ctx, n.Address(), &creds)
+
+		switch {
+		case probe.State == talos.StateMember:
+			return nil
+		case probe.State == talos.StateMaintenance && !sent:
+			m, err := pool.Maintenance(ctx, n.Address())
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+
+			if _, err := m.Apply(ctx, rendered.Bytes); err != nil {
+				return err
+			}
+
+			sent = true
+		}
+
+		return fmt.Errorf("it is %v: %w", probe.State, err)
+	})
+
+	return n
+}
+
+func (s *shell) secret(name string) *corev1.Secret {
+	s.t.Helper()
+
+	out := &corev1.Secret{}
+	if err := s.client.Get(s.t.Context(), types.NamespacedName{Namespace: s.ns, Name: name}, out); err != nil {
+		s.t.Fatal(err)
+	}
+
+	return out
+}

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// backups are the objects about the backups of a cluster; what lies in a store stays there.
+type backups struct {
+	schedules []v1alpha1.TalosEtcdBackupSchedule
+	taken     []v1alpha1.TalosEtcdBackup
+	restores  []v1alpha1.TalosEtcdRestore
+}
+
+// findBackups reads what belongs to a control plane, sorted by name. A plane without the kinds has none.
+func findBackups(ctx context.Context, p *plane, controlPlane string) (backups, error) {
+	schedules, taken := &v1alpha1.TalosEtcdBackupScheduleList{}, &v1alpha1.TalosEtcdBackupList{}
+	restores := &v1alpha1.TalosEtcdRestoreList{}
+
+	for _, list := range []client.ObjectList{schedules, taken, restores} {
+		if err := p.List(ctx, list, client.InNamespace(p.namespace)); err != nil && !meta.IsNoMatchError(err) {
+			return backups{}, explain("listing the backups of "+controlPlane, err)
+		}
+	}
+
+	return backups{
+		schedules: keep(schedules.Items, func(s *v1alpha1.TalosEtcdBackupSchedule) bool {
+			return s.Spec.BackupTemplate.Spec.ControlPlaneRef.Name == controlPlane
+		}),
+		taken: keep(taken.Items, func(b *v1alpha1.TalosEtcdBackup) bool {
+			return b.Spec.ControlPlaneRef.Name == controlPlane
+		}),
+		restores: keep(restores.Items, func(r *v1alpha1.TalosEtcdRestore) bool {
+			return r.Spec.ControlPlaneRef.Name == controlPlane
+		}),
+	}, nil
+}
+
+// references in the order in which they are copied: a schedule owns its backups, and a restore may name one.
+func (b *backups) references() []reference {
+	var out []reference
+
+	for i := range b.schedules {
+		out = append(out, reference{kindBackupSchedule, b.schedules[i].Name})
+	}
+
+	for i := range b.taken {
+		out = append(out, reference{kindBackup, b.taken[i].Name})
+	}
+
+	for i := range b.restores {
+		out = append(out, reference{kindRestore, b.restores[i].Name})
+	}
+
+	return out
+}
+
+func (b *backups) objects() []client.Object {
+	var out []client.Object
+
+	for i := range b.schedules {
+		out = append(out, &b.schedules[i])
+	}
+
+	for i := range b.taken {
+		out = append(out, &b.taken[i])
+	}
+
+	for i := range b.restores {
+		out = append(out, &b.restores[i])
+	}
+
+	return out
+}
+
+// checkRestores refuses a move while a restore works, or is about to: it would be cut off between two of its steps.
+func (t *transfer) checkRestores() error {
+	if r := t.state.Runtime.Restore; r != nil {
+		return fmt.Errorf("TalosEtcdRestore %s works on the cluster; wait until it is complete", r.Name)
+	}
+
+	for i := range t.backups.restores {
+		switch r := &t.backups.restores[i]; r.Status.Step {
+		case v1alpha1.RestoreComplete, v1alpha1.RestoreStopped:
+		default:
+			return fmt.Errorf("TalosEtcdRestore %s is not complete; wait until it is, or delete it", r.Name)
+		}
+	}
+
+	return nil
+}
+
+// holdSchedules keeps new backups from beginning on the source.
+func (t *transfer) holdSchedules(ctx context.Context) error {
+	for i := range t.backups.schedules {
+		o, err := get(ctx, t.from, reference{kindBackupSchedule, t.backups.schedules[i].Name})
+		if err != nil {
+			return err
+		}
+
+		if kube.IsPaused(o) {
+			continue
+		}
+
+		if err := annotate(ctx, t.from, o, v1alpha1.PausedAnnotation, valueMoved); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// awaitBackups waits until none is being taken. One that is cut off would lie in the store half way, until it is taken
+// anew.
+func (t *transfer) awaitBackups(ctx context.Context) error {
+	end := time.NewTimer(t.timeout)
+	defer end.Stop()
+
+	tick := time.NewTicker(pollPaused)
+	defer tick.Stop()
+
+	told := false
+
+	for {
+		b, err := findBackups(ctx, t.from, t.source.controlPlane.Name)
+		if err != nil {
+			return err
+		}
+
+		running := b.running()
+		if len(running) == 0 {
+			return nil
+		}
+
+		names := strings.Join(running, ", ")
+
+		if !told {
+			t.say("Waiting until %s is complete", names)
+
+			told = true
+		}
+
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", names, ctx.Err())
+		case <-end.C:
+			return fmt.Errorf("%s is not complete after %s; the schedules at %s are paused: wait, and run the command again",
+				names, t.timeout, t.from.config.Host)
+		case <-tick.C:
+		}
+	}
+}
+
+// running are the backups that are being taken, or read back.
+func (b *backups) running() []string {
+	var out []string
+
+	for i := range b.taken {
+		c := meta.FindStatusCondition(b.taken[i].Status.Conditions, v1alpha1.ConditionReconciling)
+		if c != nil && c.Status == metav1.ConditionTrue &&
+			(c.Reason == v1alpha1.ReasonBackingUp || c.Reason == v1alpha1.ReasonVerifying) {
+			out = append(out, "TalosEtcdBackup "+b.taken[i].Name)
+		}
+	}
+
+	return out
+}

@@ -1,0 +1,436 @@
+package cli
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/configstore"
+)
+
+// Kinds that move.
+var (
+	kindCluster      = vitistackv1alpha1.GroupVersion.WithKind("KubernetesCluster")
+	kindMachine      = vitistackv1alpha1.GroupVersion.WithKind("Machine")
+	kindControlPlane = v1alpha1.GroupVersion.WithKind("TalosControlPlane")
+	kindWorker       = v1alpha1.GroupVersion.WithKind("TalosWorker")
+	kindTalosMachine = v1alpha1.GroupVersion.WithKind("TalosMachine")
+	kindSecret       = corev1.SchemeGroupVersion.WithKind("Secret")
+
+	kindBackup         = v1alpha1.GroupVersion.WithKind("TalosEtcdBackup")
+	kindBackupSchedule = v1alpha1.GroupVersion.WithKind("TalosEtcdBackupSchedule")
+	kindRestore        = v1alpha1.GroupVersion.WithKind("TalosEtcdRestore")
+)
+
+// finalizers go along; those of others are put there by whoever serves the copy.
+var finalizers = []string{v1alpha1.Finalizer, vitistackv1alpha1.ClusterFinalizer}
+
+// reference names one object of the source.
+type reference struct {
+	kind schema.GroupVersionKind
+	name string
+}
+
+func (r reference) String() string { return r.kind.Kind + "/" + r.name }
+
+// references are all objects of the cluster, each after its owner. The state is the first, so that nothing is ever
+// there without its PKI; the object at the top is the next, so that everything below it is held from its beginning.
+func (t *transfer) references(ctx context.Context) ([]reference, error) {
+	c := t.source
+	state := reference{kindSecret, clusterstate.SecretName(c.controlPlane.Name)}
+	out := []reference{state, t.top()}
+
+	for i := range c.machines {
+		out = append(out, reference{kindMachine, c.machines[i].Name})
+	}
+
+	if c.top != nil {
+		out = append(out, reference{kindControlPlane, c.controlPlane.Name})
+	}
+
+	for i := range c.workers {
+		out = append(out, reference{kindWorker, c.workers[i].Name})
+	}
+
+	secrets := []string{c.name() + "-kubeconfig", c.name() + "-talosconfig"}
+
+	about := t.backups.references()
+
+	for _, r := range slices.Concat(out, about) {
+		o, err := get(ctx, t.from, r)
+		if err != nil {
+			return nil, err
+		}
+
+		secrets = append(secrets, secretRefs(o.Object["spec"])...)
+	}
+
+	slices.Sort(secrets)
+
+	secrets = slices.DeleteFunc(slices.Compact(secrets), func(name string) bool { return name == state.name })
+
+	out, err := t.withSecrets(ctx, out, secrets)
+	if err != nil {
+		return nil, err
+	}
+
+	var configs []string
+
+	for i := range c.nodes {
+		out = append(out, reference{kindTalosMachine, c.nodes[i].Name})
+		configs = append(configs, configstore.SecretName(c.nodes[i].Name))
+	}
+
+	out, err = t.withSecrets(ctx, out, configs)
+
+	return append(out, about...), err
+}
+
+// withSecrets adds the Secrets that exist. One that is named and is not there has been read already, or will be missed
+// on the target as it is here.
+func (t *transfer) withSecrets(ctx context.Context, out []reference, names []string) ([]reference, error) {
+	for _, name := range names {
+		r := reference{kindSecret, name}
+
+		if _, err := get(ctx, t.from, r); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+
+		out = append(out, r)
+	}
+
+	return out, nil
+}
+
+// top holds everything below it when it is paused.
+func (t *transfer) top() reference {
+	if t.source.top != nil {
+		return reference{kindCluster, t.source.top.Name}
+	}
+
+	return reference{kindControlPlane, t.source.controlPlane.Name}
+}
+
+// secretRefs finds the Secrets that a spec names: in every field …SecretRef, …SecretsRef, …SecretKeyRef,
+// …CredentialsRef and …From, so that a field that comes later is not forgotten.
+func secretRefs(v any) []string {
+	var out []string
+
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			if isSecretRef(key) {
+				out = append(out, refNames(value)...)
+			}
+
+			out = append(out, secretRefs(value)...)
+		}
+	case []any:
+		for _, value := range v {
+			out = append(out, secretRefs(value)...)
+		}
+	}
+
+	return out
+}
+
+// refNames are the names in a reference, or in a list of them.
+func refNames(v any) []string {
+	switch v := v.(type) {
+	case map[string]any:
+		if name, ok := v["name"].(string); ok {
+			return []string{name}
+		}
+	case []any:
+		var out []string
+		for _, value := range v {
+			out = append(out, refNames(value)...)
+		}
+
+		return out
+	}
+
+	return nil
+}
+
+func isSecretRef(key string) bool {
+	key = strings.ToLower(key)
+
+	return slices.ContainsFunc([]string{"secretref", "secretsref", "secretkeyref", "credentialsref", "from"},
+		func(end string) bool { return strings.HasSuffix(key, end) })
+}
+
+func get(ctx context.Context, p *plane, r reference) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(r.kind)
+
+	if err := p.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: r.name}, o); err != nil {
+		return nil, explain(fmt.Sprintf("reading %s at %s", r, p.config.Host), err)
+	}
+
+	return o, nil
+}
+
+// copyOf is what the target gets: the same object under the owners that it has there, paused.
+func (t *transfer) copyOf(o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	out := &unstructured.Unstructured{Object: map[string]any{}}
+	out.SetGroupVersionKind(o.GroupVersionKind())
+	out.SetNamespace(t.to.namespace)
+	out.SetName(o.GetName())
+	out.SetLabels(o.GetLabels())
+	out.SetOwnerReferences(t.owners(o))
+
+	annotations := maps.Clone(o.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+
+	delete(annotations, movedToAnnotation)
+	annotations[movedFromAnnotation] = string(o.GetUID())
+
+	if o.GroupVersionKind() != kindSecret {
+		annotations[v1alpha1.PausedAnnotation] = valueMoving
+	}
+
+	out.SetAnnotations(annotations)
+
+	var keep []string
+
+	for _, f := range o.GetFinalizers() {
+		if slices.Contains(finalizers, f) {
+			keep = append(keep, f)
+		}
+	}
+
+	out.SetFinalizers(keep)
+
+	for _, part := range []string{"spec", "data", "type", "immutable"} {
+		if v, ok := o.Object[part]; ok {
+			out.Object[part] = v
+		}
+	}
+
+	if o.GroupVersionKind() == kindSecret && o.GetName() == clusterstate.SecretName(t.source.controlPlane.Name) {
+		return out, t.adopt(out)
+	}
+
+	return out, nil
+}
+
+// owners are the ones that move too, under their new UIDs. Others are not there.
+func (t *transfer) owners(o *unstructured.Unstructured) []metav1.OwnerReference {
+	var out []metav1.OwnerReference
+
+	for _, ref := range o.GetOwnerReferences() {
+		if uid, ok := t.uids[ref.UID]; ok {
+			ref.UID = uid
+			out = append(out, ref)
+		}
+	}
+
+	return out
+}
+
+// adopt writes the new UID of the control plane into the state: it is the same life of the same cluster. With another
+// UID it would count as one that was deleted and applied again, and a loss of its etcd as a beginning.
+func (t *transfer) adopt(o *unstructured.Unstructured) error {
+	uid, ok := t.uids[t.source.controlPlane.UID]
+	if !ok {
+		return nil
+	}
+
+	secret := &corev1.Secret{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, secret); err != nil {
+		return fmt.Errorf("reading Secret %s: %w", o.GetName(), err)
+	}
+
+	state, err := clusterstate.Decode(secret.Data)
+	if err != nil {
+		return fmt.Errorf("reading Secret %s: %w", o.GetName(), err)
+	}
+
+	if state.Runtime.OwnerUID != string(t.source.controlPlane.UID) {
+		return nil
+	}
+
+	state.Runtime.OwnerUID = string(uid)
+
+	data, err := state.Encode()
+	if err != nil {
+		return err
+	}
+
+	encoded := map[string]any{}
+	for key, value := range data {
+		encoded[key] = base64.StdEncoding.EncodeToString(value)
+	}
+
+	o.Object["data"] = encoded
+
+	return nil
+}
+
+// put creates a copy or brings it to what the source has. It is repeated after a crash.
+func (t *transfer) put(ctx context.Context, r reference) error {
+	o, err := get(ctx, t.from, r)
+	if err != nil {
+		return err
+	}
+
+	want, err := t.copyOf(o)
+	if err != nil {
+		return err
+	}
+
+	have, err := get(ctx, t.to, r)
+
+	switch {
+	case err == nil:
+		err = t.update(ctx, have, want)
+	case apierrors.IsNotFound(err):
+		have = want
+		if err = t.to.Create(ctx, have, client.FieldOwner(fieldManager)); err != nil {
+			err = fmt.Errorf("creating %s at %s: %w", r, t.to.config.Host, err)
+		}
+	}
+
+	if err != nil {
+		return err
+	}
+
+	t.uids[o.GetUID()] = have.GetUID()
+
+	if err := t.putStatus(ctx, r, o); err != nil {
+		return err
+	}
+
+	return t.putFieldOwners(ctx, have, o)
+}
+
+func (t *transfer) update(ctx context.Context, have, want *unstructured.Unstructured) error {
+	if sameObject(have, want) {
+		return nil
+	}
+
+	want.SetResourceVersion(have.GetResourceVersion())
+	want.SetUID(have.GetUID())
+
+	if err := t.to.Update(ctx, want, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("writing %s/%s at %s: %w", want.GetKind(), want.GetName(), t.to.config.Host, err)
+	}
+
+	return nil
+}
+
+// sameObject compares what a copy consists of.
+func sameObject(a, b *unstructured.Unstructured) bool {
+	for _, part := range []string{"spec", "data", "type", "immutable"} {
+		if !equality.Semantic.DeepEqual(a.Object[part], b.Object[part]) {
+			return false
+		}
+	}
+
+	return equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences()) &&
+		maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetAnnotations(), b.GetAnnotations())
+}
+
+// putStatus copies what was seen and what was begun: the disk that a machine was installed to, the member of a node
+// that is silent now. It is not known from anywhere else until every node has answered.
+func (t *transfer) putStatus(ctx context.Context, r reference, o *unstructured.Unstructured) error {
+	status, ok := o.Object["status"].(map[string]any)
+	if !ok {
+		return nil
+	}
+
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		have, err := get(ctx, t.to, r)
+		if err != nil {
+			return err
+		}
+
+		have.Object["status"] = observed(status, o.GetGeneration(), have.GetGeneration())
+
+		return t.to.Status().Update(ctx, have, client.FieldOwner(fieldManager))
+	})
+	if err != nil {
+		return fmt.Errorf("writing the status of %s at %s: %w", r, t.to.config.Host, err)
+	}
+
+	return nil
+}
+
+// observed translates the generations in a status: what was seen of the current one stays that.
+func observed(status map[string]any, from, to int64) map[string]any {
+	out := map[string]any{}
+
+	for key, v := range status {
+		switch v := v.(type) {
+		case map[string]any:
+			out[key] = v
+		case []any:
+			list := make([]any, 0, len(v))
+
+			for _, entry := range v {
+				if m, ok := entry.(map[string]any); ok {
+					entry = observed(m, from, to)
+				}
+
+				list = append(list, entry)
+			}
+
+			out[key] = list
+		default:
+			out[key] = v
+		}
+	}
+
+	if seen, ok := out["observedGeneration"].(int64); ok {
+		out["observedGeneration"] = to
+
+		if seen != from {
+			delete(out, "observedGeneration")
+		}
+	}
+
+	return out
+}
+
+// putFieldOwners gives the fields of a copy to who has them on the source. Otherwise they would belong to the move too,
+// and a field that the operator or a person no longer applies would stay for ever.
+func (t *transfer) putFieldOwners(ctx context.Context, have, o *unstructured.Unstructured) error {
+	if len(o.GetManagedFields()) == 0 {
+		return nil
+	}
+
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": o.GetManagedFields()}})
+	if err != nil {
+		return fmt.Errorf("encoding field owners: %w", err)
+	}
+
+	err = t.to.Patch(ctx, have, client.RawPatch(types.MergePatchType, patch))
+	if err != nil {
+		return fmt.Errorf("writing the field owners of %s/%s: %w", have.GetKind(), have.GetName(), err)
+	}
+
+	return nil
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+)
+
+// deleteSource removes the objects from the source while they are paused, so that nothing there acts on them: without
+// our finalizers, from below. The state Secret stays, as always, and the credentials go with their owner.
+func (t *transfer) deleteSource(ctx context.Context) error {
+	for _, r := range slices.Backward(t.items) {
+		if r.kind == kindSecret || r == t.top() {
+			continue
+		}
+
+		if err := t.deleteObject(ctx, r); err != nil {
+			return err
+		}
+	}
+
+	// The object at the top holds the rest, and finds them again after a crash.
+	return t.deleteObject(ctx, t.top())
+}
+
+// resumeDelete ends a removal that was interrupted just before its last step: only the object at the top is left.
+func (t *transfer) resumeDelete(ctx context.Context) (bool, error) {
+	r := reference{kindCluster, t.name}
+
+	o, err := get(ctx, t.from, r)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+
+	if err != nil {
+		return false, err
+	}
+
+	planes := &v1alpha1.TalosControlPlaneList{}
+	if err := t.from.List(ctx, planes, client.InNamespace(t.from.namespace)); err != nil {
+		return false, explain("listing TalosControlPlanes", err)
+	}
+
+	left := slices.ContainsFunc(planes.Items, func(cp v1alpha1.TalosControlPlane) bool {
+		return metav1.IsControlledBy(&cp, o)
+	})
+	if left || o.GetAnnotations()[movedToAnnotation] == "" {
+		return false, nil
+	}
+
+	return true, t.deleteObject(ctx, r)
+}
+
+func (t *transfer) deleteObject(ctx context.Context, r reference) error {
+	o, err := get(ctx, t.from, r)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+
+	if err != nil {
+		return err
+	}
+
+	if err := t.harmless(ctx, o); err != nil {
+		return err
+	}
+
+	uid := o.GetUID()
+
+	err = t.from.Delete(ctx, o, client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s at %s: %w", r, t.from.config.Host, err)
+	}
+
+	return nil
+}
+
+// harmless takes from an object what its deletion could do: our finalizers with their work, and the order to its
+// provider to take the machine back. The finalizer of a provider stays: it has to let go of its part.
+func (t *transfer) harmless(ctx context.Context, o *unstructured.Unstructured) error {
+	base, changed := o.DeepCopy(), false
+
+	kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return slices.Contains(finalizers, f) })
+	if len(kept) != len(base.GetFinalizers()) {
+		o.SetFinalizers(kept)
+
+		changed = true
+	}
+
+	if o.GroupVersionKind() == kindMachine {
+		const retain = string(vitistackv1alpha1.ReclaimRetain)
+
+		if v, _, _ := unstructured.NestedString(o.Object, "spec", "reclaimPolicy"); v != retain {
+			if err := unstructured.SetNestedField(o.Object, retain, "spec", "reclaimPolicy"); err != nil {
+				return fmt.Errorf("keeping Machine %s: %w", o.GetName(), err)
+			}
+
+			changed = true
+		}
+	}
+
+	// That of a backup is about what lies in the store. Without its finalizer nobody looks at it.
+	if v, ok, _ := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); ok &&
+		v != string(v1alpha1.DeletionPreserve) && o.GroupVersionKind() != kindBackup {
+		err := unstructured.SetNestedField(o.Object, string(v1alpha1.DeletionPreserve), "spec", "deletionPolicy")
+		if err != nil {
+			return fmt.Errorf("keeping the nodes of %s: %w", o.GetName(), err)
+		}
+
+		changed = true
+	}
+
+	if !changed {
+		return nil
+	}
+
+	if err := t.from.Patch(ctx, o, client.MergeFrom(base), client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("releasing %s/%s at %s: %w", o.GetKind(), o.GetName(), t.from.config.Host, err)
+	}
+
+	return nil
+}

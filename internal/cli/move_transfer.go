@@ -1,0 +1,482 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// pollPaused is how often the source is asked whether all is paused.
+const pollPaused = 250 * time.Millisecond
+
+// transfer is one move.
+type transfer struct {
+	from, to *plane
+	name     string
+	timeout  time.Duration
+	say      func(format string, args ...any)
+
+	source  *cluster
+	state   *clusterstate.State
+	backups backups
+	items   []reference
+	// uids of the target by those of the source.
+	uids map[types.UID]types.UID
+	// paused is true once the source is.
+	paused bool
+	// done is true when an earlier run released the copy: nothing of it is written again.
+	done bool
+}
+
+// check refuses a move that could not end well, before anything is changed.
+func (t *transfer) check(ctx context.Context) error {
+	if err := t.load(ctx); err != nil {
+		return err
+	}
+
+	if err := t.checkPlanes(ctx); err != nil {
+		return err
+	}
+
+	if err := t.checkIdle(); err != nil {
+		return err
+	}
+
+	return t.checkTarget(ctx)
+}
+
+// load reads the source.
+func (t *transfer) load(ctx context.Context) error {
+	c, err := findCluster(ctx, t.from, t.name)
+	if err != nil {
+		return err
+	}
+
+	t.source, t.uids = c, map[types.UID]types.UID{}
+
+	if t.state, err = loadState(ctx, t.from, c); err != nil {
+		return err
+	}
+
+	if t.backups, err = findBackups(ctx, t.from, c.controlPlane.Name); err != nil {
+		return err
+	}
+
+	t.items, err = t.references(ctx)
+
+	return err
+}
+
+func (t *transfer) names() []string {
+	out := make([]string, 0, len(t.items))
+	for _, r := range t.items {
+		out = append(out, r.String())
+	}
+
+	return out
+}
+
+// checkPlanes: two different API servers, and the target knows all kinds.
+func (t *transfer) checkPlanes(ctx context.Context) error {
+	var ids []types.UID
+
+	for _, p := range []*plane{t.from, t.to} {
+		system := &corev1.Namespace{}
+		if err := p.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
+			return fmt.Errorf("asking %s who it is: %w", p.config.Host, err)
+		}
+
+		ids = append(ids, system.UID)
+	}
+
+	if ids[0] == ids[1] {
+		return fmt.Errorf("%s and %s are the same API server: there is nothing to move", t.from.config.Host,
+			t.to.config.Host)
+	}
+
+	for _, list := range []client.ObjectList{
+		&vitistackv1alpha1.KubernetesClusterList{}, &vitistackv1alpha1.MachineList{}, &v1alpha1.TalosControlPlaneList{},
+		&v1alpha1.TalosWorkerList{}, &v1alpha1.TalosMachineList{}, &v1alpha1.TalosEtcdBackupList{},
+		&v1alpha1.TalosEtcdBackupScheduleList{}, &v1alpha1.TalosEtcdRestoreList{},
+	} {
+		err := t.to.List(ctx, list, client.InNamespace(t.to.namespace), client.Limit(1))
+		if meta.IsNoMatchError(err) {
+			return fmt.Errorf("the CRDs of talos-operator are missing at %s: install them first", t.to.config.Host)
+		}
+
+		if err != nil {
+			return fmt.Errorf("looking at %s: %w", t.to.config.Host, err)
+		}
+	}
+
+	return nil
+}
+
+// checkIdle: a step that has begun ends where it began.
+func (t *transfer) checkIdle() error {
+	c := t.source
+
+	if err := t.checkRestores(); err != nil {
+		return err
+	}
+
+	if d := t.state.Runtime.Disruption; d != nil {
+		return fmt.Errorf("machine %s is being worked on (%s); wait until that is done", d.Machine, d.Act)
+	}
+
+	objects := []client.Object{c.controlPlane}
+	if c.top != nil {
+		objects = append(objects, c.top)
+	}
+
+	for i := range c.workers {
+		objects = append(objects, &c.workers[i])
+	}
+
+	for i := range c.machines {
+		objects = append(objects, &c.machines[i])
+	}
+
+	for i := range c.nodes {
+		if c.nodes[i].Status.Intent != nil {
+			return fmt.Errorf("machine %s is being worked on (%s); wait until that is done", c.nodes[i].Name,
+				c.nodes[i].Status.Intent.Step)
+		}
+
+		objects = append(objects, &c.nodes[i])
+	}
+
+	objects = append(objects, t.backups.objects()...)
+
+	for _, o := range objects {
+		if !o.GetDeletionTimestamp().IsZero() {
+			return fmt.Errorf("%T %s is being deleted; wait until it is gone", o, o.GetName())
+		}
+	}
+
+	return nil
+}
+
+// checkTarget: what is there under our names has to be our own copy. Once the copy is released it lives its own life.
+func (t *transfer) checkTarget(ctx context.Context) error {
+	var foreign []string
+
+	for _, r := range t.items {
+		o, have, err := t.both(ctx, r)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+
+		if err != nil {
+			return err
+		}
+
+		if have.GetAnnotations()[movedFromAnnotation] != string(o.GetUID()) {
+			foreign = append(foreign, r.String())
+
+			continue
+		}
+
+		if r == t.top() && have.GetAnnotations()[v1alpha1.PausedAnnotation] != valueMoving {
+			t.done = true
+
+			return nil
+		}
+
+		t.uids[o.GetUID()] = have.GetUID()
+	}
+
+	if len(foreign) > 0 {
+		return fmt.Errorf("%s exists in namespace %s at %s and is no copy of this cluster: remove it, or move elsewhere",
+			strings.Join(foreign, ", "), t.to.namespace, t.to.config.Host)
+	}
+
+	return nil
+}
+
+// both reads an object of the source and its copy.
+func (t *transfer) both(ctx context.Context, r reference) (o, have *unstructured.Unstructured, err error) {
+	if o, err = get(ctx, t.from, r); err != nil {
+		return nil, nil, err
+	}
+
+	have, err = get(ctx, t.to, r)
+
+	return o, have, err
+}
+
+// move pauses, copies, compares and releases.
+func (t *transfer) move(ctx context.Context) error {
+	if err := t.holdSchedules(ctx); err != nil {
+		return err
+	}
+
+	if err := t.awaitBackups(ctx); err != nil {
+		return err
+	}
+
+	if err := t.pause(ctx); err != nil {
+		return err
+	}
+
+	// One may have begun in between; none begins any more.
+	if err := t.awaitBackups(ctx); err != nil {
+		return err
+	}
+
+	// What the operator wrote until it stood still counts.
+	if err := t.load(ctx); err != nil {
+		return err
+	}
+
+	if err := t.checkIdle(); err != nil {
+		return err
+	}
+
+	if err := t.ensureNamespace(ctx); err != nil {
+		return err
+	}
+
+	t.say("Copying %d objects to %s", len(t.items), t.to.config.Host)
+
+	for _, r := range t.items {
+		if err := t.put(ctx, r); err != nil {
+			return err
+		}
+	}
+
+	// The state once more: now the control plane has its UID.
+	if err := t.put(ctx, t.items[0]); err != nil {
+		return err
+	}
+
+	if err := t.verify(ctx); err != nil {
+		return err
+	}
+
+	t.say("All is copied and compared; releasing it there")
+
+	return t.release(ctx)
+}
+
+// pause holds the source and waits until all of it stands still.
+func (t *transfer) pause(ctx context.Context) error {
+	hold := []reference{t.top()}
+	for i := range t.source.machines {
+		// Their providers ask nobody above.
+		hold = append(hold, reference{kindMachine, t.source.machines[i].Name})
+	}
+
+	for _, r := range hold {
+		o, err := get(ctx, t.from, r)
+		if err != nil {
+			return err
+		}
+
+		if !kube.IsPaused(o) {
+			if err := annotate(ctx, t.from, o, v1alpha1.PausedAnnotation, valueMoved); err != nil {
+				return err
+			}
+		}
+
+		t.paused = true
+	}
+
+	t.say("Paused at %s; waiting until every object shows it", t.from.config.Host)
+
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+
+	tick := time.NewTicker(pollPaused)
+	defer tick.Stop()
+
+	var last []string
+
+	for {
+		running, err := t.running(ctx)
+		if err == nil && len(running) == 0 {
+			return nil
+		}
+
+		if err == nil {
+			last = running
+		}
+
+		select {
+		case <-ctx.Done():
+			if len(last) == 0 {
+				return fmt.Errorf("waiting for the pause: %w", cmp.Or(err, ctx.Err()))
+			}
+
+			return fmt.Errorf("%s did not show the pause within %s: is the operator at %s running?",
+				strings.Join(last, ", "), t.timeout, t.from.config.Host)
+		case <-tick.C:
+		}
+	}
+}
+
+// running are the objects that do not show the pause yet. A pass that had begun has ended once its object shows it.
+func (t *transfer) running(ctx context.Context) ([]string, error) {
+	c, err := findCluster(ctx, t.from, t.name)
+	if err != nil {
+		return nil, err
+	}
+
+	var out []string
+
+	see := func(kind, name string, conditions []metav1.Condition) {
+		if !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionPaused) {
+			out = append(out, kind+"/"+name)
+		}
+	}
+
+	if c.top != nil {
+		see(kindCluster.Kind, c.top.Name, c.top.Status.Conditions)
+	}
+
+	see(kindControlPlane.Kind, c.controlPlane.Name, c.controlPlane.Status.Conditions)
+
+	for i := range c.workers {
+		see(kindWorker.Kind, c.workers[i].Name, c.workers[i].Status.Conditions)
+	}
+
+	for i := range c.nodes {
+		see(kindTalosMachine.Kind, c.nodes[i].Name, c.nodes[i].Status.Conditions)
+	}
+
+	return out, nil
+}
+
+func (t *transfer) ensureNamespace(ctx context.Context) error {
+	ns := &corev1.Namespace{}
+
+	err := t.to.Get(ctx, client.ObjectKey{Name: t.to.namespace}, ns)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+
+	ns.Name = t.to.namespace
+	if err := t.to.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("creating namespace %s: %w", ns.Name, err)
+	}
+
+	return nil
+}
+
+// verify compares both sides once more, read anew: a field that an older CRD drops shows here, and so does a change
+// that was made on the source meanwhile.
+func (t *transfer) verify(ctx context.Context) error {
+	for _, r := range t.items {
+		o, have, err := t.both(ctx, r)
+		if err != nil {
+			return err
+		}
+
+		want, err := t.copyOf(o)
+		if err != nil {
+			return err
+		}
+
+		if !sameObject(have, want) {
+			return fmt.Errorf("%s is not the same on both sides: it was changed meanwhile, or the CRDs at %s are of another "+
+				"version", r, t.to.config.Host)
+		}
+	}
+
+	return nil
+}
+
+// release takes the pause off the copy, from below: the object at the top holds the rest until it goes last.
+func (t *transfer) release(ctx context.Context) error {
+	for _, r := range slices.Backward(t.items) {
+		if r.kind == kindSecret {
+			continue
+		}
+
+		o, have, err := t.both(ctx, r)
+		if err != nil {
+			return err
+		}
+
+		if err := annotate(ctx, t.to, have, v1alpha1.PausedAnnotation, personal(o)); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// personal is the value of the paused annotation that a person gave an object; empty without one.
+func personal(o metav1.Object) string {
+	if v := o.GetAnnotations()[v1alpha1.PausedAnnotation]; v != valueMoved {
+		return v
+	}
+
+	return ""
+}
+
+func (t *transfer) heldByPerson() bool {
+	if t.source.top != nil {
+		return personal(t.source.top) != "" && kube.IsPaused(t.source.top)
+	}
+
+	return personal(t.source.controlPlane) != "" && kube.IsPaused(t.source.controlPlane)
+}
+
+// markMoved writes on the source where the cluster went.
+func (t *transfer) markMoved(ctx context.Context, to string) error {
+	o, err := get(ctx, t.from, t.top())
+	if err != nil {
+		return err
+	}
+
+	// An earlier run may have released the copy while somebody released the source since.
+	if !kube.IsPaused(o) {
+		if err := annotate(ctx, t.from, o, v1alpha1.PausedAnnotation, valueMoved); err != nil {
+			return err
+		}
+	}
+
+	return annotate(ctx, t.from, o, movedToAnnotation, to)
+}
+
+// annotate sets an annotation, or removes it when the value is empty. Nothing is written when it is so already.
+func annotate(ctx context.Context, p *plane, o *unstructured.Unstructured, key, value string) error {
+	if have, ok := o.GetAnnotations()[key]; have == value && ok == (value != "") {
+		return nil
+	}
+
+	var v any
+	if value != "" {
+		v = value
+	}
+
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: v}}})
+	if err != nil {
+		return fmt.Errorf("encoding an annotation: %w", err)
+	}
+
+	err = p.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
+	if err != nil {
+		return fmt.Errorf("annotating %s/%s at %s: %w", o.GetKind(), o.GetName(), p.config.Host, err)
+	}
+
+	return nil
+}

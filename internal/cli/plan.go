@@ -1,0 +1,440 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+)
+
+const (
+	// codeChanges is the exit code of a plan that is not empty.
+	codeChanges = 2
+	// outputDiff prints the fields that change, line by line.
+	outputDiff output = "diff"
+	// pollPlan is how often an incomplete plan is looked at again.
+	pollPlan = 500 * time.Millisecond
+)
+
+// planResult is what -o prints. Values that may be secret are left out.
+type planResult struct {
+	Cluster string      `json:"cluster"`
+	Groups  []planGroup `json:"groups"`
+	// Changes is the number of machines that change.
+	Changes int `json:"changes"`
+}
+
+// planGroup is the plan of a control plane or of a worker group.
+type planGroup struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// ID, Phase and Message are those of the plan; empty where nothing changes.
+	ID       string             `json:"id,omitempty"`
+	Phase    v1alpha1.PlanPhase `json:"phase,omitempty"`
+	Message  string             `json:"message,omitempty"`
+	Machines []planMachine      `json:"machines,omitempty"`
+}
+
+// planMachine is one machine that changes, or that somebody else has changed.
+type planMachine struct {
+	Name   string                  `json:"name"`
+	State  string                  `json:"state"`
+	Change *v1alpha1.MachineChange `json:"change,omitempty"`
+	// Drift is what somebody else changed.
+	Drift []v1alpha1.FieldChange `json:"drift,omitempty"`
+}
+
+type planner struct {
+	*session
+
+	output  output
+	timeout time.Duration
+}
+
+func newPlanCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	p := &planner{session: newSession(streams)}
+
+	cmd := &cobra.Command{
+		Use:   "plan CLUSTER",
+		Short: "Show which machine configs change, how, and in which order",
+		Long: `Show which machine configs change, how, and in which order: what the nodes themselves say to the config that
+the spec asks for now. Values that may be secret are left out. Fields that somebody changed by hand are shown as well.
+
+Exit codes: 0 nothing changes, 2 something does, 1 the plan could not be made. The command waits until every node has
+been asked about the spec as it is; of one that does not answer nobody knows what would change.`,
+		Example: `  talos-operator plan prod -n clusters
+  talos-operator plan prod -o diff; test $? -ne 1`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: p.completeCluster,
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().DurationVar(&p.timeout, "timeout", time.Minute, "how long to wait until the plan is complete")
+	cmd.Flags().StringVarP((*string)(&p.output), "output", "o", "", "print the plan as json, yaml or diff")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
+		[]cobra.Completion{string(outputJSON), string(outputYAML), string(outputDiff)}, cobra.ShellCompDirectiveNoFileComp))
+
+	return p.attach(cmd)
+}
+
+func (p *planner) run(ctx context.Context, name string) error {
+	if p.output != outputDiff {
+		if err := p.output.validate(); err != nil {
+			return err
+		}
+	}
+
+	plane, err := p.open()
+	if err != nil {
+		return err
+	}
+
+	c, err := completePlan(ctx, plane, name, p.timeout, (*cluster).incomplete)
+	if err != nil {
+		return err
+	}
+
+	result := planOf(c)
+
+	text := result.printTable
+	if p.output == outputDiff {
+		text = result.printDiff
+	}
+
+	if err := p.output.print(p.Out, result, text); err != nil {
+		return err
+	}
+
+	if result.Changes > 0 {
+		return &ExitError{Code: codeChanges}
+	}
+
+	return nil
+}
+
+// completePlan reads a cluster once every node has been held against the spec as it is, and the plans say so.
+func completePlan(ctx context.Context, p *plane, name string, timeout time.Duration, incomplete func(*cluster) error,
+) (*cluster, error) {
+	var (
+		c       *cluster
+		missing error
+	)
+
+	err := wait.PollUntilContextTimeout(ctx, pollPlan, timeout, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if c, err = findCluster(ctx, p, name); err != nil {
+			return false, err
+		}
+
+		missing = incomplete(c)
+
+		return missing == nil, nil
+	})
+	if missing != nil {
+		return nil, fmt.Errorf("the plan of %s is not complete: %w", name, missing)
+	}
+
+	return c, err
+}
+
+// incomplete says what keeps a plan from being complete.
+func (c *cluster) incomplete() error {
+	if err := c.notPlanned(); err != nil {
+		return err
+	}
+
+	return errors.Join(append(c.notAsked(false), c.notInPlan()...)...)
+}
+
+// incompleteSoFar is incomplete but for nodes that do not answer: a dead one would keep all others from their changes.
+func (c *cluster) incompleteSoFar() error {
+	if err := c.notPlanned(); err != nil {
+		return err
+	}
+
+	return errors.Join(append(c.notAsked(true), c.notInPlan()...)...)
+}
+
+// notPlanned names objects whose controllers have not seen their specs.
+func (c *cluster) notPlanned() error {
+	if c.top != nil && c.top.Status.ObservedGeneration != c.top.Generation {
+		return fmt.Errorf("KubernetesCluster %s has not been looked at since its spec changed", c.top.Name)
+	}
+
+	if c.controlPlane.Status.ObservedGeneration != c.controlPlane.Generation {
+		return fmt.Errorf("TalosControlPlane %s has not been looked at since its spec changed", c.controlPlane.Name)
+	}
+
+	var problems []error
+
+	for i := range c.workers {
+		if w := &c.workers[i]; w.Status.ObservedGeneration != w.Generation {
+			problems = append(problems, fmt.Errorf("TalosWorker %s has not been looked at since its spec changed", w.Name))
+		}
+	}
+
+	return errors.Join(problems...)
+}
+
+// notAsked names machines that have not been held against the spec as it is.
+func (c *cluster) notAsked(answering bool) []error {
+	var problems []error
+
+	for i := range c.nodes {
+		m := &c.nodes[i]
+		if answering && !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable) {
+			continue
+		}
+
+		var w *v1alpha1.TalosWorker
+
+		if ref := m.Spec.WorkerRef; ref != nil {
+			if w = c.worker(ref.Name); w == nil {
+				continue
+			}
+		}
+
+		if m.Status.ComparedTo != rollout.ComparedTo(c.controlPlane, w, m) {
+			problems = append(problems, fmt.Errorf("machine %s has not been asked yet%s", m.Name, because(m)))
+		}
+	}
+
+	return problems
+}
+
+// notInPlan names machines whose changes their groups have not planned yet. A group that is held, or gets smaller,
+// plans nothing.
+func (c *cluster) notInPlan() []error {
+	groups := map[string]approvable{"": {object: c.controlPlane, plan: c.controlPlane.Status.Plan}}
+	conditions := map[string][]metav1.Condition{"": c.controlPlane.Status.Conditions}
+
+	for i := range c.workers {
+		w := &c.workers[i]
+		groups[w.Name], conditions[w.Name] = approvable{object: w, plan: w.Status.Plan}, w.Status.Conditions
+	}
+
+	var problems []error
+
+	for i := range c.nodes {
+		m := &c.nodes[i]
+		group, known := groups[workerOf(m)]
+		upToDate := meta.FindStatusCondition(conditions[workerOf(m)], v1alpha1.ConditionUpToDate)
+
+		switch {
+		case !known || m.Status.Change == nil || !m.DeletionTimestamp.IsZero():
+		case meta.IsStatusConditionTrue(conditions[workerOf(m)], v1alpha1.ConditionPaused):
+		case upToDate != nil && upToDate.Reason == v1alpha1.ReasonScalingDown:
+		case group.plan == nil || !slices.ContainsFunc(group.plan.Machines, func(p v1alpha1.PlannedMachine) bool {
+			return p.Name == m.Name && p.Target == m.Status.Change.Target
+		}):
+			problems = append(problems, fmt.Errorf("the change of %s has not been planned yet", m.Name))
+		}
+	}
+
+	return problems
+}
+
+// because says why a machine is not ready, in parentheses.
+func because(m *v1alpha1.TalosMachine) string {
+	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionReady} {
+		if c := meta.FindStatusCondition(m.Status.Conditions, kind); c != nil && c.Status != "True" {
+			return " (" + c.Message + ")"
+		}
+	}
+
+	return ""
+}
+
+func planOf(c *cluster) planResult {
+	out := planResult{Cluster: c.controlPlane.Name}
+
+	group := planGroup{Kind: "TalosControlPlane", Name: c.controlPlane.Name}
+	group.fill(c.controlPlane.Status.Plan, c.nodes, "")
+	out.Groups = append(out.Groups, group)
+
+	for i := range c.workers {
+		w := &c.workers[i]
+		group := planGroup{Kind: "TalosWorker", Name: w.Name}
+		group.fill(w.Status.Plan, c.nodes, w.Name)
+		out.Groups = append(out.Groups, group)
+	}
+
+	for _, g := range out.Groups {
+		for _, m := range g.Machines {
+			if m.Change != nil {
+				out.Changes++
+			}
+		}
+	}
+
+	return out
+}
+
+// fill takes the machines of a plan in its order, then the others that are not as they should be.
+func (g *planGroup) fill(plan *v1alpha1.PlanStatus, nodes []v1alpha1.TalosMachine, worker string) {
+	states := map[string]v1alpha1.PlannedState{}
+
+	var order []string
+
+	if plan != nil {
+		g.ID, g.Phase, g.Message = plan.ID, plan.Phase, plan.Message
+
+		for _, m := range plan.Machines {
+			states[m.Name] = m.State
+			order = append(order, m.Name)
+		}
+	}
+
+	for i := range nodes {
+		if m := &nodes[i]; states[m.Name] == "" {
+			order = append(order, m.Name)
+		}
+	}
+
+	for _, name := range order {
+		for i := range nodes {
+			m := &nodes[i]
+			if m.Name != name || workerOf(m) != worker || m.Status.Change == nil && len(m.Status.Drift) == 0 {
+				continue
+			}
+
+			g.Machines = append(g.Machines, planMachine{
+				Name: m.Name, State: stateOf(m, states[m.Name]), Change: m.Status.Change, Drift: m.Status.Drift,
+			})
+		}
+	}
+}
+
+func workerOf(m *v1alpha1.TalosMachine) string {
+	if m.Spec.WorkerRef == nil {
+		return ""
+	}
+
+	return m.Spec.WorkerRef.Name
+}
+
+func stateOf(m *v1alpha1.TalosMachine, planned v1alpha1.PlannedState) string {
+	switch {
+	case m.Status.Change == nil:
+		return "Drifted"
+	case planned != "" && planned != v1alpha1.PlannedDone:
+		return string(planned)
+	}
+
+	return string(m.Status.Change.Phase)
+}
+
+func (r planResult) printTable(w io.Writer) {
+	if r.Changes == 0 {
+		fmt.Fprintln(w, "Nothing changes.")
+	}
+
+	for _, g := range r.Groups {
+		if g.ID != "" {
+			fmt.Fprintf(w, "%s/%s  plan %s  %s", strings.ToLower(g.Kind), g.Name, g.ID, g.Phase)
+
+			if g.Message != "" {
+				fmt.Fprint(w, ": ", g.Message)
+			}
+
+			fmt.Fprintln(w)
+		}
+	}
+
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	header := false
+
+	for _, g := range r.Groups {
+		for i, m := range g.Machines {
+			if !header {
+				fmt.Fprintln(tw, "\nORDER\tMACHINE\tSTATE\tCAUSE\tFIELDS\tREBOOT\tDRAIN\tETCD\tTRY")
+
+				header = true
+			}
+
+			m.row(tw, i+1)
+		}
+	}
+
+	_ = tw.Flush() // the writer below reports its errors by itself
+}
+
+func (m planMachine) row(w io.Writer, order int) {
+	c := m.Change
+	if c == nil {
+		fmt.Fprintf(w, "-\t%s\t%s\tDrift\t%s\t-\t-\t-\t-\n", m.Name, m.State, names(m.Drift, 0))
+
+		return
+	}
+
+	fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", order, m.Name, m.State, c.Cause, names(c.Fields, c.MoreFields),
+		yes(c.Reboot), yes(c.Drain), yes(c.Etcd), yes(c.Try))
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+
+	return "no"
+}
+
+// names lists a few fields, and counts those that nobody lists.
+func names(fields []v1alpha1.FieldChange, more int32) string {
+	const few = 2
+
+	var out []string
+
+	for _, f := range fields {
+		out = append(out, f.Field)
+	}
+
+	if len(out) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(out[:few], ", "), len(out)-few+int(more))
+	}
+
+	return strings.Join(out, ", ")
+}
+
+func (r planResult) printDiff(w io.Writer) {
+	for _, g := range r.Groups {
+		for _, m := range g.Machines {
+			m.printDiff(w)
+		}
+	}
+}
+
+func (m planMachine) printDiff(w io.Writer) {
+	fields, title := m.Drift, "changed by somebody else"
+	if m.Change != nil {
+		fields, title = m.Change.Fields, string(m.Change.Cause)
+	}
+
+	fmt.Fprintf(w, "--- %s (live)\n+++ %s (%s)\n", m.Name, m.Name, title)
+
+	for _, f := range fields {
+		if f.Old != "" {
+			fmt.Fprintf(w, "-%s: %s\n", f.Field, f.Old)
+		}
+
+		if f.New != "" {
+			fmt.Fprintf(w, "+%s: %s\n", f.Field, f.New)
+		}
+	}
+
+	if m.Change != nil && m.Change.MoreFields > 0 {
+		fmt.Fprintf(w, "@@ %d more fields @@\n", m.Change.MoreFields)
+	}
+}

@@ -1,0 +1,237 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+)
+
+// asked shows a sample as its controllers do once everything was looked at: the first machine is of the control plane,
+// the second one a worker.
+func (s *shell) asked(c *sample) {
+	s.t.Helper()
+
+	c.cp.Status.ObservedGeneration, c.worker.Status.ObservedGeneration = c.cp.Generation, c.worker.Generation
+	s.update(c)
+
+	for i, m := range c.machine {
+		worker := c.worker
+		if i == 0 {
+			worker = nil
+		}
+
+		m.Status.ComparedTo = rollout.ComparedTo(c.cp, worker, m)
+		s.reach(m, metav1.ConditionTrue)
+	}
+}
+
+func (s *shell) update(c *sample) {
+	s.t.Helper()
+
+	if err := s.client.Status().Update(s.t.Context(), c.cp); err != nil {
+		s.t.Fatal(err)
+	}
+
+	if err := s.client.Status().Update(s.t.Context(), c.worker); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shell) reach(m *v1alpha1.TalosMachine, status metav1.ConditionStatus) {
+	s.t.Helper()
+	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReachable, Status: status, Reason: "Test", Message: "said by the test",
+	})
+
+	if err := s.client.Status().Update(s.t.Context(), m); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// changes has the worker change, and its group plan it.
+func (s *shell) changes(c *sample, planned bool) {
+	s.t.Helper()
+
+	m := c.machine[1]
+	m.Status.Change = &v1alpha1.MachineChange{
+		ID: "x", Target: "2", Base: "1", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending, Since: metav1.Now(), Reboot: true, Drain: true,
+		Fields: []v1alpha1.FieldChange{{Field: "machine.env.A", Old: "<redacted>"}, {Field: "machine.b", New: "2"}, {Field: "machine.c", Old: "1", New: "3"}}, MoreFields: 4,
+	}
+
+	if err := s.client.Status().Update(s.t.Context(), m); err != nil {
+		s.t.Fatal(err)
+	}
+
+	if planned {
+		c.worker.Status.Plan = &v1alpha1.PlanStatus{
+			ID: "0123456789ab", Phase: v1alpha1.PlanAwaitingApproval, Message: "a person has to approve it", CreatedAt: metav1.Now(),
+			Machines: []v1alpha1.PlannedMachine{{Name: m.Name, Target: "2", Base: "1", State: v1alpha1.PlannedPending, Reboot: true}},
+		}
+		s.update(c)
+	}
+}
+
+// TestPlan: exit codes and formats.
+func TestPlan(t *testing.T) {
+	s := newShell(t)
+	c := s.sample("planned", 60)
+
+	if _, _, failed := s.run("plan", "planned", "--timeout", "3s"); !strings.Contains(failed, "not been looked at since its spec changed") {
+		t.Errorf("nothing was looked at: %s", failed)
+	}
+
+	s.asked(c)
+
+	if out, _, failed := s.run("plan", "planned"); failed != "" || out != "Nothing changes.\n" {
+		t.Errorf("%q, %q", out, failed)
+	}
+
+	c.machine[1].Status.ComparedTo = "0/0/0"
+	s.reach(c.machine[1], metav1.ConditionFalse)
+
+	if _, _, failed := s.run("plan", "planned", "--timeout", "3s"); !strings.Contains(failed, "machine planned-w-0 has not been asked yet (said by the test)") {
+		t.Errorf("a node that does not answer: %s", failed)
+	}
+
+	s.asked(c)
+	s.changes(c, false)
+
+	if _, _, failed := s.run("plan", "planned", "--timeout", "3s"); !strings.Contains(failed, "the change of planned-w-0 has not been planned yet") {
+		t.Errorf("the group knows nothing of it: %s", failed)
+	}
+
+	s.changes(c, true)
+
+	out, _, failed := s.run("plan", "planned")
+	want := "talosworker/planned-w  plan 0123456789ab  AwaitingApproval: a person has to approve it\n\n" +
+		"ORDER   MACHINE       STATE     CAUSE   FIELDS                                  REBOOT   DRAIN   ETCD   TRY\n" +
+		"1       planned-w-0   Pending   Spec    machine.env.A, machine.b and 5 more     yes      yes     no     no\n"
+
+	if failed != "" || squeeze(out) != squeeze(want) {
+		t.Errorf("%q: %s", failed, cmp.Diff(want, out))
+	}
+
+	out, _, _ = s.run("plan", "planned", "-o", "diff")
+	if diff := cmp.Diff("--- planned-w-0 (live)\n+++ planned-w-0 (Spec)\n-machine.env.A: <redacted>\n+machine.b: 2\n-machine.c: 1\n+machine.c: 3\n@@ 4 more fields @@\n", out); diff != "" {
+		t.Error(diff)
+	}
+
+	out, _, _ = s.run("plan", "planned", "-o", "json")
+
+	var result struct {
+		Changes int
+		Groups  []struct{ ID, Kind string }
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil || result.Changes != 1 || len(result.Groups) != 2 || result.Groups[1].ID != "0123456789ab" {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// squeeze leaves the width of columns out.
+func squeeze(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+	}
+
+	return strings.Join(lines, "\n")
+}
+
+// TestApprove: what is shown is approved, and a dead node does not keep the others from their changes.
+func TestApprove(t *testing.T) {
+	s := newShell(t)
+	c := s.sample("approved", 70)
+	s.asked(c)
+	s.changes(c, false)
+
+	approved := func() string {
+		w := &v1alpha1.TalosWorker{}
+		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(c.worker), w); err != nil {
+			t.Fatal(err)
+		}
+
+		return w.Annotations[v1alpha1.ApprovedAnnotation]
+	}
+
+	// "Nothing to approve" would be wrong.
+	if out, _, failed := s.run("approve", "approved", "--timeout", "3s"); !strings.Contains(failed, "has not been planned yet") {
+		t.Errorf("%q, %q", out, failed)
+	}
+
+	s.changes(c, true)
+
+	if _, _, failed := s.run("approve", "approved", "--plan", "ffffffffffff"); !strings.Contains(failed, "look at the plan again") || approved() != "" {
+		t.Errorf("another plan: %q, %q", failed, approved())
+	}
+
+	c.machine[0].Status.ComparedTo = "0/0/0"
+	s.reach(c.machine[0], metav1.ConditionFalse)
+
+	out, warned, failed := s.run("approve", "approved", "--plan", "0123456789ab")
+	if failed != "" || !strings.Contains(out, "talosworker/approved-w: plan 0123456789ab approved (1 machines)") || approved() != "0123456789ab" {
+		t.Errorf("%q, %q, approved %q", out, failed, approved())
+	}
+
+	if !strings.Contains(warned, "machine approved-cp has not been asked yet") {
+		t.Errorf("nobody is told of the dead node: %q", warned)
+	}
+}
+
+// TestRevertAndRetry: what they ask for, and when there is nothing to ask for.
+func TestRevertAndRetry(t *testing.T) {
+	s := newShell(t)
+	c := s.sample("back", 80)
+	m := c.machine[1]
+
+	refused := func(part string, args ...string) {
+		t.Helper()
+
+		if out, _, failed := s.run(args...); !strings.Contains(failed, part) {
+			t.Errorf("%v: %q, %q", args, out, failed)
+		}
+	}
+
+	refused("reading TalosMachine nobody", "revert", "nobody")
+	refused("never been healthy", "revert", m.Name)
+
+	m.Status.WorkingHash = "1"
+	s.reach(m, metav1.ConditionTrue)
+	refused("no change under way", "revert", m.Name)
+	refused("no change that failed", "retry", m.Name)
+
+	s.changes(c, false)
+	refused("no change that failed", "retry", m.Name)
+
+	m.Status.Change.Phase = v1alpha1.ChangeFailed
+	s.reach(m, metav1.ConditionTrue)
+
+	for command, want := range map[string][2]string{
+		"revert": {v1alpha1.RevertAnnotation, "2"}, "retry": {v1alpha1.RetryAnnotation, "true"},
+	} {
+		out, _, failed := s.run(command, m.Name)
+
+		after := &v1alpha1.TalosMachine{}
+		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(m), after); err != nil {
+			t.Fatal(err)
+		}
+
+		if failed != "" || !strings.HasPrefix(out, "talosmachine/back-w-0 ") || after.Annotations[want[0]] != want[1] {
+			t.Errorf("%s: %q, %q, %v", command, out, failed, after.Annotations)
+		}
+
+		m.ResourceVersion = after.ResourceVersion
+	}
+
+	m.Status.Change.Target = "1"
+	s.reach(m, metav1.ConditionTrue)
+	refused("on its way back already", "revert", m.Name)
+}

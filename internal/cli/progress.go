@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+const (
+	// progressPause is how often a plain line tells how far something is.
+	progressPause = 5 * time.Second
+	// redrawPause is how often a bar is drawn.
+	redrawPause = 100 * time.Millisecond
+	barWidth    = 30
+)
+
+// progress shows how far a transfer is: a bar on a terminal, else a line now and then.
+type progress struct {
+	out   io.Writer
+	what  string
+	bar   *progressbar.ProgressBar
+	pause time.Duration
+
+	mu   sync.Mutex
+	told time.Time
+}
+
+// newProgress shows the progress of what is being done with so many bytes.
+func newProgress(out io.Writer, what string, total int64) *progress {
+	p := &progress{out: out, what: what, pause: progressPause, told: time.Now()}
+
+	if isTerminal(out) {
+		p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what),
+			progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(barWidth), progressbar.OptionThrottle(redrawPause),
+			progressbar.OptionClearOnFinish(), progressbar.OptionUseIECUnits(true))
+	}
+
+	return p
+}
+
+// isTerminal tells whether a person watches.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+
+	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // descriptors are small
+}
+
+// at tells how far it is. It may be called as often as one likes.
+func (p *progress) at(done, total int64) {
+	if p.bar != nil {
+		_ = p.bar.Set64(done) // of the terminal, which the next line tells too
+
+		return
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if time.Since(p.told) < p.pause {
+		return
+	}
+
+	p.told = time.Now()
+
+	fmt.Fprintf(p.out, "%s: %s of %s\n", p.what, bytesOf(done), bytesOf(total))
+}
+
+// end removes the bar.
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Exit()
+		_ = p.bar.Clear()
+	}
+}
+
+// teller says what something that takes long is at: over the line before on a terminal, else in a line of its own
+// whenever it changes.
+type teller struct {
+	out   io.Writer
+	width int
+	start time.Time
+	last  string
+}
+
+func newTeller(out io.Writer) *teller {
+	t := &teller{out: out, start: time.Now()}
+
+	if f, ok := out.(*os.File); ok && isTerminal(out) {
+		t.width, _, _ = term.GetSize(int(f.Fd())) //nolint:gosec // descriptors are small; without a width lines stay plain
+	}
+
+	return t
+}
+
+// say tells what it is at now.
+func (t *teller) say(text string) {
+	text = strings.ReplaceAll(text, "\n", " ")
+
+	switch line := fmt.Sprintf("%7.1fs  %s", time.Since(t.start).Seconds(), text); {
+	case t.width > 0:
+		// A line that wraps could not be drawn over.
+		if runes := []rune(line); len(runes) >= t.width {
+			line = string(runes[:t.width-1])
+		}
+
+		fmt.Fprint(t.out, "\r\x1b[K", line)
+	case text != t.last:
+		fmt.Fprintln(t.out, line)
+	}
+
+	t.last = text
+}
+
+// keep tells something that stays to be seen.
+func (t *teller) keep(text string) {
+	t.say(text)
+
+	if t.width > 0 {
+		fmt.Fprintln(t.out)
+	}
+}
+
+// end removes what was said last.
+func (t *teller) end() {
+	if t.width > 0 {
+		fmt.Fprint(t.out, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// findBackup chooses the backup, and sees that the identities decrypt it and that it is one of the cluster: the state
+// Secret in it is small. The restore verifies all of it before it touches anything.
+func (v *recovery) findBackup(ctx context.Context) error {
+	if id := cmp.Or(v.keyOfBackup(), v.store.id); id != "" {
+		set, err := findBackup(ctx, v.store, v.storeCluster(), id)
+		if err != nil {
+			return err
+		}
+
+		v.set, v.pinned = *set, true
+
+		return v.checkBackup(ctx)
+	}
+
+	sets, err := v.choice.newest(ctx, v.store, v.storeCluster())
+	if err != nil {
+		return err
+	}
+
+	var first error
+
+	for i := range sets {
+		v.set = sets[i]
+
+		err := v.checkBackup(ctx)
+		if err == nil || !verify.IsDamage(err) {
+			return err
+		}
+
+		first = cmp.Or(first, err)
+
+		v.warn("backup %s is no good: %s", v.set.ID, failure.Message(err))
+	}
+
+	return fmt.Errorf("no backup of %s is good: %w", v.storeCluster(), first)
+}
+
+// keyOfBackup is what --backup names in the store; empty when it names an object.
+func (v *recovery) keyOfBackup() string {
+	if v.where.object != "" {
+		return ""
+	}
+
+	return v.backup
+}
+
+// checkBackup reads what describes a backup, and its state.
+func (v *recovery) checkBackup(ctx context.Context) error {
+	found, err := lookAt(ctx, v.store, v.set, time.Now())
+	if err != nil {
+		return err
+	}
+
+	v.look = found
+
+	switch {
+	case v.set.Foreign && !v.options.foreign:
+		return fmt.Errorf("%s was written by another tool, and nothing tells which cluster it is of: say --allow-foreign if "+
+			"it is the right one", v.set.ID)
+	case v.set.Foreign:
+		v.warn("%s comes without the PKI of its cluster: the Secret %s has to be there", v.set.ID,
+			clusterstate.SecretName(v.controlPlane))
+
+		return nil
+	case found.manifest == nil:
+		return failure.Terminal(backup.ReasonIncomplete, cmp.Or(found.entry.Problem, "it is not complete"), nil)
+	case found.entry.Encrypted && len(v.store.identities) == 0:
+		return fmt.Errorf("backup %s is encrypted: name the file of its age identity with --identity", v.set.ID)
+	}
+
+	secret, err := backup.ReadState(ctx, v.store, backup.StateOf(v.set, found.manifest, v.store.identities))
+	if err != nil {
+		return err
+	}
+
+	state, err := clusterstate.Decode(secret.Data)
+	if err != nil {
+		return failure.Terminal(verify.ReasonState, "the state Secret in the backup cannot be used", nil)
+	}
+
+	if v.options.isolate {
+		return nil
+	}
+
+	if state.CheckCluster(v.cluster) != nil {
+		return fmt.Errorf("backup %s is of cluster %s, and %s makes cluster %s: correct the name, or say --isolate to look "+
+			"at it as another cluster", v.set.ID, state.Runtime.ClusterName, v.title, v.cluster)
+	}
+
+	return nil
+}
+
+// describe makes the TalosEtcdRestore.
+func (v *recovery) describe(context.Context) error {
+	v.restore = &v1alpha1.TalosEtcdRestore{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: restoreKind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.namespace},
+		Spec: v1alpha1.TalosEtcdRestoreSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: v.controlPlane}, Source: v.source(),
+			Verification: v1alpha1.VerificationLevel(v.options.verification), DiscardNewerData: v.options.discard,
+			LastSnapshot:         v1alpha1.LastSnapshotPolicy(v.options.last),
+			AllowMissingChecksum: v.options.copied, AllowForeign: v.options.foreign, LostMachines: v.options.lost,
+			RevisionBump: v.options.bump, Isolate: v.options.isolate,
+		},
+	}
+
+	switch {
+	case !v.look.entry.Encrypted:
+		// A key that nobody needs goes nowhere.
+		v.secrets = slices.DeleteFunc(v.secrets, func(s *corev1.Secret) bool { return s.Name == v.identityName() })
+	case len(v.identitiesFrom) == 0:
+		return errors.New("the operator needs an identity to decrypt the backup: name its file with --identity")
+	default:
+		v.restore.Spec.IdentitiesFrom = v.identitiesFrom
+	}
+
+	return nil
+}
+
+// source names the backup. Where the newest one was asked for, the restore may fall back to the one before it, and
+// takes none that was made since.
+func (v *recovery) source() v1alpha1.RestoreSource {
+	if v.where.object != "" && v.where.schedule == "" {
+		return v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: v.where.object}}
+	}
+
+	out := v1alpha1.RestoreSource{Storage: v.storage}
+	if name := v.storeCluster(); name != v.cluster {
+		out.Cluster = name
+	}
+
+	if v.pinned {
+		out.Key = v.set.ID
+	} else {
+		before := metav1.NewTime(v.set.Time.Add(time.Second).UTC())
+		out.Before = &before
+	}
+
+	return out
+}

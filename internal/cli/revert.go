@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+func newRevertCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	s := newSession(streams)
+
+	return s.attach(&cobra.Command{
+		Use:   "revert MACHINE",
+		Short: "Take a machine back to the last config that worked",
+		Long: `Take a machine whose config change failed back to the last config that it was healthy with, also while it is
+unhealthy. The rollout of its group stays stopped until the spec changes.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return s.revert(cmd.Context(), args[0]) },
+	})
+}
+
+func (s *session) revert(ctx context.Context, name string) error {
+	p, m, err := s.findMachine(ctx, name)
+	if err != nil {
+		return err
+	}
+
+	c := m.Status.Change
+
+	switch {
+	case m.Status.WorkingHash == "":
+		return fmt.Errorf("%s has never been healthy with a config of ours: there is nothing to go back to", name)
+	case c == nil:
+		return fmt.Errorf("%s has no change under way%s", name, state(m))
+	case c.Target == m.Status.WorkingHash:
+		return fmt.Errorf("%s is on its way back already", name)
+	}
+
+	if err := setAnnotation(ctx, p, m, v1alpha1.RevertAnnotation, c.Target); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(s.Out, "talosmachine/%s goes back to the last config that worked\n", name)
+
+	return nil
+}
+
+func newRetryCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	s := newSession(streams)
+
+	return s.attach(&cobra.Command{
+		Use:   "retry MACHINE",
+		Short: "Try a config change again that failed",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, m, err := s.findMachine(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+
+			if c := m.Status.Change; c == nil || c.Phase != v1alpha1.ChangeFailed {
+				return fmt.Errorf("%s has no change that failed%s", m.Name, state(m))
+			}
+
+			if err := setAnnotation(cmd.Context(), p, m, v1alpha1.RetryAnnotation, "true"); err != nil {
+				return err
+			}
+
+			fmt.Fprintf(s.Out, "talosmachine/%s tries its change again\n", m.Name)
+
+			return nil
+		},
+	})
+}
+
+func (s *session) findMachine(ctx context.Context, name string) (*plane, *v1alpha1.TalosMachine, error) {
+	p, err := s.open()
+	if err != nil {
+		return nil, nil, err
+	}
+
+	m := &v1alpha1.TalosMachine{}
+	if err := p.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, m); err != nil {
+		return nil, nil, explain(fmt.Sprintf("reading TalosMachine %s in namespace %s", name, p.namespace), err)
+	}
+
+	return p, m, nil
+}
+
+// state says how a machine is, in parentheses.
+func state(m *v1alpha1.TalosMachine) string {
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate); c != nil {
+		return " (" + c.Message + ")"
+	}
+
+	return ""
+}
