@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// calls counts the Bootstrap calls of several nodes, and what the state Secret said when each of them came in.
+type calls struct {
+	mu      sync.Mutex
+	at      []time.Time
+	records []string
+}
+
+func (w *world) watchBootstrap(cluster string, nodes ...*node.Node) *calls {
+	c := &calls{}
+
+	for _, n := range nodes {
+		n.Faults().Subscribe(func(call apid.Call) {
+			if !strings.HasSuffix(call.Method, "/Bootstrap") {
+				return
+			}
+
+			secret := &corev1.Secret{}
+			record := "unreadable"
+
+			key := client.ObjectKey{Namespace: "default", Name: cluster + "-state"}
+			if err := w.client.Get(context.Background(), key, secret); err == nil {
+				record = string(secret.Data["state"])
+			}
+
+			c.mu.Lock()
+			defer c.mu.Unlock()
+
+			c.at = append(c.at, time.Now())
+			c.records = append(c.records, record)
+		})
+	}
+
+	return c
+}
+
+func (c *calls) seen() ([]time.Time, []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.at, c.records
+}
+
+// TestBootstrapIsRecordedFirst: the state Secret names the node before the call is sent; a call whose answer gets lost is
+// not repeated, because its effect shows; one that got lost itself is, but not at once.
+func TestBootstrapIsRecordedFirst(t *testing.T) {
+	tests := []struct {
+		name  string
+		rule  apid.Rule
+		calls int
+	}{
+		{"answered", apid.Rule{Method: "Bootstrap", Delay: 50 * time.Millisecond}, 1},
+		{"answer-lost", apid.Rule{Method: "Bootstrap", Count: 1, Code: codes.Unavailable, Late: true}, 1},
+		{"call-lost", apid.Rule{Method: "Bootstrap", Count: 1, Code: codes.Unavailable}, 2},
+	}
+
+	w := newWorld(t, "127.40.13")
+
+	for i, tc := range tests {
+		n := w.boot(i + 1)
+		n.Faults().Add(tc.rule)
+		seen := w.watchBootstrap(tc.name, n)
+
+		w.apply(clusterManifest(tc.name, n.Address(), []string{n.Address()}, nil))
+		w.running(tc.name, 2*time.Minute)
+
+		at, records := seen.seen()
+		if len(at) != tc.calls {
+			t.Errorf("%s: %d calls at %v", tc.name, len(at), at)
+		}
+
+		for _, record := range records {
+			if !strings.Contains(record, tc.name+"-cp-0") || !strings.Contains(record, "intentAt") {
+				t.Errorf("%s: not recorded when the call came in: %s", tc.name, record)
+			}
+		}
+
+		if len(at) == 2 && at[1].Sub(at[0]) < 14*time.Second {
+			t.Errorf("%s: repeated after %s", tc.name, at[1].Sub(at[0]))
+		}
+	}
+}
+
+// TestNoBootstrapWithoutEvidence: a control-plane node that has its config and falls silent may hold etcd data. Until it
+// answers, no node is bootstrapped, and the condition names it.
+func TestNoBootstrapWithoutEvidence(t *testing.T) {
+	w := newWorld(t, "127.40.14")
+	addresses := []string{w.address(1), w.address(2), w.address(3)}
+
+	var (
+		nodes []*node.Node
+		once  sync.Once
+	)
+
+	for i := range addresses {
+		nodes = append(nodes, w.boot(i+1))
+	}
+
+	// It takes its config, and answers nothing from then on.
+	nodes[2].Faults().Subscribe(func(c apid.Call) {
+		if strings.HasSuffix(c.Method, "/ApplyConfiguration") {
+			once.Do(func() { go nodes[2].Freeze(true) })
+		}
+	})
+
+	seen := w.watchBootstrap("unsure", nodes...)
+	cp := &v1alpha1.TalosControlPlane{}
+
+	w.apply(clusterManifest("unsure", addresses[0], addresses, nil))
+	w.eventually("it waits for the silent node", time.Minute, w.condition(cp, "unsure",
+		v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonWaitingForEvidence))
+	w.eventually("the others wait for a bootstrap", time.Minute, func(context.Context) error {
+		for _, n := range nodes[:2] {
+			if s := n.Status(); !s.Installed || s.Stage == "maintenance" || len(s.Unmet) == 0 {
+				return fmt.Errorf("%s: %+v", n.Name(), s)
+			}
+		}
+
+		return nil
+	})
+
+	w.get(cp, "unsure")
+
+	for _, c := range cp.Status.Conditions {
+		if c.Type == v1alpha1.ConditionBootstrapped && !strings.Contains(c.Message, "unsure-cp-2") {
+			t.Errorf("the silent node is not named: %s", c.Message)
+		}
+	}
+
+	if at, _ := seen.seen(); len(at) != 0 {
+		t.Errorf("%d bootstraps without the answer of a configured node", len(at))
+	}
+
+	nodes[2].Freeze(false)
+	w.running("unsure", 3*time.Minute)
+
+	if at, _ := seen.seen(); len(at) != 1 {
+		t.Errorf("%d bootstraps", len(at))
+	}
+}

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+)
+
+// TestNodesComeBackOtherwise: a control-plane node comes back with another address, while the manager is dead, and stays
+// the same member of the same cluster. Then a control-plane node and a worker die, are replaced by spares, and come back
+// to life with all that they had: they are kept out and wiped, and the cluster does not notice.
+func TestNodesComeBackOtherwise(t *testing.T) {
+	w := newWorld(t, "127.40.36")
+	for i := range 6 {
+		w.boot(i + 1)
+	}
+
+	w.withSpares("back", nil)
+
+	before := w.machine("cp-2")
+	w.manager.kill()
+	w.readdress(2, 52)
+	w.manager = w.startManager(w.plane)
+	w.eventually("it is missed", time.Minute, w.condition(&v1alpha1.TalosMachine{}, "cp-2", v1alpha1.ConditionReachable,
+		metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable))
+
+	change(w, &v1alpha1.TalosControlPlane{}, "back", func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.Machines[1].Address = w.address(52)
+	})
+	w.eventually("it is found at its new address", 2*time.Minute, func(ctx context.Context) error {
+		if m := w.machine("cp-2"); m.Status.Address != w.address(52) {
+			return fmt.Errorf("it is looked for at %s: %+v", m.Status.Address, m.Status.Conditions)
+		}
+
+		return w.condition(&v1alpha1.TalosControlPlane{}, "back", v1alpha1.ConditionReady, metav1.ConditionTrue)(ctx)
+	})
+	w.whole("back")
+
+	if after := w.machine("cp-2"); after.Status.UUID != before.Status.UUID ||
+		after.Status.EtcdMemberID != before.Status.EtcdMemberID {
+		t.Errorf("the machine was %+v and is %+v", before.Status, after.Status)
+	}
+
+	w.eventually("etcd knows the member at its new address", time.Minute, w.peersAre("back", 1, 52, 3))
+	w.eventually("Kubernetes knows the node at its new address", time.Minute, w.nodesSuch("back", 1, func(n corev1.Node) bool {
+		return slices.Contains(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: w.address(52)})
+	}))
+	w.oneEtcdAt("back", 1, 52, 3)
+
+	identity := w.identity("back")
+
+	w.comeBackToLife("back")
+
+	for _, i := range []int{3, 4, 5, 6} {
+		delete(identity.boots, w.address(i)) // dead in between, or new in the cluster
+	}
+
+	w.sameIdentity("back", identity)
+	w.idle(5 * time.Second)
+	w.searchSecrets("back")
+}
+
+// comeBackToLife has spares take the place of two dead machines, and switches these on again afterwards.
+func (w *world) comeBackToLife(cluster string) {
+	w.t.Helper()
+
+	remediation := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: 10 * time.Second}}
+
+	change(w, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) { cp.Spec.Remediation = remediation })
+	change(w, &v1alpha1.TalosWorker{}, cluster+"-workers", func(g *v1alpha1.TalosWorker) { g.Spec.Remediation = remediation })
+
+	dead := []int{3, 4}
+	for _, i := range dead {
+		w.nodes[w.address(i)].Kill()
+	}
+
+	w.eventually("spares take their places", 4*time.Minute, w.machinesRun("cp-1", "cp-2", "cp-5", "w-6"))
+	w.whole(cluster)
+
+	w.manager.kill()
+
+	for _, i := range dead {
+		if err := w.nodes[w.address(i)].PowerOn(context.Background()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+
+	// What nobody wants: the worker is in the cluster again.
+	w.eventually("the dead are alive", time.Minute, w.nodesSuch(cluster, 1, func(n corev1.Node) bool { return n.Name == "w-4" }))
+
+	w.manager = w.startManager(w.plane)
+
+	w.eventually("they are wiped and forgotten", 2*time.Minute, func(ctx context.Context) error {
+		for _, i := range dead {
+			if s := w.nodes[w.address(i)].Status(); s.Stage != "maintenance" {
+				return fmt.Errorf("%+v", s)
+			}
+		}
+
+		if left := w.state(cluster).Runtime.GivenUp; len(left) > 0 {
+			return fmt.Errorf("the state has %+v", left)
+		}
+
+		return nil
+	})
+	w.whole(cluster)
+	w.nodesReady(cluster, 4)
+	w.etcdMembers(cluster, 3)
+
+	for _, i := range dead {
+		if n := w.nodes[w.address(i)].Faults().Calls("Reset"); n != 1 {
+			w.t.Errorf("%s was reset %d times", w.address(i), n)
+		}
+	}
+}
+
+// readdress restarts a machine under another address.
+func (w *world) readdress(from, to int) {
+	w.t.Helper()
+
+	n := w.nodes[w.address(from)]
+	if err := n.Readdress(w.address(to)); err != nil {
+		w.t.Fatal(err)
+	}
+
+	w.mu.Lock()
+	delete(w.nodes, w.address(from))
+	w.nodes[w.address(to)] = n
+	w.mu.Unlock()
+
+	if err := n.PowerOn(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) state(cluster string) *clusterstate.State {
+	w.t.Helper()
+
+	secret := &corev1.Secret{}
+	w.get(secret, clusterstate.SecretName(cluster))
+
+	st, err := clusterstate.Decode(secret.Data)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+
+	return st
+}
+
+// peersAre: etcd has members at these machines and no others.
+func (w *world) peersAre(cluster string, machines ...int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		resp, err := w.talos(cluster).EtcdMemberList(ctx, &machineapi.EtcdMemberListRequest{})
+		if err != nil {
+			return err
+		}
+
+		for _, m := range resp.GetMessages() {
+			var peers []string
+			for _, e := range m.GetMembers() {
+				peers = append(peers, e.GetPeerUrls()...)
+			}
+
+			for _, i := range machines {
+				if !slices.Contains(peers, "https://"+w.address(i)+":2380") || len(peers) != len(machines) {
+					return fmt.Errorf("the peers are %s", strings.Join(peers, ", "))
+				}
+			}
+		}
+
+		return nil
+	}
+}

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/safe"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+)
+
+// liveConfig reads the config of a node with the official client.
+func (w *world) liveConfig(cluster, address string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+
+	res, err := safe.ReaderGet[*config.MachineConfig](talosclient.WithNode(ctx, address), w.talos(cluster).COSI,
+		resource.NewMetadata(config.NamespaceName, config.MachineConfigType, config.ActiveID, resource.VersionUndefined))
+	if err != nil {
+		return nil, err
+	}
+
+	return res.Container().Bytes()
+}
+
+// editByHand patches the config of a node with the official client, as talosctl patch does.
+func (w *world) editByHand(cluster, address, patch string) {
+	w.t.Helper()
+
+	p, err := configpatcher.LoadPatch([]byte(patch))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+
+	w.eventually("an edit by hand", time.Minute, func(ctx context.Context) error {
+		live, err := w.liveConfig(cluster, address)
+		if err != nil {
+			return err
+		}
+
+		cfg, err := configloader.NewFromBytes(live)
+		if err != nil {
+			return err
+		}
+
+		out, err := configpatcher.Apply(configpatcher.WithConfig(cfg), []configpatcher.Patch{p})
+		if err != nil {
+			return err
+		}
+
+		data, err := out.Bytes()
+		if err != nil {
+			return err
+		}
+
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+
+		_, err = w.talos(cluster).ApplyConfiguration(talosclient.WithNode(ctx, address), &machineapi.ApplyConfigurationRequest{
+			Data: data, Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT,
+		})
+
+		return err
+	})
+}
+
+// holds: the live config of a node has a text, or has it not.
+func (w *world) holds(cluster, address, text string, want bool) func(context.Context) error {
+	return func(context.Context) error {
+		live, err := w.liveConfig(cluster, address)
+		if err != nil {
+			return err
+		}
+
+		if bytes.Contains(live, []byte(text)) != want {
+			return fmt.Errorf("the config of %s holds %q: %t", address, text, !want)
+		}
+
+		return nil
+	}
+}
+
+// TestDrift: an edit by hand is shown with its fields and left alone, undone, or kept, as the spec says. A change of the
+// spec does not undo it without a person.
+func TestDrift(t *testing.T) {
+	w := newWorld(t, "127.40.23")
+	for i := range 2 {
+		w.boot(i + 1)
+	}
+
+	w.apply(clusterManifest("edited", w.address(1), []string{w.address(1)}, []string{w.address(2)}))
+	w.running("edited", time.Minute)
+	w.eventually("the first config is remembered", time.Minute, func(context.Context) error {
+		if w.machine("edited-workers-0").Status.WorkingHash == "" {
+			return errors.New("it is not")
+		}
+
+		return nil
+	})
+
+	worker, drifted := w.address(2), &v1alpha1.TalosMachine{}
+	policy := func(p v1alpha1.DriftPolicy) {
+		change(w, &vitistackv1alpha1.KubernetesCluster{}, "edited", func(k *vitistackv1alpha1.KubernetesCluster) { k.Spec.Drift = p })
+	}
+
+	edited := time.Now()
+
+	w.editByHand("edited", worker, "machine: {nodeLabels: {by: hand}, sysctls: {vm.swappiness: \"7\"}}")
+	w.eventually("the edit shows", time.Minute, w.condition(drifted, "edited-workers-0", v1alpha1.ConditionDrifted, metav1.ConditionTrue))
+	t.Logf("the edit showed after %s", time.Since(edited).Round(time.Millisecond))
+
+	m := w.machine("edited-workers-0")
+	if !slices.ContainsFunc(m.Status.Drift, func(f v1alpha1.FieldChange) bool {
+		return f.Field == "machine.nodeLabels.by" && f.New == "hand" && f.Old == ""
+	}) || len(m.Status.Drift) != 2 {
+		t.Errorf("the drift is %+v", m.Status.Drift)
+	}
+
+	w.says(0, "Drifted", "plan", "edited")
+	w.idle(5 * time.Second)
+
+	w.patchCluster("edited", "machine: {nodeLabels: {shelf: seven}}")
+	w.plan(w.planOfWorkers("edited"), v1alpha1.PlanAwaitingApproval, "somebody else changed on edited-workers-0")
+	w.eventually("the control plane goes on", time.Minute, w.holds("edited", w.address(1), "shelf: seven", true))
+	w.eventually("the edit is still there", time.Minute, w.holds("edited", worker, "by: hand", true))
+
+	policy(v1alpha1.DriftEnforce)
+	w.eventually("the edit is undone", 2*time.Minute, w.upToDate("edited"))
+	w.eventually("it is gone", time.Minute, w.holds("edited", worker, "by: hand", false))
+
+	policy(v1alpha1.DriftAdopt)
+	w.eventually("the policy is there", time.Minute, w.upToDate("edited"))
+	w.editByHand("edited", worker, "machine: {nodeLabels: {by: hand}}")
+	w.eventually("the edit is taken over", time.Minute, func(context.Context) error {
+		if m := w.machine("edited-workers-0"); !slices.Equal(m.Status.AdoptedFields, []string{"machine.nodeLabels.by"}) {
+			return fmt.Errorf("%v", m.Status.AdoptedFields)
+		}
+
+		return nil
+	})
+
+	w.patchCluster("edited", "machine: {nodeLabels: {shelf: eight}}")
+	w.eventually("a change of the spec goes through", 2*time.Minute, w.upToDate("edited"))
+	w.eventually("and keeps the edit", time.Minute, w.holds("edited", worker, "by: hand", true))
+	w.eventually("and is there", time.Minute, w.holds("edited", worker, "shelf: eight", true))
+	w.idle(5 * time.Second)
+	w.searchSecrets("edited")
+}

@@ -1,0 +1,310 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// TestFaultyNodesDelayOnlyThemselves: a frozen, a partitioned, a slow and a refusing worker.
+func TestFaultyNodesDelayOnlyThemselves(t *testing.T) {
+	w := newWorld(t, "127.40.3")
+	for i := 1; i <= 6; i++ {
+		w.boot(i)
+	}
+
+	frozen, partitioned, slow, refusing := w.nodes[w.address(3)], w.nodes[w.address(4)], w.nodes[w.address(5)], w.nodes[w.address(6)]
+
+	frozen.Freeze(true)
+	partitioned.Partition(true)
+	slow.Faults().Slow("", time.Second)
+	refusing.Faults().Fail("ApplyConfiguration", codes.Unavailable, 1, 1_000_000)
+
+	w.apply(clusterManifest("faulty", w.address(1), []string{w.address(1)},
+		[]string{w.address(2), w.address(3), w.address(4), w.address(5), w.address(6)}))
+
+	machine := func(name, kind string, status metav1.ConditionStatus, reason string) {
+		t.Helper()
+		w.eventually(name+" is "+reason, 2*time.Minute, w.condition(&v1alpha1.TalosMachine{}, name, kind, status, reason))
+	}
+
+	machine("faulty-cp-0", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	machine("faulty-workers-0", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	machine("faulty-workers-3", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	machine("faulty-workers-1", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable)
+	machine("faulty-workers-2", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable)
+	machine("faulty-workers-4", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable)
+
+	c := &vitistackv1alpha1.KubernetesCluster{}
+	w.get(c, "faulty")
+
+	if !c.Status.ControlPlaneReady || c.Status.WorkersReady != 2 {
+		t.Errorf("the others have not finished: %+v", c.Status)
+	}
+
+	group := &v1alpha1.TalosWorker{}
+	w.get(group, "faulty-workers")
+
+	for _, culprit := range []string{"faulty-workers-1", "faulty-workers-2", "faulty-workers-4"} {
+		if text := fmt.Sprint(group.Status.Conditions); !strings.Contains(text, culprit) {
+			t.Errorf("%s is not named in %s", culprit, text)
+		}
+	}
+
+	frozen.Freeze(false)
+	partitioned.Partition(false)
+	slow.Faults().Clear()
+	refusing.Faults().Clear()
+
+	w.running("faulty", 2*time.Minute)
+	w.nodesReady("faulty", 6)
+
+	w.diesWithin(t, "faulty-workers-0", w.nodes[w.address(2)], 5*time.Second)
+}
+
+// diesWithin: a power cut shows in the status.
+func (w *world) diesWithin(t *testing.T, machine string, n *node.Node, limit time.Duration) {
+	t.Helper()
+
+	n.Kill()
+
+	cut := time.Now()
+
+	w.eventually(machine+" shows as dead", limit,
+		w.condition(&v1alpha1.TalosMachine{}, machine, v1alpha1.ConditionReachable, metav1.ConditionFalse))
+	t.Logf("the power cut showed after %s", time.Since(cut).Round(time.Millisecond))
+
+	if err := n.PowerOn(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+
+	w.eventually(machine+" is back", time.Minute,
+		w.condition(&v1alpha1.TalosMachine{}, machine, v1alpha1.ConditionReady, metav1.ConditionTrue))
+}
+
+// TestNothingIsConfiguredIntoTheWrongCluster: two clusters at once whose nodes are mixed up in the manifests.
+func TestNothingIsConfiguredIntoTheWrongCluster(t *testing.T) {
+	w := newWorld(t, "127.40.4")
+	for i := 1; i <= 3; i++ {
+		w.boot(i)
+	}
+
+	// Both want machine 3, at the same time.
+	w.apply(clusterManifest("east", w.address(1), []string{w.address(1)}, []string{w.address(3)}))
+	w.apply(clusterManifest("west", w.address(2), []string{w.address(2)}, []string{w.address(3)}))
+
+	w.eventually("one cluster has machine 3, the other says why not", 2*time.Minute, func(ctx context.Context) error {
+		owner := w.nodes[w.address(3)].Status().ClusterName
+
+		loser, ok := map[string]string{"east": "west", "west": "east"}[owner]
+		if !ok {
+			return fmt.Errorf("machine 3 belongs to %q", owner)
+		}
+
+		m := &v1alpha1.TalosMachine{}
+		if w.condition(m, loser+"-workers-0", v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonAddressConflict)(ctx) == nil {
+			return nil
+		}
+
+		return w.condition(m, loser+"-workers-0", v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonForeignNode)(ctx)
+	})
+
+	for _, c := range []string{"east", "west"} {
+		w.eventually(c+" has its control plane", 2*time.Minute,
+			w.condition(&v1alpha1.TalosControlPlane{}, c, v1alpha1.ConditionReady, metav1.ConditionTrue))
+	}
+
+	// A third cluster lists a node of the first one, without its PKI.
+	before := w.nodes[w.address(1)].Faults().MutatingCalls()
+	w.apply(clusterManifest("thief", w.address(1), []string{w.address(1)}, nil))
+	w.eventually("the third cluster leaves the node alone", time.Minute,
+		w.condition(&v1alpha1.TalosControlPlane{}, "thief", v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonForeignNode))
+
+	for i, want := range map[int]string{1: "east", 2: "west"} {
+		if got := w.nodes[w.address(i)].Status().ClusterName; got != want {
+			t.Errorf("machine %d belongs to %q, want %q", i, got, want)
+		}
+	}
+
+	if calls := w.nodes[w.address(1)].Faults().MutatingCalls() - before; calls > 0 {
+		t.Errorf("%d mutating calls went to a node of another cluster", calls)
+	}
+}
+
+// TestDiskLossDuringBootstrap: the node that is bootstrapped loses its disk at that very moment, another one a little
+// later. In the end there is one etcd, with three members.
+func TestDiskLossDuringBootstrap(t *testing.T) {
+	w := newWorld(t, "127.40.5")
+
+	var (
+		once sync.Once
+		lost = make(chan *node.Node, 1)
+	)
+
+	for i := 1; i <= 3; i++ {
+		n := w.boot(i)
+		n.Faults().Subscribe(func(c apid.Call) {
+			if strings.HasSuffix(c.Method, "/Bootstrap") {
+				once.Do(func() { lost <- n })
+			}
+		})
+	}
+
+	w.apply(clusterManifest("lossy", w.address(1), []string{w.address(1), w.address(2), w.address(3)}, nil))
+
+	w.swapDisk(t, <-lost)
+	w.running("lossy", 3*time.Minute)
+	w.etcdMembers("lossy", 3)
+	w.oneEtcd("lossy", 3)
+
+	// And once more, with a member of the finished cluster.
+	t.Logf("one etcd after the first loss")
+	w.swapDisk(t, w.nodes[w.address(2)])
+	w.eventually("the loss shows", time.Minute,
+		w.condition(&v1alpha1.TalosControlPlane{}, "lossy", v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse))
+	w.eventually("the node with the new disk is a member again", 3*time.Minute,
+		w.condition(&v1alpha1.TalosControlPlane{}, "lossy", v1alpha1.ConditionEtcdHealthy, metav1.ConditionTrue))
+	w.running("lossy", time.Minute)
+	w.oneEtcd("lossy", 3)
+}
+
+// swapDisk takes the power, puts a new disk in and switches on again.
+func (w *world) swapDisk(t *testing.T, n *node.Node) {
+	t.Helper()
+
+	if err := n.WipeDisk(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := n.PowerOn(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+
+	// The operator has to have seen it: only then does the old health no longer count.
+	w.eventually(n.Name()+" is looked at anew", time.Minute, func(context.Context) error {
+		if calls := n.Faults().Calls("ApplyConfiguration"); n.Status().Stage == "maintenance" {
+			return fmt.Errorf("still in maintenance mode after %d configs", calls)
+		}
+
+		return nil
+	})
+}
+
+// oneEtcd: every control-plane node answers with the same member list.
+func (w *world) oneEtcd(cluster string, nodes int) {
+	w.t.Helper()
+
+	var machines []int
+	for i := range nodes {
+		machines = append(machines, i+1)
+	}
+
+	w.oneEtcdAt(cluster, machines...)
+}
+
+// oneEtcdAt: these machines answer with the same member list.
+func (w *world) oneEtcdAt(cluster string, machines ...int) {
+	w.t.Helper()
+
+	c := w.talos(cluster)
+
+	views := map[string]bool{}
+
+	for _, i := range machines {
+		ctx, cancel := context.WithTimeout(talosclient.WithNode(context.Background(), w.address(i)), 10*time.Second)
+
+		resp, err := c.EtcdMemberList(ctx, &machineapi.EtcdMemberListRequest{QueryLocal: true})
+
+		cancel()
+
+		if err != nil {
+			w.t.Fatalf("asking %s for its members: %v", w.address(i), err)
+		}
+
+		for _, m := range resp.GetMessages() {
+			view := ""
+			for _, e := range m.GetMembers() {
+				view += fmt.Sprintf("%x ", e.GetId())
+			}
+
+			views[view] = true
+		}
+	}
+
+	if len(views) != 1 {
+		w.t.Errorf("the nodes see %d different etcd clusters: %v", len(views), views)
+	}
+}
+
+// TestManagerKilledDuringCreation kills the manager at 20 random moments.
+func TestManagerKilledDuringCreation(t *testing.T) {
+	w := newWorld(t, "127.40.6")
+	for i := 1; i <= 4; i++ {
+		w.boot(i)
+	}
+
+	seed := time.Now().UnixNano()
+	rng := rand.New(rand.NewSource(seed))
+
+	t.Logf("seed %d", seed)
+	w.apply(clusterManifest("killed", w.address(1), []string{w.address(1), w.address(2), w.address(3)}, []string{w.address(4)}))
+
+	since := time.Now()
+
+	for range 20 {
+		select {
+		case <-time.After(time.Duration(200+rng.Intn(1500)) * time.Millisecond):
+		case <-w.manager.done:
+			t.Fatalf("the manager ended by itself: %s", w.manager.log.String())
+		}
+
+		w.manager.kill()
+		w.manager = w.startManager(w.plane)
+	}
+
+	w.running("killed", 3*time.Minute)
+	w.nodesReady("killed", 4)
+	w.etcdMembers("killed", 3)
+	w.oneEtcd("killed", 3)
+
+	writes, err := w.plane.Writes(management.ManagerUser, since.Add(-time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	created := 0
+
+	for _, wr := range writes {
+		if wr.Verb == "create" && wr.Resource == "secrets" && wr.Name == "killed-state" && wr.Code < 300 {
+			created++
+		}
+	}
+
+	if created != 1 {
+		t.Errorf("the PKI was made %d times", created)
+	}
+
+	bootstraps := 0
+	for _, n := range w.nodes {
+		bootstraps += n.Faults().Answers("Bootstrap", codes.OK)
+	}
+
+	if bootstraps != 1 {
+		t.Errorf("%d nodes accepted a bootstrap", bootstraps)
+	}
+}

@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+)
+
+// TestPauseHoldsEverythingBelow: a paused KubernetesCluster sends nothing to any node, neither a config to one with a new
+// disk nor a reset when it is deleted; without the annotation both go on.
+func TestPauseHoldsEverythingBelow(t *testing.T) {
+	w := newWorld(t, "127.40.10")
+	nodes := []string{w.address(1), w.address(2)}
+	w.boot(1)
+	worker := w.boot(2)
+
+	w.apply(clusterManifest("held", nodes[0], nodes[:1], nodes[1:]))
+	w.running("held", 2*time.Minute)
+
+	m := &v1alpha1.TalosMachine{}
+	name := "held-workers-0"
+
+	w.get(m, name)
+	w.namesNode(name)
+
+	w.pause("held", "true")
+	w.eventually("the pause reaches the machine", time.Minute,
+		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
+
+	configs := worker.Faults().Calls("ApplyConfiguration")
+
+	if err := worker.WipeDisk(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := worker.PowerOn(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+
+	// The status stays live: the operator has looked at the wiped machine, and has left it alone.
+	w.eventually("the wiped machine shows", time.Minute, w.condition(m, name, v1alpha1.ConditionConfigured,
+		metav1.ConditionFalse, v1alpha1.ReasonMaintenance))
+
+	if got := worker.Faults().Calls("ApplyConfiguration"); got != configs {
+		t.Errorf("%d configs were sent to a paused machine", got-configs)
+	}
+
+	w.pause("held", "false")
+	w.running("held", 2*time.Minute)
+
+	w.pause("held", "true")
+	w.eventually("the pause reaches the machine again", time.Minute,
+		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
+
+	boot := worker.Status().BootID
+
+	cluster := &vitistackv1alpha1.KubernetesCluster{}
+	for _, o := range []client.Object{cluster, &v1alpha1.TalosControlPlane{}, m} {
+		key := map[bool]string{true: "held", false: name}[o != client.Object(m)]
+		w.get(o, key)
+
+		if err := w.client.Delete(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	w.eventually("the deletion shows", time.Minute, w.condition(m, name, v1alpha1.ConditionDeleting, metav1.ConditionTrue))
+
+	if s := worker.Status(); s.BootID != boot || s.ClusterName != "held" {
+		t.Errorf("the worker was touched while it was paused: %+v", s)
+	}
+
+	w.pause("held", "false")
+	w.eventually("the deletion goes on", 2*time.Minute, w.gone(cluster, "held"))
+}
+
+// namesNode: the Machine says which TalosMachine runs on it.
+func (w *world) namesNode(name string) {
+	w.t.Helper()
+
+	w.eventually("the Machine names its TalosMachine", time.Minute, func(ctx context.Context) error {
+		m := &vitistackv1alpha1.Machine{}
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, m); err != nil {
+			return err
+		}
+
+		if m.Status.NodeRef == nil || m.Status.NodeRef.Name != name {
+			return fmt.Errorf("it names %v", m.Status.NodeRef)
+		}
+
+		return nil
+	})
+}
+
+// pause annotates a KubernetesCluster.
+func (w *world) pause(name, value string) {
+	w.t.Helper()
+	w.annotate(name, v1alpha1.PausedAnnotation, value)
+}
+
+// annotate sets an annotation of a KubernetesCluster.
+func (w *world) annotate(name, annotation, value string) {
+	w.t.Helper()
+
+	o := &vitistackv1alpha1.KubernetesCluster{}
+	w.get(o, name)
+
+	patch := []byte(`{"metadata":{"annotations":{"` + annotation + `":"` + value + `"}}}`)
+	if err := w.client.Patch(context.Background(), o, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+)
+
+// change edits an object, again and again until nobody came between.
+func change[T client.Object](w *world, o T, name string, edit func(T)) {
+	w.t.Helper()
+
+	w.eventually(name+" is edited", time.Minute, func(ctx context.Context) error {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, o); err != nil {
+			return err
+		}
+
+		edit(o)
+
+		return w.client.Update(ctx, o)
+	})
+}
+
+// machine reads a TalosMachine.
+func (w *world) machine(name string) *v1alpha1.TalosMachine {
+	w.t.Helper()
+
+	m := &v1alpha1.TalosMachine{}
+	w.get(m, name)
+
+	return m
+}
+
+// upToDate: control plane and workers run the wanted configs, all of them compared to the spec as it is, and no plan is
+// left.
+func (w *world) upToDate(cluster string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		k := &vitistackv1alpha1.KubernetesCluster{}
+		cp, workers := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
+
+		err := errors.Join(
+			w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: cluster}, k),
+			w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: cluster}, cp),
+			w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: cluster + "-workers"}, workers))
+		if err != nil {
+			return err
+		}
+
+		if k.Status.ObservedGeneration != k.Generation {
+			return errors.New("the KubernetesCluster has not been looked at")
+		}
+
+		for _, o := range []struct {
+			plan       *v1alpha1.PlanStatus
+			conditions []metav1.Condition
+			observed   int64
+			generation int64
+		}{
+			{cp.Status.Plan, cp.Status.Conditions, cp.Status.ObservedGeneration, cp.Generation},
+			{workers.Status.Plan, workers.Status.Conditions, workers.Status.ObservedGeneration, workers.Generation},
+		} {
+			c := meta.FindStatusCondition(o.conditions, v1alpha1.ConditionUpToDate)
+			if o.plan != nil || o.observed != o.generation || c == nil || c.Status != metav1.ConditionTrue {
+				return fmt.Errorf("%+v, plan %+v", c, o.plan)
+			}
+		}
+
+		list := &v1alpha1.TalosMachineList{}
+		if err := w.client.List(ctx, list, client.InNamespace("default")); err != nil {
+			return err
+		}
+
+		for _, m := range list.Items {
+			if !strings.HasPrefix(m.Status.ComparedTo, fmt.Sprintf("%d/", cp.Generation)) || m.Status.Change != nil {
+				return fmt.Errorf("%s is compared to %s, and has %+v", m.Name, m.Status.ComparedTo, m.Status.Change)
+			}
+		}
+
+		return nil
+	}
+}
+
+// needsReboot and immediate are patches for every machine of a cluster.
+func needsReboot(value string) string { return "machine: {env: {SHELF: " + value + "}}" }
+
+// boots counts how often a machine has booted since.
+type boots map[string]string
+
+func (w *world) boots() boots {
+	out := boots{}
+	for a, n := range w.nodes {
+		out[a] = n.Status().BootID
+	}
+
+	return out
+}
+
+// rebooted names the machines that have booted since.
+func (w *world) rebooted(since boots) []string {
+	var out []string
+
+	for a, id := range w.boots() {
+		if since[a] != id {
+			out = append(out, w.nodes[a].Name())
+		}
+	}
+
+	slices.Sort(out)
+
+	return out
+}
+
+// patchCluster sets the patches of the template of all groups.
+func (w *world) patchCluster(cluster string, patches ...string) {
+	w.t.Helper()
+	change(w, &vitistackv1alpha1.KubernetesCluster{}, cluster, func(k *vitistackv1alpha1.KubernetesCluster) {
+		k.Spec.ControlPlane.MachineTemplate.Spec.ConfigPatches = patches
+		k.Spec.Workers[0].MachineTemplate.Spec.ConfigPatches = patches
+	})
+}
+
+// TestConfigRollout: changes reach every machine, those without a reboot without one, the others one control-plane node
+// at a time, drained and let loose again; the manager is killed on the way.
+func TestConfigRollout(t *testing.T) {
+	w := newWorld(t, "127.40.18")
+	for i := range 5 {
+		w.boot(i + 1)
+	}
+
+	w.apply(clusterManifest("rolled", w.address(1), []string{w.address(1), w.address(2), w.address(3)},
+		[]string{w.address(4), w.address(5)}))
+	w.running("rolled", time.Minute)
+
+	before, identity := w.boots(), w.identity("rolled")
+
+	w.patchCluster("rolled", "machine: {nodeLabels: {shelf: seven}}")
+	w.eventually("the label is everywhere", 2*time.Minute, w.upToDate("rolled"))
+	w.eventually("the Nodes have it", time.Minute, w.labelled("rolled", "shelf", "seven", 5))
+
+	if rebooted := w.rebooted(before); len(rebooted) > 0 {
+		t.Errorf("a label rebooted %v", rebooted)
+	}
+
+	w.sameIdentity("rolled", identity)
+
+	stop := w.watchReboots(1, 2, 3)
+
+	w.patchCluster("rolled", needsReboot("one"))
+	w.eventually("somebody reboots", time.Minute, func(context.Context) error {
+		if len(w.rebooted(before)) == 0 {
+			return errors.New("nobody does")
+		}
+
+		return nil
+	})
+
+	w.manager.kill()
+	w.manager = w.startManager(w.plane)
+
+	w.eventually("the reboots are through", 3*time.Minute, w.upToDate("rolled"))
+
+	if worst := stop(); worst > 1 {
+		t.Errorf("%d control-plane nodes were away at once", worst)
+	}
+
+	if rebooted := w.rebooted(before); len(rebooted) != 5 {
+		t.Errorf("only %v rebooted", rebooted)
+	}
+
+	w.eventually("no node is cordoned", time.Minute, w.schedulable("rolled", 5))
+	w.etcdMembers("rolled", 3)
+	w.oneEtcd("rolled", 3)
+	w.searchSecrets("rolled")
+	w.idle(10 * time.Second)
+}
+
+// labelled: so many Nodes of a cluster have a label.
+func (w *world) labelled(cluster, key, value string, want int) func(context.Context) error {
+	return w.nodesSuch(cluster, want, func(n corev1.Node) bool { return n.Labels[key] == value })
+}
+
+func (w *world) schedulable(cluster string, want int) func(context.Context) error {
+	return w.nodesSuch(cluster, want, func(n corev1.Node) bool { return !n.Spec.Unschedulable })
+}
+
+func (w *world) nodesSuch(cluster string, want int, such func(corev1.Node) bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list, err := w.kubernetes(cluster).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+
+		count := 0
+
+		for _, n := range list.Items {
+			if such(n) {
+				count++
+			}
+		}
+
+		if count != want {
+			return fmt.Errorf("%d of %d nodes", count, len(list.Items))
+		}
+
+		return nil
+	}
+}
+
+// watchReboots counts how many of some machines are away at once, at most, until the returned function is called.
+func (w *world) watchReboots(machines ...int) func() int {
+	ctx, cancel := context.WithCancel(context.Background())
+	worst, done := 0, make(chan struct{})
+
+	go func() {
+		defer close(done)
+
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+
+		for {
+			away := 0
+
+			for _, i := range machines {
+				if w.nodes[w.address(i)].Status().Stage != "running" {
+					away++
+				}
+			}
+
+			worst = max(worst, away)
+
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+
+	return func() int {
+		cancel()
+		<-done
+
+		return worst
+	}
+}
