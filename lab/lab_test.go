@@ -20,6 +20,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 const limit = 30 * time.Second
@@ -322,7 +323,13 @@ func newInput(t *testing.T, endpoint string) *generate.Input {
 		t.Fatal(err)
 	}
 
+	bundle, err := pki.Machinery()
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	input, err := generate.NewInput("test", endpoint, "1.36.2", generate.WithVersionContract(contract),
+		generate.WithSecretsBundle(bundle),
 		generate.WithInstallDisk("/dev/sda"))
 	if err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
@@ -176,7 +177,7 @@ func (s *shell) sample(name string, first int) *sample {
 		out.machine = append(out.machine, m)
 	}
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: talosV, Now: time.Now()})
+	bundle, err := pki.New(time.Now())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 const (
@@ -104,7 +105,7 @@ func realSnapshot(t *testing.T) []byte {
 
 // bundle is the PKI of the clusters in the tests; making one takes a while.
 var bundle = sync.OnceValues(func() (*clusterstate.Bundle, error) {
-	return clusterstate.NewBundle(clusterstate.Options{TalosVersion: talosV, Now: time.Now()})
+	return pki.New(time.Now())
 })
 
 func stateSecret(t *testing.T, cluster string) (*corev1.Secret, *clusterstate.State) {

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -37,7 +38,7 @@ var (
 )
 
 func makeBundle() (*clusterstate.Bundle, error) {
-	return clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: now})
+	return pki.New(now)
 }
 
 func newBundle(tb testing.TB) *clusterstate.Bundle {
@@ -423,7 +424,7 @@ func TestRESTConfig(t *testing.T) {
 
 	at := time.Now()
 
-	b, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: at})
+	b, err := pki.New(at)
 	if err != nil {
 		t.Fatal(err)
 	}

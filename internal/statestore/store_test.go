@@ -25,6 +25,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 func TestMain(m *testing.M) {
@@ -64,7 +65,7 @@ func open(t *testing.T, address string) (client.Client, *statestore.Store, *test
 func newState(t *testing.T, name string) *clusterstate.State {
 	t.Helper()
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: now})
+	bundle, err := pki.New(now)
 	if err != nil {
 		t.Fatal(err)
 	}

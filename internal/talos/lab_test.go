@@ -15,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 // cluster is the PKI and the config of one cluster.
@@ -27,7 +28,7 @@ type cluster struct {
 func newCluster(t *testing.T, address string) *cluster {
 	t.Helper()
 
-	bundle, err := secrets.NewBundle(secrets.NewClock(), machineryconfig.TalosVersion1_13)
+	bundle, err := pki.Machinery()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
-	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 // check compares failures with what they must name, one piece a failure; none given means none allowed.
@@ -315,7 +315,7 @@ func TestLabelsAndTaints(t *testing.T) {
 func TestWhatPassesRenders(t *testing.T) {
 	t.Parallel()
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: time.Now()})
+	bundle, err := pki.New(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +381,7 @@ func TestCertificateAuthority(t *testing.T) {
 
 	now := time.Now()
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: now})
+	bundle, err := pki.New(now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 const (
@@ -46,7 +47,7 @@ func start(t *testing.T) (*clusterstate.Bundle, clientset.Interface) {
 		t.Fatal(err)
 	}
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: time.Now()})
+	bundle, err := pki.New(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

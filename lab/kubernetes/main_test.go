@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,9 +20,13 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 const limit = 90 * time.Second
+
+// tail is how many lines of what processes printed stand in the message of a failing test: what failed must not drown.
+const tail = 30
 
 // lockedBuffer keeps what the processes print, for the message of a failing test.
 type lockedBuffer struct {
@@ -41,6 +46,12 @@ func (b *lockedBuffer) String() string {
 	defer b.mu.Unlock()
 
 	return b.buf.String()
+}
+
+func (b *lockedBuffer) last() string {
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+
+	return strings.Join(lines[max(0, len(lines)-tail):], "\n")
 }
 
 // controlPlane is one node's etcd and API server.
@@ -68,7 +79,13 @@ func (c *controlPlane) current() *kubernetes.APIServer {
 func machineConfig(t *testing.T, endpoint string, kind machine.Type, patches ...string) config.Provider {
 	t.Helper()
 
+	bundle, err := pki.Machinery()
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	in, err := generate.NewInput("lab", endpoint, "1.36.4", generate.WithVersionContract(config.TalosVersion1_13),
+		generate.WithSecretsBundle(bundle),
 		generate.WithAdditionalSubjectAltNames([]string{"api.example.org"}))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +139,7 @@ func start(t *testing.T, third int, patches ...string) *controlPlane {
 
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("etcd and kube-apiserver printed:\n%s", c.log)
+			t.Logf("etcd and kube-apiserver printed:\n%s", c.log.last())
 		}
 	})
 

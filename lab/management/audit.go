@@ -76,6 +76,10 @@ func (p *Plane) auditLogs(since time.Time) ([]string, error) {
 	return append(files, current), nil
 }
 
+// longestRequest bounds how long after its arrival a request may be logged, which is when it ends: the API server gives
+// up on one after 60 s.
+const longestRequest = 2 * time.Minute
+
 func readWrites(file, user string, since time.Time) ([]Write, error) {
 	content, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -84,9 +88,14 @@ func readWrites(file, user string, since time.Time) ([]Write, error) {
 
 	var writes []Write
 
-	for line := range bytes.Lines(content) {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // being written right now
+	// The newest come first here: most who ask want the last seconds of a long log. What has no end is being written.
+	for end := bytes.LastIndexByte(content, '\n'); end >= 0; {
+		begin := bytes.LastIndexByte(content[:end], '\n')
+		line := content[begin+1 : end]
+		end = begin
+
+		if !bytes.Contains(line, []byte(user)) {
+			continue
 		}
 
 		w, err := parseWrite(line)
@@ -94,10 +103,16 @@ func readWrites(file, user string, since time.Time) ([]Write, error) {
 			return nil, err
 		}
 
+		if w.Time.Before(since.Add(-longestRequest)) {
+			break
+		}
+
 		if w.User == user && !w.Time.Before(since) && w.Resource != "leases" {
 			writes = append(writes, w)
 		}
 	}
+
+	slices.Reverse(writes)
 
 	return writes, nil
 }

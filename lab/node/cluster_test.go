@@ -75,6 +75,8 @@ func (f *fleet) snapshot(c *client.Client) []byte {
 
 // TestCluster takes real etcd members and API servers from maintenance mode to a cluster, and then apart.
 func TestCluster(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 40, false)
 	nodes := []*node.Node{f.boot(1), f.boot(2), f.boot(3)}
 	worker := f.boot(4)
@@ -234,6 +236,8 @@ func (f *fleet) checkLeave(nodes []*node.Node, clients []*client.Client) {
 
 // TestRecovery brings a cluster back from a snapshot; a damaged one blocks the node until its data is wiped.
 func TestRecovery(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 41, false)
 	n := f.boot(1)
 	c := f.found(n)[0]

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 // bench is one emulated machine with its cluster's config, and the unmodified official client.
@@ -52,7 +53,13 @@ func newBench(t *testing.T, address string) *bench {
 
 	t.Cleanup(n.Kill)
 
+	bundle, err := pki.Machinery()
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	in, err := generate.NewInput("lab", "https://"+address+":6443", "1.36.2",
+		generate.WithSecretsBundle(bundle),
 		generate.WithVersionContract(machineryconfig.TalosVersion1_13), generate.WithInstallDisk("/dev/sda"),
 		generate.WithEndpointList([]string{address}))
 	if err != nil {
@@ -202,6 +209,8 @@ const (
 )
 
 func TestApplyModes(t *testing.T) {
+	t.Parallel()
+
 	b := newBench(t, "127.31.1.1")
 	c := b.configure()
 
@@ -256,6 +265,8 @@ func TestApplyModes(t *testing.T) {
 }
 
 func TestBootstrapAnswers(t *testing.T) {
+	t.Parallel()
+
 	b := newBench(t, "127.31.2.1")
 
 	if err := b.insecure().Bootstrap(t.Context(), &machine.BootstrapRequest{}); status.Code(err) != codes.PermissionDenied {
@@ -291,6 +302,8 @@ func TestBootstrapAnswers(t *testing.T) {
 }
 
 func TestResetGoesBackToMaintenance(t *testing.T) {
+	t.Parallel()
+
 	b := newBench(t, "127.31.3.1")
 	c := b.configure()
 
@@ -315,6 +328,8 @@ func TestResetGoesBackToMaintenance(t *testing.T) {
 }
 
 func TestPowerCutKeepsTheDisk(t *testing.T) {
+	t.Parallel()
+
 	b := newBench(t, "127.31.4.1")
 	c := b.configure()
 	boot := b.n.Status().BootID
@@ -347,6 +362,8 @@ func TestPowerCutKeepsTheDisk(t *testing.T) {
 }
 
 func TestEventsLogsAndFiles(t *testing.T) {
+	t.Parallel()
+
 	b := newBench(t, "127.31.5.1")
 	c := b.configure()
 

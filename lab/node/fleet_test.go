@@ -19,6 +19,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 // fleetLimit bounds every wait of a fleet.
@@ -50,7 +51,13 @@ func newFleet(t *testing.T, third int, modelled bool) *fleet {
 		f.options.Assets = assets
 	}
 
+	bundle, err := pki.Machinery()
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	input, err := generate.NewInput("fleet", "https://"+f.address(1)+":6443", "1.36.2",
+		generate.WithSecretsBundle(bundle),
 		generate.WithVersionContract(machineryconfig.TalosVersion1_13), generate.WithInstallDisk("/dev/sda"),
 		generate.WithInstallImage("ghcr.io/siderolabs/installer:v1.13.9"),
 		generate.WithEndpointList([]string{f.address(1)}))

@@ -12,6 +12,8 @@ import (
 // TestFirewallShutsOut: a firewall without a rule for the Talos API drops new connections and keeps the established
 // ones; in mode try the node opens up again by itself.
 func TestFirewallShutsOut(t *testing.T) {
+	t.Parallel()
+
 	b := newBench(t, "127.31.70.1")
 	c := b.configure()
 
@@ -57,6 +59,8 @@ func TestFirewallShutsOut(t *testing.T) {
 // TestKubeletFlag: a kubelet with a flag that it does not know ends, and the machine is not ready until the config is
 // corrected.
 func TestKubeletFlag(t *testing.T) {
+	t.Parallel()
+
 	b := newBench(t, "127.31.71.1")
 	c := b.configure()
 	kubelet := func(running bool) func(context.Context) bool {

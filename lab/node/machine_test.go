@@ -25,6 +25,8 @@ import (
 
 // TestServices: only the kubelet may be started and restarted through the API, in the words of a real node.
 func TestServices(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 50, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
@@ -98,6 +100,8 @@ func (f *fleet) collect(c *client.Client, until func(client.Event) bool, opts ..
 
 // TestEvents: the events of a boot in the order of a real one, tails, and actors.
 func TestEvents(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 51, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
@@ -180,6 +184,8 @@ func (f *fleet) actor(c *client.Client) {
 
 // TestWorkerNeedsControlPlane: a worker's certificate comes from a control-plane node, and only with its token.
 func TestWorkerNeedsControlPlane(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 52, true)
 	worker, stranger := f.boot(2), f.boot(3)
 
@@ -216,6 +222,8 @@ func TestWorkerNeedsControlPlane(t *testing.T) {
 
 // TestInstallDisk: the disk of the config must be there; a failed installation ends in maintenance mode again.
 func TestInstallDisk(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 53, true)
 	disks := func(o *node.Options) {
 		o.Disks = []node.Disk{
@@ -277,6 +285,8 @@ func (f *fleet) checkDiskWipe(c *client.Client) {
 
 // TestFaults: a node that is frozen or cut off takes its etcd with it, and comes back.
 func TestFaults(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 54, true)
 	nodes := []*node.Node{f.boot(1), f.boot(2), f.boot(3)}
 	clients := f.found(nodes...)
@@ -320,6 +330,8 @@ func TestFaults(t *testing.T) {
 
 // TestGracefulResetLeaves: a control-plane node that is reset leaves etcd first; without a reboot it is off afterwards.
 func TestGracefulResetLeaves(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 55, true)
 	nodes := []*node.Node{f.boot(1), f.boot(2), f.boot(3)}
 	clients := f.found(nodes...)
@@ -353,6 +365,8 @@ func TestGracefulResetLeaves(t *testing.T) {
 
 // TestResetRefusals: what a reset cannot do is refused at once.
 func TestResetRefusals(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 56, true)
 	c := f.found(f.boot(1))[0]
 
@@ -386,6 +400,8 @@ func TestResetRefusals(t *testing.T) {
 
 // TestEtcdDataShows: an operator sees by listing whether a node holds etcd data.
 func TestEtcdDataShows(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 57, true)
 	n := f.boot(1)
 
@@ -460,6 +476,8 @@ func (f *fleet) list(c *client.Client, root string) []string {
 
 // TestGeneratedCredentials: a node makes talosconfigs for roles, and their holders may do what the role may.
 func TestGeneratedCredentials(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 58, true)
 	n := f.boot(1)
 	c := f.found(n)[0]

@@ -13,6 +13,8 @@ import (
 // TestNothingOutlivesAPowerCut cuts the power at every moment of a bootstrap. An etcd that was being started just then
 // must not live on: the others would join it, and the machine itself could start no other.
 func TestNothingOutlivesAPowerCut(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 42, false)
 	n := f.boot(1)
 	data := f.render(configmachine.TypeControlPlane)

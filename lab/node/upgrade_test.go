@@ -106,6 +106,8 @@ func (f *fleet) back(n *node.Node, boot string) string {
 
 // TestUpgradeWithoutReboot takes one machine through upgrades by the LifecycleService.
 func TestUpgradeWithoutReboot(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 20, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
@@ -156,6 +158,8 @@ func TestUpgradeWithoutReboot(t *testing.T) {
 
 // TestLegacyUpgrade: the call of the MachineService guards etcd, installs and reboots by itself.
 func TestLegacyUpgrade(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 21, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
@@ -203,6 +207,8 @@ func TestLegacyUpgrade(t *testing.T) {
 
 // TestUpgradeGuardsEtcd: two members would lose their quorum.
 func TestUpgradeGuardsEtcd(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t, 22, true)
 	clients := f.found(f.boot(1), f.boot(2))
 

@@ -179,7 +179,8 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // BaseEnv is the part of the lab's own environment that a child needs. Everything else stays out: variables such as
 // ETCD_NAME or HTTPS_PROXY in the terminal of a user must not change what a node does.
 func BaseEnv() []string {
-	var env []string
+	// The processes of an estate are many and small: they collect garbage half as often, for a third more memory.
+	env := []string{"GOGC=200"}
 
 	for _, key := range []string{"PATH", "HOME", "TMPDIR", "TZ", "GOCOVERDIR"} {
 		if v, ok := os.LookupEnv(key); ok {

@@ -277,7 +277,7 @@ func (w *world) eventually(what string, timeout time.Duration, check func(ctx co
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 
 	var last error

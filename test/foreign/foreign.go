@@ -22,6 +22,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 // Roles of machines.
@@ -50,7 +52,7 @@ type Cluster struct {
 func New(t *testing.T, name, address string, options ...generate.Option) *Cluster {
 	t.Helper()
 
-	bundle, err := secrets.NewBundle(secrets.NewClock(), machineryconfig.TalosVersion1_13)
+	bundle, err := pki.Machinery()
 	if err != nil {
 		t.Fatal(err)
 	}

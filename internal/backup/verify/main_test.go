@@ -30,6 +30,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 func TestMain(m *testing.M) {
@@ -231,7 +232,7 @@ func identity(t testing.TB) *age.X25519Identity {
 }
 
 var bundle = sync.OnceValues(func() (*clusterstate.Bundle, error) {
-	return clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: at})
+	return pki.New(at)
 })
 
 func stateOf(t testing.TB) *clusterstate.State {

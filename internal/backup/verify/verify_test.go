@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 // wantKubernetes is what fill leaves.
@@ -250,7 +251,7 @@ func TestWithoutIdentity(t *testing.T) {
 func TestState(t *testing.T) {
 	t.Parallel()
 
-	other, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: at})
+	other, err := pki.New(at)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 func (b *bench) get(o client.Object, name string) {
@@ -280,7 +280,7 @@ func (b *bench) twins() {
 func (b *bench) material() {
 	const token = "fedcba.0123456789abcdef"
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: b.clock.Now()})
+	bundle, err := pki.New(b.clock.Now())
 	if err != nil {
 		b.t.Fatal(err)
 	}

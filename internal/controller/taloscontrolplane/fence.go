@@ -179,7 +179,8 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, state t
 	case !s.memberGone(g):
 		s.fenced = append(s.fenced, back+"; it is wiped once the control plane confirms that it has no member in etcd")
 	case g.ResetAt != nil && r.Clock.Since(*g.ResetAt) < repeatWipe:
-		s.fenced = append(s.fenced, back+"; it is being wiped")
+		s.fenced = append(s.fenced, back+"; it is being wiped: it was told so at "+g.ResetAt.UTC().Format(time.TimeOnly)+
+			" UTC, and is told again until it is done")
 	default:
 		return r.wipe(ctx, s, key, g, back)
 	}

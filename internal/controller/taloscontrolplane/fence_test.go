@@ -1,9 +1,11 @@
 package taloscontrolplane_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -49,6 +51,32 @@ func TestReturnedMachineIsWiped(t *testing.T) {
 	if resets := calls("Reset", n); resets != 1 {
 		t.Errorf("it was reset %d times", resets)
 	}
+}
+
+// TestReturnedMachineRefuses: a machine that cannot be wiped is asked again, and holds up nothing else of the cluster.
+func TestReturnedMachineRefuses(t *testing.T) {
+	e, cp, n := fenced(t, func(*clusterstate.GivenUp) {})
+	n.Faults().Fail("Reset", codes.Unavailable, 1, 0)
+
+	e.until(cp, "it shows that wiping failed", func() bool {
+		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionFencing)
+
+		return c != nil && strings.Contains(c.Message, "wiping it failed, and is tried again")
+	})
+
+	if _, err := e.pass(cp); err != nil {
+		t.Errorf("the pass ended with %v", err)
+	}
+
+	e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "told again until it is done")
+
+	if !meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("the conditions are %+v", cp.Status.Conditions)
+	}
+
+	n.Faults().Clear()
+	e.after(3*time.Minute, cp)
+	e.until(cp, "it is wiped and forgotten", func() bool { return len(e.state().Runtime.GivenUp) == 0 })
 }
 
 // TestReturnedMachineIsLeftAlone: where a person wants it so, and where another machine has the address by now.

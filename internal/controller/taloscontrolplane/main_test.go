@@ -34,6 +34,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 var (
@@ -271,7 +272,7 @@ func (e *env) record(change func(*clusterstate.State)) {
 func (e *env) newState() *clusterstate.State {
 	e.t.Helper()
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: talosV, Now: e.clock.Now()})
+	bundle, err := pki.New(e.clock.Now())
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -103,13 +103,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	b := &v1alpha1.TalosEtcdBackup{}
 	if err := r.Client.Get(ctx, req.NamespacedName, b); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			r.Runner.drop(req.NamespacedName)
+			r.Runner.Drop(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 
-	if isQuiet(b) && r.Runner.find(req.NamespacedName, b.UID) == nil {
+	if isQuiet(b) && r.Runner.Find(req.NamespacedName, b.UID) == nil {
 		return ctrl.Result{RequeueAfter: r.Resync}, nil
 	}
 
@@ -162,7 +162,7 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	job := r.Runner.find(keyOf(b), b.UID)
+	job := r.Runner.Find(keyOf(b), b.UID)
 
 	switch {
 	case s.hold.Disabled() && job == nil:
@@ -178,12 +178,12 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
 	renew(s)
 
 	switch {
-	case job != nil && !job.ended():
-		s.working(job.message(r.Clock.Now()))
+	case job != nil && !job.Ended():
+		s.working(job.About.progress.message(r.Clock.Now()))
 
 		return ctrl.Result{RequeueAfter: progressPause}, nil
 	case job != nil:
-		r.Runner.drop(keyOf(b))
+		r.Runner.Drop(keyOf(b))
 
 		return r.conclude(ctx, s, job)
 	case isStalled(b):
@@ -278,7 +278,7 @@ func (r *Reconciler) start(s *scope, o order) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	s.working(j.message(r.Clock.Now()))
+	s.working(j.About.progress.message(r.Clock.Now()))
 
 	return ctrl.Result{RequeueAfter: progressPause}, nil
 }
@@ -345,7 +345,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Named("talosetcdbackup").
 		For(&v1alpha1.TalosEtcdBackup{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(source.Channel(r.Runner.wake, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.Runner.Ends(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
 		Complete(r)
 }

@@ -26,18 +26,18 @@ func (r *Reconciler) delete(ctx context.Context, s *scope, j *job) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 
-	if j != nil && !j.ended() {
+	if j != nil && !j.Ended() {
 		// What is under way counts for nothing any more, unless it is the removal, and that is still wanted. What a try
 		// that never was complete has left is removed in any case.
-		if j.kind != removing || retains(b) && b.Status.CompletedAt != nil {
-			j.cancel()
+		if j.About.kind != removing || retains(b) && b.Status.CompletedAt != nil {
+			j.Cancel()
 		}
 
 		return ctrl.Result{RequeueAfter: progressPause}, nil
 	}
 
 	if j != nil {
-		r.Runner.drop(keyOf(b))
+		r.Runner.Drop(keyOf(b))
 	}
 
 	return r.afterWork(ctx, s, j)
@@ -46,23 +46,32 @@ func (r *Reconciler) delete(ctx context.Context, s *scope, j *job) (ctrl.Result,
 // afterWork goes on with a deletion once nothing is under way; j is what has ended, if anything.
 func (r *Reconciler) afterWork(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
 	b := s.backup
-	removed := j != nil && j.kind == removing
+
+	var (
+		removed bool
+		err     error
+	)
+
+	if j != nil {
+		_, err = j.Result()
+		removed = j.About.kind == removing
+	}
 
 	switch {
-	case b.Status.BackupID == "" || b.Status.CompletedAt != nil && retains(b), removed && j.err == nil:
+	case b.Status.BackupID == "" || b.Status.CompletedAt != nil && retains(b), removed && err == nil:
 		return ctrl.Result{}, r.release(ctx, s)
 	case removed && retains(b):
 		// What is left of a backup that never was complete is removed by retention; it must not hold the object.
-		ctrl.LoggerFrom(ctx).Error(j.err, "Removing what is left of an incomplete backup failed", "backup", b.Name)
+		ctrl.LoggerFrom(ctx).Error(err, "Removing what is left of an incomplete backup failed", "backup", b.Name)
 
 		return ctrl.Result{}, r.release(ctx, s)
 	case s.hold.Any():
 		return ctrl.Result{RequeueAfter: heldPoll}, nil
 	case removed:
-		return ctrl.Result{}, refused(j.err)
+		return ctrl.Result{}, refused(err)
 	}
 
-	_, err := r.Runner.start(order{
+	_, err = r.Runner.start(order{
 		kind: removing, backup: b.DeepCopy(), text: "deleting the backup", timeout: removeTimeout,
 		do: r.remove(b.DeepCopy()),
 	})
@@ -95,8 +104,8 @@ func refused(err error) error {
 const refusedRetry = 10 * time.Minute
 
 // remove deletes the files of a backup: all of them, or, where its data is retained, those of one that is incomplete.
-func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *job) (outcome, error) {
-	return func(ctx context.Context, _ *job) (outcome, error) {
+func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *progress) (outcome, error) {
+	return func(ctx context.Context, _ *progress) (outcome, error) {
 		s, err := r.Stores.WithStall(stall(b)).Open(ctx, b.Namespace, &b.Spec.Storage)
 		if err != nil {
 			return outcome{}, err

@@ -29,6 +29,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 const (
@@ -158,7 +159,7 @@ func etcdOnly() (string, error) {
 }
 
 func newEstate(subnet string) (*estate, error) {
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: talosV, Now: time.Now()})
+	bundle, err := pki.New(time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -125,8 +125,8 @@ func (t *tools) request(b *v1alpha1.TalosEtcdBackup, tool string) backup.Request
 // prepare resolves what an earlier try left, and checks everything before a byte is read.
 func (r *Reconciler) prepare(
 	b *v1alpha1.TalosEtcdBackup, cp *v1alpha1.TalosControlPlane,
-) func(context.Context, *job) (outcome, error) {
-	return func(ctx context.Context, _ *job) (outcome, error) {
+) func(context.Context, *progress) (outcome, error) {
+	return func(ctx context.Context, _ *progress) (outcome, error) {
 		t, err := r.open(ctx, b)
 		if err != nil {
 			return outcome{}, err

@@ -23,22 +23,22 @@ import (
 
 // conclude records what came of work, and starts what follows.
 func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
-	// Work that was ended from outside says nothing about the backup.
-	if errors.Is(j.err, context.Canceled) {
-		return ctrl.Result{}, j.err
-	}
+	out, err := j.Result()
 
 	switch {
-	case j.err != nil && failure.Reason(j.err) == v1alpha1.ReasonWaitingForControlPlane:
-		return ctrl.Result{}, j.err
-	case j.err != nil:
-		return r.fail(ctx, s, j), nil
-	case j.out.plan != nil:
-		return r.take(ctx, s, j.out.plan)
-	case j.out.complete != nil:
-		s.completed(j.out.complete, r.Clock.Now())
-	case j.out.report != nil:
-		s.verified(j.out.report)
+	// Work that was ended from outside says nothing about the backup.
+	case errors.Is(err, context.Canceled):
+		return ctrl.Result{}, err
+	case err != nil && failure.Reason(err) == v1alpha1.ReasonWaitingForControlPlane:
+		return ctrl.Result{}, err
+	case err != nil:
+		return r.fail(ctx, s, j.About.kind, err), nil
+	case out.plan != nil:
+		return r.take(ctx, s, out.plan)
+	case out.complete != nil:
+		s.completed(out.complete, r.Clock.Now())
+	case out.report != nil:
+		s.verified(out.report)
 	}
 
 	// The next pass begins what follows, from the status as it was written.
@@ -46,24 +46,24 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Resul
 }
 
 // fail records a failure. The cause goes to the log.
-func (r *Reconciler) fail(ctx context.Context, s *scope, j *job) ctrl.Result {
+func (r *Reconciler) fail(ctx context.Context, s *scope, k kind, err error) ctrl.Result {
 	b := s.backup
 	kinds := []string{v1alpha1.ConditionReady}
 
-	if j.kind == verifying {
+	if k == verifying {
 		kinds = []string{v1alpha1.ConditionVerified}
-		if ready := (metav1.Condition{Status: metav1.ConditionFalse, Reason: failure.Reason(j.err)}); lost(&ready) {
+		if ready := (metav1.Condition{Status: metav1.ConditionFalse, Reason: failure.Reason(err)}); lost(&ready) {
 			kinds = append(kinds, v1alpha1.ConditionReady)
 		}
 	}
 
-	s.failed(j.err, kinds, r.Clock.Now())
+	s.failed(err, kinds, r.Clock.Now())
 
 	if r.Failed != nil {
-		r.Failed(b.Namespace, b.Spec.ControlPlaneRef.Name, errorType(j.err))
+		r.Failed(b.Namespace, b.Spec.ControlPlaneRef.Name, errorType(err))
 	}
 
-	ctrl.LoggerFrom(ctx).Error(j.err, "A backup failed", "backup", b.Name, "failures", b.Status.Failures,
+	ctrl.LoggerFrom(ctx).Error(err, "A backup failed", "backup", b.Name, "failures", b.Status.Failures,
 		"final", isStalled(b))
 
 	if next := b.Status.NextTryAt; next != nil {
@@ -115,8 +115,8 @@ func (r *Reconciler) take(ctx context.Context, s *scope, p *prepared) (ctrl.Resu
 }
 
 // stream takes the backup.
-func (r *Reconciler) stream(b *v1alpha1.TalosEtcdBackup, p *prepared) func(context.Context, *job) (outcome, error) {
-	return func(ctx context.Context, j *job) (outcome, error) {
+func (r *Reconciler) stream(b *v1alpha1.TalosEtcdBackup, p *prepared) func(context.Context, *progress) (outcome, error) {
+	return func(ctx context.Context, told *progress) (outcome, error) {
 		t, err := r.open(ctx, b)
 		if err != nil {
 			return outcome{}, err
@@ -146,7 +146,7 @@ func (r *Reconciler) stream(b *v1alpha1.TalosEtcdBackup, p *prepared) func(conte
 		request.Now = r.Clock.Now
 		request.Snapshot = func(ctx context.Context) (io.ReadCloser, error) { return node.EtcdSnapshot(ctx, nil) }
 		request.Progress = func(at backup.Progress) {
-			j.tell(fmt.Sprintf("taking a snapshot from %s: %s read, %s stored", p.source.Machine, bytes(at.Read),
+			told.tell(fmt.Sprintf("taking a snapshot from %s: %s read, %s stored", p.source.Machine, bytes(at.Read),
 				bytes(at.Stored)))
 		}
 
@@ -194,8 +194,8 @@ func (s *scope) completed(c *complete, now time.Time) {
 }
 
 // verify reads back what was stored.
-func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *job) (outcome, error) {
-	return func(ctx context.Context, j *job) (outcome, error) {
+func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *progress) (outcome, error) {
+	return func(ctx context.Context, told *progress) (outcome, error) {
 		stores := r.Stores.WithStall(stall(b))
 
 		s, err := stores.Open(ctx, b.Namespace, &b.Spec.Storage)
@@ -207,7 +207,7 @@ func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 		options := verify.Options{
 			Level: verify.Level(wanted(b)), Dir: r.Scratch, Exe: r.Exe, Timeout: timeout(b), Now: r.Clock.Now,
 			Progress: func(done, total int64) {
-				j.tell(fmt.Sprintf("reading the backup back: %s of %s", bytes(done), bytes(total)))
+				told.tell(fmt.Sprintf("reading the backup back: %s of %s", bytes(done), bytes(total)))
 			},
 		}
 

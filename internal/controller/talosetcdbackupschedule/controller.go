@@ -255,7 +255,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 			UpdateFunc: outcomeChanged,
 		})).
 		Watches(&v1alpha1.TalosControlPlane{}, r.schedules(ofControlPlane), changed).
-		WatchesRawSource(source.Channel(r.Runner.wake, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.Runner.Ends(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
 		Complete(r)
 }

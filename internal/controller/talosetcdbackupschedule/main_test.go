@@ -27,6 +27,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackupschedule"
 	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
@@ -80,7 +81,7 @@ func newEnv(t *testing.T) *env {
 		first: start.Add(time.Second), events: events.NewFakeRecorder(10000), dir: t.TempDir(), id: id,
 	}
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: time.Now()})
+	bundle, err := pki.New(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,18 +2,19 @@ package talosetcdbackupschedule
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"iter"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup/retention"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/controller/backupwork"
 )
 
 // kind of work that is done beside the passes of the controller.
@@ -26,19 +27,13 @@ const (
 	verifying
 )
 
-// wakeups is how many ended works may wait to be looked at; what does not fit is found by the next pass.
-const wakeups = 1024
-
-// Runner does the long work of schedules, at most one for each: passes only start it and record what came of it.
+// Runner does the work of schedules, at most one for each.
 type Runner struct {
-	limit int
-	ctx   context.Context //nolint:containedctx // the life of the work, which outlives the pass that starts it
-	end   context.CancelFunc
-	wake  chan event.GenericEvent
-	group sync.WaitGroup
+	*backupwork.Runner[about, outcome]
 
-	mu   sync.Mutex
-	jobs map[types.NamespacedName]*job
+	limit int
+
+	mu sync.Mutex
 	// rests are when failed work may be tried again.
 	rests map[rest]time.Time
 }
@@ -50,30 +45,12 @@ type rest struct {
 
 // NewRunner returns a runner of so many works at once. All of them end with the context.
 func NewRunner(ctx context.Context, limit int) *Runner {
-	ctx, end := context.WithCancel(ctx)
-
 	return &Runner{
-		limit: limit, ctx: ctx, end: end, wake: make(chan event.GenericEvent, wakeups),
-		jobs: map[types.NamespacedName]*job{}, rests: map[rest]time.Time{},
+		limit: limit, rests: map[rest]time.Time{},
+		Runner: backupwork.New[about, outcome](ctx, func(key types.NamespacedName) client.Object {
+			return &v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		}),
 	}
-}
-
-// Start implements manager.Runnable: when the manager stops, so does the work.
-func (r *Runner) Start(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-r.ctx.Done():
-	}
-
-	r.Stop()
-
-	return nil
-}
-
-// Stop ends all work and waits for that.
-func (r *Runner) Stop() {
-	r.end()
-	r.group.Wait()
 }
 
 // outcome of work; one of its fields is set where there is no error.
@@ -82,28 +59,12 @@ type outcome struct {
 	report   *verify.Report
 }
 
-// job is work for one schedule, as its spec was then.
-type job struct {
+// about describes work for one schedule, as its spec was then.
+type about struct {
 	kind       kind
-	uid        types.UID
 	generation int64
 	// slot is the time that it was due at.
-	slot   time.Time
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	// out and err may be read once done is closed.
-	out outcome
-	err error
-}
-
-func (j *job) ended() bool {
-	select {
-	case <-j.done:
-		return true
-	default:
-		return false
-	}
+	slot time.Time
 }
 
 // order is work that is wanted.
@@ -115,87 +76,36 @@ type order struct {
 	do       func(ctx context.Context) (outcome, error)
 }
 
+var errNoPlace = errors.New("as much work runs as may")
+
 // start begins work. It is false while as many works run as may.
 func (r *Runner) start(o order) (bool, error) {
-	key := types.NamespacedName{Namespace: o.schedule.Namespace, Name: o.schedule.Name}
+	_, err := r.Do(backupwork.Order[about, outcome]{
+		Key: client.ObjectKeyFromObject(o.schedule), UID: o.schedule.UID, Timeout: o.timeout, Do: o.do,
+		About: about{kind: o.kind, generation: o.schedule.Generation, slot: o.slot},
+		Admit: func(running iter.Seq2[types.NamespacedName, about]) error {
+			count := 0
+			for range running {
+				count++
+			}
 
-	r.mu.Lock()
-	defer r.mu.Unlock()
+			if count >= r.limit {
+				return errNoPlace
+			}
 
-	if err := r.ctx.Err(); err != nil {
-		return false, fmt.Errorf("starting work on %s: %w", key, err)
-	}
-
-	running := 0
-
-	for _, j := range r.jobs {
-		if !j.ended() {
-			running++
-		}
-	}
-
-	if running >= r.limit {
+			return nil
+		},
+	})
+	if errors.Is(err, errNoPlace) {
 		return false, nil
 	}
 
-	ctx, cancel := context.WithTimeout(r.ctx, o.timeout)
-	j := &job{
-		kind: o.kind, uid: o.schedule.UID, generation: o.schedule.Generation, slot: o.slot, cancel: cancel,
-		done: make(chan struct{}),
-	}
-	r.jobs[key] = j
-
-	r.group.Go(func() {
-		defer cancel()
-
-		j.out, j.err = o.do(ctx)
-		if j.err != nil && context.Cause(ctx) == context.DeadlineExceeded { //nolint:errorlint // it is that very error
-			j.err = failure.Transient(v1alpha1.ReasonBackupTimeout, "it took longer than its timeout", j.err)
-		}
-
-		close(j.done)
-
-		select {
-		case r.wake <- event.GenericEvent{Object: &v1alpha1.TalosEtcdBackupSchedule{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
-		}}:
-		default:
-		}
-	})
-
-	return true, nil
-}
-
-// find returns the work for a schedule. That for an earlier object of the same name is ended.
-func (r *Runner) find(key types.NamespacedName, uid types.UID) *job {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	j := r.jobs[key]
-	if j != nil && j.uid != uid {
-		j.cancel()
-		delete(r.jobs, key)
-
-		return nil
-	}
-
-	return j
-}
-
-// drop forgets work.
-func (r *Runner) drop(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	if j := r.jobs[key]; j != nil {
-		j.cancel()
-		delete(r.jobs, key)
-	}
+	return err == nil, err
 }
 
 // forget a schedule that is gone.
 func (r *Runner) forget(key types.NamespacedName) {
-	r.drop(key)
+	r.Drop(key)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

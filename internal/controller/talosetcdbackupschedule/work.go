@@ -35,63 +35,65 @@ const (
 func (r *Reconciler) conclude(ctx context.Context, s *scope) error {
 	key := client.ObjectKeyFromObject(s.schedule)
 
-	j := r.Runner.find(key, s.schedule.UID)
-	if j == nil || !j.ended() {
+	j := r.Runner.Find(key, s.schedule.UID)
+	if j == nil || !j.Ended() {
 		return nil
 	}
 
-	r.Runner.drop(key)
+	r.Runner.Drop(key)
+
+	out, err := j.Result()
 
 	// Work that was ended from outside, or under another spec, says nothing.
-	if errors.Is(j.err, context.Canceled) || j.generation != s.schedule.Generation {
+	if errors.Is(err, context.Canceled) || j.About.generation != s.schedule.Generation {
 		return nil
 	}
 
-	if j.err != nil {
-		r.failed(ctx, s, j)
+	if err != nil {
+		r.failed(ctx, s, j.About, err)
 
 		return nil
 	}
 
-	switch j.kind {
+	switch j.About.kind {
 	case retaining:
-		r.retained(s, j.slot, j.out.retained)
+		r.retained(s, j.About.slot, out.retained)
 	case verifying:
-		s.verified(j.slot, j.out.report)
+		s.verified(j.About.slot, out.report)
 	}
 
 	return nil
 }
 
 // failed records that work failed. The cause goes to the log.
-func (r *Reconciler) failed(ctx context.Context, s *scope, j *job) {
-	reason, message := failure.Reason(j.err), failure.Message(j.err)
+func (r *Reconciler) failed(ctx context.Context, s *scope, work about, err error) {
+	reason, message := failure.Reason(err), failure.Message(err)
 	if reason == "" {
 		reason = v1alpha1.ReasonUnknown
 	}
 
-	ctrl.LoggerFrom(ctx).Error(j.err, "Work on the store of backups failed", "reason", reason)
+	ctrl.LoggerFrom(ctx).Error(err, "Work on the store of backups failed", "reason", reason)
 
 	if r.Failed != nil {
 		r.Failed(s.schedule.Namespace, s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name, reason)
 	}
 
-	switch final := failure.ClassOf(j.err) == failure.ClassTerminal; {
-	case j.kind == retaining:
+	switch final := failure.ClassOf(err) == failure.ClassTerminal; {
+	case work.kind == retaining:
 		if s.schedule.Spec.Retention != nil {
 			s.set().False(v1alpha1.ConditionRetentionApplied, reason, message)
 		}
 	case final:
 		// A repeat before the next time shows the same.
 		s.set().False(v1alpha1.ConditionVerified, reason, message)
-		s.verificationHandled(j.slot)
+		s.verificationHandled(work.slot)
 
 		return
 	default:
 		s.set().False(v1alpha1.ConditionVerified, reason, message)
 	}
 
-	r.Runner.rest(client.ObjectKeyFromObject(s.schedule), j.kind, s.now.Add(workPause))
+	r.Runner.rest(client.ObjectKeyFromObject(s.schedule), work.kind, s.now.Add(workPause))
 }
 
 // retained records what lay in the store at a time.
@@ -178,7 +180,7 @@ func (r *Reconciler) ensureWork(ctx context.Context, s *scope) error {
 		s.wakeAt(stored.Time.Add(lookAgain))
 	}
 
-	if s.invalid != "" || s.hold.Any() || s.controlPlane == nil || r.Runner.find(key, s.schedule.UID) != nil {
+	if s.invalid != "" || s.hold.Any() || s.controlPlane == nil || r.Runner.Find(key, s.schedule.UID) != nil {
 		return nil
 	}
 

@@ -36,6 +36,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 const (
@@ -196,7 +197,7 @@ var etcdOnly = sync.OnceValues(func() (string, error) {
 })
 
 func newState(name, subnet string) (*clusterstate.State, error) {
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: talosV, Now: time.Now()})
+	bundle, err := pki.New(time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,9 @@ import (
 type apiClient struct {
 	client.WithWatch
 
+	// ns is where the machines of the test are; those of other tests have other addresses.
+	ns string
+
 	mu sync.Mutex
 	// stale are machines as a cache that lags behind shows them, by name.
 	stale map[string]*v1alpha1.TalosMachine
@@ -112,7 +115,7 @@ func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...cl
 
 	address, _ := o.FieldSelector.RequiresExactMatch(machineset.AddressIndex)
 
-	err := c.WithWatch.List(ctx, machines)
+	err := c.WithWatch.List(ctx, machines, client.InNamespace(c.ns))
 	machines.Items = slices.DeleteFunc(machines.Items, func(m v1alpha1.TalosMachine) bool {
 		return !slices.Contains(machineset.IndexAddress(&m), address)
 	})

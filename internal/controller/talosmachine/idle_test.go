@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,22 +39,28 @@ func TestIdle(t *testing.T) {
 	reads(11 * time.Minute)
 
 	calls := e.mutations("w-0")
-	usual := reads(time.Second)
+	usual := min(reads(time.Second), reads(time.Second), reads(time.Second))
 
 	api.NoWrites(t, e.ns, func() {
-		for range 4 {
-			if got := reads(140 * time.Second); got != usual {
-				t.Errorf("%d reads instead of %d", got, usual)
+		e.undisturbed(func() error {
+			reads(11 * time.Minute)
+
+			for range 4 {
+				if got := reads(140 * time.Second); got != usual {
+					return fmt.Errorf("%d reads instead of %d", got, usual)
+				}
 			}
-		}
 
-		if got := reads(time.Minute); got <= usual {
-			t.Errorf("%d reads: the config was not looked at for ten minutes", got)
-		}
+			if got := reads(time.Minute); got <= usual {
+				return fmt.Errorf("%d reads: the config was not looked at for ten minutes", got)
+			}
 
-		if got := reads(time.Second); got != usual {
-			t.Errorf("%d reads after it was looked at", got)
-		}
+			if got := reads(time.Second); got != usual {
+				return fmt.Errorf("%d reads after it was looked at", got)
+			}
+
+			return nil
+		})
 	})
 
 	if e.mutations("w-0") != calls {
@@ -70,11 +77,31 @@ func TestIdle(t *testing.T) {
 	})
 
 	// A drift that is left alone is no reason to look again and again either.
-	if got := reads(time.Second); got != usual {
-		t.Errorf("%d reads of a node that is left alone", got)
-	}
+	e.undisturbed(func() error {
+		for range 4 {
+			if got := reads(time.Second); got != usual {
+				return fmt.Errorf("%d reads of a node that is left alone", got)
+			}
+		}
+
+		return nil
+	})
 
 	api.NoWrites(t, e.ns, func() { reads(time.Second) })
+}
+
+// undisturbed has a few tries: the stream of a node asks for a sign of life now and then, which counts as a read as well.
+func (e *env) undisturbed(try func() error) {
+	e.Helper()
+
+	var err error
+	for range 5 {
+		if err = try(); err == nil {
+			return
+		}
+	}
+
+	e.Error(err)
 }
 
 // TestIdleWhilePlanned: a change that waits for its turn costs nothing either.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
@@ -66,6 +68,8 @@ type env struct {
 	nodes      map[string]*node.Node
 	// assets are the binaries of a real etcd and a real API server; both are modelled without.
 	assets string
+	// stop ends what the operator has at work.
+	stop func()
 }
 
 func newEnv(t *testing.T) *env {
@@ -87,16 +91,21 @@ func newEnv(t *testing.T) *env {
 func (e *env) restart() {
 	e.Helper()
 
-	e.client = &apiClient{WithWatch: api.Manager(e.T)}
+	if e.stop != nil {
+		e.stop()
+	}
+
+	e.client = &apiClient{WithWatch: api.Manager(e.T), ns: e.ns}
 	pool := talos.NewPool()
 	ctx, cancel := context.WithCancel(e.Context())
 	watcher := nodewatch.New(ctx)
 
-	e.Cleanup(func() {
+	e.stop = sync.OnceFunc(func() {
 		cancel()
 		watcher.Wait()
 		pool.Close()
 	})
+	e.Cleanup(e.stop)
 
 	go func() {
 		for range watcher.Events() { //nolint:revive // what changes is looked at by hand
@@ -172,7 +181,7 @@ func (e *env) createGroups(controlPlanes int) {
 func (e *env) createState() {
 	e.Helper()
 
-	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: talosV, Now: e.clock.Now()})
+	bundle, err := pki.New(e.clock.Now())
 	if err != nil {
 		e.Fatal(err)
 	}

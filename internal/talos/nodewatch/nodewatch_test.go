@@ -15,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/pki"
 )
 
 // limit bounds every wait that is not itself what a test is about.
@@ -243,7 +244,7 @@ func TestManyStreams(t *testing.T) {
 func configure(t *testing.T, n *node.Node) talos.Credentials {
 	t.Helper()
 
-	bundle, err := secrets.NewBundle(secrets.NewClock(), machineryconfig.TalosVersion1_13)
+	bundle, err := pki.Machinery()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,178 @@
+// Package backupwork does the long work of the controllers of backups beside their passes: a pass only starts work,
+// watches it and records what came of it. So work of hours holds up no other object, and the deletion of its own
+// object can end it.
+package backupwork
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// wakeups is how many ended works may wait to be looked at; what does not fit is found by the next pass.
+const wakeups = 1024
+
+// Runner does work of one kind of object, at most one for each object. A describes work, O is what comes of it.
+// What it holds is lost with the process.
+type Runner[A, O any] struct {
+	object func(types.NamespacedName) client.Object
+	ctx    context.Context //nolint:containedctx // the life of the work, which outlives the pass that starts it
+	end    context.CancelFunc
+	wake   chan event.GenericEvent
+	group  sync.WaitGroup
+
+	mu   sync.Mutex
+	jobs map[types.NamespacedName]*Job[A, O]
+}
+
+// New returns a runner. All its work ends with the context; object makes what stands for an object in events.
+func New[A, O any](ctx context.Context, object func(types.NamespacedName) client.Object) *Runner[A, O] {
+	ctx, end := context.WithCancel(ctx)
+
+	return &Runner[A, O]{
+		object: object, ctx: ctx, end: end, wake: make(chan event.GenericEvent, wakeups),
+		jobs: map[types.NamespacedName]*Job[A, O]{},
+	}
+}
+
+// Start implements manager.Runnable: when the manager stops, so does the work, and what it has begun is undone.
+func (r *Runner[A, O]) Start(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-r.ctx.Done():
+	}
+
+	r.Stop()
+
+	return nil
+}
+
+// Stop ends all work and waits for that.
+func (r *Runner[A, O]) Stop() {
+	r.end()
+	r.group.Wait()
+}
+
+// Ends tells of each object whose work has ended.
+func (r *Runner[A, O]) Ends() <-chan event.GenericEvent { return r.wake }
+
+// Job is work for one object.
+type Job[A, O any] struct {
+	About A
+
+	uid    types.UID
+	cancel context.CancelFunc
+	done   chan struct{}
+	out    O
+	err    error
+}
+
+// Ended says whether the work is done.
+func (j *Job[A, O]) Ended() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Result is what came of the work. It may be asked for once the work has ended.
+func (j *Job[A, O]) Result() (O, error) { return j.out, j.err }
+
+// Cancel ends the work. It does not wait for that.
+func (j *Job[A, O]) Cancel() { j.cancel() }
+
+// Order is work that is wanted.
+type Order[A, O any] struct {
+	Key     types.NamespacedName
+	UID     types.UID
+	About   A
+	Timeout time.Duration
+	// Admit refuses the work by an error, in view of the work that runs for other objects.
+	Admit func(running iter.Seq2[types.NamespacedName, A]) error
+	Do    func(context.Context) (O, error)
+}
+
+// Do begins work. The error is that of Admit, or says that the runner has been stopped.
+func (r *Runner[A, O]) Do(o Order[A, O]) (*Job[A, O], error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if err := r.ctx.Err(); err != nil {
+		return nil, fmt.Errorf("starting work on %s: %w", o.Key, err)
+	}
+
+	if err := o.Admit(r.running(o.Key)); err != nil {
+		return nil, err
+	}
+
+	ctx, cancel := context.WithTimeout(r.ctx, o.Timeout)
+	j := &Job[A, O]{About: o.About, uid: o.UID, cancel: cancel, done: make(chan struct{})}
+	r.jobs[o.Key] = j
+
+	r.group.Go(func() {
+		defer cancel()
+
+		j.out, j.err = o.Do(ctx)
+		if j.err != nil && context.Cause(ctx) == context.DeadlineExceeded { //nolint:errorlint // it is that very error
+			j.err = failure.Transient(v1alpha1.ReasonBackupTimeout, "it took longer than its timeout", j.err)
+		}
+
+		close(j.done)
+
+		select {
+		case r.wake <- event.GenericEvent{Object: r.object(o.Key)}:
+		default:
+		}
+	})
+
+	return j, nil
+}
+
+// running are the works of other objects that have not ended.
+func (r *Runner[A, O]) running(but types.NamespacedName) iter.Seq2[types.NamespacedName, A] {
+	return func(yield func(types.NamespacedName, A) bool) {
+		for key, j := range r.jobs {
+			if key != but && !j.Ended() && !yield(key, j.About) {
+				return
+			}
+		}
+	}
+}
+
+// Find returns the work for an object, or nil. That for an earlier object of the same name is ended.
+func (r *Runner[A, O]) Find(key types.NamespacedName, uid types.UID) *Job[A, O] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	j := r.jobs[key]
+	if j != nil && j.uid != uid {
+		j.cancel()
+		delete(r.jobs, key)
+
+		return nil
+	}
+
+	return j
+}
+
+// Drop ends and forgets the work for an object.
+func (r *Runner[A, O]) Drop(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if j := r.jobs[key]; j != nil {
+		j.cancel()
+		delete(r.jobs, key)
+	}
+}
