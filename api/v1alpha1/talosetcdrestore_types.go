@@ -249,6 +249,10 @@ type TalosEtcdRestoreStatus struct {
 	// saveFailures counts tries to copy the data that was wiped.
 	// +optional
 	SaveFailures int32 `json:"saveFailures,omitempty"`
+	// hadQuorum: etcd was seen with quorum before anything was wiped. From then on a moment without a leader is no reason
+	// to go on without a copy of its data.
+	// +optional
+	HadQuorum bool `json:"hadQuorum,omitempty"`
 	// revision that etcd had when it was first seen after the restore.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`

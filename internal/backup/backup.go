@@ -319,6 +319,9 @@ func (t *taking) state(ctx context.Context) error {
 // finish stores the manifest: from then on the backup exists.
 func (t *taking) finish(ctx context.Context) error {
 	t.manifest.FinishedAt = t.request.now()
+	if t.manifest.FinishedAt.Before(t.manifest.StartedAt) {
+		t.manifest.FinishedAt = t.manifest.StartedAt // the clock was set back meanwhile
+	}
 
 	content, err := t.manifest.encode()
 	if err != nil {

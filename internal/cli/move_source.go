@@ -107,12 +107,16 @@ func (t *transfer) harmless(ctx context.Context, o *unstructured.Unstructured) e
 		}
 	}
 
-	// That of a backup is about what lies in the store. Without its finalizer nobody looks at it.
-	if v, ok, _ := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); ok &&
-		v != string(v1alpha1.DeletionPreserve) && o.GroupVersionKind() != kindBackup {
-		err := unstructured.SetNestedField(o.Object, string(v1alpha1.DeletionPreserve), "spec", "deletionPolicy")
+	// That of a backup is about what lies in the store, and an operator may give it its finalizer back meanwhile.
+	keep := string(v1alpha1.DeletionPreserve)
+	if o.GroupVersionKind() == kindBackup {
+		keep = string(v1alpha1.BackupRetain)
+	}
+
+	if v, ok, _ := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); ok && v != keep {
+		err := unstructured.SetNestedField(o.Object, keep, "spec", "deletionPolicy")
 		if err != nil {
-			return fmt.Errorf("keeping the nodes of %s: %w", o.GetName(), err)
+			return fmt.Errorf("keeping what belongs to %s: %w", o.GetName(), err)
 		}
 
 		changed = true

@@ -74,6 +74,12 @@ func (o Options) check(nodes []Node) Decision {
 		return d
 	}
 
+	mute := pick(nodes, func(n Node) bool { return n.Answer == plan.AnswerMember && n.TypeUnknown })
+	if len(mute) > 0 {
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to tell its machine type: one of the type init "+
+			"never recovers an etcd", list(mute))
+	}
+
 	with := pick(nodes, Node.hasData)
 
 	switch {
@@ -91,7 +97,7 @@ func (o Options) check(nodes []Node) Decision {
 
 func etcdState(nodes []Node) string {
 	switch {
-	case hasQuorum(nodes):
+	case HasQuorum(nodes):
 		return "runs etcd, and it has quorum"
 	case slices.ContainsFunc(nodes, Node.Serves):
 		return "has etcd data, and etcd has no quorum"
@@ -100,8 +106,8 @@ func etcdState(nodes []Node) string {
 	return "has etcd data"
 }
 
-// hasQuorum: some member sees a leader.
-func hasQuorum(nodes []Node) bool {
+// HasQuorum says whether some member sees a leader.
+func HasQuorum(nodes []Node) bool {
 	return slices.ContainsFunc(nodes, func(n Node) bool { return n.Serves() && n.Leader != 0 })
 }
 
@@ -139,7 +145,9 @@ func (o Options) save(r Record, nodes []Node) Decision {
 		return next(v1alpha1.RestoreWiping)
 	}
 
-	required := o.Save == v1alpha1.LastSnapshotRequire || o.Save == "" && hasQuorum(nodes)
+	// A moment without a leader, or a call that timed out, does not take quorum away from an etcd that had it.
+	quorum := r.HadQuorum || HasQuorum(nodes)
+	required := o.Save == v1alpha1.LastSnapshotRequire || o.Save == "" && quorum
 	if !required && r.SaveFailures >= MaxSaves {
 		return next(v1alpha1.RestoreWiping)
 	}
@@ -149,6 +157,12 @@ func (o Options) save(r Record, nodes []Node) Decision {
 	}
 
 	serving := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Serves() })
+	if len(serving) == 0 && quorum && required {
+		// The file of a database that an etcd writes to is no copy of it.
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for etcd on %s to answer: it had quorum, and its data is "+
+			"copied before anything is wiped; a restore with lastSnapshot Try goes on without", list(with))
+	}
+
 	if len(serving) == 0 {
 		d.Machines = with
 
@@ -166,6 +180,10 @@ func (o Options) save(r Record, nodes []Node) Decision {
 // wipe goes on until no node has data. All are wiped at once: one that is empty while others still run joins them
 // again.
 func (o Options) wipe(r Record, nodes []Node) Decision {
+	if restored(r, nodes) {
+		return next(v1alpha1.RestoreRecovering)
+	}
+
 	if d, act := o.wipeData(r, nodes); act {
 		return d
 	}
@@ -185,6 +203,16 @@ func (o Options) wipe(r Record, nodes []Node) Decision {
 	}
 
 	return next(v1alpha1.RestorePreparing)
+}
+
+// restored: what was taken for debris of our own try runs after all.
+func restored(r Record, nodes []Node) bool {
+	n := find(nodes, r.Machine)
+	if n == nil || r.Tries == 0 || !r.Asked || !n.Serves() || n.Leader == 0 {
+		return false
+	}
+
+	return !slices.ContainsFunc(nodes, func(o Node) bool { return o.Name != r.Machine && o.hasData() })
 }
 
 // wipeData records and wipes what has data.
@@ -231,10 +259,19 @@ func notOurs(n Node) Decision {
 		"discardNewerData if it may be lost", n.Name)
 }
 
+// late: data showed only now, of a node that was in maintenance mode or is new, or it is the debris of our own try.
+func (o Options) late(r Record, nodes []Node) Decision {
+	if o.Discard && !r.Saved && o.Save != v1alpha1.LastSnapshotSkip && slices.ContainsFunc(nodes, r.foreignData) {
+		return next(v1alpha1.RestoreSaving)
+	}
+
+	return next(v1alpha1.RestoreWiping)
+}
+
 // prepare waits until every node is empty and ready, and chooses one.
 func (o Options) prepare(r Record, nodes []Node) Decision {
-	if with := pick(nodes, Node.hasData); len(with) > 0 {
-		return next(v1alpha1.RestoreWiping)
+	if slices.ContainsFunc(nodes, Node.hasData) {
+		return o.late(r, nodes)
 	}
 
 	for _, n := range nodes {

@@ -45,8 +45,8 @@ type Node struct {
 	Leaving bool
 	// Boot is the boot ID; empty when it is not known.
 	Boot string
-	// Init: the node is of the old type init, which never recovers.
-	Init bool
+	// Init: the node is of the old type init, which never recovers. TypeUnknown: whether it is could not be read.
+	Init, TypeUnknown bool
 	// Settled: no config waits for a reboot.
 	Settled bool
 	// TimeSynced: the node takes a bootstrap only then.
@@ -91,7 +91,12 @@ type Record struct {
 	// Saved: there is a copy of the data that is about to be lost. SaveFailures counts tries that failed.
 	Saved        bool
 	SaveFailures int
+	// HadQuorum: etcd was seen with quorum before anything was wiped.
+	HadQuorum bool
 }
+
+// foreignData: the node has data that is not the debris of our own try.
+func (r Record) foreignData(n Node) bool { return n.hasData() && (r.Tries == 0 || n.Name != r.Machine) }
 
 // reading is how long a slow node needs to read the snapshot once.
 func (r Record) reading() time.Duration { return time.Duration(r.Size/readRate) * time.Second }

@@ -129,6 +129,40 @@ func TestDecide(t *testing.T) {
 			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving},
 			nodes: []restore.Node{member("a", withData)}, want: restore.Save,
 		},
+		"a type that nobody knows": {
+			options: restore.Options{Discard: true},
+			nodes:   []restore.Node{member("a", withData, func(n *restore.Node) { n.TypeUnknown = true })},
+			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "machine type",
+		},
+		"quorum a moment ago": {
+			options: restore.Options{Discard: true},
+			record:  restore.Record{Step: v1alpha1.RestoreSaving, HadQuorum: true, SaveFailures: restore.MaxSaves},
+			nodes:   []restore.Node{member("a", withData)},
+			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "it had quorum",
+		},
+		"an election, and the store has failed": {
+			options: restore.Options{Discard: true},
+			record:  restore.Record{Step: v1alpha1.RestoreSaving, HadQuorum: true, SaveFailures: restore.MaxSaves},
+			nodes:   []restore.Node{member("a", serving, func(n *restore.Node) { n.Leader = 0 })}, want: restore.Save,
+		},
+		"data that shows late": {
+			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestorePreparing},
+			nodes: []restore.Node{member("a", withData), member("b")}, want: restore.Next, step: v1alpha1.RestoreSaving,
+		},
+		"data that shows late, and is copied": {
+			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestorePreparing, Saved: true},
+			nodes: []restore.Node{member("a", withData), member("b")}, want: restore.Next, step: v1alpha1.RestoreWiping,
+		},
+		"debris of our own is not copied": {
+			options: restore.Options{Discard: true},
+			record:  restore.Record{Step: v1alpha1.RestorePreparing, Tries: 1, Machine: "a", Boot: "a-0"},
+			nodes:   []restore.Node{member("a", withData), member("b")}, want: restore.Next, step: v1alpha1.RestoreWiping,
+		},
+		"it runs after all": {
+			options: restore.Options{Discard: true},
+			record:  restore.Record{Step: v1alpha1.RestoreWiping, Tries: 1, Machine: "a", Boot: "a-0", Asked: true},
+			nodes:   []restore.Node{member("a", serving), member("b")}, want: restore.Next, step: v1alpha1.RestoreRecovering,
+		},
 		"a config waits for a reboot": {
 			record: restore.Record{Step: v1alpha1.RestorePreparing},
 			nodes:  []restore.Node{member("a", func(n *restore.Node) { n.Settled = false })}, want: restore.Wait, part: "reboot",

@@ -10,9 +10,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// New makes a bundle as the operator does, but as for Talos v1.6: from v1.7 on, the key that signs the tokens of service
-// accounts is one of RSA with 4096 bits, which costs more than a second of a processor where the race detector watches
-// (machinery, VersionContract.UseRSAServiceAccountKey). Nothing else in a bundle differs.
+// New makes a bundle as the operator does, but as for Talos v1.6: from v1.7 on, the key that signs the tokens of
+// service accounts is one of RSA with 4096 bits, which costs more than a second of a processor where the race detector
+// watches (machinery, VersionContract.UseRSAServiceAccountKey). Nothing else in a bundle differs.
 func New(now time.Time) (*clusterstate.Bundle, error) {
 	return clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.6.0", Now: now})
 }

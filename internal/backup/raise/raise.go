@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
+	"github.com/talos-operator/talos-operator/internal/backup/scratch"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -35,6 +36,8 @@ const (
 	// limit of a child process; it copies the database and writes one entry.
 	limit     = 30 * time.Minute
 	waitDelay = 5 * time.Second
+	// copies of the database that lie in the folder: the snapshot, and what it is restored to.
+	copies = 2
 )
 
 // Options of a raise.
@@ -43,6 +46,8 @@ type Options struct {
 	Dir string
 	// Exe is our own binary; that of this process when empty.
 	Exe string
+	// Size of the snapshot in bytes; zero where it is not known.
+	Size int64
 	// Copied: the snapshot has no checksum at its end.
 	Copied bool
 	// By how much the revision is raised.
@@ -52,27 +57,26 @@ type Options struct {
 // Snapshot calls use with the raised snapshot. write puts the plain snapshot into a file, and is trusted with checking
 // it. Nothing stays on the disk.
 func Snapshot(ctx context.Context, o Options, write func(io.Writer) error, use func(io.Reader) error) error {
-	dir, err := os.MkdirTemp(o.Dir, "talos-operator-raise-")
+	dir, err := scratch.New(o.Dir, copies*o.Size)
 	if err != nil {
-		return failure.Transient(Reason, "there is no room to raise the revision of the snapshot", err)
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // nothing can be done about it
-
-	if err := fill(filepath.Join(dir, sourceName), write); err != nil {
 		return err
 	}
 
-	if err := o.child(ctx, dir); err != nil {
-		return err
+	if err = fill(dir, write); err == nil {
+		err = o.child(ctx, dir.Path)
 	}
 
-	return hand(filepath.Join(dir, dataName, "member", "snap", "db"), use)
+	if err == nil {
+		err = hand(filepath.Join(dir.Path, dataName, "member", "snap", "db"), use)
+	}
+
+	return errors.Join(err, dir.Remove())
 }
 
-func fill(path string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func fill(dir *scratch.Folder, write func(io.Writer) error) error {
+	f, err := dir.Create(sourceName)
 	if err != nil {
-		return failure.Transient(Reason, "the snapshot cannot be put on the disk", err)
+		return err
 	}
 
 	err = write(f)
@@ -98,7 +102,9 @@ func (o Options) child(ctx context.Context, dir string) error {
 
 	cmd := exec.CommandContext(ctx, exe, CommandName, strconv.FormatInt(o.By, 10), strconv.FormatBool(o.Copied)) //nolint:gosec,lll // our own binary
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, []string{"GOTRACEBACK=none", "TMPDIR=" + dir}, waitDelay
+	// A group of its own, which is killed as a whole.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
 	if err := cmd.Run(); err != nil {
 		return failure.Transient(Reason, "the revision of the snapshot cannot be raised", err)

@@ -22,6 +22,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/talos-operator/talos-operator/internal/backup/raise"
+	"github.com/talos-operator/talos-operator/internal/backup/scratch"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/etcd"
@@ -248,7 +249,7 @@ func inVain(t *testing.T, data []byte) {
 	}
 
 	err = raise.Snapshot(t.Context(), raise.Options{Dir: filepath.Join(t.TempDir(), "gone"), By: bump}, nil, nil)
-	if failure.Reason(err) != raise.Reason {
+	if failure.Reason(err) != scratch.Reason {
 		t.Errorf("without a folder: %v", err)
 	}
 }

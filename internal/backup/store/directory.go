@@ -144,6 +144,9 @@ func (d *Directory) publish(ctx context.Context, root *os.Root, part, key string
 	// The name is on the disk only once every folder above it is.
 	for dir := path.Dir(key); ; dir = path.Dir(dir) {
 		if err := syncDir(root, dir); err != nil {
+			// Whether the name lasts is not known: the caller is told that there is none, and so it is.
+			_ = root.Remove(key)
+
 			return d.classify("flushing the folder of", key, err)
 		}
 
@@ -379,7 +382,10 @@ func (d *Directory) Sweep(ctx context.Context, prefix string, before time.Time) 
 			return errors.Join(ctx.Err(), err)
 		}
 
-		if !e.Type().IsRegular() || !strings.HasSuffix(name, partSuffix) || !strings.HasPrefix(name, prefix) {
+		// The name that it would have had is what the prefix is about.
+		folder, base := path.Split(name)
+		if !e.Type().IsRegular() || !strings.HasSuffix(name, partSuffix) ||
+			!strings.HasPrefix(folder+strings.TrimPrefix(base, "."), prefix) {
 			return nil
 		}
 

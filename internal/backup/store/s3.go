@@ -152,6 +152,12 @@ func (s *S3) object(key string, info minio.ObjectInfo) Object {
 		o.LockedUntil = until
 	}
 
+	// Without the right to read locks (s3:GetObjectRetention) S3 answers as if there were none, and a deletion in a
+	// bucket with versions hides a locked object instead of failing.
+	if o.LockedUntil.IsZero() && s.settings.Lock.Mode != "" {
+		o.LockedUntil = info.LastModified.Add(s.settings.Lock.For)
+	}
+
 	return o
 }
 

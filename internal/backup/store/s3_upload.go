@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/md5" //nolint:gosec // S3 wants it, and it protects nothing here
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -63,9 +64,13 @@ func (s *S3) Put(ctx context.Context, key string, write func(io.Writer) error) (
 		defer time.AfterFunc(lastPartsGrace, stop).Stop()
 	}
 
-	// A part that failed is the reason for everything after it.
-	if partErr := u.group.Wait(); partErr != nil {
+	// A part that failed is the reason for everything after it, unless we tore it off ourselves.
+	if partErr := u.group.Wait(); partErr != nil && (err == nil || !errors.Is(partErr, context.Canceled)) {
 		err = partErr
+	}
+
+	if cause := ctx.Err(); cause != nil && errors.Is(err, context.Canceled) {
+		err = s.classify("writing", key, cause)
 	}
 
 	if err == nil {
@@ -361,8 +366,12 @@ func (u *upload) prove(ctx context.Context, size int64) (Object, error) {
 		// Credentials that may write only. The verification reads it back with others.
 		return Object{Key: u.key, Size: size, Modified: u.store.now()}, nil
 	case err != nil:
+		u.takeBack(ctx)
+
 		return Object{}, err
 	case o.Size != size:
+		u.takeBack(ctx)
+
 		return Object{}, lost(u.key, u.store.Location(), fmt.Errorf("it has %d bytes instead of %d", o.Size, size))
 	}
 

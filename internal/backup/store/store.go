@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"path"
 	"regexp"
 	"strings"
@@ -135,8 +136,30 @@ func lost(key, where string, err error) error {
 	return failure.Transient(ReasonLost, fmt.Sprintf("%s accepted %s and does not have it", where, key), err)
 }
 
+// probes are how often the test object is written when somebody else deletes it: the check of another cluster that
+// shares the store.
+const probes = 5
+
 // checkProbe is the part of Check that all stores have in common.
 func checkProbe(ctx context.Context, s Store) error {
+	for try := 1; ; try++ {
+		err := probe(ctx, s)
+		if failure.Reason(err) != ReasonLost || try == probes {
+			return err
+		}
+
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rand.N(probePause)):
+		}
+	}
+}
+
+// probePause is the longest pause between two of them.
+const probePause = 300 * time.Millisecond
+
+func probe(ctx context.Context, s Store) error {
 	_, err := s.Put(ctx, probeKey, func(w io.Writer) error {
 		_, werr := io.WriteString(w, probeText)
 

@@ -306,9 +306,10 @@ func TestSweepTakesOldUploadsOnly(t *testing.T) {
 			before time.Time
 			want   int
 		}{
-			{"a/", time.Now().Add(-time.Hour), 0},
+			{"a/b", time.Now().Add(-time.Hour), 0},
 			{"other/", time.Now().Add(time.Hour), 0},
-			{"a/", time.Now().Add(time.Hour), 1},
+			{"a/c", time.Now().Add(time.Hour), 0},
+			{"a/b", time.Now().Add(time.Hour), 1},
 			{"a/", time.Now().Add(time.Hour), 0},
 		} {
 			if n, err := s.Sweep(t.Context(), sweep.prefix, sweep.before); n != sweep.want || err != nil {

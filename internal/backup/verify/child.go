@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/scratch"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -26,6 +27,8 @@ const (
 
 	// childEnv is set in a child. It must not start another one.
 	childEnv = "TALOS_OPERATOR_DATABASE_CHECK"
+	// databaseName is the plain database in a scratch folder.
+	databaseName = "snapshot.db"
 )
 
 // findings is what a child prints, as one JSON object.
@@ -38,7 +41,7 @@ type findings struct {
 }
 
 // check has the database opened.
-func (r *run) check(ctx context.Context, dir *scratch, c *backup.Content) error {
+func (r *run) check(ctx context.Context, dir *scratch.Folder, c *backup.Content) error {
 	f, err := r.child(ctx, dir, c.PlainSize, ReasonDatabase)
 	if err != nil {
 		return err
@@ -59,7 +62,7 @@ func (r *run) check(ctx context.Context, dir *scratch, c *backup.Content) error 
 }
 
 // drill has an etcd started from the database, and compares what it shows with what the database holds.
-func (r *run) drill(ctx context.Context, dir *scratch, c *backup.Content) error {
+func (r *run) drill(ctx context.Context, dir *scratch.Folder, c *backup.Content) error {
 	args := []string{
 		option(flagDrill, true), option(flagRevision, r.report.Database.Revision), option(flagCopied, !c.Checksummed),
 	}
@@ -98,7 +101,7 @@ func invalid(reason, message string, err error) error { return failure.Terminal(
 // child runs our own binary on the database, and reads what it found. Whatever becomes of it is an error with the given
 // reason: the database can kill the process that opens it.
 func (r *run) child(
-	ctx context.Context, dir *scratch, size int64, reason string, args ...string,
+	ctx context.Context, dir *scratch.Folder, size int64, reason string, args ...string,
 ) (*findings, error) {
 	limited, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -116,10 +119,10 @@ func (r *run) child(
 	out, complaint := &bounded{limit: maxFindings}, &bounded{limit: maxComplaint, forgiving: true}
 
 	cmd := exec.CommandContext(limited, r.Exe, append(args, databaseName)...) //nolint:gosec // our own binary
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir.path, out, complaint, waitDelay
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir.Path, out, complaint, waitDelay
 	// No credentials, and no settings of ours that change how it works.
 	cmd.Env = []string{
-		childEnv + "=1", "GOTRACEBACK=none", "GOMEMLIMIT=" + strconv.FormatInt(memory/4*3, 10), "TMPDIR=" + dir.path,
+		childEnv + "=1", "GOTRACEBACK=none", "GOMEMLIMIT=" + strconv.FormatInt(memory/4*3, 10), "TMPDIR=" + dir.Path,
 	}
 	// A group of its own, which is killed as a whole.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

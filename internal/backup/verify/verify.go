@@ -15,6 +15,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/scratch"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -27,7 +28,7 @@ const (
 	// ReasonDrill: no etcd starts from the backup, or it shows something else than the database.
 	ReasonDrill = "DrillFailed"
 	// ReasonScratch: there is no room for the plain database.
-	ReasonScratch = "ScratchSpaceMissing"
+	ReasonScratch = scratch.Reason
 	// ReasonLimits: the verification took more time or memory than it may, which says nothing about the backup.
 	ReasonLimits = "VerificationLimited"
 	// ReasonState: the state Secret in the backup cannot be used, or is not that of the cluster in the manifest.
@@ -281,18 +282,18 @@ func (r *run) snapshot(ctx context.Context) error {
 
 // database writes the plain database to the scratch folder and has it opened there.
 func (r *run) database(ctx context.Context, read backup.Read) (err error) {
-	dir, err := newScratch(r.Dir, r.need())
+	dir, err := scratch.New(r.Dir, r.need())
 	if err != nil {
 		return err
 	}
 
 	defer func() {
-		if cerr := dir.remove(); err == nil && cerr != nil {
+		if cerr := dir.Remove(); err == nil && cerr != nil {
 			err = cerr
 		}
 	}()
 
-	file, err := dir.create()
+	file, err := dir.Create(databaseName)
 	if err != nil {
 		return err
 	}
@@ -300,7 +301,7 @@ func (r *run) database(ctx context.Context, read backup.Read) (err error) {
 	// The checksum at the end is compared in here, before anybody opens the database.
 	c, err := backup.ReadSnapshot(ctx, r.store, read, file)
 	if cerr := file.Close(); err == nil && cerr != nil {
-		err = dir.classify(cerr)
+		err = dir.Classify(cerr)
 	}
 
 	if err != nil {

@@ -27,7 +27,7 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Resul
 
 	switch {
 	// Work that was ended from outside says nothing about the backup.
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled) && failure.Reason(err) != v1alpha1.ReasonBackupTimeout:
 		return ctrl.Result{}, err
 	case err != nil && failure.Reason(err) == v1alpha1.ReasonWaitingForControlPlane:
 		return ctrl.Result{}, err
@@ -115,7 +115,9 @@ func (r *Reconciler) take(ctx context.Context, s *scope, p *prepared) (ctrl.Resu
 }
 
 // stream takes the backup.
-func (r *Reconciler) stream(b *v1alpha1.TalosEtcdBackup, p *prepared) func(context.Context, *progress) (outcome, error) {
+func (r *Reconciler) stream(
+	b *v1alpha1.TalosEtcdBackup, p *prepared,
+) func(context.Context, *progress) (outcome, error) {
 	return func(ctx context.Context, told *progress) (outcome, error) {
 		t, err := r.open(ctx, b)
 		if err != nil {

@@ -123,8 +123,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 }
 
 func (r *Reconciler) drive(ctx context.Context, s *scope) error {
-	if err := r.observe(ctx, s); err != nil || s.hold.Disabled() {
+	if err := r.observe(ctx, s); err != nil {
 		return err
+	}
+
+	if s.hold.Disabled() {
+		r.Runner.Drop(client.ObjectKeyFromObject(s.schedule))
+
+		return nil
 	}
 
 	for _, phase := range []func(context.Context, *scope) error{

@@ -36,7 +36,16 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope) error {
 	key := client.ObjectKeyFromObject(s.schedule)
 
 	j := r.Runner.Find(key, s.schedule.UID)
-	if j == nil || !j.Ended() {
+	if j == nil {
+		return nil
+	}
+
+	if !j.Ended() {
+		// It goes by what was wanted when it began: somebody who sees it delete too much can stop it.
+		if s.hold.Any() || j.About.generation != s.schedule.Generation {
+			j.Cancel()
+		}
+
 		return nil
 	}
 
@@ -45,7 +54,8 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope) error {
 	out, err := j.Result()
 
 	// Work that was ended from outside, or under another spec, says nothing.
-	if errors.Is(err, context.Canceled) || j.About.generation != s.schedule.Generation {
+	ended := errors.Is(err, context.Canceled) && failure.Reason(err) != v1alpha1.ReasonBackupTimeout
+	if ended || j.About.generation != s.schedule.Generation {
 		return nil
 	}
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,10 @@ import (
 
 // act does the next thing that internal/restore decides on.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
+	if err := r.noteQuorum(ctx, s); err != nil {
+		return err
+	}
+
 	now := r.Clock.Now()
 	d := restore.Decide(s.options(), s.record(now), s.nodes)
 
@@ -48,6 +53,18 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	}
 
 	return r.stop(ctx, s, d.Reason, d.Message)
+}
+
+// noteQuorum records that etcd has quorum, before it can be lost.
+func (r *Reconciler) noteQuorum(ctx context.Context, s *scope) error {
+	early := s.step() == v1alpha1.RestorePreflight || s.step() == v1alpha1.RestoreSaving
+	if !early || s.restore.Status.HadQuorum || !restore.HasQuorum(s.nodes) {
+		return nil
+	}
+
+	s.restore.Status.HadQuorum = true
+
+	return r.save(ctx, s)
 }
 
 // poll is short while the restore is young.
@@ -85,6 +102,14 @@ func (r *Reconciler) stop(ctx context.Context, s *scope, reason, message string)
 // intendWipe records which nodes are going to be wiped, with the boot that they are in, and then wipes them.
 func (r *Reconciler) intendWipe(ctx context.Context, s *scope, d restore.Decision) error {
 	st := &s.restore.Status
+
+	// It was verified before, and that may be long ago.
+	from, _, _, err := r.openChosen(ctx, s)
+	if err != nil {
+		return r.notReadable(s, err)
+	}
+
+	from.Close()
 
 	for _, name := range d.Machines {
 		entry := nodeStatus(st, name)
@@ -184,6 +209,16 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 		return err
 	}
 
+	// Sending takes minutes. Somebody may have come back meanwhile, or founded another etcd.
+	if err := r.observe(ctx, s); err != nil {
+		return err
+	}
+
+	if !r.stillAlone(s, d) {
+		return failure.Waiting(v1alpha1.ReasonRestoring, "a node has changed while the snapshot was sent: looking again",
+			r.poll(s))
+	}
+
 	// Recorded first: while the answer may have been lost nothing else is sent to the node.
 	at := metav1.NewTime(r.Clock.Now())
 	s.restore.Status.SentAt = &at
@@ -203,6 +238,13 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 	r.tell(s, "Recover", "Sent the snapshot to %s and asked it to start etcd from it", d.Machines[0])
 
 	return r.enter(ctx, s, v1alpha1.RestoreRecovering, "")
+}
+
+// stillAlone: the nodes say what they said before the snapshot was sent.
+func (r *Reconciler) stillAlone(s *scope, before restore.Decision) bool {
+	d := restore.Decide(s.options(), s.record(r.Clock.Now()), s.nodes)
+
+	return d.Action == restore.Upload && slices.Equal(d.Machines, before.Machines)
 }
 
 // send brings the snapshot to the node. It tells whether it is the copy of a database, without a checksum.

@@ -24,7 +24,13 @@ import (
 // saveLast keeps a copy of the data that is about to be wiped, beside the backup that it is wiped for: a backup like
 // any other where etcd answers, else the database file.
 func (r *Reconciler) saveLast(ctx context.Context, s *scope, d restore.Decision) error {
-	at, err := r.copyLast(ctx, s, d)
+	st, _, m, err := r.openChosen(ctx, s)
+	if err != nil {
+		return r.notReadable(s, err)
+	}
+	defer st.Close()
+
+	at, err := r.copyLast(ctx, s, d, st, m)
 	if err == nil {
 		s.restore.Status.LastSnapshot = at
 		r.tell(s, "Save", "Copied the data that etcd still has to %s", at)
@@ -49,14 +55,16 @@ func (r *Reconciler) saveLast(ctx context.Context, s *scope, d restore.Decision)
 		"before there is a copy: "+failure.Message(err)+"; a restore with lastSnapshot Try goes on without", pollSlow)
 }
 
-// copyLast tries one node after the other.
-func (r *Reconciler) copyLast(ctx context.Context, s *scope, d restore.Decision) (string, error) {
-	st, _, m, err := r.openChosen(ctx, s)
-	if err != nil {
-		return "", err
-	}
-	defer st.Close()
+// notReadable holds what would be wiped while there is nothing to restore from.
+func (r *Reconciler) notReadable(s *scope, err error) error {
+	return failure.Waiting(v1alpha1.ReasonRestoring, "nothing is wiped while the backup cannot be read: "+
+		failure.Message(err), r.poll(s))
+}
 
+// copyLast tries one node after the other.
+func (r *Reconciler) copyLast(
+	ctx context.Context, s *scope, d restore.Decision, st store.Store, m *backup.Manifest,
+) (string, error) {
 	var errs []error
 
 	for _, name := range d.Machines {
@@ -116,7 +124,7 @@ func (r *Reconciler) request(ctx context.Context, s *scope, name string, m *back
 	n := s.evidenceOf(name)
 	b := s.held.State.Bundle
 	recipients := backup.RecipientsOf(s.identities)
-	plain := m == nil || m.Snapshot.Encryption == nil
+	plain := m != nil && m.Snapshot.Encryption == nil // a file of another tool says nothing about what may be readable
 
 	return backup.Request{
 		ID: backup.NewID(r.Clock.Now(), fmt.Sprintf("%s-%d-%s", s.restore.UID, s.restore.Status.SaveFailures, name)),

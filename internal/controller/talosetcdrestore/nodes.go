@@ -46,6 +46,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 
 // askMore adds what only a restore has to know. What cannot be read stays unknown.
 func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMachine, n *restore.Node) {
+	n.TypeUnknown = true
+
 	node, err := r.Nodes.Node(ctx, r.source(s).Ref(m))
 	if err != nil {
 		return
@@ -72,7 +74,7 @@ func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMac
 	}
 
 	if state, err := node.ConfigState(ctx); err == nil {
-		n.Settled, n.Init = state.Settled, state.Type == "init"
+		n.Settled, n.Init, n.TypeUnknown = state.Settled, state.Type == "init", false
 	}
 
 	if again, err := node.BootID(ctx); err == nil && again == boot {

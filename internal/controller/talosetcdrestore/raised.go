@@ -15,7 +15,8 @@ func (r *Reconciler) sendRaised(
 	ctx context.Context, s *scope, node *talos.Node, st store.Store, read backup.Read,
 ) error {
 	return raise.Snapshot(ctx, raise.Options{
-		Dir: r.Scratch, Exe: r.Exe, Copied: s.restore.Status.Backup.Copied, By: s.restore.Spec.RevisionBump,
+		Dir: r.Scratch, Exe: r.Exe, Size: s.restore.Status.Backup.Size, Copied: s.restore.Status.Backup.Copied,
+		By: s.restore.Spec.RevisionBump,
 	}, func(w io.Writer) error {
 		return readChosen(ctx, s, st, read, w)
 	}, func(raised io.Reader) error {

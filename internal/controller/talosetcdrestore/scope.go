@@ -163,6 +163,7 @@ func (s *scope) record(now time.Time) restore.Record {
 	rec := restore.Record{
 		Step: s.step(), Machine: st.Machine, Boot: st.Boot, Tries: int(st.Tries), Wipes: map[string]restore.Wipe{},
 		Saved: st.LastSnapshot != "", SaveFailures: int(st.SaveFailures),
+		HadQuorum: st.HadQuorum,
 	}
 
 	if st.SentAt != nil {

@@ -1,4 +1,4 @@
-package verify
+package scratch
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ func TestScratch(t *testing.T) {
 	t.Parallel()
 
 	parent := t.TempDir()
-	left := filepath.Join(parent, scratchPrefix+"left")
+	left := filepath.Join(parent, prefix+"left")
 	other := filepath.Join(parent, "other")
 
 	for _, dir := range []string{left, other} {
@@ -24,12 +24,12 @@ func TestScratch(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if err := os.WriteFile(filepath.Join(dir, databaseName), []byte("plain"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "snapshot.db"), []byte("plain"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	first, err := newScratch(parent, 1)
+	first, err := New(parent, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,26 +42,26 @@ func TestScratch(t *testing.T) {
 		t.Errorf("somebody else's folder: %v", err)
 	}
 
-	second, err := newScratch(parent, 1)
+	second, err := New(parent, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	if _, err := os.Stat(first.path); err != nil {
+	if _, err := os.Stat(first.Path); err != nil {
 		t.Errorf("the folder of a verification that goes on: %v", err)
 	}
 
-	for _, s := range []*scratch{first, second} {
-		info, err := os.Stat(s.path)
+	for _, s := range []*Folder{first, second} {
+		info, err := os.Stat(s.Path)
 		if err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%v, %v", info, err)
 		}
 
-		if err := s.remove(); err != nil {
+		if err := s.Remove(); err != nil {
 			t.Error(err)
 		}
 
-		if _, err := os.Stat(s.path); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(s.Path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("not removed: %v", err)
 		}
 	}
@@ -73,20 +73,20 @@ func TestNoRoom(t *testing.T) {
 
 	parent := t.TempDir()
 
-	_, err := newScratch(parent, 1<<60)
-	if failure.Reason(err) != ReasonScratch || !strings.Contains(failure.Message(err), "1152921504673955840 free bytes") {
+	_, err := New(parent, 1<<60)
+	if failure.Reason(err) != Reason || !strings.Contains(failure.Message(err), "1152921504673955840 free bytes") {
 		t.Errorf("%v", err)
 	}
 
-	s, err := newScratch(parent, 1)
+	s, err := New(parent, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.remove()
+	defer s.Remove()
 
 	s.room = 1000
 
-	f, err := s.create()
+	f, err := s.Create("snapshot.db")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,19 +96,19 @@ func TestNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := f.Write(make([]byte, 600)); failure.Reason(err) != ReasonScratch || !strings.Contains(failure.Message(err), "bytes") {
+	if _, err := f.Write(make([]byte, 600)); failure.Reason(err) != Reason || !strings.Contains(failure.Message(err), "bytes") {
 		t.Errorf("%v", err)
 	}
 
-	if info, err := os.Stat(s.database()); err != nil || info.Size() != 600 || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(s.Path, "snapshot.db")); err != nil || info.Size() != 600 || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 
-	if err := s.classify(syscall.ENOSPC); failure.Reason(err) != ReasonScratch || !strings.Contains(failure.Message(err), "full") {
+	if err := s.Classify(syscall.ENOSPC); failure.Reason(err) != Reason || !strings.Contains(failure.Message(err), "full") {
 		t.Errorf("%v", err)
 	}
 
-	if _, err := newScratch(filepath.Join(parent, "missing"), 1); failure.Reason(err) != ReasonScratch {
+	if _, err := New(filepath.Join(parent, "missing"), 1); failure.Reason(err) != Reason {
 		t.Errorf("a folder that does not exist: %v", err)
 	}
 }

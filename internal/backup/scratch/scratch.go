@@ -1,4 +1,6 @@
-package verify
+// Package scratch gives plain databases a folder for as long as they are needed, and sees to it that none stays: they
+// hold the secrets of a cluster.
+package scratch
 
 import (
 	"errors"
@@ -15,56 +17,63 @@ import (
 )
 
 const (
-	scratchPrefix = "talos-operator-verify-"
-	// databaseName is the plain database in a scratch folder.
-	databaseName = "snapshot.db"
+	prefix = "talos-operator-scratch-"
 	// spare is left free for others on the same disk.
 	spare = 64 << 20
 )
 
-// scratch is a private folder for a plain database, which holds the secrets of a cluster. Its lock is held as long as
+// Reason of a failure.
+const Reason = "ScratchSpaceMissing"
+
+// Folder is private. Its lock is held as long as
 // the process lives, so that the next one finds and removes what a process that was killed left.
-type scratch struct {
-	path string
+type Folder struct {
+	// Path of it.
+	Path string
+
 	lock *os.File
 	// room is how many bytes may be written into it.
 	room int64
 }
 
-// newScratch makes a folder with room for need bytes.
-func newScratch(parent string, need int64) (_ *scratch, err error) {
+// New makes a folder with room for need bytes. parent is the folder for temporary files when empty.
+func New(parent string, need int64) (_ *Folder, err error) {
+	if parent == "" {
+		parent = os.TempDir()
+	}
+
 	dir, err := os.Open(parent)
 	if err != nil {
-		return nil, scratchError(err)
+		return nil, unusable(err)
 	}
 	defer dir.Close() //nolint:errcheck // it was only locked
 
 	// A folder that was just made, and is not locked yet, must not be taken for one that was left.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return nil, scratchError(err)
+		return nil, unusable(err)
 	}
 
 	if err := sweep(parent); err != nil {
-		return nil, scratchError(err)
+		return nil, unusable(err)
 	}
 
 	free, err := freeSpace(parent)
 	if err != nil {
-		return nil, scratchError(err)
+		return nil, unusable(err)
 	}
 
 	if need > free-spare {
 		return nil, noRoom(need, free)
 	}
 
-	s := &scratch{room: free - spare}
+	s := &Folder{room: free - spare}
 
-	if s.path, err = os.MkdirTemp(parent, scratchPrefix); err != nil {
-		return nil, scratchError(err)
+	if s.Path, err = os.MkdirTemp(parent, prefix); err != nil {
+		return nil, unusable(err)
 	}
 
-	if s.lock, err = lockFolder(s.path); err != nil {
-		return nil, errors.Join(scratchError(err), os.RemoveAll(s.path))
+	if s.lock, err = lockFolder(s.Path); err != nil {
+		return nil, errors.Join(unusable(err), os.RemoveAll(s.Path))
 	}
 
 	return s, nil
@@ -91,7 +100,7 @@ func sweep(parent string) error {
 	}
 
 	for _, e := range entries {
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), scratchPrefix) {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
 			continue
 		}
 
@@ -111,47 +120,45 @@ func sweep(parent string) error {
 	return nil
 }
 
-// remove deletes the folder and all that is in it.
-func (s *scratch) remove() error {
-	err := errors.Join(os.RemoveAll(s.path), s.lock.Close())
+// Remove deletes the folder and all that is in it.
+func (s *Folder) Remove() error {
+	err := errors.Join(os.RemoveAll(s.Path), s.lock.Close())
 	if err != nil {
-		return failure.Transient(ReasonScratch, "a plain database could not be removed from the scratch folder", err)
+		return failure.Transient(Reason, "a plain database could not be removed from the scratch folder", err)
 	}
 
 	return nil
 }
 
-// create makes the file for the plain database.
-func (s *scratch) create() (io.WriteCloser, error) {
-	f, err := os.OpenFile(s.database(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// Create makes a file for a plain database.
+func (s *Folder) Create(name string) (io.WriteCloser, error) {
+	f, err := os.OpenFile(filepath.Join(s.Path, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, scratchError(err)
+		return nil, unusable(err)
 	}
 
-	return &scratchFile{File: f, dir: s}, nil
+	return &file{File: f, dir: s}, nil
 }
 
-func (s *scratch) database() string { return filepath.Join(s.path, databaseName) }
-
-// classify gives errors of the disk a class.
-func (s *scratch) classify(err error) error {
+// Classify gives errors of the disk a class.
+func (s *Folder) Classify(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return failure.Transient(ReasonScratch, "the scratch folder is full", err)
+		return failure.Transient(Reason, "the scratch folder is full", err)
 	}
 
-	return scratchError(err)
+	return unusable(err)
 }
 
-// scratchFile stops before the disk is full: how large a compressed database becomes is not known before.
-type scratchFile struct {
+// file stops before the disk is full: how large a compressed database becomes is not known before.
+type file struct {
 	*os.File
 
-	dir     *scratch
+	dir     *Folder
 	written int64
 }
 
 // Write implements io.Writer.
-func (f *scratchFile) Write(p []byte) (int, error) {
+func (f *file) Write(p []byte) (int, error) {
 	if f.written+int64(len(p)) > f.dir.room {
 		return 0, noRoom(f.written+int64(len(p)), f.dir.room+spare)
 	}
@@ -160,7 +167,7 @@ func (f *scratchFile) Write(p []byte) (int, error) {
 	f.written += int64(n)
 
 	if err != nil {
-		return n, f.dir.classify(err)
+		return n, f.dir.Classify(err)
 	}
 
 	return n, nil
@@ -181,11 +188,11 @@ func freeSpace(path string) (int64, error) {
 }
 
 func noRoom(need, free int64) error {
-	return failure.Transient(ReasonScratch,
-		fmt.Sprintf("the verification needs %d free bytes in its scratch folder", need+spare),
+	return failure.Transient(Reason,
+		fmt.Sprintf("%d free bytes are needed in the scratch folder", need+spare),
 		fmt.Errorf("%d are free", free))
 }
 
-func scratchError(err error) error {
-	return failure.Transient(ReasonScratch, "the scratch folder cannot be used", err)
+func unusable(err error) error {
+	return failure.Transient(Reason, "the scratch folder cannot be used", err)
 }
