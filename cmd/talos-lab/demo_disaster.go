@@ -91,7 +91,7 @@ func stepText(r *v1alpha1.TalosEtcdRestore, s v1alpha1.RestoreStepStatus) string
 	case v1alpha1.RestoreUploading:
 		return "the snapshot is on " + r.Status.Machine
 	case v1alpha1.RestoreRecovering:
-		return "etcd has started from it, member " + r.Status.MemberID
+		return "etcd has started from it"
 	default:
 		return s.Message
 	}

@@ -61,7 +61,7 @@ func (p *Plane) startEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync=true",
 		"--auto-compaction-mode=periodic", "--auto-compaction-retention=5m",
 		"--logger=zap", "--log-level=warn",
-	}, process.BaseEnv(), log)
+	}, append(process.BaseEnv(), process.LazyGC), log)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (p *Plane) startAPIServer(ctx context.Context) error {
 		"--shutdown-send-retry-after=false",
 		"--audit-policy-file=" + policy, "--audit-log-path=" + p.auditLog(),
 		"--audit-log-maxsize=50", "--audit-log-maxbackup=10",
-	}, process.BaseEnv(), log)
+	}, append(process.BaseEnv(), process.LazyGC), log)
 	if err != nil {
 		return err
 	}
