@@ -176,7 +176,8 @@ func (p *Process) Err() error {
 // PID is the ID of the process, also after its end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// LazyGC has etcd and kube-apiserver collect garbage half as often, for a third more memory: in an estate they are many.
+// LazyGC has etcd and kube-apiserver collect garbage half as often, for a third more memory: an estate has many of
+// them.
 const LazyGC = "GOGC=200"
 
 // BaseEnv is the part of the lab's own environment that a child needs. Everything else stays out: variables such as
