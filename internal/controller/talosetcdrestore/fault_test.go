@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -366,41 +367,77 @@ func TestFrozenInTheUpload(t *testing.T) {
 }
 
 // TestOldDataComesBack: a node that was said to be lost and comes back with the old etcd holds everything up, before
-// anything more is touched.
+// anything more is touched: also while the snapshot is sent, which takes minutes.
 func TestOldDataComesBack(t *testing.T) {
 	t.Parallel()
 
-	e := backedUp(t, 3)
-	back := e.estate.nodes[1]
+	for during, sent := range map[string]int{"Reset": 0, "EtcdRecover": 1} {
+		t.Run(during, func(t *testing.T) {
+			t.Parallel()
 
-	for _, n := range e.estate.nodes[1:] {
-		if err := n.PowerOff(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+			e := backedUp(t, 3)
+			back := e.estate.nodes[1]
 
-	at(t, e.estate.nodes[0], "Reset", func() {
-		if err := back.PowerOn(t.Context()); err != nil {
-			t.Error(err)
-		}
+			for _, n := range e.estate.nodes[1:] {
+				if err := n.PowerOff(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
 
-		e.eventually("it is back", func() error {
-			return e.estate.ask(t.Context(), 1, func(*talos.Node) error { return nil })
+			at(t, e.estate.nodes[0], during, func() {
+				if err := back.PowerOn(t.Context()); err != nil {
+					t.Error(err)
+				}
+
+				e.eventually("it is back", func() error {
+					return e.estate.ask(t.Context(), 1, func(*talos.Node) error { return nil })
+				})
+			})
+
+			bootstraps := e.estate.calls("Bootstrap")
+			r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
+			e.waits(r, v1alpha1.ReasonWaitingForEvidence, "cp-1 is said to be lost, and it answers")
+
+			if got := e.estate.calls("EtcdRecover"); got != sent || e.estate.calls("Bootstrap") != bootstraps {
+				t.Errorf("%d snapshots were sent, and %d bootstraps, beside the old etcd", got,
+					e.estate.calls("Bootstrap")-bootstraps)
+			}
+
+			if err := back.PowerOff(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+
+			e.complete(r)
+			e.once(sent + 1)
+			e.holds(e.estate.state, 0, early, late)
 		})
-	})
+	}
+}
 
-	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
-	e.waits(r, v1alpha1.ReasonWaitingForEvidence, "cp-1 is said to be lost, and it answers")
+// TestBackupGoesBeforeTheWipe: the preflight may be long ago when the nodes are wiped. Without anything to restore from
+// they keep what they have.
+func TestBackupGoesBeforeTheWipe(t *testing.T) {
+	t.Parallel()
 
-	if e.estate.calls("EtcdRecover") != 0 {
-		t.Error("a snapshot was sent beside the old etcd")
+	e := backedUp(t, 1)
+	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LastSnapshot = v1alpha1.LastSnapshotSkip })
+	e.at(r, v1alpha1.RestoreWiping)
+
+	root := e.r.Storage.Root
+	if err := os.Rename(root, root+".away"); err != nil {
+		t.Fatal(err)
 	}
 
-	if err := back.PowerOff(t.Context()); err != nil {
+	e.waits(r, v1alpha1.ReasonRestoring, "nothing is wiped while the backup cannot be read")
+
+	if calls := e.estate.calls("Reset"); calls > 0 || len(r.Status.Nodes) > 0 {
+		t.Errorf("%d resets; the status is %s", calls, show(r))
+	}
+
+	if err := os.Rename(root+".away", root); err != nil {
 		t.Fatal(err)
 	}
 
 	e.complete(r)
-	e.once(1)
 	e.holds(e.estate.state, 0, early, late)
 }
