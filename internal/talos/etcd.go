@@ -13,7 +13,6 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 )
 
@@ -187,7 +186,7 @@ func (n *Node) etcdError(parent context.Context, call string, err error) error {
 // answers tells whether the node answers a call that needs no etcd. A dead or frozen node proves nothing about its
 // etcd.
 func (n *Node) answers(ctx context.Context) bool {
-	if n.c.Conn().GetState() != connectivity.Ready {
+	if !n.ready() {
 		return false
 	}
 

@@ -151,7 +151,7 @@ func readFacts(ctx context.Context, c *talosclient.Client) (Facts, error) {
 	return f, r.err
 }
 
-// UUID of the machine's firmware, which tells it from every other one; empty where it has none.
+// UUID of the machine's firmware, which tells it from every other one; empty where it has none. It is asked for now.
 func (n *Node) UUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -165,6 +165,31 @@ func (n *Node) UUID(ctx context.Context) (string, error) {
 	}
 
 	return i.TypedSpec().UUID, nil
+}
+
+// Connection numbers the TCP connections to the node so far. As long as it stays the same, whatever answers is the same
+// machine; a connection that broke counts until another one is made, so it tells nothing without an answer.
+func (n *Node) Connection() int64 { return n.dials.Load() }
+
+// UUIDOver is the UUID of the machine at the other end of a connection, by its number. It is asked for once; the caller
+// has an answer over that connection, and sees afterwards that it is still the same.
+func (n *Node) UUIDOver(ctx context.Context, connection int64) (string, error) {
+	n.mu.Lock()
+	uuid, known := n.uuid, n.uuid != "" && n.uuidOf == connection
+	n.mu.Unlock()
+
+	if known {
+		return uuid, nil
+	}
+
+	uuid, err := n.UUID(ctx)
+	if err == nil && uuid != "" && n.Connection() == connection {
+		n.mu.Lock()
+		n.uuid, n.uuidOf = uuid, connection
+		n.mu.Unlock()
+	}
+
+	return uuid, err
 }
 
 func readHardware(ctx context.Context, r *reader, f *Facts) {

@@ -21,7 +21,7 @@ type Maintenance struct {
 
 // Maintenance connects to a machine in maintenance mode. The caller closes the connection.
 func (p *Pool) Maintenance(ctx context.Context, address string) (*Maintenance, error) {
-	c, err := Dial(ctx, address, insecureTLS())
+	c, err := dial(ctx, address, insecureTLS(), nil)
 	if err != nil {
 		return nil, err
 	}

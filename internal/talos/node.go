@@ -6,11 +6,15 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 )
 
@@ -18,9 +22,41 @@ import (
 type Node struct {
 	ref NodeRef
 	c   *talosclient.Client
+	// pulse is when the node was last heard of.
+	pulse *pulse
+	// dials counts the TCP connections so far, calls the unary calls under way.
+	dials, calls atomic.Int64
+
+	// streams that hold the connection, and whether the pool has given it up. Both belong to the pool.
+	streams int
+	retired bool
+
+	mu sync.Mutex
+	// uuid is what the machine at the other end of TCP connection uuidOf said; empty before it was asked.
+	uuid   string
+	uuidOf int64
 }
 
 func (n *Node) close() { _ = n.c.Close() }
+
+// count notes every unary call, and every answer of the node.
+//
+//nolint:revive // the arguments are those of an interceptor
+func (n *Node) count(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	n.calls.Add(1)
+	defer n.calls.Add(-1)
+
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if err == nil {
+		n.pulse.beat()
+	}
+
+	return err
+}
+
+func (n *Node) ready() bool { return n.c.Conn().GetState() == connectivity.Ready }
 
 // name is how errors call the node.
 func (n *Node) name() string { return n.ref.Address }

@@ -31,6 +31,8 @@ const (
 	defragmentTimeout = 3 * time.Minute
 	// stallTimeout ends a stream of a snapshot that stands still.
 	stallTimeout = 15 * time.Second
+	// silenceTimeout ends a connection whose peer acknowledges nothing: as long as keepalive takes.
+	silenceTimeout = 4 * time.Second
 	// connectionBuffer is the size of the read buffer of a connection.
 	connectionBuffer = 8 << 10
 	// retryPrecondition is how soon to ask a node again that is not ready for a call.
@@ -79,7 +81,11 @@ type NodeRef struct {
 	Credentials Credentials
 }
 
-// Pool keeps one connection a node.
+func (r NodeRef) equal(o NodeRef) bool {
+	return r.Key == o.Key && r.Address == o.Address && r.Credentials.equal(o.Credentials)
+}
+
+// Pool keeps one connection a node, for calls and for its stream.
 type Pool struct {
 	mu    sync.Mutex
 	nodes map[string]*Node
@@ -94,52 +100,132 @@ func (p *Pool) Node(ctx context.Context, ref NodeRef) (*Node, error) {
 	defer p.mu.Unlock()
 
 	if n := p.nodes[ref.Key]; n != nil {
-		if n.ref.Address == ref.Address && n.ref.Credentials.equal(ref.Credentials) {
+		if n.ref.equal(ref) {
 			return n, nil
 		}
 
-		n.close()
-		delete(p.nodes, ref.Key)
+		p.retire(n)
 	}
 
+	n, err := open(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+
+	p.nodes[ref.Key] = n
+
+	return n, nil
+}
+
+// hold returns the connection to a node for a stream. It stays open until it is released, whatever becomes of it in the
+// pool: credentials that were renewed are no reason for a node to look unreachable for a moment. A stream that comes
+// late, with an address or credentials that the pool has given up, gets a connection of its own and does not bring them
+// back.
+func (p *Pool) hold(ctx context.Context, ref NodeRef) (*Node, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	n := p.nodes[ref.Key]
+	if n == nil || !n.ref.equal(ref) {
+		late := n != nil
+
+		var err error
+		if n, err = open(ctx, ref); err != nil {
+			return nil, err
+		}
+
+		if n.retired = late; !late {
+			p.nodes[ref.Key] = n
+		}
+	}
+
+	n.streams++
+
+	return n, nil
+}
+
+// release ends what hold began. A connection that broke is not kept: it would dial a node that is gone twice a second.
+// Calls that wait for it go on, up to their deadlines; the next stream finds it broken again.
+func (p *Pool) release(n *Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	n.streams--
+
+	switch {
+	case n.streams > 0:
+	case n.retired:
+		n.close()
+	case !n.ready() && n.calls.Load() == 0 && p.nodes[n.ref.Key] == n:
+		p.retire(n)
+	}
+}
+
+// retire takes a connection out of the pool; the last stream closes it. The pool is locked.
+func (p *Pool) retire(n *Node) {
+	delete(p.nodes, n.ref.Key)
+
+	n.retired = true
+
+	if n.streams == 0 {
+		n.close()
+	}
+}
+
+func open(ctx context.Context, ref NodeRef) (*Node, error) {
 	cfg, err := ref.Credentials.TLSConfig()
 	if err != nil {
 		return nil, err
 	}
 
+	n := &Node{ref: ref, pulse: &pulse{}}
+
 	// The node has just answered a probe, so a connection that lags behind is worth waiting for, up to the deadline.
-	c, err := Dial(ctx, ref.Address, cfg, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	if err != nil {
-		return nil, err
-	}
+	n.c, err = dial(ctx, ref.Address, cfg, func() { n.dials.Add(1) },
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithChainUnaryInterceptor(n.count))
 
-	p.nodes[ref.Key] = &Node{ref: ref, c: c}
-
-	return p.nodes[ref.Key], nil
+	return n, err
 }
 
 // Meet finds out what a machine is. One that answers over the connection that there is, with the credentials of its
 // cluster on both sides, is a member; only where there is none, or no answer, it takes a new connection to tell.
 func (p *Pool) Meet(ctx context.Context, ref NodeRef) (Probe, error) {
-	p.mu.Lock()
-	n := p.nodes[ref.Key]
-	p.mu.Unlock()
-
-	if n != nil && n.ref.Address == ref.Address && n.ref.Credentials.equal(ref.Credentials) && n.answers(ctx) {
+	if n := p.existing(ref); n != nil && n.answers(ctx) {
 		return Probe{State: StateMember}, nil
 	}
 
 	return p.Probe(ctx, ref.Address, &ref.Credentials)
 }
 
-// Drop closes the connection to a node.
+// Connected returns the connection to a node where there is one that seems to work, else nil. Whoever answers over it
+// is a member of the cluster; where nobody does, Probe finds out what the machine is.
+func (p *Pool) Connected(ref NodeRef) *Node {
+	if n := p.existing(ref); n != nil && n.ready() {
+		return n
+	}
+
+	return nil
+}
+
+// existing is the connection to a node with the given credentials, nil where there is none.
+func (p *Pool) existing(ref NodeRef) *Node {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if n := p.nodes[ref.Key]; n != nil && n.ref.equal(ref) {
+		return n
+	}
+
+	return nil
+}
+
+// Drop closes the connection to a node, after its stream.
 func (p *Pool) Drop(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
 	if n := p.nodes[key]; n != nil {
-		n.close()
-		delete(p.nodes, key)
+		p.retire(n)
 	}
 }
 
@@ -154,21 +240,23 @@ func (p *Pool) Close() {
 	}
 }
 
-// Dial opens a client to exactly one node. A peer that lost power is noticed by TCP keepalive within four seconds: one
-// of silence and three probes.
-func Dial(ctx context.Context, address string, cfg *tls.Config, opts ...grpc.DialOption) (*talosclient.Client, error) {
-	dialer := &net.Dialer{
-		Timeout: callTimeout,
-		KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: time.Second, Interval: time.Second, Count: 3,
-		},
-	}
+// dial opens a client to exactly one node; dialled, unless nil, is called for each TCP connection. A peer that lost
+// power is noticed within four seconds: by TCP keepalive where nothing is under way, one second of silence and three
+// probes, and by what it did not acknowledge where something is.
+func dial(
+	ctx context.Context, address string, cfg *tls.Config, dialled func(), opts ...grpc.DialOption,
+) (*talosclient.Client, error) {
+	dialer := newDialer()
 
 	c, err := talosclient.New(ctx, //nolint:forbidigo // this is its home
 		talosclient.WithTLSConfig(cfg),
 		talosclient.WithEndpoints(address),
 		talosclient.WithGRPCDialOptions(append(opts,
 			grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+				if dialled != nil {
+					dialled()
+				}
+
 				return dialer.DialContext(ctx, "tcp", target)
 			}),
 			// There are thousands of connections, nearly all of which are silent nearly all the time.
@@ -185,4 +273,14 @@ func Dial(ctx context.Context, address string, cfg *tls.Config, opts ...grpc.Dia
 	}
 
 	return c, nil
+}
+
+func newDialer() *net.Dialer {
+	return &net.Dialer{
+		Timeout: callTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: time.Second, Interval: time.Second, Count: 3,
+		},
+		Control: limitSilence,
+	}
 }

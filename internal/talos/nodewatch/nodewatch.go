@@ -42,7 +42,8 @@ type Target struct {
 
 func (t Target) equal(o Target) bool {
 	return t.Address == o.Address && t.Mode == o.Mode &&
-		(t.Mode == Maintenance || string(t.Credentials.Cert) == string(o.Credentials.Cert))
+		(t.Mode == Maintenance || string(t.Credentials.Cert) == string(o.Credentials.Cert) &&
+			string(t.Credentials.CA) == string(o.Credentials.CA))
 }
 
 // Snapshot is what is known of a node.
@@ -71,6 +72,7 @@ const (
 // Watcher keeps the streams.
 type Watcher struct {
 	ctx    context.Context //nolint:containedctx // the life of all streams
+	pool   *talos.Pool
 	events chan event.GenericEvent
 
 	mu    sync.Mutex
@@ -84,9 +86,9 @@ type watched struct {
 	snapshot Snapshot
 }
 
-// New returns a watcher whose streams end with the context.
-func New(ctx context.Context) *Watcher {
-	return &Watcher{ctx: ctx, events: make(chan event.GenericEvent, 1024), nodes: map[string]*watched{}}
+// New returns a watcher whose streams end with the context. They share the connections of the pool.
+func New(ctx context.Context, pool *talos.Pool) *Watcher {
+	return &Watcher{ctx: ctx, pool: pool, events: make(chan event.GenericEvent, 1024), nodes: map[string]*watched{}}
 }
 
 // Events carries the keys of nodes that changed, as TalosMachines with nothing but a name.
@@ -182,16 +184,19 @@ func (w *Watcher) limit(n *watched) time.Duration {
 }
 
 func (w *Watcher) stream(ctx context.Context, n *watched) error {
-	var creds *talos.Credentials
-	if n.target.Mode == Secure {
-		creds = &n.target.Credentials
-	}
-
-	return talos.Stream(ctx, n.target.Address, creds, func(seen talos.Watched) {
+	emit := func(seen talos.Watched) {
 		w.update(n, func(s *Snapshot) {
 			s.Reachable, s.Class, s.Watched = true, failure.ClassTransient, seen
 		})
-	})
+	}
+
+	if n.target.Mode == Maintenance {
+		return w.pool.StreamMaintenance(ctx, n.target.Address, emit)
+	}
+
+	return w.pool.Stream(ctx, talos.NodeRef{
+		Key: n.target.Key, Address: n.target.Address, Credentials: n.target.Credentials,
+	}, emit)
 }
 
 // update changes a snapshot and wakes the queue when it differs.

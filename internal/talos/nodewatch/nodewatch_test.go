@@ -33,11 +33,13 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 
 	ctx, cancel := context.WithCancel(t.Context())
-	b := &bench{t: t, w: nodewatch.New(ctx), cancel: cancel, woken: make(chan string, 4096)}
+	pool := talos.NewPool()
+	b := &bench{t: t, w: nodewatch.New(ctx, pool), cancel: cancel, woken: make(chan string, 4096)}
 
 	t.Cleanup(func() {
 		cancel()
 		b.w.Wait()
+		pool.Close()
 	})
 
 	go func() {
