@@ -166,8 +166,8 @@ func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 
 func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error {
 	real := clock.RealClock{}
-	watcher := nodewatch.New(ctx)
 	pool := talos.NewPool()
+	watcher := nodewatch.New(ctx, pool)
 	workloads := &workload.Clients{Clock: real}
 	cached := kube.Indexed(mgr.GetClient())
 	states := &statestore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: real}

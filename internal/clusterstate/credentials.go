@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
@@ -86,24 +87,35 @@ func (b *Bundle) Talosconfig(p TalosconfigParams, now time.Time) ([]byte, error)
 // TalosconfigCurrent is true when data is a talosconfig of this bundle with these parameters that is not near its end.
 // It may stay as it is: every new one holds a new certificate, and writing it would be a change for its own sake.
 func (b *Bundle) TalosconfigCurrent(data []byte, p TalosconfigParams, now time.Time) bool {
+	ca := b.secrets.Certs.OS
+	lists := strings.Join(p.Endpoints, ",") + "\n" + strings.Join(p.Nodes, ",")
+
+	return isCurrent(now, about(data, "talosconfig", p.ClusterName, lists, string(ca.Crt)), func() (period, error) {
+		return talosconfigFits(data, p, ca)
+	})
+}
+
+func talosconfigFits(data []byte, p TalosconfigParams, ca *x509.PEMEncodedCertificateAndKey) (period, error) {
 	ctx, err := talosContext(data)
 	if err != nil {
-		return false
+		return period{}, err
 	}
 
 	cert, certErr := base64.StdEncoding.DecodeString(ctx.Crt)
 	key, keyErr := base64.StdEncoding.DecodeString(ctx.Key)
 
 	if certErr != nil || keyErr != nil {
-		return false
+		return period{}, errOther
 	}
 
 	cfg, err := clientconfig.FromBytes(data)
+	if err != nil || cfg.Context != p.ClusterName ||
+		!slices.Equal(ctx.Endpoints, p.Endpoints) || !slices.Equal(ctx.Nodes, p.Nodes) ||
+		ctx.CA != base64.StdEncoding.EncodeToString(ca.Crt) {
+		return period{}, errOther
+	}
 
-	return err == nil && cfg.Context == p.ClusterName &&
-		slices.Equal(ctx.Endpoints, p.Endpoints) && slices.Equal(ctx.Nodes, p.Nodes) &&
-		ctx.CA == base64.StdEncoding.EncodeToString(b.secrets.Certs.OS.Crt) &&
-		leaf{cert: cert, key: key, organization: string(role.Admin)}.isCurrent(b.secrets.Certs.OS, now)
+	return leaf{cert: cert, key: key, organization: string(role.Admin)}.period(ca)
 }
 
 // TalosconfigExpiry reads when the client certificate of a talosconfig ends.
@@ -177,23 +189,33 @@ func (b *Bundle) Kubeconfig(p KubeconfigParams, now time.Time) ([]byte, error) {
 
 // KubeconfigCurrent is true when data is a kubeconfig of this bundle with these parameters that is not near its end.
 func (b *Bundle) KubeconfigCurrent(data []byte, p KubeconfigParams, now time.Time) bool {
+	ca := b.secrets.Certs.K8s
+
+	return isCurrent(now, about(data, "kubeconfig", p.ClusterName, p.Server, string(ca.Crt)), func() (period, error) {
+		return kubeconfigFits(data, p, ca)
+	})
+}
+
+func kubeconfigFits(data []byte, p KubeconfigParams, ca *x509.PEMEncodedCertificateAndKey) (period, error) {
 	cfg, err := clientcmd.Load(data)
 	if err != nil || cfg.CurrentContext != p.context() {
-		return false
+		return period{}, errOther
 	}
 
 	ctx := cfg.Contexts[cfg.CurrentContext]
 	if ctx == nil {
-		return false
+		return period{}, errOther
 	}
 
 	cluster, user := cfg.Clusters[ctx.Cluster], cfg.AuthInfos[ctx.AuthInfo]
+	if ctx.Cluster != p.ClusterName || cluster == nil || user == nil || cluster.Server != p.Server ||
+		!slices.Equal(cluster.CertificateAuthorityData, ca.Crt) {
+		return period{}, errOther
+	}
 
-	return ctx.Cluster == p.ClusterName && cluster != nil && user != nil && cluster.Server == p.Server &&
-		slices.Equal(cluster.CertificateAuthorityData, b.secrets.Certs.K8s.Crt) &&
-		leaf{
-			cert: user.ClientCertificateData, key: user.ClientKeyData, user: adminUser, organization: adminGroup,
-		}.isCurrent(b.secrets.Certs.K8s, now)
+	return leaf{
+		cert: user.ClientCertificateData, key: user.ClientKeyData, user: adminUser, organization: adminGroup,
+	}.period(ca)
 }
 
 // KubeconfigExpiry reads when the client certificate of a kubeconfig ends.
@@ -260,25 +282,52 @@ type leaf struct {
 	organization string
 }
 
-// isCurrent is true for a certificate of this CA, with its own key and the right role, that does not end soon.
-func (l leaf) isCurrent(ca *x509.PEMEncodedCertificateAndKey, now time.Time) bool {
+// errOther says that a file is not of the cluster, or not what it has to be.
+var errOther = errors.New("the file is not what it has to be")
+
+// period is when a certificate is valid.
+type period struct{ from, until time.Time }
+
+// isCurrent is true for a file that fits and whose certificate does not end soon. That it fits is found out once.
+func isCurrent(now time.Time, about []byte, fits func() (period, error)) bool {
+	p, err := fitting.get(about, fits)
+
+	return err == nil && !now.Before(p.from) && !now.Add(RenewalWindow).After(p.until)
+}
+
+// about is a text that is the same only for the same file and the same of everything that it is compared with.
+func about(data []byte, with ...string) []byte {
+	var out []byte
+
+	for _, w := range with {
+		out = fmt.Appendf(out, "%d:%s", len(w), w)
+	}
+
+	return append(out, data...)
+}
+
+// period of a certificate of this CA, with its own key and the right role; an error for every other one.
+func (l leaf) period(ca *x509.PEMEncodedCertificateAndKey) (period, error) {
 	parsed, err := parseCertificate(l.cert)
-	if err != nil || now.Before(parsed.NotBefore) || now.Add(RenewalWindow).After(parsed.NotAfter) {
-		return false
+	if err != nil {
+		return period{}, err
 	}
 
 	if _, err := tls.X509KeyPair(l.cert, l.key); err != nil {
-		return false
+		return period{}, errOther
 	}
 
 	subject := parsed.Subject
 	if !slices.Equal(subject.Organization, []string{l.organization}) || l.user != "" && subject.CommonName != l.user {
-		return false
+		return period{}, errOther
 	}
 
 	issuer, err := ca.GetCert()
+	if err != nil || parsed.CheckSignatureFrom(issuer) != nil {
+		return period{}, errOther
+	}
 
-	return err == nil && parsed.CheckSignatureFrom(issuer) == nil
+	return period{from: parsed.NotBefore, until: parsed.NotAfter}, nil
 }
 
 func certificateEnd(cert []byte) (time.Time, error) {

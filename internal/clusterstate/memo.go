@@ -26,6 +26,8 @@ var (
 	identities memo[machineconfig.Identity]
 	// expiries are when the certificates of talosconfigs and kubeconfigs end.
 	expiries memo[time.Time]
+	// fitting are talosconfigs and kubeconfigs that are what they have to be, and when their certificates are valid.
+	fitting memo[period]
 )
 
 // get returns what is known of a text, and finds it out when nothing is. A failure is not remembered.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -60,7 +61,12 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) plan.Node {
 		return n
 	}
 
-	probe, err := s.Nodes.Meet(ctx, s.Ref(m))
+	// Nearly always the node answers over the connection that there is, and there is no need to find out what it is.
+	if node := s.Nodes.Connected(s.Ref(m)); node != nil && s.askOver(ctx, node, m, &n) {
+		return n
+	}
+
+	probe, err := s.Nodes.Probe(ctx, n.Address, &s.Credentials)
 	if err != nil {
 		return n
 	}
@@ -69,48 +75,69 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) plan.Node {
 	case talos.StateMaintenance:
 		n.Answer = plan.AnswerMaintenance
 	case talos.StateMember:
-		if !s.isItself(ctx, m) {
-			return n
-		}
-
-		n.Answer = plan.AnswerMember
-		s.askEtcd(ctx, m, &n)
+		s.askMember(ctx, m, &n)
 	case talos.StateUnreachable, talos.StateForeign:
 	}
 
 	return n
 }
 
-// isItself tells whether the machine that answers is the one that answered before: what another one says at its address
-// is no evidence about it.
-func (s Source) isItself(ctx context.Context, m *v1alpha1.TalosMachine) bool {
-	known := s.State.Runtime.UUID(m.Name)
-	if known == "" {
-		return true
+// answerTimeout ends the question whether a node answers over the connection that there is.
+const answerTimeout = 2 * time.Second
+
+// askMember collects the evidence of a node that has just answered as a member, over another connection.
+func (s Source) askMember(ctx context.Context, m *v1alpha1.TalosMachine, n *plan.Node) {
+	node, err := s.Nodes.Node(ctx, s.Ref(m))
+	if err != nil {
+		return
 	}
 
-	node, err := s.Nodes.Node(ctx, s.Ref(m))
+	// The question makes the connection, if there is none.
+	if _, err := node.EtcdService(ctx); err == nil {
+		s.askOver(ctx, node, m, n)
+	}
+}
+
+// askOver collects the evidence over one connection: another one may lead to another machine, and what that says is no
+// evidence about this one. It is false where nobody answers, or another connection was made meanwhile.
+func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.TalosMachine, n *plan.Node) bool {
+	connection := node.Connection()
+
+	soon, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+
+	service, err := node.EtcdService(soon)
 	if err != nil {
 		return false
 	}
 
-	uuid, err := node.UUID(ctx)
+	uuid, err := node.UUIDOver(ctx, connection)
+	if err != nil || !s.isItself(m, uuid) {
+		return true
+	}
 
-	return err == nil && (uuid == known || uuid == "" || uuid == m.Annotations[v1alpha1.AcceptMachineAnnotation])
+	got := *n
+	got.Answer = plan.AnswerMember
+	askEtcd(ctx, node, service, &got)
+
+	if node.Connection() != connection {
+		return false
+	}
+
+	*n = got
+
+	return true
 }
 
-// askEtcd adds what the node says of etcd. What cannot be read stays unknown.
-func (s Source) askEtcd(ctx context.Context, m *v1alpha1.TalosMachine, n *plan.Node) {
-	node, err := s.Nodes.Node(ctx, s.Ref(m))
-	if err != nil {
-		return
-	}
+// isItself tells whether the machine that answers is the one that answered before.
+func (s Source) isItself(m *v1alpha1.TalosMachine, uuid string) bool {
+	known := s.State.Runtime.UUID(m.Name)
 
-	service, err := node.EtcdService(ctx)
-	if err != nil {
-		return
-	}
+	return known == "" || uuid == known || uuid == "" || uuid == m.Annotations[v1alpha1.AcceptMachineAnnotation]
+}
 
+// askEtcd adds what the node says of etcd, whose service is in the given state. What cannot be read stays unknown.
+func askEtcd(ctx context.Context, node *talos.Node, service string, n *plan.Node) {
 	n.EtcdWaiting = service == talos.EtcdPreparing
 
 	// Where etcd does not run its calls never answer: they would only run into their deadlines.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/manifest"
@@ -37,8 +39,10 @@ type Reconciler struct {
 	Manifests *manifest.Store
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
-	// Resync is RECONCILE_INTERVAL.
+	// Resync is RECONCILE_INTERVAL. With many clusters each is looked at less often.
 	Resync time.Duration
+
+	estate pace.Estate
 }
 
 // scope is one pass over one KubernetesCluster.
@@ -68,8 +72,14 @@ type scope struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	c := &vitistackv1alpha1.KubernetesCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.estate.Forget(req.NamespacedName)
+		}
+
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+
+	r.estate.Add(req.NamespacedName)
 
 	log := ctrl.LoggerFrom(ctx).WithValues("cluster", c.Name)
 	ctx = ctrl.LoggerInto(ctx, log)

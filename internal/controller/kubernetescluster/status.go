@@ -53,7 +53,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	kube.RecordTransitions(r.Recorder, s.cluster, before, s.cluster.Status.Conditions, badReasons...)
 
-	return failure.Result(res, err, r.Resync)
+	return failure.Result(res, err, r.estate.Interval(r.Resync))
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -35,19 +37,27 @@ type Reconciler struct {
 	Workloads *workload.Clients
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
-	// Resync is how often a control plane is looked at when nothing tells of a change.
+	// Resync is how often a control plane is looked at when nothing tells of a change; less often where there are many.
+	// Nodes tell of themselves, of their etcd's health and of their member at once.
 	Resync time.Duration
 
-	stale sightings
-	nodes nodeLooks
+	estate pace.Estate
+	stale  sightings
+	nodes  nodeLooks
 }
 
 // Reconcile drives one TalosControlPlane. It keeps nothing between calls that a restart may not lose.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	cp := &v1alpha1.TalosControlPlane{}
 	if err := r.Client.Get(ctx, req.NamespacedName, cp); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.estate.Forget(req.NamespacedName)
+		}
+
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+
+	r.estate.Add(req.NamespacedName)
 
 	s := newScope(cp)
 	defer func() { res, err = r.finish(ctx, s, res, err) }()

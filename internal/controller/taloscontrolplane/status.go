@@ -45,7 +45,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{RequeueAfter: pollImport}, nil
 	}
 
-	resync := r.Resync
+	resync := r.estate.Interval(r.Resync)
 	if s.held != nil {
 		resync = r.watchGivenUp(s, r.group(s).Within(resync))
 	}

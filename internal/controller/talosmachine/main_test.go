@@ -98,7 +98,7 @@ func (e *env) restart() {
 	e.client = &apiClient{WithWatch: api.Manager(e.T), ns: e.ns}
 	pool := talos.NewPool()
 	ctx, cancel := context.WithCancel(e.Context())
-	watcher := nodewatch.New(ctx)
+	watcher := nodewatch.New(ctx, pool)
 
 	e.stop = sync.OnceFunc(func() {
 		cancel()

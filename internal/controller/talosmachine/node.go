@@ -45,7 +45,7 @@ func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result,
 }
 
 // watch has the node watched, in the way that its state allows.
-func (r *Reconciler) watch(_ context.Context, s *scope) (ctrl.Result, error) {
+func (r *Reconciler) watch(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.address == "" {
 		return ctrl.Result{}, nil
 	}
@@ -53,6 +53,11 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (ctrl.Result, error) {
 	mode := nodewatch.Maintenance
 	if s.everConfigured() {
 		mode = nodewatch.Secure
+
+		// Before its stream, which shares the connection: one with credentials that nobody else has yet would count as late.
+		if _, err := r.node(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 
 	r.setTarget(s, mode)
