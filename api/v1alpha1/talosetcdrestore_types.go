@@ -246,6 +246,10 @@ type TalosEtcdRestoreStatus struct {
 	// sentAt is when the snapshot was sent last.
 	// +optional
 	SentAt *metav1.Time `json:"sentAt,omitempty"`
+	// savingID names the copy of the data that is about to be wiped, recorded before it is made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SavingID string `json:"savingID,omitempty"`
 	// saveFailures counts tries to copy the data that was wiped.
 	// +optional
 	SaveFailures int32 `json:"saveFailures,omitempty"`
@@ -253,6 +257,9 @@ type TalosEtcdRestoreStatus struct {
 	// to go on without a copy of its data.
 	// +optional
 	HadQuorum bool `json:"hadQuorum,omitempty"`
+	// leaderlessAt is since when etcd is seen to run without a leader, before anything was wiped.
+	// +optional
+	LeaderlessAt *metav1.Time `json:"leaderlessAt,omitempty"`
 	// revision that etcd had when it was first seen after the restore.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`

@@ -17,13 +17,13 @@ func newDatabaseRaiseCommand() *cobra.Command {
 		Short:  "Raise the revision of the snapshot in the working directory",
 		Hidden: true,
 		Args:   cobra.ExactArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			by, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
 				return fmt.Errorf("reading by how much: %w", err)
 			}
 
-			return raise.Run(by, args[1] == "true")
+			return raise.Run(cmd.InOrStdin(), by, args[1] == "true")
 		},
 	}
 }

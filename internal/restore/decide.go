@@ -106,6 +106,11 @@ func etcdState(nodes []Node) string {
 	return "has etcd data"
 }
 
+func runs(n Node) bool { return n.EtcdRuns || n.Serves() }
+
+// Leaderless says whether some etcd runs, and none has quorum.
+func Leaderless(nodes []Node) bool { return slices.ContainsFunc(nodes, runs) && !HasQuorum(nodes) }
+
 // HasQuorum says whether some member sees a leader.
 func HasQuorum(nodes []Node) bool {
 	return slices.ContainsFunc(nodes, func(n Node) bool { return n.Serves() && n.Leader != 0 })
@@ -147,6 +152,22 @@ func (o Options) save(r Record, nodes []Node) Decision {
 
 	// A moment without a leader, or a call that timed out, does not take quorum away from an etcd that had it.
 	quorum := r.HadQuorum || HasQuorum(nodes)
+	if o.Save == "" && !quorum {
+		mute := pick(nodes, func(n Node) bool { return n.hasData() && n.Boot == "" })
+
+		switch {
+		case len(mute) > 0:
+			return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to tell of its etcd", list(mute))
+		case r.Leaderless < election && Leaderless(nodes):
+			return wait(v1alpha1.ReasonWaitingForEvidence, "etcd runs without a leader; waiting whether it chooses one")
+		}
+	}
+
+	return o.copyOf(r, nodes, with, quorum)
+}
+
+// copyOf says of which of the nodes with data a copy is made, and how.
+func (o Options) copyOf(r Record, nodes []Node, with []string, quorum bool) Decision {
 	required := o.Save == v1alpha1.LastSnapshotRequire || o.Save == "" && quorum
 	if !required && r.SaveFailures >= MaxSaves {
 		return next(v1alpha1.RestoreWiping)
@@ -296,9 +317,21 @@ func (o Options) prepare(r Record, nodes []Node) Decision {
 		return stop(v1alpha1.ReasonRestoreFailed, "the snapshot was sent %d times, and etcd did not start from it", r.Tries)
 	}
 
+	return choose(r, nodes)
+}
+
+// choose takes the machine of the last try, else the first one.
+func choose(r Record, nodes []Node) Decision {
 	machine := pick(nodes, func(n Node) bool { return !n.Leaving })[0]
-	if n := find(nodes, r.Machine); n != nil && !n.Leaving {
-		machine = r.Machine
+
+	if n := find(nodes, r.Machine); n != nil {
+		if n.Boot == r.Boot && !n.EtcdFailed && !r.lost() {
+			return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot, or to drop it", r.Machine)
+		}
+
+		if !n.Leaving {
+			machine = r.Machine
+		}
 	}
 
 	return Decision{
@@ -322,13 +355,17 @@ func (o Options) upload(r Record, nodes []Node) Decision {
 	switch {
 	case n.hasData():
 		return next(v1alpha1.RestoreRecovering)
-	case n.Boot != r.Boot || !n.Settled:
+	case n.Boot == "":
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for the boot ID of %s", n.Name)
+	case n.Boot != r.Boot:
 		return next(v1alpha1.RestorePreparing)
-	case !n.waits():
-		return wait(v1alpha1.ReasonWaitingForMachines, "waiting for etcd on %s to be ready for a bootstrap", n.Name)
 	case !r.lost():
 		// The answer did not arrive. Another upload would change the file under an etcd that reads it.
 		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot", n.Name)
+	case !n.Settled:
+		return next(v1alpha1.RestorePreparing)
+	case !n.waits():
+		return wait(v1alpha1.ReasonWaitingForMachines, "waiting for etcd on %s to be ready for a bootstrap", n.Name)
 	}
 
 	return Decision{

@@ -23,6 +23,9 @@ const (
 	readRate = 8 << 20
 	// stuckStart is after how long an etcd that has data and does not answer is not waited for any more.
 	stuckStart = 5 * time.Minute
+	// election is after how long an etcd that runs without a leader counts as one without quorum: it chooses another one
+	// within seconds.
+	election = 15 * time.Second
 )
 
 // Options of a restore.
@@ -51,9 +54,11 @@ type Node struct {
 	Settled bool
 	// TimeSynced: the node takes a bootstrap only then.
 	TimeSynced bool
-	// EtcdFailed: the etcd service could not start; EtcdMessage says why.
+	// EtcdFailed: the etcd service could not start; EtcdMessage says why. EtcdRuns: the service runs, with a leader or
+	// without.
 	EtcdFailed  bool
 	EtcdMessage string
+	EtcdRuns    bool
 }
 
 func (n Node) hasData() bool { return n.EtcdData == plan.DataPresent || n.Serves() }
@@ -81,6 +86,9 @@ type Record struct {
 	// Asked: the chosen machine was asked, or was about to be asked, to start etcd from the snapshot, that long ago.
 	Asked bool
 	Age   time.Duration
+	// Starting is for how long the chosen machine was seen, without a break and in its present boot, with data of that
+	// etcd and without an answer of it.
+	Starting time.Duration
 	// Size of the plain snapshot in bytes.
 	Size int64
 	// Wipes by machine.
@@ -91,8 +99,9 @@ type Record struct {
 	// Saved: there is a copy of the data that is about to be lost. SaveFailures counts tries that failed.
 	Saved        bool
 	SaveFailures int
-	// HadQuorum: etcd was seen with quorum before anything was wiped.
-	HadQuorum bool
+	// HadQuorum: etcd was seen with quorum before anything was wiped. Leaderless is for how long it was seen without.
+	HadQuorum  bool
+	Leaderless time.Duration
 }
 
 // foreignData: the node has data that is not the debris of our own try.
@@ -102,10 +111,21 @@ func (r Record) foreignData(n Node) bool { return n.hasData() && (r.Tries == 0 |
 func (r Record) reading() time.Duration { return time.Duration(r.Size/readRate) * time.Second }
 
 // lost: the call to start etcd should have shown an effect by now.
-func (r Record) lost() bool { return !r.Asked || r.Age > lostCall+r.reading() }
+func (r Record) lost() bool { return r.Reading() == 0 }
 
-// stuck: etcd should run from the snapshot by now.
-func (r Record) stuck() bool { return r.Asked && r.Age > stuckStart+3*r.reading() }
+// Reading is for how long the chosen machine may still be busy with the snapshot that it was sent, without showing it;
+// zero when it is not.
+func (r Record) Reading() time.Duration {
+	if !r.Asked {
+		return 0
+	}
+
+	return max(0, lostCall+r.reading()-r.Age)
+}
+
+// stuck: etcd should run from the snapshot by now. Time in which nobody looked, or before the node's present boot, does
+// not count.
+func (r Record) stuck() bool { return r.Asked && r.Starting > stuckStart+3*r.reading() }
 
 // Action is what to do next.
 type Action int

@@ -73,6 +73,10 @@ func serving(n *restore.Node) {
 	n.Members = []plan.Member{{ID: 7, Name: n.Name}}
 }
 
+func vague(n *restore.Node) { n.Boot, n.Settled, n.TimeSynced = "", false, false }
+
+func running(n *restore.Node) { n.EtcdRuns = true }
+
 func leaving(n *restore.Node) { n.Leaving = true }
 
 func mute(n *restore.Node) { *n = restore.Node{Node: plan.Node{Name: n.Name, EverConfigured: true}} }
@@ -140,6 +144,25 @@ func TestDecide(t *testing.T) {
 			nodes:   []restore.Node{member("a", withData)},
 			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "it had quorum",
 		},
+		"the first look falls into an election": {
+			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving, Leaderless: 5e9},
+			nodes: []restore.Node{member("a", withData, running), member("b", withData)},
+			want:  restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "without a leader",
+		},
+		"a node that does not tell of its etcd": {
+			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving},
+			nodes: []restore.Node{member("a", withData, func(n *restore.Node) { n.Boot = "" })},
+			want:  restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "a to tell of its etcd",
+		},
+		"no election ends": {
+			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving, Leaderless: 15e9},
+			nodes: []restore.Node{member("a", withData, running), member("b", withData)}, want: restore.Save,
+		},
+		"an election of an etcd that nobody wants copied": {
+			options: restore.Options{Discard: true, Save: v1alpha1.LastSnapshotTry},
+			record:  restore.Record{Step: v1alpha1.RestoreSaving},
+			nodes:   []restore.Node{member("a", withData, running)}, want: restore.Save,
+		},
 		"an election, and the store has failed": {
 			options: restore.Options{Discard: true},
 			record:  restore.Record{Step: v1alpha1.RestoreSaving, HadQuorum: true, SaveFailures: restore.MaxSaves},
@@ -204,6 +227,19 @@ func TestDecide(t *testing.T) {
 			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e9},
 			nodes:  []restore.Node{member("a")}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
 		},
+		"a moment in which the node tells little": {
+			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e9},
+			nodes:  []restore.Node{member("a", vague)}, want: restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence,
+		},
+		"a config that is staged while the node reads": {
+			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e9},
+			nodes:  []restore.Node{member("a", func(n *restore.Node) { n.Settled = false })}, want: restore.Wait,
+			reason: v1alpha1.ReasonRestoring,
+		},
+		"the node may still read what it was sent": {
+			record: restore.Record{Step: v1alpha1.RestorePreparing, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e9},
+			nodes:  []restore.Node{member("a"), member("b")}, want: restore.Wait, reason: v1alpha1.ReasonRestoring, part: "or to drop it",
+		},
 		"the bootstrap is lost": {
 			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 40e9},
 			nodes:  []restore.Node{member("a")}, want: restore.Upload,
@@ -245,12 +281,18 @@ func TestDecide(t *testing.T) {
 			nodes:  []restore.Node{member("a", failed)}, want: restore.IntendWipe,
 		},
 		"etcd takes long to start": {
-			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 200e9},
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true,
+				Age: 400e9, Starting: 200e9},
+			nodes: []restore.Node{member("a", withData)}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
+		},
+		"nobody looked while etcd could have started": {
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e12},
 			nodes:  []restore.Node{member("a", withData)}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
 		},
 		"etcd does not start, and does not say so": {
-			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-0", Tries: 1, Asked: true, Age: 301e9},
-			nodes:  []restore.Node{member("a", withData)}, want: restore.Next, step: v1alpha1.RestoreWiping,
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-0", Tries: 1, Asked: true,
+				Age: 400e9, Starting: 301e9},
+			nodes: []restore.Node{member("a", withData)}, want: restore.Next, step: v1alpha1.RestoreWiping,
 		},
 		"a wipe that was recorded and never begun": {
 			record: restore.Record{

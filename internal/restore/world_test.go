@@ -47,9 +47,11 @@ type world struct {
 	// damaged is how many snapshots arrive damaged.
 	damaged int
 	saved   bool
-	ended   restore.Action
-	done    bool
-	stopped bool
+	// starting is the boot that Starting of the record belongs to.
+	starting string
+	ended    restore.Action
+	done     bool
+	stopped  bool
 }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -127,6 +129,10 @@ func (w *world) evidence() []restore.Node {
 
 			if m.data != "" {
 				n.EtcdData = plan.DataPresent
+			}
+
+			if w.faults && w.rng.IntN(15) == 0 {
+				n.Boot, n.Settled, n.TimeSynced = "", false, false // it does not tell everything
 			}
 
 			if m.data != "" && !m.failed && !m.hung && !m.resetting {
@@ -244,6 +250,7 @@ func (w *world) machine(name string) *machine {
 // turn does what the controller does, or dies on the way.
 func (w *world) turn() {
 	nodes := w.evidence()
+	w.watch(nodes)
 	d := restore.Decide(w.options, w.record, nodes)
 	w.check(d, nodes)
 	w.ended = d.Action
@@ -276,7 +283,7 @@ func (w *world) turn() {
 		w.record.Machine = d.Machines[0]
 		w.record.Boot = fmt.Sprintf("%s-%d", d.Machines[0], w.machine(d.Machines[0]).boot)
 		w.record.Tries++
-		w.record.Asked = false
+		w.record.Asked, w.record.Starting, w.starting = false, 0, ""
 		w.enter(v1alpha1.RestoreUploading)
 	case restore.Upload:
 		w.upload(w.machine(d.Machines[0]), dies)
@@ -286,6 +293,29 @@ func (w *world) turn() {
 		w.done = true
 	case restore.Stop:
 		w.stopped = true
+	}
+}
+
+// watch keeps what the controller records of what it sees.
+func (w *world) watch(nodes []restore.Node) {
+	switch w.record.Step {
+	case "", v1alpha1.RestorePreflight, v1alpha1.RestoreSaving:
+		if restore.HasQuorum(nodes) {
+			w.record.HadQuorum, w.record.Leaderless = true, 0
+		} else if restore.Leaderless(nodes) {
+			w.record.Leaderless += 5 * time.Second
+		}
+	case v1alpha1.RestoreRecovering:
+		for _, n := range nodes {
+			if n.Name != w.record.Machine || n.EtcdData != plan.DataPresent || n.Serves() || n.Boot == "" {
+				continue
+			}
+
+			if w.record.Starting += 5 * time.Second; n.Boot != w.starting {
+				w.record.Starting, w.starting = 0, n.Boot
+			}
+		}
+	default:
 	}
 }
 

@@ -106,6 +106,13 @@ func (o Options) child(ctx context.Context, dir string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
+	// It ends when its input does: so it does not outlive us, however we end.
+	alive, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("starting the work on the snapshot: %w", err)
+	}
+	defer alive.Close() //nolint:errcheck // nothing is written to it
+
 	if err := cmd.Run(); err != nil {
 		return failure.Transient(Reason, "the revision of the snapshot cannot be raised", err)
 	}
@@ -158,12 +165,30 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Run is the work of the child process, in its working directory.
-func Run(by int64, copied bool) error {
+// Run is the work of the child process, in its working directory. It ends when alive does.
+func Run(alive io.Reader, by int64, copied bool) error {
 	if by <= 0 {
 		return errors.New("the revision can only be raised")
 	}
 
+	done := make(chan error, 1)
+	orphan := make(chan struct{})
+
+	go func() { done <- restore(by, copied) }()
+	go func() {
+		_, _ = io.Copy(io.Discard, alive)
+		close(orphan)
+	}()
+
+	select {
+	case err := <-done:
+		return err
+	case <-orphan:
+		return errors.New("whoever wanted the snapshot is gone")
+	}
+}
+
+func restore(by int64, copied bool) error {
 	return snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath: sourceName, OutputDataDir: dataName, Name: "m", PeerURLs: []string{peer}, InitialCluster: "m=" + peer,
 		InitialClusterToken: "talos-operator", SkipHashCheck: copied, RevisionBump: uint64(by), MarkCompacted: true,

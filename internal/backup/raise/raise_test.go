@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 
 	by, err := strconv.ParseInt(os.Args[2], 10, 64)
 	if err == nil {
-		err = raise.Run(by, os.Args[3] == "true")
+		err = raise.Run(os.Stdin, by, os.Args[3] == "true")
 	}
 
 	if err != nil {
@@ -251,5 +252,42 @@ func inVain(t *testing.T, data []byte) {
 	err = raise.Snapshot(t.Context(), raise.Options{Dir: filepath.Join(t.TempDir(), "gone"), By: bump}, nil, nil)
 	if failure.Reason(err) != scratch.Reason {
 		t.Errorf("without a folder: %v", err)
+	}
+}
+
+// TestOrphan: the child does not outlive whoever wants the snapshot, whatever it waits for.
+func TestOrphan(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Reading from it never ends.
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "snapshot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	cmd := exec.CommandContext(ctx, exe, raise.CommandName, "1", "false")
+	cmd.Dir = dir
+
+	alive, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := alive.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := cmd.Wait(); err == nil || ctx.Err() != nil {
+		t.Errorf("it ended with %v, the test with %v", err, ctx.Err())
 	}
 }

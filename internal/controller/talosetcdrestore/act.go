@@ -17,13 +17,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/plan"
 	"github.com/talos-operator/talos-operator/internal/restore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 // act does the next thing that internal/restore decides on.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
-	if err := r.noteQuorum(ctx, s); err != nil {
+	if err := r.note(ctx, s); err != nil {
 		return err
 	}
 
@@ -55,16 +56,78 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	return r.stop(ctx, s, d.Reason, d.Message)
 }
 
-// noteQuorum records that etcd has quorum, before it can be lost.
-func (r *Reconciler) noteQuorum(ctx context.Context, s *scope) error {
+// note records what the nodes show now and may not show later, before anything is decided.
+func (r *Reconciler) note(ctx context.Context, s *scope) error {
+	s.starting = r.starting(s)
+
 	early := s.step() == v1alpha1.RestorePreflight || s.step() == v1alpha1.RestoreSaving
-	if !early || s.restore.Status.HadQuorum || !restore.HasQuorum(s.nodes) {
+	if !early || !s.noteQuorum(metav1.NewTime(r.Clock.Now())) {
 		return nil
 	}
 
-	s.restore.Status.HadQuorum = true
-
 	return r.save(ctx, s)
+}
+
+// noteQuorum: etcd has quorum, before it can be lost, or since when it has none.
+func (s *scope) noteQuorum(now metav1.Time) bool {
+	st := &s.restore.Status
+
+	switch {
+	case restore.HasQuorum(s.nodes):
+		if st.HadQuorum && st.LeaderlessAt == nil {
+			return false
+		}
+
+		st.HadQuorum, st.LeaderlessAt = true, nil
+
+		return true
+	case restore.Leaderless(s.nodes) && st.LeaderlessAt == nil:
+		st.LeaderlessAt = &now
+
+		return true
+	}
+
+	return false
+}
+
+// unseen is the longest time between two looks at an etcd that starts, for them to count as one watch.
+const unseen = time.Minute
+
+// watched is an etcd that has data and does not answer, as it was seen without a break.
+type watched struct {
+	boot          string
+	since, looked time.Time
+}
+
+// starting is for how long the restored etcd was seen to have data and not to answer, in the step that waits for it. It
+// is not recorded: whatever it did while nobody looked, or in an earlier boot, is no reason to wipe it.
+func (r *Reconciler) starting(s *scope) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	now, key := r.Clock.Now(), string(s.restore.UID)
+
+	n := s.evidenceOf(s.restore.Status.Machine)
+	if s.step() != v1alpha1.RestoreRecovering || n == nil || n.EtcdData != plan.DataPresent || n.Serves() || n.Boot == "" {
+		delete(r.starts, key)
+
+		return 0
+	}
+
+	w := r.starts[key]
+	if w.boot != n.Boot || now.Sub(w.looked) > unseen {
+		w = watched{boot: n.Boot, since: now}
+	}
+
+	w.looked = now
+
+	if r.starts == nil {
+		r.starts = map[string]watched{}
+	}
+
+	r.starts[key] = w
+
+	return now.Sub(w.since)
 }
 
 // poll is short while the restore is young.
@@ -211,6 +274,11 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 
 	// Sending takes minutes. Somebody may have come back meanwhile, or founded another etcd.
 	if err := r.observe(ctx, s); err != nil {
+		return err
+	}
+
+	// The connection may be another one by now.
+	if node, err = r.node(ctx, s, d.Machines[0]); err != nil {
 		return err
 	}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -58,6 +59,7 @@ type Reconciler struct {
 
 	mu     sync.Mutex
 	called map[string]time.Time
+	starts map[string]watched
 }
 
 // Reconcile drives one TalosEtcdRestore. What it may not lose between calls is in the status before it acts.
@@ -118,7 +120,23 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
 
 // delete gives the cluster back to the other controllers. What a restore has wiped does not come back: without etcd
 // data and without another restore, the control plane says that etcd is lost.
+//
+// While a node reads the snapshot that it was sent it looks as empty as before. Only this restore knows, so it stays
+// for as long as that may take: another one, or a person, would send a second one.
 func (r *Reconciler) delete(ctx context.Context, s *scope) error {
+	switch s.step() {
+	case v1alpha1.RestorePreparing, v1alpha1.RestoreUploading, v1alpha1.RestoreRecovering:
+		if left := s.record(r.Clock.Now()).Reading(); left > 0 {
+			return failure.Waiting(v1alpha1.ReasonRestoring, fmt.Sprintf("waiting for %s to take up the snapshot, or to drop it",
+				s.restore.Status.Machine), min(left, pollSlow))
+		}
+	default:
+	}
+
+	r.mu.Lock()
+	delete(r.starts, string(s.restore.UID))
+	r.mu.Unlock()
+
 	if err := r.release(ctx, s); err != nil {
 		return err
 	}

@@ -216,7 +216,26 @@ func TestHalfADatabase(t *testing.T) {
 	e.until(r, "it waits for etcd", func() bool {
 		return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "has data and does not answer yet")
 	})
+
+	// Time in which nobody looks does not count.
 	e.clock.sleep(6 * time.Minute)
+	look := func() {
+		if _, err := e.pass(r); err != nil {
+			t.Error(err)
+		}
+	}
+	look()
+
+	for range 7 {
+		e.clock.sleep(40 * time.Second)
+		look()
+	}
+
+	if n.Faults().Calls("Reset") > 0 {
+		t.Fatalf("wiped too soon: %s", show(r))
+	}
+
+	e.clock.sleep(40 * time.Second)
 	e.complete(r)
 	e.holds(e.held().State, 0, content[0], early)
 

@@ -3,6 +3,7 @@ package talosetcdrestore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -194,37 +195,35 @@ func TestInitNode(t *testing.T) {
 	e.untouched()
 }
 
-// TestStoreInTrouble: a bucket that refuses, is gone or does not answer is told as what it is, and the restore goes on
-// when it is back.
-func TestStoreInTrouble(t *testing.T) {
-	t.Parallel()
+// bucket starts a store with the backup of a request in it, and a proxy that makes trouble. Each number is for one test.
+func (e *env) bucket(number int, r backup.Request) (*s3.Server, *s3.Proxy, *v1alpha1.S3Storage) {
+	e.Helper()
 
 	assets, err := process.Assets()
 	if err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
 	}
 
-	server, err := s3.Start(t.Context(), s3.Options{
-		Binary: filepath.Join(assets, "versitygw"), Dir: t.TempDir(), Address: "127.49.2.1",
+	server, err := s3.Start(e.Context(), s3.Options{
+		Binary: filepath.Join(assets, "versitygw"), Dir: e.TempDir(), Address: fmt.Sprintf("127.49.2.%d", 2*number),
 	})
 	if err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
 	}
 
-	t.Cleanup(server.Kill)
+	e.Cleanup(server.Kill)
 
-	proxy, err := s3.NewProxy(server, "127.49.2.2")
+	proxy, err := s3.NewProxy(server, fmt.Sprintf("127.49.2.%d", 2*number+1))
 	if err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
 	}
 
-	t.Cleanup(proxy.Close)
+	e.Cleanup(proxy.Close)
 
-	if err := server.CreateBucket(t.Context(), "backups", false); err != nil {
-		t.Fatal(err)
+	if err := server.CreateBucket(e.Context(), "backups", false); err != nil {
+		e.Fatal(err)
 	}
 
-	e := newEnv(t, must(t, modelled))
 	e.secret("s3", map[string]string{
 		backupstorage.AccessKeyID: server.AccessKey, backupstorage.SecretAccessKey: server.SecretKey, "ca.crt": string(server.CA()),
 	})
@@ -234,19 +233,27 @@ func TestStoreInTrouble(t *testing.T) {
 		CredentialsRef: &v1alpha1.ObjectReference{Name: "s3"},
 	}
 
-	st, err := e.r.Storage.Open(t.Context(), e.ns, &v1alpha1.BackupStorage{S3: bucket})
+	st, err := e.r.Storage.Open(e.Context(), e.ns, &v1alpha1.BackupStorage{S3: bucket})
 	if err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
 	}
 	defer st.Close()
 
-	if _, err := backup.Take(t.Context(), st, e.request()); err != nil {
-		t.Fatal(err)
+	if _, err := backup.Take(e.Context(), st, r); err != nil {
+		e.Fatal(err)
 	}
 
-	in := func(b *v1alpha1.S3Storage) func(*v1alpha1.TalosEtcdRestoreSpec) {
-		return func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.Storage = &v1alpha1.BackupStorage{S3: b} }
-	}
+	return server, proxy, bucket
+}
+
+// TestStoreInTrouble: a bucket that refuses, is gone or does not answer is told as what it is, and the restore goes on
+// when it is back.
+func TestStoreInTrouble(t *testing.T) {
+	t.Parallel()
+
+	e := newEnv(t, must(t, modelled))
+	server, proxy, bucket := e.bucket(1, e.request())
+
 	gone := *bucket
 	gone.Bucket = "gone"
 
@@ -264,6 +271,7 @@ func TestStoreInTrouble(t *testing.T) {
 	}{
 		{s3.Fault{Status: http.StatusForbidden, Code: "AccessDenied"}, store.ReasonForbidden},
 		{s3.Fault{Status: http.StatusNotFound, Code: "NoSuchBucket"}, store.ReasonNotFound},
+		{s3.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"}, store.ReasonUnavailable},
 	} {
 		proxy.Set(func(*http.Request) s3.Fault { return tc.fault })
 		e.until(r, "trouble is told", func() bool {
@@ -292,6 +300,56 @@ func TestStoreInTrouble(t *testing.T) {
 	e.refused(r, v1alpha1.ReasonDataWouldBeLost, "")
 	e.untouched()
 	e.keepsSecrets(server.SecretKey)
+}
+
+func in(b *v1alpha1.S3Storage) func(*v1alpha1.TalosEtcdRestoreSpec) {
+	return func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.Storage = &v1alpha1.BackupStorage{S3: b} }
+}
+
+// TestStoreInTroubleWhileUploading: a store that fails while the snapshot goes to the node is told of, and no etcd
+// starts from what has arrived until then; one that is slow is waited for.
+func TestStoreInTroubleWhileUploading(t *testing.T) {
+	t.Parallel()
+
+	e := recovering(t, 1)
+	_, proxy, bucket := e.bucket(2, e.request())
+	r := e.restore("r", in(bucket))
+	e.at(r, v1alpha1.RestoreUploading)
+
+	snapshot := func(f s3.Fault) {
+		proxy.Set(func(r *http.Request) s3.Fault {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, ".snap.zst.age") {
+				return f
+			}
+
+			return s3.Fault{}
+		})
+	}
+
+	for _, tc := range []struct {
+		fault  s3.Fault
+		reason string
+	}{
+		{s3.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"}, store.ReasonUnavailable},
+		{s3.Fault{CutAfter: 1000}, store.ReasonUnreachable},
+	} {
+		snapshot(tc.fault)
+		e.until(r, "trouble is told", func() bool {
+			return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
+		})
+	}
+
+	if r.Status.Step != v1alpha1.RestoreUploading || r.Status.SentAt != nil || e.estate.calls("Bootstrap") != 0 {
+		t.Errorf("%d bootstraps; the status is %s", e.estate.calls("Bootstrap"), show(r))
+	}
+
+	snapshot(s3.Fault{Pause: 300 * time.Millisecond})
+	e.complete(r)
+	e.holds(e.held().State, 0, content[0], early)
+
+	if r.Status.Tries != 1 || e.estate.calls("Bootstrap") != 1 {
+		t.Errorf("%d bootstraps; the status is %s", e.estate.calls("Bootstrap"), show(r))
+	}
 }
 
 // TestFullDisk: a node without room for the snapshot refuses it; once there is room it gets it again, whole.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,8 +21,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/restore"
 )
 
+// freshCopy is how old a copy may be that a killed operator made and could not record any more.
+const freshCopy = 5 * time.Minute
+
 // saveLast keeps a copy of the data that is about to be wiped, beside the backup that it is wiped for: a backup like
-// any other where etcd answers, else the database file.
+// any other where etcd answers, else the database file. Its name is recorded before it is made: what a killed operator
+// leaves of it is found.
 func (r *Reconciler) saveLast(ctx context.Context, s *scope, d restore.Decision) error {
 	st, _, m, err := r.openChosen(ctx, s)
 	if err != nil {
@@ -30,16 +34,81 @@ func (r *Reconciler) saveLast(ctx context.Context, s *scope, d restore.Decision)
 	}
 	defer st.Close()
 
-	at, err := r.copyLast(ctx, s, d, st, m)
-	if err == nil {
-		s.restore.Status.LastSnapshot = at
-		r.tell(s, "Save", "Copied the data that etcd still has to %s", at)
+	at, free, err := r.leftOver(ctx, s, st, d.Serving)
 
-		return r.save(ctx, s)
+	switch {
+	case err != nil || at != "":
+	case !free:
+		return r.nameCopy(ctx, s)
+	default:
+		at, err = r.copyLast(ctx, s, d, st, m)
 	}
 
-	// A copy that was made for nothing is no reason to stop trying: the count is of what failed.
+	if err != nil {
+		return r.notCopied(ctx, s, d, err)
+	}
+
+	s.restore.Status.LastSnapshot, s.restore.Status.SavingID = at, ""
+	r.tell(s, "Save", "Copied the data that etcd still has to %s", at)
+
+	return r.save(ctx, s)
+}
+
+// nameCopy records what the copy is going to be called. The next pass makes it.
+func (r *Reconciler) nameCopy(ctx context.Context, s *scope) error {
+	s.restore.Status.SavingID = backup.NewID(r.Clock.Now(),
+		fmt.Sprintf("%s-%d", s.restore.UID, s.restore.Status.SaveFailures))
+
+	return r.save(ctx, s)
+}
+
+// leftOver looks what there is of the copy whose name is recorded: where it lies, if it is whole, of an etcd that answers
+// or not as now, and was made a moment ago; else whether the name is free for a copy.
+func (r *Reconciler) leftOver(ctx context.Context, s *scope, st store.Store, serving bool) (
+	at string, free bool, err error,
+) {
+	id := s.restore.Status.SavingID
+	if id == "" {
+		return "", false, nil
+	}
+
+	prefix := backup.Prefix(s.clusterName()) + id
+
+	// A store that cannot list uploads is no obstacle.
+	if err := backup.Sweep(ctx, st, prefix); err != nil {
+		ctrl.LoggerFrom(ctx).Info("Looking for what is left of a copy failed", "reason", failure.Reason(err))
+	}
+
+	sets, err := backup.List(ctx, st, prefix)
+	if err != nil {
+		return "", false, err
+	}
+
+	for _, set := range sets {
+		if !set.Complete() || set.Foreign == serving || r.Clock.Since(set.Time) >= freshCopy {
+			continue
+		}
+
+		if set.Foreign {
+			return place(st, set.Snapshot.Key), false, nil
+		}
+
+		return place(st, prefix), false, nil
+	}
+
+	return "", len(sets) == 0, nil
+}
+
+// place is where a copy lies, for people.
+func place(st store.Store, key string) string {
+	return strings.TrimSuffix(st.Location(), "/") + "/" + key
+}
+
+// notCopied counts the failure: a copy that was made for nothing is no reason to stop trying.
+func (r *Reconciler) notCopied(ctx context.Context, s *scope, d restore.Decision, err error) error {
 	s.restore.Status.SaveFailures++
+	s.restore.Status.SavingID = ""
+
 	if serr := r.save(ctx, s); serr != nil {
 		return serr
 	}
@@ -87,8 +156,6 @@ func (r *Reconciler) copyLast(
 func (r *Reconciler) copyFrom(ctx context.Context, s *scope, st store.Store, req backup.Request, serving bool) (
 	string, error,
 ) {
-	location := func(key string) string { return strings.TrimSuffix(st.Location(), "/") + "/" + key }
-
 	node, err := r.node(ctx, s, req.Source.Node)
 	if err != nil {
 		return "", err
@@ -99,17 +166,17 @@ func (r *Reconciler) copyFrom(ctx context.Context, s *scope, st store.Store, req
 
 		o, err := backup.SaveDatabase(ctx, st, req)
 
-		return location(o.Key), err
+		return place(st, o.Key), err
 	}
 
-	req.Snapshot = func(ctx context.Context) (io.ReadCloser, error) { return node.EtcdSnapshot(ctx, nil) }
+	req.Snapshot = node.EtcdSnapshotUnverified // backup.Take looks at its end
 
 	m, err := backup.Take(ctx, st, req)
 	if err != nil {
 		return "", err
 	}
 
-	return location(backup.Prefix(m.Cluster.Name) + m.ID), nil
+	return place(st, backup.Prefix(m.Cluster.Name)+m.ID), nil
 }
 
 // request is what the copy is made from. It is encrypted for those who can read the backup that is restored.
@@ -127,7 +194,7 @@ func (r *Reconciler) request(ctx context.Context, s *scope, name string, m *back
 	plain := m != nil && m.Snapshot.Encryption == nil // a file of another tool says nothing about what may be readable
 
 	return backup.Request{
-		ID: backup.NewID(r.Clock.Now(), fmt.Sprintf("%s-%d-%s", s.restore.UID, s.restore.Status.SaveFailures, name)),
+		ID: s.restore.Status.SavingID,
 		Cluster: backup.Cluster{
 			Name: s.clusterName(), Namespace: s.restore.Namespace, ID: b.ClusterID(), CAFingerprint: b.CAFingerprint(),
 		},

@@ -60,7 +60,7 @@ func raiseChild() {
 
 	by, err := strconv.ParseInt(os.Args[2], 10, 64)
 	if err == nil {
-		err = raise.Run(by, os.Args[3] == "true")
+		err = raise.Run(os.Stdin, by, os.Args[3] == "true")
 	}
 
 	if err != nil {

@@ -65,8 +65,12 @@ func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMac
 		return
 	}
 
-	if etcd, err := node.Service(ctx, "etcd"); err == nil && etcd.State == talos.EtcdFailed {
+	switch etcd, err := node.Service(ctx, "etcd"); {
+	case err != nil:
+	case etcd.State == talos.EtcdFailed:
 		n.EtcdFailed, n.EtcdMessage = true, etcd.Message
+	case etcd.State == talos.EtcdRunning:
+		n.EtcdRuns = true
 	}
 
 	if at, err := node.TimeStatus(ctx); err == nil {

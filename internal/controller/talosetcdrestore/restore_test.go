@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -175,6 +176,9 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
+// election is for how long an etcd without a leader may be choosing one.
+const election = 15 * time.Second
+
 // TestLostMachines: with two of three gone for ever etcd has no quorum and answers nobody: its database is copied, and
 // the third one starts anew from the backup.
 func TestLostMachines(t *testing.T) {
@@ -193,6 +197,9 @@ func TestLostMachines(t *testing.T) {
 	e.gone(waiting)
 
 	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
+	// As far as anybody can tell it chooses a leader just now.
+	e.waits(r, v1alpha1.ReasonWaitingForEvidence, "etcd runs without a leader")
+	e.clock.sleep(election)
 	e.complete(r)
 	e.once(1)
 	e.holds(e.estate.state, 0, early, late)

@@ -34,6 +34,8 @@ type scope struct {
 	creds    talos.Credentials
 	machines []v1alpha1.TalosMachine
 	nodes    []restore.Node
+	// starting is for how long the restored etcd was seen with data and without an answer.
+	starting time.Duration
 	// identities decrypt the backup; read when they are needed.
 	identities []age.Identity
 	// message says what the pass waits for, where it ended without an error.
@@ -168,6 +170,12 @@ func (s *scope) record(now time.Time) restore.Record {
 
 	if st.SentAt != nil {
 		rec.Asked, rec.Age = true, now.Sub(st.SentAt.Time)
+	}
+
+	rec.Starting = s.starting
+
+	if st.LeaderlessAt != nil {
+		rec.Leaderless = now.Sub(st.LeaderlessAt.Time)
 	}
 
 	if st.Backup != nil {
