@@ -14,8 +14,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// pieceSize is how much of a snapshot is handed on at once; two pieces are in use.
+// pieceSize is how much of a snapshot is handed on at once; two pieces are in use. A node sends a tenth of that at a
+// time, and to hand each of those on alone would take longer than all that is done with it.
 const pieceSize = 256 << 10
+
+// linger is how long a piece may wait to be filled.
+const linger = 50 * time.Millisecond
 
 // sectorSize divides the size of every database; the sha256 comes after it.
 const sectorSize = 512
@@ -122,9 +126,11 @@ func readPieces(
 	}
 }
 
-// gather fills the buffer until somebody takes it, it is full, or the stream ends. Somebody who waits gets what there
-// is at once: then it returns neither full nor an error.
+// gather fills the buffer until it is full or the stream ends. Of a stream that is slow, somebody who waits gets what
+// there is: then it returns neither full nor an error.
 func gather(r io.Reader, buf []byte, pieces chan<- piece) (n int, full bool, err error) {
+	began := time.Now()
+
 	for n < len(buf) {
 		var got int
 
@@ -135,7 +141,7 @@ func gather(r io.Reader, buf []byte, pieces chan<- piece) (n int, full bool, err
 			return n, false, err
 		}
 
-		if got == 0 {
+		if got == 0 || time.Since(began) < linger {
 			continue
 		}
 

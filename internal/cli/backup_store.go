@@ -36,6 +36,9 @@ type storeFlags struct {
 	identities                           []string
 }
 
+// addressFlags go with --storage only.
+var addressFlags = []string{"s3-endpoint", "s3-region", "s3-addressing"}
+
 // openStore is a store, and what the flags and the object that names it tell of it.
 type openStore struct {
 	store.Store
@@ -57,6 +60,7 @@ func (f *storeFlags) add(s *session, cmd *cobra.Command) {
 
 	_ = cmd.MarkFlagFilename("s3-ca-file")
 	_ = cmd.MarkFlagDirname("backup-directory")
+	cmd.MarkFlagsMutuallyExclusive("schedule", "s3-ca-file")
 }
 
 // addAddress adds the flags that name a store.
@@ -71,6 +75,11 @@ func (f *storeFlags) addAddress(s *session, cmd *cobra.Command) {
 		"where the bucket goes in a request: Path or VirtualHost (default: VirtualHost for AWS, else Path)")
 	flags.StringVar(&f.schedule, "schedule", "", "take the storage of this TalosEtcdBackupSchedule")
 
+	// An object says itself how its store is reached.
+	for _, name := range addressFlags {
+		cmd.MarkFlagsMutuallyExclusive("schedule", name)
+	}
+
 	_ = cmd.RegisterFlagCompletionFunc("schedule", s.completeObjects(&v1alpha1.TalosEtcdBackupScheduleList{}))
 	_ = cmd.RegisterFlagCompletionFunc("s3-addressing", cobra.FixedCompletions(
 		[]cobra.Completion{store.StylePath, store.StyleVirtualHost}, cobra.ShellCompDirectiveNoFileComp))
@@ -80,6 +89,10 @@ func (f *storeFlags) addAddress(s *session, cmd *cobra.Command) {
 func (f *storeFlags) addObject(s *session, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.object, "backup", "", "take the storage of this TalosEtcdBackup, and its backup")
 	cmd.MarkFlagsMutuallyExclusive("storage", "schedule", "backup")
+
+	for _, name := range append([]string{"s3-ca-file"}, addressFlags...) {
+		cmd.MarkFlagsMutuallyExclusive("backup", name)
+	}
 
 	_ = cmd.RegisterFlagCompletionFunc("backup", s.completeObjects(&v1alpha1.TalosEtcdBackupList{}))
 }

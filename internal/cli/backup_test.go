@@ -225,6 +225,8 @@ func TestBackupStoreFlags(t *testing.T) {
 		"missing folder":  {[]string{"list", "--storage", "dir:/nowhere"}, "no such file or directory"},
 		"a file":          {[]string{"list", "--storage", key}, "is a file"},
 		"two stores":      {[]string{"list", "--storage", "dir:" + dir, "--schedule", "x"}, "schedule storage"},
+		"two endpoints":   {[]string{"list", "--schedule", "x", "--s3-endpoint", "https://y"}, "s3-endpoint schedule"},
+		"two regions":     {[]string{"list", "--backup", "x", "--s3-region", "y"}, "backup s3-region"},
 		"no object":       {[]string{"list", "--backup", "x"}, "no TalosEtcdBackup x in namespace " + s.ns},
 		"not complete":    {[]string{"inspect", "--backup", "young"}, "is not complete"},
 		"format":          {append([]string{"list", "-o", "xml"}, flags...), "unknown output format"},

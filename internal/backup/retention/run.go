@@ -23,6 +23,8 @@ type Options struct {
 	Policies []Policy
 	// Protected are IDs of backups that stay.
 	Protected map[string]bool
+	// Before is asked before each deletion, and ends the run with its error; nil for no question.
+	Before func(context.Context) error
 	// Limit is how many backups are deleted at most; 1000 when zero.
 	Limit int
 	// Now is our clock.
@@ -147,6 +149,12 @@ func (r *run) delete(ctx context.Context, sets []backup.Set) error {
 	}()
 
 	for _, set := range sets {
+		if r.Before != nil {
+			if err := r.Before(ctx); err != nil {
+				return err
+			}
+		}
+
 		err := backup.Delete(ctx, r.store, set, r.Now)
 
 		switch {

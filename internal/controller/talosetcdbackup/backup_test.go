@@ -290,10 +290,10 @@ func TestSnapshotCutShort(t *testing.T) {
 	}
 
 	b := e.backup("b", func(b *v1alpha1.TalosEtcdBackup) { one := int32(1); b.Spec.Retries = &one })
-	e.fails(b, v1alpha1.ConditionReady, backup.ReasonSource)
+	e.fails(b, v1alpha1.ConditionReady, backup.ReasonTruncated)
 	e.empty("after a stream that was cut short")
 	e.sleep(time.Minute)
-	e.stalls(b, backup.ReasonSource, "given up after 2 failures")
+	e.stalls(b, backup.ReasonTruncated, "given up after 2 failures")
 	e.empty("in the end")
 	e.keepsSecrets()
 }

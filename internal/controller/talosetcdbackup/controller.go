@@ -171,8 +171,11 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return r.delete(ctx, s, job)
 	}
 
-	if err := r.ensureFinalizer(ctx, s); err != nil {
-		return ctrl.Result{}, err
+	// Who holds a backup may have taken the finalizer off, to move it elsewhere.
+	if !s.hold.Any() {
+		if err := r.ensureFinalizer(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 
 	renew(s)

@@ -129,7 +129,7 @@ func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 			}
 		}
 
-		return outcome{}, sweep(ctx, s, b)
+		return outcome{}, backup.Sweep(ctx, s, filesOf(b))
 	}
 }
 

@@ -278,21 +278,9 @@ func resolve(
 		}
 	}
 
-	return nil, sweep(ctx, s, b)
+	// Uploads of the recorded backup that never ended: nobody else writes under its name.
+	return nil, backup.Sweep(ctx, s, filesOf(b))
 }
-
-// sweep removes uploads of the recorded backup that never ended. Nobody else writes under its name.
-func sweep(ctx context.Context, s store.Store, b *v1alpha1.TalosEtcdBackup) error {
-	_, err := s.Sweep(ctx, filesOf(b), time.Now().Add(sweepAhead))
-	if err != nil && failure.ClassOf(err) == failure.ClassAuth {
-		return nil // credentials that may not list uploads are no obstacle
-	}
-
-	return err
-}
-
-// sweepAhead is more than the clocks of a store and of us differ.
-const sweepAhead = 48 * time.Hour
 
 // locate names the manifest for people.
 func locate(s store.Store, b *v1alpha1.TalosEtcdBackup) string {

@@ -212,6 +212,11 @@ func TestPaused(t *testing.T) {
 	}
 
 	e.empty("while it is paused")
+
+	if len(b.Finalizers) > 0 {
+		t.Errorf("a backup that is held has got %v: who moves it elsewhere would never be rid of it", b.Finalizers)
+	}
+
 	pause("false")
 	e.done(b)
 

@@ -8,11 +8,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
@@ -135,6 +137,52 @@ func TestRetentionShared(t *testing.T) {
 	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
 
 	if left := e.kept(); len(left) != 2 || slices.Contains(left, first) || !slices.Contains(left, second) {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// lateRestore makes a restore right after somebody has seen that there is none.
+type lateRestore struct {
+	client.Reader
+
+	make func()
+	once sync.Once
+}
+
+func (l *lateRestore) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := l.Reader.List(ctx, list, opts...)
+	if _, ok := list.(*v1alpha1.TalosEtcdRestoreList); ok && err == nil {
+		l.once.Do(l.make)
+	}
+
+	return err
+}
+
+// TestRestoreStopsRetention: a restore that is made after retention has begun ends it, before the first deletion.
+func TestRestoreStopsRetention(t *testing.T) {
+	e := newEnv(t)
+	e.keep(2 * time.Hour)
+	e.keep(time.Hour)
+	e.keep(0)
+
+	o := e.schedule(last(1))
+	e.later(o, time.Second)
+	e.finish(e.slot(0))
+
+	e.r.Reader = &lateRestore{Reader: e.client, make: func() {
+		e.create(&v1alpha1.TalosEtcdRestore{
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "late"},
+			Spec: v1alpha1.TalosEtcdRestoreSpec{
+				ControlPlaneRef: o.Spec.BackupTemplate.Spec.ControlPlaneRef,
+				Source:          v1alpha1.RestoreSource{Storage: &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}}},
+			},
+		})
+	}}
+
+	e.until(o, "retention is stopped", func() bool { return len(e.failed) > 0 })
+	e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "late")
+
+	if left := e.kept(); len(left) != 3 {
 		t.Errorf("left are %v", left)
 	}
 }

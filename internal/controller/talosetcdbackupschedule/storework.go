@@ -75,6 +75,10 @@ func (r *Reconciler) retain(
 		}
 
 		options := retention.Options{Cluster: at.cluster, Policies: policies, Protected: protected, Now: now}
+		// A restore that is made meanwhile may need just what would be deleted next.
+		options.Before = func(ctx context.Context) error {
+			return scheduled.Restoring(ctx, r.Reader, o.Namespace, o.Spec.BackupTemplate.Spec.ControlPlaneRef.Name, heldPoll)
+		}
 		deleted := []string{}
 
 		for {
