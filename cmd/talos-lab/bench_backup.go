@@ -36,7 +36,8 @@ with what the libraries alone do with the same bytes. Then lose a cluster of thr
 with its management plane, and recover it from the bucket. Prints one JSON object a line; KIND is plain or zstd_age:
 
   operator_KIND_mib_s               bytes of the database a second, from the TalosEtcdBackup to its completion
-  libraries_KIND_mib_s              the same bytes from a file through zstd, age and the S3 client in one process
+  libraries_KIND_mib_s              the same bytes from a file through zstd, age and the S3 client, in a process of
+                                    their own
   libraries_with_node_KIND_mib_s    the same, with the bytes from the node through the official Talos client
   throughput_ratio_KIND             operator / libraries with node
   throughput_ratio_KIND_from_file   operator / libraries from a file
@@ -58,6 +59,16 @@ with its management plane, and recover it from the bucket. Prints one JSON objec
 	cmd.Flags().DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")
 
 	return cmd
+}
+
+// newBenchLibrariesCommand is for bench-backup, and not for people.
+func newBenchLibrariesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: backupbench.ChildCommand, Short: "Run the libraries of a backup alone", Hidden: true, Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return backupbench.RunChild(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
 }
 
 func benchBackup(ctx context.Context, out io.Writer, flags *backupFlags) (err error) {

@@ -24,6 +24,16 @@ var operator string
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 
+	// It is also the process of the libraries.
+	if len(os.Args) == 2 && os.Args[1] == backupbench.ChildCommand {
+		if err := backupbench.RunChild(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+
+		os.Exit(0)
+	}
+
 	dir, err := os.MkdirTemp("", "talos-lab-backupbench-")
 	if err != nil {
 		panic(err)

@@ -4,19 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
 	"github.com/minio/minio-go/v7"
-	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
-
-	"github.com/talos-operator/talos-operator/lab/stack"
 )
 
-// baseline is what the libraries do by themselves with the same bytes in this process: zstd, age and the S3 client,
-// each with its defaults and parts of the size that the operator uses.
+// baseline is what the libraries do by themselves with the same bytes: zstd, age and the S3 client, each with its
+// defaults and parts of the size that the operator uses.
 type baseline struct {
 	store  *minio.Client
 	bucket string
@@ -87,40 +83,4 @@ func (b baseline) encode(dst io.Writer, src io.Reader) error {
 	}
 
 	return a.Close()
-}
-
-// snapshot streams from the node with the official client.
-func (l *large) snapshot(ctx context.Context) (io.ReadCloser, error) {
-	r, err := l.talos.EtcdSnapshot(ctx, &machineapi.EtcdSnapshotRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("asking for a snapshot: %w", err)
-	}
-
-	return r, nil
-}
-
-// newBaseline uses the store of the lab.
-func (l *large) newBaseline(ctx context.Context, encrypted bool) (baseline, error) {
-	b := baseline{bucket: stack.Bucket}
-
-	var err error
-	if b.store, err = l.stack.Store.Client(); err != nil || !encrypted {
-		return b, err
-	}
-
-	keys, err := secret(ctx, l.mgmt, stack.AgeSecret)
-	if err != nil {
-		return b, err
-	}
-
-	b.age, err = age.ParseX25519Recipient(string(keys.Data["recipient"]))
-	if err != nil {
-		return b, fmt.Errorf("reading the age recipient: %w", err)
-	}
-
-	return b, nil
-}
-
-func fromFile(path string) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) { return os.Open(path) }
 }

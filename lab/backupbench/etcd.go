@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
@@ -193,9 +194,9 @@ func (l *large) save(ctx context.Context, path string) error {
 
 	defer f.Close() //nolint:errcheck // it is read back whole, or the size is wrong
 
-	r, err := l.snapshot(ctx)
+	r, err := l.talos.EtcdSnapshot(ctx, &machineapi.EtcdSnapshotRequest{})
 	if err != nil {
-		return err
+		return fmt.Errorf("asking for a snapshot: %w", err)
 	}
 
 	defer r.Close() //nolint:errcheck // read only

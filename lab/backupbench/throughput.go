@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,10 +93,13 @@ type measurement struct {
 }
 
 func (m *measurement) run(ctx context.Context, runs int) error {
-	b, err := m.newBaseline(ctx, m.encrypted)
+	fromNode, err := m.job(ctx, m.encrypted)
 	if err != nil {
 		return err
 	}
+
+	fromFile := fromNode
+	fromFile.File = m.file
 
 	for range runs {
 		took, err := m.backUp(ctx)
@@ -107,13 +109,13 @@ func (m *measurement) run(ctx context.Context, runs int) error {
 
 		m.operator = append(m.operator, took)
 
-		if took, err = b.run(ctx, fromFile(m.file)); err != nil {
+		if took, err = fromFile.run(ctx); err != nil {
 			return err
 		}
 
 		m.libraries = append(m.libraries, took)
 
-		if took, err = b.run(ctx, func() (io.ReadCloser, error) { return m.snapshot(ctx) }); err != nil {
+		if took, err = fromNode.run(ctx); err != nil {
 			return err
 		}
 
