@@ -299,12 +299,14 @@ func TestManagerKilledDuringCreation(t *testing.T) {
 		t.Errorf("the PKI was made %d times", created)
 	}
 
-	bootstraps := 0
+	asked, bootstraps := 0, 0
 	for _, n := range w.nodes {
+		asked += n.Faults().Calls("Bootstrap")
 		bootstraps += n.Faults().Answers("Bootstrap", codes.OK)
 	}
 
-	if bootstraps != 1 {
-		t.Errorf("%d nodes accepted a bootstrap", bootstraps)
+	// None has answered, when the manager was killed between the call and its answer.
+	if asked == 0 || bootstraps > 1 {
+		t.Errorf("asked %d times for a bootstrap, and %d nodes accepted one", asked, bootstraps)
 	}
 }
