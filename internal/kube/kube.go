@@ -130,6 +130,14 @@ func RecordTransitions(r events.EventRecorder, obj runtime.Object, before, after
 	}
 }
 
+// RelatedMachine names a TalosMachine as what an event is also about. Events about one object with the same reason and
+// action are written as one, with the text of the first, unless what they are also about differs.
+func RelatedMachine(regarding client.Object, name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "TalosMachine", Namespace: regarding.GetNamespace(), Name: name,
+	}
+}
+
 // EqualLabels tells whether have holds every label of want.
 func EqualLabels(have, want map[string]string) bool {
 	for k, v := range want {

@@ -11,6 +11,7 @@ import (
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -113,6 +114,7 @@ func (w *world) comeBackToLife(cluster string) {
 
 		return nil
 	})
+	w.eventually("an event tells of each", 30*time.Second, w.resetsTold(cluster, "cp-3", "w-4"))
 	w.whole(cluster)
 	w.nodesReady(cluster, 4)
 	w.etcdMembers(cluster, 3)
@@ -121,6 +123,27 @@ func (w *world) comeBackToLife(cluster string) {
 		if n := w.nodes[w.address(i)].Faults().Calls("Reset"); n != 1 {
 			w.t.Errorf("%s was reset %d times", w.address(i), n)
 		}
+	}
+}
+
+// resetsTold checks that the resets of machines that were given up are told one by one.
+func (w *world) resetsTold(cluster string, machines ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list := &corev1.EventList{}
+		if err := w.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+
+		for _, name := range machines {
+			if !slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+				return e.InvolvedObject.Name == cluster && e.Reason == v1alpha1.ReasonMachineReturned &&
+					e.Related != nil && e.Related.Name == name && strings.HasPrefix(e.Message, name+" at ")
+			}) {
+				return fmt.Errorf("no event of %s in %d", name, len(list.Items))
+			}
+		}
+
+		return nil
 	}
 }
 

@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
+	"github.com/talos-operator/talos-operator/internal/backup/child"
 	"github.com/talos-operator/talos-operator/internal/backup/scratch"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
@@ -34,8 +33,7 @@ const (
 	dataName   = "data"
 	peer       = "http://127.0.0.1:2380" // never used: the node that gets the snapshot writes its own members
 	// limit of a child process; it copies the database and writes one entry.
-	limit     = 30 * time.Minute
-	waitDelay = 5 * time.Second
+	limit = 30 * time.Minute
 	// copies of the database that lie in the folder: the snapshot, and what it is restored to.
 	copies = 2
 )
@@ -100,20 +98,14 @@ func (o Options) child(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
-	cmd := exec.CommandContext(ctx, exe, CommandName, strconv.FormatInt(o.By, 10), strconv.FormatBool(o.Copied)) //nolint:gosec,lll // our own binary
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, []string{"GOTRACEBACK=none", "TMPDIR=" + dir}, waitDelay
-	// A group of its own, which is killed as a whole.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-
-	// It ends when its input does: so it does not outlive us, however we end.
-	alive, err := cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("starting the work on the snapshot: %w", err)
+	work, err := child.Start(ctx, child.Command{
+		Exe: exe, Args: []string{CommandName, strconv.FormatInt(o.By, 10), strconv.FormatBool(o.Copied)}, Dir: dir,
+	})
+	if err == nil {
+		err = work.Wait()
 	}
-	defer alive.Close() //nolint:errcheck // nothing is written to it
 
-	if err := cmd.Run(); err != nil {
+	if err != nil {
 		return failure.Transient(Reason, "the revision of the snapshot cannot be raised", err)
 	}
 
@@ -172,18 +164,12 @@ func Run(alive io.Reader, by int64, copied bool) error {
 	}
 
 	done := make(chan error, 1)
-	orphan := make(chan struct{})
-
 	go func() { done <- restore(by, copied) }()
-	go func() {
-		_, _ = io.Copy(io.Discard, alive)
-		close(orphan)
-	}()
 
 	select {
 	case err := <-done:
 		return err
-	case <-orphan:
+	case <-child.Orphaned(alive):
 		return errors.New("whoever wanted the snapshot is gone")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/talos-operator/talos-operator/internal/backup/child"
 )
 
 // check is what a child does.
@@ -32,7 +34,7 @@ func (c check) run(ctx context.Context, alive io.Reader, out io.Writer) error {
 	}
 
 	go func() {
-		_, _ = io.Copy(io.Discard, alive)
+		<-child.Orphaned(alive)
 		os.Exit(1) // whoever asked is gone
 	}()
 

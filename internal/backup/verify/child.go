@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/child"
 	"github.com/talos-operator/talos-operator/internal/backup/scratch"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
@@ -20,8 +21,6 @@ const (
 	// maxFindings is more than a child has to tell, maxComplaint what is kept of its last words.
 	maxFindings  = 1 << 20
 	maxComplaint = 8 << 10
-	// waitDelay is how long the output of a killed child may stay open.
-	waitDelay = 5 * time.Second
 
 	baseMemory = 768 << 20
 
@@ -118,31 +117,15 @@ func (r *run) child(
 
 	out, complaint := &bounded{limit: maxFindings}, &bounded{limit: maxComplaint, forgiving: true}
 
-	cmd := exec.CommandContext(limited, r.Exe, append(args, databaseName)...) //nolint:gosec // our own binary
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir.Path, out, complaint, waitDelay
-	// No credentials, and no settings of ours that change how it works.
-	cmd.Env = []string{
-		childEnv + "=1", "GOTRACEBACK=none", "GOMEMLIMIT=" + strconv.FormatInt(memory/4*3, 10), "TMPDIR=" + dir.Path,
-	}
-	// A group of its own, which is killed as a whole.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-
-	// It ends when its input does: so it does not outlive us, however we end.
-	alive, err := cmd.StdinPipe()
+	work, err := child.Start(limited, child.Command{
+		Exe: r.Exe, Args: append(args, databaseName), Dir: dir.Path, Stdout: out, Stderr: complaint,
+		Env: []string{childEnv + "=1", "GOMEMLIMIT=" + strconv.FormatInt(memory/4*3, 10)},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the check of the database: %w", err)
 	}
-	defer alive.Close() //nolint:errcheck // nothing is written to it
 
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting the check of the database: %w", err)
-	}
-
-	err = cmd.Wait()
-
-	// Whoever it started ends with it.
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	err = work.Wait()
 
 	switch {
 	case ctx.Err() != nil:

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -230,8 +231,8 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, g clusterst
 	}
 
 	s.fenced = append(s.fenced, back+"; it is being wiped")
-	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonMachineReturned, "Reset",
-		"%s at %s was given up and is back with its old data: resetting it", g.Name, g.Address)
+	r.Recorder.Eventf(s.cp, kube.RelatedMachine(s.cp, g.Name), corev1.EventTypeWarning, v1alpha1.ReasonMachineReturned,
+		"Reset", "%s at %s was given up and is back with its old data: resetting it", g.Name, g.Address)
 
 	return nil
 }
@@ -240,7 +241,8 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, g clusterst
 func (r *Reconciler) endGivenUp(s *scope, key string, g clusterstate.GivenUp, format string, args ...any) {
 	delete(s.held.State.Runtime.GivenUp, key)
 	r.Nodes.Drop(r.givenUpRef(s, g).Key)
-	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonMachineReturned, "Forget", format, args...)
+	r.Recorder.Eventf(s.cp, kube.RelatedMachine(s.cp, g.Name), corev1.EventTypeNormal, v1alpha1.ReasonMachineReturned,
+		"Forget", format, args...)
 }
 
 // removeNodes removes the Nodes that machines which were given up have registered again, wherever they are now. What

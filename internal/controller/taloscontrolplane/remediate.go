@@ -71,8 +71,8 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
-	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonReplacing, "Replace", "%s takes the place of %s",
-		choice.Spare, choice.Machine)
+	r.Recorder.Eventf(s.cp, kube.RelatedMachine(s.cp, choice.Machine), corev1.EventTypeWarning, v1alpha1.ReasonReplacing,
+		"Replace", "%s takes the place of %s", choice.Spare, choice.Machine)
 
 	return ctrl.Result{RequeueAfter: pollReplaced}, nil
 }

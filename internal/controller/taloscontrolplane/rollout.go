@@ -92,7 +92,8 @@ func (r *Reconciler) tellPlan(o client.Object, before, now *v1alpha1.PlanStatus)
 		names = append(names, m.Name)
 	}
 
-	r.Recorder.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
+	related := &corev1.ObjectReference{Kind: "Plan", Name: now.ID}
+	r.Recorder.Eventf(o, related, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
 		"Plan %s changes the configs of %s", now.ID, strings.Join(names, ", "))
 }
 

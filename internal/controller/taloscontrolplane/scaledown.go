@@ -124,7 +124,7 @@ func (r *Reconciler) beginRemoval(ctx context.Context, s *scope, name string) er
 		return fmt.Errorf("recording the removal of %s: %w", name, err)
 	}
 
-	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonScalingDown, "Remove",
+	r.Recorder.Eventf(s.cp, kube.RelatedMachine(s.cp, name), corev1.EventTypeNormal, v1alpha1.ReasonScalingDown, "Remove",
 		"Taking %s out of the cluster", name)
 
 	return r.remove(ctx, s, s.machine(name))

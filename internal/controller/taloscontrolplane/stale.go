@@ -125,8 +125,9 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 			return ctrl.Result{}, fmt.Errorf("removing member %s: %w", plan.FormatMemberID(id), err)
 		}
 
-		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonEtcdUnhealthy, "RemoveMember",
-			"Removed member %s from etcd: it belongs to no machine", plan.FormatMemberID(id))
+		member := &corev1.ObjectReference{Kind: "Member", Name: plan.FormatMemberID(id)}
+		r.Recorder.Eventf(s.cp, member, corev1.EventTypeWarning, v1alpha1.ReasonEtcdUnhealthy, "RemoveMember",
+			"Removed member %s from etcd: it belongs to no machine", member.Name)
 
 		break
 	}

@@ -169,7 +169,8 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alp
 		return nil, err
 	}
 
-	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonStaleNode, "RemoveNode",
+	related := &corev1.ObjectReference{Kind: "Node", Name: stale.Name}
+	r.Recorder.Eventf(s.cp, related, corev1.EventTypeWarning, v1alpha1.ReasonStaleNode, "RemoveNode",
 		"Removed the Node object %s from the cluster: it belongs to no machine, and nobody hears of its kubelet", stale.Name)
 
 	return nil, nil

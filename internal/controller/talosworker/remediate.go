@@ -87,8 +87,8 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 		return false, err
 	}
 
-	r.Recorder.Eventf(s.worker, nil, corev1.EventTypeWarning, v1alpha1.ReasonReplacing, "Replace",
-		"%s takes the place of %s", choice.Spare, choice.Machine)
+	r.Recorder.Eventf(s.worker, kube.RelatedMachine(s.worker, choice.Machine), corev1.EventTypeWarning,
+		v1alpha1.ReasonReplacing, "Replace", "%s takes the place of %s", choice.Spare, choice.Machine)
 
 	return true, nil
 }

@@ -50,7 +50,8 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 	s.worker.Status.Plan = out.Plan
 
 	if out.Plan != nil && (before == nil || before.ID != out.Plan.ID) {
-		r.Recorder.Eventf(s.worker, nil, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
+		related := &corev1.ObjectReference{Kind: "Plan", Name: out.Plan.ID}
+		r.Recorder.Eventf(s.worker, related, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
 			"Plan %s changes the configs of %d machines", out.Plan.ID, len(out.Plan.Machines))
 	}
 
