@@ -163,7 +163,8 @@ func unusable(message string, err error) error {
 	return failure.Transient(store.ReasonUnavailable, message, err)
 }
 
-// Recipients are the public keys of a spec: those in it, and those in Secrets. All of them parse.
+// Recipients are the public keys of a spec: those in it, and those in Secrets. All of them parse. A Secret that holds
+// something else may be put right, and is waited for; a spec is not.
 func (o *Opener) Recipients(
 	ctx context.Context, namespace string, inline []string, from []v1alpha1.SecretKeyReference,
 ) ([]string, error) {
@@ -176,8 +177,8 @@ func (o *Opener) Recipients(
 		}
 
 		if _, err := backup.ParseRecipients([]string{value}); err != nil {
-			return nil, failure.Terminal(backup.ReasonRecipients,
-				fmt.Sprintf("Secret %s: key %s holds no age public keys (age1...)", ref.Name, ref.Key), nil)
+			return nil, failure.Waiting(backup.ReasonRecipients,
+				fmt.Sprintf("Secret %s: key %s holds no age public keys (age1...)", ref.Name, ref.Key), secretRetry)
 		}
 
 		recipients = append(recipients, value)
@@ -190,7 +191,7 @@ func (o *Opener) Recipients(
 	return recipients, nil
 }
 
-// Identities are the private keys in Secrets.
+// Identities are the private keys in Secrets. One that holds something else is waited for.
 func (o *Opener) Identities(
 	ctx context.Context, namespace string, from []v1alpha1.SecretKeyReference,
 ) ([]age.Identity, error) {
@@ -204,8 +205,8 @@ func (o *Opener) Identities(
 
 		parsed, err := backup.ParseIdentities([]string{value})
 		if err != nil {
-			return nil, failure.Terminal(backup.ReasonIdentity,
-				fmt.Sprintf("Secret %s: key %s holds no age private keys (AGE-SECRET-KEY-1...)", ref.Name, ref.Key), nil)
+			return nil, failure.Waiting(backup.ReasonIdentity,
+				fmt.Sprintf("Secret %s: key %s holds no age private keys (AGE-SECRET-KEY-1...)", ref.Name, ref.Key), secretRetry)
 		}
 
 		identities = append(identities, parsed...)

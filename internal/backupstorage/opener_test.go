@@ -119,12 +119,12 @@ func TestKeysOfBackups(t *testing.T) {
 			_, err := o.Recipients(ctx, namespace, nil, []v1alpha1.SecretKeyReference{ref("private", "key")})
 
 			return err
-		}, failure.ClassTerminal, backup.ReasonRecipients, "Secret private: key key"},
+		}, failure.ClassWaiting, backup.ReasonRecipients, "Secret private: key key"},
 		"public key as identity": {func() error {
 			_, err := o.Identities(ctx, namespace, []v1alpha1.SecretKeyReference{ref("public", "keys")})
 
 			return err
-		}, failure.ClassTerminal, backup.ReasonIdentity, "Secret public: key keys"},
+		}, failure.ClassWaiting, backup.ReasonIdentity, "Secret public: key keys"},
 	} {
 		err := tc.ask()
 		if failure.ClassOf(err) != tc.class || failure.Reason(err) != tc.reason || !strings.Contains(failure.Message(err), tc.tells) {

@@ -34,10 +34,12 @@ func refusals() []refusal {
 			})
 		}
 	}
-	recipients := func(e *env) {
-		change(e, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "age"}}, func(s *corev1.Secret) {
-			s.Data["recipients"] = []byte("age1nonsense")
-		})
+	recipients := func(value func(*env) string) func(*env) {
+		return func(e *env) {
+			change(e, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "age"}}, func(s *corev1.Secret) {
+				s.Data["recipients"] = []byte(value(e))
+			})
+		}
 	}
 	answers := func(status int, code string) func(*env) {
 		return func(e *env) {
@@ -70,7 +72,9 @@ func refusals() []refusal {
 			reason: store.ReasonUntrusted, part: "certificate",
 		},
 		{
-			name: "recipients that are none", wrong: recipients,
+			name:   "recipients that are none, and then some",
+			wrong:  recipients(func(*env) string { return "age1nonsense" }),
+			mend:   recipients(func(e *env) string { return e.id.Recipient().String() }),
 			reason: backup.ReasonRecipients, part: "recipient",
 		},
 		{name: "503", wrong: answers(http.StatusServiceUnavailable, "SlowDown"), mend: healthy, reason: store.ReasonUnavailable},

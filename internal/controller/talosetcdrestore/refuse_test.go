@@ -227,7 +227,7 @@ var refusals = map[string]refusal{
 
 			return edits{discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.IdentitiesFrom[0].Name = "odd" }}
 		},
-		reason: backup.ReasonIdentity, part: "no age private key",
+		reason: backup.ReasonIdentity, part: "no age private key", waits: true,
 	},
 	"another cluster ID": {
 		prepare: func(e *env) edits {
