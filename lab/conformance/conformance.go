@@ -109,7 +109,7 @@ func configured(ctx context.Context, c *comparison, e *estate) error {
 		return err
 	}
 
-	return c.power(ctx, t, n)
+	return c.power(ctx, e, t, n)
 }
 
 func running(ctx context.Context, c *comparison, e *estate) error {
@@ -192,7 +192,7 @@ func (c *comparison) running(ctx context.Context, e *estate, n *node.Node) error
 		return err
 	}
 
-	return c.power(ctx, t, n)
+	return c.power(ctx, e, t, n)
 }
 
 // answers waits until the node answers an administrator: it changes its certificate when it is configured.
@@ -217,13 +217,18 @@ func (c *comparison) resourcesAs(ctx context.Context, role string, t target) err
 }
 
 // power makes the calls that take the node down, which are not refused here, and watches that they do.
-func (c *comparison) power(ctx context.Context, t target, n *node.Node) error {
+func (c *comparison) power(ctx context.Context, e *estate, t target, n *node.Node) error {
 	calls, err := c.powerCalls()
 	if err != nil {
 		return err
 	}
 
 	for _, p := range calls {
+		// A node that was just rebooted reaches its stage before its API listens.
+		if err := e.answers(ctx, t); err != nil {
+			return err
+		}
+
 		stage, bootID := n.Status().Stage, n.Status().BootID
 
 		answers, err := ask(ctx, t, []question{p.question})
