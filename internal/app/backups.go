@@ -43,6 +43,7 @@ func setupBackups(
 		Stores: stores,
 		Runner: talosetcdbackup.NewRunner(ctx, o.BackupConcurrency), Clock: clock.RealClock{},
 		Recorder: mgr.GetEventRecorder("talosetcdbackup"), Failed: series.Failed, Tool: o.Version, Resync: machineResync,
+		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})
 	if err != nil {
 		return fmt.Errorf("setting up the controller of backups: %w", err)
@@ -52,6 +53,7 @@ func setupBackups(
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Stores: stores,
 		Runner: talosetcdbackupschedule.NewRunner(ctx, scheduleWorks), Clock: clock.RealClock{},
 		Recorder: mgr.GetEventRecorder("talosetcdbackupschedule"), Failed: series.Failed, Resync: machineResync,
+		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})
 	if err != nil {
 		return fmt.Errorf("setting up the controller of backup schedules: %w", err)

@@ -4,6 +4,7 @@ package app
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -29,6 +30,9 @@ type Options struct {
 	ResultsPath string
 	// BackupDirectory is the folder that backups to directories go to; without one they are refused.
 	BackupDirectory string
+	// ScratchDirectory is where plain databases are put while they are looked at; the folder for temporary files when
+	// empty.
+	ScratchDirectory string
 	// BackupConcurrency is how many backups are taken, verified or deleted at once.
 	BackupConcurrency int
 	// LeaderElect lets only one of several replicas act.
@@ -73,6 +77,7 @@ func Defaults() (Options, error) {
 		"HEALTH_PROBE_BIND_ADDRESS": into(&o.HealthProbeBindAddress),
 		"RESULTS_PATH":              into(&o.ResultsPath),
 		"BACKUP_DIRECTORY":          into(&o.BackupDirectory),
+		"SCRATCH_DIRECTORY":         into(&o.ScratchDirectory),
 		"LOG_LEVEL":                 into(&o.LogLevel),
 	} {
 		v, ok := os.LookupEnv(name)
@@ -113,6 +118,8 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ResultsPath, "results-path", o.ResultsPath, "folder for machine manifests (RESULTS_PATH)")
 	f.StringVar(&o.BackupDirectory, "backup-directory", o.BackupDirectory,
 		"folder for backups to directories, such as a mounted volume; without one they are refused (BACKUP_DIRECTORY)")
+	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
+		"folder for plain databases while they are looked at, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,
 		"backups that are taken, verified or deleted at once")
 	f.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let only one of several replicas act")
@@ -134,6 +141,9 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("the node concurrency is %d: it must be at least 1", o.NodeConcurrency)
 	case o.BackupConcurrency < 1:
 		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
+	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
+		// Child processes work in another folder.
+		return fmt.Errorf("the scratch directory (SCRATCH_DIRECTORY) is %q: it must be an absolute path", o.ScratchDirectory)
 	}
 
 	return nil

@@ -26,6 +26,7 @@ func setupRestores(mgr manager.Manager, o Options, cached client.Client, states 
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
 		Storage:  &backupstorage.Opener{Reader: mgr.GetAPIReader(), Root: o.BackupDirectory},
 		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: clock.RealClock{}, Version: o.Version,
+		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: restoreConcurrency, RateLimiter: backoff()})
 	if err != nil {
 		return fmt.Errorf("setting up the controller of restores: %w", err)
