@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -117,6 +118,68 @@ func TestRetention(t *testing.T) {
 
 	if !e.told(v1alpha1.ReasonRetentionApplied) {
 		t.Error("nobody was told of the deletion")
+	}
+}
+
+// TestRetentionKeepsCopies: what a restore copied of the data that it replaced stays as long as the restore does.
+func TestRetentionKeepsCopies(t *testing.T) {
+	e := newEnv(t)
+	copied, saving, old := e.keep(50*time.Hour), e.keep(40*time.Hour), e.keep(30*time.Hour)
+	newest := e.keep(0)
+	o := e.schedule(last(1))
+
+	r := e.restore("r", v1alpha1.RestoreSource{Storage: &o.Spec.BackupTemplate.Spec.Storage})
+	r.Status = v1alpha1.TalosEtcdRestoreStatus{
+		Step: v1alpha1.RestoreComplete, LastSnapshot: "file://" + e.dir + "/" + backup.Prefix(cluster) + copied,
+	}
+	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
+	})
+	e.status(r)
+
+	stopped := e.restore("stopped", v1alpha1.RestoreSource{Storage: &o.Spec.BackupTemplate.Spec.Storage})
+	stopped.Status = v1alpha1.TalosEtcdRestoreStatus{Step: v1alpha1.RestoreStopped, SavingID: saving}
+	meta.SetStatusCondition(&stopped.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestoreFailed,
+	})
+	e.status(stopped)
+
+	e.later(o, time.Second)
+	e.finish(e.slot(0))
+	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
+
+	if left := e.kept(); !slices.Equal(left, []string{copied, saving, newest}) {
+		t.Errorf("left are %v; nobody needs %s", left, old)
+	}
+
+	for _, r := range []*v1alpha1.TalosEtcdRestore{r, stopped} {
+		if err := e.admin.Delete(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	e.later(o, 25*time.Hour)
+	e.until(o, "it is looked at again", func() bool { return o.Status.Stored.Count == 1 })
+}
+
+// restore makes one that nobody works on.
+func (e *env) restore(name string, from v1alpha1.RestoreSource) *v1alpha1.TalosEtcdRestore {
+	e.Helper()
+
+	r := &v1alpha1.TalosEtcdRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		Spec:       v1alpha1.TalosEtcdRestoreSpec{ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster}, Source: from},
+	}
+	e.create(r)
+
+	return r
+}
+
+func (e *env) status(o client.Object) {
+	e.Helper()
+
+	if err := e.admin.Status().Update(e.Context(), o); err != nil {
+		e.Fatal(err)
 	}
 }
 

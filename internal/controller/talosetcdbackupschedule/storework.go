@@ -144,7 +144,8 @@ func policy(r *v1alpha1.BackupRetention) retention.Policy {
 }
 
 // protected are the backups of the control plane that stay whatever the counts say: those that run, those that no
-// schedule made, and the newest one that is verified, because credentials may not permit to record that in the store.
+// schedule made, the newest one that is verified, because credentials may not permit to record that in the store, and
+// what restores have copied.
 func (r *Reconciler) protected(
 	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule,
 ) (map[string]bool, error) {
@@ -153,7 +154,10 @@ func (r *Reconciler) protected(
 		return nil, fmt.Errorf("listing the TalosEtcdBackups that are to be kept: %w", err)
 	}
 
-	out := map[string]bool{}
+	out, err := r.copied(ctx, o.Namespace)
+	if err != nil {
+		return nil, err
+	}
 
 	var verified *v1alpha1.TalosEtcdBackup
 

@@ -1,0 +1,33 @@
+package talosetcdbackupschedule
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// copied are the copies of lost data that restores of a namespace name. No TalosEtcdBackup tells of them, and nothing
+// else is left of that data.
+func (r *Reconciler) copied(ctx context.Context, namespace string) (map[string]bool, error) {
+	list := &v1alpha1.TalosEtcdRestoreList{}
+	if err := r.Reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing the TalosEtcdRestores whose copies are to be kept: %w", err)
+	}
+
+	out := map[string]bool{}
+
+	for i := range list.Items {
+		st := &list.Items[i].Status
+
+		// One that stopped may have made a copy, and ended before it could say where it lies.
+		for _, id := range []string{path.Base(st.LastSnapshot), st.SavingID} {
+			out[id] = true
+		}
+	}
+
+	return out, nil
+}
