@@ -267,8 +267,10 @@ func (w *world) keepsSecrets(cluster string) {
 		}
 	})
 
-	if strings.Contains(w.manager.log.String(), password) {
-		w.t.Error("the password stands in the log")
+	for name, content := range w.logs() {
+		if strings.Contains(content, password) {
+			w.t.Errorf("the password stands in the %s", name)
+		}
 	}
 }
 

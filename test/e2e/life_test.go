@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -189,7 +190,7 @@ func (w *world) secretsOf(cluster string) map[string]string {
 func (w *world) searchSecrets(cluster string) {
 	w.t.Helper()
 
-	places := map[string]string{"log of the manager": w.manager.log.String()}
+	places := map[string]string{}
 
 	for _, path := range []string{"/metrics"} {
 		places[path] = w.manager.fetch(w.t, path)
@@ -212,6 +213,8 @@ func (w *world) searchSecrets(cluster string) {
 	if len(places) < 20 {
 		w.t.Fatalf("only %d places found to search", len(places))
 	}
+
+	maps.Copy(places, w.logs())
 
 	for what, secret := range w.secretsOf(cluster) {
 		for place, content := range places {

@@ -43,9 +43,10 @@ type world struct {
 	client   client.Client
 	manager  *manager
 
-	mu    sync.Mutex
-	nodes map[string]*node.Node
-	ports int
+	mu       sync.Mutex
+	nodes    map[string]*node.Node
+	managers []*manager // all that were ever started, also those that were killed
+	ports    int
 }
 
 // listen is an address that nothing else uses, within the subnet of the test.
@@ -244,6 +245,10 @@ func (w *world) startManagerAs(cfg *rest.Config, flags ...string) *manager {
 		w.t.Fatal(err)
 	}
 
+	w.mu.Lock()
+	w.managers = append(w.managers, m)
+	w.mu.Unlock()
+
 	go func() {
 		_ = m.cmd.Wait()
 
@@ -257,6 +262,19 @@ func (w *world) startManagerAs(cfg *rest.Config, flags ...string) *manager {
 func (m *manager) kill() {
 	_ = m.cmd.Process.Signal(syscall.SIGKILL)
 	<-m.done
+}
+
+// logs are those of every manager of this world. What one wrote before it was killed is as readable as the rest.
+func (w *world) logs() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	out := map[string]string{}
+	for i, m := range w.managers {
+		out[fmt.Sprintf("log of manager %d", i+1)] = m.log.String()
+	}
+
+	return out
 }
 
 func kubeconfigOf(cfg *rest.Config) clientcmdapi.Config {
