@@ -58,6 +58,7 @@ func inspect(path string) (*findings, error) {
 		}
 
 		f.Database, f.Kubernetes = w.result(tx), w.objects.result()
+		_, f.Nameless = w.objects.live[""]
 
 		return nil
 	})

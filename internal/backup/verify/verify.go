@@ -166,6 +166,8 @@ type run struct {
 	set      backup.Set
 	manifest *backup.Manifest
 	report   *Report
+	// nameless: the database has an empty key.
+	nameless bool
 }
 
 // Run verifies a backup. An error has a class and a reason: that the backup is damaged, or that it could not be looked
