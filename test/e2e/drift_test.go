@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +22,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // liveConfig reads the config of a node with the official client.
@@ -94,7 +98,8 @@ func (w *world) holds(cluster, address, text string, want bool) func(context.Con
 }
 
 // TestDrift: an edit by hand is shown with its fields and left alone, undone, or kept, as the spec says. A change of the
-// spec does not undo it without a person.
+// spec does not undo it without a person. While an edit is undone the node falls off the network and the manager is
+// killed; while another one is taken over the manager is killed again.
 func TestDrift(t *testing.T) {
 	w := newWorld(t, "127.40.23")
 	for i := range 2 {
@@ -111,6 +116,7 @@ func TestDrift(t *testing.T) {
 		return nil
 	})
 
+	identity := w.identity("edited")
 	worker, drifted := w.address(2), &v1alpha1.TalosMachine{}
 	policy := func(p v1alpha1.DriftPolicy) {
 		change(w, &vitistackv1alpha1.KubernetesCluster{}, "edited", func(k *vitistackv1alpha1.KubernetesCluster) { k.Spec.Drift = p })
@@ -137,13 +143,17 @@ func TestDrift(t *testing.T) {
 	w.eventually("the control plane goes on", time.Minute, w.holds("edited", w.address(1), "shelf: seven", true))
 	w.eventually("the edit is still there", time.Minute, w.holds("edited", worker, "by: hand", true))
 
+	lost := w.cutOffAt("ApplyConfiguration", 2)
+
 	policy(v1alpha1.DriftEnforce)
+	w.reconnect(lost)
 	w.eventually("the edit is undone", 2*time.Minute, w.upToDate("edited"))
 	w.eventually("it is gone", time.Minute, w.holds("edited", worker, "by: hand", false))
 
 	policy(v1alpha1.DriftAdopt)
 	w.eventually("the policy is there", time.Minute, w.upToDate("edited"))
 	w.editByHand("edited", worker, "machine: {nodeLabels: {by: hand}}")
+	w.killWithin(0, time.Second)
 	w.eventually("the edit is taken over", time.Minute, func(context.Context) error {
 		if m := w.machine("edited-workers-0"); !slices.Equal(m.Status.AdoptedFields, []string{"machine.nodeLabels.by"}) {
 			return fmt.Errorf("%v", m.Status.AdoptedFields)
@@ -156,6 +166,51 @@ func TestDrift(t *testing.T) {
 	w.eventually("a change of the spec goes through", 2*time.Minute, w.upToDate("edited"))
 	w.eventually("and keeps the edit", time.Minute, w.holds("edited", worker, "by: hand", true))
 	w.eventually("and is there", time.Minute, w.holds("edited", worker, "shelf: eight", true))
+	w.nodesReady("edited", 2)
+	w.etcdMembers("edited", 1)
 	w.idle(5 * time.Second)
+	w.sameIdentity("edited", identity)
 	w.searchSecrets("edited")
+}
+
+// cutOffAt takes a machine off the network at the next call of a method that asks it for a change.
+func (w *world) cutOffAt(method string, machine int) <-chan *node.Node {
+	n, lost := w.nodes[w.address(machine)], make(chan *node.Node, 1)
+
+	var once sync.Once
+
+	w.t.Cleanup(n.Faults().Subscribe(func(c apid.Call) {
+		if c.Mutating && strings.HasSuffix(c.Method, "/"+method) {
+			once.Do(func() {
+				n.Partition(true)
+				lost <- n
+			})
+		}
+	}))
+
+	return lost
+}
+
+// reconnect kills the manager while a machine is off the network, and once more when it is back.
+func (w *world) reconnect(lost <-chan *node.Node) {
+	w.t.Helper()
+
+	n := w.hit(lost)
+	w.killAtRandom(1)
+	n.Partition(false)
+	w.killWithin(0, 2*time.Second)
+}
+
+// hit waits for the machine that a fault strikes.
+func (w *world) hit(struck <-chan *node.Node) *node.Node {
+	w.t.Helper()
+
+	select {
+	case n := <-struck:
+		return n
+	case <-time.After(time.Minute):
+		w.t.Fatal("the moment for the fault does not come")
+	}
+
+	return nil
 }

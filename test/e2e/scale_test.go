@@ -143,18 +143,25 @@ func (w *world) killAtRandom(times int) {
 	w.t.Helper()
 
 	for range times {
-		pause := time.Duration(500+rand.IntN(3000)) * time.Millisecond
-
-		select {
-		case <-time.After(pause):
-		case <-w.manager.done:
-			w.t.Fatal("the manager ended by itself")
-		}
-
-		w.t.Logf("the manager is killed %s later", pause)
-		w.manager.kill()
-		w.manager = w.startManager(w.plane)
+		w.killWithin(500*time.Millisecond, 3500*time.Millisecond)
 	}
+}
+
+// killWithin kills the manager at a random moment of a span, and starts it anew.
+func (w *world) killWithin(from, to time.Duration) {
+	w.t.Helper()
+
+	pause := from + rand.N(to-from)
+
+	select {
+	case <-time.After(pause):
+	case <-w.manager.done:
+		w.t.Fatal("the manager ended by itself")
+	}
+
+	w.t.Logf("the manager is killed %s later", pause.Round(time.Millisecond))
+	w.manager.kill()
+	w.manager = w.startManager(w.plane)
 }
 
 // membersAre: etcd has so many members, as the control plane shows it.
