@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +18,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // change edits an object, again and again until nobody came between.
@@ -132,7 +136,8 @@ func (w *world) patchCluster(cluster string, patches ...string) {
 }
 
 // TestConfigRollout: changes reach every machine, those without a reboot without one, the others one control-plane node
-// at a time, drained and let loose again; the manager is killed on the way.
+// at a time, drained and let loose again. The first one loses power while it reboots, and the manager is killed at random
+// moments before and after that.
 func TestConfigRollout(t *testing.T) {
 	w := newWorld(t, "127.40.18")
 	for i := range 5 {
@@ -155,35 +160,37 @@ func TestConfigRollout(t *testing.T) {
 
 	w.sameIdentity("rolled", identity)
 
-	stop := w.watchReboots(1, 2, 3)
+	check := w.watchReboots("rolled", 1, 2, 3)
+	dark := w.cutWhileRebooting(1, 2, 3)
 
 	w.patchCluster("rolled", needsReboot("one"))
-	w.eventually("somebody reboots", time.Minute, func(context.Context) error {
-		if len(w.rebooted(before)) == 0 {
-			return errors.New("nobody does")
-		}
+	w.killAtRandom(1)
 
-		return nil
-	})
+	n := w.hit(dark)
 
-	w.manager.kill()
-	w.manager = w.startManager(w.plane)
+	w.killAtRandom(1)
 
-	w.eventually("the reboots are through", 3*time.Minute, w.upToDate("rolled"))
-
-	if worst := stop(); worst > 1 {
-		t.Errorf("%d control-plane nodes were away at once", worst)
+	if err := n.PowerOn(context.Background()); err != nil {
+		t.Fatal(err)
 	}
+
+	w.killAtRandom(1)
+	w.eventually("the reboots are through", 3*time.Minute, w.upToDate("rolled"))
+	check()
 
 	if rebooted := w.rebooted(before); len(rebooted) != 5 {
 		t.Errorf("only %v rebooted", rebooted)
 	}
 
+	identity.boots = w.boots() // from here on nobody reboots
+
+	w.nodesReady("rolled", 5)
 	w.eventually("no node is cordoned", time.Minute, w.schedulable("rolled", 5))
 	w.etcdMembers("rolled", 3)
 	w.oneEtcd("rolled", 3)
-	w.searchSecrets("rolled")
 	w.idle(10 * time.Second)
+	w.sameIdentity("rolled", identity)
+	w.searchSecrets("rolled")
 }
 
 // labelled: so many Nodes of a cluster have a label.
@@ -218,40 +225,159 @@ func (w *world) nodesSuch(cluster string, want int, such func(corev1.Node) bool)
 	}
 }
 
-// watchReboots counts how many of some machines are away at once, at most, until the returned function is called.
-func (w *world) watchReboots(machines ...int) func() int {
+// cutWhileRebooting cuts the power of the first of some machines that is told to reboot, once it has gone down.
+func (w *world) cutWhileRebooting(machines ...int) <-chan *node.Node {
+	var once sync.Once
+
+	dark := make(chan *node.Node, 1)
+
+	for _, i := range machines {
+		n := w.nodes[w.address(i)]
+
+		w.t.Cleanup(n.Faults().Subscribe(func(c apid.Call) {
+			if strings.HasSuffix(c.Method, "/Reboot") {
+				once.Do(func() { go w.cutWhenDown(n, dark) })
+			}
+		}))
+	}
+
+	return dark
+}
+
+func (w *world) cutWhenDown(n *node.Node, dark chan<- *node.Node) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+
+	for n.Status().Stage == "running" {
+		select {
+		case <-w.t.Context().Done():
+			return
+		case <-tick.C:
+		}
+	}
+
+	n.Kill()
+
+	dark <- n
+}
+
+// reboots watches whether control-plane nodes go one at a time, and whether the others have quorum when one is told to.
+type reboots struct {
+	w        *world
+	talos    *talosclient.Client
+	machines []int
+
+	mu     sync.Mutex
+	faults []string
+	asked  int
+}
+
+// watchReboots begins to watch. The returned function ends it, and fails the test for what was seen.
+func (w *world) watchReboots(cluster string, machines ...int) (check func()) {
+	w.t.Helper()
+
+	r := &reboots{w: w, talos: w.talos(cluster), machines: machines}
+
+	for _, i := range machines {
+		w.t.Cleanup(w.nodes[w.address(i)].Faults().Subscribe(func(c apid.Call) {
+			if strings.HasSuffix(c.Method, "/Reboot") {
+				r.quorumWithout(i)
+			}
+		}))
+	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	worst, done := 0, make(chan struct{})
 
 	go func() {
 		defer close(done)
 
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-
-		for {
-			away := 0
-
-			for _, i := range machines {
-				if w.nodes[w.address(i)].Status().Stage != "running" {
-					away++
-				}
-			}
-
-			worst = max(worst, away)
-
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
+		worst = r.mostAway(ctx)
 	}()
 
-	return func() int {
+	return func() {
+		w.t.Helper()
 		cancel()
 		<-done
 
-		return worst
+		if worst > 1 {
+			w.t.Errorf("%d control-plane nodes were away at once", worst)
+		}
+
+		r.mu.Lock()
+		defer r.mu.Unlock()
+
+		if r.asked < len(machines) {
+			w.t.Errorf("only %d reboots of control-plane nodes were seen", r.asked)
+		}
+
+		for _, f := range r.faults {
+			w.t.Error(f)
+		}
+	}
+}
+
+// quorumWithout asks every other node, right before this one reboots, whether its etcd works and has a leader.
+func (r *reboots) quorumWithout(i int) {
+	alive := 0
+
+	for _, other := range r.machines {
+		if other != i && r.follows(other) {
+			alive++
+		}
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if r.asked++; alive < len(r.machines)/2+1 {
+		r.faults = append(r.faults, fmt.Sprintf("machine %d reboots, and etcd works on %d others", i, alive))
+	}
+}
+
+// follows: the etcd of a machine has a leader. A node that reboots hands it over first, which leaves the others without
+// one for a moment.
+func (r *reboots) follows(machine int) bool {
+	ctx, cancel := context.WithTimeout(talosclient.WithNode(context.Background(), r.w.address(machine)), 3*time.Second)
+	defer cancel()
+
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+
+	for {
+		resp, err := r.talos.EtcdStatus(ctx)
+		if err == nil && resp.GetMessages()[0].GetMemberStatus().GetLeader() != 0 {
+			return true
+		}
+
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// mostAway counts how many of the machines are away at once, at most.
+func (r *reboots) mostAway(ctx context.Context) int {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+
+	for worst := 0; ; {
+		away := 0
+
+		for _, i := range r.machines {
+			if r.w.nodes[r.w.address(i)].Status().Stage != "running" {
+				away++
+			}
+		}
+
+		worst = max(worst, away)
+
+		select {
+		case <-ctx.Done():
+			return worst
+		case <-tick.C:
+		}
 	}
 }
