@@ -181,6 +181,8 @@ const (
 	ReasonLastMember = "LastMember"
 	// ReasonMemberAlive: the member that was to be removed as dead answers.
 	ReasonMemberAlive = "MemberAlive"
+	// ReasonMachineAlive: the machine that was to be replaced as dead answers, or Kubernetes hears of its node.
+	ReasonMachineAlive = "MachineAlive"
 	// ReasonSafe: every control-plane node was asked, and nothing speaks against the step.
 	ReasonSafe = "Safe"
 	// ReasonCertificatesValid: client certificates renew by themselves, and no CA ends within half a year.

@@ -193,8 +193,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		}).SetupWithManager(mgr, nodes()),
 		(&talosworker.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: real,
-			States: states, Nodes: pool,
-			Resync: machineResync,
+			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync,
 		}).SetupWithManager(mgr, nodes()),
 		(&talosmachine.Reconciler{
 			Client: cached, States: states, Nodes: pool, Watcher: watcher, Clock: real, Resync: machineResync,

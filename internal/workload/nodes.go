@@ -30,6 +30,17 @@ func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
 	return out, nil
 }
 
+// Ready tells whether the cluster itself takes the node of a machine for alive: where nobody has heard of its kubelet for
+// a while, the node is not ready.
+func (c *Cluster) Ready(ctx context.Context, ref NodeRef) (bool, error) {
+	n, err := c.node(ctx, ref)
+	if n == nil || err != nil {
+		return false, err
+	}
+
+	return clusterNode(n).Ready, nil
+}
+
 func clusterNode(n *corev1.Node) plan.ClusterNode {
 	out := plan.ClusterNode{
 		Name: n.Name, UID: string(n.UID), Version: n.ResourceVersion, SystemUUID: n.Status.NodeInfo.SystemUUID,

@@ -1,6 +1,8 @@
 package evidence_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/plan"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/pki"
 )
@@ -177,4 +180,40 @@ func TestAnotherMachine(t *testing.T) {
 	}
 
 	answer(first.UUID(), plan.AnswerMember)
+}
+
+// TestSign: a machine that answers lives, whatever its status says; where it does not, its cluster is asked, and who
+// cannot be asked is no proof.
+func TestSign(t *testing.T) {
+	w := newWorld(t)
+	n := w.machine("first")
+	asked := 0
+	life := evidence.Life{
+		Source: evidence.Source{Nodes: w.pool, Credentials: w.creds, State: &clusterstate.State{}},
+		Cluster: func(context.Context) (*workload.Cluster, error) {
+			asked++
+
+			return nil, errors.New("nobody answers")
+		},
+	}
+	m := &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Spec: v1alpha1.TalosMachineSpec{Address: address},
+		Status: v1alpha1.TalosMachineStatus{Hostname: "first", UUID: n.UUID()},
+	}
+
+	if sign, err := life.Sign(t.Context(), m); err != nil || sign != "somebody answers at "+address || asked > 0 {
+		t.Errorf("a machine that answers: %q, %v; its cluster was asked %d times", sign, err, asked)
+	}
+
+	n.Kill()
+
+	if sign, err := life.Sign(t.Context(), m); sign != "" || err == nil || asked != 1 {
+		t.Errorf("a dead machine of a dead cluster: %q, %v; its cluster was asked %d times", sign, err, asked)
+	}
+
+	m.Status.Hostname = ""
+
+	if sign, err := life.Sign(t.Context(), m); sign != "" || err != nil {
+		t.Errorf("a machine that never was in Kubernetes: %q, %v", sign, err)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
 
@@ -98,6 +99,8 @@ type Choice struct {
 	Machine, Spare string
 	// Gone: the machine has been silent for longer than the timeout.
 	Gone bool
+	// Asked: a person wants it.
+	Asked bool
 	// Reason and Message say what it waits for; empty when it can be done.
 	Reason, Message string
 }
@@ -109,7 +112,7 @@ func (g Group) Choose() Choice {
 		m := &g.Existing[i]
 		wish, asked := m.Annotations[v1alpha1.ReplaceAnnotation]
 		if asked && g.listed(m.Name) && m.DeletionTimestamp.IsZero() {
-			return g.with(Choice{Machine: m.Name, Gone: g.Gone(m)}, wish)
+			return g.with(Choice{Machine: m.Name, Gone: g.Gone(m), Asked: true}, wish)
 		}
 	}
 
@@ -199,6 +202,23 @@ func (g Group) ChooseFit(unfit func(spare v1alpha1.MachineEntry) (string, error)
 
 		g.Unfit[c.Spare] = why
 	}
+}
+
+// Confirm takes in what a live look at a machine that is gone found: a sign of life, or an error where that could not be
+// found out. A machine that lives is replaced only when a person wants that, and then it is taken out as one that lives.
+func (c Choice) Confirm(sign string, err error) Choice {
+	switch {
+	case sign != "" && c.Asked:
+		c.Gone = false
+	case sign != "":
+		c.Reason, c.Message = v1alpha1.ReasonMachineAlive, fmt.Sprintf("%s has not told of itself for longer than its timeout, "+
+			"but %s: it is not replaced; look at what shuts the operator out, or replace it by hand", c.Machine, sign)
+	case err != nil && !c.Asked:
+		c.Reason, c.Message = v1alpha1.ReasonWaitingForEvidence, fmt.Sprintf("%s does not answer, and whether Kubernetes "+
+			"hears of it cannot be found out: %s", c.Machine, failure.Message(err))
+	}
+
+	return c
 }
 
 // Gone tells whether a machine has been silent for longer than the timeout.

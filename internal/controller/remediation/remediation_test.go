@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -112,6 +113,44 @@ func TestChoose(t *testing.T) {
 	used.Spares = entries("s")
 	if c := used.Choose(); c.Machine != "b" || c.Reason != v1alpha1.ReasonNoSpare {
 		t.Errorf("with the only spare in use: %+v", c)
+	}
+}
+
+// TestConfirm: a status that takes a machine for dead may be old, or wrong.
+func TestConfirm(t *testing.T) {
+	const sign = "Kubernetes says that its node is ready"
+
+	shut := failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server answers", nil)
+	gone := remediation.Choice{Machine: "b", Spare: "s", Gone: true}
+	asked := remediation.Choice{Machine: "b", Spare: "s", Gone: true, Asked: true}
+
+	for name, tc := range map[string]struct {
+		choice remediation.Choice
+		sign   string
+		err    error
+		gone   bool
+		reason string
+		again  time.Duration
+	}{
+		"nobody hears of it":          {gone, "", nil, true, "", time.Hour},
+		"it lives":                    {gone, sign, nil, true, v1alpha1.ReasonMachineAlive, 15 * time.Second},
+		"nobody can tell":             {gone, "", shut, true, v1alpha1.ReasonWaitingForEvidence, 15 * time.Second},
+		"wanted, nobody hears of it":  {asked, "", nil, true, "", time.Hour},
+		"wanted, although it lives":   {asked, sign, nil, false, "", time.Hour},
+		"wanted, and nobody can tell": {asked, "", shut, true, "", time.Hour},
+	} {
+		c := tc.choice.Confirm(tc.sign, tc.err)
+		if c.Gone != tc.gone || c.Reason != tc.reason || !strings.Contains(c.Message, tc.sign) && tc.reason != "" {
+			t.Errorf("%s: %+v", name, c)
+		}
+
+		if again := c.Again(time.Hour); again != tc.again {
+			t.Errorf("%s: looked at again in %s", name, again)
+		}
+	}
+
+	if again := (*remediation.Choice)(nil).Again(time.Hour); again != time.Hour {
+		t.Errorf("without a choice: again in %s", again)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/remediation"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
 // pollReplaced is how soon the machine list is looked at again after a replacement was recorded.
@@ -53,6 +54,10 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
+	if choice.Reason == "" && choice.Gone {
+		choice = choice.Confirm(r.life(s).Sign(ctx, s.machine(choice.Machine)))
+	}
+
 	if choice.Reason == "" {
 		var err error
 		if choice, err = r.permitReplacement(ctx, s, choice); err != nil {
@@ -75,6 +80,16 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 		"Replace", "%s takes the place of %s", choice.Spare, choice.Machine)
 
 	return ctrl.Result{RequeueAfter: pollReplaced}, nil
+}
+
+// life looks for signs of life of the control plane's machines.
+func (r *Reconciler) life(s *scope) evidence.Life {
+	return evidence.Life{
+		Source: r.source(s),
+		Cluster: func(ctx context.Context) (*workload.Cluster, error) {
+			return r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
+		},
+	}
 }
 
 func (r *Reconciler) updateState(ctx context.Context, s *scope, what string) error {
@@ -124,6 +139,11 @@ func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation
 		}
 
 		if _, replaced := g.Replaced[m.Name]; !replaced && !isSpare(g, m.Name) {
+			continue
+		}
+
+		// One that lives is wiped as soon as it answers.
+		if sign, err := r.life(s).Sign(ctx, m); sign != "" || err != nil {
 			continue
 		}
 

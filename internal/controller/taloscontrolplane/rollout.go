@@ -43,7 +43,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
-	s.cp.Status.Plan = out.Plan
+	s.cp.Status.Plan, s.window = out.Plan, out.Again
 	r.tellPlan(s.cp, before, out.Plan)
 
 	return ctrl.Result{}, r.beginChange(ctx, s, machines, out)

@@ -159,6 +159,37 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+// TestWindowOpens: nobody but the clock tells that a maintenance window opens, so a pass comes just then.
+func TestWindowOpens(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	e.clock.SetTime(e.clock.Now().Truncate(time.Hour).Add(time.Hour - 8*time.Second))
+	cp.Spec.Rollout = &v1alpha1.RolloutOptions{
+		RebootPolicy: v1alpha1.RebootWindow,
+		Windows:      []v1alpha1.MaintenanceWindow{{Schedule: "0 * * * *", Duration: metav1.Duration{Duration: time.Minute}}},
+	}
+	if err := e.admin.Update(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
+
+	for i := range 3 {
+		e.show(cp, i, pending)
+	}
+
+	res, err := e.pass(cp)
+	if got := e.granted(3); err != nil || got != "" || res.RequeueAfter <= 0 || res.RequeueAfter > 8*time.Second {
+		t.Errorf("before the window: %s may begin, the next pass comes in %s (%v)", got, res.RequeueAfter, err)
+	}
+
+	e.clock.SetTime(e.clock.Now().Add(9 * time.Second))
+	e.step(cp)
+
+	if got := e.granted(3); got != "cp-1" {
+		t.Errorf("in the window %q may begin", got)
+	}
+}
+
 // TestCrashBeforeTheGrant: what was recorded is let begin.
 func TestCrashBeforeTheGrant(t *testing.T) {
 	e := newEnv(t)

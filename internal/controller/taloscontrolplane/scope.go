@@ -40,6 +40,9 @@ type scope struct {
 	// remedy is the replacement that is due; nil without one.
 	remedy *remediation.Choice
 
+	// window is when the next maintenance window changes what may begin; zero when none does.
+	window time.Time
+
 	// fenced says what becomes of machines that were given up and are back; fencing is true once they were looked for.
 	fenced  []string
 	fencing bool

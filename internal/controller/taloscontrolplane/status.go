@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,10 +48,17 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	resync := r.estate.Interval(r.Resync)
 	if s.held != nil {
-		resync = r.watchGivenUp(s, r.group(s).Within(resync))
+		resync = r.watchGivenUp(s, s.remedy.Again(r.group(s).Within(resync)))
 	}
 
-	return failure.Result(res, err, resync)
+	res, err = failure.Result(res, err, resync)
+
+	// Nothing but the time tells that a maintenance window opens.
+	if wait := max(s.window.Sub(r.Clock.Now()), time.Second); !s.window.IsZero() && res.RequeueAfter > wait {
+		res.RequeueAfter = wait
+	}
+
+	return res, err
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value.

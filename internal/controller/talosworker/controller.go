@@ -36,6 +36,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/validation"
+	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
 // pollReplaced is how soon the machine list is looked at again after a replacement was recorded.
@@ -52,9 +53,11 @@ type Reconciler struct {
 	// States reads and writes state Secrets.
 	States *statestore.Store
 	// Nodes asks spare machines whether they are fit.
-	Nodes    *talos.Pool
-	Recorder events.EventRecorder
-	Clock    clock.PassiveClock
+	Nodes *talos.Pool
+	// Workloads asks the Kubernetes API of the cluster whether it hears of a machine.
+	Workloads *workload.Clients
+	Recorder  events.EventRecorder
+	Clock     clock.PassiveClock
 	// Resync is how often a group is looked at when nothing tells of a change.
 	Resync time.Duration
 }
@@ -309,7 +312,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	kube.RecordTransitions(r.Recorder, s.worker, before, s.worker.Status.Conditions, condition.BadReasons...)
 
-	return failure.Result(res, err, r.group(s).Within(r.Resync))
+	return failure.Result(res, err, s.remedy.Again(r.group(s).Within(r.Resync)))
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value.

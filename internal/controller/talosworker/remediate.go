@@ -70,6 +70,10 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 		return false, err
 	}
 
+	if choice.Reason == "" && choice.Gone {
+		choice = choice.Confirm(r.sign(ctx, s, s.machine(choice.Machine)))
+	}
+
 	if choice.Reason == "" && len(s.extra) > 0 {
 		choice.Reason, choice.Message = v1alpha1.ReasonDisruptionInProgress, "waiting until "+s.extra[0]+" is taken out"
 	}
@@ -126,6 +130,11 @@ func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation
 
 		if !replaced || !slices.Contains(s.extra, m.Name) || !g.Gone(m) ||
 			kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
+			continue
+		}
+
+		// One that lives is wiped as soon as it answers.
+		if sign, err := r.sign(ctx, s, m); sign != "" || err != nil {
 			continue
 		}
 

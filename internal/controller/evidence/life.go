@@ -1,0 +1,49 @@
+package evidence
+
+import (
+	"context"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// Life looks for signs of life of a machine that its status takes for dead. A status is as old as the last run of the
+// operator, and a node that works may be shut off from the operator alone.
+type Life struct {
+	// Source reaches the machine.
+	Source Source
+	// Cluster is the Kubernetes API of the machine's cluster.
+	Cluster func(context.Context) (*workload.Cluster, error)
+}
+
+// Sign is the sign of life, for a sentence; empty when there is none. The error says that nobody can tell.
+func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error) {
+	if address := Address(m); address != "" {
+		probe, err := l.Source.Nodes.Probe(ctx, address, &l.Source.Credentials)
+
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case err == nil && probe.State != talos.StateUnreachable:
+			return "somebody answers at " + address, nil
+		}
+	}
+
+	// A machine that never was in Kubernetes left no trace there.
+	if m.Status.Hostname == "" {
+		return "", nil
+	}
+
+	cluster, err := l.Cluster(ctx)
+	if err != nil {
+		return "", err
+	}
+
+	ready, err := cluster.Ready(ctx, workload.NodeRef{Name: m.Status.Hostname, UUID: m.Status.UUID})
+	if err != nil || !ready {
+		return "", err
+	}
+
+	return "Kubernetes says that its node is ready", nil
+}
