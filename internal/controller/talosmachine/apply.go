@@ -46,6 +46,10 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 		r.rest(s)
 
 		return ctrl.Result{}, nil
+	case st.Change.Reboot && st.Change.Try:
+		r.refuseUntried(s)
+
+		return ctrl.Result{}, nil
 	case st.Change.Reboot && !s.machine.Spec.Change.Reboot:
 		return r.leaveStaged(ctx, s)
 	case st.Change.Reboot:
@@ -86,6 +90,14 @@ func (r *Reconciler) fail(s *scope, message string) {
 	r.phase(s, v1alpha1.ChangeFailed, message)
 	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeFailed, "Change", "%s",
 		kube.Shorten(message, longestMessage))
+}
+
+// refuseUntried ends a change that could cut the node off and takes effect with a reboot only: no node takes that back by
+// itself.
+func (r *Reconciler) refuseUntried(s *scope) {
+	r.fail(s, fmt.Sprintf("%s would take effect with the reboot that other fields of the change need, and could not be tried: "+
+		"it might cut %s off for good; change it alone first, and the rest once that is done",
+		strings.Join(machineconfig.AffectsConnection(s.diff.Changes), ", "), s.machine.Name))
 }
 
 // send applies the wanted config. A refusal ends the change: only another config helps.

@@ -108,7 +108,8 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 	c := &v1alpha1.MachineChange{
 		Target: s.wantHash, Base: s.liveHash, Cause: s.cause(), Undoes: limited(s.edited), Phase: v1alpha1.ChangePending,
 		Since: now, Reboot: reboot, Drain: s.drains(reboot),
-		Try: !reboot && len(machineconfig.AffectsConnection(s.diff.Changes)) > 0,
+		// The way back must not be refused.
+		Try: len(machineconfig.AffectsConnection(s.diff.Changes)) > 0 && !(reboot && s.reverting),
 	}
 	// Who is cut off is cut off from the other members as well.
 	c.Etcd = controlPlane && (reboot || c.Try || machineconfig.AffectsEtcd(s.diff.Changes))

@@ -71,6 +71,37 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// TestUntriedWithAReboot: what could cut a node off does not ride along with a change that reboots: nothing would take it
+// back. The rest of the change goes when it comes alone.
+func TestUntriedWithAReboot(t *testing.T) {
+	e := found(t, 1, 1)
+	calls := e.mutations("w-0")
+
+	e.patchAll(needsReboot + "\n---\n" + shutsOut)
+
+	if c := e.planned("w-0"); !c.Try || !c.Reboot {
+		t.Errorf("planned: %+v", c)
+	}
+
+	for _, reboot := range []bool{true, false} {
+		e.grant("w-0", reboot)
+
+		m := e.until("w-0", "the change fails", failed)
+		if !strings.Contains(m.Status.Change.Message, "NetworkDefaultActionConfig would take effect with the reboot") {
+			t.Errorf("%s", show(m))
+		}
+
+		if e.mutations("w-0") != calls || e.runs("w-0", "NetworkDefaultActionConfig") {
+			t.Errorf("%d calls", e.mutations("w-0")-calls)
+		}
+	}
+
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.grant("w-0", true)
+	e.until("w-0", "the rest is there", done)
+}
+
 // TestShutOut: a firewall that shuts us out is not confirmed; the node takes it back, and it is tried once, not again and
 // again.
 func TestShutOut(t *testing.T) {
