@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 const (
@@ -116,27 +115,3 @@ func Newest(backups []v1alpha1.TalosEtcdBackup, now time.Time) *v1alpha1.TalosEt
 
 // InFuture says whether a time is further ahead than clocks differ.
 func InFuture(t *metav1.Time, now time.Time) bool { return t != nil && t.After(now.Add(skew)) }
-
-// Restoring says why a control plane is not to be backed up: a restore of it is under way. It is nil when none is. The
-// reader should be a live one: what a restore is about to wipe must not look like a backup of the cluster.
-func Restoring(ctx context.Context, c client.Reader, namespace, controlPlane string, after time.Duration) error {
-	list := &v1alpha1.TalosEtcdRestoreList{}
-	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("listing TalosEtcdRestores: %w", err)
-	}
-
-	for i := range list.Items {
-		o := &list.Items[i]
-
-		if o.Spec.ControlPlaneRef.Name != controlPlane ||
-			meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionReady) ||
-			meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled) {
-			continue
-		}
-
-		return failure.Waiting(v1alpha1.ReasonRestoreInProgress,
-			fmt.Sprintf("waiting for TalosEtcdRestore %s", o.Name), after)
-	}
-
-	return nil
-}

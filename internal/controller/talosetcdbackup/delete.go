@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -55,6 +56,12 @@ func (r *Reconciler) afterWork(ctx context.Context, s *scope, j *job) (ctrl.Resu
 	if j != nil {
 		_, err = j.Result()
 		removed = j.About.kind == removing
+	}
+
+	if !removed && b.Status.CompletedAt != nil {
+		if err := scheduled.WorksFrom(ctx, r.Reader, b, heldPoll); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 
 	switch {

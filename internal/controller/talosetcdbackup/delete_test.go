@@ -128,3 +128,55 @@ func TestDeletionInTheMiddle(t *testing.T) {
 		t.Errorf("after the deletion: %v", got)
 	}
 }
+
+// TestDeletionDuringARestore: what a restore works from stays until the restore has ended, and so does the object that it
+// names, even where the data would stay.
+func TestDeletionDuringARestore(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	named, chosen := e.done(e.backup("named")), e.done(e.backup("chosen", deletes))
+
+	byName, byID := e.restoreFrom("by-name", "named"), e.restoreFrom("by-id", "another")
+	byID.Status.Backup = &v1alpha1.RestoredBackup{ID: chosen.Status.BackupID}
+	e.restoreAt(byID, v1alpha1.RestoreWiping)
+	e.restoreAt(byName, v1alpha1.RestorePreflight)
+
+	for r, b := range map[*v1alpha1.TalosEtcdRestore]*v1alpha1.TalosEtcdBackup{byName: named, byID: chosen} {
+		e.delete(b)
+
+		for range 5 {
+			e.sleep(time.Minute)
+
+			if _, err := e.pass(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		e.condition(b, v1alpha1.ConditionDeleting, metav1.ConditionTrue, v1alpha1.ReasonRestoreInProgress, r.Name)
+	}
+
+	if got := e.inBucket(); len(got) != 8 {
+		t.Errorf("during the restores: %v", got)
+	}
+
+	e.restoreAt(byID, v1alpha1.RestoreComplete)
+	e.gone(chosen)
+	e.restoreAt(byName, v1alpha1.RestoreStopped)
+	e.gone(named)
+	e.once(named)
+}
+
+// restoreFrom makes a restore that nobody works on.
+func (e *env) restoreFrom(name, backup string) *v1alpha1.TalosEtcdRestore {
+	e.Helper()
+
+	r := &v1alpha1.TalosEtcdRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		Spec: v1alpha1.TalosEtcdRestoreSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
+			Source:          v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: backup}},
+		},
+	}
+	e.create(r)
+
+	return r
+}

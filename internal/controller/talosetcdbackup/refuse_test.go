@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -181,15 +182,31 @@ func TestHeldByARestore(t *testing.T) {
 	e.condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
 	e.empty("during a restore")
 
+	// One that waits for a person goes on by itself, once that person has mended what it waits for.
 	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
+		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackupNotFound,
 	})
+	e.restoreAt(r, v1alpha1.RestorePreflight)
+	e.sleep(time.Hour)
 
-	if err := e.admin.Status().Update(t.Context(), r); err != nil {
-		t.Fatal(err)
+	if _, err := e.pass(b); err != nil {
+		t.Error(err)
 	}
 
+	e.condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
+
+	e.restoreAt(r, v1alpha1.RestoreComplete)
 	e.done(b)
+}
+
+// restoreAt says that a restore is at a step.
+func (e *env) restoreAt(r *v1alpha1.TalosEtcdRestore, step v1alpha1.RestoreStep) {
+	e.Helper()
+
+	r.Status.Step = step
+	if err := e.admin.Status().Update(e.Context(), r); err != nil {
+		e.Fatal(err)
+	}
 }
 
 // TestPaused: an annotation on the control plane holds its backups, and what is held is not a failure.

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 )
 
 // copied are the copies of lost data that restores of a namespace name. No TalosEtcdBackup tells of them, and nothing
@@ -30,4 +31,18 @@ func (r *Reconciler) copied(ctx context.Context, namespace string) (map[string]b
 	}
 
 	return out, nil
+}
+
+// unused says why nothing may be deleted: a restore of the control plane is under way, or one reads what lies there.
+func (r *Reconciler) unused(ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule, at *shelf) error {
+	template := &o.Spec.BackupTemplate.Spec
+
+	err := scheduled.Restoring(ctx, r.Reader, o.Namespace, template.ControlPlaneRef.Name, heldPoll)
+	if err != nil {
+		return err
+	}
+
+	return scheduled.ReadFrom(ctx, r.Reader, scheduled.Place{
+		Namespace: o.Namespace, Storage: &template.Storage, Location: at.store.Location(), Cluster: at.cluster.Name,
+	}, heldPoll)
 }

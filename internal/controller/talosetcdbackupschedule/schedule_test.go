@@ -263,13 +263,8 @@ func TestHeld(t *testing.T) {
 					e.Fatal(err)
 				}
 
-				meta.SetStatusCondition(&restore.Status.Conditions, metav1.Condition{
-					Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
-				})
-
-				if err := e.admin.Status().Update(e.Context(), restore); err != nil {
-					e.Fatal(err)
-				}
+				restore.Status.Step = v1alpha1.RestoreComplete
+				e.status(restore)
 			},
 			v1alpha1.ConditionReconciling, v1alpha1.ReasonRestoreInProgress,
 		},

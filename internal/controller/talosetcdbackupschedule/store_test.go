@@ -250,6 +250,79 @@ func TestRestoreStopsRetention(t *testing.T) {
 	}
 }
 
+// TestRestoreIntoAnotherCluster: a restore that reads from the folder stops retention too, whatever control plane it is
+// of. One that reads from elsewhere does not, nor one that has ended.
+func TestRestoreIntoAnotherCluster(t *testing.T) {
+	e := newEnv(t)
+	e.keep(2 * time.Hour)
+	e.keep(time.Hour)
+	e.keep(0)
+
+	o := e.schedule(last(1))
+	storage := &o.Spec.BackupTemplate.Spec.Storage
+	elsewhere := &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{Path: "elsewhere"}}
+
+	restores := map[string]*v1alpha1.TalosEtcdRestore{
+		"folder": e.look("folder", v1alpha1.RestoreSource{Storage: storage, Cluster: cluster}),
+		"store":  e.look("store", v1alpha1.RestoreSource{Storage: storage}),
+		"chosen": e.look("chosen", v1alpha1.RestoreSource{Storage: elsewhere}),
+	}
+	e.look("another", v1alpha1.RestoreSource{Storage: storage, Cluster: "another"})
+	e.look("elsewhere", v1alpha1.RestoreSource{Storage: elsewhere, Cluster: cluster})
+
+	restores["chosen"].Status.Backup = &v1alpha1.RestoredBackup{
+		ID: "some", Location: "file://" + e.dir + "/" + backup.Prefix(cluster) + "some.snap.zst.age",
+	}
+	e.status(restores["chosen"])
+
+	e.later(o, time.Second)
+	e.finish(e.slot(0))
+
+	for name, r := range restores {
+		for _, other := range restores {
+			other.Status.Step = v1alpha1.RestoreComplete
+			e.status(other)
+		}
+
+		r.Status.Step = v1alpha1.RestorePreflight
+		e.status(r)
+
+		failures := len(e.failed)
+		e.later(o, 10*time.Minute)
+		e.until(o, "retention is stopped", func() bool { return len(e.failed) > failures })
+		e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, name)
+
+		if left := e.kept(); len(left) != 3 {
+			t.Errorf("%s: left are %v", name, left)
+		}
+
+		r.Status.Step = v1alpha1.RestoreStopped
+		e.status(r)
+	}
+
+	e.later(o, 10*time.Minute)
+	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
+
+	if left := e.kept(); len(left) != 1 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// look makes a restore into another cluster that nobody works on.
+func (e *env) look(name string, from v1alpha1.RestoreSource) *v1alpha1.TalosEtcdRestore {
+	e.Helper()
+
+	r := &v1alpha1.TalosEtcdRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		Spec: v1alpha1.TalosEtcdRestoreSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: "look"}, Source: from, Isolate: true,
+		},
+	}
+	e.create(r)
+
+	return r
+}
+
 // TestRetentionFails: what keeps the store from being looked at is told, and it is tried again after a while, not at
 // once.
 func TestRetentionFails(t *testing.T) {

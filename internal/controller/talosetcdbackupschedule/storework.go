@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -76,9 +75,7 @@ func (r *Reconciler) retain(
 
 		options := retention.Options{Cluster: at.cluster, Policies: policies, Protected: protected, Now: now}
 		// A restore that is made meanwhile may need just what would be deleted next.
-		options.Before = func(ctx context.Context) error {
-			return scheduled.Restoring(ctx, r.Reader, o.Namespace, o.Spec.BackupTemplate.Spec.ControlPlaneRef.Name, heldPoll)
-		}
+		options.Before = func(ctx context.Context) error { return r.unused(ctx, o, at) }
 		deleted := []string{}
 
 		for {
@@ -116,20 +113,9 @@ func (r *Reconciler) policies(
 	return out, nil
 }
 
-// shares says whether two templates may put backups of one cluster into one place. Endpoints are not compared: one
-// store may have several names.
+// shares says whether two templates may put backups of one cluster into one place.
 func shares(a, b *v1alpha1.TalosEtcdBackupSpec) bool {
-	if a.ControlPlaneRef != b.ControlPlaneRef {
-		return false
-	}
-
-	if s, t := a.Storage.S3, b.Storage.S3; s != nil && t != nil {
-		return s.Bucket == t.Bucket && strings.Trim(s.Prefix, "/") == strings.Trim(t.Prefix, "/")
-	}
-
-	d, e := a.Storage.Directory, b.Storage.Directory
-
-	return d != nil && e != nil && d.Path == e.Path
+	return a.ControlPlaneRef == b.ControlPlaneRef && scheduled.Same(&a.Storage, &b.Storage)
 }
 
 func policy(r *v1alpha1.BackupRetention) retention.Policy {

@@ -1,0 +1,149 @@
+package scheduled
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// Restoring says why a control plane is not to be backed up: a restore of it is under way. It is nil when none is. The
+// reader should be a live one: what a restore is about to wipe must not look like a backup of the cluster.
+func Restoring(ctx context.Context, c client.Reader, namespace, controlPlane string, after time.Duration) error {
+	o, err := find(ctx, c, namespace, func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
+		return o.Spec.ControlPlaneRef.Name == controlPlane, nil
+	})
+	if o == nil {
+		return err
+	}
+
+	return failure.Waiting(v1alpha1.ReasonRestoreInProgress, "waiting for TalosEtcdRestore "+o.Name, after)
+}
+
+// WorksFrom says why a backup cannot go: a restore, perhaps one of another control plane, names it, or works from data
+// that would go with it.
+func WorksFrom(ctx context.Context, c client.Reader, b *v1alpha1.TalosEtcdBackup, after time.Duration) error {
+	o, err := find(ctx, c, "", func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
+		ref, chosen := o.Spec.Source.BackupRef, o.Status.Backup
+
+		return ref != nil && ref.Name == b.Name && o.Namespace == b.Namespace ||
+			b.Spec.DeletionPolicy == v1alpha1.BackupDelete && chosen != nil && chosen.ID == b.Status.BackupID, nil
+	})
+	if o == nil {
+		return err
+	}
+
+	return failure.Waiting(v1alpha1.ReasonRestoreInProgress,
+		fmt.Sprintf("waiting for TalosEtcdRestore %s/%s, which works from this backup", o.Namespace, o.Name), after)
+}
+
+// Place is where backups of one cluster lie.
+type Place struct {
+	// Namespace of those who name it.
+	Namespace string
+	Storage   *v1alpha1.BackupStorage
+	// Location of the store, as a URL.
+	Location string
+	// Cluster is the folder in it.
+	Cluster string
+}
+
+// ReadFrom says why nothing may be deleted from a place: a restore, perhaps one into another cluster, reads from it.
+func ReadFrom(ctx context.Context, c client.Reader, at Place, after time.Duration) error {
+	folder := strings.TrimSuffix(at.Location, "/") + "/" + backup.Prefix(at.Cluster)
+
+	o, err := find(ctx, c, "", func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
+		if b := o.Status.Backup; b != nil {
+			return strings.HasPrefix(b.Location, folder), nil
+		}
+
+		// Before it has chosen one it has touched nothing. In our own namespace it gets the choice, and without a name of
+		// the folder that may be any of the store.
+		if o.Namespace != at.Namespace {
+			return false, nil
+		}
+
+		storage, cluster, err := sourceOf(ctx, c, o)
+
+		return Same(storage, at.Storage) && (cluster == "" || cluster == at.Cluster), err
+	})
+	if o == nil {
+		return err
+	}
+
+	return failure.Waiting(v1alpha1.ReasonRestoreInProgress,
+		fmt.Sprintf("waiting for TalosEtcdRestore %s/%s, which reads from the store", o.Namespace, o.Name), after)
+}
+
+// sourceOf is where a restore looks for its backup, with the folder if the restore names it.
+func sourceOf(ctx context.Context, c client.Reader, o *v1alpha1.TalosEtcdRestore) (*v1alpha1.BackupStorage, string, error) {
+	from := &o.Spec.Source
+	if from.BackupRef == nil {
+		return from.Storage, from.Cluster, nil
+	}
+
+	b := &v1alpha1.TalosEtcdBackup{}
+
+	err := c.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: from.BackupRef.Name}, b)
+	if apierrors.IsNotFound(err) {
+		return nil, "", nil
+	}
+
+	if err != nil {
+		return nil, "", fmt.Errorf("reading TalosEtcdBackup %s: %w", from.BackupRef.Name, err)
+	}
+
+	return &b.Spec.Storage, path.Base(path.Dir(b.Status.Key)), nil
+}
+
+// Same says whether two storages may be one place. Endpoints are not compared: one store may have several names.
+func Same(a, b *v1alpha1.BackupStorage) bool {
+	if a == nil || b == nil {
+		return false
+	}
+
+	if s, t := a.S3, b.S3; s != nil && t != nil {
+		return s.Bucket == t.Bucket && strings.Trim(s.Prefix, "/") == strings.Trim(t.Prefix, "/")
+	}
+
+	d, e := a.Directory, b.Directory
+
+	return d != nil && e != nil && d.Path == e.Path
+}
+
+// find returns the first restore of a namespace, or of all, that has not ended and matches. One that waits for a person
+// has not ended: it goes on as soon as what it waits for is mended.
+func find(
+	ctx context.Context, c client.Reader, namespace string, match func(*v1alpha1.TalosEtcdRestore) (bool, error),
+) (*v1alpha1.TalosEtcdRestore, error) {
+	list := &v1alpha1.TalosEtcdRestoreList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing TalosEtcdRestores: %w", err)
+	}
+
+	for i := range list.Items {
+		o := &list.Items[i]
+		if o.Status.Step == v1alpha1.RestoreComplete || o.Status.Step == v1alpha1.RestoreStopped {
+			continue
+		}
+
+		found, err := match(o)
+
+		switch {
+		case err != nil:
+			return nil, err
+		case found:
+			return o, nil
+		}
+	}
+
+	return nil, nil //nolint:nilnil // there is none, and that is no error
+}
