@@ -55,6 +55,14 @@ func TestPauseHoldsEverythingBelow(t *testing.T) {
 	w.pause("held", "false")
 	w.running("held", 2*time.Minute)
 
+	// So does what the node runs on.
+	infra := &vitistackv1alpha1.Machine{}
+	w.annotateObject(infra, m.Spec.MachineRef.Name, v1alpha1.PausedAnnotation, "true")
+	w.eventually("the pause of its Machine reaches it", time.Minute,
+		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
+	w.annotateObject(infra, m.Spec.MachineRef.Name, v1alpha1.PausedAnnotation, "false")
+	w.running("held", 2*time.Minute)
+
 	w.pause("held", "true")
 	w.eventually("the pause reaches the machine again", time.Minute,
 		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
@@ -109,7 +117,11 @@ func (w *world) pause(name, value string) {
 func (w *world) annotate(name, annotation, value string) {
 	w.t.Helper()
 
-	o := &vitistackv1alpha1.KubernetesCluster{}
+	w.annotateObject(&vitistackv1alpha1.KubernetesCluster{}, name, annotation, value)
+}
+
+func (w *world) annotateObject(o client.Object, name, annotation, value string) {
+	w.t.Helper()
 	w.get(o, name)
 
 	patch := []byte(`{"metadata":{"annotations":{"` + annotation + `":"` + value + `"}}}`)

@@ -128,6 +128,43 @@ func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold,
 	return out, nil
 }
 
+// Node is what the annotations of a TalosMachine, and of the Machine that it runs on, allow with their node. It is for
+// those who send something to the node and are held by other objects.
+func Node(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine) (Hold, error) {
+	out := Of(m)
+
+	ref := m.Spec.MachineRef
+	if ref == nil {
+		return out, nil
+	}
+
+	infra := &vitistackv1alpha1.Machine{}
+
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: ref.Name}, infra); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return Hold{}, fmt.Errorf("finding out whether Machine %s is paused: %w", ref.Name, err)
+	default:
+		out.strength = max(out.strength, Of(infra).strength)
+	}
+
+	return out, nil
+}
+
+// Below adds what holds the nodes of machines to what holds the objects above them.
+func (h Hold) Below(ctx context.Context, c client.Reader, machines ...v1alpha1.TalosMachine) (Hold, error) {
+	for i := range machines {
+		below, err := Node(ctx, c, &machines[i])
+		if err != nil {
+			return Hold{}, err
+		}
+
+		h.strength = max(h.strength, below.strength)
+	}
+
+	return h, nil
+}
+
 // Settle writes that an object is disabled, once, and nothing else.
 func (h Hold) Settle(ctx context.Context, c client.Client, o, base client.Object,
 	conditions *[]metav1.Condition,

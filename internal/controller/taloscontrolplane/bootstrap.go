@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
@@ -53,11 +54,30 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 		}
 	}
 
+	if err := r.mayBootstrap(ctx, s, d.Machine); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if err := r.recordIntent(ctx, s, d.Machine); err != nil {
 		return ctrl.Result{}, err
 	}
 
 	return ctrl.Result{}, r.callBootstrap(ctx, s, d)
+}
+
+// mayBootstrap: the machine itself may be held, or what it runs on.
+func (r *Reconciler) mayBootstrap(ctx context.Context, s *scope, name string) error {
+	m := s.machine(name)
+	if m == nil {
+		return nil
+	}
+
+	hold, err := pause.Node(ctx, r.Client, m)
+	if err != nil || !hold.Any() {
+		return err
+	}
+
+	return failure.Waiting(v1alpha1.ReasonPaused, "etcd is not bootstrapped while "+name+" is held", r.poll(s))
 }
 
 // poll is short while a control plane is young: its nodes come up now. Later somebody has to mend something first.

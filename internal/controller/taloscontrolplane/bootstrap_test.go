@@ -258,6 +258,37 @@ func TestStateOfWipedNodes(t *testing.T) {
 	}
 }
 
+// TestPausedMachine: the annotation on a machine holds the bootstrap of its node.
+func TestPausedMachine(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.found(1)
+
+	hold := func(value string) {
+		t.Helper()
+
+		m := e.talosMachine(0)
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.PausedAnnotation, value)
+
+		if err := e.admin.Update(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	hold("true")
+	e.until(cp, "it is held", func() bool {
+		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionReady)
+
+		return c != nil && c.Reason == v1alpha1.ReasonPaused && strings.Contains(c.Message, "while cp-0 is held")
+	})
+
+	if got := calls("Bootstrap", nodes...); got != 0 || e.state().Runtime.Bootstrap != nil {
+		t.Errorf("%d bootstraps of a node that is held; recorded: %+v", got, e.state().Runtime.Bootstrap)
+	}
+
+	hold("false")
+	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
+}
+
 // TestPausedSendsNothing: the annotation holds a bootstrap that is due, and everything else.
 func TestPausedSendsNothing(t *testing.T) {
 	e := newEnv(t)

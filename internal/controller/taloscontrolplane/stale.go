@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
@@ -113,6 +114,12 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 
 	for i := range s.nodes {
 		if !s.nodes[i].Serves() {
+			continue
+		}
+
+		if hold, err := pause.Node(ctx, r.Client, &s.machines[i]); err != nil {
+			return ctrl.Result{}, err
+		} else if hold.Any() {
 			continue
 		}
 

@@ -142,7 +142,7 @@ func (r *Reconciler) loadOwners(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// findPause honours the annotation on the machine and on everything above it.
+// findPause honours the annotation on the machine, on everything above it, and on the Machine that it runs on.
 func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 	objects := []client.Object{s.machine}
 	if s.controlPlane != nil {
@@ -153,9 +153,12 @@ func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 		objects = append(objects, s.worker)
 	}
 
-	var err error
+	hold, err := pause.Find(ctx, r.Client, objects...)
+	if err != nil {
+		return err
+	}
 
-	s.hold, err = pause.Find(ctx, r.Client, objects...)
+	s.hold, err = hold.Below(ctx, r.Client, *s.machine)
 	s.paused = s.hold.Any()
 
 	return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
@@ -360,12 +361,19 @@ func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []plan.Node,
 ) (*talos.Node, error) {
 	for i := range nodes {
-		if nodes[i].Serves() && nodes[i].Leader != 0 && nodes[i].Name != s.machine.Name {
+		if !nodes[i].Serves() || nodes[i].Leader == 0 || nodes[i].Name == s.machine.Name {
+			continue
+		}
+
+		if hold, err := pause.Node(ctx, r.Client, &machines[i]); err != nil {
+			return nil, err
+		} else if !hold.Any() {
 			return r.Nodes.Node(ctx, r.evidence(s).Ref(&machines[i]))
 		}
 	}
 
-	return nil, failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "no other control-plane node has an etcd that answers",
+	return nil, failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "no other control-plane node has an etcd that "+
+		"answers, and is not held",
 		retryHeld)
 }
 
