@@ -28,7 +28,7 @@ const backupPasses = 4
 func setupBackups(
 	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *statestore.Store,
 ) error {
-	series := &metrics.Backups{Client: mgr.GetClient()}
+	series := &metrics.Backups{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 
 	schedules := metrics.Schedules{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 

@@ -7,9 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
@@ -17,15 +19,15 @@ var (
 	backupLabels = []string{"namespace", "control_plane"}
 
 	backupSuccess = prometheus.NewDesc("talos_operator_backup_last_success_timestamp_seconds",
-		"When the newest complete backup of a control plane was complete, as Unix time.", backupLabels, nil)
+		"When the newest good backup of a control plane was complete, as Unix time.", backupLabels, nil)
 	backupSize = prometheus.NewDesc("talos_operator_backup_size_bytes",
-		"Size of the plain snapshot in the newest complete backup.", backupLabels, nil)
+		"Size of the plain snapshot in the newest good backup.", backupLabels, nil)
 	backupStored = prometheus.NewDesc("talos_operator_backup_stored_bytes",
-		"Size of the newest complete backup as it is stored.", backupLabels, nil)
+		"Size of the newest good backup as it is stored.", backupLabels, nil)
 	backupDuration = prometheus.NewDesc("talos_operator_backup_duration_seconds",
-		"How long it took to take the newest complete backup.", backupLabels, nil)
+		"How long it took to take the newest good backup.", backupLabels, nil)
 	backupVerified = prometheus.NewDesc("talos_operator_backup_verified",
-		"Whether the newest complete backup was verified at this level, or a more thorough one.",
+		"Whether the newest good backup was verified at this level, or a more thorough one.",
 		append(backupLabels[:2:2], "level"), nil)
 	backupFailures = prometheus.NewDesc("talos_operator_backup_failures_total",
 		"Failed tries to take, verify or delete a backup, by reason, since the operator started.",
@@ -37,11 +39,13 @@ var backupLevels = []v1alpha1.VerificationLevel{
 	v1alpha1.VerificationChecksum, v1alpha1.VerificationDatabase, v1alpha1.VerificationDrill,
 }
 
-// Backups tells of the newest complete backup of each control plane when it is scraped, from the cache, so that a
-// restart forgets nothing. The series of a control plane vanish with it.
+// Backups tells of the newest good backup of each control plane when it is scraped, from the cache, so that a restart
+// forgets nothing. Good is what the recovery point of a schedule takes for good: one that was found damaged must not
+// silence an alert. The series of a control plane vanish with it.
 type Backups struct {
 	// Client reads from the cache.
 	Client client.Reader
+	Clock  clock.PassiveClock
 
 	mu       sync.Mutex
 	failures map[types.NamespacedName]map[string]float64
@@ -89,29 +93,27 @@ func (b *Backups) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 
-	newest := map[types.NamespacedName]*v1alpha1.TalosEtcdBackup{}
+	of := map[types.NamespacedName][]v1alpha1.TalosEtcdBackup{}
 	for i := range planes.Items {
-		newest[client.ObjectKeyFromObject(&planes.Items[i])] = nil
+		of[client.ObjectKeyFromObject(&planes.Items[i])] = nil
 	}
 
 	for i := range backups.Items {
 		o := &backups.Items[i]
-		key := types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ControlPlaneRef.Name}
 
-		best, exists := newest[key]
-		if exists && o.Status.CompletedAt != nil &&
-			(best == nil || best.Status.CompletedAt.Before(o.Status.CompletedAt)) {
-			newest[key] = o
+		key := types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ControlPlaneRef.Name}
+		if list, exists := of[key]; exists {
+			of[key] = append(list, *o)
 		}
 	}
 
-	for key, o := range newest {
-		if o != nil {
+	for key, list := range of {
+		if o := scheduled.Newest(list, b.Clock.Now()); o != nil {
 			collectBackup(ch, key, &o.Status)
 		}
 	}
 
-	b.collectFailures(ch, newest)
+	b.collectFailures(ch, of)
 }
 
 func collectBackup(ch chan<- prometheus.Metric, key types.NamespacedName, st *v1alpha1.TalosEtcdBackupStatus) {
@@ -152,7 +154,7 @@ func quantity(q *resource.Quantity) float64 {
 
 // collectFailures forgets those of control planes that are gone.
 func (b *Backups) collectFailures(
-	ch chan<- prometheus.Metric, planes map[types.NamespacedName]*v1alpha1.TalosEtcdBackup,
+	ch chan<- prometheus.Metric, planes map[types.NamespacedName][]v1alpha1.TalosEtcdBackup,
 ) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

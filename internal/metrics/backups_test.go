@@ -7,13 +7,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
@@ -24,6 +27,9 @@ func backupObject(name, controlPlane string, completed int64, level v1alpha1.Ver
 	if completed > 0 {
 		at, start := metav1.NewTime(time.Unix(completed, 0)), metav1.NewTime(time.Unix(completed-7, 0))
 		b.Status.CompletedAt, b.Status.StartedAt = &at, &start
+		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackupComplete,
+		})
 		b.Status.Size, b.Status.StoredSize = resource.NewQuantity(1000, resource.BinarySI), resource.NewQuantity(completed, resource.BinarySI)
 	}
 
@@ -34,7 +40,8 @@ func backupObject(name, controlPlane string, completed int64, level v1alpha1.Ver
 	return b
 }
 
-// TestBackups: the newest complete backup counts, and what was told of a control plane ends with it.
+// TestBackups: the newest good backup counts, not one that was found damaged or that claims to be of the future; and what
+// was told of a control plane ends with it.
 func TestBackups(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -42,12 +49,17 @@ func TestBackups(t *testing.T) {
 	}
 
 	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
+	damaged := backupObject("damaged", "c", 300, v1alpha1.VerificationDrill)
+	meta.SetStatusCondition(&damaged.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: verify.ReasonDatabase,
+	})
+
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cp,
 		backupObject("old", "c", 100, v1alpha1.VerificationDrill), backupObject("new", "c", 200, v1alpha1.VerificationDatabase),
-		backupObject("running", "c", 0, ""), backupObject("other", "gone", 300, ""),
+		damaged, backupObject("future", "c", 5000, ""), backupObject("running", "c", 0, ""), backupObject("other", "gone", 300, ""),
 	).Build()
 
-	b := &metrics.Backups{Client: c}
+	b := &metrics.Backups{Client: c, Clock: testclock.NewFakePassiveClock(time.Unix(1000, 0))}
 	b.Failed("ns", "c", "StoreForbidden")
 	b.Failed("ns", "c", "StoreForbidden")
 	b.Failed("ns", "gone", "StoreForbidden")
