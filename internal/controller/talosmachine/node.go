@@ -188,7 +188,11 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
-	rendered, err := r.render(s, disk)
+	// A node that joins runs what its cluster runs: only an upgrade moves versions, and a kubelet may not be newer than
+	// the API servers.
+	version := cmp.Or(s.held.State.ObservedKubeVersion, s.controlPlane.Spec.KubernetesVersion)
+
+	rendered, err := r.renderVersion(s, disk, version)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -245,10 +249,18 @@ func diskMessage(e *machineconfig.DiskError) string {
 
 // render makes the config of the machine. What makes it impossible is in the spec, so only a change of it helps.
 func (r *Reconciler) render(s *scope, disk string) (*machineconfig.Rendered, error) {
-	rendered, err := machineconfig.Render(configInput(configSources{
+	return r.renderVersion(s, disk, s.controlPlane.Spec.KubernetesVersion)
+}
+
+// renderVersion renders the config with the images of a Kubernetes version.
+func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machineconfig.Rendered, error) {
+	in := configInput(configSources{
 		controlPlane: s.controlPlane, group: s.group(), machine: s.machine, state: s.held.State, disk: disk,
 		adopted: s.stored.Adopted,
-	}))
+	})
+	in.KubernetesVersion = kubernetes
+
+	rendered, err := machineconfig.Render(in)
 	if err != nil {
 		reason := v1alpha1.ReasonInvalidSpec
 

@@ -1,0 +1,49 @@
+package talosmachine_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+)
+
+// TestJoinsWithTheRunningVersion: a node that lost its disk comes back with the Kubernetes that its cluster runs, and not
+// with the one that the spec asks for meanwhile: a kubelet may not be newer than the API servers.
+func TestJoinsWithTheRunningVersion(t *testing.T) {
+	e := found(t, 1, 1)
+	store := &statestore.Store{Client: e.admin, Reader: e.admin, Clock: e.clock}
+
+	err := store.Record(t.Context(), e.key(cluster), func(s *clusterstate.State) { s.ObservedKubeVersion = kubernetes })
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.KubernetesVersion = "v1.36.9"
+	})
+
+	if err := e.nodes["w-0"].WipeDisk(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := e.nodes["w-0"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	calls := e.mutations("w-0")
+	e.until("w-0", "it has its config again", func(m *v1alpha1.TalosMachine) bool {
+		return e.mutations("w-0") > calls && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable)
+	})
+	e.until("w-0", "it waits for the upgrade", func(m *v1alpha1.TalosMachine) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate)
+
+		return c != nil && c.Reason == v1alpha1.ReasonUpgradePending
+	})
+
+	if !e.runs("w-0", "kubelet:"+kubernetes) || e.runs("w-0", "v1.36.9") {
+		t.Error("it joined with another version than the cluster runs")
+	}
+}
