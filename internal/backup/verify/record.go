@@ -65,6 +65,31 @@ func Record(ctx context.Context, s store.Store, set backup.Set, r *Report) error
 	return nil
 }
 
+// Renew verifies a backup and stores beside it what came of that: the report, or nothing any more where the backup was
+// found damaged. Credentials that may not replace objects are a good idea: with them, what is stored stays as it is.
+func Renew(ctx context.Context, s store.Store, set backup.Set, o Options) (*Report, error) {
+	report, err := Run(ctx, s, set, o)
+
+	switch {
+	case IsDamage(err):
+		// It may have been verified once, and is not what it was then. Damage is final, and a store that fails now is not:
+		// its error comes first, so that this is tried again.
+		if werr := Withdraw(ctx, s, set); werr != nil && failure.ClassOf(werr) != failure.ClassAuth {
+			return nil, werr
+		}
+
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+
+	if err := Record(ctx, s, set, report); err != nil && failure.ClassOf(err) != failure.ClassAuth {
+		return nil, err
+	}
+
+	return report, nil
+}
+
 // Recorded reads the report that is stored beside a backup. It is nil when there is none.
 func Recorded(ctx context.Context, s store.Store, set backup.Set) (*Report, error) {
 	if set.Foreign {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +17,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/minio/minio-go/v7"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
 )
@@ -296,4 +299,39 @@ func TestSnapshotCutShort(t *testing.T) {
 	e.stalls(b, backup.ReasonTruncated, "given up after 2 failures")
 	e.empty("in the end")
 	e.keepsSecrets()
+}
+
+// TestFoundDamaged: a backup that was verified, and is not what it was when it is looked at again, is not offered as a
+// verified one any more.
+func TestFoundDamaged(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	b := e.done(e.backup("b", verified(v1alpha1.VerificationChecksum)))
+	proof := func(key string) bool { return strings.HasSuffix(key, ".verified.json") }
+
+	if !slices.ContainsFunc(e.inBucket(), proof) {
+		t.Fatalf("in the bucket: %v", e.inBucket())
+	}
+
+	c, err := e.s3.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	key := "lab/" + strings.TrimSuffix(b.Status.Key, ".manifest.json") + ".snap.zst.age"
+	if _, err := c.PutObject(t.Context(), e.bucket, key, strings.NewReader("other"), 5, minio.PutObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	change(e, b, verified(v1alpha1.VerificationDatabase))
+	e.until(b, "the damage is found", func() bool {
+		return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionStalled)
+	})
+
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); !slices.Contains(verify.DamageReasons, c.Reason) {
+		t.Errorf("the status is %s", show(b))
+	}
+
+	if slices.ContainsFunc(e.inBucket(), proof) {
+		t.Errorf("in the bucket: %v", e.inBucket())
+	}
 }

@@ -229,17 +229,9 @@ func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 				fmt.Sprintf("%s has nothing of the backup %s any more", s.Location(), b.Status.BackupID), nil)
 		}
 
-		report, err := verify.Run(ctx, s, *set, options)
-		if err != nil {
-			return outcome{}, err
-		}
+		report, err := verify.Renew(ctx, s, *set, options)
 
-		// Credentials that may not replace an object are a good idea. Then the status alone tells of the verification.
-		if err := verify.Record(ctx, s, *set, report); err != nil && failure.ClassOf(err) != failure.ClassAuth {
-			return outcome{}, err
-		}
-
-		return outcome{report: report}, nil
+		return outcome{report: report}, err
 	}
 }
 

@@ -193,27 +193,12 @@ func (r *Reconciler) verify(
 			return outcome{}, err
 		}
 
-		report, err := verify.Run(ctx, at.store, *set, options)
-
-		switch {
-		case slices.Contains(verify.DamageReasons, failure.Reason(err)):
-			// It was verified once, and is not what it was then.
-			if werr := verify.Withdraw(ctx, at.store, *set); werr != nil && failure.ClassOf(werr) != failure.ClassAuth {
-				return outcome{}, werr
-			}
-
-			return outcome{}, named(set, err)
-		case err != nil:
-			return outcome{}, err
+		report, err := verify.Renew(ctx, at.store, *set, options)
+		if verify.IsDamage(err) {
+			err = named(set, err)
 		}
 
-		// Credentials that may not replace an object are a good idea. Then the status alone tells of the verification.
-		err = verify.Record(ctx, at.store, *set, report)
-		if err != nil && failure.ClassOf(err) != failure.ClassAuth {
-			return outcome{}, err
-		}
-
-		return outcome{report: report}, nil
+		return outcome{report: report}, err
 	}
 }
 
