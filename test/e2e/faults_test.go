@@ -174,6 +174,9 @@ func TestDiskLossDuringBootstrap(t *testing.T) {
 
 	// And once more, with a member of the finished cluster.
 	t.Logf("one etcd after the first loss")
+
+	identity := w.identity("lossy").without(w.address(2))
+
 	w.swapDisk(t, w.nodes[w.address(2)])
 	w.eventually("the loss shows", time.Minute,
 		w.condition(&v1alpha1.TalosControlPlane{}, "lossy", v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse))
@@ -181,6 +184,7 @@ func TestDiskLossDuringBootstrap(t *testing.T) {
 		w.condition(&v1alpha1.TalosControlPlane{}, "lossy", v1alpha1.ConditionEtcdHealthy, metav1.ConditionTrue))
 	w.running("lossy", time.Minute)
 	w.oneEtcd("lossy", 3)
+	w.converged("lossy", identity)
 }
 
 // swapDisk takes the power, puts a new disk in and switches on again.

@@ -111,6 +111,24 @@ func (w *world) sameIdentity(name string, want identity) {
 	}
 }
 
+// converged: a cluster at the end of a scenario is at rest, has kept its identity, and has its secrets in Secrets alone.
+func (w *world) converged(name string, want identity) {
+	w.t.Helper()
+	w.idle(5 * time.Second)
+	w.sameIdentity(name, want)
+	w.searchSecrets(name)
+}
+
+// without leaves out machines that were switched off, wiped, or new since.
+func (id identity) without(addresses ...string) identity {
+	id.boots = maps.Clone(id.boots)
+	for _, a := range addresses {
+		delete(id.boots, a)
+	}
+
+	return id
+}
+
 // idle proves that a converged estate writes nothing: neither to the API server nor to a node.
 func (w *world) idle(d time.Duration) {
 	w.t.Helper()

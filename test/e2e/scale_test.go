@@ -250,6 +250,8 @@ func TestDeadMemberDoesNotDeadlock(t *testing.T) {
 	w.apply(clusterManifest("bereft", addresses[0], addresses, nil))
 	w.running("bereft", 2*time.Minute)
 
+	identity := w.identity("bereft").without(addresses[1], addresses[2])
+
 	// The leader of etcd may be the one that dies.
 	w.nodes[addresses[1]].Kill()
 
@@ -291,6 +293,8 @@ func TestDeadMemberDoesNotDeadlock(t *testing.T) {
 		w.nodes[addresses[0]].Faults().Calls("EtcdRemoveMemberByID"); n != 1 {
 		t.Errorf("%d members were removed as dead", n)
 	}
+
+	w.converged("bereft", identity)
 }
 
 func (w *world) scaleControlPlane(name string, replicas int32) {
@@ -315,6 +319,8 @@ func TestStaleMember(t *testing.T) {
 
 	w.apply(clusterManifest("haunted", n.Address(), []string{n.Address()}, nil))
 	w.running("haunted", 2*time.Minute)
+
+	identity := w.identity("haunted")
 
 	secret := &corev1.Secret{}
 	w.get(secret, "haunted-state")
@@ -349,4 +355,5 @@ func TestStaleMember(t *testing.T) {
 	}
 
 	w.running("haunted", time.Minute)
+	w.converged("haunted", identity)
 }
