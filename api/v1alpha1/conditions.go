@@ -113,6 +113,8 @@ const (
 	ReasonAvailable = "Available"
 	// ReasonNodeUnreachable: the node does not answer.
 	ReasonNodeUnreachable = "NodeUnreachable"
+	// ReasonNodeDiskFull: the node answers that nothing more fits on its disk.
+	ReasonNodeDiskFull = "NodeDiskFull"
 	// ReasonReachable: answers.
 	ReasonReachable = "Reachable"
 	// ReasonAuthFailed: the node refuses our credentials.

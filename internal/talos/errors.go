@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,6 +36,11 @@ func classify(call, node string, err error) error {
 			"of its cluster's CA", cause)
 	}
 
+	if isFull(err) {
+		return failure.Transient(v1alpha1.ReasonNodeDiskFull, fmt.Sprintf("%s fails to answer %s: its disk is full",
+			node, call), cause)
+	}
+
 	switch status.Code(err) { //nolint:exhaustive // all others are transient
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return failure.Auth(v1alpha1.ReasonAuthFailed, fmt.Sprintf("%s refuses %s to our credentials", node, call), cause)
@@ -52,6 +58,13 @@ func classify(call, node string, err error) error {
 	}
 
 	return failure.Transient(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("%s fails to answer %s", node, call), cause)
+}
+
+// isFull tells whether a node has answered that nothing more fits on its disk: it hands that on as text only.
+func isFull(err error) bool {
+	s, ok := status.FromError(err)
+
+	return ok && strings.Contains(s.Message(), syscall.ENOSPC.Error())
 }
 
 // scrubbed is the error as it may be logged. What is no answer of a node is left as it is.

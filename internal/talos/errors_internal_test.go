@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -26,6 +27,15 @@ func TestClassify(t *testing.T) {
 		{status.Error(codes.Unknown, "etcdserver: unhealthy"), failure.ClassTransient, v1alpha1.ReasonNodeUnreachable},
 		{status.Error(codes.ResourceExhausted, ""), failure.ClassTransient, v1alpha1.ReasonNodeUnreachable},
 		{status.Error(codes.Aborted, ""), failure.ClassTransient, v1alpha1.ReasonNodeUnreachable},
+		{
+			status.Error(codes.Unknown, "write /var/lib/etcd.snapshot: no space left on device"),
+			failure.ClassTransient, v1alpha1.ReasonNodeDiskFull,
+		},
+		// Our own disk, not that of the node.
+		{
+			fmt.Errorf("reading: %w", syscall.ENOSPC),
+			failure.ClassTransient, v1alpha1.ReasonNodeUnreachable,
+		},
 		{errors.New("anything"), failure.ClassTransient, v1alpha1.ReasonNodeUnreachable},
 		{status.Error(codes.Unauthenticated, ""), failure.ClassAuth, v1alpha1.ReasonAuthFailed},
 		{status.Error(codes.PermissionDenied, "not authorized"), failure.ClassAuth, v1alpha1.ReasonAuthFailed},

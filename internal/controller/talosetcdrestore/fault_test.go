@@ -369,9 +369,10 @@ func TestFullDisk(t *testing.T) {
 		return r.Status.Step == v1alpha1.RestoreUploading && e.estate.calls("EtcdRecover") == 3
 	})
 
-	if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionFalse ||
-		e.estate.calls("Bootstrap") != 0 {
-		t.Errorf("the status is %s", show(r))
+	e.condition(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeDiskFull, "its disk is full")
+
+	if n := e.estate.calls("Bootstrap"); n != 0 {
+		t.Errorf("%d bootstraps; the status is %s", n, show(r))
 	}
 
 	e.complete(r)

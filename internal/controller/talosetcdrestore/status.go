@@ -54,6 +54,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 var badReasons = slices.Concat(condition.BadReasons, []string{
 	v1alpha1.ReasonRestoreRefused, v1alpha1.ReasonRestoreConflict, v1alpha1.ReasonRestoreFailed,
 	v1alpha1.ReasonDataWouldBeLost, v1alpha1.ReasonBackupMismatch, v1alpha1.ReasonBackupNotFound,
+	v1alpha1.ReasonNodeDiskFull,
 	backup.ReasonIdentity, backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
 	backup.ReasonForeign, verify.ReasonDatabase, verify.ReasonDrill, verify.ReasonState, raise.Reason,
 })
