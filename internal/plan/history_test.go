@@ -106,13 +106,30 @@ func (d *driver) wants(nodes []plan.Node) []plan.Disruption {
 
 // check holds a step that is about to be taken against what really is.
 func (d *driver) check(nodes []plan.Node, want plan.Disruption) {
+	names, addresses := map[string]bool{}, map[string]bool{}
+	for _, n := range nodes {
+		names[n.Name], addresses[n.Address] = true, true
+	}
+
+	if len(names) < len(nodes) || len(addresses) < len(nodes) {
+		d.fail("%s of %s although two machines pass for one", want.Act, want.Machine)
+	}
+
+	if want.Act == plan.ActReplace {
+		d.checkReplaced(nodes, want)
+
+		return
+	}
+
 	i := slices.IndexFunc(nodes, func(n plan.Node) bool { return n.Name == want.Machine })
-	if want.Act == plan.ActReplace || i < 0 || !claimsWork(nodes, nodes[i]) {
+	if i < 0 || !claimsWork(nodes, nodes[i]) {
 		return
 	}
 
 	for _, n := range nodes {
 		switch {
+		case n.RaftIndex == catchesUp && slices.ContainsFunc(nodes, ahead):
+			d.fail("%s of %s although %s is behind", want.Act, want.Machine, n.Name)
 		case n.Answer != plan.AnswerMember || len(n.Members) == 0 || n.Leader == 0:
 			d.fail("%s of %s although %s is not known to be well", want.Act, want.Machine, n.Name)
 		case len(n.Alarms) > 0 || n.Learner:
@@ -122,6 +139,31 @@ func (d *driver) check(nodes []plan.Node, want plan.Disruption) {
 
 	if d.busy != "" && d.busy != want.Machine {
 		d.fail("%s of %s while %s is busy", want.Act, want.Machine, d.busy)
+	}
+}
+
+func ahead(n plan.Node) bool { return n.RaftIndex == upToDate }
+
+// checkReplaced: those that answer and see a leader have one member list, and the member is on it.
+func (d *driver) checkReplaced(nodes []plan.Node, want plan.Disruption) {
+	var first []plan.Member
+
+	for _, n := range nodes {
+		if n.Answer != plan.AnswerMember || n.Leader == 0 || len(n.Members) == 0 {
+			continue
+		}
+
+		if first == nil {
+			first = n.Members
+		}
+
+		if len(n.Members) != len(first) || !slices.ContainsFunc(n.Members, func(m plan.Member) bool { return m.ID == want.Member }) {
+			d.fail("member %d is removed, and %s has another list than others", want.Member, n.Name)
+		}
+	}
+
+	if first == nil {
+		d.fail("member %d is removed, and nobody has said that there is one", want.Member)
 	}
 }
 

@@ -27,7 +27,8 @@ type simMachine struct {
 	dead                bool   // it never comes back
 	member              uint64 // whose data is on its disk; 0 for an empty one
 	lie                 int
-	alarm               bool
+	alarm, behind       bool
+	twin                *simMachine // whose name or address it is known by, which cannot be
 }
 
 // Lies of a node.
@@ -36,6 +37,12 @@ const (
 	lieStaleList
 	lieOtherID
 	lieLearner
+)
+
+// Raft indexes of members that keep up, and of those that catch up.
+const (
+	upToDate  = 100_000
+	catchesUp = 10
 )
 
 func newEstate(r *rand.Rand, size int) *estate {
@@ -145,6 +152,12 @@ func (e *estate) evidence() []plan.Node {
 func (e *estate) ask(m *simMachine, leader uint64) plan.Node {
 	n := plan.Node{Name: m.name, Address: m.address, EverConfigured: true}
 
+	if m.twin != nil && m.twin.member%2 == 0 {
+		n.Name = m.twin.name
+	} else if m.twin != nil {
+		n.Address = m.twin.address
+	}
+
 	switch {
 	case !m.up:
 		return n
@@ -154,7 +167,11 @@ func (e *estate) ask(m *simMachine, leader uint64) plan.Node {
 		return n
 	}
 
-	n.Answer, n.EtcdData, n.RaftIndex = plan.AnswerMember, plan.DataAbsent, 10
+	n.Answer, n.EtcdData, n.RaftIndex = plan.AnswerMember, plan.DataAbsent, upToDate
+	if m.behind {
+		n.RaftIndex = catchesUp
+	}
+
 	if m.member == 0 {
 		n.EtcdWaiting = true
 
@@ -193,7 +210,7 @@ func (e *estate) ask(m *simMachine, leader uint64) plan.Node {
 func (e *estate) chaos() {
 	m := e.machines[e.r.IntN(len(e.machines))]
 
-	switch e.r.IntN(13) {
+	switch e.r.IntN(15) {
 	case 0, 1:
 		m.up = false
 		e.note("%s loses power", m.name)
@@ -228,6 +245,20 @@ func (e *estate) chaos() {
 			m.dead, m.up = true, false
 			e.note("%s dies for good", m.name)
 		}
+	case 13:
+		// One at a time: two that swap names do not contradict each other, and are told apart by their hardware.
+		for _, o := range e.machines {
+			o.twin = nil
+		}
+
+		if twin := e.machines[e.r.IntN(len(e.machines))]; twin != m && e.r.IntN(2) == 0 {
+			m.twin = twin
+		}
+
+		e.note("%s passes for another one: %t", m.name, m.twin != nil)
+	case 14:
+		m.behind = !m.behind
+		e.note("%s is behind: %t", m.name, m.behind)
 	}
 }
 
@@ -297,7 +328,7 @@ func (e *estate) join(m *simMachine) {
 // calm ends all faults that can end.
 func (e *estate) calm() {
 	for _, m := range e.machines {
-		m.cut, m.lie, m.alarm = false, honest, false
+		m.cut, m.lie, m.alarm, m.behind, m.twin = false, honest, false, false, nil
 		e.powerOn(m)
 	}
 }
