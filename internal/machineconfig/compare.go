@@ -28,6 +28,8 @@ type Change struct {
 	Path string
 	// Old and New are short renderings, empty where absent; secrets are replaced.
 	Old, New string
+	// Content of a whole document that came or went, field by field.
+	Content []Change
 }
 
 // Field is document and path in one.
@@ -99,9 +101,9 @@ func Diff(live, desired []byte) (Difference, error) {
 
 		switch {
 		case !hadIt:
-			d.Changes = append(d.Changes, Change{Document: id, New: "added"})
+			d.Changes = append(d.Changes, Change{Document: id, New: "added", Content: now.contents(id, true)})
 		case !hasIt:
-			d.Changes = append(d.Changes, Change{Document: id, Old: "removed"})
+			d.Changes = append(d.Changes, Change{Document: id, Old: "removed", Content: old.contents(id, false)})
 		default:
 			d.Changes = append(d.Changes, changesOf(id, old, now)...)
 		}
@@ -125,6 +127,37 @@ func (p parsed) comparable(other parsed) view {
 	}
 
 	return p.plain
+}
+
+// contents are the fields of a document that is new, or that went.
+func (p parsed) contents(id string, isNew bool) []Change {
+	values, secret := p.comparable(p), p.isSecret()
+	out := make([]Change, 0, len(values))
+
+	for _, path := range slices.Sorted(maps.Keys(values)) {
+		if path == "apiVersion" || path == "kind" || path == "name" {
+			continue // the document's own name says so
+		}
+
+		c, value := Change{Document: id, Path: path}, show(values[path], true, secret(path) || isSensitive(path), longestOf(path))
+		if isNew {
+			c.New = value
+		} else {
+			c.Old = value
+		}
+
+		out = append(out, c)
+	}
+
+	return out
+}
+
+func longestOf(path string) int {
+	if strings.HasSuffix(path, ".image") {
+		return longestImage
+	}
+
+	return longestShown
 }
 
 // isSecret asks the library which values of a document are secret. Where it cannot read the document all are, because
@@ -177,10 +210,7 @@ func changesOf(id string, old, now parsed) []Change {
 		a, hadIt := before[path]
 		b, hasIt := after[path]
 
-		limit := longestShown
-		if strings.HasSuffix(path, ".image") {
-			limit = longestImage
-		}
+		limit := longestOf(path)
 
 		out = append(out, Change{
 			Document: id, Path: path, Old: show(a, hadIt, secret, limit), New: show(b, hasIt, secret, limit),

@@ -61,6 +61,57 @@ func TestDiffNamesFieldsAndHidesSecrets(t *testing.T) {
 	}
 }
 
+// TestDiffShowsDocuments: a document that comes or goes is shown with its fields, and without its secrets.
+func TestDiffShowsDocuments(t *testing.T) {
+	const (
+		firewall = "apiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: ssh\nportSelector:\n  ports: [22]\n  protocol: tcp\n" +
+			"ingress:\n  - subnet: 192.0.2.0/24\n"
+		key    = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAEE="
+		tunnel = "apiVersion: v1alpha1\nkind: WireguardConfig\nname: wg0\nprivateKey: " + key + "\nlistenPort: 51820\n"
+		odd    = "apiVersion: v9\nkind: OddConfig\nname: x\nwhat: hush-hush\n"
+	)
+
+	main := "version: v1alpha1\nmachine: {type: worker}\n"
+	all := main + "---\n" + firewall + "---\n" + tunnel + "---\n" + odd
+
+	added, err := machineconfig.Diff([]byte(main), []byte(all))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	removed, err := machineconfig.Diff([]byte(all), []byte(main))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	shown := map[string]string{}
+
+	for i, c := range added.Changes {
+		for j, f := range c.Content {
+			shown[f.Field()] = f.New
+
+			if gone := removed.Changes[i].Content[j]; gone.Old != f.New || gone.New != "" || f.Old != "" {
+				t.Errorf("added %+v and removed %+v", f, gone)
+			}
+		}
+	}
+
+	for field, want := range map[string]string{
+		"NetworkRuleConfig/ssh: portSelector.protocol": "tcp",
+		"WireguardConfig/wg0: listenPort":              "51820",
+		"WireguardConfig/wg0: privateKey":              machineconfig.Redacted,
+		"OddConfig/x: what":                            machineconfig.Redacted,
+	} {
+		if shown[field] != want {
+			t.Errorf("%s is %q, want %q, in %v", field, shown[field], want, shown)
+		}
+	}
+
+	if text := fmt.Sprint(added, removed); strings.Contains(text, key) || strings.Contains(text, "hush-hush") {
+		t.Error("a secret is shown")
+	}
+}
+
 func TestDiffHidesWhatNoTypeCallsSecret(t *testing.T) {
 	t.Parallel()
 

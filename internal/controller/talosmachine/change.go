@@ -150,7 +150,12 @@ const (
 	longestValue = 256
 )
 
-func fieldsOf(changes []machineconfig.Change) ([]v1alpha1.FieldChange, int32) {
+func fieldsOf(differences []machineconfig.Change) ([]v1alpha1.FieldChange, int32) {
+	var changes []machineconfig.Change
+	for _, c := range differences {
+		changes = append(append(changes, c), c.Content...)
+	}
+
 	out := make([]v1alpha1.FieldChange, 0, min(len(changes), maxListed))
 
 	for _, c := range changes[:min(len(changes), maxListed)] {

@@ -2,6 +2,7 @@ package talosmachine_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +113,14 @@ func TestShutOut(t *testing.T) {
 	calls := e.mutations("w-0")
 
 	e.patchAll(shutsOut)
-	e.planned("w-0")
+
+	// Who approves a rule sees what it says.
+	if c := e.planned("w-0"); !slices.ContainsFunc(c.Fields, func(f v1alpha1.FieldChange) bool {
+		return f.Field == "NetworkDefaultActionConfig: ingress" && f.New == "block"
+	}) {
+		t.Errorf("planned: %+v", c.Fields)
+	}
+
 	e.grant("w-0", false)
 
 	if m, _, err := e.pass("w-0"); err != nil || !onTrial(m) {
