@@ -20,7 +20,8 @@ type TalosEtcdRestoreSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	IdentitiesFrom []SecretKeyReference `json:"identitiesFrom,omitempty"`
-	// verification of the backup before anything is touched. Default: Database.
+	// verification of the backup before anything is touched. Default: Database. Checksum does as much: without a look into
+	// the database nothing proves that what runs in the end is what was restored.
 	// +optional
 	// +kubebuilder:validation:Enum=Checksum;Database;Drill
 	Verification VerificationLevel `json:"verification,omitempty"`

@@ -103,6 +103,8 @@ func TestKeyForms(t *testing.T) {
 
 		if b := r.Status.Backup; b == nil || b.ID != tc.want || b.SHA256 == "" || b.Size == 0 || b.Cluster != cluster {
 			t.Errorf("%s: the backup is %+v, want %s", name, b, tc.want)
+		} else if b.Revision == 0 || b.TotalKeys == 0 || b.StorageVersion == "" {
+			t.Errorf("%s: nobody has looked into the database: %+v", name, b)
 		}
 	}
 

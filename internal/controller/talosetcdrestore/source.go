@@ -167,7 +167,11 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 			"which cluster it is; make a restore with allowForeign if it is the right one", set.ID), nil)
 	}
 
-	level := verify.Level(cmp.Or(s.restore.Spec.Verification, v1alpha1.VerificationDatabase))
+	// Less shows neither the revision, which proves the restore, nor the version of the etcd that wrote it.
+	level := verify.Level(s.restore.Spec.Verification)
+	if !level.AtLeast(verify.Database) {
+		level = verify.Database
+	}
 
 	report, err := verify.Run(ctx, st, set, verify.Options{
 		Level: level, Identities: s.identities, Dir: r.Scratch, Exe: r.Exe, Now: r.Clock.Now,
@@ -176,27 +180,19 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 		return nil, err
 	}
 
-	switch {
-	case !report.Snapshot.Decoded:
-		return nil, failure.Terminal(backup.ReasonIdentity, fmt.Sprintf("backup %s is encrypted, and the restore names no "+
-			"identity", set.ID), nil)
-	case !report.Snapshot.Checksummed && !s.restore.Spec.AllowMissingChecksum:
+	if !report.Snapshot.Checksummed && !s.restore.Spec.AllowMissingChecksum {
 		return nil, failure.Terminal(backup.ReasonTruncated, fmt.Sprintf("%s has no checksum at its end: it is the copy of "+
 			"a database; make a restore with allowMissingChecksum if it is", set.ID), nil)
 	}
 
-	at := metav1.NewTime(set.Time)
-	out := &v1alpha1.RestoredBackup{
+	at, d := metav1.NewTime(set.Time), report.Database
+
+	return &v1alpha1.RestoredBackup{
 		ID: set.ID, Cluster: set.Cluster, Time: &at,
 		Location: strings.TrimSuffix(st.Location(), "/") + "/" + set.Snapshot.Key,
 		Size:     report.Snapshot.PlainSize, SHA256: report.Snapshot.PlainSHA256, Copied: !report.Snapshot.Checksummed,
-	}
-
-	if d := report.Database; d != nil {
-		out.Revision, out.TotalKeys, out.StorageVersion = d.Revision, d.TotalKeys, d.StorageVersion
-	}
-
-	return out, nil
+		Revision: d.Revision, TotalKeys: d.TotalKeys, StorageVersion: d.StorageVersion,
+	}, nil
 }
 
 // openChosen opens the store again and finds the backup that was chosen. The manifest is nil for those of other tools.
