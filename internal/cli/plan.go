@@ -395,12 +395,7 @@ func yes(b bool) string {
 func names(fields []v1alpha1.FieldChange, more int32) string {
 	const few = 2
 
-	var out []string
-
-	for _, f := range fields {
-		out = append(out, f.Field)
-	}
-
+	out := rollout.Names(fields)
 	if len(out) > few {
 		return fmt.Sprintf("%s and %d more", strings.Join(out[:few], ", "), len(out)-few+int(more))
 	}

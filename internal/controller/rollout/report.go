@@ -19,6 +19,19 @@ var reasons = map[v1alpha1.PlanPhase]string{
 	v1alpha1.PlanRollingOut: v1alpha1.ReasonRollingOut, v1alpha1.PlanStopped: v1alpha1.ReasonRolloutStopped,
 }
 
+// Names lists changed fields for a sentence: a document that comes or goes as a whole counts once.
+func Names(fields []v1alpha1.FieldChange) []string {
+	out := make([]string, 0, len(fields))
+
+	for _, f := range fields {
+		if document, _, inside := strings.Cut(f.Field, ": "); !inside || !slices.Contains(out, document) {
+			out = append(out, f.Field)
+		}
+	}
+
+	return out
+}
+
 // Report says why a group is not up to date: reason and message of the condition UpToDate, both empty when it is.
 func Report(plan *v1alpha1.PlanStatus, machines []v1alpha1.TalosMachine) (reason, message string) {
 	if plan != nil {

@@ -220,14 +220,7 @@ func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-func fieldNames(c *v1alpha1.MachineChange) string {
-	names := make([]string, 0, len(c.Fields))
-	for _, f := range c.Fields {
-		names = append(names, f.Field)
-	}
-
-	return some(names)
-}
+func fieldNames(c *v1alpha1.MachineChange) string { return some(rollout.Names(c.Fields)) }
 
 // leaveStaged has the config take effect at the next reboot, whoever causes it.
 func (r *Reconciler) leaveStaged(ctx context.Context, s *scope) (ctrl.Result, error) {
