@@ -139,7 +139,9 @@ func (p parsed) contents(id string, isNew bool) []Change {
 			continue // the document's own name says so
 		}
 
-		c, value := Change{Document: id, Path: path}, show(values[path], true, secret(path) || isSensitive(path), longestOf(path))
+		c := Change{Document: id, Path: path}
+		value := show(values[path], true, secret(path) || isSensitive(path), longestOf(path))
+
 		if isNew {
 			c.New = value
 		} else {

@@ -30,8 +30,8 @@ func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
 	return out, nil
 }
 
-// Ready tells whether the cluster itself takes the node of a machine for alive: where nobody has heard of its kubelet for
-// a while, the node is not ready.
+// Ready tells whether the cluster itself takes the node of a machine for alive: where nobody has heard of its kubelet
+// for a while, the node is not ready.
 func (c *Cluster) Ready(ctx context.Context, ref NodeRef) (bool, error) {
 	n, err := c.node(ctx, ref)
 	if n == nil || err != nil {

@@ -59,8 +59,26 @@ func (d *Directory) Check(ctx context.Context, need int64) error {
 	return checkProbe(ctx, d)
 }
 
-// Put implements Store: a temporary file, fsync, and a rename.
+// Put implements Store.
 func (d *Directory) Put(ctx context.Context, key string, write func(io.Writer) error) (Object, error) {
+	return d.put(ctx, key, key == probeKey, write)
+}
+
+// Replace implements Store.
+func (d *Directory) Replace(ctx context.Context, key string, content []byte) error {
+	_, err := d.put(ctx, key, true, func(w io.Writer) error {
+		_, err := w.Write(content)
+
+		return err
+	})
+
+	return err
+}
+
+// put writes a temporary file, flushes it and renames it.
+func (d *Directory) put(
+	ctx context.Context, key string, replace bool, write func(io.Writer) error,
+) (Object, error) {
 	if err := ValidKey(key); err != nil {
 		return Object{}, err
 	}
@@ -79,7 +97,7 @@ func (d *Directory) Put(ctx context.Context, key string, write func(io.Writer) e
 
 	size, err := d.writePart(ctx, root, part, write)
 	if err == nil {
-		err = d.publish(ctx, root, part, key)
+		err = d.publish(ctx, root, part, key, replace)
 	}
 
 	if err != nil {
@@ -128,12 +146,12 @@ func (d *Directory) writePart(
 }
 
 // publish gives the finished file its name.
-func (d *Directory) publish(ctx context.Context, root *os.Root, part, key string) error {
+func (d *Directory) publish(ctx context.Context, root *os.Root, part, key string, replace bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 
-	if _, err := root.Lstat(key); err == nil && key != probeKey {
+	if _, err := root.Lstat(key); err == nil && !replace {
 		return failure.Terminal(ReasonObjectExists, fmt.Sprintf("%s has an object %s already", d.Location(), key), nil)
 	}
 
@@ -144,8 +162,11 @@ func (d *Directory) publish(ctx context.Context, root *os.Root, part, key string
 	// The name is on the disk only once every folder above it is.
 	for dir := path.Dir(key); ; dir = path.Dir(dir) {
 		if err := syncDir(root, dir); err != nil {
-			// Whether the name lasts is not known: the caller is told that there is none, and so it is.
-			_ = root.Remove(key)
+			// Whether the name lasts is not known: the caller is told that there is none, and so it is. One that was replaced
+			// lasts as the old one or the new one.
+			if !replace {
+				_ = root.Remove(key)
+			}
 
 			return d.classify("flushing the folder of", key, err)
 		}

@@ -199,6 +199,54 @@ func TestS3AnswerThatGotLost(t *testing.T) {
 	}
 }
 
+// TestS3ReplaceFails: whatever becomes of the new object, there is the old one or the new one.
+func TestS3ReplaceFails(t *testing.T) {
+	t.Parallel()
+
+	server := serve(t, s3.Options{Address: "127.44.19.1"}, false)
+
+	proxy, err := s3.NewProxy(server, "127.44.19.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(proxy.Close)
+
+	config := settings(server)
+	config.Endpoint = proxy.Endpoint()
+	s := open(t, config)
+
+	for name, tc := range map[string]struct {
+		fault s3.Fault
+		want  string
+	}{
+		"refused": {s3.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"}, "old"},
+		"lost":    {s3.Fault{LoseAnswer: true}, "newer"},
+	} {
+		proxy.Set(nil)
+
+		if err := s.Replace(t.Context(), "c/"+name, []byte("old")); err != nil {
+			t.Fatal(err)
+		}
+
+		proxy.Set(func(r *http.Request) s3.Fault {
+			if r.Method != http.MethodPut {
+				return s3.Fault{}
+			}
+
+			return tc.fault
+		})
+
+		if err := s.Replace(t.Context(), "c/"+name, []byte("newer")); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+
+		if got := string(read(t, s, "c/"+name)); got != tc.want {
+			t.Errorf("%s: it holds %q", name, got)
+		}
+	}
+}
+
 func TestS3Trust(t *testing.T) {
 	t.Parallel()
 

@@ -86,6 +86,18 @@ func (s *S3) Put(ctx context.Context, key string, write func(io.Writer) error) (
 	return u.prove(ctx, split.total)
 }
 
+// Replace implements Store: one request, which a bucket obeys as a whole or not at all.
+func (s *S3) Replace(ctx context.Context, key string, content []byte) error {
+	if err := ValidKey(key); err != nil {
+		return err
+	}
+
+	u := &upload{store: s, key: key, options: s.putOptions(key), replaces: true}
+	_, err := u.whole(ctx, bytes.Clone(content)) // it keeps the buffer
+
+	return err
+}
+
 // splitter cuts what is written into parts.
 type splitter struct {
 	size  int
@@ -153,10 +165,12 @@ type upload struct {
 	store   *S3
 	key     string
 	options minio.PutObjectOptions
-	id      string
-	sent    int
-	put     func(number int, part []byte) error
-	group   errgroup.Group
+	// replaces: there may have been an object of the name before.
+	replaces bool
+	id       string
+	sent     int
+	put      func(number int, part []byte) error
+	group    errgroup.Group
 
 	mu     sync.Mutex
 	parts  []minio.CompletePart
@@ -347,8 +361,12 @@ func (u *upload) listed(ctx context.Context) bool {
 }
 
 // takeBack removes an object whose writing ended in an error although it may be there. Names are used once, so it is
-// ours.
+// ours; one that replaces another may be the other.
 func (u *upload) takeBack(ctx context.Context) {
+	if u.replaces {
+		return
+	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 

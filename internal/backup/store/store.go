@@ -72,6 +72,9 @@ type Store interface {
 	// Put writes an object with what the function writes, in constant memory. When the function or the store fails, or
 	// the context ends, nothing is left behind. It refuses to replace an object as far as the store can tell.
 	Put(ctx context.Context, key string, write func(io.Writer) error) (Object, error)
+	// Replace writes a small object, whether or not there is one of that name: whoever reads meanwhile, or after a crash,
+	// finds all of the old one or all of the new one.
+	Replace(ctx context.Context, key string, content []byte) error
 	// Get reads an object. ErrNotFound when there is none.
 	Get(ctx context.Context, key string) (io.ReadCloser, Object, error)
 	// Stat describes an object. ErrNotFound when there is none.

@@ -77,6 +77,12 @@ func TestObjects(t *testing.T) {
 			t.Errorf("replacing an object: %v", err)
 		}
 
+		for _, key := range []string{"a/small", "a/empty"} {
+			if err := s.Replace(ctx, key, want["a/small"][:7]); err != nil || len(read(t, s, key)) != 7 {
+				t.Errorf("replacing %s: %v", key, err)
+			}
+		}
+
 		for prefix, want := range map[string][]string{
 			"": {"a.b", "a/empty", "a/part", "a/part-and-one", "a/small", "b/large"}, "a/": {"a/empty", "a/part", "a/part-and-one", "a/small"},
 			"a/p": {"a/part", "a/part-and-one"}, "c/d/": {}, "b": {"b/large"},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
@@ -48,17 +47,8 @@ func Record(ctx context.Context, s store.Store, set backup.Set, r *Report) error
 		return nil
 	}
 
-	// Stores do not replace objects.
-	if err := s.Delete(ctx, key); err != nil {
-		return fmt.Errorf("replacing the report on %s: %w", set.ID, err)
-	}
-
-	_, err = s.Put(ctx, key, func(w io.Writer) error {
-		_, err := w.Write(append(content, '\n'))
-
-		return err
-	})
-	if err != nil {
+	// A crash in between leaves the one or the other: without any, the backup would not count as verified.
+	if err := s.Replace(ctx, key, append(content, '\n')); err != nil {
 		return fmt.Errorf("storing the report on %s: %w", set.ID, err)
 	}
 

@@ -204,14 +204,14 @@ func (g Group) ChooseFit(unfit func(spare v1alpha1.MachineEntry) (string, error)
 	}
 }
 
-// Confirm takes in what a live look at a machine that is gone found: a sign of life, or an error where that could not be
-// found out. A machine that lives is replaced only when a person wants that, and then it is taken out as one that lives.
+// Confirm takes in what a live look at a machine that is gone found: a sign of life, or an error where nobody can tell.
+// A machine that lives is replaced only when a person wants that, and is taken out as one that lives then.
 func (c Choice) Confirm(sign string, err error) Choice {
 	switch {
 	case sign != "" && c.Asked:
 		c.Gone = false
 	case sign != "":
-		c.Reason, c.Message = v1alpha1.ReasonMachineAlive, fmt.Sprintf("%s has not told of itself for longer than its timeout, "+
+		c.Reason, c.Message = v1alpha1.ReasonMachineAlive, fmt.Sprintf("%s has been silent for longer than its timeout, "+
 			"but %s: it is not replaced; look at what shuts the operator out, or replace it by hand", c.Machine, sign)
 	case err != nil && !c.Asked:
 		c.Reason, c.Message = v1alpha1.ReasonWaitingForEvidence, fmt.Sprintf("%s does not answer, and whether Kubernetes "+

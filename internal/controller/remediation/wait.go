@@ -6,8 +6,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// pollLife is how soon a machine that was held for a sign of life is looked at again: nobody tells when Kubernetes stops
-// to hear of it.
+// pollLife is how soon a machine that was held for a sign of life is looked at again: nobody tells when Kubernetes does
+// not hear of it any more.
 const pollLife = 15 * time.Second
 
 // Again is how soon a choice is made again.

@@ -92,11 +92,11 @@ func (r *Reconciler) fail(s *scope, message string) {
 		kube.Shorten(message, longestMessage))
 }
 
-// refuseUntried ends a change that could cut the node off and takes effect with a reboot only: no node takes that back by
-// itself.
+// refuseUntried ends a change that could cut the node off and takes effect with a reboot only: no node takes that back
+// by itself.
 func (r *Reconciler) refuseUntried(s *scope) {
-	r.fail(s, fmt.Sprintf("%s would take effect with the reboot that other fields of the change need, and could not be tried: "+
-		"it might cut %s off for good; change it alone first, and the rest once that is done",
+	r.fail(s, fmt.Sprintf("%s would take effect with the reboot that other fields of the change need, and could not be "+
+		"tried: it might cut %s off for good; change it alone first, and the rest once that is done",
 		strings.Join(machineconfig.AffectsConnection(s.diff.Changes), ", "), s.machine.Name))
 }
 

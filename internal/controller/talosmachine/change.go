@@ -109,7 +109,7 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 		Target: s.wantHash, Base: s.liveHash, Cause: s.cause(), Undoes: limited(s.edited), Phase: v1alpha1.ChangePending,
 		Since: now, Reboot: reboot, Drain: s.drains(reboot),
 		// The way back must not be refused.
-		Try: len(machineconfig.AffectsConnection(s.diff.Changes)) > 0 && !(reboot && s.reverting),
+		Try: len(machineconfig.AffectsConnection(s.diff.Changes)) > 0 && (!reboot || !s.reverting),
 	}
 	// Who is cut off is cut off from the other members as well.
 	c.Etcd = controlPlane && (reboot || c.Try || machineconfig.AffectsEtcd(s.diff.Changes))
