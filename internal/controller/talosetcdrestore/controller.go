@@ -17,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/statestore"
@@ -87,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, err
 	}
 
-	if s.hold, err = pause.Find(ctx, r.Client, s.restore, s.cp); err != nil || s.hold.Any() {
+	if err := r.findPause(ctx, s); err != nil || s.hold.Any() {
 		return ctrl.Result{}, err
 	}
 
@@ -100,6 +101,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	return ctrl.Result{RequeueAfter: pollStep}, nil
+}
+
+// findPause: one control-plane machine that is held holds the whole restore, which is about all of them.
+func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
+	hold, err := pause.Find(ctx, r.Client, s.restore, s.cp)
+	if err != nil {
+		return err
+	}
+
+	machines, err := machineset.List(ctx, r.Reader, s.cp)
+	if err != nil {
+		return err
+	}
+
+	s.hold, err = hold.Below(ctx, r.Client, machines...)
+
+	return err
 }
 
 func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
@@ -149,7 +150,7 @@ func TestSpec(t *testing.T) {
 	}
 }
 
-// TestPaused: a restore that is paused, or whose control plane is, does nothing.
+// TestPaused: a restore does nothing while its control plane is paused, or one of the machines.
 func TestPaused(t *testing.T) {
 	t.Parallel()
 
@@ -162,17 +163,34 @@ func TestPaused(t *testing.T) {
 	})
 
 	r := e.restore("r")
-	for range 3 {
-		if _, err := e.pass(r); err != nil {
-			t.Error(err)
+	held := func() {
+		t.Helper()
+
+		for range 3 {
+			if _, err := e.pass(r); err != nil {
+				t.Error(err)
+			}
+		}
+
+		if r.Status.Backup != nil || meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionPaused) == nil {
+			t.Errorf("the status is %s", show(r))
 		}
 	}
 
-	if r.Status.Backup != nil || meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionPaused) == nil {
-		t.Errorf("the status is %s", show(r))
+	held()
+
+	machines := &v1alpha1.TalosMachineList{}
+	if err := e.admin.List(t.Context(), machines, client.InNamespace(e.ns)); err != nil || len(machines.Items) == 0 {
+		t.Fatalf("%d machines: %v", len(machines.Items), err)
 	}
 
+	change(e, &machines.Items[0], func(m *v1alpha1.TalosMachine) {
+		m.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+	})
 	change(e, cp, func(cp *v1alpha1.TalosControlPlane) { cp.Annotations = nil })
+	held()
+
+	change(e, &machines.Items[0], func(m *v1alpha1.TalosMachine) { m.Annotations = nil })
 	e.refused(r, v1alpha1.ReasonDataWouldBeLost, "")
 	e.untouched()
 }
