@@ -55,6 +55,12 @@ func (m *memory) Put(_ context.Context, key string, write func(io.Writer) error)
 	return store.Object{Key: key, Size: int64(b.Len()), Modified: now}, nil
 }
 
+func (m *memory) Replace(_ context.Context, key string, content []byte) error {
+	m.objects[key] = content
+
+	return nil
+}
+
 func (m *memory) Stat(_ context.Context, key string) (store.Object, error) {
 	content, ok := m.objects[key]
 	if !ok {

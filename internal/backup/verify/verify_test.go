@@ -324,7 +324,9 @@ func TestState(t *testing.T) {
 // keeping is a store whose objects stay: a crash after a deletion would leave nothing.
 type keeping struct{ store.Store }
 
-func (keeping) Delete(_ context.Context, key string) error { return errors.New(key + " was to be deleted") }
+func (keeping) Delete(_ context.Context, key string) error {
+	return errors.New(key + " was to be deleted")
+}
 
 // TestRecord: a report stays with the snapshot that it is of.
 func TestRecord(t *testing.T) {
