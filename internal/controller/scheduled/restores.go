@@ -84,7 +84,9 @@ func ReadFrom(ctx context.Context, c client.Reader, at Place, after time.Duratio
 }
 
 // sourceOf is where a restore looks for its backup, with the folder if the restore names it.
-func sourceOf(ctx context.Context, c client.Reader, o *v1alpha1.TalosEtcdRestore) (*v1alpha1.BackupStorage, string, error) {
+func sourceOf(
+	ctx context.Context, c client.Reader, o *v1alpha1.TalosEtcdRestore,
+) (*v1alpha1.BackupStorage, string, error) {
 	from := &o.Spec.Source
 	if from.BackupRef == nil {
 		return from.Storage, from.Cluster, nil
