@@ -203,7 +203,7 @@ const (
 	ReasonBackupInProgress = "BackupInProgress"
 	// ReasonBackupTimeout: a try took longer than its timeout.
 	ReasonBackupTimeout = "BackupTimeout"
-	// ReasonRestoreInProgress: etcd of the cluster is being restored.
+	// ReasonRestoreInProgress: etcd of the cluster is being restored, or a restore works from the backup.
 	ReasonRestoreInProgress = "RestoreInProgress"
 	// ReasonNoSnapshotSource: no etcd member is fit to give a snapshot; the message says why.
 	ReasonNoSnapshotSource = "NoSnapshotSource"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -121,8 +122,7 @@ func Same(a, b *v1alpha1.BackupStorage) bool {
 	return d != nil && e != nil && d.Path == e.Path
 }
 
-// find returns the first restore of a namespace, or of all, that has not ended and matches. One that waits for a person
-// has not ended: it goes on as soon as what it waits for is mended.
+// find returns the first restore of a namespace, or of all, that is under way and matches.
 func find(
 	ctx context.Context, c client.Reader, namespace string, match func(*v1alpha1.TalosEtcdRestore) (bool, error),
 ) (*v1alpha1.TalosEtcdRestore, error) {
@@ -133,7 +133,7 @@ func find(
 
 	for i := range list.Items {
 		o := &list.Items[i]
-		if o.Status.Step == v1alpha1.RestoreComplete || o.Status.Step == v1alpha1.RestoreStopped {
+		if !underWay(o) {
 			continue
 		}
 
@@ -148,4 +148,17 @@ func find(
 	}
 
 	return nil, nil //nolint:nilnil // there is none, and that is no error
+}
+
+// underWay: a restore that has not ended. One that waits for a person counts once it has touched something, because it
+// goes on as soon as what it waits for is mended; before that it must not keep a cluster from its backups for weeks.
+func underWay(o *v1alpha1.TalosEtcdRestore) bool {
+	switch o.Status.Step {
+	case v1alpha1.RestoreComplete, v1alpha1.RestoreStopped:
+		return false
+	case "", v1alpha1.RestorePreflight:
+		return !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled)
+	default:
+		return true
+	}
 }

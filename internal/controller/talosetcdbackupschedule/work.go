@@ -84,7 +84,8 @@ func (r *Reconciler) failed(ctx context.Context, s *scope, work about, err error
 
 	ctrl.LoggerFrom(ctx).Error(err, "Work on the store of backups failed", "reason", reason)
 
-	if r.Failed != nil {
+	// What waits has not failed: retention that a restore stops, for example.
+	if r.Failed != nil && failure.ClassOf(err) != failure.ClassWaiting {
 		r.Failed(s.schedule.Namespace, s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name, reason)
 	}
 

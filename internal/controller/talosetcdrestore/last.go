@@ -62,8 +62,8 @@ func (r *Reconciler) nameCopy(ctx context.Context, s *scope) error {
 	return r.save(ctx, s)
 }
 
-// leftOver looks what there is of the copy whose name is recorded: where it lies, if it is whole, of an etcd that answers
-// or not as now, and was made a moment ago; else whether the name is free for a copy.
+// leftOver looks what there is of the copy whose name is recorded: where it lies, if it is whole, of an etcd that
+// answers or not as now, and was made a moment ago; else whether the name is free for a copy.
 func (r *Reconciler) leftOver(ctx context.Context, s *scope, st store.Store, serving bool) (
 	at string, free bool, err error,
 ) {
