@@ -60,10 +60,10 @@ type Lab struct {
 type machine struct {
 	record
 
-	node    *node.Node
-	console *console
-	powered bool // as last seen by the watch
-	seen    bool
+	node     *node.Node
+	console  *console
+	switched uint64 // as last seen by the watch
+	seen     bool
 }
 
 var (

@@ -47,9 +47,9 @@ func (l *Lab) announce(machines []*machine) {
 	var changed []string
 
 	for _, m := range machines {
-		// A machine that is seen for the first time counts as changed: its power may have come and gone before.
-		if powered := m.node.Powered(); powered != m.powered || !m.seen {
-			m.powered, m.seen = powered, true
+		// Power that came and went between two looks counts, too, and so does a machine that is seen for the first time.
+		if switched := m.node.Switched(); switched != m.switched || !m.seen {
+			m.switched, m.seen = switched, true
 			changed = append(changed, m.Name)
 		}
 	}

@@ -16,6 +16,14 @@ func (n *Node) Endpoint() *url.URL {
 // Powered reports whether the machine is on.
 func (n *Node) Powered() bool { return n.current() != nil }
 
+// Switched counts how often the power of the machine came or went.
+func (n *Node) Switched() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	return n.switched
+}
+
 // Reachable reports whether the machine is on and on the network.
 func (n *Node) Reachable() bool { return n.reachable() }
 

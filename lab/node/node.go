@@ -37,6 +37,7 @@ type Node struct {
 
 	mu       sync.Mutex // guards the fields below
 	session  *session
+	switched uint64 // how often the power came or went
 	timings  []Timing
 	thawed   chan struct{} // closed while the machine is not frozen
 	upgrades []string      // installer images that fail, see FailInstaller
@@ -185,6 +186,7 @@ func (n *Node) boot() error {
 
 	n.mu.Lock()
 	n.session = s
+	n.switched++
 	n.mu.Unlock()
 
 	s.start()
@@ -343,7 +345,9 @@ func (n *Node) detach() *session {
 	defer n.mu.Unlock()
 
 	s := n.session
-	n.session = nil
+	if n.session = nil; s != nil {
+		n.switched++
+	}
 
 	return s
 }

@@ -151,6 +151,13 @@ func Node(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine) (Hold,
 	return out, nil
 }
 
+// Holds tells whether the node of a machine is held. Where that cannot be found out it counts as held.
+func Holds(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine) bool {
+	hold, err := Node(ctx, c, m)
+
+	return err != nil || hold.Any()
+}
+
 // Below adds what holds the nodes of machines to what holds the objects above them.
 func (h Hold) Below(ctx context.Context, c client.Reader, machines ...v1alpha1.TalosMachine) (Hold, error) {
 	for i := range machines {

@@ -29,9 +29,16 @@ type Group struct {
 	Existing []v1alpha1.TalosMachine
 	// Unfit says of spares why they cannot take anybody's place now.
 	Unfit map[string]string
+	// Held tells of a machine that nobody may touch; nil where none is.
+	Held func(*v1alpha1.TalosMachine) bool
 	// Now is the time.
 	Now time.Time
+
+	// spared are machines that count as gone and are not replaced.
+	spared map[string]bool
 }
+
+func (g Group) held(m *v1alpha1.TalosMachine) bool { return g.Held != nil && g.Held(m) }
 
 // Entries is the machine list with replaced machines taken out and their spares put in. A spare comes once the machine
 // is gone: a dead member leaves etcd before another one joins.
@@ -111,7 +118,7 @@ func (g Group) Choose() Choice {
 	for i := range g.Existing {
 		m := &g.Existing[i]
 		wish, asked := m.Annotations[v1alpha1.ReplaceAnnotation]
-		if asked && g.listed(m.Name) && m.DeletionTimestamp.IsZero() {
+		if asked && g.listed(m.Name) && m.DeletionTimestamp.IsZero() && !g.held(m) {
 			return g.with(Choice{Machine: m.Name, Gone: g.Gone(m), Asked: true}, wish)
 		}
 	}
@@ -126,7 +133,7 @@ func (g Group) Choose() Choice {
 
 		silent = append(silent, m.Name)
 
-		if g.Gone(m) && m.DeletionTimestamp.IsZero() {
+		if g.Gone(m) && m.DeletionTimestamp.IsZero() && !g.spared[m.Name] && !g.held(m) {
 			gone = append(gone, m.Name)
 		}
 	}
@@ -183,24 +190,52 @@ func (g Group) with(c Choice, wish string) Choice {
 	return c
 }
 
-// ChooseFit is Choose with spares that are fit at this moment; unfit says why one is not.
-func (g Group) ChooseFit(unfit func(spare v1alpha1.MachineEntry) (string, error)) (Choice, error) {
-	g.Unfit = map[string]string{}
+// Look asks about machines at this moment.
+type Look struct {
+	// Unfit says why a spare cannot take anybody's place; empty when it can.
+	Unfit func(spare v1alpha1.MachineEntry) (string, error)
+	// Sign is a sign of life of a machine that counts as gone; empty when there is none. An error says that nobody can
+	// tell.
+	Sign func(machine string) (string, error)
+}
+
+// ChooseNow is Choose with spares that are fit and machines that are gone at this moment. One that lives after all keeps
+// nobody from replacing the next one.
+func (g Group) ChooseNow(look Look) (Choice, error) {
+	var kept Choice
+
+	g.Unfit, g.spared = map[string]string{}, map[string]bool{}
 
 	for {
 		c := g.Choose()
 
-		spare, found := g.spare(c.Spare)
-		if !found {
-			return c, nil
+		if spare, found := g.spare(c.Spare); found {
+			why, err := look.Unfit(spare)
+			if err != nil {
+				return c, err
+			}
+
+			if why != "" {
+				g.Unfit[c.Spare] = why
+
+				continue
+			}
 		}
 
-		why, err := unfit(spare)
-		if err != nil || why == "" {
-			return c, err
+		if c.Gone && c.Reason == "" {
+			if c = c.Confirm(look.Sign(c.Machine)); c.Reason != "" {
+				g.spared[c.Machine] = true
+				kept = c
+
+				continue
+			}
 		}
 
-		g.Unfit[c.Spare] = why
+		if kept.Machine != "" && (c.Machine == "" || c.Reason != "") {
+			return kept, nil
+		}
+
+		return c, nil
 	}
 }
 

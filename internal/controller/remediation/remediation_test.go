@@ -260,12 +260,15 @@ func TestUnfitSpares(t *testing.T) {
 		"one unfit":   {unfit: "x", spare: "y"},
 		"none is fit": {unfit: "xy", reason: v1alpha1.ReasonNoSpare, message: "x is broken, y is broken"},
 	} {
-		c, err := g.ChooseFit(func(spare v1alpha1.MachineEntry) (string, error) {
-			if strings.Contains(tc.unfit, spare.Name) {
-				return "is broken", nil
-			}
+		c, err := g.ChooseNow(remediation.Look{
+			Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
+				if strings.Contains(tc.unfit, spare.Name) {
+					return "is broken", nil
+				}
 
-			return "", nil
+				return "", nil
+			},
+			Sign: func(string) (string, error) { return "", nil },
 		})
 		if err != nil || c.Machine != "a" || c.Spare != tc.spare || c.Reason != tc.reason ||
 			!strings.Contains(c.Message, tc.message) {
@@ -275,5 +278,47 @@ func TestUnfitSpares(t *testing.T) {
 
 	if len(g.Unfit) > 0 {
 		t.Errorf("the group was changed: %v", g.Unfit)
+	}
+}
+
+// TestTheNextOne: a machine that lives after all, or that is held, keeps nobody from replacing one that is dead.
+func TestTheNextOne(t *testing.T) {
+	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
+	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", -1))
+
+	for what, tc := range map[string]struct {
+		lives, held     string
+		machine, reason string
+	}{
+		"both are dead":       {machine: "a"},
+		"the first lives":     {lives: "a", machine: "b"},
+		"the second lives":    {lives: "b", machine: "a"},
+		"both live":           {lives: "ab", machine: "b", reason: v1alpha1.ReasonMachineAlive},
+		"the first is held":   {held: "a", machine: "b"},
+		"both are held":       {held: "ab"},
+		"one lives, one held": {lives: "b", held: "a", machine: "b", reason: v1alpha1.ReasonMachineAlive},
+	} {
+		g.Held = func(m *v1alpha1.TalosMachine) bool { return strings.Contains(tc.held, m.Name) }
+
+		c, err := g.ChooseNow(remediation.Look{
+			Unfit: func(v1alpha1.MachineEntry) (string, error) { return "", nil },
+			Sign: func(machine string) (string, error) {
+				if strings.Contains(tc.lives, machine) {
+					return "it lives", nil
+				}
+
+				return "", nil
+			},
+		})
+		if err != nil || c.Machine != tc.machine || c.Reason != tc.reason {
+			t.Errorf("%s: %+v, %v", what, c, err)
+		}
+	}
+
+	g.Existing[2] = asked(g.Existing[2], "")
+	g.Held = func(m *v1alpha1.TalosMachine) bool { return m.Name == "c" }
+
+	if c := g.Choose(); c.Machine != "a" {
+		t.Errorf("a machine that is held, and that a person wants replaced: %+v", c)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // reader should be a live one: what a restore is about to wipe must not look like a backup of the cluster.
 func Restoring(ctx context.Context, c client.Reader, namespace, controlPlane string, after time.Duration) error {
 	o, err := find(ctx, c, namespace, func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
-		return o.Spec.ControlPlaneRef.Name == controlPlane, nil
+		return underWay(o) && o.Spec.ControlPlaneRef.Name == controlPlane, nil
 	})
 	if o == nil {
 		return err
@@ -62,6 +62,10 @@ func ReadFrom(ctx context.Context, c client.Reader, at Place, after time.Duratio
 	folder := strings.TrimSuffix(at.Location, "/") + "/" + backup.Prefix(at.Cluster)
 
 	o, err := find(ctx, c, "", func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
+		if !underWay(o) {
+			return false, nil
+		}
+
 		if b := o.Status.Backup; b != nil {
 			return strings.HasPrefix(b.Location, folder), nil
 		}
@@ -122,7 +126,7 @@ func Same(a, b *v1alpha1.BackupStorage) bool {
 	return d != nil && e != nil && d.Path == e.Path
 }
 
-// find returns the first restore of a namespace, or of all, that is under way and matches.
+// find returns the first restore of a namespace, or of all, that has not ended and matches.
 func find(
 	ctx context.Context, c client.Reader, namespace string, match func(*v1alpha1.TalosEtcdRestore) (bool, error),
 ) (*v1alpha1.TalosEtcdRestore, error) {
@@ -133,7 +137,7 @@ func find(
 
 	for i := range list.Items {
 		o := &list.Items[i]
-		if !underWay(o) {
+		if ended(o) {
 			continue
 		}
 
@@ -150,15 +154,22 @@ func find(
 	return nil, nil //nolint:nilnil // there is none, and that is no error
 }
 
-// underWay: a restore that has not ended. One that waits for a person counts once it has touched something, because it
-// goes on as soon as what it waits for is mended; before that it must not keep a cluster from its backups for weeks.
+// ended: nothing of the restore is to come.
+func ended(o *v1alpha1.TalosEtcdRestore) bool {
+	return o.Status.Step == v1alpha1.RestoreComplete || o.Status.Step == v1alpha1.RestoreStopped
+}
+
+// underWay: a restore that has touched something, or is about to. One that waits for a person before that must not keep
+// a cluster from its backups for weeks, and one that waits for a backup not from that very backup.
 func underWay(o *v1alpha1.TalosEtcdRestore) bool {
 	switch o.Status.Step {
-	case v1alpha1.RestoreComplete, v1alpha1.RestoreStopped:
-		return false
 	case "", v1alpha1.RestorePreflight:
-		return !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled)
+		ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+
+		return !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled) &&
+			!meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPaused) &&
+			(ready == nil || ready.Reason == v1alpha1.ReasonRestoring)
 	default:
-		return true
+		return !ended(o)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/controller/remediation"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
@@ -33,6 +34,7 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 // time, recorded first, and only when the safety kernel lets the member of the old one go.
 func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, error) {
 	g := r.group(s)
+	g.Held = func(m *v1alpha1.TalosMachine) bool { return pause.Holds(ctx, r.Client, m) }
 	s.cp.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
 
 	if obsolete := g.Obsolete(); len(obsolete) > 0 {
@@ -47,15 +49,14 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
-	choice, err := g.ChooseFit(func(spare v1alpha1.MachineEntry) (string, error) {
-		return evidence.Unfit(ctx, r.Client, r.Nodes, s.cp.Namespace, spare)
+	choice, err := g.ChooseNow(remediation.Look{
+		Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
+			return evidence.Unfit(ctx, r.Client, r.Nodes, s.cp.Namespace, spare)
+		},
+		Sign: func(machine string) (string, error) { return r.life(s).Sign(ctx, s.machine(machine)) },
 	})
 	if choice.Machine == "" || err != nil {
 		return ctrl.Result{}, err
-	}
-
-	if choice.Reason == "" && choice.Gone {
-		choice = choice.Confirm(r.life(s).Sign(ctx, s.machine(choice.Machine)))
 	}
 
 	if choice.Reason == "" {
@@ -134,7 +135,7 @@ func (r *Reconciler) permitReplacement(
 func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
 	for i := range s.machines {
 		m := &s.machines[i]
-		if !slices.Contains(s.extra, m.Name) || !g.Gone(m) || kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
+		if !slices.Contains(s.extra, m.Name) || !g.Gone(m) || g.Held(m) || kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
 			continue
 		}
 

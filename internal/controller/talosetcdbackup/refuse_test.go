@@ -200,6 +200,25 @@ func TestHeldByARestore(t *testing.T) {
 	e.done(b)
 }
 
+// TestNamedByARestore: a restore that waits for a backup does not keep that backup from being taken.
+func TestNamedByARestore(t *testing.T) {
+	e := newEnv(t, must(t, modelled))
+	r := &v1alpha1.TalosEtcdRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "r"},
+		Spec: v1alpha1.TalosEtcdRestoreSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
+			Source:          v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: "b"}},
+		},
+	}
+	e.create(r)
+	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupNotFound,
+	})
+	e.restoreAt(r, v1alpha1.RestorePreflight)
+
+	e.done(e.backup("b"))
+}
+
 // restoreAt says that a restore is at a step.
 func (e *env) restoreAt(r *v1alpha1.TalosEtcdRestore, step v1alpha1.RestoreStep) {
 	e.Helper()

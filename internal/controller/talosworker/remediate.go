@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/controller/remediation"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
@@ -47,6 +48,7 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 // time, recorded first. It is true when the machine list is another one now.
 func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 	g := r.group(s)
+	g.Held = func(m *v1alpha1.TalosMachine) bool { return pause.Holds(ctx, r.Client, m) }
 	s.worker.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
 
 	if obsolete := g.Obsolete(); len(obsolete) > 0 {
@@ -63,15 +65,14 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 		return false, err
 	}
 
-	choice, err := g.ChooseFit(func(spare v1alpha1.MachineEntry) (string, error) {
-		return evidence.Unfit(ctx, r.Client, r.Nodes, s.worker.Namespace, spare)
+	choice, err := g.ChooseNow(remediation.Look{
+		Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
+			return evidence.Unfit(ctx, r.Client, r.Nodes, s.worker.Namespace, spare)
+		},
+		Sign: func(machine string) (string, error) { return r.sign(ctx, s, s.machine(machine)) },
 	})
 	if choice.Machine == "" || err != nil {
 		return false, err
-	}
-
-	if choice.Reason == "" && choice.Gone {
-		choice = choice.Confirm(r.sign(ctx, s, s.machine(choice.Machine)))
 	}
 
 	if choice.Reason == "" && len(s.extra) > 0 {
@@ -128,7 +129,7 @@ func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation
 		_, replaced := g.Replaced[m.Name]
 		replaced = replaced || slices.ContainsFunc(g.Spares, func(e v1alpha1.MachineEntry) bool { return e.Name == m.Name })
 
-		if !replaced || !slices.Contains(s.extra, m.Name) || !g.Gone(m) ||
+		if !replaced || !slices.Contains(s.extra, m.Name) || !g.Gone(m) || g.Held(m) ||
 			kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
 			continue
 		}
