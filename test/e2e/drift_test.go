@@ -19,6 +19,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -168,9 +169,26 @@ func TestDrift(t *testing.T) {
 	w.eventually("and is there", time.Minute, w.holds("edited", worker, "shelf: eight", true))
 	w.nodesReady("edited", 2)
 	w.etcdMembers("edited", 1)
+	w.eventually("the last configs are remembered", time.Minute, w.remembered)
 	w.idle(5 * time.Second)
 	w.sameIdentity("edited", identity)
 	w.searchSecrets("edited")
+}
+
+// remembered: every machine was healthy with the config that it has, and that was written down.
+func (w *world) remembered(ctx context.Context) error {
+	list := &v1alpha1.TalosMachineList{}
+	if err := w.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+
+	for _, m := range list.Items {
+		if s := m.Status; s.Change != nil || s.WorkingHash == "" || s.WorkingHash != s.ConfigHash {
+			return fmt.Errorf("%s has config %s, worked with %s, and changes %+v", m.Name, s.ConfigHash, s.WorkingHash, s.Change)
+		}
+	}
+
+	return nil
 }
 
 // cutOffAt takes a machine off the network at the next call of a method that asks it for a change.

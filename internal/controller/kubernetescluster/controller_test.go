@@ -177,7 +177,7 @@ func TestController(t *testing.T) {
 		"shrinking": (*bench).shrinking, "contents": (*bench).contents, "drift": (*bench).drift,
 		"occupied": (*bench).occupied, "twins": (*bench).twins, "material": (*bench).material,
 		"summary": (*bench).summary, "refused": (*bench).refused, "held": (*bench).held, "blocked": (*bench).blocked,
-		"modes": (*bench).modes, "spares": (*bench).spares,
+		"modes": (*bench).modes, "spares": (*bench).spares, "handed": (*bench).handed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub := *b

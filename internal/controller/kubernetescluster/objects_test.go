@@ -1,6 +1,8 @@
 package kubernetescluster_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -178,6 +182,43 @@ func (b *bench) drift() {
 	if m.Spec.ReclaimPolicy != vitistackv1alpha1.ReclaimRetain ||
 		plane.Spec.DeletionPolicy != v1alpha1.DeletionPreserve || group.Spec.DeletionPolicy != v1alpha1.DeletionPreserve {
 		b.t.Errorf("with Preserve: %s, %s, %s", m.Spec.ReclaimPolicy, plane.Spec.DeletionPolicy, group.Spec.DeletionPolicy)
+	}
+}
+
+// outrun is a client whose applies always come too late.
+type outrun struct{ client.Client }
+
+func (outrun) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: "taloscontrolplanes"}, "handed", errors.New("outrun"))
+}
+
+// handed: a spec counts as observed once it is handed on. Until then nobody can tell what it changes.
+func (b *bench) handed() {
+	c := b.create("handed", good)
+	b.reconcile(c)
+
+	before := c.Generation
+
+	c.Spec.Drift = v1alpha1.DriftEnforce
+	b.update(c)
+
+	whole := b.r.Client
+	b.r.Client = outrun{whole}
+	b.reconcile(c)
+	b.r.Client = whole
+
+	if c.Generation == before || c.Status.ObservedGeneration != before {
+		b.t.Errorf("generation %d is observed, of %d", c.Status.ObservedGeneration, c.Generation)
+	}
+
+	b.reconcile(c)
+
+	plane := &v1alpha1.TalosControlPlane{}
+	b.get(plane, "handed")
+
+	if c.Status.ObservedGeneration != c.Generation || plane.Spec.Drift != v1alpha1.DriftEnforce {
+		b.t.Errorf("generation %d is observed, of %d; the control plane has %q", c.Status.ObservedGeneration, c.Generation,
+			plane.Spec.Drift)
 	}
 }
 

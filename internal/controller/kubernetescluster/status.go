@@ -62,7 +62,9 @@ func computeStatus(s *scope, err error) {
 	deleting := !s.cluster.DeletionTimestamp.IsZero()
 	paused := s.hold.Any()
 
-	if !deleting && !paused {
+	// A spec that is neither handed on nor refused has not been observed: whoever asks what it changes would be told that
+	// it changes nothing.
+	if handled := err == nil || failure.ClassOf(err) == failure.ClassTerminal; !deleting && !paused && handled {
 		st.ObservedGeneration = s.cluster.Generation
 	}
 
