@@ -38,7 +38,10 @@ type Group struct {
 	spared map[string]bool
 }
 
-func (g Group) held(m *v1alpha1.TalosMachine) bool { return g.Held != nil && g.Held(m) }
+// free: the machine may be replaced, if there is a reason to.
+func (g Group) free(m *v1alpha1.TalosMachine) bool {
+	return m.DeletionTimestamp.IsZero() && (g.Held == nil || !g.Held(m))
+}
 
 // Entries is the machine list with replaced machines taken out and their spares put in. A spare comes once the machine
 // is gone: a dead member leaves etcd before another one joins.
@@ -118,7 +121,7 @@ func (g Group) Choose() Choice {
 	for i := range g.Existing {
 		m := &g.Existing[i]
 		wish, asked := m.Annotations[v1alpha1.ReplaceAnnotation]
-		if asked && g.listed(m.Name) && m.DeletionTimestamp.IsZero() && !g.held(m) {
+		if asked && g.listed(m.Name) && g.free(m) {
 			return g.with(Choice{Machine: m.Name, Gone: g.Gone(m), Asked: true}, wish)
 		}
 	}
@@ -133,7 +136,7 @@ func (g Group) Choose() Choice {
 
 		silent = append(silent, m.Name)
 
-		if g.Gone(m) && m.DeletionTimestamp.IsZero() && !g.spared[m.Name] && !g.held(m) {
+		if g.Gone(m) && g.free(m) && !g.spared[m.Name] {
 			gone = append(gone, m.Name)
 		}
 	}
@@ -199,8 +202,8 @@ type Look struct {
 	Sign func(machine string) (string, error)
 }
 
-// ChooseNow is Choose with spares that are fit and machines that are gone at this moment. One that lives after all keeps
-// nobody from replacing the next one.
+// ChooseNow is Choose with spares that are fit and machines that are gone at this moment. One that lives after all
+// keeps nobody from replacing the next one.
 func (g Group) ChooseNow(look Look) (Choice, error) {
 	var kept Choice
 

@@ -135,7 +135,8 @@ func (r *Reconciler) permitReplacement(
 func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
 	for i := range s.machines {
 		m := &s.machines[i]
-		if !slices.Contains(s.extra, m.Name) || !g.Gone(m) || g.Held(m) || kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
+		if !slices.Contains(s.extra, m.Name) || !g.Gone(m) || g.Held(m) ||
+			kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
 			continue
 		}
 
