@@ -96,7 +96,7 @@ func run(m *testing.M) int {
 }
 
 // limit of every wait. Nothing takes a tenth of it on a machine with nothing else to do.
-const limit = 90 * time.Second
+const limit = 4 * time.Minute
 
 // env is one replica of the operator's controller of restores, called by hand under the operator's own roles, with an
 // estate to work on.
