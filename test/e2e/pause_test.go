@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,6 +63,13 @@ func TestPauseHoldsEverythingBelow(t *testing.T) {
 	w.eventually("the pause of its Machine reaches it", time.Minute,
 		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
 	w.annotateObject(infra, m.Spec.MachineRef.Name, v1alpha1.PausedAnnotation, "false")
+	w.eventually("the machine goes on", time.Minute, func(context.Context) error {
+		if m := w.machine(name); meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionPaused) != nil {
+			return errors.New("it is paused")
+		}
+
+		return nil
+	})
 	w.running("held", 2*time.Minute)
 
 	w.pause("held", "true")
