@@ -45,6 +45,19 @@ func (s Source) Collect(ctx context.Context, machines []v1alpha1.TalosMachine) [
 // Address of a machine's Talos API; empty while none is known.
 func Address(m *v1alpha1.TalosMachine) string { return cmp.Or(m.Status.Address, m.Spec.Address) }
 
+// Addresses of machines, as far as they are known.
+func Addresses(machines []v1alpha1.TalosMachine) []string {
+	var out []string
+
+	for i := range machines {
+		if a := Address(&machines[i]); a != "" {
+			out = append(out, a)
+		}
+	}
+
+	return out
+}
+
 // Ref names the connection to a machine.
 func (s Source) Ref(m *v1alpha1.TalosMachine) talos.NodeRef {
 	return talos.NodeRef{Key: m.Namespace + "/" + m.Name, Address: Address(m), Credentials: s.Credentials}

@@ -49,6 +49,20 @@ func List(ctx context.Context, c client.Reader, owner client.Object) ([]v1alpha1
 	return owned, nil
 }
 
+// ControlPlane returns the control-plane machines of a cluster, whoever controls them.
+func ControlPlane(ctx context.Context, c client.Reader, key types.NamespacedName) ([]v1alpha1.TalosMachine, error) {
+	list := &v1alpha1.TalosMachineList{}
+
+	err := c.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingLabels{
+		v1alpha1.ControlPlaneLabel: key.Name, v1alpha1.RoleLabel: string(v1alpha1.RoleControlPlane),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the control-plane machines of %s: %w", key.Name, err)
+	}
+
+	return list.Items, nil
+}
+
 // Ensure creates and changes the machines of the group. It returns the names of machines that are no longer listed; it
 // does not touch those.
 func Ensure(ctx context.Context, c client.Client, g Group, existing []v1alpha1.TalosMachine) ([]string, error) {

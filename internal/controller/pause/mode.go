@@ -97,7 +97,8 @@ func Of(o metav1.Object) Hold {
 	return Hold{h}
 }
 
-// Find combines the annotations of the objects and of the KubernetesClusters that control them. Objects may not be nil.
+// Find combines the annotations of the objects, of the KubernetesClusters that control them, and of the Machines that
+// TalosMachines run on. Objects may not be nil.
 // What cannot be read is an error: without knowing, nothing may be sent to a node.
 func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold, error) {
 	var out Hold
@@ -106,6 +107,12 @@ func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold,
 
 	for _, o := range objects {
 		out.strength = max(out.strength, Of(o).strength)
+
+		if infra, err := machineOf(ctx, c, o); err != nil {
+			return Hold{}, err
+		} else if infra != nil {
+			out.strength = max(out.strength, Of(infra).strength)
+		}
 
 		name, ok := clusterOf(o)
 		if !ok || asked[name] {
@@ -128,48 +135,33 @@ func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold,
 	return out, nil
 }
 
-// Node is what the annotations of a TalosMachine, and of the Machine that it runs on, allow with their node. It is for
-// those who send something to the node and are held by other objects.
-func Node(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine) (Hold, error) {
-	out := Of(m)
-
-	ref := m.Spec.MachineRef
-	if ref == nil {
-		return out, nil
+// machineOf is the Machine that the node of a TalosMachine runs on; nil for everything else, and where it is not known.
+func machineOf(ctx context.Context, c client.Reader, o client.Object) (*vitistackv1alpha1.Machine, error) {
+	m, ok := o.(*v1alpha1.TalosMachine)
+	if !ok || m.Spec.MachineRef == nil {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
 	}
 
 	infra := &vitistackv1alpha1.Machine{}
 
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: ref.Name}, infra); {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return Hold{}, fmt.Errorf("finding out whether Machine %s is paused: %w", ref.Name, err)
-	default:
-		out.strength = max(out.strength, Of(infra).strength)
+	err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.MachineRef.Name}, infra)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // as above
 	}
 
-	return out, nil
+	if err != nil {
+		return nil, fmt.Errorf("finding out whether Machine %s is paused: %w", m.Spec.MachineRef.Name, err)
+	}
+
+	return infra, nil
 }
 
-// Holds tells whether the node of a machine is held. Where that cannot be found out it counts as held.
+// Holds tells whether the node of a machine is held, by the machine itself or by the Machine that it runs on. It is for
+// those who send something to a node and are held by other objects. Where that cannot be found out it counts as held.
 func Holds(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine) bool {
-	hold, err := Node(ctx, c, m)
+	hold, err := Find(ctx, c, m)
 
 	return err != nil || hold.Any()
-}
-
-// Below adds what holds the nodes of machines to what holds the objects above them.
-func (h Hold) Below(ctx context.Context, c client.Reader, machines ...v1alpha1.TalosMachine) (Hold, error) {
-	for i := range machines {
-		below, err := Node(ctx, c, &machines[i])
-		if err != nil {
-			return Hold{}, err
-		}
-
-		h.strength = max(h.strength, below.strength)
-	}
-
-	return h, nil
 }
 
 // Settle writes that an object is disabled, once, and nothing else.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
 
@@ -199,7 +200,7 @@ type Look struct {
 	Unfit func(spare v1alpha1.MachineEntry) (string, error)
 	// Sign is a sign of life of a machine that counts as gone; empty when there is none. An error says that nobody can
 	// tell.
-	Sign func(machine string) (string, error)
+	Sign func(m *v1alpha1.TalosMachine) (string, error)
 }
 
 // ChooseNow is Choose with spares that are fit and machines that are gone at this moment. One that lives after all
@@ -226,7 +227,7 @@ func (g Group) ChooseNow(look Look) (Choice, error) {
 		}
 
 		if c.Gone && c.Reason == "" {
-			if c = c.Confirm(look.Sign(c.Machine)); c.Reason != "" {
+			if c = c.Confirm(look.Sign(g.existing(c.Machine))); c.Reason != "" {
 				g.spared[c.Machine] = true
 				kept = c
 
@@ -257,6 +258,33 @@ func (c Choice) Confirm(sign string, err error) Choice {
 	}
 
 	return c
+}
+
+// Abandoned are the replaced machines that are given up: silent for too long, and without a sign of life. What a person
+// wants replaced goes also where nobody can tell. leaving names those that are on their way out.
+func (g Group) Abandoned(
+	leaving []string, sign func(m *v1alpha1.TalosMachine) (string, error),
+) []*v1alpha1.TalosMachine {
+	var out []*v1alpha1.TalosMachine
+
+	for i := range g.Existing {
+		m := &g.Existing[i]
+		_, replaced := g.Replaced[m.Name]
+		_, spare := g.spare(m.Name)
+
+		if !replaced && !spare || !slices.Contains(leaving, m.Name) || !g.Gone(m) || g.Held != nil && g.Held(m) ||
+			kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
+			continue
+		}
+
+		// One that lives is wiped as soon as it answers.
+		_, asked := m.Annotations[v1alpha1.ReplaceAnnotation]
+		if found, err := sign(m); found == "" && (err == nil || asked) {
+			out = append(out, m)
+		}
+	}
+
+	return out
 }
 
 // Gone tells whether a machine has been silent for longer than the timeout.
@@ -327,8 +355,15 @@ func (g Group) used(spare string) bool {
 	return slices.Contains(slices.Collect(maps.Values(g.Replaced)), spare) || g.exists(spare)
 }
 
-func (g Group) exists(name string) bool {
-	return slices.ContainsFunc(g.Existing, func(m v1alpha1.TalosMachine) bool { return m.Name == name })
+func (g Group) exists(name string) bool { return g.existing(name) != nil }
+
+func (g Group) existing(name string) *v1alpha1.TalosMachine {
+	i := slices.IndexFunc(g.Existing, func(m v1alpha1.TalosMachine) bool { return m.Name == name })
+	if i < 0 {
+		return nil
+	}
+
+	return &g.Existing[i]
 }
 
 func named(name string) func(v1alpha1.MachineEntry) bool {

@@ -62,17 +62,14 @@ func ReadFrom(ctx context.Context, c client.Reader, at Place, after time.Duratio
 	folder := strings.TrimSuffix(at.Location, "/") + "/" + backup.Prefix(at.Cluster)
 
 	o, err := find(ctx, c, "", func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
-		if !underWay(o) {
-			return false, nil
-		}
-
+		// What it has chosen it needs, whatever it waits for: it chooses once.
 		if b := o.Status.Backup; b != nil {
 			return strings.HasPrefix(b.Location, folder), nil
 		}
 
 		// Before it has chosen one it has touched nothing. In our own namespace it gets the choice, and without a name of
 		// the folder that may be any of the store.
-		if o.Namespace != at.Namespace {
+		if o.Namespace != at.Namespace || !underWay(o) {
 			return false, nil
 		}
 
@@ -159,7 +156,7 @@ func ended(o *v1alpha1.TalosEtcdRestore) bool {
 	return o.Status.Step == v1alpha1.RestoreComplete || o.Status.Step == v1alpha1.RestoreStopped
 }
 
-// underWay: a restore that has touched something, or is about to. One that waits for a person before that must not keep
+// underWay: a restore that has not ended, and that has touched something, or is about to. One that waits for a person before that must not keep
 // a cluster from its backups for weeks, and one that waits for a backup not from that very backup.
 func underWay(o *v1alpha1.TalosEtcdRestore) bool {
 	switch o.Status.Step {
@@ -170,6 +167,6 @@ func underWay(o *v1alpha1.TalosEtcdRestore) bool {
 			!meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPaused) &&
 			(ready == nil || ready.Reason == v1alpha1.ReasonRestoring)
 	default:
-		return !ended(o)
+		return true
 	}
 }

@@ -54,8 +54,9 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 		}
 	}
 
-	if err := r.mayBootstrap(ctx, s, d.Machine); err != nil {
-		return ctrl.Result{}, err
+	if r.isHeld(ctx, s, d.Machine) {
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonPaused,
+			"etcd is not bootstrapped while "+d.Machine+" is held", r.poll(s))
 	}
 
 	if err := r.recordIntent(ctx, s, d.Machine); err != nil {
@@ -65,19 +66,11 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	return ctrl.Result{}, r.callBootstrap(ctx, s, d)
 }
 
-// mayBootstrap: the machine itself may be held, or what it runs on.
-func (r *Reconciler) mayBootstrap(ctx context.Context, s *scope, name string) error {
+// isHeld: nobody may touch the node of a machine. One that has no object is held by nothing.
+func (r *Reconciler) isHeld(ctx context.Context, s *scope, name string) bool {
 	m := s.machine(name)
-	if m == nil {
-		return nil
-	}
 
-	hold, err := pause.Node(ctx, r.Client, m)
-	if err != nil || !hold.Any() {
-		return err
-	}
-
-	return failure.Waiting(v1alpha1.ReasonPaused, "etcd is not bootstrapped while "+name+" is held", r.poll(s))
+	return m != nil && pause.Holds(ctx, r.Client, m)
 }
 
 // poll is short while a control plane is young: its nodes come up now. Later somebody has to mend something first.

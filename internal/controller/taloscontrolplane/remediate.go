@@ -3,7 +3,6 @@ package taloscontrolplane
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +52,7 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 		Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
 			return evidence.Unfit(ctx, r.Client, r.Nodes, s.cp.Namespace, spare)
 		},
-		Sign: func(machine string) (string, error) { return r.life(s).Sign(ctx, s.machine(machine)) },
+		Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.life(s).Sign(ctx, m) },
 	})
 	if choice.Machine == "" || err != nil {
 		return ctrl.Result{}, err
@@ -133,30 +132,13 @@ func (r *Reconciler) permitReplacement(
 // giveUpReplaced states of machines that were replaced, and that have been silent for too long, what a person states
 // with the annotation: that they do not come back.
 func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
-	for i := range s.machines {
-		m := &s.machines[i]
-		if !slices.Contains(s.extra, m.Name) || !g.Gone(m) || g.Held(m) ||
-			kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
-			continue
-		}
+	sign := func(m *v1alpha1.TalosMachine) (string, error) { return r.life(s).Sign(ctx, m) }
 
-		if _, replaced := g.Replaced[m.Name]; !replaced && !isSpare(g, m.Name) {
-			continue
-		}
-
-		// One that lives is wiped as soon as it answers.
-		if sign, err := r.life(s).Sign(ctx, m); sign != "" || err != nil {
-			continue
-		}
-
+	for _, m := range g.Abandoned(s.extra, sign) {
 		if err := machineset.GiveUp(ctx, r.Client, m); err != nil {
 			return err
 		}
 	}
 
 	return nil
-}
-
-func isSpare(g remediation.Group, name string) bool {
-	return slices.ContainsFunc(g.Spares, func(e v1alpha1.MachineEntry) bool { return e.Name == name })
 }

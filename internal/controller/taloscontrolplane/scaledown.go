@@ -27,6 +27,13 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, erro
 	}
 
 	for _, name := range s.leaving() {
+		// Nobody else would have a turn until it is let loose.
+		if r.isHeld(ctx, s, name) {
+			s.scaling = name + " is to be taken out, and is held"
+
+			continue
+		}
+
 		verdict, err := r.permitRemoval(ctx, s, name, false)
 		if err != nil {
 			return ctrl.Result{}, err

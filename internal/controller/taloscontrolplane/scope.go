@@ -79,16 +79,6 @@ func (s *scope) key() types.NamespacedName {
 func (s *scope) clusterName() string { return cmp.Or(s.cp.Spec.ClusterName, s.cp.Name) }
 
 // addresses of the control-plane machines, as far as they are known, in the order of the list.
-func (s *scope) addresses() []string {
-	var out []string
-
-	for _, m := range s.machines {
-		if a := evidence.Address(&m); a != "" {
-			out = append(out, a)
-		}
-	}
-
-	return out
-}
+func (s *scope) addresses() []string { return evidence.Addresses(s.machines) }
 
 func deleting(o metav1.Object) bool { return !o.GetDeletionTimestamp().IsZero() }

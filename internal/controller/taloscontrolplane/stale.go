@@ -113,13 +113,7 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 	}
 
 	for i := range s.nodes {
-		if !s.nodes[i].Serves() {
-			continue
-		}
-
-		if hold, err := pause.Node(ctx, r.Client, &s.machines[i]); err != nil {
-			return ctrl.Result{}, err
-		} else if hold.Any() {
+		if !s.nodes[i].Serves() || pause.Holds(ctx, r.Client, &s.machines[i]) {
 			continue
 		}
 

@@ -105,17 +105,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 
 // findPause: one control-plane machine that is held holds the whole restore, which is about all of them.
 func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
-	hold, err := pause.Find(ctx, r.Client, s.restore, s.cp)
-	if err != nil {
-		return err
-	}
-
 	machines, err := machineset.List(ctx, r.Reader, s.cp)
 	if err != nil {
 		return err
 	}
 
-	s.hold, err = hold.Below(ctx, r.Client, machines...)
+	objects := []client.Object{s.restore, s.cp}
+	for i := range machines {
+		objects = append(objects, &machines[i])
+	}
+
+	s.hold, err = pause.Find(ctx, r.Client, objects...)
 
 	return err
 }

@@ -108,10 +108,9 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 	c := &v1alpha1.MachineChange{
 		Target: s.wantHash, Base: s.liveHash, Cause: s.cause(), Undoes: limited(s.edited), Phase: v1alpha1.ChangePending,
 		Since: now, Reboot: reboot, Drain: s.drains(reboot),
-		// The way back to what has worked must not be refused.
-		Try: len(machineconfig.AffectsConnection(s.diff.Changes)) > 0 &&
-			(!reboot || !s.reverting && s.cause() != v1alpha1.CauseDrift),
 	}
+	// The way back to what has worked must not be refused for its reboot.
+	c.Try = len(machineconfig.AffectsConnection(s.diff.Changes)) > 0 && (!reboot || c.Cause == v1alpha1.CauseSpec)
 	// Who is cut off is cut off from the other members as well.
 	c.Etcd = controlPlane && (reboot || c.Try || machineconfig.AffectsEtcd(s.diff.Changes))
 	c.Fields, c.MoreFields = fieldsOf(s.diff.Changes)

@@ -153,12 +153,9 @@ func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 		objects = append(objects, s.worker)
 	}
 
-	hold, err := pause.Find(ctx, r.Client, objects...)
-	if err != nil {
-		return err
-	}
+	var err error
 
-	s.hold, err = hold.Below(ctx, r.Client, *s.machine)
+	s.hold, err = pause.Find(ctx, r.Client, objects...)
 	s.paused = s.hold.Any()
 
 	return err

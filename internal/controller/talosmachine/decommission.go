@@ -14,6 +14,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -361,35 +362,25 @@ func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []plan.Node,
 ) (*talos.Node, error) {
 	for i := range nodes {
-		if !nodes[i].Serves() || nodes[i].Leader == 0 || nodes[i].Name == s.machine.Name {
-			continue
-		}
-
-		if hold, err := pause.Node(ctx, r.Client, &machines[i]); err != nil {
-			return nil, err
-		} else if !hold.Any() {
+		if nodes[i].Serves() && nodes[i].Leader != 0 && nodes[i].Name != s.machine.Name &&
+			!pause.Holds(ctx, r.Client, &machines[i]) {
 			return r.Nodes.Node(ctx, r.evidence(s).Ref(&machines[i]))
 		}
 	}
 
-	return nil, failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "no other control-plane node has an etcd that "+
-		"answers, and is not held",
-		retryHeld)
+	return nil, failure.Waiting(v1alpha1.ReasonWaitingForEvidence,
+		"no other control-plane node has an etcd that answers, and is not held", retryHeld)
 }
 
 // controlPlaneMachines are all machines of the cluster's control plane, this one included.
 func (r *Reconciler) controlPlaneMachines(ctx context.Context, s *scope) ([]v1alpha1.TalosMachine, error) {
-	list := &v1alpha1.TalosMachineList{}
-
-	err := r.Client.List(ctx, list, client.InNamespace(s.machine.Namespace), client.MatchingLabels{
-		v1alpha1.ControlPlaneLabel: s.controlPlaneKey().Name, v1alpha1.RoleLabel: string(v1alpha1.RoleControlPlane),
-	})
+	machines, err := machineset.ControlPlane(ctx, r.Client, s.controlPlaneKey())
 	if err != nil {
-		return nil, fmt.Errorf("listing the control-plane machines of %s: %w", s.controlPlaneKey().Name, err)
+		return nil, err
 	}
 
 	// The node may be listed under another name already. It is one node all the same.
-	return slices.DeleteFunc(list.Items, func(m v1alpha1.TalosMachine) bool {
+	return slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool {
 		return m.Name != s.machine.Name && s.address != "" && evidence.Address(&m) == s.address
 	}), nil
 }

@@ -3,7 +3,6 @@ package talosworker
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,7 +68,7 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 		Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
 			return evidence.Unfit(ctx, r.Client, r.Nodes, s.worker.Namespace, spare)
 		},
-		Sign: func(machine string) (string, error) { return r.sign(ctx, s, s.machine(machine)) },
+		Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.sign(ctx, s, m) },
 	})
 	if choice.Machine == "" || err != nil {
 		return false, err
@@ -123,22 +122,9 @@ func (r *Reconciler) recordReplaced(
 // giveUpReplaced states of machines that were replaced, and that have been silent for too long, what a person states
 // with the annotation: that they do not come back.
 func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
-	for i := range s.machines {
-		m := &s.machines[i]
+	sign := func(m *v1alpha1.TalosMachine) (string, error) { return r.sign(ctx, s, m) }
 
-		_, replaced := g.Replaced[m.Name]
-		replaced = replaced || slices.ContainsFunc(g.Spares, func(e v1alpha1.MachineEntry) bool { return e.Name == m.Name })
-
-		if !replaced || !slices.Contains(s.extra, m.Name) || !g.Gone(m) || g.Held(m) ||
-			kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) {
-			continue
-		}
-
-		// One that lives is wiped as soon as it answers.
-		if sign, err := r.sign(ctx, s, m); sign != "" || err != nil {
-			continue
-		}
-
+	for _, m := range g.Abandoned(s.extra, sign) {
 		if err := machineset.GiveUp(ctx, r.Client, m); err != nil {
 			return err
 		}
