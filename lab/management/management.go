@@ -76,6 +76,23 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 	return p, nil
 }
 
+// Attach returns a management plane that another process has started in a directory, and keeps: it can be used as one's
+// own, but not stopped, killed or frozen.
+func Attach(dir, address string) (*Plane, error) {
+	keys, err := openPKI(filepath.Join(dir, "pki"), address)
+	if err != nil {
+		return nil, err
+	}
+
+	p := &Plane{opts: Options{Dir: dir, Address: address}, pki: keys}
+
+	if p.admin, err = p.User("admin", groupMasters); err != nil {
+		return nil, err
+	}
+
+	return p, nil
+}
+
 func (p *Plane) start(ctx context.Context) error {
 	var err error
 
@@ -120,6 +137,9 @@ func (p *Plane) free(ctx context.Context) error {
 
 // Address is the IP of the management plane.
 func (p *Plane) Address() string { return p.opts.Address }
+
+// Dir is the folder that the plane lives in.
+func (p *Plane) Dir() string { return p.opts.Dir }
 
 // Host is the URL of its API server.
 func (p *Plane) Host() string { return fmt.Sprintf("https://%s:%d", p.opts.Address, apiServerPort) }

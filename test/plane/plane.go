@@ -1,4 +1,4 @@
-// Package plane gives the tests of one package a real API server: one for the package, a namespace for each test.
+// Package plane gives tests a real API server, with a namespace for each test.
 package plane
 
 import (
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // Plane is the management plane of the tests of a package.
@@ -31,14 +34,21 @@ type Plane struct {
 
 	// Scheme knows every kind that the tests read or write.
 	Scheme *runtime.Scheme
+	// Dir is a folder of the package's own, which goes with it.
+	Dir string
 }
 
-// Main starts a management plane at a loopback address, runs the tests of the package and ends the process. It is for
-// TestMain.
-func Main(m *testing.M, address string, into **Plane) {
+// Environment is the variable that tells tests of a management plane to attach to, as "ADDRESS DIRECTORY". hack/testplane
+// sets it.
+const Environment = "TALOS_OPERATOR_TEST_PLANE"
+
+// Main runs the tests of a package with a management plane, and ends the process. It is for TestMain. The plane is the
+// one that all packages of this run share, or one of the package's own where there is none, as when a package is tested
+// by itself: tests keep to namespaces of their own. What is given as after runs when the tests have ended.
+func Main(m *testing.M, into **Plane, after ...func()) {
 	ctrl.SetLogger(logr.Discard())
 
-	code, err := run(m, address, into)
+	code, err := run(m, into, after)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 
@@ -48,30 +58,78 @@ func Main(m *testing.M, address string, into **Plane) {
 	os.Exit(code)
 }
 
-func run(m *testing.M, address string, into **Plane) (int, error) {
+func run(m *testing.M, into **Plane, after []func()) (int, error) {
 	dir, err := os.MkdirTemp("", "talos-operator-plane-")
 	if err != nil {
-		return 0, fmt.Errorf("making a folder for the management plane: %w", err)
+		return 0, fmt.Errorf("making a folder for the tests of a package: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 
+	p, end, err := Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+
+	*into = p
+
+	defer func() {
+		for _, f := range after {
+			f()
+		}
+	}()
+
+	return m.Run(), nil
+}
+
+// Open returns the shared management plane, or starts one in a directory. The directory is the Dir of the plane either
+// way.
+func Open(dir string) (p *Plane, end func(), err error) {
 	scheme := runtime.NewScheme()
 
 	err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
 		vitistackv1alpha1.AddToScheme(scheme))
 	if err != nil {
-		return 0, fmt.Errorf("building the scheme: %w", err)
+		return nil, nil, fmt.Errorf("building the scheme: %w", err)
 	}
 
-	p, err := management.Start(context.Background(), management.Options{Dir: dir, Address: address})
+	if address, shared, ok := strings.Cut(os.Getenv(Environment), " "); ok {
+		attached, err := management.Attach(shared, address)
+		if err != nil {
+			return nil, nil, err
+		}
+
+		return &Plane{Plane: attached, Scheme: scheme, Dir: dir}, func() {}, nil
+	}
+
+	own, end, err := Start(dir)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
-	defer p.Kill()
 
-	*into = &Plane{Plane: p, Scheme: scheme}
+	return &Plane{Plane: own, Scheme: scheme, Dir: dir}, end, nil
+}
 
-	return m.Run(), nil
+// Start starts a management plane at a free address.
+func Start(dir string) (p *management.Plane, end func(), err error) {
+	subnet, release, err := loopback.ReserveSubnet()
+	if err != nil {
+		return nil, nil, err
+	}
+
+	p, err = management.Start(context.Background(), management.Options{
+		Dir: filepath.Join(dir, "management"), Address: subnet + ".1",
+	})
+	if err != nil {
+		release()
+
+		return nil, nil, err
+	}
+
+	return p, func() {
+		p.Kill()
+		release()
+	}, nil
 }
 
 // Admin is a client that may do everything.
@@ -150,7 +208,7 @@ func (p *Plane) writes(t *testing.T, namespace string, since time.Time) []string
 
 	var lines []string
 
-	Eventually(t, "the audit log has everything", func(context.Context) error {
+	wait.For(t, "the audit log has everything", func(context.Context) error {
 		lines = nil
 
 		writes, err := p.Writes(management.ManagerUser, since)
@@ -171,28 +229,4 @@ func (p *Plane) writes(t *testing.T, namespace string, since time.Time) []string
 	})
 
 	return lines
-}
-
-// Eventually waits until check succeeds, for half a minute.
-func Eventually(t *testing.T, what string, check func(context.Context) error) {
-	t.Helper()
-
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-tick.C:
-		}
-	}
 }

@@ -1,0 +1,113 @@
+// Package wait is the one way in which tests wait: until something holds, however long a busy computer takes. The
+// deadline is there to end a test that is stuck; no test may depend on how long it is.
+package wait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+const (
+	// deadline is far beyond what anything takes while other programs use the same processors.
+	deadline = 10 * time.Minute
+	// shortest and longest are the pauses between two checks. They grow, so that waiting costs little.
+	shortest = 5 * time.Millisecond
+	longest  = 200 * time.Millisecond
+)
+
+// For waits until check returns nil. When that does not happen, the test fails with the last error.
+func For(t testing.TB, what string, check func(context.Context) error) {
+	t.Helper()
+
+	if err := Until(t.Context(), what, check); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Until is For where there is no test: in TestMain, and in goroutines, which must not end a test. The error tells what
+// was waited for, and what the last check found.
+func Until(ctx context.Context, what string, check func(context.Context) error) error {
+	return until(ctx, deadline, what, check)
+}
+
+func until(ctx context.Context, limit time.Duration, what string, check func(context.Context) error) error {
+	start := time.Now()
+
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	var last error
+
+	for pause := shortest; ; pause = min(pause*3/2, longest) {
+		err := check(bounded)
+		if err == nil {
+			return nil
+		}
+
+		// A check that was cut short by the end of the wait saw nothing of its own.
+		if last == nil || bounded.Err() == nil {
+			last = err
+		}
+
+		select {
+		case <-bounded.Done():
+			return fmt.Errorf("%s: not within %s, last seen: %w", what, time.Since(start).Round(time.Second), last)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Done waits for a channel to be closed, or to deliver.
+func Done[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(deadline):
+		t.Fatalf("%s: not within %s", what, deadline)
+	}
+
+	panic("unreachable")
+}
+
+// Stays checks again and again for a while that something does not change. It is for what must not happen, which no
+// number of checks can prove: a short while in a test of every day, a long one where stability is the subject.
+func Stays(t testing.TB, what string, d time.Duration, check func(context.Context) error) {
+	t.Helper()
+
+	end := time.Now().Add(d)
+
+	for time.Now().Before(end) {
+		if err := check(t.Context()); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+
+		Pass(t, min(longest, time.Until(end)))
+	}
+}
+
+// Pass lets time pass. It is for tests in which other processes need it, and whose result does not depend on it: when
+// to strike, how often to look.
+func Pass(t testing.TB, d time.Duration) {
+	t.Helper()
+
+	select {
+	case <-t.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// True makes an error of a condition that does not hold.
+func True(ok bool) error {
+	if ok {
+		return nil
+	}
+
+	return errNotYet
+}
+
+var errNotYet = errors.New("it is not so yet")
