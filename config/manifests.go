@@ -16,10 +16,12 @@ import (
 //go:embed */*.yaml
 var files embed.FS
 
-// Folders of manifests.
+// Folders of manifests. Namespaced has the rights of an operator that watches single namespaces; it takes the place of
+// the cluster-wide ones.
 const (
-	CRDs = "crd"
-	RBAC = "rbac"
+	CRDs       = "crd"
+	RBAC       = "rbac"
+	Namespaced = "namespaced"
 )
 
 // Manifests returns the YAML files of a folder by name. A folder that does not exist has none.

@@ -3,8 +3,10 @@ package config_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/talos-operator/talos-operator/config"
@@ -54,4 +56,37 @@ func writable(pod *corev1.PodSpec, c *corev1.Container, path string) bool {
 	}
 
 	return false
+}
+
+// TestNamespacedRules: an operator that watches single namespaces may do there what it may do everywhere otherwise, no
+// more and no less.
+func TestNamespacedRules(t *testing.T) {
+	everywhere, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	read(t, config.RBAC, "role.yaml", everywhere)
+	read(t, config.Namespaced, "role.yaml", role)
+
+	if diff := cmp.Diff(everywhere.Rules, role.Rules); diff != "" || len(role.Rules) == 0 {
+		t.Errorf("the rules of config/namespaced differ from those of config/rbac:\n%s", diff)
+	}
+
+	bound, binding := &rbacv1.ClusterRoleBinding{}, &rbacv1.RoleBinding{}
+	read(t, config.RBAC, "role_binding.yaml", bound)
+	read(t, config.Namespaced, "role_binding.yaml", binding)
+
+	if diff := cmp.Diff(bound.Subjects, binding.Subjects); diff != "" || binding.RoleRef.Name != role.Name {
+		t.Errorf("the binding is to %s, for\n%s", binding.RoleRef.Name, diff)
+	}
+}
+
+func read(t *testing.T, folder, name string, into any) {
+	t.Helper()
+
+	files, err := config.Manifests(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := yaml.UnmarshalStrict(files[name], into); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -90,8 +90,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 			// Secrets hold root credentials: they are read one by one when they are needed, and never kept in a cache.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}},
 		},
-		// Nobody reads who owns which field, and it is half of every object.
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                         cacheOptions(o.Namespaces),
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsBindAddress},
 		HealthProbeBindAddress:        o.HealthProbeBindAddress,
 		PprofBindAddress:              o.PprofBindAddress,
@@ -118,6 +117,23 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 	}
 
 	return mgr, nil
+}
+
+// cacheOptions keep what is watched to the given namespaces, or to none in particular. Controllers see only what is
+// cached, so that they work nowhere else.
+func cacheOptions(namespaces []string) cache.Options {
+	// The owners of fields are never read, and they are half of every object.
+	o := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
+
+	for _, ns := range namespaces {
+		if o.DefaultNamespaces == nil {
+			o.DefaultNamespaces = map[string]cache.Config{}
+		}
+
+		o.DefaultNamespaces[ns] = cache.Config{}
+	}
+
+	return o
 }
 
 // warmCaches has every kind cached from the start on. Otherwise a replica that is not the leader would have no caches:

@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Options of the manager.
@@ -35,6 +37,8 @@ type Options struct {
 	ScratchDirectory string
 	// BackupConcurrency is how many backups are taken, verified or deleted at once.
 	BackupConcurrency int
+	// Namespaces are the only ones that the manager watches and works in; all when empty.
+	Namespaces []string
 	// LeaderElect lets only one of several replicas act.
 	LeaderElect bool
 	// LeaderElectionNamespace is where the lease lives; default: the namespace of the pod.
@@ -76,9 +80,14 @@ func Defaults() (Options, error) {
 		"METRICS_BIND_ADDRESS":      into(&o.MetricsBindAddress),
 		"HEALTH_PROBE_BIND_ADDRESS": into(&o.HealthProbeBindAddress),
 		"RESULTS_PATH":              into(&o.ResultsPath),
-		"BACKUP_DIRECTORY":          into(&o.BackupDirectory),
-		"SCRATCH_DIRECTORY":         into(&o.ScratchDirectory),
-		"LOG_LEVEL":                 into(&o.LogLevel),
+		"NAMESPACES": func(v string) error {
+			o.Namespaces = strings.Split(v, ",")
+
+			return nil
+		},
+		"BACKUP_DIRECTORY":  into(&o.BackupDirectory),
+		"SCRATCH_DIRECTORY": into(&o.ScratchDirectory),
+		"LOG_LEVEL":         into(&o.LogLevel),
 	} {
 		v, ok := os.LookupEnv(name)
 		if !ok || v == "" {
@@ -122,6 +131,8 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"folder for plain databases while they are looked at, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,
 		"backups that are taken, verified or deleted at once")
+	f.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces,
+		"namespaces to watch, separated by commas, default: all; with them Roles are enough (NAMESPACES)")
 	f.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let only one of several replicas act")
 	f.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
 		"namespace of the leader election lease, default: the namespace of the pod")
@@ -144,6 +155,13 @@ func (o *Options) Validate() error {
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
 		// Child processes work in another folder.
 		return fmt.Errorf("the scratch directory (SCRATCH_DIRECTORY) is %q: it must be an absolute path", o.ScratchDirectory)
+	}
+
+	for _, ns := range o.Namespaces {
+		// An empty name would mean every namespace.
+		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
+			return fmt.Errorf("reading the namespaces to watch (NAMESPACES), %q: %s", ns, strings.Join(problems, "; "))
+		}
 	}
 
 	return nil

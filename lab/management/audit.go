@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -81,20 +82,16 @@ func (p *Plane) auditLogs(since time.Time) ([]string, error) {
 const longestRequest = 2 * time.Minute
 
 func readWrites(file, user string, since time.Time) ([]Write, error) {
-	content, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	content, err := readSince(file, since.Add(-longestRequest))
+	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
 
 	var writes []Write
 
-	// The newest come first here: most who ask want the last seconds of a long log. What has no end is being written.
-	for end := bytes.LastIndexByte(content, '\n'); end >= 0; {
-		begin := bytes.LastIndexByte(content[:end], '\n')
-		line := content[begin+1 : end]
-		end = begin
-
-		if !bytes.Contains(line, []byte(user)) {
+	for line := range bytes.Lines(content) {
+		// What has no end is being written.
+		if !bytes.HasSuffix(line, []byte("\n")) || !bytes.Contains(line, []byte(user)) {
 			continue
 		}
 
@@ -103,18 +100,77 @@ func readWrites(file, user string, since time.Time) ([]Write, error) {
 			return nil, err
 		}
 
-		if w.Time.Before(since.Add(-longestRequest)) {
-			break
-		}
-
 		if w.User == user && !w.Time.Before(since) && w.Resource != "leases" {
 			writes = append(writes, w)
 		}
 	}
 
-	slices.Reverse(writes)
-
 	return writes, nil
+}
+
+// auditBlock is how much of an audit log is looked at, at once, for the line to begin at.
+const auditBlock = 256 << 10
+
+// readSince reads the end of an audit log: all lines from a time on, and some before. Most who ask want the last seconds
+// of a long log, which many write to. A log that is not there is empty.
+func readSince(file string, oldest time.Time) ([]byte, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+	defer f.Close() //nolint:errcheck // read only
+
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+
+	at, err := beginning(f, info.Size(), oldest)
+	if err != nil {
+		return nil, err
+	}
+
+	content, err := io.ReadAll(io.NewSectionReader(f, at, info.Size()-at))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+
+	return content, nil
+}
+
+// beginning is where a line begins that is older than a time; 0 when there is none.
+func beginning(f *os.File, size int64, oldest time.Time) (int64, error) {
+	block := make([]byte, auditBlock)
+
+	for at := size - auditBlock; at > 0; at -= auditBlock {
+		n, err := f.ReadAt(block, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, err //nolint:wrapcheck // it names the file
+		}
+
+		// The block begins in the middle of a line.
+		cut, rest, _ := bytes.Cut(block[:n], []byte("\n"))
+
+		first, _, whole := bytes.Cut(rest, []byte("\n"))
+		if !whole {
+			continue
+		}
+
+		w, err := parseWrite(first)
+		if err != nil {
+			return 0, err
+		}
+
+		if w.Time.Before(oldest) {
+			return at + int64(len(cut)) + 1, nil
+		}
+	}
+
+	return 0, nil
 }
 
 func parseWrite(line []byte) (Write, error) {

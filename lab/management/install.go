@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -93,18 +94,32 @@ func (p *Plane) applyAll(ctx context.Context, manifests map[string][]byte) error
 // Apply applies the YAML documents of a manifest with the rights of an admin, as kubectl apply --server-side does.
 // Objects without a namespace land in the namespace default.
 func (p *Plane) Apply(ctx context.Context, manifest []byte) error {
+	return p.ApplyIn(ctx, metav1.NamespaceDefault, manifest)
+}
+
+// ApplyIn is Apply with another namespace for objects without one.
+func (p *Plane) ApplyIn(ctx context.Context, namespace string, manifest []byte) error {
 	objects, err := Decode(manifest)
 	if err != nil {
 		return err
 	}
 
+	return p.applyObjects(ctx, namespace, objects)
+}
+
+// ApplyObject applies one object with the rights of an admin.
+func (p *Plane) ApplyObject(ctx context.Context, obj *unstructured.Unstructured) error {
+	return p.applyObjects(ctx, metav1.NamespaceDefault, []*unstructured.Unstructured{obj})
+}
+
+func (p *Plane) applyObjects(ctx context.Context, namespace string, objects []*unstructured.Unstructured) error {
 	c, err := p.Client()
 	if err != nil {
 		return err
 	}
 
 	for _, obj := range objects {
-		if err := apply(ctx, c, obj); err != nil {
+		if err := apply(ctx, c, namespace, obj); err != nil {
 			return fmt.Errorf("applying %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
@@ -112,28 +127,14 @@ func (p *Plane) Apply(ctx context.Context, manifest []byte) error {
 	return nil
 }
 
-// ApplyObject applies one object with the rights of an admin.
-func (p *Plane) ApplyObject(ctx context.Context, obj *unstructured.Unstructured) error {
-	c, err := p.Client()
-	if err != nil {
-		return err
-	}
-
-	if err := apply(ctx, c, obj); err != nil {
-		return fmt.Errorf("applying %s %s: %w", obj.GetKind(), obj.GetName(), err)
-	}
-
-	return nil
-}
-
-func apply(ctx context.Context, c ctrlclient.Client, obj *unstructured.Unstructured) error {
+func apply(ctx context.Context, c ctrlclient.Client, namespace string, obj *unstructured.Unstructured) error {
 	namespaced, err := c.IsObjectNamespaced(obj)
 	if err != nil {
 		return fmt.Errorf("looking up the kind: %w", err)
 	}
 
 	if namespaced && obj.GetNamespace() == "" {
-		obj.SetNamespace("default")
+		obj.SetNamespace(namespace)
 	}
 
 	owner := ctrlclient.FieldOwner(fieldOwner)

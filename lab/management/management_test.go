@@ -1,6 +1,8 @@
 package management_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +18,49 @@ import (
 
 	"github.com/talos-operator/talos-operator/config"
 	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
+
+// shared is a management plane for the tests that need nothing else.
+var (
+	shared        *management.Plane
+	sharedAddress string
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+
+		code = 1
+	}
+
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "talos-lab-management-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+
+	subnet, release, err := loopback.ReserveSubnet()
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+
+	sharedAddress = subnet + ".1"
+
+	if shared, err = management.Start(context.Background(), management.Options{Dir: dir, Address: sharedAddress}); err != nil {
+		return 0, err
+	}
+	defer shared.Kill()
+
+	return m.Run(), nil
+}
 
 func start(t *testing.T, dir, address string) *management.Plane {
 	t.Helper()
@@ -53,11 +97,8 @@ func clientset(t *testing.T, cfg *rest.Config, err error) *kubernetes.Clientset 
 
 // TestCarriesOn starts a management plane twice over the same data, the second time after a power cut.
 func TestCarriesOn(t *testing.T) {
-	dir := t.TempDir()
-	began := time.Now()
-	first := start(t, dir, "127.34.1.1")
-	t.Logf("started in %s", time.Since(began))
-
+	dir, address := t.TempDir(), loopback.Address(t)
+	first := start(t, dir, address)
 	old := first.Config()
 	cs := clientset(t, old, nil)
 
@@ -69,7 +110,7 @@ func TestCarriesOn(t *testing.T) {
 
 	first.Kill()
 
-	second := start(t, dir, "127.34.1.1")
+	second := start(t, dir, address)
 
 	// Access that was given before the restart is good after it.
 	if _, err := clientset(t, old, nil).CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
@@ -93,9 +134,7 @@ func TestCarriesOn(t *testing.T) {
 
 // TestManagerHasItsRolesOnly holds what the operator may do against what it must not.
 func TestManagerHasItsRolesOnly(t *testing.T) {
-	p := start(t, t.TempDir(), "127.34.2.1")
-
-	cfg, err := p.ManagerConfig()
+	cfg, err := shared.ManagerConfig()
 	cs := clientset(t, cfg, err)
 
 	if _, err := cs.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -114,26 +153,29 @@ func TestManagerHasItsRolesOnly(t *testing.T) {
 		t.Errorf("creating a Pod: %v", err)
 	}
 
-	writes, err := p.Writes(management.ManagerUser, since)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	var got []string
-	for _, w := range writes {
-		got = append(got, w.String())
-	}
-
 	want := "create secrets default/one-state: 201,create pods default/: 403"
-	if strings.Join(got, ",") != want {
-		t.Errorf("writes %q, want %q", got, want)
-	}
+
+	wait.For(t, "the audit log has both", func(context.Context) error {
+		writes, err := shared.Writes(management.ManagerUser, since)
+		if err != nil {
+			return err
+		}
+
+		var got []string
+		for _, w := range writes {
+			got = append(got, w.String())
+		}
+
+		if strings.Join(got, ",") != want {
+			return fmt.Errorf("writes %q, want %q", got, want)
+		}
+
+		return nil
+	})
 }
 
 // TestManifests applies what the repository shows to users.
 func TestManifests(t *testing.T) {
-	p := start(t, t.TempDir(), "127.34.3.1")
-
 	crds, err := config.Manifests(config.CRDs)
 	if err != nil || len(crds) == 0 {
 		t.Fatalf("CRDs %d, error %v", len(crds), err)
@@ -150,16 +192,14 @@ func TestManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if err := p.Apply(t.Context(), content); err != nil {
+		if err := shared.Apply(t.Context(), content); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
 }
 
 func TestRefusesATakenAddress(t *testing.T) {
-	start(t, t.TempDir(), "127.34.4.1")
-
-	_, err := management.Start(t.Context(), management.Options{Dir: t.TempDir(), Address: "127.34.4.1"})
+	_, err := management.Start(t.Context(), management.Options{Dir: t.TempDir(), Address: sharedAddress})
 	if err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("second management plane at the same address: %v", err)
 	}

@@ -208,8 +208,9 @@ func (s *session) end() {
 	s.cancel()
 }
 
-// answerGrace is how long calls under way may take while the machine goes down.
-const answerGrace = time.Second
+// answerGrace is how long unary calls under way may take while the machine goes down. The call that has caused it is one
+// of them, and a client of a busy computer reads slowly.
+const answerGrace = 10 * time.Second
 
 // stop ends the session as a clean shutdown does.
 func (s *session) stop(ctx context.Context) error {

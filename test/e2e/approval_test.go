@@ -15,7 +15,6 @@ import (
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -25,15 +24,10 @@ import (
 func (w *world) cli(args ...string) (int, string) {
 	w.t.Helper()
 
-	kubeconfig := w.t.TempDir() + "/kubeconfig"
-	if err := clientcmd.WriteToFile(kubeconfigOf(w.plane.Config()), kubeconfig); err != nil {
-		w.t.Fatal(err)
-	}
-
 	var out bytes.Buffer
 
 	cmd := exec.Command(operator, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfigOf(w.plane, "cli"))
 	cmd.Stdout, cmd.Stderr = &out, &out
 
 	var exit *exec.ExitError
@@ -67,7 +61,7 @@ func (w *world) rollout(cluster string, o v1alpha1.RolloutOptions) {
 // plan waits until the plan of a control plane or worker group is in a phase.
 func (w *world) plan(of func() *v1alpha1.PlanStatus, phase v1alpha1.PlanPhase, part string) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("the plan is %s, %q", phase, part), time.Minute, func(context.Context) error {
+	w.eventually(fmt.Sprintf("the plan is %s, %q", phase, part), func(context.Context) error {
 		p := of()
 		if p == nil || p.Phase != phase || !strings.Contains(p.Message, part) {
 			return fmt.Errorf("it is %+v", p)
@@ -97,13 +91,13 @@ func (w *world) planOfWorkers(cluster string) func() *v1alpha1.PlanStatus {
 
 // TestApproval: with manual approval nothing happens before a person has seen the plan and agreed to this one.
 func TestApproval(t *testing.T) {
-	w := newWorld(t, "127.40.19")
+	w := newWorld(t)
 	for i := range 3 {
 		w.boot(i + 1)
 	}
 
 	w.apply(clusterManifest("asked", w.address(1), []string{w.address(1)}, []string{w.address(2), w.address(3)}))
-	w.running("asked", time.Minute)
+	w.running("asked")
 	w.says(0, "Nothing changes", "plan", "asked")
 
 	w.rollout("asked", v1alpha1.RolloutOptions{Approval: v1alpha1.ApprovalManual})
@@ -140,8 +134,8 @@ func TestApproval(t *testing.T) {
 	w.says(2, "AwaitingApproval", "plan", "asked")
 	w.says(1, "look at the plan again", "approve", "asked", "--plan", stale)
 	w.says(0, "approved", "approve", "asked")
-	w.eventually("the approved change is everywhere", 2*time.Minute, w.upToDate("asked"))
-	w.eventually("the Nodes have it", time.Minute, w.labelled("asked", "shelf", "eight", 3))
+	w.eventually("the approved change is everywhere", w.upToDate("asked"))
+	w.eventually("the Nodes have it", w.labelled("asked", "shelf", "eight", 3))
 	w.says(0, "Nothing changes", "plan", "asked")
 	w.says(0, "Nothing to approve", "approve", "asked")
 	w.searchSecrets("asked")
@@ -150,18 +144,18 @@ func TestApproval(t *testing.T) {
 // TestBadConfigStops: a config that makes a node sick stops at the canary, also across a crash of the manager; the node
 // goes back to the last config that worked while it is sick, and a corrected spec goes through.
 func TestBadConfigStops(t *testing.T) {
-	w := newWorld(t, "127.40.20")
+	w := newWorld(t)
 	for i := range 4 {
 		w.boot(i + 1)
 	}
 
 	w.apply(clusterManifest("sick", w.address(1), []string{w.address(1)},
 		[]string{w.address(2), w.address(3), w.address(4)}))
-	w.running("sick", time.Minute)
+	w.running("sick")
 	w.rollout("sick", v1alpha1.RolloutOptions{
 		MaxUnavailable: "100%", HealthTimeout: &metav1.Duration{Duration: 8 * time.Second},
 	})
-	w.eventually("all is well", time.Minute, w.upToDate("sick"))
+	w.eventually("all is well", w.upToDate("sick"))
 
 	identity := w.identity("sick")
 
@@ -177,7 +171,7 @@ func TestBadConfigStops(t *testing.T) {
 	}
 
 	setFlags(map[string]string{"container-runtime": "remote"})
-	w.eventually("the canary takes it", time.Minute, func(context.Context) error {
+	w.eventually("the canary takes it", func(context.Context) error {
 		if c := w.machine("sick-workers-0").Status.Change; c == nil || c.Phase == v1alpha1.ChangePending {
 			return fmt.Errorf("%+v", c)
 		}
@@ -195,14 +189,14 @@ func TestBadConfigStops(t *testing.T) {
 	}
 
 	w.says(0, "goes back", "revert", "sick-workers-0")
-	w.eventually("the canary is well again", time.Minute, w.condition(&v1alpha1.TalosMachine{}, "sick-workers-0",
+	w.eventually("the canary is well again", w.condition(&v1alpha1.TalosMachine{}, "sick-workers-0",
 		v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonReverted))
-	w.eventually("and ready", time.Minute,
+	w.eventually("and ready",
 		w.condition(&v1alpha1.TalosMachine{}, "sick-workers-0", v1alpha1.ConditionReady, metav1.ConditionTrue))
 	w.plan(w.planOfWorkers("sick"), v1alpha1.PlanStopped, "was taken back")
 
 	setFlags(map[string]string{"v": "3"})
-	w.eventually("the corrected config is everywhere", 2*time.Minute, w.upToDate("sick"))
+	w.eventually("the corrected config is everywhere", w.upToDate("sick"))
 	w.nodesReady("sick", 4)
 	w.says(1, "no change under way", "revert", "sick-workers-0")
 	w.converged("sick", identity)
@@ -210,7 +204,7 @@ func TestBadConfigStops(t *testing.T) {
 
 // TestTriedChange: a firewall that would shut us out is taken back by the node, and one with a hole for us stays.
 func TestTriedChange(t *testing.T) {
-	w := newWorld(t, "127.40.21")
+	w := newWorld(t)
 	for i := range 2 {
 		w.boot(i + 1)
 	}
@@ -222,16 +216,16 @@ func TestTriedChange(t *testing.T) {
 	)
 
 	w.apply(clusterManifest("tried", w.address(1), []string{w.address(1)}, []string{w.address(2)}))
-	w.running("tried", time.Minute)
+	w.running("tried")
 	w.rollout("tried", v1alpha1.RolloutOptions{TryTimeout: &metav1.Duration{Duration: 5 * time.Second}})
-	w.eventually("all is well", time.Minute, w.upToDate("tried"))
+	w.eventually("all is well", w.upToDate("tried"))
 
 	before := w.identity("tried")
 
 	w.patchCluster("tried", shut)
 	w.plan(w.planOfWorkers("tried"), v1alpha1.PlanStopped, "took the change of NetworkDefaultActionConfig back")
 	w.plan(w.planOfControlPlane("tried"), v1alpha1.PlanStopped, "took the change of NetworkDefaultActionConfig back")
-	w.eventually("the nodes answer", time.Minute, func(ctx context.Context) error {
+	w.eventually("the nodes answer", func(ctx context.Context) error {
 		return errors.Join(
 			w.condition(&v1alpha1.TalosMachine{}, "tried-cp-0", v1alpha1.ConditionReachable, metav1.ConditionTrue)(ctx),
 			w.condition(&v1alpha1.TalosMachine{}, "tried-workers-0", v1alpha1.ConditionReachable, metav1.ConditionTrue)(ctx))
@@ -242,7 +236,7 @@ func TestTriedChange(t *testing.T) {
 	}
 
 	w.says(0, "tries its change again", "retry", "tried-workers-0")
-	w.eventually("it is tried again, in vain", time.Minute, func(context.Context) error {
+	w.eventually("it is tried again, in vain", func(context.Context) error {
 		c := w.machine("tried-workers-0").Status.Change
 		if c == nil || c.Phase != v1alpha1.ChangeFailed || w.machine("tried-workers-0").Annotations[v1alpha1.RetryAnnotation] != "" {
 			return fmt.Errorf("%+v", c)
@@ -252,29 +246,29 @@ func TestTriedChange(t *testing.T) {
 	})
 
 	w.patchCluster("tried", shut+"---\n"+hole)
-	w.eventually("the firewall with a hole stays", 2*time.Minute, w.upToDate("tried"))
+	w.eventually("the firewall with a hole stays", w.upToDate("tried"))
 	w.converged("tried", before)
 }
 
 // TestRebootsByHand: with rebootPolicy Manual a config is staged, one machine of a group first, and takes effect when
 // somebody reboots; with a closed window nothing reboots; with Automatic the rest goes by itself.
 func TestRebootsByHand(t *testing.T) {
-	w := newWorld(t, "127.40.22")
+	w := newWorld(t)
 	for i := range 3 {
 		w.boot(i + 1)
 	}
 
 	w.apply(clusterManifest("hand", w.address(1), []string{w.address(1)}, []string{w.address(2), w.address(3)}))
-	w.running("hand", time.Minute)
+	w.running("hand")
 
 	before, identity := w.boots(), w.identity("hand")
 
 	w.rollout("hand", v1alpha1.RolloutOptions{RebootPolicy: v1alpha1.RebootManual})
 	w.patchCluster("hand", needsReboot("one"))
 	w.plan(w.planOfWorkers("hand"), v1alpha1.PlanWaiting, "until somebody reboots hand-workers-0")
-	w.eventually("the config is staged", time.Minute, w.condition(&v1alpha1.TalosMachine{}, "hand-workers-0",
+	w.eventually("the config is staged", w.condition(&v1alpha1.TalosMachine{}, "hand-workers-0",
 		v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonAwaitingReboot))
-	w.eventually("that of the control plane as well", time.Minute, w.condition(&v1alpha1.TalosMachine{}, "hand-cp-0",
+	w.eventually("that of the control plane as well", w.condition(&v1alpha1.TalosMachine{}, "hand-cp-0",
 		v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonAwaitingReboot))
 
 	if rebooted := w.rebooted(before); len(rebooted) > 0 {
@@ -282,11 +276,11 @@ func TestRebootsByHand(t *testing.T) {
 	}
 
 	w.rebootByHand("hand", w.address(2))
-	w.eventually("the second worker is staged", time.Minute, w.condition(&v1alpha1.TalosMachine{}, "hand-workers-1",
+	w.eventually("the second worker is staged", w.condition(&v1alpha1.TalosMachine{}, "hand-workers-1",
 		v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonAwaitingReboot))
 	w.rebootByHand("hand", w.address(1))
 	w.rebootByHand("hand", w.address(3))
-	w.eventually("the first change is through", 2*time.Minute, w.upToDate("hand"))
+	w.eventually("the first change is through", w.upToDate("hand"))
 
 	before = w.boots()
 
@@ -306,7 +300,7 @@ func TestRebootsByHand(t *testing.T) {
 		RebootPolicy: v1alpha1.RebootWindow,
 		Windows:      []v1alpha1.MaintenanceWindow{{Schedule: "* * * * *", Duration: metav1.Duration{Duration: time.Hour}}},
 	})
-	w.eventually("the second change is through", 3*time.Minute, w.upToDate("hand"))
+	w.eventually("the second change is through", w.upToDate("hand"))
 
 	if rebooted := w.rebooted(before); !slices.Equal(rebooted, []string{"machine-1", "machine-2", "machine-3"}) {
 		t.Errorf("only %v rebooted in the window", rebooted)
@@ -327,10 +321,7 @@ func closedNow() string {
 func (w *world) rebootByHand(cluster, address string) {
 	w.t.Helper()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-
-	err := w.talos(cluster).Reboot(talosclient.WithNode(ctx, address), talosclient.WithRebootMode(machineapi.RebootRequest_DEFAULT))
+	err := w.talos(cluster).Reboot(talosclient.WithNode(w.t.Context(), address), talosclient.WithRebootMode(machineapi.RebootRequest_DEFAULT))
 	if err != nil {
 		w.t.Fatal(err)
 	}

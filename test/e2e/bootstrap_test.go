@@ -38,7 +38,7 @@ func (w *world) watchBootstrap(cluster string, nodes ...*node.Node) *calls {
 			secret := &corev1.Secret{}
 			record := "unreadable"
 
-			key := client.ObjectKey{Namespace: "default", Name: cluster + "-state"}
+			key := client.ObjectKey{Namespace: w.ns, Name: cluster + "-state"}
 			if err := w.client.Get(context.Background(), key, secret); err == nil {
 				record = string(secret.Data["state"])
 			}
@@ -74,7 +74,7 @@ func TestBootstrapIsRecordedFirst(t *testing.T) {
 		{"call-lost", apid.Rule{Method: "Bootstrap", Count: 1, Code: codes.Unavailable}, 2},
 	}
 
-	w := newWorld(t, "127.40.13")
+	w := newWorld(t)
 
 	for i, tc := range tests {
 		n := w.boot(i + 1)
@@ -82,7 +82,7 @@ func TestBootstrapIsRecordedFirst(t *testing.T) {
 		seen := w.watchBootstrap(tc.name, n)
 
 		w.apply(clusterManifest(tc.name, n.Address(), []string{n.Address()}, nil))
-		w.running(tc.name, 2*time.Minute)
+		w.running(tc.name)
 
 		at, records := seen.seen()
 		if len(at) != tc.calls {
@@ -104,7 +104,7 @@ func TestBootstrapIsRecordedFirst(t *testing.T) {
 // TestNoBootstrapWithoutEvidence: a control-plane node that has its config and falls silent may hold etcd data. Until it
 // answers, no node is bootstrapped, and the condition names it.
 func TestNoBootstrapWithoutEvidence(t *testing.T) {
-	w := newWorld(t, "127.40.14")
+	w := newRealWorld(t)
 	addresses := []string{w.address(1), w.address(2), w.address(3)}
 
 	var (
@@ -127,9 +127,9 @@ func TestNoBootstrapWithoutEvidence(t *testing.T) {
 	cp := &v1alpha1.TalosControlPlane{}
 
 	w.apply(clusterManifest("unsure", addresses[0], addresses, nil))
-	w.eventually("it waits for the silent node", time.Minute, w.condition(cp, "unsure",
+	w.eventually("it waits for the silent node", w.condition(cp, "unsure",
 		v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonWaitingForEvidence))
-	w.eventually("the others wait for a bootstrap", time.Minute, func(context.Context) error {
+	w.eventually("the others wait for a bootstrap", func(context.Context) error {
 		for _, n := range nodes[:2] {
 			if s := n.Status(); !s.Installed || s.Stage == "maintenance" || len(s.Unmet) == 0 {
 				return fmt.Errorf("%s: %+v", n.Name(), s)
@@ -140,7 +140,7 @@ func TestNoBootstrapWithoutEvidence(t *testing.T) {
 	})
 
 	// A pass that began before the silent node got its config may still want to bootstrap. It cannot record that.
-	w.eventually("the silent node is named", time.Minute, func(context.Context) error {
+	w.eventually("the silent node is named", func(context.Context) error {
 		w.get(cp, "unsure")
 
 		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionBootstrapped)
@@ -156,7 +156,7 @@ func TestNoBootstrapWithoutEvidence(t *testing.T) {
 	}
 
 	nodes[2].Freeze(false)
-	w.running("unsure", 3*time.Minute)
+	w.running("unsure")
 
 	if at, _ := seen.seen(); len(at) != 1 {
 		t.Errorf("%d bootstraps", len(at))

@@ -21,7 +21,7 @@ import (
 // the same member of the same cluster. Then a control-plane node and a worker die, are replaced by spares, and come back
 // to life with all that they had: they are kept out and wiped, and the cluster does not notice.
 func TestNodesComeBackOtherwise(t *testing.T) {
-	w := newWorld(t, "127.40.36")
+	w := newWorld(t)
 	for i := range 6 {
 		w.boot(i + 1)
 	}
@@ -32,13 +32,13 @@ func TestNodesComeBackOtherwise(t *testing.T) {
 	w.manager.kill()
 	w.readdress(2, 52)
 	w.manager = w.startManager(w.plane)
-	w.eventually("it is missed", time.Minute, w.condition(&v1alpha1.TalosMachine{}, "cp-2", v1alpha1.ConditionReachable,
+	w.eventually("it is missed", w.condition(&v1alpha1.TalosMachine{}, "cp-2", v1alpha1.ConditionReachable,
 		metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable))
 
 	change(w, &v1alpha1.TalosControlPlane{}, "back", func(cp *v1alpha1.TalosControlPlane) {
 		cp.Spec.Machines[1].Address = w.address(52)
 	})
-	w.eventually("it is found at its new address", 2*time.Minute, func(ctx context.Context) error {
+	w.eventually("it is found at its new address", func(ctx context.Context) error {
 		if m := w.machine("cp-2"); m.Status.Address != w.address(52) {
 			return fmt.Errorf("it is looked for at %s: %+v", m.Status.Address, m.Status.Conditions)
 		}
@@ -52,8 +52,8 @@ func TestNodesComeBackOtherwise(t *testing.T) {
 		t.Errorf("the machine was %+v and is %+v", before.Status, after.Status)
 	}
 
-	w.eventually("etcd knows the member at its new address", time.Minute, w.peersAre("back", 1, 52, 3))
-	w.eventually("Kubernetes knows the node at its new address", time.Minute, w.nodesSuch("back", 1, func(n corev1.Node) bool {
+	w.eventually("etcd knows the member at its new address", w.peersAre("back", 1, 52, 3))
+	w.eventually("Kubernetes knows the node at its new address", w.nodesSuch("back", 1, func(n corev1.Node) bool {
 		return slices.Contains(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: w.address(52)})
 	}))
 	w.oneEtcdAt("back", 1, 52, 3)
@@ -85,7 +85,7 @@ func (w *world) comeBackToLife(cluster string) {
 		w.nodes[w.address(i)].Kill()
 	}
 
-	w.eventually("spares take their places", 4*time.Minute, w.machinesRun("cp-1", "cp-2", "cp-5", "w-6"))
+	w.eventually("spares take their places", w.machinesRun("cp-1", "cp-2", "cp-5", "w-6"))
 	w.whole(cluster)
 
 	w.manager.kill()
@@ -97,11 +97,11 @@ func (w *world) comeBackToLife(cluster string) {
 	}
 
 	// What nobody wants: the worker is in the cluster again.
-	w.eventually("the dead are alive", time.Minute, w.nodesSuch(cluster, 1, func(n corev1.Node) bool { return n.Name == "w-4" }))
+	w.eventually("the dead are alive", w.nodesSuch(cluster, 1, func(n corev1.Node) bool { return n.Name == "w-4" }))
 
 	w.manager = w.startManager(w.plane)
 
-	w.eventually("they are wiped and forgotten", 2*time.Minute, func(ctx context.Context) error {
+	w.eventually("they are wiped and forgotten", func(ctx context.Context) error {
 		for _, i := range dead {
 			if s := w.nodes[w.address(i)].Status(); s.Stage != "maintenance" {
 				return fmt.Errorf("%+v", s)
@@ -114,7 +114,7 @@ func (w *world) comeBackToLife(cluster string) {
 
 		return nil
 	})
-	w.eventually("an event tells of each", 30*time.Second, w.resetsTold(cluster, "cp-3", "w-4"))
+	w.eventually("an event tells of each", w.resetsTold(cluster, "cp-3", "w-4"))
 	w.whole(cluster)
 	w.nodesReady(cluster, 4)
 	w.etcdMembers(cluster, 3)
@@ -130,7 +130,7 @@ func (w *world) comeBackToLife(cluster string) {
 func (w *world) resetsTold(cluster string, machines ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list := &corev1.EventList{}
-		if err := w.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		if err := w.client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
 			return err
 		}
 

@@ -59,7 +59,7 @@ func (w *world) schedule(cluster string, s *s3.Server, id *age.X25519Identity) {
 	w.t.Helper()
 
 	err := w.client.Create(context.Background(), &v1alpha1.TalosEtcdBackupSchedule{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cluster},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: cluster},
 		Spec: v1alpha1.TalosEtcdBackupScheduleSpec{
 			Schedule:  "* * * * *",
 			MaxAge:    &metav1.Duration{Duration: time.Hour},
@@ -87,8 +87,8 @@ func (w *world) backedUp(cluster string) {
 	w.t.Helper()
 
 	schedule := &v1alpha1.TalosEtcdBackupSchedule{}
-	w.eventually("a backup on schedule", 3*time.Minute, func(ctx context.Context) error {
-		if err := w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: cluster}, schedule); err != nil {
+	w.eventually("a backup on schedule", func(ctx context.Context) error {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, schedule); err != nil {
 			return err
 		}
 
@@ -99,13 +99,13 @@ func (w *world) backedUp(cluster string) {
 			return errNoBackup
 		}
 
-		if err := w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, b); err != nil {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, b); err != nil {
 			return err
 		}
 
 		return w.condition(b, name, v1alpha1.ConditionVerified, metav1.ConditionTrue, v1alpha1.ReasonVerified)(ctx)
 	})
 
-	w.eventually("the schedule is content", time.Minute, w.condition(schedule, cluster, v1alpha1.ConditionReady,
+	w.eventually("the schedule is content", w.condition(schedule, cluster, v1alpha1.ConditionReady,
 		metav1.ConditionTrue))
 }

@@ -20,14 +20,14 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
-	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestDeadlocksOfMembers and TestDeadlocksOfRecords rebuild situations out of which other fleet managers did not find.
 // They are named after their issues: cacppt is cluster-api-control-plane-provider-talos. The nodes are modelled: what
 // matters are the decisions.
 func TestDeadlocksOfMembers(t *testing.T) {
-	w := newWorld(t, "127.40.34")
+	w := newWorld(t)
 	w.run(t, "cacppt-237", (*world).cacppt237)
 	w.run(t, "cacppt-262", (*world).cacppt262)
 	w.run(t, "omni-1995", (*world).omni1995)
@@ -35,7 +35,7 @@ func TestDeadlocksOfMembers(t *testing.T) {
 
 // TestDeadlocksOfRecords: see TestDeadlocksOfMembers.
 func TestDeadlocksOfRecords(t *testing.T) {
-	w := newWorld(t, "127.40.35")
+	w := newWorld(t)
 	w.run(t, "omni-3146", (*world).omni3146)
 	w.run(t, "omni-3146, a dead worker", (*world).deadWorker)
 }
@@ -57,18 +57,18 @@ func (w *world) modelledCluster(name string, controlPlane, spares []int, workers
 	w.t.Helper()
 
 	for _, i := range slices.Concat(controlPlane, spares, workers) {
-		w.boot(i, func(o *node.Options) { o.Modelled = true })
+		w.boot(i)
 	}
 
 	cp := &v1alpha1.TalosControlPlane{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
 		Spec: v1alpha1.TalosControlPlaneSpec{
 			TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://" + w.address(controlPlane[0]) + ":6443",
 			Machines: w.entries("cp", controlPlane...), Spares: w.entries("cp", spares...),
 		},
 	}
 	group := &v1alpha1.TalosWorker{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-workers"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name + "-workers"},
 		Spec: v1alpha1.TalosWorkerSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: name}, Machines: w.entries("w", workers...),
 		},
@@ -86,10 +86,10 @@ func (w *world) modelledCluster(name string, controlPlane, spares []int, workers
 // runs waits until a cluster has these machines and no others, all ready, and is whole with them.
 func (w *world) runs(cluster string, members int, want ...string) {
 	w.t.Helper()
-	w.eventually(cluster+" runs on "+strings.Join(want, ", "), 2*time.Minute, func(ctx context.Context) error {
+	w.eventually(cluster+" runs on "+strings.Join(want, ", "), func(ctx context.Context) error {
 		list := &v1alpha1.TalosMachineList{}
 
-		err := w.client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.ControlPlaneLabel: cluster})
+		err := w.client.List(ctx, list, client.InNamespace(w.ns), client.MatchingLabels{v1alpha1.ControlPlaneLabel: cluster})
 		if err != nil {
 			return err
 		}
@@ -154,11 +154,7 @@ func (w *world) cacppt237() {
 		cp.Spec.Machines = w.entries("cp", 1)
 	})
 
-	select {
-	case <-crashed:
-	case <-time.After(time.Minute):
-		w.t.Fatal("no member leaves etcd")
-	}
+	wait.Done(w.t, "a member leaves etcd", crashed)
 
 	w.manager = w.startManager(w.plane)
 	w.runs("left", 1, "cp-1")
@@ -179,7 +175,7 @@ func (w *world) cacppt262() {
 		w.t.Fatal(err)
 	}
 
-	w.eventually("the loss shows", time.Minute, w.condition(&v1alpha1.TalosControlPlane{}, "stopped",
+	w.eventually("the loss shows", w.condition(&v1alpha1.TalosControlPlane{}, "stopped",
 		v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse))
 	w.says(0, "is to be replaced", "replace", "cp-12")
 	w.runs("stopped", 3, "cp-11", "cp-13", "cp-14")
@@ -194,7 +190,7 @@ func (w *world) omni1995() {
 		w.nodes[w.address(22)].Faults().Fail(method, codes.Unavailable, 1, 0)
 	}
 
-	w.eventually("the crash loop shows", time.Minute, w.condition(&v1alpha1.TalosControlPlane{}, "looping",
+	w.eventually("the crash loop shows", w.condition(&v1alpha1.TalosControlPlane{}, "looping",
 		v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse))
 	w.says(0, "is to be replaced", "replace", "cp-22")
 	w.runs("looping", 3, "cp-21", "cp-23", "cp-24")
@@ -259,7 +255,7 @@ func (w *world) deadWorker() {
 		g.Spec.Remediation = &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: 10 * time.Second}}
 	})
 	w.nodes[w.address(22)].Kill()
-	w.eventually("the death shows", time.Minute,
+	w.eventually("the death shows",
 		w.condition(&v1alpha1.TalosMachine{}, "w-22", v1alpha1.ConditionReachable, metav1.ConditionFalse))
 
 	labelled := func(indexes ...int) func(context.Context) error {
@@ -277,12 +273,12 @@ func (w *world) deadWorker() {
 	change(w, &v1alpha1.TalosWorker{}, "widow-workers", func(g *v1alpha1.TalosWorker) {
 		g.Spec.NodeLabels = map[string]string{"shelf": "7"}
 	})
-	w.eventually("the others are changed", 2*time.Minute, labelled(23, 24))
+	w.eventually("the others are changed", labelled(23, 24))
 
 	if err := w.nodes[w.address(22)].PowerOn(context.Background()); err != nil {
 		w.t.Fatal(err)
 	}
 
-	w.eventually("it is changed, too", 2*time.Minute, labelled(22, 23, 24))
+	w.eventually("it is changed, too", labelled(22, 23, 24))
 	w.runs("widow", 1, "cp-21", "w-22", "w-23", "w-24")
 }

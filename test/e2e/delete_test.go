@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,7 +14,7 @@ import (
 // TestResetWaitsForAPerson: a node that cannot be reached blocks a reset with a condition that names it, a pause holds
 // the deletion, and the annotation releases the node, which keeps its data.
 func TestResetWaitsForAPerson(t *testing.T) {
-	w := newWorld(t, "127.40.9")
+	w := newWorld(t)
 	machine := w.boot(1)
 	worker := w.boot(2)
 
@@ -41,8 +40,8 @@ spec:
 
 	cp, group := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
 
-	w.eventually("the control plane is ready", 2*time.Minute, w.condition(cp, "alone", v1alpha1.ConditionReady, metav1.ConditionTrue))
-	w.eventually("the worker is ready", 2*time.Minute, w.condition(group, "alone-workers", v1alpha1.ConditionReady, metav1.ConditionTrue))
+	w.eventually("the control plane is ready", w.condition(cp, "alone", v1alpha1.ConditionReady, metav1.ConditionTrue))
+	w.eventually("the worker is ready", w.condition(group, "alone-workers", v1alpha1.ConditionReady, metav1.ConditionTrue))
 
 	// A TalosMachine that somebody deletes by hand leaves the node alone and comes back.
 	boot, m := machine.Status().BootID, &v1alpha1.TalosMachine{}
@@ -53,7 +52,7 @@ spec:
 		t.Fatal(err)
 	}
 
-	w.eventually("the machine's object is made again", time.Minute, func(ctx context.Context) error {
+	w.eventually("the machine's object is made again", func(ctx context.Context) error {
 		if err := w.condition(m, "alone-0", v1alpha1.ConditionReady, metav1.ConditionTrue)(ctx); err != nil || m.UID != uid {
 			return err
 		}
@@ -66,7 +65,7 @@ spec:
 		t.Fatal(err)
 	}
 
-	w.eventually("the control plane waits for the workers", time.Minute, w.condition(cp, "alone",
+	w.eventually("the control plane waits for the workers", w.condition(cp, "alone",
 		v1alpha1.ConditionDeleting, metav1.ConditionTrue, v1alpha1.ReasonWaitingForWorkers))
 
 	if machine.Status().BootID != boot {
@@ -79,7 +78,7 @@ spec:
 		t.Fatal(err)
 	}
 
-	w.eventually("the silent worker is named", time.Minute, w.condition(m, "alone-1",
+	w.eventually("the silent worker is named", w.condition(m, "alone-1",
 		v1alpha1.ConditionDeleting, metav1.ConditionTrue, v1alpha1.ReasonNodeUnreachable))
 
 	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.SkipResetAnnotation + `":"true"}}}`)
@@ -87,7 +86,7 @@ spec:
 		t.Fatal(err)
 	}
 
-	w.eventually("the released worker lets the deletion go on", 2*time.Minute, w.gone(cp, "alone"))
+	w.eventually("the released worker lets the deletion go on", w.gone(cp, "alone"))
 
 	if s := machine.Status(); s.Stage != "maintenance" {
 		t.Errorf("the control-plane node was not wiped: %+v", s)

@@ -25,11 +25,12 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // liveConfig reads the config of a node with the official client.
 func (w *world) liveConfig(cluster, address string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 
 	res, err := safe.ReaderGet[*config.MachineConfig](talosclient.WithNode(ctx, address), w.talos(cluster).COSI,
@@ -50,7 +51,7 @@ func (w *world) editByHand(cluster, address, patch string) {
 		w.t.Fatal(err)
 	}
 
-	w.eventually("an edit by hand", time.Minute, func(ctx context.Context) error {
+	w.eventually("an edit by hand", func(ctx context.Context) error {
 		live, err := w.liveConfig(cluster, address)
 		if err != nil {
 			return err
@@ -70,9 +71,6 @@ func (w *world) editByHand(cluster, address, patch string) {
 		if err != nil {
 			return err
 		}
-
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
 
 		_, err = w.talos(cluster).ApplyConfiguration(talosclient.WithNode(ctx, address), &machineapi.ApplyConfigurationRequest{
 			Data: data, Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT,
@@ -102,14 +100,14 @@ func (w *world) holds(cluster, address, text string, want bool) func(context.Con
 // spec does not undo it without a person. While an edit is undone the node falls off the network and the manager is
 // killed; while another one is taken over the manager is killed again.
 func TestDrift(t *testing.T) {
-	w := newWorld(t, "127.40.23")
+	w := newWorld(t)
 	for i := range 2 {
 		w.boot(i + 1)
 	}
 
 	w.apply(clusterManifest("edited", w.address(1), []string{w.address(1)}, []string{w.address(2)}))
-	w.running("edited", time.Minute)
-	w.eventually("the first config is remembered", time.Minute, func(context.Context) error {
+	w.running("edited")
+	w.eventually("the first config is remembered", func(context.Context) error {
 		if w.machine("edited-workers-0").Status.WorkingHash == "" {
 			return errors.New("it is not")
 		}
@@ -126,7 +124,7 @@ func TestDrift(t *testing.T) {
 	edited := time.Now()
 
 	w.editByHand("edited", worker, "machine: {nodeLabels: {by: hand}, sysctls: {vm.swappiness: \"7\"}}")
-	w.eventually("the edit shows", time.Minute, w.condition(drifted, "edited-workers-0", v1alpha1.ConditionDrifted, metav1.ConditionTrue))
+	w.eventually("the edit shows", w.condition(drifted, "edited-workers-0", v1alpha1.ConditionDrifted, metav1.ConditionTrue))
 	t.Logf("the edit showed after %s", time.Since(edited).Round(time.Millisecond))
 
 	m := w.machine("edited-workers-0")
@@ -141,21 +139,21 @@ func TestDrift(t *testing.T) {
 
 	w.patchCluster("edited", "machine: {nodeLabels: {shelf: seven}}")
 	w.plan(w.planOfWorkers("edited"), v1alpha1.PlanAwaitingApproval, "somebody else changed on edited-workers-0")
-	w.eventually("the control plane goes on", time.Minute, w.holds("edited", w.address(1), "shelf: seven", true))
-	w.eventually("the edit is still there", time.Minute, w.holds("edited", worker, "by: hand", true))
+	w.eventually("the control plane goes on", w.holds("edited", w.address(1), "shelf: seven", true))
+	w.eventually("the edit is still there", w.holds("edited", worker, "by: hand", true))
 
 	lost := w.cutOffAt("ApplyConfiguration", 2)
 
 	policy(v1alpha1.DriftEnforce)
 	w.reconnect(lost)
-	w.eventually("the edit is undone", 2*time.Minute, w.upToDate("edited"))
-	w.eventually("it is gone", time.Minute, w.holds("edited", worker, "by: hand", false))
+	w.eventually("the edit is undone", w.upToDate("edited"))
+	w.eventually("it is gone", w.holds("edited", worker, "by: hand", false))
 
 	policy(v1alpha1.DriftAdopt)
-	w.eventually("the policy is there", time.Minute, w.upToDate("edited"))
+	w.eventually("the policy is there", w.upToDate("edited"))
 	w.editByHand("edited", worker, "machine: {nodeLabels: {by: hand}}")
 	w.killWithin(0, time.Second)
-	w.eventually("the edit is taken over", time.Minute, func(context.Context) error {
+	w.eventually("the edit is taken over", func(context.Context) error {
 		if m := w.machine("edited-workers-0"); !slices.Equal(m.Status.AdoptedFields, []string{"machine.nodeLabels.by"}) {
 			return fmt.Errorf("%v", m.Status.AdoptedFields)
 		}
@@ -164,12 +162,12 @@ func TestDrift(t *testing.T) {
 	})
 
 	w.patchCluster("edited", "machine: {nodeLabels: {shelf: eight}}")
-	w.eventually("a change of the spec goes through", 2*time.Minute, w.upToDate("edited"))
-	w.eventually("and keeps the edit", time.Minute, w.holds("edited", worker, "by: hand", true))
-	w.eventually("and is there", time.Minute, w.holds("edited", worker, "shelf: eight", true))
+	w.eventually("a change of the spec goes through", w.upToDate("edited"))
+	w.eventually("and keeps the edit", w.holds("edited", worker, "by: hand", true))
+	w.eventually("and is there", w.holds("edited", worker, "shelf: eight", true))
 	w.nodesReady("edited", 2)
 	w.etcdMembers("edited", 1)
-	w.eventually("the last configs are remembered", time.Minute, w.remembered)
+	w.eventually("the last configs are remembered", w.remembered)
 	w.idle(5 * time.Second)
 	w.sameIdentity("edited", identity)
 	w.searchSecrets("edited")
@@ -178,7 +176,7 @@ func TestDrift(t *testing.T) {
 // remembered: every machine was healthy with the config that it has, and that was written down.
 func (w *world) remembered(ctx context.Context) error {
 	list := &v1alpha1.TalosMachineList{}
-	if err := w.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := w.client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
 		return err
 	}
 
@@ -223,12 +221,5 @@ func (w *world) reconnect(lost <-chan *node.Node) {
 func (w *world) hit(struck <-chan *node.Node) *node.Node {
 	w.t.Helper()
 
-	select {
-	case n := <-struck:
-		return n
-	case <-time.After(time.Minute):
-		w.t.Fatal("the moment for the fault does not come")
-	}
-
-	return nil
+	return wait.Done(w.t, "the moment for the fault", struck)
 }

@@ -116,7 +116,7 @@ func (w *world) adopted(name, fingerprint string) func(context.Context) error {
 // and once more by a manifest alone. No node is written to or reboots, the PKI stays, and the plan is empty. A change of the spec then rolls
 // out, and leaves alone what the nodes had of their own.
 func TestImport(t *testing.T) {
-	w := newWorld(t, "127.40.32")
+	w := newWorld(t)
 	c := w.strangers("stray")
 
 	bundle, err := clusterstate.ParseBundle(c.SecretsYAML())
@@ -135,7 +135,7 @@ func TestImport(t *testing.T) {
 
 	talosconfig, secrets, _ := c.Files()
 	args := []string{
-		"import", "stray", "-n", namespace, "--kubeconfig", w.kubeconfigOf(w.plane, "import"),
+		"import", "stray", "-n", w.ns, "--kubeconfig", w.kubeconfigOf(w.plane, "import"),
 		"--talosconfig", talosconfig, "--secrets", secrets,
 	}
 
@@ -154,7 +154,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("the command says %s", out)
 	}
 
-	w.eventually("the cluster is adopted", 2*time.Minute, w.adopted("stray", bundle.Fingerprint()))
+	w.eventually("the cluster is adopted", w.adopted("stray", bundle.Fingerprint()))
 	w.says(0, "Nothing changes.", "plan", "stray")
 	w.nodesReady("stray", 4)
 	w.idle(5 * time.Second)
@@ -165,13 +165,13 @@ func TestImport(t *testing.T) {
 	w.rollOutOver("stray", "shelf: eight")
 
 	exported := filepath.Join(t.TempDir(), "export")
-	w.command("export", "stray", "-n", namespace, "--kubeconfig", w.kubeconfigOf(w.plane, "import"), "--dir", exported)
+	w.command("export", "stray", "-n", w.ns, "--kubeconfig", w.kubeconfigOf(w.plane, "import"), "--dir", exported)
 	manifest := w.leave("stray", exported)
 
 	before, calls = w.boots(), w.mutatingCalls()
 
 	w.apply(manifest)
-	w.eventually("the manifest alone imports it", 2*time.Minute, w.adopted("stray", bundle.Fingerprint()))
+	w.eventually("the manifest alone imports it", w.adopted("stray", bundle.Fingerprint()))
 	w.says(0, "Nothing changes.", "plan", "stray")
 	w.idle(5 * time.Second)
 	untouched()
@@ -192,10 +192,10 @@ func (w *world) forget(cluster string) {
 	})
 
 	for text, want := range map[string]bool{"rack: seven": false, password: false, "aisle: nine": true} {
-		w.eventually(text, 2*time.Minute, w.holds(cluster, w.address(4), text, want))
+		w.eventually(text, w.holds(cluster, w.address(4), text, want))
 	}
 
-	w.eventually("it comes to rest", time.Minute, func(context.Context) error {
+	w.eventually("it comes to rest", func(context.Context) error {
 		if m := w.machine("machine-4"); m.Status.Change != nil || len(m.Status.AdoptedFields)+len(m.Annotations) > 0 {
 			return fmt.Errorf("%+v, %v, %v", m.Status.Change, m.Status.AdoptedFields, m.Annotations)
 		}
@@ -212,12 +212,12 @@ func (w *world) own(cluster string, added ...string) {
 
 	for i := 1; i <= 4; i++ {
 		for _, text := range texts {
-			w.eventually(text+" is there", 2*time.Minute, w.holds(cluster, w.address(i), text, true))
+			w.eventually(text+" is there", w.holds(cluster, w.address(i), text, true))
 		}
 	}
 
 	for i := 1; i <= 3; i++ {
-		w.eventually("its own label is there", time.Minute, w.holds(cluster, w.address(i), fmt.Sprintf("slot: s%d", i-1), true))
+		w.eventually("its own label is there", w.holds(cluster, w.address(i), fmt.Sprintf("slot: s%d", i-1), true))
 	}
 }
 
@@ -231,7 +231,7 @@ func (w *world) rollOutOver(cluster, label string) {
 		cp.Spec.ClusterConfigPatches = append(cp.Spec.ClusterConfigPatches, "machine: {nodeLabels: {"+label+"}}")
 	})
 	w.own(cluster, label)
-	w.eventually("the change is through", 2*time.Minute, func(ctx context.Context) error {
+	w.eventually("the change is through", func(ctx context.Context) error {
 		list := &v1alpha1.TalosMachineList{}
 		if err := w.client.List(ctx, list); err != nil {
 			return err
@@ -285,7 +285,7 @@ func (w *world) leave(cluster, exported string) string {
 
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "from-export"}, Data: map[string][]byte{},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "from-export"}, Data: map[string][]byte{},
 	}
 
 	for _, key := range []string{"talosconfig", "secrets.yaml"} {
@@ -310,7 +310,7 @@ func (w *world) leave(cluster, exported string) string {
 		secret,
 		&v1alpha1.TalosControlPlane{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TalosControlPlane"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cluster},
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: cluster},
 			Spec: v1alpha1.TalosControlPlaneSpec{
 				TalosVersion: cp.Spec.TalosVersion, KubernetesVersion: cp.Spec.KubernetesVersion, Endpoint: cp.Spec.Endpoint,
 				Machines: entries(cp.Spec.Machines),
@@ -319,7 +319,7 @@ func (w *world) leave(cluster, exported string) string {
 		},
 		&v1alpha1.TalosWorker{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TalosWorker"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: worker.Name},
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: worker.Name},
 			Spec: v1alpha1.TalosWorkerSpec{
 				ControlPlaneRef: worker.Spec.ControlPlaneRef, Machines: entries(worker.Spec.Machines),
 			},
@@ -359,6 +359,6 @@ func (w *world) remove(objects ...client.Object) {
 			w.t.Fatal(err)
 		}
 
-		w.eventually(o.GetName()+" is gone", time.Minute, w.gone(o, o.GetName()))
+		w.eventually(o.GetName()+" is gone", w.gone(o, o.GetName()))
 	}
 }

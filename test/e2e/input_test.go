@@ -17,6 +17,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/provider"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // edit changes a good manifest into a bad one.
@@ -32,7 +33,7 @@ func edit(t *testing.T, manifest, from, to string) string {
 
 // TestBadInput: each gets a clear refusal, by the API server or in a condition, touches nothing, and is recovered from.
 func TestBadInput(t *testing.T) {
-	w := newWorld(t, "127.40.7")
+	w := newWorld(t)
 	machine := w.boot(1)
 	good := clusterManifest("NAME", w.address(1), []string{w.address(1)}, nil)
 
@@ -50,7 +51,7 @@ func TestBadInput(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			manifest := edit(t, strings.ReplaceAll(good, "NAME", "refused"), tc.from, tc.to)
 
-			err := w.plane.Apply(context.Background(), []byte(manifest))
+			err := w.plane.ApplyIn(context.Background(), w.ns, []byte(manifest))
 			if err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("the API server answers %v, want a refusal that says %q", err, tc.says)
 			}
@@ -71,7 +72,7 @@ func TestBadInput(t *testing.T) {
 			w.apply(edit(t, manifest, tc.from, tc.to))
 
 			c := &vitistackv1alpha1.KubernetesCluster{}
-			w.eventually(tc.name+" is refused", 20*time.Second,
+			w.eventually(tc.name+" is refused",
 				w.condition(c, "bad-"+tc.name, vitistackv1alpha1.ConditionTopologyValid, metav1.ConditionFalse,
 					vitistackv1alpha1.ReasonValidationFailed))
 
@@ -100,7 +101,7 @@ func (w *world) badPatchRecovers(good string) {
 
 	manifest := strings.ReplaceAll(good, "NAME", "fixed")
 	w.apply(edit(w.t, manifest, "provider:", "configPatches: ['machine: {install: {disk: 7, nonsense: true}}']\n        provider:"))
-	w.eventually("the invalid patch stalls", 30*time.Second, func(ctx context.Context) error {
+	w.eventually("the invalid patch stalls", func(ctx context.Context) error {
 		if w.condition(&v1alpha1.TalosMachine{}, "fixed-cp-0", v1alpha1.ConditionStalled, metav1.ConditionTrue,
 			v1alpha1.ReasonInvalidPatch)(ctx) == nil {
 			return nil
@@ -110,7 +111,7 @@ func (w *world) badPatchRecovers(good string) {
 			metav1.ConditionFalse)(ctx)
 	})
 	w.apply(edit(w.t, manifest, "provider:", "configPatches: []\n        provider:"))
-	w.running("fixed", 2*time.Minute)
+	w.running("fixed")
 }
 
 // changesAreRefused: what cannot change in a running cluster.
@@ -119,16 +120,16 @@ func (w *world) changesAreRefused(good string) {
 
 	manifest := strings.ReplaceAll(good, "NAME", "fixed")
 
-	err := w.plane.Apply(context.Background(), []byte(edit(w.t, manifest, ":6443", ":7443")))
+	err := w.plane.ApplyIn(context.Background(), w.ns, []byte(edit(w.t, manifest, ":6443", ":7443")))
 	if err == nil || !strings.Contains(err.Error(), "immutable") {
 		w.t.Errorf("a new endpoint: %v", err)
 	}
 
 	w.apply(edit(w.t, manifest, "kubernetesVersion: v1.36.2", "kubernetesVersion: v1.35.0"))
-	w.eventually("the downgrade is refused", 30*time.Second, w.condition(&v1alpha1.TalosControlPlane{}, "fixed",
+	w.eventually("the downgrade is refused", w.condition(&v1alpha1.TalosControlPlane{}, "fixed",
 		v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonDowngradeRefused))
 	w.apply(manifest)
-	w.running("fixed", time.Minute)
+	w.running("fixed")
 }
 
 // badState: a state Secret that is corrupt or of another cluster stalls with the reason and is left untouched.
@@ -143,7 +144,7 @@ func (w *world) badState() {
 		"foreign": fixed.Data,
 	} {
 		secret := &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-state"}, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name + "-state"}, Data: data,
 		}
 		if err := w.client.Create(context.Background(), secret); err != nil {
 			w.t.Fatal(err)
@@ -159,7 +160,7 @@ spec:
   endpoint: https://%s:6443
   machines: [{name: %s-0, address: %s}]
 `, name, w.address(9), name, w.address(9)))
-		w.eventually("the "+name+" state stalls", 30*time.Second, w.condition(&v1alpha1.TalosControlPlane{}, name,
+		w.eventually("the "+name+" state stalls", w.condition(&v1alpha1.TalosControlPlane{}, name,
 			v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonStateSecretInvalid))
 
 		after := &corev1.Secret{}
@@ -173,7 +174,7 @@ spec:
 
 // TestSeedExamples: both manifests are accepted as printed; with supported versions they run in the lab.
 func TestSeedExamples(t *testing.T) {
-	w := newWorld(t, "127.40.8")
+	w := newWorld(t)
 	files := map[string]string{"simple-cluster": "simple-cluster.yaml", "complex-cluster": "multi-worker-group.yaml"}
 	manifests := map[string]string{}
 
@@ -187,7 +188,7 @@ func TestSeedExamples(t *testing.T) {
 		manifests[name] = string(data)
 
 		w.apply(manifests[name])
-		w.eventually(name+" is accepted", 20*time.Second, w.condition(&vitistackv1alpha1.KubernetesCluster{}, name,
+		w.eventually(name+" is accepted", w.condition(&vitistackv1alpha1.KubernetesCluster{}, name,
 			vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionTrue))
 		w.get(&vitistackv1alpha1.Machine{}, name+"-cp-2")
 		w.deleteCluster(name)
@@ -197,7 +198,7 @@ func TestSeedExamples(t *testing.T) {
 
 	for name, manifest := range manifests {
 		w.apply(strings.NewReplacer("v1.28.3", "v1.36.2", "v1.5.5", "v1.13.9").Replace(manifest))
-		w.running(name, 4*time.Minute)
+		w.running(name)
 		w.deleteCluster(name)
 	}
 }
@@ -212,7 +213,7 @@ func (w *world) provide() {
 	}
 
 	estate, err := lab.New(lab.Options{
-		Dir: dir, Assets: w.assets, Subnet: "127.42.0.0/16", NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
+		Dir: dir, Assets: w.assets, Subnet: loopback.Network(w.t), NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -230,10 +231,7 @@ func (w *world) provide() {
 			w.t.Error(err)
 		}
 
-		stop, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-
-		if err := estate.Close(stop); err != nil {
+		if err := estate.Close(context.Background()); err != nil {
 			w.t.Error(err)
 		}
 	})

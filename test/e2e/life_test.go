@@ -24,13 +24,13 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestLife takes one cluster through its life: creation, rest, deletion of its objects and their return, the move to
 // another management plane, a reset, and a second life under the same name.
 func TestLife(t *testing.T) {
-	w := newWorld(t, "127.40.2")
+	w := newRealWorld(t)
 	for i := 1; i <= 4; i++ {
 		w.boot(i)
 	}
@@ -38,7 +38,7 @@ func TestLife(t *testing.T) {
 	manifest := clusterManifest("life", w.address(1), []string{w.address(1), w.address(2), w.address(3)},
 		[]string{w.address(4)})
 	w.apply(manifest)
-	w.running("life", 3*time.Minute)
+	w.running("life")
 	w.nodesReady("life", 4)
 
 	before := w.identity("life")
@@ -47,7 +47,7 @@ func TestLife(t *testing.T) {
 	w.searchSecrets("life")
 	w.deleteCluster("life")
 	w.apply(manifest)
-	w.running("life", 2*time.Minute)
+	w.running("life")
 	w.sameIdentity("life", before)
 
 	w.move("life", manifest)
@@ -65,7 +65,7 @@ func TestLife(t *testing.T) {
 	w.get(state, "life-state")
 
 	w.apply(manifest)
-	w.running("life", 3*time.Minute)
+	w.running("life")
 	w.nodesReady("life", 4)
 	w.etcdMembers("life", 3)
 
@@ -142,9 +142,9 @@ func (w *world) idle(d time.Duration) {
 		before[n.Name()] = n.Faults().MutatingCalls()
 	}
 
-	<-time.After(d)
+	wait.Pass(w.t, d)
 
-	writes, err := w.plane.Writes(management.ManagerUser, since)
+	writes, err := w.writes(since)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -164,8 +164,8 @@ func (w *world) idle(d time.Duration) {
 func (w *world) quiet() {
 	w.t.Helper()
 
-	w.eventually("the manager comes to rest", time.Minute, func(context.Context) error {
-		writes, err := w.plane.Writes(management.ManagerUser, time.Now().Add(-5*time.Second))
+	w.eventually("the manager comes to rest", func(context.Context) error {
+		writes, err := w.writes(time.Now().Add(-5 * time.Second))
 		if err == nil && len(writes) > 0 {
 			err = fmt.Errorf("%v", writes)
 		}
@@ -311,7 +311,7 @@ func (w *world) deleteCluster(name string) {
 		w.t.Fatal(err)
 	}
 
-	w.eventually("the objects of "+name+" are gone", 2*time.Minute, w.gone(&vitistackv1alpha1.KubernetesCluster{}, name))
+	w.eventually("the objects of "+name+" are gone", w.gone(&vitistackv1alpha1.KubernetesCluster{}, name))
 
 	for _, list := range []client.ObjectList{
 		&v1alpha1.TalosMachineList{}, &v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosWorkerList{},
@@ -340,7 +340,7 @@ func (w *world) move(name, manifest string) {
 
 	w.manager.kill()
 
-	plane := w.startPlane("second", w.subnet+".251")
+	plane := w.startPlane()
 	w.plane, w.client = plane, w.clientTo(plane)
 
 	state.ResourceVersion, state.UID = "", ""
@@ -350,7 +350,7 @@ func (w *world) move(name, manifest string) {
 
 	w.apply(manifest)
 	w.manager = w.startManager(plane)
-	w.running(name, 2*time.Minute)
+	w.running(name)
 }
 
 // reset deletes the cluster with the policy Reset.

@@ -7,40 +7,40 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/plane"
 )
+
+// shared is the management plane that most worlds are namespaces of.
+var shared *plane.Plane
 
 // TestMain builds the binary under test, so that no test runs an old one.
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	ctrl.SetLogger(logr.Discard())
-
-	dir, err := os.MkdirTemp("", "talos-operator-e2e-")
+	dir, err := build()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
+
+	plane.Main(m, &shared, func() { _ = os.RemoveAll(dir) })
+}
+
+func build() (dir string, err error) {
+	dir, err = os.MkdirTemp("", "talos-operator-e2e-")
+	if err != nil {
+		return "", err
+	}
 
 	operator = filepath.Join(dir, "talos-operator")
 
-	build := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the operator: %v\n%s", err, out)
-
-		return 1
+	if out, err := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the operator: %w\n%s", err, out)
 	}
 
-	return m.Run()
+	return dir, nil
 }
 
 func clusterConditions(o client.Object) []metav1.Condition {

@@ -13,18 +13,18 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestReconcileModes: in a dry run the operator sees a wiped machine and a change of the spec, and writes only status;
 // disabled it does not even see that a node is gone; then it does everything at once.
 func TestReconcileModes(t *testing.T) {
-	w := newWorld(t, "127.40.31")
+	w := newWorld(t)
 	w.boot(1)
 	worker := w.boot(2)
 
 	w.apply(clusterManifest("mode", w.address(1), []string{w.address(1)}, []string{w.address(2)}))
-	w.running("mode", 2*time.Minute)
+	w.running("mode")
 	w.quiet()
 
 	cp, m := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosMachine{}
@@ -39,7 +39,7 @@ func TestReconcileModes(t *testing.T) {
 		"group":   w.condition(&v1alpha1.TalosWorker{}, "mode-workers", v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDryRun),
 		"machine": w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDryRun),
 	} {
-		w.eventually("the mode reaches the "+object, time.Minute, named)
+		w.eventually("the mode reaches the "+object, named)
 	}
 
 	w.scale("mode", 1, 0)
@@ -52,26 +52,26 @@ func TestReconcileModes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	w.eventually("the wiped machine shows", time.Minute, w.condition(m, name, v1alpha1.ConditionConfigured,
+	w.eventually("the wiped machine shows", w.condition(m, name, v1alpha1.ConditionConfigured,
 		metav1.ConditionFalse, v1alpha1.ReasonMaintenance))
 	w.onlyStatus(since)
 
 	w.annotate("mode", v1alpha1.ReconcileModeAnnotation, "Disabled")
-	w.eventually("the mode reaches the machine", time.Minute,
+	w.eventually("the mode reaches the machine",
 		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled))
-	w.eventually("the mode reaches the control plane", time.Minute,
+	w.eventually("the mode reaches the control plane",
 		w.condition(cp, "mode", v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled))
-	w.eventually("the mode reaches the cluster", time.Minute, w.condition(&vitistackv1alpha1.KubernetesCluster{}, "mode",
+	w.eventually("the mode reaches the cluster", w.condition(&vitistackv1alpha1.KubernetesCluster{}, "mode",
 		v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled))
-	w.eventually("the mode reaches the group", time.Minute, w.condition(&v1alpha1.TalosWorker{}, "mode-workers",
+	w.eventually("the mode reaches the group", w.condition(&v1alpha1.TalosWorker{}, "mode-workers",
 		v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled))
 	w.quiet()
 
 	off := time.Now()
 
 	worker.Kill()
-	w.stays(8*time.Second, func() error {
-		writes, err := w.plane.Writes(management.ManagerUser, off)
+	wait.Stays(t, "nothing is written", 8*time.Second, func(context.Context) error {
+		writes, err := w.writes(off)
 		if err == nil && len(writes) > 0 {
 			err = fmt.Errorf("the operator wrote %v", writes)
 		}
@@ -88,15 +88,15 @@ func TestReconcileModes(t *testing.T) {
 	}
 
 	w.annotate("mode", v1alpha1.ReconcileModeAnnotation, "Reconcile")
-	w.eventually("the worker leaves", 3*time.Minute, w.gone(m, name))
-	w.running("mode", time.Minute)
+	w.eventually("the worker leaves", w.gone(m, name))
+	w.running("mode")
 }
 
 // onlyStatus: since then the operator wrote status and events, and nothing else.
 func (w *world) onlyStatus(since time.Time) {
 	w.t.Helper()
 
-	writes, err := w.plane.Writes(management.ManagerUser, since)
+	writes, err := w.writes(since)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func (w *world) onlyStatus(since time.Time) {
 // would checks what a dry run says that it would do.
 func (w *world) would(o client.Object, name string, parts ...string) {
 	w.t.Helper()
-	w.eventually(name+" says what it would do", time.Minute, func(ctx context.Context) error {
+	w.eventually(name+" says what it would do", func(ctx context.Context) error {
 		if err := w.condition(o, name, v1alpha1.ConditionWouldChange, metav1.ConditionTrue, v1alpha1.ReasonDryRun)(ctx); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (w *world) would(o client.Object, name string, parts ...string) {
 // TestDryRunOfAWholeLife: a cluster in a dry run is not made, changed, scaled or deleted: no node gets a call that
 // changes anything, no other object is written, and the status says all the time what would be done.
 func TestDryRunOfAWholeLife(t *testing.T) {
-	w := newWorld(t, "127.40.38")
+	w := newWorld(t)
 	w.boot(1)
 	w.boot(2)
 
@@ -148,7 +148,7 @@ func TestDryRunOfAWholeLife(t *testing.T) {
 	}
 
 	w.annotate("rehearsed", v1alpha1.ReconcileModeAnnotation, "Reconcile")
-	w.running("rehearsed", 2*time.Minute)
+	w.running("rehearsed")
 	w.quiet()
 
 	if err := w.condition(c, "rehearsed", v1alpha1.ConditionWouldChange, metav1.ConditionTrue)(t.Context()); err == nil {
@@ -165,7 +165,7 @@ func TestDryRunOfAWholeLife(t *testing.T) {
 		"machine": w.condition(m, "rehearsed-cp-0", v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDryRun),
 		"worker":  w.condition(m, "rehearsed-workers-0", v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDryRun),
 	} {
-		w.eventually("the mode reaches the "+object, time.Minute, held)
+		w.eventually("the mode reaches the "+object, held)
 	}
 
 	since := time.Now()
@@ -179,7 +179,7 @@ func TestDryRunOfAWholeLife(t *testing.T) {
 	change(w, cp, "rehearsed", func(cp *v1alpha1.TalosControlPlane) {
 		cp.Spec.ClusterConfigPatches = []string{"machine: {env: {SHELF: seven}}"}
 	})
-	w.eventually("the machine says what would change", time.Minute, func(context.Context) error {
+	w.eventually("the machine says what would change", func(context.Context) error {
 		if change := w.machine("rehearsed-cp-0").Status.Change; change == nil || !change.Reboot {
 			return fmt.Errorf("%+v", change)
 		}

@@ -18,20 +18,21 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestMoveBetweenManagementPlanes: a running cluster goes from one management plane to another, with an operator at work
 // on both. The command is killed in the middle, several times, and run again; then both operators are. No node is written to, none reboots, the
 // PKI is the same; then the objects go from the first plane, and the nodes do not notice that either.
 func TestMoveBetweenManagementPlanes(t *testing.T) {
-	w := newWorld(t, "127.40.30")
+	w := newRealWorld(t)
 	for i := 1; i <= 4; i++ {
 		w.boot(i)
 	}
 
 	w.apply(clusterManifest("roam", w.address(1), []string{w.address(1), w.address(2), w.address(3)},
 		[]string{w.address(4)}) + "  deletionPolicy: Reset\n")
-	w.running("roam", 3*time.Minute)
+	w.running("roam")
 	w.nodesReady("roam", 4)
 	w.quiet()
 
@@ -39,12 +40,12 @@ func TestMoveBetweenManagementPlanes(t *testing.T) {
 	before := w.identity("roam")
 	calls := w.mutatingCalls()
 
-	to := w.startPlane("second", w.subnet+".251")
+	to := w.startPlane()
 	newcomer := w.startManager(to)
 	t.Cleanup(func() { newcomer.kill() })
 
 	args := []string{
-		"move", "roam", "-n", namespace,
+		"move", "roam", "-n", w.ns,
 		"--kubeconfig", w.kubeconfigOf(w.plane, "from"), "--to-kubeconfig", w.kubeconfigOf(to, "to"),
 	}
 
@@ -68,28 +69,28 @@ func TestMoveBetweenManagementPlanes(t *testing.T) {
 	}
 
 	w.client = w.clientTo(to)
-	w.running("roam", 2*time.Minute)
+	w.running("roam")
 	w.sameIdentity("roam", before)
 	w.nodesReady("roam", 4)
 	w.etcdMembers("roam", 3)
 
 	w.command(append(args, "--delete-source")...)
-	w.eventually("the source is gone", time.Minute, func(ctx context.Context) error { return empty(ctx, first) })
+	w.eventually("the source is gone", func(ctx context.Context) error { return w.empty(ctx, first) })
 
 	// As long as an operator that still believed in its objects would need to act on them.
-	w.stays(10*time.Second, func() error {
+	wait.Stays(t, "the nodes are left alone", 10*time.Second, func(context.Context) error {
 		if now := w.mutatingCalls(); now != calls {
 			return fmt.Errorf("%d mutating calls", now-calls)
 		}
 
 		return nil
 	})
-	w.running("roam", time.Minute)
+	w.running("roam")
 	w.sameIdentity("roam", before)
 
 	// It is alive there: a change reaches the nodes.
 	w.scale("roam", 3, 0)
-	w.eventually("the worker is wiped", 3*time.Minute, func(context.Context) error {
+	w.eventually("the worker is wiped", func(context.Context) error {
 		if s := w.nodes[w.address(4)].Status(); s.Stage != "maintenance" {
 			return fmt.Errorf("it is %q", s.Stage)
 		}
@@ -109,19 +110,10 @@ func (w *world) killed(args []string) {
 		}
 
 		// Up to about as long as a whole move takes.
-		end := time.NewTimer(time.Duration(rand.IntN(1500)) * time.Millisecond)
-		done := make(chan error, 1)
+		wait.Pass(w.t, time.Duration(rand.IntN(1500))*time.Millisecond)
 
-		go func() { done <- cmd.Wait() }()
-
-		select {
-		case <-end.C:
-			_ = cmd.Process.Kill()
-			<-done
-		case <-done:
-		}
-
-		end.Stop()
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
 	}
 }
 
@@ -130,12 +122,9 @@ func (w *world) killed(args []string) {
 func (w *world) commandDespite(kill func(), args ...string) string {
 	w.t.Helper()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-
 	var out, failed strings.Builder
 
-	cmd := exec.CommandContext(ctx, operator, args...)
+	cmd := exec.CommandContext(w.t.Context(), operator, args...)
 	cmd.Stdout, cmd.Stderr = &out, &failed
 
 	if err := cmd.Start(); err != nil {
@@ -182,7 +171,7 @@ func (w *world) kubeconfigOf(p *management.Plane, name string) string {
 	w.t.Helper()
 
 	path := filepath.Join(w.dir, name+".kubeconfig")
-	if err := management.WriteKubeconfig(path, p.Config(), namespace); err != nil {
+	if err := management.WriteKubeconfig(path, p.Config(), w.ns); err != nil {
 		w.t.Fatal(err)
 	}
 
@@ -193,12 +182,9 @@ func (w *world) kubeconfigOf(p *management.Plane, name string) string {
 func (w *world) command(args ...string) string {
 	w.t.Helper()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-
 	var failed strings.Builder
 
-	cmd := exec.CommandContext(ctx, operator, args...)
+	cmd := exec.CommandContext(w.t.Context(), operator, args...)
 	cmd.Stderr = &failed
 
 	out, err := cmd.Output()
@@ -209,31 +195,8 @@ func (w *world) command(args ...string) string {
 	return string(out)
 }
 
-// stays checks the whole time that something remains so.
-func (w *world) stays(d time.Duration, check func() error) {
-	w.t.Helper()
-
-	end := time.NewTimer(d)
-	defer end.Stop()
-
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		if err := check(); err != nil {
-			w.t.Fatal(err)
-		}
-
-		select {
-		case <-end.C:
-			return
-		case <-tick.C:
-		}
-	}
-}
-
 // empty: no object of any cluster is there, and the state Secret still is.
-func empty(ctx context.Context, c client.Client) error {
+func (w *world) empty(ctx context.Context, c client.Client) error {
 	for _, list := range []client.ObjectList{
 		&v1alpha1.TalosMachineList{}, &v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosWorkerList{},
 		&vitistackv1alpha1.MachineList{}, &vitistackv1alpha1.KubernetesClusterList{},
@@ -247,7 +210,7 @@ func empty(ctx context.Context, c client.Client) error {
 		}
 	}
 
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "roam-state"}, &corev1.Secret{})
+	err := c.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "roam-state"}, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("the state Secret is gone too: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,13 +17,13 @@ import (
 // TestPauseHoldsEverythingBelow: a paused KubernetesCluster sends nothing to any node, neither a config to one with a new
 // disk nor a reset when it is deleted; without the annotation both go on.
 func TestPauseHoldsEverythingBelow(t *testing.T) {
-	w := newWorld(t, "127.40.10")
+	w := newWorld(t)
 	nodes := []string{w.address(1), w.address(2)}
 	w.boot(1)
 	worker := w.boot(2)
 
 	w.apply(clusterManifest("held", nodes[0], nodes[:1], nodes[1:]))
-	w.running("held", 2*time.Minute)
+	w.running("held")
 
 	m := &v1alpha1.TalosMachine{}
 	name := "held-workers-0"
@@ -33,7 +32,7 @@ func TestPauseHoldsEverythingBelow(t *testing.T) {
 	w.namesNode(name)
 
 	w.pause("held", "true")
-	w.eventually("the pause reaches the machine", time.Minute,
+	w.eventually("the pause reaches the machine",
 		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
 
 	configs := worker.Faults().Calls("ApplyConfiguration")
@@ -47,7 +46,7 @@ func TestPauseHoldsEverythingBelow(t *testing.T) {
 	}
 
 	// The status stays live: the operator has looked at the wiped machine, and has left it alone.
-	w.eventually("the wiped machine shows", time.Minute, w.condition(m, name, v1alpha1.ConditionConfigured,
+	w.eventually("the wiped machine shows", w.condition(m, name, v1alpha1.ConditionConfigured,
 		metav1.ConditionFalse, v1alpha1.ReasonMaintenance))
 
 	if got := worker.Faults().Calls("ApplyConfiguration"); got != configs {
@@ -55,25 +54,25 @@ func TestPauseHoldsEverythingBelow(t *testing.T) {
 	}
 
 	w.pause("held", "false")
-	w.running("held", 2*time.Minute)
+	w.running("held")
 
 	// So does what the node runs on.
 	infra := &vitistackv1alpha1.Machine{}
 	w.annotateObject(infra, m.Spec.MachineRef.Name, v1alpha1.PausedAnnotation, "true")
-	w.eventually("the pause of its Machine reaches it", time.Minute,
+	w.eventually("the pause of its Machine reaches it",
 		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
 	w.annotateObject(infra, m.Spec.MachineRef.Name, v1alpha1.PausedAnnotation, "false")
-	w.eventually("the machine goes on", time.Minute, func(context.Context) error {
+	w.eventually("the machine goes on", func(context.Context) error {
 		if m := w.machine(name); meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionPaused) != nil {
 			return errors.New("it is paused")
 		}
 
 		return nil
 	})
-	w.running("held", 2*time.Minute)
+	w.running("held")
 
 	w.pause("held", "true")
-	w.eventually("the pause reaches the machine again", time.Minute,
+	w.eventually("the pause reaches the machine again",
 		w.condition(m, name, v1alpha1.ConditionPaused, metav1.ConditionTrue))
 
 	boot := worker.Status().BootID
@@ -88,23 +87,23 @@ func TestPauseHoldsEverythingBelow(t *testing.T) {
 		}
 	}
 
-	w.eventually("the deletion shows", time.Minute, w.condition(m, name, v1alpha1.ConditionDeleting, metav1.ConditionTrue))
+	w.eventually("the deletion shows", w.condition(m, name, v1alpha1.ConditionDeleting, metav1.ConditionTrue))
 
 	if s := worker.Status(); s.BootID != boot || s.ClusterName != "held" {
 		t.Errorf("the worker was touched while it was paused: %+v", s)
 	}
 
 	w.pause("held", "false")
-	w.eventually("the deletion goes on", 2*time.Minute, w.gone(cluster, "held"))
+	w.eventually("the deletion goes on", w.gone(cluster, "held"))
 }
 
 // namesNode: the Machine says which TalosMachine runs on it.
 func (w *world) namesNode(name string) {
 	w.t.Helper()
 
-	w.eventually("the Machine names its TalosMachine", time.Minute, func(ctx context.Context) error {
+	w.eventually("the Machine names its TalosMachine", func(ctx context.Context) error {
 		m := &vitistackv1alpha1.Machine{}
-		if err := w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, m); err != nil {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, m); err != nil {
 			return err
 		}
 

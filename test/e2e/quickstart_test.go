@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
@@ -45,7 +44,7 @@ spec:
 }
 
 func TestQuickstart(t *testing.T) {
-	w := newWorld(t, "127.40.1")
+	w := newRealWorld(t)
 	for i := 1; i <= 5; i++ {
 		w.boot(i)
 	}
@@ -53,18 +52,18 @@ func TestQuickstart(t *testing.T) {
 	w.apply(clusterManifest("quick", w.address(1), []string{w.address(1), w.address(2), w.address(3)},
 		[]string{w.address(4), w.address(5)}))
 
-	w.running("quick", 3*time.Minute)
+	w.running("quick")
 	w.nodesReady("quick", 5)
 	w.etcdMembers("quick", 3)
 }
 
 // running waits for a cluster to be complete.
-func (w *world) running(name string, timeout time.Duration) *vitistackv1alpha1.KubernetesCluster {
+func (w *world) running(name string) *vitistackv1alpha1.KubernetesCluster {
 	w.t.Helper()
 
 	c := &vitistackv1alpha1.KubernetesCluster{}
 
-	w.eventually("cluster "+name+" is ready", timeout,
+	w.eventually("cluster "+name+" is ready",
 		w.condition(c, name, vitistackv1alpha1.ConditionReady, metav1.ConditionTrue))
 
 	if c.Status.Phase != vitistackv1alpha1.PhaseRunning || !c.Status.ControlPlaneReady {
@@ -86,8 +85,6 @@ func (w *world) kubernetes(cluster string) kubernetes.Interface {
 		w.t.Fatal(err)
 	}
 
-	cfg.Timeout = 5 * time.Second
-
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		w.t.Fatal(err)
@@ -101,7 +98,7 @@ func (w *world) nodesReady(cluster string, want int) {
 
 	c := w.kubernetes(cluster)
 
-	w.eventually(fmt.Sprintf("%d nodes are ready", want), time.Minute, func(ctx context.Context) error {
+	w.eventually(fmt.Sprintf("%d nodes are ready", want), func(ctx context.Context) error {
 		list, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -149,15 +146,9 @@ func (w *world) talos(cluster string) *talosclient.Client {
 
 func (w *world) etcdMembers(cluster string, want int) {
 	w.t.Helper()
-	w.etcdMembersWithin(cluster, want, time.Minute)
-}
-
-func (w *world) etcdMembersWithin(cluster string, want int, limit time.Duration) {
-	w.t.Helper()
-
 	c := w.talos(cluster)
 
-	w.eventually(fmt.Sprintf("%d etcd members have started", want), limit, func(ctx context.Context) error {
+	w.eventually(fmt.Sprintf("%d etcd members have started", want), func(ctx context.Context) error {
 		resp, err := c.EtcdMemberList(ctx, &machineapi.EtcdMemberListRequest{})
 		if err != nil {
 			return err

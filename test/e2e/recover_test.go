@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // vault is a bucket, and what a person at the command line has: the environment, the flags and an identity file.
@@ -30,8 +31,7 @@ type vault struct {
 func (w *world) newVault() *vault {
 	w.t.Helper()
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := w.t.Context()
 
 	server, err := s3.Start(ctx, s3.Options{
 		Binary: filepath.Join(w.assets, "versitygw"), Dir: filepath.Join(w.dir, "s3"), Address: w.subnet + ".245",
@@ -72,7 +72,7 @@ func (w *world) newVault() *vault {
 // their disks are gone, and one command brings the cluster back from the bucket, an identity file and the manifest. It is
 // killed on the way and run again.
 func TestRecoverCommand(t *testing.T) {
-	w := newWorld(t, "127.40.53")
+	w := newLonelyWorld(t)
 	v := w.newVault()
 
 	w.boot(1)
@@ -102,7 +102,7 @@ func TestRecoverCommand(t *testing.T) {
 		}
 	}
 
-	w.plane = w.startPlane("second", w.subnet+".251")
+	w.plane = w.startPlane()
 	w.client = w.clientTo(w.plane)
 	w.manager = w.startManager(w.plane)
 
@@ -181,12 +181,9 @@ func (w *world) backUpByCommand(cluster string, v *vault) {
 func (w *world) commandWith(env []string, args ...string) (out, told string) {
 	w.t.Helper()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
-	defer cancel()
-
 	var failed strings.Builder
 
-	cmd := exec.CommandContext(ctx, operator, args...)
+	cmd := exec.CommandContext(w.t.Context(), operator, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = &failed
 
@@ -210,16 +207,10 @@ func (w *world) killedWith(env, args []string) {
 			w.t.Fatal(err)
 		}
 
-		done := make(chan error, 1)
+		wait.Pass(w.t, time.Duration(rand.IntN(2000))*time.Millisecond)
 
-		go func() { done <- cmd.Wait() }()
-
-		select {
-		case <-time.After(time.Duration(rand.IntN(2000)) * time.Millisecond):
-			_ = cmd.Process.Kill()
-			<-done
-		case <-done:
-		}
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
 	}
 }
 
@@ -228,7 +219,7 @@ func singleManifest(w *world, name string) string {
 	return fmt.Sprintf(`
 apiVersion: talos-operator.io/v1alpha1
 kind: TalosControlPlane
-metadata: {name: %[1]s, namespace: default}
+metadata: {name: %[1]s}
 spec:
   talosVersion: v1.13.9
   kubernetesVersion: v1.36.2
@@ -238,7 +229,7 @@ spec:
 ---
 apiVersion: talos-operator.io/v1alpha1
 kind: TalosWorker
-metadata: {name: %[1]s-workers, namespace: default}
+metadata: {name: %[1]s-workers}
 spec:
   controlPlaneRef: {name: %[1]s}
   machines:

@@ -31,14 +31,14 @@ func (w *world) withSpares(name string, remediation *v1alpha1.RemediationOptions
 	w.t.Helper()
 
 	cp := &v1alpha1.TalosControlPlane{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
 		Spec: v1alpha1.TalosControlPlaneSpec{
 			TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://" + w.address(1) + ":6443",
 			Machines: w.entries("cp", 1, 2, 3), Spares: w.entries("cp", 5), Remediation: remediation,
 		},
 	}
 	workers := &v1alpha1.TalosWorker{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-workers"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name + "-workers"},
 		Spec: v1alpha1.TalosWorkerSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: name},
 			Machines:        w.entries("w", 4), Spares: w.entries("w", 6), Remediation: remediation,
@@ -57,7 +57,7 @@ func (w *world) withSpares(name string, remediation *v1alpha1.RemediationOptions
 // whole: control plane and workers are ready.
 func (w *world) whole(name string) {
 	w.t.Helper()
-	w.eventually(name+" is whole", 3*time.Minute, func(ctx context.Context) error {
+	w.eventually(name+" is whole", func(ctx context.Context) error {
 		return errors.Join(
 			w.condition(&v1alpha1.TalosControlPlane{}, name, v1alpha1.ConditionReady, metav1.ConditionTrue)(ctx),
 			w.condition(&v1alpha1.TalosWorker{}, name+"-workers", v1alpha1.ConditionReady, metav1.ConditionTrue)(ctx))
@@ -68,7 +68,7 @@ func (w *world) whole(name string) {
 func (w *world) machinesRun(want ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list := &v1alpha1.TalosMachineList{}
-		if err := w.client.List(ctx, list, client.InNamespace("default")); err != nil {
+		if err := w.client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
 			return err
 		}
 
@@ -98,7 +98,7 @@ func (w *world) machinesRun(want ...string) func(context.Context) error {
 // TestRemediation: a control-plane node and a worker that never come back are replaced by spares, also when the manager
 // is killed on the way; a second one that dies finds no spare and is told of; the list makes the replacement its own.
 func TestRemediation(t *testing.T) {
-	w := newWorld(t, "127.40.24")
+	w := newRealWorld(t)
 	for i := range 6 {
 		w.boot(i + 1)
 	}
@@ -112,7 +112,7 @@ func TestRemediation(t *testing.T) {
 	}
 
 	w.nodes[w.address(2)].Kill()
-	w.eventually("the loss is acted upon", time.Minute, func(context.Context) error {
+	w.eventually("the loss is acted upon", func(context.Context) error {
 		cp := &v1alpha1.TalosControlPlane{}
 		w.get(cp, "kept")
 
@@ -125,12 +125,12 @@ func TestRemediation(t *testing.T) {
 	w.manager.kill()
 	w.manager = w.startManager(w.plane)
 
-	w.eventually("the spare takes its place", 3*time.Minute, w.machinesRun("cp-1", "cp-3", "cp-5", "w-4"))
+	w.eventually("the spare takes its place", w.machinesRun("cp-1", "cp-3", "cp-5", "w-4"))
 	w.whole("kept")
 	w.etcdMembers("kept", 3)
 
 	w.nodes[w.address(4)].Kill()
-	w.eventually("the spare worker takes its place", 2*time.Minute, w.machinesRun("cp-1", "cp-3", "cp-5", "w-6"))
+	w.eventually("the spare worker takes its place", w.machinesRun("cp-1", "cp-3", "cp-5", "w-6"))
 	w.whole("kept")
 	w.nodesReady("kept", 4)
 
@@ -138,7 +138,7 @@ func TestRemediation(t *testing.T) {
 	change(w, &v1alpha1.TalosControlPlane{}, "kept", func(cp *v1alpha1.TalosControlPlane) {
 		cp.Spec.Machines, cp.Spec.Spares = w.entries("cp", 1, 5, 3), nil
 	})
-	w.eventually("the replacement is the list's", time.Minute, func(context.Context) error {
+	w.eventually("the replacement is the list's", func(context.Context) error {
 		cp := &v1alpha1.TalosControlPlane{}
 		w.get(cp, "kept")
 
@@ -151,7 +151,7 @@ func TestRemediation(t *testing.T) {
 	w.whole("kept")
 
 	w.nodes[w.address(3)].Kill()
-	w.eventually("no spare is left", 2*time.Minute, w.condition(&v1alpha1.TalosControlPlane{}, "kept",
+	w.eventually("no spare is left", w.condition(&v1alpha1.TalosControlPlane{}, "kept",
 		v1alpha1.ConditionRemediating, metav1.ConditionTrue, v1alpha1.ReasonNoSpare))
 	w.etcdMembers("kept", 3)
 
@@ -169,7 +169,7 @@ func TestRemediation(t *testing.T) {
 
 // TestReplaceByHand: a person has a machine replaced that works, and one that is dead before any timeout.
 func TestReplaceByHand(t *testing.T) {
-	w := newWorld(t, "127.40.25")
+	w := newWorld(t)
 	for i := range 6 {
 		w.boot(i + 1)
 	}
@@ -180,7 +180,7 @@ func TestReplaceByHand(t *testing.T) {
 
 	w.says(1, "answers, so it is not gone", "replace", "cp-2", "--gone")
 	w.says(0, "is to be replaced", "replace", "cp-2", "--spare", "cp-5")
-	w.eventually("the spare takes its place", 3*time.Minute, w.machinesRun("cp-1", "cp-3", "cp-5", "w-4"))
+	w.eventually("the spare takes its place", w.machinesRun("cp-1", "cp-3", "cp-5", "w-4"))
 	w.whole("swap")
 	w.etcdMembers("swap", 3)
 
@@ -189,11 +189,11 @@ func TestReplaceByHand(t *testing.T) {
 	}
 
 	w.nodes[w.address(4)].Kill()
-	w.eventually("the worker is dead", time.Minute,
+	w.eventually("the worker is dead",
 		w.condition(&v1alpha1.TalosMachine{}, "w-4", v1alpha1.ConditionReachable, metav1.ConditionFalse))
 	w.says(1, "state with --gone", "replace", "w-4")
 	w.says(0, "is to be replaced", "replace", "w-4", "--gone")
-	w.eventually("the spare worker takes its place", 2*time.Minute, w.machinesRun("cp-1", "cp-3", "cp-5", "w-6"))
+	w.eventually("the spare worker takes its place", w.machinesRun("cp-1", "cp-3", "cp-5", "w-6"))
 	w.whole("swap")
 	w.nodesReady("swap", 4)
 	w.etcdMembers("swap", 3)
@@ -204,7 +204,7 @@ func TestReplaceByHand(t *testing.T) {
 // replaced, by spares that answer and by no others; then the cluster's own lists say so, and a Machine that comes back
 // into service of its provider is the next spare.
 func TestSparesOfCluster(t *testing.T) {
-	w := newWorld(t, "127.40.37")
+	w := newWorld(t)
 	for _, i := range []int{1, 2, 3, 5, 6, 7} { // 4 is a spare that is switched off
 		w.boot(i)
 	}
@@ -215,7 +215,7 @@ func TestSparesOfCluster(t *testing.T) {
 	manifest = strings.Replace(manifest, "      replicas: 2\n", "      replicas: 1\n      spares: 1\n", 1)
 
 	w.apply(manifest)
-	w.running("stocked", 3*time.Minute)
+	w.running("stocked")
 	w.nodesReady("stocked", 4)
 
 	for _, i := range []int{5, 7} {
@@ -228,9 +228,9 @@ func TestSparesOfCluster(t *testing.T) {
 
 	w.nodes[w.address(2)].Kill()
 	w.nodes[w.address(6)].Kill()
-	w.eventually("spares take their places", 4*time.Minute,
+	w.eventually("spares take their places",
 		w.machinesRun("stocked-cp-0", "stocked-cp-2", "stocked-cp-4", "stocked-workers-1"))
-	w.eventually("the lists say so", time.Minute, func(context.Context) error {
+	w.eventually("the lists say so", func(context.Context) error {
 		cp := &v1alpha1.TalosControlPlane{}
 		w.get(cp, "stocked")
 
@@ -240,7 +240,7 @@ func TestSparesOfCluster(t *testing.T) {
 
 		return nil
 	})
-	w.running("stocked", 2*time.Minute)
+	w.running("stocked")
 	w.nodesReady("stocked", 4)
 	w.etcdMembers("stocked", 3)
 
@@ -249,7 +249,7 @@ func TestSparesOfCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	w.eventually("it is wiped", 2*time.Minute, func(context.Context) error {
+	w.eventually("it is wiped", func(context.Context) error {
 		if s := w.nodes[w.address(2)].Status(); s.Stage != "maintenance" {
 			return fmt.Errorf("%+v", s)
 		}
@@ -258,9 +258,9 @@ func TestSparesOfCluster(t *testing.T) {
 	})
 
 	w.nodes[w.address(3)].Kill()
-	w.eventually("it is the next spare", 4*time.Minute,
+	w.eventually("it is the next spare",
 		w.machinesRun("stocked-cp-0", "stocked-cp-1", "stocked-cp-4", "stocked-workers-1"))
-	w.running("stocked", 2*time.Minute)
+	w.running("stocked")
 	w.nodesReady("stocked", 4)
 	w.etcdMembers("stocked", 3)
 

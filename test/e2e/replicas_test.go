@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // probe is the status of a health endpoint; 0 while nothing listens.
@@ -42,30 +42,30 @@ func (m *manager) answers(path string, want int) func(context.Context) error {
 // TestStandbyTakesOver: of two replicas one works; when it ends in order, the other one takes over at once, with warm
 // caches.
 func TestStandbyTakesOver(t *testing.T) {
-	w := newWorld(t, "127.40.11")
+	w := newWorld(t)
 	w.manager.kill()
 
-	cfg, err := w.plane.ManagerConfig()
+	cfg, err := w.plane.ConfigIn(w.ns)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	flags := []string{"--leader-elect", "--leader-election-namespace=" + management.ManagerNamespace}
+	flags := []string{"--leader-elect", "--leader-election-namespace=" + w.ns}
 	first := w.startManagerAs(cfg, flags...)
 	t.Cleanup(first.kill)
-	w.eventually("the first replica leads", time.Minute, w.leads(""))
-	w.eventually("the first replica is ready", time.Minute, first.answers("/readyz", http.StatusOK))
+	w.eventually("the first replica leads", w.leads(""))
+	w.eventually("the first replica is ready", first.answers("/readyz", http.StatusOK))
 
 	leader := w.leader(t)
 
 	// The world ends this one.
 	w.manager = w.startManagerAs(cfg, flags...)
-	w.eventually("the standby is ready as well", time.Minute, w.manager.answers("/readyz", http.StatusOK))
+	w.eventually("the standby is ready as well", w.manager.answers("/readyz", http.StatusOK))
 
 	n := w.boot(1)
 
 	w.apply(clusterManifest("led", n.Address(), []string{n.Address()}, nil))
-	w.running("led", 2*time.Minute)
+	w.running("led")
 
 	const works = "Starting workers"
 	if !strings.Contains(first.log.String(), works) || strings.Contains(w.manager.log.String(), works) ||
@@ -79,21 +79,17 @@ func TestStandbyTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	select {
-	case <-first.done:
-	case <-time.After(30 * time.Second):
-		t.Fatal("the leader does not end")
-	}
+	wait.Done(t, "the leader ends", first.done)
 
 	if code := first.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the leader ends with %d", code)
 	}
 
-	w.eventually("the standby leads", time.Minute, w.leads(leader))
+	w.eventually("the standby leads", w.leads(leader))
 
 	// It works, and repeats nothing.
 	w.pause("led", "true")
-	w.eventually("the new leader works", time.Minute,
+	w.eventually("the new leader works",
 		w.condition(&vitistackv1alpha1.KubernetesCluster{}, "led", "Paused", "True"))
 
 	if got := n.Faults().Calls("ApplyConfiguration"); got != configs {
@@ -105,7 +101,7 @@ func (w *world) leader(t *testing.T) string {
 	t.Helper()
 
 	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: management.ManagerNamespace, Name: "talos-operator.talos-operator.io"}
+	key := client.ObjectKey{Namespace: w.ns, Name: "talos-operator.talos-operator.io"}
 
 	if err := w.client.Get(context.Background(), key, lease); err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
@@ -127,8 +123,8 @@ func (w *world) leads(not string) func(context.Context) error {
 
 // TestNotReadyWithoutCaches: a manager that may not list its objects lives, and is never ready.
 func TestNotReadyWithoutCaches(t *testing.T) {
-	w := newWorld(t, "127.40.12")
-	w.eventually("the manager is ready", time.Minute, w.manager.answers("/readyz", http.StatusOK))
+	w := newWorld(t)
+	w.eventually("the manager is ready", w.manager.answers("/readyz", http.StatusOK))
 
 	nobody, err := w.plane.User("nobody")
 	if err != nil {
@@ -137,8 +133,8 @@ func TestNotReadyWithoutCaches(t *testing.T) {
 
 	m := w.startManagerAs(nobody, "--leader-elect=false")
 	t.Cleanup(m.kill)
-	w.eventually("it lives", time.Minute, m.answers("/healthz", http.StatusOK))
-	w.eventually("it has tried to list", time.Minute, func(context.Context) error {
+	w.eventually("it lives", m.answers("/healthz", http.StatusOK))
+	w.eventually("it has tried to list", func(context.Context) error {
 		if !strings.Contains(m.log.String(), "forbidden") {
 			return fmt.Errorf("nothing of that in its log")
 		}
@@ -151,6 +147,54 @@ func TestNotReadyWithoutCaches(t *testing.T) {
 	}
 }
 
+// TestNamespaces: an operator of one namespace needs no right outside of it, and touches nothing there.
+func TestNamespaces(t *testing.T) {
+	w := newWorld(t)
+	n := w.boot(1)
+
+	outside := w.ns + "-outside"
+	if err := w.plane.InstallIn(t.Context(), outside); err != nil {
+		t.Fatal(err)
+	}
+
+	manifest := clusterManifest("one", n.Address(), []string{n.Address()}, nil)
+	if err := w.plane.ApplyIn(t.Context(), outside, []byte(manifest)); err != nil {
+		t.Fatal(err)
+	}
+
+	w.apply(manifest)
+	w.running("one")
+
+	all, err := client.New(w.plane.Config(), client.Options{Scheme: shared.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	untouched := &vitistackv1alpha1.KubernetesCluster{}
+	if err := all.Get(t.Context(), client.ObjectKey{Namespace: outside, Name: "one"}, untouched); err != nil {
+		t.Fatal(err)
+	}
+
+	if len(untouched.Finalizers) > 0 || len(untouched.Status.Conditions) > 0 {
+		t.Errorf("a cluster of another namespace was worked on: %v, %+v", untouched.Finalizers, untouched.Status)
+	}
+
+	writes, err := w.writes(time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, wr := range writes {
+		if wr.Namespace != w.ns {
+			t.Errorf("the operator wrote %s", wr)
+		}
+	}
+
+	if log := w.manager.log.String(); strings.Contains(log, "forbidden") {
+		t.Errorf("something is forbidden: %s", log)
+	}
+}
+
 // TestBadOptions: what cannot work is refused before anything is started.
 func TestBadOptions(t *testing.T) {
 	for setting, want := range map[string]string{
@@ -159,6 +203,8 @@ func TestBadOptions(t *testing.T) {
 		"MAX_CONCURRENT_RECONCILES=0":  "MAX_CONCURRENT_RECONCILES",
 		"MAX_CONCURRENT_RECONCILES=ab": "MAX_CONCURRENT_RECONCILES",
 		"LOG_LEVEL=loud":               "loud",
+		"NAMESPACES=a,":                "NAMESPACES",
+		"NAMESPACES=*":                 "NAMESPACES",
 	} {
 		cmd := exec.Command(operator, "manager")
 		cmd.Env = []string{setting, "KUBECONFIG=/nonexistent"}

@@ -56,7 +56,7 @@ func (w *world) identityFor(name string) *age.X25519Identity {
 func (w *world) secret(name string, data map[string]string) {
 	w.t.Helper()
 
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, StringData: data}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, StringData: data}
 	if err := w.client.Create(context.Background(), s); err != nil {
 		w.t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (w *world) backUp(cluster, address string, id *age.X25519Identity) *backup.
 	m, err := backup.Take(context.Background(), dir, backup.Request{
 		ID: backup.NewID(time.Now(), cluster),
 		Cluster: backup.Cluster{
-			Name: cluster, Namespace: namespace, ID: state.Bundle.ClusterID(), CAFingerprint: state.Bundle.CAFingerprint(),
+			Name: cluster, Namespace: w.ns, ID: state.Bundle.ClusterID(), CAFingerprint: state.Bundle.CAFingerprint(),
 		},
 		TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Source: backup.Member{Node: address}, State: secret,
 		Recipients: []string{id.Recipient().String()},
@@ -142,7 +142,7 @@ func (w *world) restore(name, cluster string, edit ...func(*v1alpha1.TalosEtcdRe
 	w.t.Helper()
 
 	r := &v1alpha1.TalosEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
 			Source:          v1alpha1.RestoreSource{Storage: &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}}},
@@ -165,8 +165,8 @@ func (w *world) restored(name string, killed ...v1alpha1.RestoreStep) *v1alpha1.
 	r := &v1alpha1.TalosEtcdRestore{}
 	kills := slices.Clone(killed)
 
-	w.eventually("restore "+name+" is complete", 4*time.Minute, func(ctx context.Context) error {
-		if err := w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, r); err != nil {
+	w.eventually("restore "+name+" is complete", func(ctx context.Context) error {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, r); err != nil {
 			return err
 		}
 
@@ -200,14 +200,14 @@ func (w *world) restored(name string, killed ...v1alpha1.RestoreStep) *v1alpha1.
 // TestRestore: an etcd goes back to a backup, with the manager killed on the way. What was written after it is lost, and
 // kept as a copy; the PKI stays, the workers run on, and nobody else touches a node meanwhile.
 func TestRestore(t *testing.T) {
-	w := newWorld(t, "127.40.50")
+	w := newRealWorld(t)
 	for i := range 4 {
 		w.boot(i + 1)
 	}
 
 	controlPlanes := []string{w.address(1), w.address(2), w.address(3)}
 	w.apply(clusterManifest("back", w.address(1), controlPlanes, []string{w.address(4)}))
-	w.running("back", 3*time.Minute)
+	w.running("back")
 	w.nodesReady("back", 4)
 
 	before := w.identity("back")
@@ -222,7 +222,7 @@ func TestRestore(t *testing.T) {
 
 	// Without leave to lose what is newer, nothing happens.
 	w.restore("careful", "back")
-	w.eventually("the careful restore is refused", time.Minute, w.condition(&v1alpha1.TalosEtcdRestore{}, "careful",
+	w.eventually("the careful restore is refused", w.condition(&v1alpha1.TalosEtcdRestore{}, "careful",
 		v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonDataWouldBeLost))
 	w.sameIdentity("back", before)
 
@@ -235,7 +235,7 @@ func TestRestore(t *testing.T) {
 	}
 
 	noted(t, c, "early", "late")
-	w.running("back", time.Minute)
+	w.running("back")
 	w.nodesReady("back", 4)
 	w.oneEtcd("back", 3)
 
@@ -279,7 +279,7 @@ func (w *world) lastSnapshot(r *v1alpha1.TalosEtcdRestore, id *age.X25519Identit
 // TestTotalLoss: a schedule backs a cluster up to a bucket, then the management plane, all nodes and all their disks are
 // gone. From the bucket, an identity, two manifests and fresh machines the cluster comes back, and old kubeconfigs work.
 func TestTotalLoss(t *testing.T) {
-	w := newWorld(t, "127.40.51")
+	w := newLonelyWorld(t)
 	for i := range 4 {
 		w.boot(i + 1)
 	}
@@ -311,7 +311,7 @@ func TestTotalLoss(t *testing.T) {
 		}
 	}
 
-	w.plane = w.startPlane("second", w.subnet+".251")
+	w.plane = w.startPlane()
 	w.client = w.clientTo(w.plane)
 	w.manager = w.startManager(w.plane)
 
@@ -340,7 +340,7 @@ func planeManifest(w *world, name string) string {
 	return fmt.Sprintf(`
 apiVersion: talos-operator.io/v1alpha1
 kind: TalosControlPlane
-metadata: {name: %[1]s, namespace: default}
+metadata: {name: %[1]s}
 spec:
   talosVersion: v1.13.9
   kubernetesVersion: v1.36.2
@@ -352,7 +352,7 @@ spec:
 ---
 apiVersion: talos-operator.io/v1alpha1
 kind: TalosWorker
-metadata: {name: %[1]s-workers, namespace: default}
+metadata: {name: %[1]s-workers}
 spec:
   controlPlaneRef: {name: %[1]s}
   machines:

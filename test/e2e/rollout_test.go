@@ -20,14 +20,15 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // change edits an object, again and again until nobody came between.
 func change[T client.Object](w *world, o T, name string, edit func(T)) {
 	w.t.Helper()
 
-	w.eventually(name+" is edited", time.Minute, func(ctx context.Context) error {
-		if err := w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, o); err != nil {
+	w.eventually(name+" is edited", func(ctx context.Context) error {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, o); err != nil {
 			return err
 		}
 
@@ -55,9 +56,9 @@ func (w *world) upToDate(cluster string) func(context.Context) error {
 		cp, workers := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
 
 		err := errors.Join(
-			w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: cluster}, k),
-			w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: cluster}, cp),
-			w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: cluster + "-workers"}, workers))
+			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, k),
+			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, cp),
+			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster + "-workers"}, workers))
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (w *world) upToDate(cluster string) func(context.Context) error {
 		}
 
 		list := &v1alpha1.TalosMachineList{}
-		if err := w.client.List(ctx, list, client.InNamespace("default")); err != nil {
+		if err := w.client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
 			return err
 		}
 
@@ -139,20 +140,20 @@ func (w *world) patchCluster(cluster string, patches ...string) {
 // at a time, drained and let loose again. The first one loses power while it reboots, and the manager is killed at random
 // moments before and after that.
 func TestConfigRollout(t *testing.T) {
-	w := newWorld(t, "127.40.18")
+	w := newWorld(t)
 	for i := range 5 {
 		w.boot(i + 1)
 	}
 
 	w.apply(clusterManifest("rolled", w.address(1), []string{w.address(1), w.address(2), w.address(3)},
 		[]string{w.address(4), w.address(5)}))
-	w.running("rolled", time.Minute)
+	w.running("rolled")
 
 	before, identity := w.boots(), w.identity("rolled")
 
 	w.patchCluster("rolled", "machine: {nodeLabels: {shelf: seven}}")
-	w.eventually("the label is everywhere", 2*time.Minute, w.upToDate("rolled"))
-	w.eventually("the Nodes have it", time.Minute, w.labelled("rolled", "shelf", "seven", 5))
+	w.eventually("the label is everywhere", w.upToDate("rolled"))
+	w.eventually("the Nodes have it", w.labelled("rolled", "shelf", "seven", 5))
 
 	if rebooted := w.rebooted(before); len(rebooted) > 0 {
 		t.Errorf("a label rebooted %v", rebooted)
@@ -175,7 +176,7 @@ func TestConfigRollout(t *testing.T) {
 	}
 
 	w.killAtRandom(1)
-	w.eventually("the reboots are through", 3*time.Minute, w.upToDate("rolled"))
+	w.eventually("the reboots are through", w.upToDate("rolled"))
 	check()
 
 	if rebooted := w.rebooted(before); len(rebooted) != 5 {
@@ -185,7 +186,7 @@ func TestConfigRollout(t *testing.T) {
 	identity.boots = w.boots() // from here on nobody reboots
 
 	w.nodesReady("rolled", 5)
-	w.eventually("no node is cordoned", time.Minute, w.schedulable("rolled", 5))
+	w.eventually("no node is cordoned", w.schedulable("rolled", 5))
 	w.etcdMembers("rolled", 3)
 	w.oneEtcd("rolled", 3)
 	w.idle(10 * time.Second)
@@ -245,15 +246,11 @@ func (w *world) cutWhileRebooting(machines ...int) <-chan *node.Node {
 }
 
 func (w *world) cutWhenDown(n *node.Node, dark chan<- *node.Node) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	for n.Status().Stage == "running" {
-		select {
-		case <-w.t.Context().Done():
-			return
-		case <-tick.C:
-		}
+	err := wait.Until(w.t.Context(), n.Name()+" goes down", func(context.Context) error {
+		return wait.True(n.Status().Stage != "running")
+	})
+	if err != nil {
+		return
 	}
 
 	n.Kill()
@@ -338,24 +335,17 @@ func (r *reboots) quorumWithout(i int) {
 // follows: the etcd of a machine has a leader. A node that reboots hands it over first, which leaves the others without
 // one for a moment.
 func (r *reboots) follows(machine int) bool {
-	ctx, cancel := context.WithTimeout(talosclient.WithNode(context.Background(), r.w.address(machine)), 3*time.Second)
+	ctx, cancel := context.WithTimeout(talosclient.WithNode(context.Background(), r.w.address(machine)), 30*time.Second)
 	defer cancel()
 
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
+	return wait.Until(ctx, "a leader", func(ctx context.Context) error {
 		resp, err := r.talos.EtcdStatus(ctx)
-		if err == nil && resp.GetMessages()[0].GetMemberStatus().GetLeader() != 0 {
-			return true
+		if err != nil {
+			return err
 		}
 
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
-	}
+		return wait.True(resp.GetMessages()[0].GetMemberStatus().GetLeader() != 0)
+	}) == nil
 }
 
 // mostAway counts how many of the machines are away at once, at most.

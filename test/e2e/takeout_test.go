@@ -94,7 +94,7 @@ func (o *takeouts) called(n *node.Node, method string) {
 
 // drained: the node is cordoned, and only pods that belong to it are left.
 func (o *takeouts) drained(n *node.Node) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	name := n.Status().Hostname
@@ -166,7 +166,7 @@ func (o *takeouts) gone(n *node.Node) {
 			continue
 		}
 
-		ctx, cancel := context.WithTimeout(talosclient.WithNode(context.Background(), address), 5*time.Second)
+		ctx, cancel := context.WithTimeout(talosclient.WithNode(context.Background(), address), time.Minute)
 		resp, err := o.talos.EtcdMemberList(ctx, &machineapi.EtcdMemberListRequest{QueryLocal: true})
 
 		cancel()
@@ -274,7 +274,7 @@ func (w *world) evictablePod(cluster, nodeName string) {
 		},
 	}
 
-	budget, err := k.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, budget, metav1.CreateOptions{})
+	budget, err := k.PolicyV1().PodDisruptionBudgets("default").Create(ctx, budget, metav1.CreateOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -284,16 +284,16 @@ func (w *world) evictablePod(cluster, nodeName string) {
 		ObservedGeneration: budget.Generation, DisruptionsAllowed: 1, CurrentHealthy: 1, ExpectedPods: 1,
 	}
 
-	if _, err := k.PolicyV1().PodDisruptionBudgets(namespace).UpdateStatus(ctx, budget, metav1.UpdateOptions{}); err != nil {
+	if _, err := k.PolicyV1().PodDisruptionBudgets("default").UpdateStatus(ctx, budget, metav1.UpdateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 
-	if _, err := k.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+	if _, err := k.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 
-	w.eventually("the pod runs", time.Minute, func(ctx context.Context) error {
-		p, err := k.CoreV1().Pods(namespace).Get(ctx, nodeName, metav1.GetOptions{})
+	w.eventually("the pod runs", func(ctx context.Context) error {
+		p, err := k.CoreV1().Pods("default").Get(ctx, nodeName, metav1.GetOptions{})
 		if err == nil && p.Status.Phase != corev1.PodRunning {
 			err = fmt.Errorf("it is %s", p.Status.Phase)
 		}
@@ -306,7 +306,7 @@ func (w *world) evictablePod(cluster, nodeName string) {
 func (w *world) evicted(cluster, nodeName string) {
 	w.t.Helper()
 
-	b, err := w.kubernetes(cluster).PolicyV1().PodDisruptionBudgets(namespace).Get(context.Background(), nodeName,
+	b, err := w.kubernetes(cluster).PolicyV1().PodDisruptionBudgets("default").Get(context.Background(), nodeName,
 		metav1.GetOptions{})
 	if err != nil || b.Status.DisruptionsAllowed != 0 || len(b.Status.DisruptedPods) != 1 {
 		w.t.Errorf("the budget of the pod on %s is %+v (%v)", nodeName, b.Status, err)

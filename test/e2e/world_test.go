@@ -1,10 +1,11 @@
 // Package e2e runs whole scenarios: the real manager binary under its own role, on a real API server, against emulated
-// nodes with real etcd and real Kubernetes, with faults in the middle.
+// nodes, with faults in the middle.
 package e2e
 
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,22 +20,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/app"
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/plane"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-const namespace = "default"
-
-// world is one management plane with a manager, and the machines around it.
+// world is a namespace of a management plane with a manager that works in it alone, and the machines around it.
 type world struct {
 	t        *testing.T
+	ns       string
 	dir      string
 	assets   string
 	subnet   string
@@ -42,6 +42,8 @@ type world struct {
 	registry *node.Registry
 	client   client.Client
 	manager  *manager
+	// modelled machines have no etcd and no API server of their own, but models of them.
+	modelled bool
 
 	mu       sync.Mutex
 	nodes    map[string]*node.Node
@@ -59,9 +61,30 @@ func (w *world) listen() string {
 	return fmt.Sprintf("%s.240:%d", w.subnet, 8000+w.ports)
 }
 
-// newWorld starts a management plane and a manager. subnet is 127.x.y, of this test alone. Tests with a world of their
-// own run side by side: most of the time they wait.
-func newWorld(t *testing.T, subnet string) *world {
+// newWorld is a world whose machines are modelled: for scenarios about what the operator decides, and not about etcd or
+// Kubernetes. Worlds run side by side: most of the time they wait.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+
+	return newWorldOn(t, nil, true)
+}
+
+// newRealWorld is a world with real etcd members and real API servers in its machines. docs/lab.md names the scenarios
+// that need one.
+func newRealWorld(t *testing.T) *world {
+	t.Helper()
+
+	return newWorldOn(t, nil, false)
+}
+
+// newLonelyWorld is a real world with a management plane of its own, which can be lost.
+func newLonelyWorld(t *testing.T) *world {
+	t.Helper()
+
+	return newWorldOn(t, (*world).startPlane, false)
+}
+
+func newWorldOn(t *testing.T, plane func(w *world) *management.Plane, modelled bool) *world {
 	t.Helper()
 	t.Parallel()
 
@@ -71,53 +94,61 @@ func newWorld(t *testing.T, subnet string) *world {
 	}
 
 	w := &world{
-		t: t, dir: t.TempDir(), assets: assets, subnet: subnet,
-		registry: node.NewRegistry(), nodes: map[string]*node.Node{},
+		t: t, ns: namespaceOf(t), dir: t.TempDir(), assets: assets, subnet: loopback.Subnet(t), modelled: modelled,
+		registry: node.NewRegistry(), nodes: map[string]*node.Node{}, plane: shared.Plane,
 	}
 	t.Cleanup(w.close)
 
-	w.plane = w.startPlane("plane", subnet+".250")
+	if plane != nil {
+		w.plane = plane(w)
+	} else if err := w.plane.InstallIn(t.Context(), w.ns); err != nil {
+		t.Fatal(err)
+	}
+
 	w.client = w.clientTo(w.plane)
 	w.manager = w.startManager(w.plane)
 
 	return w
 }
 
-func (w *world) startPlane(name, address string) *management.Plane {
+// namespaceOf is a name for the namespace of a test, that no other run of it has on this management plane.
+func namespaceOf(t *testing.T) string {
+	return strings.ToLower(strings.TrimPrefix(t.Name(), "Test") + "-" + rand.Text()[:5])
+}
+
+// startPlane starts another management plane, on which the operator may work in the namespace of this world.
+func (w *world) startPlane() *management.Plane {
 	w.t.Helper()
 
-	dir := filepath.Join(w.dir, name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		w.t.Fatal(err)
-	}
-
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-
-	p, err := management.Start(ctx, management.Options{Dir: dir, Assets: w.assets, Address: address})
+	p, end, err := plane.Start(w.t.TempDir())
 	if err != nil {
 		w.t.Fatal(err)
 	}
 
-	w.t.Cleanup(p.Kill)
+	w.t.Cleanup(end)
+
+	if err := p.InstallIn(w.t.Context(), w.ns); err != nil {
+		w.t.Fatal(err)
+	}
 
 	return p
 }
 
+// clientTo is an admin in the namespace of this world.
 func (w *world) clientTo(p *management.Plane) client.Client {
 	w.t.Helper()
 
-	scheme, err := app.Scheme()
+	c, err := client.New(p.Config(), client.Options{Scheme: shared.Scheme})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 
-	c, err := client.New(p.Config(), client.Options{Scheme: scheme})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	return client.NewNamespacedClient(c, w.ns)
+}
 
-	return c
+// writes of the operator since a moment.
+func (w *world) writes(since time.Time) ([]management.Write, error) {
+	return w.plane.Writes(management.UserIn(w.ns), since)
 }
 
 func (w *world) close() {
@@ -146,7 +177,7 @@ func (w *world) boot(i int, change ...func(*node.Options)) *node.Node {
 
 	o := node.Options{
 		Name: fmt.Sprintf("machine-%d", i), Address: w.address(i), Dir: filepath.Join(w.dir, "nodes", fmt.Sprint(i)),
-		Assets: w.assets, Cluster: w.registry, NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
+		Assets: w.assets, Cluster: w.registry, Modelled: w.modelled, NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
 	}
 	for _, c := range change {
 		c(&o)
@@ -208,7 +239,7 @@ var operator string
 func (w *world) startManager(p *management.Plane) *manager {
 	w.t.Helper()
 
-	cfg, err := p.ManagerConfig()
+	cfg, err := p.ConfigIn(w.ns)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -225,11 +256,11 @@ func (w *world) startManagerAs(cfg *rest.Config, flags ...string) *manager {
 	}
 	kubeconfig := filepath.Join(m.dir, "kubeconfig")
 
-	if err := clientcmd.WriteToFile(kubeconfigOf(cfg), kubeconfig); err != nil {
+	if err := management.WriteKubeconfig(kubeconfig, cfg, w.ns); err != nil {
 		w.t.Fatal(err)
 	}
 
-	m.cmd = exec.Command(operator, append([]string{"manager"}, flags...)...)
+	m.cmd = exec.Command(operator, append([]string{"manager", "--namespaces=" + w.ns}, flags...)...)
 	m.cmd.Env = append(os.Environ(),
 		"KUBECONFIG="+kubeconfig,
 		"RESULTS_PATH="+filepath.Join(w.dir, "results"),
@@ -277,51 +308,16 @@ func (w *world) logs() map[string]string {
 	return out
 }
 
-func kubeconfigOf(cfg *rest.Config) clientcmdapi.Config {
-	return clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
-		AuthInfos: map[string]*clientcmdapi.AuthInfo{
-			"u": {ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData},
-		},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
-		CurrentContext: "x",
-	}
-}
-
 // eventually waits until the check passes. The error of the last try is the failure.
-func (w *world) eventually(what string, timeout time.Duration, check func(ctx context.Context) error) {
+func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	w.t.Helper()
-
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-
-	var last error
-
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-
-		if ctx.Err() == nil {
-			last = err
-		}
-
-		select {
-		case <-ctx.Done():
-			w.t.Fatalf("%s: not after %s: %v", what, timeout, last)
-		case <-tick.C:
-		}
-	}
+	wait.For(w.t, what, check)
 }
 
 func (w *world) apply(manifest string) {
 	w.t.Helper()
 
-	if err := w.plane.Apply(context.Background(), []byte(manifest)); err != nil {
+	if err := w.plane.ApplyIn(context.Background(), w.ns, []byte(manifest)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -329,7 +325,7 @@ func (w *world) apply(manifest string) {
 func (w *world) get(o client.Object, name string) {
 	w.t.Helper()
 
-	if err := w.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+	if err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.ns, Name: name}, o); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -338,7 +334,7 @@ func (w *world) get(o client.Object, name string) {
 func (w *world) condition(o client.Object, name, kind string, status metav1.ConditionStatus, reasons ...string,
 ) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if err := w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, o); err != nil {
 			return err
 		}
 
@@ -357,7 +353,7 @@ func (w *world) condition(o client.Object, name, kind string, status metav1.Cond
 
 func (w *world) gone(o client.Object, name string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		err := w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
+		err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, o)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

@@ -6,12 +6,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
@@ -24,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // Roles of machines.
@@ -31,9 +30,6 @@ const (
 	ControlPlane = configmachine.TypeControlPlane
 	Worker       = configmachine.TypeWorker
 )
-
-// Limit is how long a step may take.
-const Limit = 2 * time.Minute
 
 // Cluster is one that exists on its nodes only.
 type Cluster struct {
@@ -247,33 +243,5 @@ func (c *Cluster) Holds(text []byte) bool {
 
 func (c *Cluster) eventually(what string, check func(context.Context) error) {
 	c.t.Helper()
-
-	ctx, cancel := context.WithTimeout(c.t.Context(), Limit)
-	defer cancel()
-
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-
-	last := errors.New("never asked")
-
-	for {
-		once, stop := context.WithTimeout(ctx, 5*time.Second)
-		err := check(once)
-
-		stop()
-
-		if err == nil {
-			return
-		}
-
-		if ctx.Err() == nil {
-			last = err
-		}
-
-		select {
-		case <-ctx.Done():
-			c.t.Fatalf("%s of cluster %s: %v", what, c.Name, last)
-		case <-tick.C:
-		}
-	}
+	wait.For(c.t, what+" of cluster "+c.Name, check)
 }

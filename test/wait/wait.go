@@ -13,6 +13,8 @@ import (
 const (
 	// deadline is far beyond what anything takes while other programs use the same processors.
 	deadline = 10 * time.Minute
+	// one is how long a single check may take: one that hangs, because it asks a node that has just died, is not the last.
+	one = time.Minute
 	// shortest and longest are the pauses between two checks. They grow, so that waiting costs little.
 	shortest = 5 * time.Millisecond
 	longest  = 200 * time.Millisecond
@@ -42,7 +44,7 @@ func until(ctx context.Context, limit time.Duration, what string, check func(con
 	var last error
 
 	for pause := shortest; ; pause = min(pause*3/2, longest) {
-		err := check(bounded)
+		err := try(bounded, check)
 		if err == nil {
 			return nil
 		}
@@ -58,6 +60,13 @@ func until(ctx context.Context, limit time.Duration, what string, check func(con
 		case <-time.After(pause):
 		}
 	}
+}
+
+func try(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, one)
+	defer cancel()
+
+	return check(ctx)
 }
 
 // Done waits for a channel to be closed, or to deliver.

@@ -1,0 +1,74 @@
+package management
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/talos-operator/talos-operator/config"
+)
+
+// UserIn is the account of an operator that works in one namespace alone, as the API server sees it.
+func UserIn(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + ManagerAccount
+}
+
+// ConfigIn is the access of that account.
+func (p *Plane) ConfigIn(namespace string) (*rest.Config, error) {
+	return p.User(UserIn(namespace), "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+}
+
+// InstallIn makes a namespace, and gives the account of an operator in it the rights that a user gives it with
+// config/namespaced, and those for its lease. It has none outside.
+func (p *Plane) InstallIn(ctx context.Context, namespace string) error {
+	manifests, err := config.Manifests(config.Namespaced)
+	if err != nil {
+		return err
+	}
+
+	cluster, err := config.Manifests(config.RBAC)
+	if err != nil {
+		return err
+	}
+
+	const lease = "leader_election_role.yaml"
+
+	manifests[lease] = cluster[lease]
+
+	ns := &unstructured.Unstructured{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	ns.SetName(namespace)
+
+	objects := []*unstructured.Unstructured{ns}
+
+	for _, name := range slices.Sorted(maps.Keys(manifests)) {
+		found, err := Decode(manifests[name])
+		if err != nil {
+			return err
+		}
+
+		objects = append(objects, found...)
+	}
+
+	for _, o := range objects[1:] {
+		o.SetNamespace(namespace)
+
+		if o.GetKind() == "RoleBinding" {
+			o.Object["subjects"] = []any{map[string]any{
+				"kind": rbacv1.ServiceAccountKind, "name": ManagerAccount, "namespace": namespace,
+			}}
+		}
+	}
+
+	if err := p.applyObjects(ctx, namespace, objects); err != nil {
+		return fmt.Errorf("installing the roles of an operator in %s: %w", namespace, err)
+	}
+
+	return nil
+}
