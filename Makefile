@@ -9,9 +9,11 @@ TOOLS        := $(BIN)/tools
 KUBERNETES_VERSION     := v1.37.0
 CONTROLLER_GEN_VERSION := v0.22.0
 GOLANGCI_LINT_VERSION  := v2.15.0
+GOTESTSUM_VERSION      := v1.13.0
 
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GOTESTSUM      := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 
 VERSION_PKG := k8s.io/component-base/version
 KUBE_FLAGS  := -s -w -X $(VERSION_PKG).gitVersion=$(KUBERNETES_VERSION) -X $(VERSION_PKG).gitMajor=1 -X $(VERSION_PKG).gitMinor=37
@@ -72,11 +74,50 @@ verify: generate ## Fail when generated files are not up to date.
 	@git diff --exit-code -- api config charts docs || { echo "Generated files differ: run 'make generate' and commit."; exit 1; }
 	go mod verify
 
+# Everything of the product that holds a lock or starts goroutines is tested under the race detector. The rest is not: it
+# makes pure calculations five times as slow, and the lab's servers are watched by make test-race.
+RACED  := ./internal/backup/... ./internal/backupstorage/... ./internal/cli/... ./internal/clusterstate/... \
+  ./internal/controller/... ./internal/manifest/... ./internal/metrics/... ./internal/schedule/... ./internal/statestore/... \
+  ./internal/talos/... ./internal/validation/... ./internal/workload/...
+# Most of the time the scenarios wait, so they are begun first and run beside the rest.
+OTHERS := ./test/... ./lab/... ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
+  ./internal/clusterimport/... ./internal/configstore/... ./internal/failure/... ./internal/kube/... ./internal/machineconfig/... \
+  ./internal/plan/... ./internal/restore/...
+
+# What the tests reported goes here, as the events of go test.
+REPORTS ?= $(BIN)/reports
+# More flags for go test, such as -count=1.
+TEST_FLAGS ?=
+# One API server for all packages. A test that is stuck fails by itself after ten minutes.
+RUN_TESTS = $(BIN)/testplane $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --hide-summary skipped,output
+GO_TEST   = -p 3 -parallel 6 -timeout 60m $(TEST_FLAGS)
+
 .PHONY: test
-test: kube build ## Run every test: unit, conformance, API server, lab end to end. Builds what it needs.
+test: tests-built ## Run every test: unit, conformance, API server, lab end to end. Builds what it needs.
 	@$(if $(RACE),,echo "There is no C compiler: the tests run without the race detector.")
-	go test $(RACE) -p 3 -parallel 6 -timeout 20m ./api/... ./internal/... ./cmd/... ./config/... ./lab/... ./examples/... ./hack/...
-	go test $(RACE) -parallel 6 -timeout 30m ./test/...
+	$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) $(RACED)
+	$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) $(OTHERS)
+	@echo "The slowest tests:"; cat $(REPORTS)/raced.json $(REPORTS)/others.json | $(GOTESTSUM) tool slowest --threshold 1s --num 10
+
+.PHONY: test-race
+test-race: tests-built ## Run every test under the race detector.
+	$(RUN_TESTS) --jsonfile $(REPORTS)/race.json -- -race $(GO_TEST) ./...
+
+RUNS ?= 5
+
+.PHONY: test-stress
+test-stress: tests-built ## Run every test RUNS (5) times while other processes hold all processors busy; ends with each test that failed.
+	go run ./hack/stress --runs $(RUNS) --reports $(REPORTS)/stress -- $(MAKE) --no-print-directory test TEST_FLAGS=-count=1
+
+.PHONY: soak
+soak: tests-built ## Run for about an hour what make test does briefly: rest of a fleet, random histories.
+	SOAK=1 $(RUN_TESTS) -- $(GO_TEST) -count=1 -run TestLife ./test/e2e
+	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/plan ./internal/restore -args -histories 1000000
+
+.PHONY: tests-built
+tests-built: kube build $(GOTESTSUM)
+	@mkdir -p $(REPORTS)
+	@go build -o $(BIN)/ ./hack/testplane
 
 .PHONY: conformance
 conformance: kube ## Compare emulated nodes with the recordings of real ones.
@@ -110,6 +151,11 @@ $(CONTROLLER_GEN):
 	@mkdir -p $(TOOLS)
 	GOBIN=$(TOOLS) go install sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION)
 	@mv $(TOOLS)/controller-gen $@
+
+$(GOTESTSUM):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+	@mv $(TOOLS)/gotestsum $@
 
 $(GOLANGCI_LINT):
 	@mkdir -p $(TOOLS)

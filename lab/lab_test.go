@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -20,10 +21,10 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
-
-const limit = 30 * time.Second
 
 func open(t *testing.T, dir, subnet string) *lab.Lab {
 	t.Helper()
@@ -41,10 +42,7 @@ func open(t *testing.T, dir, subnet string) *lab.Lab {
 func shut(t *testing.T, l *lab.Lab) {
 	t.Helper()
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
-	defer cancel()
-
-	if err := l.Close(ctx); err != nil {
+	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Errorf("closing the lab: %v", err)
 	}
 }
@@ -60,20 +58,22 @@ func boot(t *testing.T, l *lab.Lab, name string, opts ...lab.NodeOption) *node.N
 	return n
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
+// host is an address of a network such as 127.201.0.0/16.
+func host(network string, third, fourth byte) string {
+	a := netip.MustParsePrefix(network).Addr().As4()
+	a[2], a[3] = third, fourth
 
-	deadline := time.After(limit)
-	tick := time.NewTicker(20 * time.Millisecond)
+	return netip.AddrFrom4(a).String()
+}
 
-	defer tick.Stop()
-
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("timed out: %s", what)
-		case <-tick.C:
+// shows makes a check of what a machine says about itself.
+func shows(n *node.Node, ok func(node.Status) bool) func(context.Context) error {
+	return func(context.Context) error {
+		if st := n.Status(); !ok(st) {
+			return fmt.Errorf("%+v", st)
 		}
+
+		return nil
 	}
 }
 
@@ -92,16 +92,16 @@ func view(l *lab.Lab) map[string]string {
 // TestCarriesOn opens an estate again after it was closed: the same machines at the same addresses with the same
 // configs, those on that were on.
 func TestCarriesOn(t *testing.T) {
-	dir := t.TempDir()
-	first := open(t, dir, "127.34.0.0/16")
+	dir, network := t.TempDir(), loopback.Network(t)
+	first := open(t, dir, network)
 
 	cp := boot(t, first, "default/cp-0")
 	boot(t, first, "node-1", lab.WithSize(8, 16384))
 	boot(t, first, "node-2", lab.WithDisks(node.Disk{Name: "nvme0n1", Size: 100 * node.GiB}))
-	boot(t, first, "spare", lab.PoweredOff(), lab.WithAddress("127.34.9.9"))
+	boot(t, first, "spare", lab.PoweredOff(), lab.WithAddress(host(network, 9, 9)))
 
 	if got := []string{cp.Address(), first.Node("node-1").Address(), first.Node("node-2").Address()}; !cmp.Equal(got,
-		[]string{"127.34.0.1", "127.34.0.2", "127.34.0.3"}) {
+		[]string{host(network, 0, 1), host(network, 0, 2), host(network, 0, 3)}) {
 		t.Errorf("addresses %v", got)
 	}
 
@@ -109,41 +109,39 @@ func TestCarriesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	configure(t, cp, "https://127.34.255.100:6443")
+	configure(t, cp, "https://"+host(network, 255, 100)+":6443")
 
 	before := view(first)
 	bootID := cp.Status().BootID
 
 	shut(t, first)
 
-	second := open(t, dir, "127.34.0.0/16")
+	second := open(t, dir, network)
 	if diff := cmp.Diff(before, view(second)); diff != "" {
 		t.Errorf("after the restart (-before +after):\n%s", diff)
 	}
 
 	cp = second.Node("default/cp-0")
 
-	eventually(t, "the configured machine boots from its disk", func() bool {
-		st := cp.Status()
-
-		return st.ClusterName == "test" && st.BootID != bootID && st.Stage != "maintenance"
-	})
+	wait.For(t, "the configured machine boots from its disk", shows(cp, func(s node.Status) bool {
+		return s.ClusterName == "test" && s.BootID != bootID && s.Stage != "maintenance"
+	}))
 
 	if err := second.PowerOn(t.Context(), "node-1"); err != nil {
 		t.Fatal(err)
 	}
 
-	eventually(t, "the killed machine is back in maintenance mode", func() bool {
-		return second.Node("node-1").Status().Stage == "maintenance"
-	})
+	wait.For(t, "the killed machine is back in maintenance mode", shows(second.Node("node-1"),
+		func(s node.Status) bool { return s.Stage == "maintenance" }))
 }
 
 func TestPlacesMachines(t *testing.T) {
-	l := open(t, t.TempDir(), "127.34.0.0/16")
+	network := loopback.Network(t)
+	l := open(t, t.TempDir(), network)
 
-	boot(t, l, "a", lab.PoweredOff(), lab.WithAddress("127.34.0.1"))
+	boot(t, l, "a", lab.PoweredOff(), lab.WithAddress(host(network, 0, 1)))
 
-	if n := boot(t, l, "b", lab.PoweredOff()); n.Address() != "127.34.0.2" {
+	if n := boot(t, l, "b", lab.PoweredOff()); n.Address() != host(network, 0, 2) {
 		t.Errorf("b is at %s", n.Address())
 	}
 
@@ -151,12 +149,12 @@ func TestPlacesMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if n := boot(t, l, "c", lab.PoweredOff()); n.Address() != "127.34.0.1" {
+	if n := boot(t, l, "c", lab.PoweredOff()); n.Address() != host(network, 0, 1) {
 		t.Errorf("c is at %s, not at the address that is free again", n.Address())
 	}
 
 	for name, opts := range map[string][]lab.NodeOption{
-		"taken":      {lab.WithAddress("127.34.0.2")},
+		"taken":      {lab.WithAddress(host(network, 0, 2))},
 		"elsewhere":  {lab.WithAddress("192.168.1.1")},
 		"../escape":  nil,
 		"Capital":    nil,
@@ -178,20 +176,16 @@ func TestPlacesMachines(t *testing.T) {
 }
 
 func TestTellsOfPowerChanges(t *testing.T) {
-	l := open(t, t.TempDir(), "127.34.0.0/16")
+	network := loopback.Network(t)
+	l := open(t, t.TempDir(), network)
 	changes := make(chan string, 10)
 	l.Subscribe(func(name string) { changes <- name })
 
-	n := boot(t, l, "one", lab.WithAddress("127.34.20.1"))
+	n := boot(t, l, "one", lab.WithAddress(host(network, 20, 1)))
 
 	for range 2 {
-		select {
-		case name := <-changes:
-			if name != "one" {
-				t.Errorf("told of %s", name)
-			}
-		case <-time.After(limit):
-			t.Fatal("nobody was told")
+		if name := wait.Done(t, "somebody is told", changes); name != "one" {
+			t.Errorf("told of %s", name)
 		}
 
 		n.Kill() // whoever does it
@@ -201,12 +195,13 @@ func TestTellsOfPowerChanges(t *testing.T) {
 // TestBalancer reaches two control-plane nodes through their endpoint, then one, then none. Instead of API servers,
 // something answers that says which node it is at.
 func TestBalancer(t *testing.T) {
-	l := open(t, t.TempDir(), "127.34.0.0/16")
+	network := loopback.Network(t)
+	l := open(t, t.TempDir(), network)
 
-	const endpoint = "127.34.255.40:6443"
+	endpoint := host(network, 255, 40) + ":6443"
 
 	nodes := []*node.Node{
-		boot(t, l, "cp-0", lab.WithAddress("127.34.40.1")), boot(t, l, "cp-1", lab.WithAddress("127.34.40.2")),
+		boot(t, l, "cp-0", lab.WithAddress(host(network, 40, 1))), boot(t, l, "cp-1", lab.WithAddress(host(network, 40, 2))),
 	}
 
 	input := newInput(t, "https://"+endpoint)
@@ -216,10 +211,12 @@ func TestBalancer(t *testing.T) {
 		answer(t, n.Address())
 	}
 
-	eventually(t, "both nodes answer in turn", func() bool {
-		first, second := reached(endpoint), reached(endpoint)
+	wait.For(t, "both nodes answer in turn", func(context.Context) error {
+		if first, second := reached(endpoint), reached(endpoint); first == "" || second == "" || first == second {
+			return fmt.Errorf("%q and %q answer", first, second)
+		}
 
-		return first != "" && second != "" && first != second
+		return nil
 	})
 
 	held, err := net.Dial("tcp", endpoint)
@@ -232,13 +229,13 @@ func TestBalancer(t *testing.T) {
 	}
 
 	nodes[0].Freeze(true)
-	eventually(t, "the connection to the frozen node ends", func() bool {
+	wait.For(t, "the connection to the frozen node ends", func(context.Context) error {
 		_ = held.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		_, err := held.Read(make([]byte, 1))
 
 		var timeout net.Error
 
-		return err != nil && (!errors.As(err, &timeout) || !timeout.Timeout())
+		return wait.True(err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()))
 	})
 
 	for range 4 {
@@ -248,7 +245,13 @@ func TestBalancer(t *testing.T) {
 	}
 
 	nodes[0].Freeze(false)
-	eventually(t, "the node is back", func() bool { return reached(endpoint) == nodes[0].Address() })
+	wait.For(t, "the node is back", func(context.Context) error {
+		if got := reached(endpoint); got != nodes[0].Address() {
+			return fmt.Errorf("%q answers", got)
+		}
+
+		return nil
+	})
 
 	for _, name := range []string{"cp-0", "cp-1"} {
 		if err := l.Wipe(name); err != nil {
@@ -256,13 +259,13 @@ func TestBalancer(t *testing.T) {
 		}
 	}
 
-	eventually(t, "nobody listens at the endpoint any more", func() bool {
+	wait.For(t, "nobody listens at the endpoint any more", func(context.Context) error {
 		c, err := net.Dial("tcp", endpoint)
 		if err == nil {
 			_ = c.Close()
 		}
 
-		return err != nil
+		return wait.True(err != nil)
 	})
 }
 
@@ -279,7 +282,7 @@ func reached(address string) string {
 }
 
 func line(c net.Conn) string {
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	_, _ = c.Write([]byte("who\n"))
 	s, _ := bufio.NewReader(c).ReadString('\n')
 
@@ -365,15 +368,13 @@ func apply(t *testing.T, n *node.Node, input *generate.Input, as machinetype.Typ
 
 	defer c.Close()
 
-	eventually(t, "the machine takes its config", func() bool {
-		_, err = c.ApplyConfiguration(t.Context(), &machine.ApplyConfigurationRequest{Data: data})
+	wait.For(t, "the machine takes its config", func(ctx context.Context) error {
+		_, err := c.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{Data: data})
 
-		return err == nil
+		return err
 	})
 
-	eventually(t, "the machine is installed and has booted", func() bool {
-		st := n.Status()
-
-		return st.Installed && st.MachineType == as.String() && st.Stage == "booting" || st.Stage == "running"
-	})
+	wait.For(t, "the machine is installed and has booted", shows(n, func(s node.Status) bool {
+		return s.Installed && s.MachineType == as.String() && s.Stage == "booting" || s.Stage == "running"
+	}))
 }

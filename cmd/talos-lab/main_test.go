@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/control"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // execute runs the command line and returns its exit code and outputs.
@@ -34,7 +34,7 @@ func serve(t *testing.T) (string, *lab.Lab) {
 
 	dir := t.TempDir()
 
-	l, err := lab.New(lab.Options{Dir: dir, Subnet: "127.46.0.0/16", Modelled: true})
+	l, err := lab.New(lab.Options{Dir: dir, Subnet: loopback.Network(t), Modelled: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +45,7 @@ func serve(t *testing.T) (string, *lab.Lab) {
 	}
 
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-
+		ctx := context.WithoutCancel(t.Context())
 		if err := errors.Join(s.Close(ctx), l.Close(ctx)); err != nil {
 			t.Error(err)
 		}
@@ -63,7 +61,8 @@ func TestNodeCommands(t *testing.T) {
 		t.Errorf("empty list: %d, %q", code, out)
 	}
 
-	if code, out, errOut := execute(t, "node", "boot", "edge-1", "--address", "127.46.120.1", "--dir", dir); code != 0 ||
+	address := l.Subnet().Addr().Next().String()
+	if code, out, errOut := execute(t, "node", "boot", "edge-1", "--address", address, "--dir", dir); code != 0 ||
 		!strings.Contains(out, "edge-1") {
 		t.Fatalf("boot: %d, %q, %q", code, out, errOut)
 	}

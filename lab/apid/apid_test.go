@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,23 +35,30 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-const patience = 20 * time.Second
-
-var subnet atomic.Uint32
+// patience ends a call that hangs where it must be answered. It says nothing about how long the answer may take.
+const patience = 10 * time.Minute
 
 // addresses returns n fresh loopback addresses.
-func addresses(n int) []netip.Addr {
-	third := byte(subnet.Add(1))
+func addresses(t testing.TB, n int) []netip.Addr {
+	t.Helper()
+
+	next := netip.MustParseAddr(loopback.Subnet(t) + ".0")
 	out := make([]netip.Addr, 0, n)
 
-	for i := range n {
-		out = append(out, netip.AddrFrom4([4]byte{127, 30, third, byte(i + 1)}))
+	for range n {
+		next = next.Next()
+		out = append(out, next)
 	}
 
 	return out
 }
+
+// forever is longer than any test waits.
+const forever = 24 * time.Hour
 
 // machined stands for the handlers of a node.
 type machined struct {
@@ -158,12 +164,16 @@ func (m *machined) Shutdown(ctx context.Context, r *machine.ShutdownRequest) (*m
 	}
 
 	go func() {
-		m.server.Shutdown(patience)
+		m.server.Shutdown(forever)
 		close(m.down)
 	}()
 
-	for m.server.Serving() {
-		runtime.Gosched()
+	// The end of the network face ends the context, too.
+	err := wait.Until(context.WithoutCancel(ctx), "the network face ends", func(context.Context) error {
+		return wait.True(!m.server.Serving())
+	})
+	if err != nil {
+		return nil, err
 	}
 
 	if r.GetForce() {

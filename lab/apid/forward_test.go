@@ -1,7 +1,9 @@
 package apid_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -18,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // estate is a cluster of two control-plane nodes and a worker.
@@ -25,7 +28,7 @@ func estate(t *testing.T, change ...func(*apid.Options)) (cluster pki, cp1, cp2,
 	t.Helper()
 
 	cluster = newPKI(t)
-	addrs := addresses(3)
+	addrs := addresses(t, 3)
 
 	return cluster,
 		startNode(t, "cp-1", addrs[0], cluster.controlPlane(t, "cp-1", addrs[0]), change...),
@@ -73,7 +76,7 @@ func TestForwardToOneNode(t *testing.T) {
 func TestForwardToManyNodes(t *testing.T) {
 	cluster, cp1, cp2, worker := estate(t)
 	c := cluster.client(t, cp1, role.Reader)
-	unused := addresses(1)[0].String()
+	unused := addresses(t, 1)[0].String()
 	ctx := talosclient.WithNodes(within(t, patience), cp1.addr.String(), cp2.addr.String(), worker.addr.String(), unused)
 
 	// The generated client does not turn errors in the metadata into an error.
@@ -118,7 +121,7 @@ func TestForwardToManyNodes(t *testing.T) {
 func TestForwardStreamsToManyNodes(t *testing.T) {
 	cluster, cp1, cp2, worker := estate(t)
 	c := cluster.client(t, cp1, role.Reader)
-	unused := addresses(1)[0].String()
+	unused := addresses(t, 1)[0].String()
 	ctx := talosclient.WithNodes(within(t, patience), cp2.addr.String(), worker.addr.String(), unused)
 
 	logs, err := c.MachineClient.Logs(ctx, &machine.LogsRequest{})
@@ -279,9 +282,11 @@ func TestForwardAfterTargetRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	eventually(t, func() bool {
-		_, err = c.Version(ctx)
+	wait.For(t, "the other certificate is noticed", func(context.Context) error {
+		if _, err := c.Version(ctx); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+			return fmt.Errorf("got %w", err)
+		}
 
-		return err != nil && strings.Contains(err.Error(), "unknown authority")
+		return nil
 	})
 }

@@ -1,6 +1,7 @@
 package apid_test
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -8,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -17,10 +17,11 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 func TestMaintenanceMode(t *testing.T) {
-	addr := addresses(1)[0]
+	addr := addresses(t, 1)[0]
 	n := startNode(t, "m-1", addr, maintenance(t, "m-1", addr))
 	c := insecure(t, n)
 	ctx := within(t, patience)
@@ -58,7 +59,7 @@ func TestMaintenanceMode(t *testing.T) {
 }
 
 func TestWrongSideOfTLS(t *testing.T) {
-	cluster, other, addrs := newPKI(t), newPKI(t), addresses(2)
+	cluster, other, addrs := newPKI(t), newPKI(t), addresses(t, 2)
 	fresh := startNode(t, "m-1", addrs[0], maintenance(t, "m-1", addrs[0]))
 	member := startNode(t, "cp-1", addrs[1], cluster.controlPlane(t, "cp-1", addrs[1]))
 	ctx := within(t, patience)
@@ -90,7 +91,7 @@ func TestWrongSideOfTLS(t *testing.T) {
 }
 
 func TestServerCertificateNames(t *testing.T) {
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	names := apid.Names{
 		Hostname: "cp-1", Addresses: []netip.Addr{addr}, Extra: []string{"api.example.org", "192.0.2.7"},
 	}
@@ -121,7 +122,7 @@ func TestServerCertificateNames(t *testing.T) {
 }
 
 func TestAcceptedCAs(t *testing.T) {
-	current, previous, addr := newPKI(t), newPKI(t), addresses(1)[0]
+	current, previous, addr := newPKI(t), newPKI(t), addresses(t, 1)[0]
 
 	id, err := apid.NewControlPlaneIdentity(
 		current.names("cp-1", addr), current.ca, []*x509.PEMEncodedCertificate{{Crt: previous.ca.Crt}})
@@ -165,7 +166,7 @@ func TestIdentityNeedsCAs(t *testing.T) {
 // TestReload applies a config as the first one: the answer arrives, the connection goes, and from then on only mutual
 // TLS counts.
 func TestReload(t *testing.T) {
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	n := startNode(t, "cp-1", addr, maintenance(t, "cp-1", addr))
 	n.next = cluster.controlPlane(t, "cp-1", addr)
 	c := insecure(t, n)
@@ -180,19 +181,14 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	begin := time.Now()
-
 	reply, err := c.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{})
 	if err != nil || reply.GetMessages()[0].GetModeDetails() != "done" {
 		t.Fatalf("the answer to the apply got lost: %v %v", reply, err)
 	}
 
+	// Nothing else than the new identity ends the old stream.
 	_, err = events.Recv()
 	wantCode(t, err, codes.Unavailable, "")
-
-	if d := time.Since(begin); d > 5*time.Second {
-		t.Errorf("the old stream lived on for %s", d)
-	}
 
 	_, err = c.Version(ctx)
 	wantCode(t, err, codes.Unavailable, "")
@@ -204,7 +200,7 @@ func TestReload(t *testing.T) {
 
 // TestStop cuts the power: connections are reset at once, and the next boot serves again.
 func TestStop(t *testing.T) {
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
 	c := cluster.client(t, n, role.Admin)
 	ctx := within(t, patience)
@@ -223,8 +219,6 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	begin := time.Now()
-
 	n.server.Stop()
 
 	_, err = events.Recv()
@@ -232,10 +226,6 @@ func TestStop(t *testing.T) {
 
 	if _, err := io.ReadAll(raw); err == nil || !strings.Contains(err.Error(), "reset by peer") {
 		t.Errorf("plain connection: %v, want a reset", err)
-	}
-
-	if d := time.Since(begin); d > 2*time.Second {
-		t.Errorf("the end was noticed after %s", d)
 	}
 
 	_, err = c.Version(ctx)
@@ -256,7 +246,7 @@ func TestStop(t *testing.T) {
 
 // TestShutdown: a machine that goes by its own will answers the call that told it to.
 func TestShutdown(t *testing.T) {
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
 	n.obeys = true
 	c := cluster.client(t, n, role.Admin)
@@ -278,7 +268,7 @@ func TestShutdown(t *testing.T) {
 	_, err = events.Recv()
 	wantCode(t, err, codes.Unavailable, "")
 
-	<-n.down
+	wait.Done(t, "the end", n.down)
 
 	_, err = c.Version(ctx)
 	wantCode(t, err, codes.Unavailable, "connection refused")
@@ -299,7 +289,7 @@ func TestStopCutsShutdownShort(t *testing.T) {
 		"start": func(n *node) error { return n.server.Start() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, addr := newPKI(t), addresses(1)[0]
+			cluster, addr := newPKI(t), addresses(t, 1)[0]
 			n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
 			n.obeys = true
 			c := cluster.client(t, n, role.Admin)
@@ -307,20 +297,15 @@ func TestStopCutsShutdownShort(t *testing.T) {
 
 			go func() { answer <- c.Shutdown(within(t, patience), talosclient.WithShutdownForce(true)) }()
 
-			eventually(t, func() bool { return !n.server.Serving() })
-
-			begin := time.Now()
+			wait.For(t, "the machine goes", func(context.Context) error { return wait.True(!n.server.Serving()) })
 
 			if err := cut(n); err != nil {
 				t.Fatal(err)
 			}
 
-			wantCode(t, <-answer, codes.Unavailable, "")
-			<-n.down
-
-			if d := time.Since(begin); d > patience/4 {
-				t.Errorf("the end took %s", d)
-			}
+			// The mercy of a shutdown is longer than anything waits here.
+			wantCode(t, wait.Done(t, "the answer", answer), codes.Unavailable, "")
+			wait.Done(t, "the end", n.down)
 		})
 	}
 }

@@ -238,17 +238,23 @@ func (l *listener) setDeaf(deaf bool) {
 }
 
 // fill connects until no further connection is answered: run, which may be about to accept, holds one connection and
-// the queue another.
+// the queue another. On a busy computer an answer may be late, so the queue counts as full only at the second time.
 func (l *listener) fill(holding <-chan struct{}) {
-	const enough = 8
+	const enough, full = 8, 2
 
-	for i := range enough {
+	for i, unanswered := 0, 0; i < enough && unanswered < full; i++ {
 		c, err := net.DialTimeout("tcp", l.inner.Addr().String(), fillTimeout)
-		if err != nil {
+
+		var late net.Error
+
+		switch {
+		case err == nil:
+			l.fillers = append(l.fillers, c)
+		case errors.As(err, &late) && late.Timeout():
+			unanswered++
+		default:
 			return
 		}
-
-		l.fillers = append(l.fillers, c)
 
 		if i > 0 {
 			continue

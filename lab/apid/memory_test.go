@@ -1,7 +1,6 @@
 package apid_test
 
 import (
-	"net/netip"
 	"runtime"
 	"testing"
 
@@ -18,12 +17,11 @@ func TestIdleNodesAreSmall(t *testing.T) {
 	const nodes = 400
 
 	cluster := newPKI(t)
-	third := byte(subnet.Add(2))
+	addrs := append(addresses(t, nodes/2), addresses(t, nodes/2)...)
 	before := footprint()
 	servers := make([]*apid.Server, 0, nodes)
 
-	for i := range nodes {
-		addr := netip.AddrFrom4([4]byte{127, 30, third - byte(i/200), byte(i%200 + 1)})
+	for _, addr := range addrs {
 		backend := &machined{identity: cluster.controlPlane(t, "cp", addr)}
 		server := apid.NewServer(apid.Options{Address: addr, Backend: backend, Faults: apid.NewFaults()})
 
@@ -50,7 +48,7 @@ func TestIdleNodesAreSmall(t *testing.T) {
 func TestConnectionsAreSmall(t *testing.T) {
 	const connections = 100
 
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
 	cfg := cluster.clientTLS(t, role.Reader)
 	before := footprint()

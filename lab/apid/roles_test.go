@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/role"
@@ -73,7 +72,7 @@ func refused(err error) bool {
 }
 
 func TestRolesAreThoseOfRecordedNodes(t *testing.T) {
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
 
 	for name, r := range map[string]role.Role{
@@ -91,7 +90,7 @@ func TestRolesAreThoseOfRecordedNodes(t *testing.T) {
 }
 
 func TestRolesInMaintenanceAreThoseOfRecordedNodes(t *testing.T) {
-	addr := addresses(1)[0]
+	addr := addresses(t, 1)[0]
 	n := startNode(t, "m-1", addr, maintenance(t, "m-1", addr))
 	c := insecure(t, n)
 
@@ -104,7 +103,7 @@ func TestRolesInMaintenanceAreThoseOfRecordedNodes(t *testing.T) {
 }
 
 func TestSpecialRoles(t *testing.T) {
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
 
 	for _, test := range []struct {
@@ -126,7 +125,7 @@ func TestSpecialRoles(t *testing.T) {
 }
 
 func TestUnknownMethodsAreUnimplemented(t *testing.T) {
-	cluster, addr := newPKI(t), addresses(1)[0]
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
 	n := startNode(t, "cp-1", addr, cluster.controlPlane(t, "cp-1", addr))
 	c := cluster.client(t, n, role.Reader)
 
@@ -139,13 +138,13 @@ func TestUnknownMethodsAreUnimplemented(t *testing.T) {
 }
 
 func TestPanicOfAHandlerIsAnError(t *testing.T) {
-	addr := addresses(1)[0]
+	addr := addresses(t, 1)[0]
 	n := startNode(t, "m-1", addr, maintenance(t, "m-1", addr))
 	c := insecure(t, n)
 
 	wantCode(t, call(t, c, "/machine.MachineService/Hostname"), codes.Internal, "lost it")
 
-	if _, err := c.Version(within(t, time.Minute)); err != nil {
+	if _, err := c.Version(within(t, patience)); err != nil {
 		t.Errorf("after a panic: %v", err)
 	}
 }

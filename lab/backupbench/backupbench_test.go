@@ -8,16 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/lab/backupbench"
 	"github.com/talos-operator/talos-operator/lab/stack"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
-
-const subnet = "127.43.0.0/16"
 
 var operator string
 
@@ -56,13 +54,11 @@ func TestMain(m *testing.M) {
 // TestThroughput runs the benchmark on a small scale: every value is there and makes sense. TotalLoss walks the same way
 // as a test of whole scenarios does, and fails when the old kubeconfig or what was written is lost.
 func TestThroughput(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-
+	ctx := t.Context()
 	values := map[string]float64{}
 	emit := func(v backupbench.Value) { values[v.Name] = v.Value }
 
-	o := stack.Options{Dir: filepath.Join(t.TempDir(), "large"), Operator: operator, Subnet: subnet, Store: true}
+	o := stack.Options{Dir: filepath.Join(t.TempDir(), "large"), Operator: operator, Subnet: loopback.Network(t), Store: true}
 
 	s, err := stack.Start(ctx, o)
 	if err != nil {

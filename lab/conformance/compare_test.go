@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
@@ -131,15 +130,12 @@ func TestResourcesOfAStore(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-
 			var out bytes.Buffer
 
 			r := &report{w: &out}
 			c := &comparison{report: r, known: &differences{}, state: test.name}
 
-			if err := c.resources(ctx, serve(t, store, test.role), place); err != nil {
+			if err := c.resources(t.Context(), serve(t, store, test.role), place); err != nil {
 				t.Fatal(err)
 			}
 

@@ -1,21 +1,18 @@
 package conformance
 
 import (
-	"context"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // TestConformance takes lab nodes through the recorded states. It is the promise of the lab: alike, not similar.
 func TestConformance(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-
-	result, err := Run(ctx, t.Output(), Options{
-		Dir: t.TempDir(), Assets: assets(t), Subnet: netip.MustParsePrefix("127.35.1.0/24"), Log: t.Output(),
+	result, err := Run(t.Context(), t.Output(), Options{
+		Dir: t.TempDir(), Assets: assets(t), Subnet: netip.MustParsePrefix(loopback.Subnet(t) + ".0/24"), Log: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,21 +8,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/control"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
-
-const limit = 30 * time.Second
 
 // serve opens an estate with a control socket in a directory.
 func serve(t *testing.T, dir string, down func()) (*lab.Lab, *control.Client) {
 	t.Helper()
 
-	l, err := lab.New(lab.Options{Dir: dir, Subnet: "127.34.0.0/16", Modelled: true})
+	l, err := lab.New(lab.Options{Dir: dir, Subnet: loopback.Network(t), Modelled: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +31,7 @@ func serve(t *testing.T, dir string, down func()) (*lab.Lab, *control.Client) {
 	}
 
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-
+		ctx := context.WithoutCancel(t.Context())
 		if err := errors.Join(s.Close(ctx), l.Close(ctx)); err != nil {
 			t.Error(err)
 		}
@@ -71,7 +67,7 @@ func act(t *testing.T, c *control.Client, a control.Action) control.Node {
 func TestActions(t *testing.T) {
 	l, c := serve(t, t.TempDir(), nil)
 
-	booted, err := c.Boot(t.Context(), control.Boot{Address: "127.34.80.1", CPUs: 4, DiskGiB: []int{10, 20}})
+	booted, err := c.Boot(t.Context(), control.Boot{Address: l.Subnet().Addr().Next().String(), CPUs: 4, DiskGiB: []int{10, 20}})
 	if err != nil || booted.Name != "node-1" || !booted.Powered {
 		t.Fatalf("booted %+v, error %v", booted, err)
 	}

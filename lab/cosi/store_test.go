@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
@@ -38,6 +37,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 func newStore(t testing.TB, n int) *cosi.Store {
@@ -85,22 +85,13 @@ func remote(t testing.TB, s *cosi.Store, roles ...role.Role) state.State {
 	return state.WrapCore(client.NewAdapter(v1alpha1.NewStateClient(conn)))
 }
 
-func testContext(t testing.TB) context.Context {
-	t.Helper()
-
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-
-	return ctx
-}
-
 func TestEveryRecordedTypeIsRegisteredAsRecorded(t *testing.T) {
 	recording, err := cosi.Recorded("running-controlplane")
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	ctx := testContext(t)
+	ctx := t.Context()
 
 	definitions, err := safe.StateListAll[*meta.ResourceDefinition](ctx, remote(t, newStore(t, 1), role.Reader))
 	if err != nil {
@@ -177,7 +168,7 @@ func TestFilter(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			st := cosi.Filter(s.State(), func(context.Context) role.Set { return role.MakeSet(test.roles...) })
 
-			_, err := server.NewState(st).Get(testContext(t), &v1alpha1.GetRequest{
+			_, err := server.NewState(st).Get(t.Context(), &v1alpha1.GetRequest{
 				Namespace: test.pointer.Namespace(), Type: test.pointer.Type(), Id: test.pointer.ID(),
 			})
 
@@ -189,7 +180,7 @@ func TestFilter(t *testing.T) {
 }
 
 func TestWritesAreRefused(t *testing.T) {
-	ctx := testContext(t)
+	ctx := t.Context()
 	s := newStore(t, 1)
 	st := remote(t, s, role.Admin)
 
@@ -213,7 +204,7 @@ func TestWritesAreRefused(t *testing.T) {
 }
 
 func TestWatchStartsWithWhatIsThere(t *testing.T) {
-	ctx := testContext(t)
+	ctx := t.Context()
 	s := newStore(t, 1)
 	st := remote(t, s, role.Reader)
 
@@ -230,26 +221,22 @@ func TestWatchStartsWithWhatIsThere(t *testing.T) {
 	expect := func(typ state.EventType, id string, running bool) {
 		t.Helper()
 
-		select {
-		case e := <-events:
-			if e.Type() != typ {
-				t.Fatalf("got a %v event, want %v", e.Type(), typ)
-			}
+		e := wait.Done(t, fmt.Sprintf("a %v event", typ), events)
+		if e.Type() != typ {
+			t.Fatalf("got a %v event, want %v", e.Type(), typ)
+		}
 
-			if typ == state.Bootstrapped {
-				return
-			}
+		if typ == state.Bootstrapped {
+			return
+		}
 
-			r, err := e.Resource()
-			if err != nil {
-				t.Fatal(err)
-			}
+		r, err := e.Resource()
+		if err != nil {
+			t.Fatal(err)
+		}
 
-			if r.Metadata().ID() != id || r.TypedSpec().Running != running {
-				t.Fatalf("got %s running %v, want %s running %v", r.Metadata().ID(), r.TypedSpec().Running, id, running)
-			}
-		case <-ctx.Done():
-			t.Fatalf("no %v event", typ)
+		if r.Metadata().ID() != id || r.TypedSpec().Running != running {
+			t.Fatalf("got %s running %v, want %s running %v", r.Metadata().ID(), r.TypedSpec().Running, id, running)
 		}
 	}
 
@@ -269,7 +256,7 @@ func TestWatchStartsWithWhatIsThere(t *testing.T) {
 }
 
 func TestStagesShowWhatTheNodeIs(t *testing.T) {
-	ctx := testContext(t)
+	ctx := t.Context()
 	s := newStore(t, 7)
 
 	host, err := safe.StateGetByID[*network.HostnameStatus](ctx, s.State(), network.HostnameID)
@@ -331,7 +318,7 @@ func count(ctx context.Context, t testing.TB, s *cosi.Store, typ resource.Type, 
 // TestWhatFollowsFromTheConfig shows a control-plane node what it is and who its peers are, and holds the resources
 // that real nodes derive from that.
 func TestWhatFollowsFromTheConfig(t *testing.T) {
-	ctx := testContext(t)
+	ctx := t.Context()
 	s := newStore(t, 1)
 	st := remote(t, s, role.Admin)
 

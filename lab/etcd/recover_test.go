@@ -54,7 +54,7 @@ func file(t *testing.T, b []byte) string {
 func TestRecover(t *testing.T) {
 	t.Parallel()
 
-	c := newCluster(t, 20)
+	c := newCluster(t)
 	snap := file(t, snapshot(t, c))
 
 	m := c.must(etcd.Recover(t.Context(), c.options(2), snap, false))
@@ -99,7 +99,7 @@ func damage(t *testing.T, c *cluster, good []byte) string {
 func TestDamagedSnapshotLeavesDebris(t *testing.T) {
 	t.Parallel()
 
-	c := newCluster(t, 21)
+	c := newCluster(t)
 	good := snapshot(t, c)
 	bad := damage(t, c, good)
 	o := c.options(2)
@@ -142,7 +142,7 @@ func TestDamagedSnapshotLeavesDebris(t *testing.T) {
 func TestTruncatedSnapshotIsOnlyAnError(t *testing.T) {
 	t.Parallel()
 
-	c := newCluster(t, 22)
+	c := newCluster(t)
 	good := snapshot(t, c)
 
 	for _, cut := range []int{0, 100, 4096 + 32, len(good) / 2, len(good) - 32} {

@@ -19,12 +19,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 func TestAdminKubeconfigWorks(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 1)
+	c := general.join(t)
 
 	raw, err := kubernetes.AdminKubeconfig(c.cfg, c.cfg.Cluster().Endpoint().String())
 	if err != nil {
@@ -68,7 +69,7 @@ func TestAdminKubeconfigWorks(t *testing.T) {
 func TestServingCertificate(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 2)
+	c := general.join(t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(c.cfg.Cluster().IssuingCA().Crt)
 
@@ -102,7 +103,7 @@ func TestServingCertificate(t *testing.T) {
 func TestSecretsLieEncryptedInThisEtcd(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 3)
+	c := general.join(t)
 
 	eventually(t, "a secret", func(ctx context.Context) error {
 		_, err := c.client().CoreV1().Secrets("default").Create(ctx, &corev1.Secret{
@@ -130,7 +131,7 @@ func TestSecretsLieEncryptedInThisEtcd(t *testing.T) {
 func TestKillFreezeAndStop(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 4)
+	c := start(t)
 
 	if err := c.server.Freeze(true); err != nil {
 		t.Fatal(err)
@@ -179,10 +180,11 @@ func TestKillFreezeAndStop(t *testing.T) {
 
 	defer watch.Stop()
 
-	stop, cancelStop := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancelStop()
+	stopped := make(chan error, 1)
 
-	if err := c.server.Stop(stop); err != nil {
+	go func() { stopped <- c.server.Stop(t.Context()) }()
+
+	if err := wait.Done(t, "the API server stops", stopped); err != nil {
 		t.Error(err)
 	}
 }
@@ -190,7 +192,7 @@ func TestKillFreezeAndStop(t *testing.T) {
 func TestExtraArgsOfTheConfig(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 5, `cluster: {apiServer: {extraArgs: {max-requests-inflight: "77", bind-address: "127.0.0.1"}}}`)
+	c := start(t, `cluster: {apiServer: {extraArgs: {max-requests-inflight: "77", bind-address: "127.0.0.1"}}}`)
 
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.server.PID()))
 	if err != nil {
@@ -218,11 +220,7 @@ func TestExtraArgsOfTheConfig(t *testing.T) {
 
 	t.Cleanup(server.Kill)
 
-	select {
-	case <-server.Done():
-	case <-time.After(limit):
-		t.Fatal("the API server runs with a flag that does not exist")
-	}
+	wait.Done(t, "an API server with a flag that does not exist ends", server.Done())
 
 	if !strings.Contains(c.log.String(), "unknown flag: --no-such-flag") {
 		t.Error("the log does not say why")

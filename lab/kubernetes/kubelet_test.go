@@ -17,6 +17,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // kubeletOptions are those of a control-plane node with a fast heart.
@@ -91,11 +92,15 @@ func taints(node *corev1.Node) []string {
 func TestNodeRegisters(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 20, `machine: {nodeLabels: {rack: r1}, nodeTaints: {dedicated: "db:NoExecute"}, nodeAnnotations: {note: hi}}`)
+	c := quiet.join(t)
+	c.cfg = patched(t, c.cfg,
+		`machine: {nodeLabels: {rack: r1}, nodeTaints: {dedicated: "db:NoExecute"}, nodeAnnotations: {note: hi}}`)
 
 	var told atomic.Int32
 
 	o := c.kubeletOptions("n1")
+	// An API server that is slow for a moment must not count as one that is gone.
+	o.Heartbeat = 2 * time.Second
 	o.OnReady = func(ready bool) {
 		if ready {
 			told.Add(1)
@@ -175,7 +180,7 @@ func TestNodeRegisters(t *testing.T) {
 func TestConfigChangesReachTheNode(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 21)
+	c := quiet.join(t)
 	o := c.worker("w1", `machine: {nodeLabels: {rack: r1, zone: a}, nodeTaints: {dedicated: "db:NoExecute"}}`)
 	k := c.kubelet(o)
 	node := c.node("w1", ready(corev1.ConditionTrue))
@@ -218,15 +223,15 @@ func TestConfigChangesReachTheNode(t *testing.T) {
 func TestDeletedNodeComesBack(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 22)
-	c.kubelet(c.worker("w1"))
-	node := c.node("w1", ready(corev1.ConditionTrue))
+	c := quiet.join(t)
+	c.kubelet(c.worker("w2"))
+	node := c.node("w2", ready(corev1.ConditionTrue))
 
-	if err := c.client().CoreV1().Nodes().Delete(t.Context(), "w1", metav1.DeleteOptions{}); err != nil {
+	if err := c.client().CoreV1().Nodes().Delete(t.Context(), "w2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
-	c.node("w1", func(again *corev1.Node) error {
+	c.node("w2", func(again *corev1.Node) error {
 		if again.UID == node.UID {
 			return errNotYet
 		}
@@ -238,7 +243,7 @@ func TestDeletedNodeComesBack(t *testing.T) {
 func TestMirrorPods(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 23)
+	c := start(t)
 
 	var down atomic.Bool
 
@@ -300,7 +305,7 @@ func TestMirrorPods(t *testing.T) {
 func TestKubeletOutlivesTheAPIServer(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 24)
+	c := start(t)
 	said := make(chan bool, 16)
 	o := c.worker("w1")
 	o.OnReady = func(ready bool) { said <- ready }
@@ -319,16 +324,6 @@ func TestKubeletOutlivesTheAPIServer(t *testing.T) {
 func expect(t *testing.T, said <-chan bool, want bool) {
 	t.Helper()
 
-	deadline := time.After(limit)
-
-	for {
-		select {
-		case got := <-said:
-			if got == want {
-				return
-			}
-		case <-deadline:
-			t.Fatalf("OnReady(%t) did not come", want)
-		}
+	for what := fmt.Sprintf("OnReady(%t)", want); wait.Done(t, what, said) != want; {
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,10 +19,13 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-const limit = 90 * time.Second
+// attempt bounds one try of several: a call to a server that is frozen or dying hangs, and the next one may not.
+const attempt = 5 * time.Second
 
 // tail is how many lines of what processes printed stand in the message of a failing test: what failed must not drown.
 const tail = 30
@@ -56,7 +58,7 @@ func (b *lockedBuffer) last() string {
 
 // controlPlane is one node's etcd and API server.
 type controlPlane struct {
-	t       *testing.T
+	t       testing.TB
 	address string
 	cfg     config.Provider
 	opts    kubernetes.APIServerOptions
@@ -76,7 +78,7 @@ func (c *controlPlane) current() *kubernetes.APIServer {
 }
 
 // machineConfig generates the config of a node in a cluster with Kubernetes v1.36.4.
-func machineConfig(t *testing.T, endpoint string, kind machine.Type, patches ...string) config.Provider {
+func machineConfig(t testing.TB, endpoint string, kind machine.Type, patches ...string) config.Provider {
 	t.Helper()
 
 	bundle, err := pki.Machinery()
@@ -100,7 +102,7 @@ func machineConfig(t *testing.T, endpoint string, kind machine.Type, patches ...
 }
 
 // patched applies strategic merge patches to a config.
-func patched(t *testing.T, cfg config.Provider, patches ...string) config.Provider {
+func patched(t testing.TB, cfg config.Provider, patches ...string) config.Provider {
 	t.Helper()
 
 	loaded, err := configpatcher.LoadPatches(patches)
@@ -121,8 +123,27 @@ func patched(t *testing.T, cfg config.Provider, patches ...string) config.Provid
 	return cfg
 }
 
-// start runs a control-plane node at 127.33.third.1 and waits until its API server is ready.
-func start(t *testing.T, third int, patches ...string) *controlPlane {
+// start runs a control-plane node and waits until its API server is ready.
+func start(t *testing.T, patches ...string) *controlPlane {
+	t.Helper()
+
+	log := &lockedBuffer{}
+	showLog(t, log)
+
+	return launch(t, log, patches...)
+}
+
+// showLog shows what the processes printed, if the test fails.
+func showLog(t *testing.T, log *lockedBuffer) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("etcd and kube-apiserver printed:\n%s", log.last())
+		}
+	})
+}
+
+func launch(t testing.TB, log *lockedBuffer, patches ...string) *controlPlane {
 	t.Helper()
 
 	assets, err := process.Assets()
@@ -130,18 +151,12 @@ func start(t *testing.T, third int, patches ...string) *controlPlane {
 		t.Fatal(err)
 	}
 
-	address := fmt.Sprintf("127.33.%d.1", third)
+	address := loopback.Address(t)
 	dir := t.TempDir()
 	c := &controlPlane{
-		t: t, address: address, log: &lockedBuffer{},
+		t: t, address: address, log: log,
 		cfg: machineConfig(t, "https://"+address+":6443", machine.TypeControlPlane, patches...),
 	}
-
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("etcd and kube-apiserver printed:\n%s", c.log.last())
-		}
-	})
 
 	c.member, err = etcd.Bootstrap(t.Context(), etcd.Options{
 		Binary: filepath.Join(assets, "etcd"), Utl: filepath.Join(assets, "etcdutl"), Dir: filepath.Join(dir, "etcd"),
@@ -204,32 +219,15 @@ func (c *controlPlane) client() clientset.Interface {
 	return client
 }
 
-// eventually polls until check returns nil.
-func eventually(t *testing.T, what string, check func(context.Context) error) {
+// eventually waits until a try of check returns nil.
+func eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
+	wait.For(t, what, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, attempt)
+		defer cancel()
 
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		attempt, done := context.WithTimeout(ctx, 5*time.Second)
-		err := check(attempt)
-
-		done()
-
-		if err == nil {
-			return
-		}
-
-		select {
-		case <-ctx.Done():
-			t.Fatalf("timed out: %s: %v", what, err)
-		case <-tick.C:
-		}
-	}
+		return check(ctx)
+	})
 }
 
 var errNotYet = errors.New("not yet")

@@ -13,13 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // TestModel: the unmodified client meets a modelled API server with the certificates of its cluster.
 func TestModel(t *testing.T) {
-	const address = "127.33.90.1"
+	address := loopback.Address(t)
 
 	cfg := machineConfig(t, "https://"+address+":6443", machine.TypeControlPlane)
 	nodes := &kubernetes.ModelNodes{}
@@ -41,14 +43,12 @@ func TestModel(t *testing.T) {
 
 	defer m.Close()
 
-	rest, err := kubernetes.AdminConfig(cfg, address)
+	admin, err := kubernetes.AdminConfig(cfg, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	rest.Timeout = time.Second
-
-	c, err := clientset.NewForConfig(rest)
+	c, err := clientset.NewForConfig(admin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,13 +66,28 @@ func TestModel(t *testing.T) {
 	}, func() bool { return alive })
 
 	modelledNode(t, c, &alive)
+	frozenModel(t, admin, &held)
 
-	rest.CertData, rest.KeyData = nil, nil
-	if _, err := clientset.NewForConfigOrDie(rest).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
+	admin.CertData, admin.KeyData = nil, nil
+	if _, err := clientset.NewForConfigOrDie(admin).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
 		t.Errorf("without a certificate: %v", err)
 	}
+}
 
-	held = true
+// frozenModel asks a machine that is frozen meanwhile, and does not wait long.
+func frozenModel(t *testing.T, cfg *rest.Config, held *bool) {
+	t.Helper()
+
+	*held = true
+	defer func() { *held = false }()
+
+	hasty := rest.CopyConfig(cfg)
+	hasty.Timeout = time.Second
+
+	c, err := clientset.NewForConfig(hasty)
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	// Which clock ends the request first, that of the client or that of the connection, is chance.
 	var late net.Error

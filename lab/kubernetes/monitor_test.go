@@ -17,7 +17,7 @@ import (
 func TestMonitorMarksDeadNodes(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 40)
+	c := start(t)
 	client := c.client()
 
 	// Two, as on a cluster with several control-plane nodes.
@@ -70,7 +70,7 @@ func TestMonitorMarksDeadNodes(t *testing.T) {
 func TestMonitorCreatesServiceAccounts(t *testing.T) {
 	t.Parallel()
 
-	c := start(t, 41)
+	c := general.join(t)
 	client := c.client()
 
 	background(t, func(ctx context.Context) { kubernetes.RunNodeMonitor(ctx, client, kubernetes.MonitorOptions{}) })

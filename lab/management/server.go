@@ -19,7 +19,7 @@ import (
 const readyPoll = 50 * time.Millisecond
 
 // startTimeout bounds the start of one process; on a machine that is busy with other things it takes longer.
-const startTimeout = time.Minute
+const startTimeout = 5 * time.Minute
 
 // auditPolicy keeps a trace of every write, so that tests and benchmarks can count them by user, without their content:
 // Secrets must not end up in a log.

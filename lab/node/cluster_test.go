@@ -24,11 +24,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
+
+// silence is how long a test looks whether what must not be answered is.
+const silence = 500 * time.Millisecond
 
 // hangs reports whether a call gives no answer until its deadline.
 func hangs(ctx context.Context, call func(context.Context) error) bool {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 
 	return status.Code(call(ctx)) == codes.DeadlineExceeded
@@ -77,7 +81,7 @@ func (f *fleet) snapshot(c *client.Client) []byte {
 func TestCluster(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 40, false)
+	f := newFleet(t, false)
 	nodes := []*node.Node{f.boot(1), f.boot(2), f.boot(3)}
 	worker := f.boot(4)
 	clients := f.found(nodes...)
@@ -85,21 +89,25 @@ func TestCluster(t *testing.T) {
 	f.first(worker, f.render(configmachine.TypeWorker))
 	f.ready(worker)
 
-	t.Run("kubernetes", func(t *testing.T) { f.checkKubernetes(clients[0]) })
-	t.Run("discovery", func(t *testing.T) { f.checkMembers(worker) })
-	t.Run("worker", func(t *testing.T) { f.checkWorker(worker) })
-	t.Run("leader", func(t *testing.T) { f.checkLeader(clients) })
-	t.Run("power cut", func(t *testing.T) { f.checkPowerCut(nodes, clients) })
-	t.Run("leave", func(t *testing.T) { f.checkLeave(nodes, clients) })
+	t.Run("kubernetes", func(t *testing.T) { f.on(t).checkKubernetes(clients[0]) })
+	t.Run("discovery", func(t *testing.T) { f.on(t).checkMembers(worker) })
+	t.Run("worker", func(t *testing.T) { f.on(t).checkWorker(worker) })
+	t.Run("leader", func(t *testing.T) { f.on(t).checkLeader(clients) })
+	t.Run("power cut", func(t *testing.T) { f.on(t).checkPowerCut(nodes, clients) })
+	t.Run("leave", func(t *testing.T) { f.on(t).checkLeave(nodes, clients) })
 }
 
 func (f *fleet) checkKubernetes(c *client.Client) {
 	k := f.kubernetes(c)
 
-	f.eventually("four Kubernetes nodes are ready", func(ctx context.Context) bool {
+	wait.For(f.t, "four Kubernetes nodes are ready", func(ctx context.Context) error {
 		list, err := k.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if err != nil || len(list.Items) != 4 {
-			return false
+		if err != nil {
+			return err
+		}
+
+		if len(list.Items) != 4 {
+			return fmt.Errorf("there are %d", len(list.Items))
 		}
 
 		for _, n := range list.Items {
@@ -107,11 +115,11 @@ func (f *fleet) checkKubernetes(c *client.Client) {
 				return c.Type == "Ready" && c.Status == "True"
 			})
 			if !ready || n.Status.NodeInfo.KubeletVersion != "v1.36.2" {
-				return false
+				return fmt.Errorf("%s: %+v", n.Name, n.Status)
 			}
 		}
 
-		return true
+		return nil
 	})
 
 	version, err := k.Discovery().ServerVersion()
@@ -123,10 +131,13 @@ func (f *fleet) checkKubernetes(c *client.Client) {
 func (f *fleet) checkMembers(n *node.Node) {
 	c := f.client(n)
 
-	f.eventually("discovery shows four nodes", func(ctx context.Context) bool {
+	wait.For(f.t, "discovery shows four nodes", func(ctx context.Context) error {
 		list, err := safe.StateListAll[*cluster.Member](ctx, c.COSI)
+		if err == nil && list.Len() != 4 {
+			err = fmt.Errorf("it shows %d", list.Len())
+		}
 
-		return err == nil && list.Len() == 4
+		return err
 	})
 }
 
@@ -195,7 +206,7 @@ func (f *fleet) checkPowerCut(nodes []*node.Node, clients []*client.Client) {
 	}
 
 	f.ready(nodes[1])
-	f.eventually("the member is the same", func(context.Context) bool { return nodes[1].Status().EtcdMember == id })
+	wait.For(f.t, "the member is the same", shows(nodes[1], func(s node.Status) bool { return s.EtcdMember == id }))
 }
 
 // checkLeave takes a node out of etcd. Its next bootstrap splits the cluster: nothing on the node prevents it.
@@ -206,11 +217,7 @@ func (f *fleet) checkLeave(nodes []*node.Node, clients []*client.Client) {
 		f.t.Fatal(err)
 	}
 
-	state, healthy, messages := f.service(c, "etcd")
-	if state != "Finished" || healthy || messages[len(messages)-1] != "Service finished successfully" ||
-		!strings.HasPrefix(messages[len(messages)-2], "Sending SIGTERM to task etcd (PID ") {
-		f.t.Errorf("the service after leaving: %s, %v, %q", state, healthy, messages)
-	}
+	f.checkLeft(c)
 
 	if !hangs(f.t.Context(), func(ctx context.Context) error { _, err := c.EtcdStatus(ctx); return err }) {
 		f.t.Error("the status of a node that left answers")
@@ -225,12 +232,32 @@ func (f *fleet) checkLeave(nodes []*node.Node, clients []*client.Client) {
 		f.t.Fatalf("a node that left accepts a bootstrap: %v", err)
 	}
 
-	f.eventually("a second cluster", func(context.Context) bool {
-		return slices.Equal(f.members(c, true), []string{nodes[2].Name()})
-	})
+	wait.For(f.t, "a second cluster", sees(c, nodes[2].Name()))
 
 	if got := f.members(clients[0], true); !slices.Equal(got, rest) {
 		f.t.Errorf("the first cluster after the split: %v", got)
+	}
+}
+
+// checkLeft looks at the service of an etcd that has left.
+func (f *fleet) checkLeft(c *client.Client) {
+	f.t.Helper()
+
+	info, err := c.ServiceInfo(f.t.Context(), "etcd")
+	if err != nil || len(info) != 1 {
+		f.t.Fatalf("the service after leaving: %v, %v", info, err)
+	}
+
+	var messages []string
+	for _, e := range info[0].Service.GetEvents().GetEvents() {
+		messages = append(messages, e.GetMsg())
+	}
+
+	s := info[0].Service
+	if n := len(messages); n < 2 || s.GetState() != "Finished" || s.GetHealth().GetHealthy() ||
+		messages[n-1] != "Service finished successfully" ||
+		!strings.HasPrefix(messages[n-2], "Sending SIGTERM to task etcd (PID ") {
+		f.t.Errorf("the service after leaving: %s, %v, %q", s.GetState(), s.GetHealth(), messages)
 	}
 }
 
@@ -238,7 +265,7 @@ func (f *fleet) checkLeave(nodes []*node.Node, clients []*client.Client) {
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 41, false)
+	f := newFleet(t, false)
 	n := f.boot(1)
 	c := f.found(n)[0]
 	k := f.kubernetes(c)
@@ -261,17 +288,13 @@ func TestRecovery(t *testing.T) {
 		t.Fatalf("a damaged snapshot is accepted: %v", err)
 	}
 
-	f.eventually("the damage shows", func(context.Context) bool {
-		state, _, messages := f.service(c, "etcd")
-
-		return state == "Failed" && strings.HasPrefix(messages[len(messages)-1],
+	f.serviceShows("the damage shows", c, "etcd", func(s service) bool {
+		return s.state == "Failed" && strings.HasPrefix(s.messages[len(s.messages)-1],
 			"Failed to run pre stage: error recovering from the snapshot: expected sha256 [")
 	})
-	f.eventually("the machine runs and is not ready", func(context.Context) bool {
-		st := n.Status()
-
-		return st.Stage == "running" && !st.Ready
-	})
+	wait.For(t, "the machine runs and is not ready", shows(n, func(s node.Status) bool {
+		return s.Stage == "running" && !s.Ready
+	}))
 
 	if err := f.recover(c, good); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("the debris of a failed recovery blocks the next: %v", err)
@@ -284,10 +307,10 @@ func TestRecovery(t *testing.T) {
 	}
 
 	f.ready(n)
-	f.eventually("what was there is there", func(ctx context.Context) bool {
+	wait.For(t, "what was there is there", func(ctx context.Context) error {
 		_, err := f.kubernetes(c).CoreV1().Namespaces().Get(ctx, "kept", metav1.GetOptions{})
 
-		return err == nil
+		return err
 	})
 }
 
@@ -303,7 +326,7 @@ func (f *fleet) wipeEphemeral(n *node.Node, c *client.Client) *client.Client {
 		f.t.Fatal(err)
 	}
 
-	f.eventually("the node has booted anew", func(context.Context) bool { return n.Status().BootID != boot })
+	wait.For(f.t, "the node has booted anew", shows(n, func(s node.Status) bool { return s.BootID != boot }))
 
 	return f.preparing(n)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +28,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
+
+// tryTime is how long a config that is tried stays. What a test sees of it in between is luck on a busy computer.
+const tryTime = time.Second
 
 // bench is one emulated machine with its cluster's config, and the unmodified official client.
 type bench struct {
@@ -115,11 +121,8 @@ func (b *bench) apply(c *client.Client, data []byte, mode machine.ApplyConfigura
 ) (*machine.ApplyConfiguration, error) {
 	b.t.Helper()
 
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
-	defer cancel()
-
-	resp, err := c.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{
-		Data: data, Mode: mode, DryRun: dry, TryModeTimeout: durationpb.New(300 * time.Millisecond),
+	resp, err := c.ApplyConfiguration(b.t.Context(), &machine.ApplyConfigurationRequest{
+		Data: data, Mode: mode, DryRun: dry, TryModeTimeout: durationpb.New(tryTime),
 	})
 	if err != nil {
 		return nil, err
@@ -154,24 +157,6 @@ func (b *bench) patched(patch string) []byte {
 	return data
 }
 
-func (b *bench) eventually(what string, check func(ctx context.Context) bool) {
-	b.t.Helper()
-
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
-	defer cancel()
-
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	for !check(ctx) {
-		select {
-		case <-ctx.Done():
-			b.t.Fatalf("%s: not in time; %+v", what, b.n.Status())
-		case <-tick.C:
-		}
-	}
-}
-
 // configure takes the machine through its first config to a running one.
 func (b *bench) configure() *client.Client {
 	b.t.Helper()
@@ -182,10 +167,13 @@ func (b *bench) configure() *client.Client {
 
 	c := b.secure()
 
-	b.eventually("etcd waits for the bootstrap", func(ctx context.Context) bool {
+	wait.For(b.t, "etcd waits for the bootstrap", func(ctx context.Context) error {
 		services, err := c.ServiceInfo(ctx, "etcd")
+		if err == nil && (len(services) != 1 || services[0].Service.GetState() != "Preparing") {
+			err = fmt.Errorf("%v; %+v", services, b.n.Status())
+		}
 
-		return err == nil && len(services) == 1 && services[0].Service.GetState() == "Preparing"
+		return err
 	})
 
 	return c
@@ -211,7 +199,7 @@ const (
 func TestApplyModes(t *testing.T) {
 	t.Parallel()
 
-	b := newBench(t, "127.31.1.1")
+	b := newBench(t, loopback.Address(t))
 	c := b.configure()
 
 	if _, err := b.apply(b.secure(), []byte("machine: ["), machine.ApplyConfigurationRequest_AUTO, false); status.Code(err) != codes.InvalidArgument {
@@ -237,12 +225,7 @@ func TestApplyModes(t *testing.T) {
 		t.Errorf("a change that needs a reboot, without one: %v", err)
 	}
 
-	// Try: applied at once, taken back when the time is up.
-	if _, err := b.apply(c, b.patched(immediate), machine.ApplyConfigurationRequest_TRY, false); err != nil || !b.has(c, config.ActiveID, "4321") {
-		t.Errorf("try: %v", err)
-	}
-
-	b.eventually("the tried config is taken back", func(context.Context) bool { return !b.has(c, config.ActiveID, "4321") })
+	b.checkTry(c)
 
 	// Staged: only the persistent copy differs, until the next boot.
 	boot := b.n.Status().BootID
@@ -259,15 +242,59 @@ func TestApplyModes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b.eventually("the staged config is live after the reboot", func(context.Context) bool {
-		return b.n.Status().BootID != boot && b.has(b.secure(), config.ActiveID, "FOO")
+	wait.For(t, "the staged config is live after the reboot", func(context.Context) error {
+		if st := b.n.Status(); st.BootID == boot || !b.has(b.secure(), config.ActiveID, "FOO") {
+			return fmt.Errorf("%+v", st)
+		}
+
+		return nil
 	})
+}
+
+// checkTry: a config is applied at once, and taken back when the time is up. A watch has seen both even when the computer
+// is too busy to look in between.
+func (b *bench) checkTry(c *client.Client) {
+	b.t.Helper()
+
+	events := make(chan safe.WrappedStateEvent[*config.MachineConfig])
+
+	err := safe.StateWatch(b.t.Context(), c.COSI, resource.NewMetadata(config.NamespaceName, config.MachineConfigType,
+		config.ActiveID, resource.VersionUndefined), events)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+
+	if _, err := b.apply(c, b.patched(immediate), machine.ApplyConfigurationRequest_TRY, false); err != nil {
+		b.t.Errorf("try: %v", err)
+	}
+
+	var seen []bool
+
+	for len(seen) < 3 {
+		e := wait.Done(b.t, fmt.Sprintf("another config after %v", seen), events)
+
+		res, err := e.Resource()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+
+		data, err := res.Container().Bytes()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+
+		seen = append(seen, strings.Contains(string(data), "4321"))
+	}
+
+	if want := []bool{false, true, false}; !slices.Equal(seen, want) {
+		b.t.Errorf("before, during and after the try: %v, want %v", seen, want)
+	}
 }
 
 func TestBootstrapAnswers(t *testing.T) {
 	t.Parallel()
 
-	b := newBench(t, "127.31.2.1")
+	b := newBench(t, loopback.Address(t))
 
 	if err := b.insecure().Bootstrap(t.Context(), &machine.BootstrapRequest{}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("in maintenance mode: %v", err)
@@ -275,25 +302,19 @@ func TestBootstrapAnswers(t *testing.T) {
 
 	c := b.configure()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	if !hangs(t.Context(), func(ctx context.Context) error {
+		_, err := c.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: true})
 
-	if _, err := c.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: true}); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("etcd calls hang where etcd does not run: %v", err)
+		return err
+	}) {
+		t.Error("an etcd call is answered where etcd does not run")
 	}
 
 	if err := c.Bootstrap(t.Context(), &machine.BootstrapRequest{}); err != nil {
 		t.Fatal(err)
 	}
 
-	b.eventually("etcd answers", func(ctx context.Context) bool {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-
-		resp, err := c.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: true})
-
-		return err == nil && len(resp.GetMessages()[0].GetMembers()) == 1
-	})
+	wait.For(t, "etcd answers", sees(c, "n1"))
 
 	err := c.Bootstrap(t.Context(), &machine.BootstrapRequest{})
 	if status.Code(err) != codes.AlreadyExists || !strings.Contains(err.Error(), "etcd data directory is not empty") {
@@ -304,7 +325,7 @@ func TestBootstrapAnswers(t *testing.T) {
 func TestResetGoesBackToMaintenance(t *testing.T) {
 	t.Parallel()
 
-	b := newBench(t, "127.31.3.1")
+	b := newBench(t, loopback.Address(t))
 	c := b.configure()
 
 	err := c.ResetGeneric(t.Context(), &machine.ResetRequest{
@@ -315,7 +336,9 @@ func TestResetGoesBackToMaintenance(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b.eventually("the machine is in maintenance mode", func(context.Context) bool { return b.n.Status().Stage == "maintenance" })
+	wait.For(t, "the machine is in maintenance mode", shows(b.n, func(s node.Status) bool {
+		return s.Stage == "maintenance"
+	}))
 
 	if s := b.n.Status(); s.ClusterID != "" || !s.Installed {
 		t.Errorf("after the reset: %+v", s)
@@ -330,7 +353,7 @@ func TestResetGoesBackToMaintenance(t *testing.T) {
 func TestPowerCutKeepsTheDisk(t *testing.T) {
 	t.Parallel()
 
-	b := newBench(t, "127.31.4.1")
+	b := newBench(t, loopback.Address(t))
 	c := b.configure()
 	boot := b.n.Status().BootID
 
@@ -344,11 +367,9 @@ func TestPowerCutKeepsTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b.eventually("it is the same machine with a new boot ID", func(context.Context) bool {
-		s := b.n.Status()
-
+	wait.For(t, "it is the same machine with a new boot ID", shows(b.n, func(s node.Status) bool {
 		return s.ClusterName == "lab" && s.BootID != boot && s.BootID != ""
-	})
+	}))
 
 	if err := b.n.WipeDisk(); err != nil {
 		t.Fatal(err)
@@ -358,13 +379,15 @@ func TestPowerCutKeepsTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b.eventually("without its disk it knows nothing", func(context.Context) bool { return b.n.Status().Stage == "maintenance" })
+	wait.For(t, "without its disk it knows nothing", shows(b.n, func(s node.Status) bool {
+		return s.Stage == "maintenance"
+	}))
 }
 
 func TestEventsLogsAndFiles(t *testing.T) {
 	t.Parallel()
 
-	b := newBench(t, "127.31.5.1")
+	b := newBench(t, loopback.Address(t))
 	c := b.configure()
 
 	stream, err := c.Dmesg(t.Context(), false, false)
@@ -414,13 +437,13 @@ func TestMemory(t *testing.T) {
 		return m.HeapAlloc + m.StackInuse
 	}
 
-	warm := newBench(t, "127.31.6.1")
+	warm := newBench(t, loopback.Address(t))
 	warm.configure()
 
 	before := used()
 
-	for i := range count {
-		b := newBench(t, fmt.Sprintf("127.31.6.%d", i+10))
+	for range count {
+		b := newBench(t, loopback.Address(t))
 		b.configure()
 	}
 

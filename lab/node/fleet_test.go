@@ -19,27 +19,33 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// fleetLimit bounds every wait of a fleet.
-const fleetLimit = 90 * time.Second
+const (
+	// attempt bounds one try of several: a call to a service that does not run hangs, and the next one may not.
+	attempt = 2 * time.Second
+	// stuck ends a call that hangs where it must be answered. It says nothing about how long the answer may take.
+	stuck = 10 * time.Minute
+)
 
 // fleet is a few machines that share a discovery service, and the configs of one cluster.
 type fleet struct {
 	t        *testing.T
-	third    int
+	subnet   string
 	registry *node.Registry
 	input    *generate.Input
 	talos    *clientconfig.Config
 	options  node.Options
 }
 
-// newFleet uses the addresses 127.31.third.x; its machines run real etcd and Kubernetes unless modelled.
-func newFleet(t *testing.T, third int, modelled bool) *fleet {
+// newFleet is a fleet in a subnet of its own; its machines run real etcd and Kubernetes unless modelled.
+func newFleet(t *testing.T, modelled bool) *fleet {
 	t.Helper()
 
-	f := &fleet{t: t, third: third, registry: node.NewRegistry()}
+	f := &fleet{t: t, subnet: loopback.Subnet(t), registry: node.NewRegistry()}
 	f.options = node.Options{Modelled: modelled, Cluster: f.registry}
 
 	if !modelled {
@@ -74,7 +80,7 @@ func newFleet(t *testing.T, third int, modelled bool) *fleet {
 	return f
 }
 
-func (f *fleet) address(i int) string { return fmt.Sprintf("127.31.%d.%d", f.third, i) }
+func (f *fleet) address(i int) string { return fmt.Sprintf("%s.%d", f.subnet, i) }
 
 // boot powers a machine on and waits for maintenance mode.
 func (f *fleet) boot(i int, change ...func(*node.Options)) *node.Node {
@@ -174,59 +180,80 @@ func (f *fleet) client(n *node.Node) *client.Client {
 	return c
 }
 
-// eventually waits for a condition.
-func (f *fleet) eventually(what string, check func(ctx context.Context) bool) {
-	f.t.Helper()
+// on is the fleet in a part of its test.
+func (f *fleet) on(t *testing.T) *fleet {
+	part := *f
+	part.t = t
 
-	ctx, cancel := context.WithTimeout(f.t.Context(), fleetLimit)
-	defer cancel()
+	return &part
+}
 
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-
-	for !check(ctx) {
-		select {
-		case <-ctx.Done():
-			f.t.Fatalf("%s: not in time", what)
-		case <-tick.C:
+// shows makes a check of what a machine says about itself.
+func shows(n *node.Node, ok func(node.Status) bool) func(context.Context) error {
+	return func(context.Context) error {
+		if st := n.Status(); !ok(st) {
+			return fmt.Errorf("%+v", st)
 		}
+
+		return nil
 	}
 }
 
 func (f *fleet) stage(n *node.Node, want string) {
 	f.t.Helper()
-	f.eventually(n.Name()+" reaches stage "+want, func(context.Context) bool { return n.Status().Stage == want })
+	wait.For(f.t, n.Name()+" reaches stage "+want, shows(n, func(s node.Status) bool { return s.Stage == want }))
 }
 
 func (f *fleet) ready(nodes ...*node.Node) {
 	f.t.Helper()
 
 	for _, n := range nodes {
-		f.eventually(n.Name()+" is running and ready", func(context.Context) bool {
-			st := n.Status()
-
-			return st.Stage == "running" && st.Ready
-		})
+		wait.For(f.t, n.Name()+" is running and ready", shows(n, func(s node.Status) bool {
+			return s.Stage == "running" && s.Ready
+		}))
 	}
 }
 
-// service returns state, health and messages of a service, oldest first.
-func (f *fleet) service(c *client.Client, id string) (state string, healthy bool, messages []string) {
-	f.t.Helper()
+// service is what a machine says about one of its services.
+type service struct {
+	state   string
+	healthy bool
+	// messages of its events, oldest first.
+	messages []string
+}
 
-	ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Second)
+func (f *fleet) service(ctx context.Context, c *client.Client, id string) (service, error) {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 
 	list, err := c.ServiceInfo(ctx, id)
-	if err != nil || len(list) != 1 {
-		return "", false, nil
+	if err != nil {
+		return service{}, err
 	}
 
+	if len(list) != 1 {
+		return service{}, fmt.Errorf("%d services are called %s", len(list), id)
+	}
+
+	s := service{state: list[0].Service.GetState(), healthy: list[0].Service.GetHealth().GetHealthy()}
 	for _, e := range list[0].Service.GetEvents().GetEvents() {
-		messages = append(messages, e.GetMsg())
+		s.messages = append(s.messages, e.GetMsg())
 	}
 
-	return list[0].Service.GetState(), list[0].Service.GetHealth().GetHealthy(), messages
+	return s, nil
+}
+
+// serviceShows waits for what a machine says about a service.
+func (f *fleet) serviceShows(what string, c *client.Client, id string, ok func(service) bool) {
+	f.t.Helper()
+	wait.For(f.t, what, func(ctx context.Context) error {
+		s, err := f.service(ctx, c, id)
+		if err == nil && !ok(s) {
+			err = fmt.Errorf("%+v", s)
+		}
+
+		return err
+	})
 }
 
 // preparing waits until a control-plane node waits for its bootstrap.
@@ -234,26 +261,28 @@ func (f *fleet) preparing(n *node.Node) *client.Client {
 	f.t.Helper()
 
 	c := f.client(n)
-	f.eventually(n.Name()+" waits for etcd", func(context.Context) bool {
-		state, _, messages := f.service(c, "etcd")
-
-		return state == "Preparing" && slices.Contains(messages, "Running pre state")
+	f.serviceShows(n.Name()+" waits for etcd", c, "etcd", func(s service) bool {
+		return s.state == "Preparing" && slices.Contains(s.messages, "Running pre state")
 	})
 
 	return c
 }
 
-// members returns the names of the voting members that a node sees.
-func (f *fleet) members(c *client.Client, local bool) []string {
-	ctx, cancel := context.WithTimeout(f.t.Context(), 2*time.Second)
+// membersNow returns the names of the voting members that a node sees, within a time.
+func membersNow(ctx context.Context, c *client.Client, local bool, limit time.Duration) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
 	resp, err := c.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: local})
-	if err != nil || len(resp.GetMessages()) != 1 {
-		return nil
+	if err != nil {
+		return nil, err
 	}
 
-	var names []string
+	if len(resp.GetMessages()) != 1 {
+		return nil, fmt.Errorf("%d answers", len(resp.GetMessages()))
+	}
+
+	names := []string{}
 
 	for _, m := range resp.GetMessages()[0].GetMembers() {
 		if !m.GetIsLearner() {
@@ -263,7 +292,41 @@ func (f *fleet) members(c *client.Client, local bool) []string {
 
 	slices.Sort(names)
 
+	return names, nil
+}
+
+// members are the voting members that a node sees.
+func (f *fleet) members(c *client.Client, local bool) []string {
+	f.t.Helper()
+
+	names, err := membersNow(f.t.Context(), c, local, stuck)
+	if err != nil {
+		f.t.Errorf("listing members: %v", err)
+	}
+
 	return names
+}
+
+// sees makes a check of the voting members that a node sees.
+func sees(c *client.Client, want ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		got, err := membersNow(ctx, c, true, attempt)
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("it sees %q", got)
+		}
+
+		return err
+	}
+}
+
+// version asks a machine for its version over a new connection, within a time.
+func (f *fleet) version(ctx context.Context, n *node.Node, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	_, err := f.client(n).Version(ctx)
+
+	return err
 }
 
 // found bootstraps a cluster of control-plane nodes and waits until all of them vote.
@@ -290,9 +353,7 @@ func (f *fleet) found(nodes ...*node.Node) []*client.Client {
 	slices.Sort(names)
 
 	for i, c := range clients {
-		f.eventually(nodes[i].Name()+" sees all members", func(context.Context) bool {
-			return slices.Equal(f.members(c, true), names)
-		})
+		wait.For(f.t, nodes[i].Name()+" sees all members", sees(c, names...))
 	}
 
 	f.ready(nodes...)

@@ -2,11 +2,14 @@ package node_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestFirewallShutsOut: a firewall without a rule for the Talos API drops new connections and keeps the established
@@ -14,7 +17,7 @@ import (
 func TestFirewallShutsOut(t *testing.T) {
 	t.Parallel()
 
-	b := newBench(t, "127.31.70.1")
+	b := newBench(t, loopback.Address(t))
 	c := b.configure()
 
 	const shut = "apiVersion: v1alpha1\nkind: NetworkDefaultActionConfig\ningress: block\n"
@@ -24,21 +27,24 @@ func TestFirewallShutsOut(t *testing.T) {
 		t.Fatalf("trying a firewall: %+v, %v", applied, err)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), silence)
 	defer cancel()
 
-	if _, err := b.secure().Version(ctx); err == nil {
+	// The established connection tells whether the firewall was there all the time.
+	if _, err := b.secure().Version(ctx); err == nil && b.has(c, config.ActiveID, "NetworkDefaultActionConfig") {
 		t.Error("a new connection gets through a firewall that blocks everything")
 	}
 
-	b.eventually("the node takes the firewall back", func(ctx context.Context) bool {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+	wait.For(t, "the node takes the firewall back", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, attempt)
 		defer cancel()
 
 		fresh := b.secure()
-		_, err := fresh.Version(ctx)
+		if _, err := fresh.Version(ctx); err != nil {
+			return err
+		}
 
-		return err == nil && !b.has(fresh, config.ActiveID, "NetworkDefaultActionConfig")
+		return wait.True(!b.has(fresh, config.ActiveID, "NetworkDefaultActionConfig"))
 	})
 
 	open := shut + "---\napiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: apid\nportSelector:\n  ports: [50000]\n" +
@@ -48,10 +54,7 @@ func TestFirewallShutsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-
-	if _, err := b.secure().Version(ctx); err != nil {
+	if _, err := b.secure().Version(t.Context()); err != nil {
 		t.Errorf("a rule lets the Talos API through: %v", err)
 	}
 }
@@ -61,29 +64,32 @@ func TestFirewallShutsOut(t *testing.T) {
 func TestKubeletFlag(t *testing.T) {
 	t.Parallel()
 
-	b := newBench(t, "127.31.71.1")
+	b := newBench(t, loopback.Address(t))
 	c := b.configure()
-	kubelet := func(running bool) func(context.Context) bool {
-		return func(ctx context.Context) bool {
+	kubelet := func(running bool) func(context.Context) error {
+		return func(ctx context.Context) error {
 			found, err := c.ServiceInfo(ctx, "kubelet")
+			if err == nil && (len(found) != 1 || (found[0].Service.GetState() == "Running") != running) {
+				err = fmt.Errorf("%v", found)
+			}
 
-			return err == nil && len(found) == 1 && (found[0].Service.GetState() == "Running") == running
+			return err
 		}
 	}
 
-	b.eventually("the kubelet runs", kubelet(true))
+	wait.For(t, "the kubelet runs", kubelet(true))
 
 	bad := b.patched("machine: {kubelet: {extraArgs: {container-runtime: remote}}}")
 	if _, err := b.apply(c, bad, machine.ApplyConfigurationRequest_NO_REBOOT, false); err != nil {
 		t.Fatal(err)
 	}
 
-	b.eventually("the kubelet ends", kubelet(false))
+	wait.For(t, "the kubelet ends", kubelet(false))
 
 	c = b.secure()
 	if _, err := b.apply(c, b.config, machine.ApplyConfigurationRequest_NO_REBOOT, false); err != nil {
 		t.Fatal(err)
 	}
 
-	b.eventually("the kubelet runs again", kubelet(true))
+	wait.For(t, "the kubelet runs again", kubelet(true))
 }

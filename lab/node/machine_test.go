@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -21,13 +22,14 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestServices: only the kubelet may be started and restarted through the API, in the words of a real node.
 func TestServices(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 50, true)
+	f := newFleet(t, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
 
@@ -59,18 +61,16 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	f.eventually("the kubelet is back", func(context.Context) bool {
-		state, healthy, messages := f.service(c, "kubelet")
-
-		return state == "Running" && healthy && slices.Contains(messages, "Service finished successfully")
+	f.serviceShows("the kubelet is back", c, "kubelet", func(s service) bool {
+		return s.state == "Running" && s.healthy && slices.Contains(s.messages, "Service finished successfully")
 	})
 }
 
 // collect reads a machine's events until one matches.
-func (f *fleet) collect(c *client.Client, until func(client.Event) bool, opts ...client.EventsOptionFunc) []client.Event {
+func (f *fleet) collect(c *client.Client, last func(client.Event) bool, opts ...client.EventsOptionFunc) []client.Event {
 	f.t.Helper()
 
-	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithCancel(f.t.Context())
 	defer cancel()
 
 	ch := make(chan client.EventResult)
@@ -81,19 +81,15 @@ func (f *fleet) collect(c *client.Client, until func(client.Event) bool, opts ..
 	var list []client.Event
 
 	for {
-		select {
-		case <-ctx.Done():
-			f.t.Fatalf("the event did not come; %d others did", len(list))
-		case r := <-ch:
-			if r.Error != nil {
-				f.t.Fatalf("after %d events: %v", len(list), r.Error)
-			}
+		r := wait.Done(f.t, fmt.Sprintf("an event after %d others", len(list)), ch)
+		if r.Error != nil {
+			f.t.Fatalf("after %d events: %v", len(list), r.Error)
+		}
 
-			list = append(list, r.Event)
+		list = append(list, r.Event)
 
-			if until(r.Event) {
-				return list
-			}
+		if last(r.Event) {
+			return list
 		}
 	}
 }
@@ -102,7 +98,7 @@ func (f *fleet) collect(c *client.Client, until func(client.Event) bool, opts ..
 func TestEvents(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 51, true)
+	f := newFleet(t, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
 
@@ -144,7 +140,7 @@ func TestEvents(t *testing.T) {
 func (f *fleet) actor(c *client.Client) {
 	f.t.Helper()
 
-	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithCancel(f.t.Context())
 	defer cancel()
 
 	ch := make(chan client.EventResult, 100)
@@ -160,25 +156,21 @@ func (f *fleet) actor(c *client.Client) {
 	}
 
 	for {
-		select {
-		case <-ctx.Done():
-			f.t.Fatal("the reset shows in no event")
-		case r := <-ch:
-			if r.Error != nil {
-				f.t.Fatalf("watching events: %v", r.Error)
-			}
-
-			s, ok := r.Event.Payload.(*machine.SequenceEvent)
-			if !ok || s.GetSequence() != "reset" {
-				continue
-			}
-
-			if r.Event.ActorID != resp.GetMessages()[0].GetActorId() {
-				f.t.Errorf("the reset of another actor: %+v", r.Event)
-			}
-
-			return
+		r := wait.Done(f.t, "the reset shows in an event", ch)
+		if r.Error != nil {
+			f.t.Fatalf("watching events: %v", r.Error)
 		}
+
+		s, ok := r.Event.Payload.(*machine.SequenceEvent)
+		if !ok || s.GetSequence() != "reset" {
+			continue
+		}
+
+		if r.Event.ActorID != resp.GetMessages()[0].GetActorId() {
+			f.t.Errorf("the reset of another actor: %+v", r.Event)
+		}
+
+		return
 	}
 }
 
@@ -186,36 +178,28 @@ func (f *fleet) actor(c *client.Client) {
 func TestWorkerNeedsControlPlane(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 52, true)
+	f := newFleet(t, true)
 	worker, stranger := f.boot(2), f.boot(3)
 
 	f.first(worker, f.render(configmachine.TypeWorker))
 	f.first(stranger, f.render(configmachine.TypeWorker, "machine: {token: wrong1.wrongwrongwrong1}"))
-	f.eventually("the workers have their config", func(context.Context) bool {
-		return worker.Status().MachineType == "worker" && stranger.Status().MachineType == "worker"
-	})
 
-	answers := func(n *node.Node) bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-
-		_, err := f.client(n).Version(ctx)
-
-		return err == nil
+	for _, n := range []*node.Node{worker, stranger} {
+		wait.For(t, n.Name()+" has its config", shows(n, func(s node.Status) bool { return s.MachineType == "worker" }))
 	}
 
-	if answers(worker) {
+	if f.version(t.Context(), worker, silence) == nil {
 		t.Error("a worker answers although nobody has signed its certificate")
 	}
 
 	f.found(f.boot(1))
 	f.ready(worker)
 
-	if !answers(worker) {
-		t.Error("the worker does not answer")
+	if err := f.version(t.Context(), worker, stuck); err != nil {
+		t.Errorf("the worker does not answer: %v", err)
 	}
 
-	if answers(stranger) {
+	if f.version(t.Context(), stranger, silence) == nil {
 		t.Error("a worker with another token got a certificate")
 	}
 }
@@ -224,7 +208,7 @@ func TestWorkerNeedsControlPlane(t *testing.T) {
 func TestInstallDisk(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 53, true)
+	f := newFleet(t, true)
 	disks := func(o *node.Options) {
 		o.Disks = []node.Disk{
 			{Name: "sr0", Size: 1 << 20, CDROM: true, Readonly: true},
@@ -236,11 +220,9 @@ func TestInstallDisk(t *testing.T) {
 	boot := n.Status().BootID
 
 	f.first(n, f.render(configmachine.TypeControlPlane)) // wants /dev/sda
-	f.eventually("the failed installation ends where it began", func(context.Context) bool {
-		st := n.Status()
-
-		return st.BootID != boot && st.Stage == "maintenance" && !st.Installed && st.ClusterName == ""
-	})
+	wait.For(t, "the failed installation ends where it began", shows(n, func(s node.Status) bool {
+		return s.BootID != boot && s.Stage == "maintenance" && !s.Installed && s.ClusterName == ""
+	}))
 
 	f.first(n, f.render(configmachine.TypeControlPlane,
 		"machine: {install: {disk: \"\", diskSelector: {type: nvme}}}"))
@@ -287,17 +269,15 @@ func (f *fleet) checkDiskWipe(c *client.Client) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 54, true)
+	f := newFleet(t, true)
 	nodes := []*node.Node{f.boot(1), f.boot(2), f.boot(3)}
 	clients := f.found(nodes...)
-
-	serves := func(ctx context.Context) bool { return len(f.members(clients[0], true)) == 3 && ctx.Err() == nil }
 
 	for name, fault := range map[string]func(*node.Node, bool){"freeze": (*node.Node).Freeze, "partition": (*node.Node).Partition} {
 		fault(nodes[1], true)
 
-		if !serves(t.Context()) {
-			t.Errorf("%s: two of three members are a quorum", name)
+		if got := f.members(clients[0], true); len(got) != 3 {
+			t.Errorf("%s: two of three members are a quorum: %q", name, got)
 		}
 
 		fault(nodes[2], true)
@@ -316,14 +296,9 @@ func TestFaults(t *testing.T) {
 
 		fault(nodes[1], false)
 		fault(nodes[2], false)
-		f.eventually(name+": the cluster is back", serves)
-		f.eventually(name+": the node is back", func(ctx context.Context) bool {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
-
-			_, err := f.client(nodes[1]).Version(ctx)
-
-			return err == nil
+		wait.For(t, name+": the cluster is back", sees(clients[0], "n1", "n2", "n3"))
+		wait.For(t, name+": the node is back", func(ctx context.Context) error {
+			return f.version(ctx, nodes[1], attempt)
 		})
 	}
 }
@@ -332,7 +307,7 @@ func TestFaults(t *testing.T) {
 func TestGracefulResetLeaves(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 55, true)
+	f := newFleet(t, true)
 	nodes := []*node.Node{f.boot(1), f.boot(2), f.boot(3)}
 	clients := f.found(nodes...)
 
@@ -340,7 +315,7 @@ func TestGracefulResetLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	f.eventually("the power is off", func(context.Context) bool { return !nodes[2].Powered() })
+	wait.For(t, "the power is off", shows(nodes[2], func(s node.Status) bool { return !s.Powered }))
 
 	if got := f.members(clients[0], true); !slices.Equal(got, []string{"n1", "n2"}) {
 		t.Errorf("members after the reset: %v", got)
@@ -354,7 +329,7 @@ func TestGracefulResetLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	f.eventually("the power is off", func(context.Context) bool { return !nodes[1].Powered() })
+	wait.For(t, "the power is off", shows(nodes[1], func(s node.Status) bool { return !s.Powered }))
 
 	if err := nodes[1].PowerOn(t.Context()); err != nil {
 		t.Fatal(err)
@@ -367,7 +342,7 @@ func TestGracefulResetLeaves(t *testing.T) {
 func TestResetRefusals(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 56, true)
+	f := newFleet(t, true)
 	c := f.found(f.boot(1))[0]
 
 	for want, req := range map[string]*machine.ResetRequest{
@@ -402,7 +377,7 @@ func TestResetRefusals(t *testing.T) {
 func TestEtcdDataShows(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 57, true)
+	f := newFleet(t, true)
 	n := f.boot(1)
 
 	f.first(n, f.render(configmachine.TypeControlPlane))
@@ -417,8 +392,8 @@ func TestEtcdDataShows(t *testing.T) {
 	}
 
 	f.ready(n)
-	f.eventually("etcd has data", func(context.Context) bool {
-		return slices.Contains(f.list(c, "/var/lib/etcd"), "member")
+	wait.For(t, "etcd has data", func(context.Context) error {
+		return wait.True(slices.Contains(f.list(c, "/var/lib/etcd"), "member"))
 	})
 
 	if _, err := readAll(c, t.Context(), "/none"); status.Code(err) != codes.NotFound {
@@ -478,7 +453,7 @@ func (f *fleet) list(c *client.Client, root string) []string {
 func TestGeneratedCredentials(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 58, true)
+	f := newFleet(t, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
+
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestNothingOutlivesAPowerCut cuts the power at every moment of a bootstrap. An etcd that was being started just then
@@ -15,7 +17,7 @@ import (
 func TestNothingOutlivesAPowerCut(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 42, false)
+	f := newFleet(t, false)
 	n := f.boot(1)
 	data := f.render(configmachine.TypeControlPlane)
 
@@ -28,17 +30,20 @@ func TestNothingOutlivesAPowerCut(t *testing.T) {
 		}
 
 		if round > 0 {
-			<-time.After(time.Duration(round) * time.Millisecond)
+			wait.Pass(t, time.Duration(round)*time.Millisecond)
 		}
 
 		if err := n.WipeDisk(); err != nil {
 			t.Fatal(err)
 		}
 
-		for _, port := range []string{"2379", "2380"} {
-			if answers(t.Context(), net.JoinHostPort(n.Address(), port)) {
+		// An etcd that was being started listens within some 150 ms.
+		for range 6 {
+			if port := listens(t.Context(), n.Address()); port != "" {
 				t.Fatalf("round %d: something listens on port %s of a machine without power", round, port)
 			}
+
+			wait.Pass(t, 25*time.Millisecond)
 		}
 
 		if err := n.PowerOn(t.Context()); err != nil {
@@ -49,24 +54,15 @@ func TestNothingOutlivesAPowerCut(t *testing.T) {
 	}
 }
 
-// answers tells whether anything listens within the time that an etcd needs to start.
-func answers(ctx context.Context, address string) bool {
-	end := time.After(150 * time.Millisecond)
-
-	tick := time.NewTicker(25 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		if conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address); err == nil {
+// listens is the port of etcd at which something listens, if any.
+func listens(ctx context.Context, address string) string {
+	for _, port := range []string{"2379", "2380"} {
+		if conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, port)); err == nil {
 			_ = conn.Close()
 
-			return true
-		}
-
-		select {
-		case <-end:
-			return false
-		case <-tick.C:
+			return port
 		}
 	}
+
+	return ""
 }

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 const installer = "ghcr.io/siderolabs/installer:"
@@ -90,11 +90,9 @@ func (f *fleet) rebooted(n *node.Node, c *client.Client) string {
 // back waits for the next boot of a machine to be ready.
 func (f *fleet) back(n *node.Node, boot string) string {
 	f.t.Helper()
-	f.eventually(n.Name()+" has booted anew", func(context.Context) bool {
-		st := n.Status()
-
-		return st.BootID != boot && st.Stage == "running" && st.Ready
-	})
+	wait.For(f.t, n.Name()+" has booted anew", shows(n, func(s node.Status) bool {
+		return s.BootID != boot && s.Stage == "running" && s.Ready
+	}))
 
 	resp, err := f.client(n).Version(f.t.Context())
 	if err != nil {
@@ -108,7 +106,7 @@ func (f *fleet) back(n *node.Node, boot string) string {
 func TestUpgradeWithoutReboot(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 20, true)
+	f := newFleet(t, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
 
@@ -160,7 +158,7 @@ func TestUpgradeWithoutReboot(t *testing.T) {
 func TestLegacyUpgrade(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 21, true)
+	f := newFleet(t, true)
 	n := f.boot(1)
 	c := f.found(n)[0]
 
@@ -198,18 +196,16 @@ func TestLegacyUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	f.eventually("the staged upgrade is installed on the way", func(context.Context) bool {
-		st := n.Status()
-
-		return st.BootID != boot && st.TalosVersion == "v1.13.12" && st.Ready && st.Stage == "running"
-	})
+	wait.For(t, "the staged upgrade is installed on the way", shows(n, func(s node.Status) bool {
+		return s.BootID != boot && s.TalosVersion == "v1.13.12" && s.Ready && s.Stage == "running"
+	}))
 }
 
 // TestUpgradeGuardsEtcd: two members would lose their quorum.
 func TestUpgradeGuardsEtcd(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 22, true)
+	f := newFleet(t, true)
 	clients := f.found(f.boot(1), f.boot(2))
 
 	_, err := clients[0].MachineClient.Upgrade(t.Context(), &machine.UpgradeRequest{Image: installer + "v1.13.10"})

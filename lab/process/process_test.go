@@ -15,9 +15,8 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
-
-const limit = 30 * time.Second
 
 // sh starts a shell script and returns its output as it comes.
 func sh(t *testing.T, script string, env ...string) (*process.Process, *bufio.Reader) {
@@ -61,22 +60,16 @@ func state(pid int) string {
 	return rest[:1]
 }
 
-// eventually polls until ok is true.
-func eventually(t *testing.T, what string, ok func() bool) {
+// ended waits for the end of a process, reaped or not.
+func ended(t *testing.T, what string, pid int) {
 	t.Helper()
-
-	deadline := time.After(limit)
-	tick := time.NewTicker(10 * time.Millisecond)
-
-	defer tick.Stop()
-
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("timed out: %s", what)
-		case <-tick.C:
+	wait.For(t, what, func(context.Context) error {
+		if s := state(pid); s != "" && s != "Z" {
+			return fmt.Errorf("process %d is in state %s", pid, s)
 		}
-	}
+
+		return nil
+	})
 }
 
 func TestStopLetsTheProcessEndCleanly(t *testing.T) {
@@ -97,14 +90,11 @@ func TestStopLetsTheProcessEndCleanly(t *testing.T) {
 		said <- s
 	}()
 
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-
-	if err := p.Stop(ctx); err != nil {
+	if err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
-	if got := <-said; got != "bye\n" {
+	if got := wait.Done(t, "its last word", said); got != "bye\n" {
 		t.Errorf("the trap did not run, got %q", got)
 	}
 
@@ -112,7 +102,7 @@ func TestStopLetsTheProcessEndCleanly(t *testing.T) {
 		t.Errorf("clean exit reported as %v", err)
 	}
 
-	if err := p.Stop(ctx); err != nil {
+	if err := p.Stop(t.Context()); err != nil {
 		t.Errorf("stopping again: %v", err)
 	}
 }
@@ -153,7 +143,7 @@ func TestKillTakesTheWholeGroup(t *testing.T) {
 		t.Error("Kill returned before the end")
 	}
 
-	eventually(t, "the grandchild ends", func() bool { s := state(child); return s == "" || s == "Z" })
+	ended(t, "the grandchild ends", child)
 }
 
 func TestFreeze(t *testing.T) {
@@ -175,7 +165,13 @@ func TestFreeze(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	eventually(t, "the process continues", func() bool { return state(p.PID()) == "S" })
+	wait.For(t, "the process continues", func(context.Context) error {
+		if s := state(p.PID()); s != "S" {
+			return fmt.Errorf("it is in state %s", s)
+		}
+
+		return nil
+	})
 }
 
 func TestEnvironmentIsNotInherited(t *testing.T) {
@@ -206,7 +202,7 @@ func TestFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	<-p.Done()
+	wait.Done(t, "it ends", p.Done())
 
 	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("error %v", err)
@@ -249,15 +245,15 @@ func TestChildrenDieWithTheLab(t *testing.T) {
 
 	var child int
 
-	eventually(t, "the child starts", func() bool {
+	wait.For(t, "the child starts", func(context.Context) error {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			return false
+			return err
 		}
 
 		child, err = strconv.Atoi(string(b))
 
-		return err == nil
+		return err
 	})
 
 	if s := state(child); s == "" {
@@ -270,5 +266,5 @@ func TestChildrenDieWithTheLab(t *testing.T) {
 
 	_ = parent.Wait()
 
-	eventually(t, "the child ends with its parent", func() bool { s := state(child); return s == "" || s == "Z" })
+	ended(t, "the child ends with its parent", child)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 func start(t *testing.T, address string) *s3.Server {
@@ -39,7 +40,7 @@ func start(t *testing.T, address string) *s3.Server {
 func TestServerKeepsObjectsOverARestart(t *testing.T) {
 	t.Parallel()
 
-	s := start(t, "127.45.1.1")
+	s := start(t, loopback.Address(t))
 
 	for range 2 {
 		if err := s.CreateBucket(t.Context(), "backups", false); err != nil {
@@ -75,9 +76,9 @@ func TestServerKeepsObjectsOverARestart(t *testing.T) {
 func TestProxyMakesTrouble(t *testing.T) {
 	t.Parallel()
 
-	s := start(t, "127.45.2.1")
+	s := start(t, loopback.Address(t))
 
-	p, err := s3.NewProxy(s, "127.45.2.2")
+	p, err := s3.NewProxy(s, loopback.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/scale"
 	"github.com/talos-operator/talos-operator/lab/stack"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 var operator string
@@ -54,7 +55,7 @@ func TestBenchmark(t *testing.T) {
 	got := map[string]scale.Metric{}
 
 	err := scale.Run(t.Context(), scale.Options{
-		Stack:    stack.Options{Dir: t.TempDir(), Operator: operator, Subnet: "127.43.0.0/16"},
+		Stack:    stack.Options{Dir: t.TempDir(), Operator: operator, Subnet: loopback.Network(t)},
 		Clusters: 2, Idle: 3 * time.Second, Kill: 3, Progress: progress,
 		Metrics: func(m scale.Metric) error {
 			if _, twice := got[m.Name]; twice {

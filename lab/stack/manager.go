@@ -22,7 +22,7 @@ const (
 	healthPort  = 8081
 
 	// readyTimeout bounds the start of the operator.
-	readyTimeout = time.Minute
+	readyTimeout = 5 * time.Minute
 	readyPoll    = 50 * time.Millisecond
 	// shortLife is a life after which the operator is not restarted at once: something is wrong with it.
 	shortLife    = 5 * time.Second

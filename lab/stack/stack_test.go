@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/minio/minio-go/v7"
@@ -32,9 +31,9 @@ import (
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/s3"
 	"github.com/talos-operator/talos-operator/lab/stack"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
-
-const limit = time.Minute
 
 var operator string
 
@@ -67,8 +66,12 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-func options(dir string) stack.Options {
-	return stack.Options{Dir: dir, Operator: operator, Subnet: "127.41.0.0/16", Modelled: true, Store: true}
+func options(t *testing.T) stack.Options {
+	t.Helper()
+
+	return stack.Options{
+		Dir: t.TempDir(), Operator: operator, Subnet: loopback.Network(t), Modelled: true, Store: true,
+	}
 }
 
 func start(t *testing.T, o stack.Options) *stack.Stack {
@@ -87,35 +90,16 @@ func start(t *testing.T, o stack.Options) *stack.Stack {
 func stop(t *testing.T, s *stack.Stack) {
 	t.Helper()
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
-	defer cancel()
-
-	if err := s.Stop(ctx); err != nil {
+	if err := s.Stop(context.WithoutCancel(t.Context())); err != nil {
 		t.Errorf("stopping: %v", err)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-
-	deadline := time.After(limit)
-	tick := time.NewTicker(20 * time.Millisecond)
-
-	defer tick.Stop()
-
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("timed out: %s", what)
-		case <-tick.C:
-		}
 	}
 }
 
 // TestLifeOfALab starts a lab, uses it as a person does, stops it, and starts it again.
 func TestLifeOfALab(t *testing.T) {
-	dir := t.TempDir()
-	first := start(t, options(dir))
+	o := options(t)
+	dir := o.Dir
+	first := start(t, o)
 
 	c, err := control.NewClient(dir)
 	if err != nil {
@@ -123,11 +107,11 @@ func TestLifeOfALab(t *testing.T) {
 	}
 
 	info, err := c.Await(t.Context())
-	if err != nil || info.Manager.PID != first.Manager.PID() || info.Subnet != "127.41.0.0/16" {
+	if err != nil || info.Manager.PID != first.Manager.PID() || info.Subnet != o.Subnet {
 		t.Fatalf("info %+v, error %v", info, err)
 	}
 
-	if _, err := stack.Start(t.Context(), options(dir)); !errors.Is(err, control.ErrRunning) {
+	if _, err := stack.Start(t.Context(), o); !errors.Is(err, control.ErrRunning) {
 		t.Errorf("a second lab in the same directory: %v", err)
 	}
 
@@ -147,8 +131,13 @@ func TestLifeOfALab(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	eventually(t, "the machine has an address", func() bool {
-		return mc.Get(t.Context(), client.ObjectKeyFromObject(m), m) == nil && len(m.Status.Addresses) > 0
+	wait.For(t, "the machine has an address", func(ctx context.Context) error {
+		err := mc.Get(ctx, client.ObjectKeyFromObject(m), m)
+		if err == nil && len(m.Status.Addresses) == 0 {
+			err = fmt.Errorf("%+v", m.Status)
+		}
+
+		return err
 	})
 
 	key := age(t, mc)
@@ -171,14 +160,14 @@ func TestLifeOfALab(t *testing.T) {
 		}
 	}
 
-	moved := options(dir)
-	moved.Subnet = "127.42.0.0/16"
+	moved := o
+	moved.Subnet = loopback.Network(t)
 
 	if _, err := stack.Start(t.Context(), moved); err == nil {
 		t.Error("the lab moved to another subnet")
 	}
 
-	same := options(dir)
+	same := o
 	same.Subnet = ""
 
 	second := start(t, same)
@@ -202,11 +191,7 @@ func TestLifeOfALab(t *testing.T) {
 
 	go func() { _ = c.Down(context.WithoutCancel(t.Context())) }()
 
-	select {
-	case <-second.Down():
-	case <-time.After(limit):
-		t.Error("nobody heard that the lab is to stop")
-	}
+	wait.Done(t, "somebody hears that the lab is to stop", second.Down())
 }
 
 // age returns the identity that the lab has made.
@@ -282,11 +267,13 @@ func read(t *testing.T, s *stack.Stack) string {
 
 // TestOperator looks at the operator's process: restarted when it dies, under its own roles, measured.
 func TestOperator(t *testing.T) {
-	s := start(t, options(t.TempDir()))
+	s := start(t, options(t))
 	pid := s.Manager.PID()
 
 	s.Manager.Kill()
-	eventually(t, "the operator is started again", func() bool { return s.Manager.PID() != pid })
+	wait.For(t, "the operator is started again", func(context.Context) error {
+		return wait.True(s.Manager.PID() != pid)
+	})
 
 	if s.Manager.Restarts() != 1 {
 		t.Errorf("%d restarts", s.Manager.Restarts())
@@ -296,7 +283,13 @@ func TestOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	eventually(t, "its memory is measured", func() bool { return s.Manager.RSSPeak() > 10<<20 })
+	wait.For(t, "its memory is measured", func(context.Context) error {
+		if peak := s.Manager.RSSPeak(); peak <= 10<<20 {
+			return fmt.Errorf("at most %d bytes", peak)
+		}
+
+		return nil
+	})
 
 	res, err := http.Get(s.Manager.Metrics())
 	if err != nil {
