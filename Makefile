@@ -89,7 +89,7 @@ REPORTS ?= $(BIN)/reports
 # More flags for go test, such as -count=1.
 TEST_FLAGS ?=
 # One API server for all packages. A test that is stuck fails by itself after ten minutes.
-RUN_TESTS = $(BIN)/testplane $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --hide-summary skipped,output
+RUN_TESTS = TALOS_OPERATOR_TEST_BINARY=$(BIN)/talos-operator $(BIN)/testplane $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --hide-summary skipped,output
 GO_TEST   = -p 3 -parallel 6 -timeout 60m $(TEST_FLAGS)
 
 .PHONY: test

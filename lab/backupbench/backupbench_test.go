@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/backupbench"
 	"github.com/talos-operator/talos-operator/lab/stack"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	testoperator "github.com/talos-operator/talos-operator/test/operator"
 )
 
 var operator string
@@ -32,22 +32,15 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 
-	dir, err := os.MkdirTemp("", "talos-lab-backupbench-")
+	path, remove, err := testoperator.Binary()
 	if err != nil {
 		panic(err)
 	}
 
-	operator = filepath.Join(dir, "talos-operator")
-
-	if out, err := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the operator: %v\n%s", err, out)
-		os.Exit(1)
-	}
-
+	operator = path
 	code := m.Run()
 
-	_ = os.RemoveAll(dir)
-
+	remove()
 	os.Exit(code)
 }
 

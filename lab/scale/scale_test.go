@@ -3,8 +3,6 @@ package scale_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +13,12 @@ import (
 	"github.com/talos-operator/talos-operator/lab/scale"
 	"github.com/talos-operator/talos-operator/lab/stack"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	testoperator "github.com/talos-operator/talos-operator/test/operator"
 )
 
 var operator string
 
-// TestMain builds the operator, so that no test runs an old one.
+// TestMain finds or builds the operator.
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 
@@ -27,23 +26,15 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "talos-lab-scale-")
+	path, remove, err := testoperator.Binary()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 
 		return 1
 	}
+	defer remove()
 
-	defer os.RemoveAll(dir)
-
-	operator = filepath.Join(dir, "talos-operator")
-
-	out, err := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator").CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "building the operator: %v\n%s", err, out)
-
-		return 1
-	}
+	operator = path
 
 	return m.Run()
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -32,12 +31,13 @@ import (
 	"github.com/talos-operator/talos-operator/lab/s3"
 	"github.com/talos-operator/talos-operator/lab/stack"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	testoperator "github.com/talos-operator/talos-operator/test/operator"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 var operator string
 
-// TestMain builds the operator, so that no test runs an old one.
+// TestMain finds or builds the operator.
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 
@@ -45,23 +45,15 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "talos-lab-stack-")
+	path, remove, err := testoperator.Binary()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 
 		return 1
 	}
+	defer remove()
 
-	defer os.RemoveAll(dir)
-
-	operator = filepath.Join(dir, "talos-operator")
-
-	out, err := exec.Command("go", "build", "-o", operator, "../../cmd/talos-operator").CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "building the operator: %v\n%s", err, out)
-
-		return 1
-	}
+	operator = path
 
 	return m.Run()
 }

@@ -233,7 +233,7 @@ func (b *logBuffer) String() string {
 	return b.buf.String()
 }
 
-// operator is the binary under test, built by TestMain.
+// operator is the binary under test.
 var operator string
 
 func (w *world) startManager(p *management.Plane) *manager {

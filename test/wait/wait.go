@@ -20,7 +20,8 @@ const (
 	longest  = 200 * time.Millisecond
 )
 
-// For waits until check returns nil. When that does not happen, the test fails with the last error.
+// For waits until check returns nil. When that does not happen, the test fails with the last error. It ends with the
+// context of the test, so cleanups use Until.
 func For(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
 
@@ -88,14 +89,17 @@ func Done[T any](t testing.TB, what string, c <-chan T) T {
 func Stays(t testing.TB, what string, d time.Duration, check func(context.Context) error) {
 	t.Helper()
 
-	end := time.Now().Add(d)
-
-	for time.Now().Before(end) {
+	for end := time.Now().Add(d); ; {
 		if err := check(t.Context()); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 
-		Pass(t, min(longest, time.Until(end)))
+		left := time.Until(end)
+		if left <= 0 {
+			return
+		}
+
+		Pass(t, min(longest, left))
 	}
 }
 
