@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
@@ -32,6 +34,11 @@ func run(args []string) (int, error) {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 
+	addresses := filepath.Join(dir, "addresses")
+	if err := os.Mkdir(addresses, 0o700); err != nil {
+		return 1, fmt.Errorf("making a folder for addresses: %w", err)
+	}
+
 	p, end, err := plane.Start(dir)
 	if err != nil {
 		return 1, err
@@ -40,7 +47,8 @@ func run(args []string) (int, error) {
 
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // it ends by itself, or with the signal that ends this one
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s", plane.Environment, p.Address(), p.Dir()))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s", plane.Environment, p.Address(), p.Dir()),
+		loopback.Environment+"="+addresses)
 
 	err = cmd.Run()
 

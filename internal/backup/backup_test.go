@@ -26,7 +26,7 @@ func TestTakeAndRead(t *testing.T) {
 	t.Parallel()
 
 	snapshot := realSnapshot(t)
-	s, server := bucketStore(t, "127.44.21.1")
+	s, server := bucketStore(t)
 	first, second := identity(t), identity(t)
 
 	var last backup.Progress
@@ -251,7 +251,7 @@ func (b *blocking) Close() error {
 func TestBadStreamsLeaveNothing(t *testing.T) {
 	t.Parallel()
 
-	s, server := bucketStore(t, "127.44.22.1")
+	s, server := bucketStore(t)
 	good := madeSnapshot(60_000) // several parts when it is not compressed
 	flipped := bytes.Clone(good)
 	flipped[12345] ^= 1
@@ -275,7 +275,11 @@ func TestBadStreamsLeaveNothing(t *testing.T) {
 		"never even opened": {func(ctx context.Context) (io.ReadCloser, error) { <-ctx.Done(); return nil, ctx.Err() }, backup.ReasonStalled},
 	} {
 		r := request(nil, identity(t).Recipient().String())
-		r.Snapshot, r.Compression, r.Stall = tc.open, backup.CompressionNone, time.Second
+		r.Snapshot, r.Compression = tc.open, backup.CompressionNone
+
+		if tc.reason == backup.ReasonStalled {
+			r.Stall = time.Second
+		}
 
 		_, err := backup.Take(t.Context(), s, r)
 		if failure.Reason(err) != tc.reason {
@@ -302,7 +306,7 @@ func hanging(content []byte) func(context.Context) (io.ReadCloser, error) {
 func TestCancelledLeavesNothing(t *testing.T) {
 	t.Parallel()
 
-	s, server := bucketStore(t, "127.44.23.1")
+	s, server := bucketStore(t)
 
 	for _, after := range []string{"start", "middle", "clean end", ".snap.age", ".state.json.age"} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -25,6 +25,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // real is a snapshot of a real etcd, taken once.
@@ -45,12 +46,17 @@ var real = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	subnet, release, err := loopback.ReserveSubnet()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+
+	ctx := context.Background()
 
 	m, err := etcd.Bootstrap(ctx, etcd.Options{
 		Binary: filepath.Join(assets, "etcd"), Utl: filepath.Join(assets, "etcdutl"), Dir: filepath.Join(dir, "etcd"),
-		Name: "n1", Address: "127.44.20.1", CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
+		Name: "n1", Address: subnet + ".1", CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
 	})
 	if err != nil {
 		return nil, err
@@ -123,15 +129,18 @@ func request(snapshot []byte, recipients ...string) backup.Request {
 			ObjectMeta: metav1.ObjectMeta{Name: "c1-state", Namespace: "ns", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
 			Data:       map[string][]byte{"secretBundle": []byte("the private key")},
 		},
-		Recipients: recipients, Tool: "v1.0.0", Stall: 10 * time.Second,
+		Recipients: recipients, Tool: "v1.0.0", Stall: patience,
 		Now: func() time.Time { return at },
 	}
 }
 
 const bucket = "backups"
 
+// patience is how long streams may stall where that is not what a test is about.
+const patience = 10 * time.Minute
+
 // bucketStore is a store in a real S3 server, and a client of that for what no store shows.
-func bucketStore(t *testing.T, address string) (store.Store, *s3.Server) {
+func bucketStore(t *testing.T) (store.Store, *s3.Server) {
 	t.Helper()
 
 	assets, err := process.Assets()
@@ -140,7 +149,7 @@ func bucketStore(t *testing.T, address string) (store.Store, *s3.Server) {
 	}
 
 	server, err := s3.Start(t.Context(), s3.Options{
-		Binary: filepath.Join(assets, "versitygw"), Dir: t.TempDir(), Address: address,
+		Binary: filepath.Join(assets, "versitygw"), Dir: t.TempDir(), Address: loopback.Address(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +168,7 @@ func s3Store(t *testing.T, server *s3.Server, endpoint string) store.Store {
 	t.Helper()
 
 	s, err := store.NewS3(store.S3Settings{
-		Endpoint: endpoint, Bucket: bucket, CA: server.CA(), Stall: 5 * time.Second,
+		Endpoint: endpoint, Bucket: bucket, CA: server.CA(), Stall: patience,
 		Credentials: func(context.Context) (store.Credentials, error) {
 			return store.Credentials{AccessKeyID: server.AccessKey, SecretAccessKey: server.SecretKey}, nil
 		},

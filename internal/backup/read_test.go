@@ -19,6 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // taken is a backup in a directory.
@@ -352,9 +353,9 @@ func (f *failingDeletes) Delete(ctx context.Context, key string) error {
 func TestStoreFaultsWhileReading(t *testing.T) {
 	t.Parallel()
 
-	s, server := bucketStore(t, "127.44.24.1")
+	s, server := bucketStore(t)
 
-	proxy, err := s3.NewProxy(server, "127.44.24.2")
+	proxy, err := s3.NewProxy(server, loopback.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,9 +392,9 @@ func TestStoreFaultsWhileReading(t *testing.T) {
 func TestStoreFaultsWhileTaking(t *testing.T) {
 	t.Parallel()
 
-	_, server := bucketStore(t, "127.44.25.1")
+	_, server := bucketStore(t)
 
-	proxy, err := s3.NewProxy(server, "127.44.25.2")
+	proxy, err := s3.NewProxy(server, loopback.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 const namespace = "ns"
@@ -208,7 +209,7 @@ func TestCredentialsOfABucket(t *testing.T) {
 	}
 
 	server, err := s3.Start(t.Context(), s3.Options{
-		Binary: filepath.Join(assets, "versitygw"), Dir: t.TempDir(), Address: "127.44.100.1",
+		Binary: filepath.Join(assets, "versitygw"), Dir: t.TempDir(), Address: loopback.Address(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +234,7 @@ func TestCredentialsOfABucket(t *testing.T) {
 
 			return w.Get(ctx, k, obj, opts...)
 		},
-	})}).WithStall(5 * time.Second)
+	})}).WithStall(10 * time.Minute)
 
 	ca := ref("ca", "ca.crt")
 	storage := &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{

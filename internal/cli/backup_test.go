@@ -15,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // columns of a table, by the ID in the first one.
@@ -44,7 +45,7 @@ func columns(t *testing.T, table string) map[string][]string {
 // address and by the objects that name it.
 func TestBackupList(t *testing.T) {
 	s := newShell(t)
-	v := newVault(t, "127.44.241.1", true)
+	v := newVault(t, true)
 	id, key := keyFile(t)
 
 	good := take(t, v.locking, "prod", 1, id.Recipient().String())
@@ -239,7 +240,7 @@ func TestBackupStoreFlags(t *testing.T) {
 		"no identity":     {append([]string{"verify", m.ID, "-i", dir + "/none"}, flags...), "reading --identity"},
 		"public key":      {append([]string{"verify", m.ID, "-i", dir + "/pub"}, flags...), "holds no age identity"},
 		"unknown level":   {append([]string{"verify", m.ID, "--level", "Deep"}, flags...), "Checksum, Database or Drill"},
-		"closed endpoint": {[]string{"list", "--storage", "s3://backups", "--s3-endpoint", "https://127.44.241.9:1"}, "does not answer"},
+		"closed endpoint": {[]string{"list", "--storage", "s3://backups", "--s3-endpoint", "https://" + loopback.Address(t) + ":1"}, "does not answer"},
 	} {
 		put(t, st, "pub", []byte("age1qqqq"))
 

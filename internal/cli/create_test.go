@@ -3,10 +3,8 @@ package cli_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/test/plane"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // controlPlane makes one that nobody works on.
@@ -50,7 +48,7 @@ func TestBackupCreate(t *testing.T) {
 	s.controlPlane("lone")
 
 	id, _ := keyFile(t)
-	v := newVault(t, "127.44.243.1", false)
+	v := newVault(t, false)
 	schedule := s.schedule("nightly", "prod", v, id)
 
 	out, _, failed := s.run("backup", "create", "--control-plane", "prod")
@@ -132,7 +130,7 @@ func TestBackupCreateWaits(t *testing.T) {
 
 	args := func(name string, more ...string) []string {
 		return append([]string{
-			"backup", "create", "--control-plane", "prod", "--storage", "dir:x", "--allow-unencrypted", "--name", name, "--wait", "--timeout", "1m",
+			"backup", "create", "--control-plane", "prod", "--storage", "dir:x", "--allow-unencrypted", "--name", name, "--wait", "--timeout", "1h",
 		}, more...)
 	}
 
@@ -185,36 +183,42 @@ func (s *shell) operate(name string, end func(*v1alpha1.TalosEtcdBackup)) {
 
 	b := &v1alpha1.TalosEtcdBackup{}
 
-	s.eventually(name+" is made", func(ctx context.Context) bool {
-		return s.client.Get(ctx, client.ObjectKey{Namespace: s.ns, Name: name}, b) == nil
-	})
-
-	began := time.Now()
-
-	plane.Eventually(s.t, name+" is worked on", func(ctx context.Context) error {
-		// Long enough for the command to look twice.
-		if time.Since(began) < time.Second {
-			return errors.New("not yet")
-		}
-
+	// Each step waits until the command has seen the one before.
+	s.play(client.ObjectKey{Namespace: s.ns, Name: name}, b, act{"waiting for the operator", func() {
 		b.Status.ObservedGeneration = b.Generation
 		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackingUp,
 			Message: "reading the snapshot",
 		})
+	}}, act{"reading the snapshot", func() { end(b) }})
+}
 
-		return s.client.Status().Update(ctx, b)
-	})
+// act is a change of an object's status once the running command has said something.
+type act struct {
+	said   string
+	change func()
+}
 
-	began = time.Now()
+// play changes the status of an object, step by step, from when a command makes it. It runs beside the test.
+func (s *shell) play(key client.ObjectKey, o client.Object, acts ...act) {
+	s.t.Helper()
 
-	plane.Eventually(s.t, name+" has ended", func(ctx context.Context) error {
-		if time.Since(began) < time.Second {
-			return errors.New("not yet")
+	ctx := s.t.Context()
+
+	err := wait.Until(ctx, key.Name+" is made", func(ctx context.Context) error { return s.client.Get(ctx, key, o) })
+
+	for _, a := range acts {
+		if err == nil {
+			err = s.says(ctx, a.said)
 		}
 
-		end(b)
+		if err == nil {
+			a.change()
+			err = s.client.Status().Update(ctx, o)
+		}
+	}
 
-		return s.client.Status().Update(ctx, b)
-	})
+	if err != nil {
+		s.t.Error(err)
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
@@ -22,13 +21,15 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestBackupDownload: etcdutl reads the snapshot, kubectl's libraries the state, plain age and zstd what is stored; and
 // nobody else can read the files.
 func TestBackupDownload(t *testing.T) {
 	s := newShell(t)
-	v := newVault(t, "127.44.242.1", false)
+	v := newVault(t, false)
 	id, key := keyFile(t)
 	m := take(t, v, "prod", 1, id.Recipient().String())
 	dir := t.TempDir()
@@ -186,10 +187,10 @@ func TestBackupDownloadRefuses(t *testing.T) {
 // TestBackupDownloadEnds: a download that is interrupted leaves nothing.
 func TestBackupDownloadEnds(t *testing.T) {
 	s := newShell(t)
-	v := newVault(t, "127.44.242.2", false)
+	v := newVault(t, false)
 	m := take(t, v, "prod", 1)
 
-	proxy, err := s3.NewProxy(v.server, "127.44.242.3")
+	proxy, err := s3.NewProxy(v.server, loopback.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,13 +210,14 @@ func TestBackupDownloadEnds(t *testing.T) {
 	go func() {
 		defer cancel()
 
-		for ctx.Err() == nil { // until something is written
-			if files, _ := os.ReadDir(dir); len(files) > 0 {
-				return
+		_ = wait.Until(ctx, "something is written", func(context.Context) error { //nolint:errcheck // it shows below
+			files, err := os.ReadDir(dir)
+			if err != nil {
+				return err
 			}
 
-			<-time.After(time.Millisecond)
-		}
+			return wait.True(len(files) > 0)
+		})
 	}()
 
 	flags := append([]string{}, v.flags...)

@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,6 +19,8 @@ import (
 
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // tree is every file below a folder with its mode.
@@ -61,7 +65,7 @@ func read(t *testing.T, path ...string) []byte {
 // TestExport: everything is there, talosctl's own libraries read it, nobody else can, and the node was only read.
 func TestExport(t *testing.T) {
 	s := newShell(t)
-	c := s.sample("prod", 1)
+	c := s.sample("prod")
 	n := s.bootControlPlane(c)
 	calls := n.Faults().MutatingCalls()
 	dir := filepath.Join(t.TempDir(), "out")
@@ -193,7 +197,7 @@ func overwrites(t *testing.T, s *shell, dir string) {
 // TestExportRefuses: what cannot be exported is said in a line, and nothing is written.
 func TestExportRefuses(t *testing.T) {
 	s := newShell(t)
-	s.sample("broken", 11)
+	s.sample("broken")
 
 	secret := s.secret("broken-state")
 	secret.Data["secretBundle"] = []byte("hunter2: [")
@@ -209,7 +213,7 @@ func TestExportRefuses(t *testing.T) {
 	top.Spec.ClusterEndpoint = "https://10.0.0.1:6443"
 	s.create(top)
 
-	dir := filepath.Join(t.TempDir(), "out")
+	dir, silent := filepath.Join(t.TempDir(), "out"), loopback.Address(t)
 
 	for name, tt := range map[string]struct {
 		args []string
@@ -220,7 +224,7 @@ func TestExportRefuses(t *testing.T) {
 		"broken state":   {[]string{"broken"}, "Secret broken-state cannot be used"},
 		"other format":   {[]string{"broken", "-o", "xml"}, "unknown output format"},
 		"no name":        {nil, "accepts 1 arg"},
-		"other address":  {[]string{"broken", "--server", "https://127.40.31.249:1"}, "127.40.31.249"},
+		"other address":  {[]string{"broken", "--server", "https://" + silent + ":1"}, silent},
 		"no such config": {[]string{"broken", "--context", "none"}, `context "none" does not exist`},
 	} {
 		_, _, failed := s.run(append([]string{"export", "--dir", dir}, tt.args...)...)
@@ -237,11 +241,16 @@ func TestExportRefuses(t *testing.T) {
 // TestCompletion: a shell completes the names of clusters, once each.
 func TestCompletion(t *testing.T) {
 	s := newShell(t)
-	s.sample("alpha", 21)
-	s.sample("beta", 23)
+	s.sample("alpha")
+	s.sample("beta")
 
-	out, _, failed := s.run("__complete", "export", "a")
-	if failed != "" || !strings.HasPrefix(out, "alpha\n:4") {
-		t.Errorf("completion: %q, %q", out, failed)
-	}
+	// A shell that hangs is worse than one that knows nothing: on a busy computer it may know nothing.
+	wait.For(t, "the completion", func(context.Context) error {
+		out, _, failed := s.run("__complete", "export", "a")
+		if failed != "" || !strings.HasPrefix(out, "alpha\n:4") {
+			return fmt.Errorf("completion: %q, %q", out, failed)
+		}
+
+		return nil
+	})
 }

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,20 +19,19 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/foreign"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
-
-// importSubnet is that of the nodes which are imported.
-const importSubnet = "127.40.33"
 
 // stray is a cluster of modelled nodes that the operator never saw.
 type stray struct {
 	*foreign.Cluster
 
-	nodes []*node.Node
-	first int
+	nodes  []*node.Node
+	subnet string
 }
 
-func (c *stray) address(i int) string { return fmt.Sprintf("%s.%d", importSubnet, c.first+i) }
+func (c *stray) address(i int) string { return fmt.Sprintf("%s.%d", c.subnet, 1+i) }
 
 func (c *stray) mutating() int {
 	total := 0
@@ -49,11 +49,11 @@ func (c *stray) args(more ...string) []string {
 	return append([]string{"import", c.Name, "--wait=0", "--talosconfig", talosconfig, "--secrets", secrets}, more...)
 }
 
-// strays boots a cluster from an address on: three control-plane nodes and a worker.
-func strays(t *testing.T, name string, first int) *stray {
+// strays boots a cluster: three control-plane nodes and a worker.
+func strays(t *testing.T, name string) *stray {
 	t.Helper()
 
-	c := &stray{first: first}
+	c := &stray{subnet: loopback.Subnet(t)}
 	c.Cluster = foreign.New(t, name, c.address(0))
 	c.Patch(foreign.ControlPlane, "machine: {sysctls: {a.b: c}, env: {TOKEN: hunter2}, nodeLabels: {role: cp}}")
 	c.Patch(foreign.Worker, "machine: {sysctls: {a.b: c}}")
@@ -113,10 +113,10 @@ func (s *shell) nothing(what string) {
 // a crash at any point, and no node is written to.
 func TestImport(t *testing.T) {
 	s := newShell(t)
-	c := strays(t, "stray", 1)
+	c := strays(t, "stray")
 	before := c.mutating()
 
-	s.eventuallyPlanned(c)
+	s.checkPlan(c)
 	s.nothing("a dry run")
 
 	crashed := []func(){
@@ -183,8 +183,8 @@ type planned struct {
 	Worker       v1alpha1.TalosWorker
 }
 
-// eventuallyPlanned checks the plan.
-func (s *shell) eventuallyPlanned(c *stray) {
+// checkPlan checks the plan.
+func (s *shell) checkPlan(c *stray) {
 	s.t.Helper()
 
 	out, warnings, failed := s.run(c.args("--dry-run", "-o", "json")...)
@@ -266,14 +266,14 @@ func (s *shell) checkImported(c *stray) {
 // TestImportRefuses: what cannot be taken over unchanged is refused with its reason, and nothing is created.
 func TestImportRefuses(t *testing.T) {
 	s := newShell(t)
-	c := strays(t, "odd", 11)
+	c := strays(t, "odd")
 	other := foreign.New(t, "odd", c.address(0))
 	otherConfig, otherSecrets, _ := other.Files()
 	talosconfig, _, config := c.Files()
 	cps := []string{c.address(0), c.address(1), c.address(2)}
 	before := c.mutating()
 
-	loner := strayMachine(t, 21)
+	loner := strayMachine(t)
 
 	for name, tt := range map[string]struct {
 		args []string
@@ -287,7 +287,7 @@ func TestImportRefuses(t *testing.T) {
 		},
 		"one of another cluster": {c.args("--nodes", strings.Join(append(cps, loner.Address()), ",")), "disagree in their CA"},
 		"one that is silent": {
-			c.args("--nodes", strings.Join(append(cps, importSubnet+".99"), ",")), importSubnet + ".99 does not answer",
+			c.args("--nodes", strings.Join(append(cps, c.subnet+".99"), ",")), c.subnet + ".99 does not answer",
 		},
 		"a part of the control plane": {c.args("--nodes", c.address(0)), "belongs to no node that answers"},
 		"no control plane":            {c.args("--nodes", c.address(3)), "none of the nodes is of the control plane"},
@@ -315,7 +315,7 @@ func TestImportRefuses(t *testing.T) {
 // TestImportRefusesMixedVersions: an import is neither the end nor the beginning of an upgrade.
 func TestImportRefusesMixedVersions(t *testing.T) {
 	s := newShell(t)
-	c := &stray{first: 31}
+	c := &stray{subnet: loopback.Subnet(t)}
 	c.Cluster = foreign.New(t, "mixed", c.address(0))
 	registry := node.NewRegistry()
 
@@ -338,19 +338,22 @@ func TestImportRefusesMixedVersions(t *testing.T) {
 	c.Join(foreign.Worker, bootStray(t, "older", c.address(2), registry).Address(),
 		"machine: {install: {image: \"ghcr.io/siderolabs/installer:v1.13.8\"}}")
 
-	s.eventually("the versions of Talos disagree", func(context.Context) bool {
+	wait.For(t, "the versions of Talos disagree", func(context.Context) error {
 		_, _, failed := s.run(c.args("--nodes", c.address(0)+","+c.address(2))...)
+		if !strings.Contains(failed, "disagree in the version of Talos: v1.13.8 runs on "+c.address(2)) {
+			return errors.New(failed)
+		}
 
-		return strings.Contains(failed, "disagree in the version of Talos: v1.13.8 runs on "+c.address(2))
+		return nil
 	})
 	s.nothing("mixed versions")
 }
 
 // strayMachine is a control-plane node of yet another cluster.
-func strayMachine(t *testing.T, i int) *node.Node {
+func strayMachine(t *testing.T) *node.Node {
 	t.Helper()
 
-	n := bootStray(t, "loner", fmt.Sprintf("%s.%d", importSubnet, i), node.NewRegistry())
+	n := bootStray(t, "loner", loopback.Address(t), node.NewRegistry())
 	loner := foreign.New(t, "loner", n.Address())
 	loner.Join(foreign.ControlPlane, n.Address())
 	loner.Bootstrap(n.Address(), 1)

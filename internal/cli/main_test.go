@@ -3,10 +3,11 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,12 +28,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/plane"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 const (
-	subnet     = "127.40.31"
 	talosV     = "v1.13.9"
 	kubernetes = "v1.36.2"
 )
@@ -41,19 +43,7 @@ var planes *plane.Plane
 
 func TestMain(m *testing.M) {
 	verifytest.Child()
-	plane.Main(m, subnet+".250", &planes)
-}
-
-func (s *shell) eventually(what string, check func(context.Context) bool) {
-	s.t.Helper()
-
-	plane.Eventually(s.t, what, func(ctx context.Context) error {
-		if check(ctx) {
-			return nil
-		}
-
-		return errors.New("not yet")
-	})
+	plane.Main(m, &planes)
 }
 
 // shell runs commands as a person does, in a namespace of its own.
@@ -64,6 +54,50 @@ type shell struct {
 	client     client.WithWatch
 	// input is what the person types.
 	input string
+	// screen shows what the running command says beside its result.
+	screen screen
+}
+
+// screen is read while a command writes.
+type screen struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.text = append(s.text, p...)
+
+	return len(p), nil
+}
+
+// String is all of it.
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return string(s.text)
+}
+
+func (s *screen) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.text = nil
+}
+
+// says waits until the running command says something.
+func (s *shell) says(ctx context.Context, text string) error {
+	return wait.Until(ctx, "the command says "+text, func(context.Context) error {
+		if said := s.screen.String(); !strings.Contains(said, text) {
+			return fmt.Errorf("it says %q", said)
+		}
+
+		return nil
+	})
 }
 
 func newShell(t *testing.T) *shell {
@@ -93,12 +127,14 @@ func (s *shell) run(args ...string) (out, errOut, failed string) {
 func (s *shell) runWith(ctx context.Context, args ...string) (out, errOut, failed string) {
 	s.t.Helper()
 
-	var stdout, stderr bytes.Buffer
+	var stdout bytes.Buffer
+
+	s.screen.clear()
 
 	root := &cobra.Command{Use: "talos-operator", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &stdout, ErrOut: &stderr})...)
+	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &stdout, ErrOut: &s.screen})...)
 	root.SetOut(&stdout)
-	root.SetErr(&stderr)
+	root.SetErr(&s.screen)
 	root.SetArgs(args)
 
 	if err := root.ExecuteContext(ctx); err != nil {
@@ -109,7 +145,19 @@ func (s *shell) runWith(ctx context.Context, args ...string) (out, errOut, faile
 		}
 	}
 
-	return stdout.String(), stderr.String(), failed
+	return stdout.String(), s.screen.String(), failed
+}
+
+// runOut runs a command whose time is to end, which a flag tells. One that saw nothing in its time gets more.
+func (s *shell) runOut(flag string, args ...string) (out, errOut, failed string, timeout time.Duration) {
+	s.t.Helper()
+
+	for timeout = time.Second; ; timeout *= 4 {
+		out, errOut, failed = s.run(append(slices.Clone(args), flag, timeout.String())...)
+		if !strings.Contains(failed, "context deadline") || timeout > time.Minute {
+			return out, errOut, failed, timeout
+		}
+	}
 }
 
 func (s *shell) create(o client.Object) {
@@ -134,10 +182,11 @@ type sample struct {
 	state   *clusterstate.State
 }
 
-func (s *shell) sample(name string, first int) *sample {
+func (s *shell) sample(name string) *sample {
 	s.t.Helper()
 
-	address := func(i int) string { return fmt.Sprintf("%s.%d", subnet, first+i) }
+	subnet := loopback.Subnet(s.t)
+	address := func(i int) string { return fmt.Sprintf("%s.%d", subnet, 1+i) }
 	endpoint := "https://" + address(0) + ":6443"
 
 	out := &sample{
@@ -228,7 +277,7 @@ func (s *shell) bootControlPlane(c *sample) *node.Node {
 	creds := talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key}
 	sent := false
 
-	plane.Eventually(s.t, n.Name()+" runs", func(ctx context.Context) error {
+	wait.For(s.t, n.Name()+" runs", func(ctx context.Context) error {
 		probe, err := pool.Probe(ctx, n.Address(), &creds)
 
 		switch {

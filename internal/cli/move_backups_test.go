@@ -85,7 +85,7 @@ func (k kept) shows(kind, reason string, status metav1.ConditionStatus) {
 // movesBackups: a restore that works holds a move up, and so does a backup that is being taken; its schedule is paused
 // meanwhile. Then all of it goes along, with the Secrets that it names, and nothing in the store is touched.
 func movesBackups(t *testing.T) {
-	e := newEstate(t, "safe", 71)
+	e := newEstate(t, "safe")
 	k := e.keepBackups()
 
 	k.restore.Status.Step = v1alpha1.RestoreUploading

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,11 +18,12 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // refuses: what could not end well is refused in a line, and neither side is written.
 func refuses(t *testing.T) {
-	e := newEstate(t, "stay", 51)
+	e := newEstate(t, "stay")
 
 	same := filepath.Join(t.TempDir(), "same")
 	if err := management.WriteKubeconfig(same, planes.Config(), "other"); err != nil {
@@ -85,7 +87,7 @@ func (e *estate) refuse(name string, make func() client.Object) {
 
 // needsAnOperator: a source whose objects never show the pause is not copied.
 func needsAnOperator(t *testing.T) {
-	e := newEstate(t, "busy", 61)
+	e := newEstate(t, "busy")
 
 	meta.RemoveStatusCondition(&e.machine[1].Status.Conditions, v1alpha1.ConditionPaused)
 
@@ -93,8 +95,8 @@ func needsAnOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	_, said, failed := e.move("--wait", "1s")
-	if !strings.Contains(failed, "TalosMachine/busy-w-0 did not show the pause within 1s") ||
+	_, said, failed, timeout := e.runOut("--wait", "move", e.cp.Name, "--to-kubeconfig", e.toCfg)
+	if !strings.Contains(failed, "TalosMachine/busy-w-0 did not show the pause within "+timeout.String()) ||
 		!strings.Contains(said, "Run the command again") {
 		t.Errorf("%q, %q", said, failed)
 	}
@@ -106,7 +108,7 @@ func needsAnOperator(t *testing.T) {
 
 // ofAKubernetesCluster: the object at the top and its Machines go along, and a Machine is never given back.
 func ofAKubernetesCluster(t *testing.T) {
-	e := newEstate(t, "whole", 71)
+	e := newEstate(t, "whole")
 
 	top := &vitistackv1alpha1.KubernetesCluster{ObjectMeta: metav1.ObjectMeta{Name: "whole"}}
 	top.Spec.TalosVersion, top.Spec.KubernetesVersion = talosV, kubernetes
@@ -162,7 +164,7 @@ func ofAKubernetesCluster(t *testing.T) {
 // needsCRDs: a target that does not know our kinds is refused. It takes a kind
 // from the second plane, so it is the last one.
 func needsCRDs(t *testing.T) {
-	e := newEstate(t, "early", 81)
+	e := newEstate(t, "early")
 
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	scheme := planes.Scheme
@@ -192,7 +194,13 @@ func needsCRDs(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	e.eventually("the CRD is gone", func(ctx context.Context) bool { return apierrors.IsNotFound(e.to.Get(ctx, name, crd)) })
+	wait.For(t, "the CRD is gone", func(ctx context.Context) error {
+		if err := e.to.Get(ctx, name, crd); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading it: %w", err)
+		}
+
+		return nil
+	})
 
 	if _, _, failed := e.move(); !strings.Contains(failed, "CRDs of talos-operator are missing") {
 		t.Errorf("without a CRD: %q", failed)

@@ -24,6 +24,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/test/plane"
 )
 
 // second is the management plane that clusters move to.
@@ -31,14 +32,16 @@ var second *management.Plane
 
 // TestMoves starts the second plane for all tests of the move.
 func TestMoves(t *testing.T) {
-	var err error
+	var (
+		end func()
+		err error
+	)
 
-	second, err = management.Start(t.Context(), management.Options{Dir: t.TempDir(), Address: subnet + ".251"})
-	if err != nil {
+	if second, end, err = plane.Start(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 
-	t.Cleanup(second.Kill)
+	t.Cleanup(end)
 
 	t.Run("whole life", moves)
 	t.Run("a pause goes along", keepsAPause)
@@ -59,11 +62,11 @@ type estate struct {
 	toCfg string
 }
 
-func newEstate(t *testing.T, name string, first int) *estate {
+func newEstate(t *testing.T, name string) *estate {
 	t.Helper()
 
 	s := newShell(t)
-	e := &estate{shell: s, sample: s.sample(name, first), toCfg: filepath.Join(t.TempDir(), "to")}
+	e := &estate{shell: s, sample: s.sample(name), toCfg: filepath.Join(t.TempDir(), "to")}
 
 	if err := management.WriteKubeconfig(e.toCfg, second.Config(), "default"); err != nil {
 		t.Fatal(err)
@@ -194,7 +197,7 @@ func (e *estate) arrived() {
 // moves: everything goes along under its new owners, the source stays paused and says so, a second run changes
 // nothing, and the source is removed only on request.
 func moves(t *testing.T) {
-	e := newEstate(t, "here", 31)
+	e := newEstate(t, "here")
 
 	out, _, failed := e.move("--dry-run")
 	if failed != "" || !strings.Contains(out, "Would move 7 objects") || strings.Count(out, "\n") != 8 {
@@ -259,7 +262,7 @@ func moves(t *testing.T) {
 
 // keepsAPause: what a person paused is paused where it arrives.
 func keepsAPause(t *testing.T) {
-	e := newEstate(t, "held", 35)
+	e := newEstate(t, "held")
 
 	e.cp.Annotations = map[string]string{v1alpha1.PausedAnnotation: "by hand"}
 	if err := e.client.Update(t.Context(), e.cp); err != nil {
@@ -319,7 +322,7 @@ func (c *crasher) kubeconfig(t *testing.T, cfg *rest.Config, namespace string) s
 // goesOnAfterACrash: the move ends after any of its writes, and the next run goes on. Until everything is there the
 // copy is paused, and at no moment are both sides released.
 func goesOnAfterACrash(t *testing.T) {
-	e := newEstate(t, "torn", 41)
+	e := newEstate(t, "torn")
 
 	var c crasher
 

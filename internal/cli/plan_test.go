@@ -83,9 +83,9 @@ func (s *shell) changes(c *sample, planned bool) {
 // TestPlan: exit codes and formats.
 func TestPlan(t *testing.T) {
 	s := newShell(t)
-	c := s.sample("planned", 60)
+	c := s.sample("planned")
 
-	if _, _, failed := s.run("plan", "planned", "--timeout", "3s"); !strings.Contains(failed, "not been looked at since its spec changed") {
+	if _, _, failed, _ := s.runOut("--timeout", "plan", "planned"); !strings.Contains(failed, "not been looked at since its spec changed") {
 		t.Errorf("nothing was looked at: %s", failed)
 	}
 
@@ -98,14 +98,14 @@ func TestPlan(t *testing.T) {
 	c.machine[1].Status.ComparedTo = "0/0/0"
 	s.reach(c.machine[1], metav1.ConditionFalse)
 
-	if _, _, failed := s.run("plan", "planned", "--timeout", "3s"); !strings.Contains(failed, "machine planned-w-0 has not been asked yet (said by the test)") {
+	if _, _, failed, _ := s.runOut("--timeout", "plan", "planned"); !strings.Contains(failed, "machine planned-w-0 has not been asked yet (said by the test)") {
 		t.Errorf("a node that does not answer: %s", failed)
 	}
 
 	s.asked(c)
 	s.changes(c, false)
 
-	if _, _, failed := s.run("plan", "planned", "--timeout", "3s"); !strings.Contains(failed, "the change of planned-w-0 has not been planned yet") {
+	if _, _, failed, _ := s.runOut("--timeout", "plan", "planned"); !strings.Contains(failed, "the change of planned-w-0 has not been planned yet") {
 		t.Errorf("the group knows nothing of it: %s", failed)
 	}
 
@@ -149,7 +149,7 @@ func squeeze(text string) string {
 // TestApprove: what is shown is approved, and a dead node does not keep the others from their changes.
 func TestApprove(t *testing.T) {
 	s := newShell(t)
-	c := s.sample("approved", 70)
+	c := s.sample("approved")
 	s.asked(c)
 	s.changes(c, false)
 
@@ -163,7 +163,7 @@ func TestApprove(t *testing.T) {
 	}
 
 	// "Nothing to approve" would be wrong.
-	if out, _, failed := s.run("approve", "approved", "--timeout", "3s"); !strings.Contains(failed, "has not been planned yet") {
+	if out, _, failed, _ := s.runOut("--timeout", "approve", "approved"); !strings.Contains(failed, "has not been planned yet") {
 		t.Errorf("%q, %q", out, failed)
 	}
 
@@ -189,7 +189,7 @@ func TestApprove(t *testing.T) {
 // TestRevertAndRetry: what they ask for, and when there is nothing to ask for.
 func TestRevertAndRetry(t *testing.T) {
 	s := newShell(t)
-	c := s.sample("back", 80)
+	c := s.sample("back")
 	m := c.machine[1]
 
 	refused := func(part string, args ...string) {

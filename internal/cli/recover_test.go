@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -97,7 +96,7 @@ func kindsOf(t *testing.T, manifest string) []string {
 // order that may be interrupted anywhere.
 func TestRecoverFromNothing(t *testing.T) {
 	s := newShell(t)
-	v := newVault(t, "127.44.244.1", false)
+	v := newVault(t, false)
 	id, key := keyFile(t)
 	ns := s.ns + "-new"
 
@@ -215,7 +214,7 @@ func (s *shell) recovering(ns, name string, v *vault, identity string, m *backup
 // asked for before and has touched nothing goes; what works on the cluster stays.
 func TestRecoverExisting(t *testing.T) {
 	s := newShell(t)
-	v := newVault(t, "127.44.245.1", false)
+	v := newVault(t, false)
 	id, _ := keyFile(t)
 
 	s.controlPlane("prod")
@@ -321,7 +320,7 @@ func TestRecoverFollows(t *testing.T) {
 	_, key := keyFile(t)
 	s.controlPlane("prod")
 
-	args := []string{"recover", "prod", "--storage", dir, "--directory-path", "a/b", "--yes", "--timeout", "1m", "-i", key}
+	args := []string{"recover", "prod", "--storage", dir, "--directory-path", "a/b", "--yes", "--timeout", "1h", "-i", key}
 	name := "prod-" + strings.ToLower(m.ID)
 
 	go s.restoring(name, func(r *v1alpha1.TalosEtcdRestore) {
@@ -397,31 +396,13 @@ func (s *shell) restoring(name string, end func(*v1alpha1.TalosEtcdRestore)) {
 
 	r := &v1alpha1.TalosEtcdRestore{}
 
-	s.eventually(name+" is made", func(ctx context.Context) bool {
-		return s.client.Get(ctx, client.ObjectKey{Namespace: s.ns, Name: name}, r) == nil
-	})
-
-	r.Status.Step = v1alpha1.RestoreUploading
-	r.Status.Steps = []v1alpha1.RestoreStepStatus{stepOf(v1alpha1.RestorePreflight, "it is good")}
-	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestoring, Message: "sending",
-	})
-
-	if err := s.client.Status().Update(s.t.Context(), r); err != nil {
-		s.t.Error(err)
-	}
-
-	began := time.Now()
-
-	s.eventually(name+" has ended", func(ctx context.Context) bool {
-		if time.Since(began) < time.Second { // long enough for the command to look
-			return false
-		}
-
-		end(r)
-
-		return s.client.Status().Update(ctx, r) == nil
-	})
+	s.play(client.ObjectKey{Namespace: s.ns, Name: name}, r, act{"", func() {
+		r.Status.Step = v1alpha1.RestoreUploading
+		r.Status.Steps = []v1alpha1.RestoreStepStatus{stepOf(v1alpha1.RestorePreflight, "it is good")}
+		meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestoring, Message: "sending",
+		})
+	}}, act{"sending", func() { end(r) }})
 }
 
 // TestRecoverChooses: a damaged backup is passed over with a word, and what cannot work is refused before anything is

@@ -26,6 +26,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
 )
 
@@ -57,12 +58,17 @@ var snapshot = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	subnet, release, err := loopback.ReserveSubnet()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+
+	ctx := context.Background()
 
 	m, err := etcd.Bootstrap(ctx, etcd.Options{
 		Binary: asset("etcd"), Utl: asset("etcdutl"), Dir: filepath.Join(dir, "etcd"),
-		Name: "n1", Address: "127.44.240.1", CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
+		Name: "n1", Address: subnet + ".1", CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
 	})
 	if err != nil {
 		return nil, err
@@ -157,18 +163,18 @@ func took(i int) time.Time {
 func take(t *testing.T, s store.Store, cluster string, i int, recipients ...string) *backup.Manifest {
 	t.Helper()
 
-	content := realSnapshot(t)
+	content, at := realSnapshot(t), took(i)
 	secret, state := stateSecret(t, cluster)
 
 	m, err := backup.Take(t.Context(), s, backup.Request{
-		ID: backup.NewID(took(i), cluster),
+		ID: backup.NewID(at, cluster),
 		Cluster: backup.Cluster{
 			Name: cluster, Namespace: "ns", ID: state.Bundle.ClusterID(), CAFingerprint: state.Bundle.CAFingerprint(),
 		},
 		TalosVersion: talosV, KubernetesVersion: kubernetes, Source: backup.Member{Node: "cp-1", ID: "abc", Version: "3.6.12"},
 		Snapshot: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
 		State:    secret, Recipients: recipients, AllowUnencrypted: len(recipients) == 0, Tool: "v1.0.0",
-		Now: func() time.Time { return took(i) },
+		Now: func() time.Time { return at },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -226,10 +232,12 @@ type vault struct {
 	flags   []string
 }
 
-func newVault(t *testing.T, address string, lock bool) *vault {
+func newVault(t *testing.T, lock bool) *vault {
 	t.Helper()
 
-	server, err := s3.Start(t.Context(), s3.Options{Binary: asset("versitygw"), Dir: t.TempDir(), Address: address})
+	server, err := s3.Start(t.Context(), s3.Options{
+		Binary: asset("versitygw"), Dir: t.TempDir(), Address: loopback.Address(t),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 var api *plane.Plane
 
-func TestMain(m *testing.M) { plane.Main(m, "127.39.1.1", &api) }
+func TestMain(m *testing.M) { plane.Main(m, &api) }
 
 // bench is a store with the rights of the operator, and one machine.
 type bench struct {

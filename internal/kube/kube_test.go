@@ -21,7 +21,7 @@ import (
 
 var api *plane.Plane
 
-func TestMain(m *testing.M) { plane.Main(m, "127.38.4.1", &api) }
+func TestMain(m *testing.M) { plane.Main(m, &api) }
 
 func machine(namespace string, edit func(*vitistackv1alpha1.Machine)) *vitistackv1alpha1.Machine {
 	m := &vitistackv1alpha1.Machine{

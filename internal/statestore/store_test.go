@@ -3,63 +3,51 @@ package statestore_test
 import (
 	"errors"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	testclock "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/statestore"
-	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/plane"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(m.Run())
-}
+var planes *plane.Plane
+
+func TestMain(m *testing.M) { plane.Main(m, &planes) }
 
 // now is the time of every test.
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-func open(t *testing.T, address string) (client.Client, *statestore.Store, *testclock.FakePassiveClock) {
+// bench is a store, and a namespace for its Secrets.
+type bench struct {
+	ns     string
+	client client.Client
+	store  *statestore.Store
+	clock  *testclock.FakePassiveClock
+}
+
+func newBench(t *testing.T) *bench {
 	t.Helper()
 
-	plane, err := management.Start(t.Context(), management.Options{Dir: t.TempDir(), Address: address})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	t.Cleanup(plane.Kill)
-
 	// Under the roles of the operator: it may read and write single Secrets, and neither list nor delete them.
-	cfg, err := plane.ManagerConfig()
-	if err != nil {
-		t.Fatal(err)
+	c, clock := planes.Manager(t), testclock.NewFakePassiveClock(now)
+
+	return &bench{
+		ns: planes.Namespace(t), client: c, clock: clock, store: &statestore.Store{Client: c, Reader: c, Clock: clock},
 	}
-
-	c, err := client.New(cfg, client.Options{Scheme: clientgoscheme.Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	clock := testclock.NewFakePassiveClock(now)
-
-	return c, &statestore.Store{Client: c, Reader: c, Clock: clock}, clock
 }
 
 func newState(t *testing.T, name string) *clusterstate.State {
@@ -78,23 +66,25 @@ func newState(t *testing.T, name string) *clusterstate.State {
 
 // TestStore: the Secret of seed 000, and nobody's write is ever lost.
 func TestStore(t *testing.T) {
-	c, store, clock := open(t, "127.38.1.1")
-
-	t.Run("life", func(t *testing.T) { life(t, c, store) })
-	t.Run("lost race", func(t *testing.T) { lostRace(t, store) })
-	t.Run("records", func(t *testing.T) { records(t, store) })
-	t.Run("unusable", func(t *testing.T) { unusable(t, c, store) })
-	t.Run("access", func(t *testing.T) { access(t, store, clock) })
+	for name, run := range map[string]func(*bench, *testing.T){
+		"life": (*bench).life, "lost race": (*bench).lostRace, "records": (*bench).records, "unusable": (*bench).unusable,
+		"access": (*bench).access,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(newBench(t), t)
+		})
+	}
 }
 
-func key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: "default", Name: name}
+func (b *bench) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: b.ns, Name: name}
 }
 
-func create(t *testing.T, store *statestore.Store, name string) *statestore.Held {
+func (b *bench) create(t *testing.T, name string) *statestore.Held {
 	t.Helper()
 
-	held, err := store.Create(t.Context(), key(name), newState(t, name))
+	held, err := b.store.Create(t.Context(), b.key(name), newState(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,23 +92,23 @@ func create(t *testing.T, store *statestore.Store, name string) *statestore.Held
 	return held
 }
 
-func life(t *testing.T, c client.Client, store *statestore.Store) {
-	if _, err := store.Load(t.Context(), key("life")); !errors.Is(err, statestore.ErrNotFound) || !statestore.IsUnusable(err) {
+func (b *bench) life(t *testing.T) {
+	if _, err := b.store.Load(t.Context(), b.key("life")); !errors.Is(err, statestore.ErrNotFound) || !statestore.IsUnusable(err) {
 		t.Errorf("before it was made: %v", err)
 	}
 
-	if _, err := store.Require(t.Context(), key("life")); failure.ClassOf(err) != failure.ClassWaiting {
+	if _, err := b.store.Require(t.Context(), b.key("life")); failure.ClassOf(err) != failure.ClassWaiting {
 		t.Errorf("whoever needs it waits: %v", err)
 	}
 
-	made := create(t, store, "life")
+	made := b.create(t, "life")
 
-	if _, err := store.Create(t.Context(), key("life"), newState(t, "life")); !apierrors.IsAlreadyExists(err) {
+	if _, err := b.store.Create(t.Context(), b.key("life"), newState(t, "life")); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("a second PKI: %v", err)
 	}
 
 	secret := &corev1.Secret{}
-	if err := c.Get(t.Context(), key("life-state"), secret); err != nil {
+	if err := b.client.Get(t.Context(), b.key("life-state"), secret); err != nil {
 		t.Fatal(err)
 	}
 
@@ -127,7 +117,7 @@ func life(t *testing.T, c client.Client, store *statestore.Store) {
 		t.Errorf("keys %v, owners %v", got, secret.OwnerReferences)
 	}
 
-	held, err := store.Require(t.Context(), key("life"))
+	held, err := b.store.Require(t.Context(), b.key("life"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,24 +126,24 @@ func life(t *testing.T, c client.Client, store *statestore.Store) {
 		t.Error("another PKI comes back")
 	}
 
-	if err := store.Update(t.Context(), held); err != nil {
+	if err := b.store.Update(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
 
 	after := &corev1.Secret{}
-	if err := c.Get(t.Context(), key("life-state"), after); err != nil || after.ResourceVersion != secret.ResourceVersion {
+	if err := b.client.Get(t.Context(), b.key("life-state"), after); err != nil || after.ResourceVersion != secret.ResourceVersion {
 		t.Errorf("an update without a change wrote (%v)", err)
 	}
 }
 
 // lostRace: two replicas decide from the same state; the second one fails and starts over.
-func lostRace(t *testing.T, store *statestore.Store) {
-	create(t, store, "race")
+func (b *bench) lostRace(t *testing.T) {
+	b.create(t, "race")
 
 	var helds [2]*statestore.Held
 
 	for i := range helds {
-		held, err := store.Load(t.Context(), key("race"))
+		held, err := b.store.Load(t.Context(), b.key("race"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,23 +152,23 @@ func lostRace(t *testing.T, store *statestore.Store) {
 		helds[i] = held
 	}
 
-	if err := store.Update(t.Context(), helds[0]); err != nil {
+	if err := b.store.Update(t.Context(), helds[0]); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := store.Update(t.Context(), helds[1]); !apierrors.IsConflict(err) {
+	if err := b.store.Update(t.Context(), helds[1]); !apierrors.IsConflict(err) {
 		t.Errorf("the second decision: %v", err)
 	}
 
-	held, err := store.Load(t.Context(), key("race"))
+	held, err := b.store.Load(t.Context(), b.key("race"))
 	if err != nil || held.State.Runtime.Bootstrap.Machine != "a" {
 		t.Errorf("recorded: %+v, %v", held.State.Runtime.Bootstrap, err)
 	}
 }
 
 // records: many machines write their entries at once, and none gets lost.
-func records(t *testing.T, store *statestore.Store) {
-	create(t, store, "many")
+func (b *bench) records(t *testing.T) {
+	b.create(t, "many")
 
 	names := []string{"m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"}
 
@@ -186,7 +176,7 @@ func records(t *testing.T, store *statestore.Store) {
 
 	for _, name := range names {
 		wg.Go(func() {
-			err := store.Record(t.Context(), key("many"), func(s *clusterstate.State) {
+			err := b.store.Record(t.Context(), b.key("many"), func(s *clusterstate.State) {
 				if s.Runtime.Machines == nil {
 					s.Runtime.Machines = map[string]clusterstate.Machine{}
 				}
@@ -201,7 +191,7 @@ func records(t *testing.T, store *statestore.Store) {
 
 	wg.Wait()
 
-	held, err := store.Load(t.Context(), key("many"))
+	held, err := b.store.Load(t.Context(), b.key("many"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,16 +201,16 @@ func records(t *testing.T, store *statestore.Store) {
 	}
 }
 
-func unusable(t *testing.T, c client.Client, store *statestore.Store) {
+func (b *bench) unusable(t *testing.T) {
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "torn-state"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "torn-state"},
 		Data:       map[string][]byte{"secretBundle": []byte("cluster: {secret: hush-hush")},
 	}
-	if err := c.Create(t.Context(), secret); err != nil {
+	if err := b.client.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 
-	_, err := store.Require(t.Context(), key("torn"))
+	_, err := b.store.Require(t.Context(), b.key("torn"))
 
 	var corrupt *statestore.CorruptError
 	if !errors.As(err, &corrupt) || failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid || !statestore.IsUnusable(err) {
@@ -233,23 +223,23 @@ func unusable(t *testing.T, c client.Client, store *statestore.Store) {
 		}
 	}
 
-	err = store.Record(t.Context(), key("torn"), func(*clusterstate.State) { t.Error("a torn state is offered for a change") })
+	err = b.store.Record(t.Context(), b.key("torn"), func(*clusterstate.State) { t.Error("a torn state is offered for a change") })
 	if !errors.As(err, &corrupt) {
 		t.Errorf("recording in a torn Secret: %v", err)
 	}
 
 	after := &corev1.Secret{}
-	if err := c.Get(t.Context(), key("torn-state"), after); err != nil || after.ResourceVersion != secret.ResourceVersion {
+	if err := b.client.Get(t.Context(), b.key("torn-state"), after); err != nil || after.ResourceVersion != secret.ResourceVersion {
 		t.Errorf("a torn Secret was written (%v)", err)
 	}
 }
 
 // access: credentials are kept, made anew before they end, and when the PKI is another one.
-func access(t *testing.T, store *statestore.Store, clock *testclock.FakePassiveClock) {
+func (b *bench) access(t *testing.T) {
 	bundle := newState(t, "c").Bundle
 
-	get := func(b *clusterstate.Bundle) *statestore.Access {
-		a, err := store.Access(key("c"), b)
+	get := func(of *clusterstate.Bundle) *statestore.Access {
+		a, err := b.store.Access(b.key("c"), of)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +252,7 @@ func access(t *testing.T, store *statestore.Store, clock *testclock.FakePassiveC
 		t.Error("made twice")
 	}
 
-	clock.SetTime(now.Add(13 * time.Hour))
+	b.clock.SetTime(now.Add(13 * time.Hour))
 
 	second := get(bundle)
 	if second == first || !second.Talos.NotAfter.After(first.Talos.NotAfter) {
@@ -274,7 +264,7 @@ func access(t *testing.T, store *statestore.Store, clock *testclock.FakePassiveC
 	}
 
 	third := get(bundle)
-	store.Forget(key("c"))
+	b.store.Forget(b.key("c"))
 
 	if get(bundle) == third {
 		t.Error("not forgotten")

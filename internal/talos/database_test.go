@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // copier is a node that sends an archive and then ends the call in some way.
@@ -74,7 +74,9 @@ func archive(t *testing.T, content []byte) []byte {
 
 // TestEtcdDatabase: only the whole file ends well, however the stream ends.
 func TestEtcdDatabase(t *testing.T) {
-	c := newCluster(t, "127.36.60.1")
+	t.Parallel()
+
+	c := newCluster(t, loopback.Address(t))
 
 	file := make([]byte, 40*512)
 	for i := range file {
@@ -108,9 +110,9 @@ func TestEtcdDatabase(t *testing.T) {
 		}}},
 	}
 
-	for i, tc := range tests {
+	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			data, err := tc.c.read(t.Context(), t, c, fmt.Sprintf("127.36.60.%d", i+1))
+			data, err := tc.c.read(t.Context(), t, c)
 			if (err == nil) != tc.ok || errors.Is(err, talos.ErrSnapshotDamaged) != tc.damaged {
 				t.Fatalf("%d bytes, %v", len(data), err)
 			}
@@ -133,7 +135,7 @@ func TestEtcdDatabase(t *testing.T) {
 
 		return s.Context().Err()
 	}}
-	if _, err := stuck.read(ctx, t, c, "127.36.60.50"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := stuck.read(ctx, t, c); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a caller without time: %v", err)
 	}
 }
@@ -146,8 +148,10 @@ func flip(b []byte) []byte {
 }
 
 // read serves the node and copies its database.
-func (c copier) read(ctx context.Context, t *testing.T, of *cluster, address string) ([]byte, error) {
+func (c copier) read(ctx context.Context, t *testing.T, of *cluster) ([]byte, error) {
 	t.Helper()
+
+	address := loopback.Address(t)
 	serve(t, of, served{address, netip.MustParseAddr(address), time.Now()}, func(s grpc.ServiceRegistrar) {
 		machine.RegisterMachineServiceServer(s, c)
 	})

@@ -1,8 +1,10 @@
 package talos_test
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/base64"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // cluster is the PKI and the config of one cluster.
@@ -146,10 +149,12 @@ func (c *cluster) configure(n *node.Node) {
 	}
 
 	// It answers as a member already while it installs itself, and reboots then.
-	eventually(c.t, n.Name()+" is installed and has booted again", func() bool {
-		s := n.Status()
+	wait.For(c.t, n.Name()+" is installed and has booted again", func(context.Context) error {
+		if s := n.Status(); !s.Installed || s.BootID == first {
+			return fmt.Errorf("it is %+v", s)
+		}
 
-		return s.Installed && s.BootID != first
+		return nil
 	})
 
 	creds := c.creds()
@@ -176,32 +181,13 @@ func awaitState(t *testing.T, n *node.Node, creds *talos.Credentials, want talos
 
 	pool := talos.NewPool()
 
-	eventually(t, n.Name()+" is what it should be", func() bool {
-		p, err := pool.Probe(t.Context(), n.Address(), creds)
-
-		return err == nil && p.State == want
-	})
-}
-
-// limit bounds every wait.
-const limit = 60 * time.Second
-
-func eventually(t *testing.T, what string, check func() bool) {
-	t.Helper()
-
-	end := time.NewTimer(limit)
-	defer end.Stop()
-
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	for !check() {
-		select {
-		case <-end.C:
-			t.Fatalf("%s: not in time", what)
-		case <-tick.C:
+	wait.For(t, n.Name()+" is what it should be", func(ctx context.Context) error {
+		if p, err := pool.Probe(ctx, n.Address(), creds); err != nil || p.State != want {
+			return fmt.Errorf("state %d, want %d: %w", p.State, want, err)
 		}
-	}
+
+		return nil
+	})
 }
 
 // caPool reads the CA of credentials.

@@ -1,16 +1,19 @@
 package talos_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 // TestMeet: a member that answers over its connection is not probed again, and whatever else may be at its address is
 // found out all the same.
 func TestMeet(t *testing.T) {
-	const address = "127.36.3.1"
+	t.Parallel()
 
+	address := loopback.Address(t)
 	ours := newCluster(t, address)
 	ref := talos.NodeRef{Key: "ns/n", Address: address, Credentials: ours.creds()}
 	n := boot(t, address)
@@ -18,12 +21,21 @@ func TestMeet(t *testing.T) {
 	pool := talos.NewPool()
 	defer pool.Close()
 
-	meet := func(name string, want talos.State) {
+	// It returns how many reads of resources the last answer took.
+	meet := func(name string, want talos.State) (reads int) {
 		t.Helper()
 
-		if p, err := pool.Meet(t.Context(), ref); p.State != want || (err == nil) != (want != talos.StateUnreachable) {
+		p, err := answered(t, name, want == talos.StateUnreachable, func(ctx context.Context) (talos.Probe, error) {
+			before := n.Faults().Calls("Get")
+			defer func() { reads = n.Faults().Calls("Get") - before }()
+
+			return pool.Meet(ctx, ref)
+		})
+		if p.State != want || (err == nil) != (want != talos.StateUnreachable) {
 			t.Errorf("%s: state %d, error %v; want state %d", name, p.State, err, want)
 		}
+
+		return reads
 	}
 
 	meet("maintenance", talos.StateMaintenance)
@@ -39,11 +51,7 @@ func TestMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	before := n.Faults().Calls("Get")
-
-	meet("a member with a connection", talos.StateMember)
-
-	if calls := n.Faults().Calls("Get") - before; calls != 1 {
+	if calls := meet("a member with a connection", talos.StateMember); calls != 1 {
 		t.Errorf("asked %d times over the connection, want once", calls)
 	}
 

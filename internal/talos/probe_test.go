@@ -1,6 +1,7 @@
 package talos_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -16,29 +17,33 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestProbe: what a machine is shows in the TLS alone, in every state that a machine may be in.
 func TestProbe(t *testing.T) {
-	ours, theirs := newCluster(t, "127.36.1.1"), newCluster(t, "127.36.1.1")
+	t.Parallel()
+
+	address := loopback.Address(t)
+	ours, theirs := newCluster(t, address), newCluster(t, address)
 	creds, foreign := ours.creds(), theirs.creds()
 	expired := ours.credsFor(time.Now().Add(-2*time.Hour), time.Hour, role.Admin)
-	n := boot(t, "127.36.1.1")
+	n := boot(t, address)
 	pool := talos.NewPool()
 
 	check := func(name string, c *talos.Credentials, want talos.State, class failure.Class) {
 		t.Helper()
 
-		began := time.Now()
-		p, err := pool.Probe(t.Context(), n.Address(), c)
+		p, err := answered(t, name, class == failure.ClassTransient, func(ctx context.Context) (talos.Probe, error) {
+			return pool.Probe(ctx, n.Address(), c)
+		})
 
 		switch {
 		case p.State != want || (err == nil) != (want != talos.StateUnreachable):
 			t.Errorf("%s: state %d, error %v; want state %d", name, p.State, err, want)
 		case err != nil && failure.ClassOf(err) != class:
 			t.Errorf("%s: class %d of %v; want %d", name, failure.ClassOf(err), err, class)
-		case time.Since(began) > 5*time.Second:
-			t.Errorf("%s: took %s", name, time.Since(began))
 		}
 	}
 
@@ -74,45 +79,70 @@ func TestProbe(t *testing.T) {
 	check("another cluster's after a boot", &foreign, talos.StateForeign, 0)
 }
 
+// answered is the outcome of a probe. Unless the machine is to be silent it is repeated until there is an answer: on a
+// busy computer that may not come in the time of a probe.
+func answered(t *testing.T, what string, silent bool, probe func(context.Context) (talos.Probe, error)) (
+	p talos.Probe, err error,
+) {
+	t.Helper()
+
+	wait.For(t, what, func(ctx context.Context) error {
+		if p, err = probe(ctx); err != nil && !silent && failure.ClassOf(err) == failure.ClassTransient {
+			return err
+		}
+
+		return nil
+	})
+
+	return p, err
+}
+
 // TestProbeOfOddCertificates: a node of our CA whose certificate is no good is neither ours to use nor foreign, and a
 // server that hangs up without a word is nothing at all.
 func TestProbeOfOddCertificates(t *testing.T) {
-	ours := newCluster(t, "127.36.2.1")
+	t.Parallel()
+
+	ours := newCluster(t, loopback.Address(t))
 	creds := ours.creds()
 
 	tests := []struct {
 		name      string
-		address   string
-		validFor  netip.Addr
+		elsewhere bool
 		from      time.Time
 		hangUp    bool
 		wantState talos.State
 		wantClass failure.Class
 	}{
 		{
-			name: "good", address: "127.36.2.1", validFor: netip.MustParseAddr("127.36.2.1"), from: time.Now(),
-			wantState: talos.StateMember,
+			name: "good", from: time.Now(), wantState: talos.StateMember,
 		},
 		{
-			name: "another address", address: "127.36.2.2", validFor: netip.MustParseAddr("127.36.2.200"), from: time.Now(),
-			wantClass: failure.ClassAuth,
+			name: "another address", elsewhere: true, from: time.Now(), wantClass: failure.ClassAuth,
 		},
 		{
-			name: "out of date", address: "127.36.2.3", validFor: netip.MustParseAddr("127.36.2.3"),
-			from: time.Now().Add(-2 * time.Hour), wantClass: failure.ClassAuth,
+			name: "out of date", from: time.Now().Add(-2 * time.Hour), wantClass: failure.ClassAuth,
 		},
-		{name: "hangs up", address: "127.36.2.4", hangUp: true, wantClass: failure.ClassTransient},
+		{name: "hangs up", hangUp: true, wantClass: failure.ClassTransient},
 	}
 
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.hangUp {
-				hangUp(t, tc.address)
-			} else {
-				serve(t, ours, served{tc.address, tc.validFor, tc.from})
+			subnet := loopback.Subnet(t)
+			address, validFor := subnet+".1", subnet+".1"
+
+			if tc.elsewhere {
+				validFor = subnet + ".200"
 			}
 
-			p, err := talos.NewPool().Probe(t.Context(), tc.address, &creds)
+			if tc.hangUp {
+				hangUp(t, address)
+			} else {
+				serve(t, ours, served{address, netip.MustParseAddr(validFor), tc.from})
+			}
+
+			p, err := answered(t, tc.name, tc.hangUp, func(ctx context.Context) (talos.Probe, error) {
+				return talos.NewPool().Probe(ctx, address, &creds)
+			})
 			if p.State != tc.wantState || (err == nil) != (tc.wantState == talos.StateMember) {
 				t.Fatalf("got state %d, %v", p.State, err)
 			}

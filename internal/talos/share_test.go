@@ -3,14 +3,19 @@ package talos_test
 import (
 	"context"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // connections of this computer to the Talos API at an address that are open, from the kernel.
@@ -60,23 +65,37 @@ func watch(t *testing.T, pool *talos.Pool, ref talos.NodeRef) *stream {
 func (s *stream) running(t *testing.T) {
 	t.Helper()
 
-	eventually(t, "the stream to tell of the stage", func() bool {
+	wait.For(t, "the stream to tell of the stage", func(context.Context) error {
 		select {
 		case w := <-s.seen:
-			return w.Stage != ""
+			return wait.True(w.Stage != "")
 		case err := <-s.ended:
 			t.Fatalf("the stream ended: %v", err)
 		default:
 		}
 
-		return false
+		return errors.New("it says nothing")
+	})
+}
+
+// connected waits until there is a number of connections to a node.
+func connected(t *testing.T, address, what string, want int) {
+	t.Helper()
+
+	wait.For(t, fmt.Sprintf("connections to the node, %d: %s", want, what), func(context.Context) error {
+		if open := connections(t, address); open != want {
+			return fmt.Errorf("%d", open)
+		}
+
+		return nil
 	})
 }
 
 // member boots a configured node of a cluster of its own.
-func member(t *testing.T, address string) (*cluster, *node.Node, talos.NodeRef) {
+func member(t *testing.T) (*cluster, *node.Node, talos.NodeRef) {
 	t.Helper()
 
+	address := loopback.Address(t)
 	c := newCluster(t, address)
 	n := boot(t, address)
 	c.configure(n)
@@ -85,10 +104,10 @@ func member(t *testing.T, address string) (*cluster, *node.Node, talos.NodeRef) 
 }
 
 // watched boots a member and watches it over the connections of a pool.
-func watched(t *testing.T, address string) (*cluster, *node.Node, talos.NodeRef, *talos.Pool, *stream) {
+func watched(t *testing.T) (*cluster, *node.Node, talos.NodeRef, *talos.Pool, *stream) {
 	t.Helper()
 
-	c, n, ref := member(t, address)
+	c, n, ref := member(t)
 	pool := talos.NewPool()
 	t.Cleanup(pool.Close)
 
@@ -114,9 +133,9 @@ func uuid(t *testing.T, n *node.Node, conn *talos.Node) int {
 // TestOneConnection: the stream of a node and the calls to it share one connection, over which it is asked once who it
 // is; a connection that broke is not kept, and its successor asks again.
 func TestOneConnection(t *testing.T) {
-	const address = "127.36.4.1"
+	t.Parallel()
 
-	_, n, ref, pool, s := watched(t, address)
+	_, n, ref, pool, s := watched(t)
 
 	conn, err := pool.Node(t.Context(), ref)
 	if err != nil {
@@ -136,23 +155,23 @@ func TestOneConnection(t *testing.T) {
 		t.Errorf("who has to know now did not ask: %v", err)
 	}
 
-	if open := connections(t, address); open != 1 {
-		t.Errorf("%d connections to the node, want 1", open)
-	}
-
+	connected(t, ref.Address, "of the stream and the calls", 1)
 	n.Kill()
 
-	if err := <-s.ended; err == nil {
+	if err := wait.Done(t, "the stream ends", s.ended); err == nil {
 		t.Error("a stream to a node without power ended well")
 	}
 
-	eventually(t, "the broken connection to go", func() bool {
+	wait.For(t, "the broken connection to go", func(ctx context.Context) error {
 		// As whoever watches a node does.
-		_ = pool.Stream(t.Context(), ref, func(talos.Watched) {})
+		_ = pool.Stream(ctx, ref, func(talos.Watched) {})
 
-		again, err := pool.Node(t.Context(), ref)
+		again, err := pool.Node(ctx, ref)
+		if err != nil {
+			return err
+		}
 
-		return err == nil && again != conn
+		return wait.True(again != conn)
 	})
 
 	if err := n.PowerOn(t.Context()); err != nil {
@@ -174,9 +193,9 @@ func TestOneConnection(t *testing.T) {
 // TestRenewedCredentials: a stream goes on over its connection when calls move on to newer credentials, does not bring
 // the older ones back, and closes what nobody else uses when it ends.
 func TestRenewedCredentials(t *testing.T) {
-	const address = "127.36.4.2"
+	t.Parallel()
 
-	c, _, older, pool, s := watched(t, address)
+	c, _, older, pool, s := watched(t)
 
 	newer := older
 	newer.Credentials = c.creds()
@@ -203,13 +222,11 @@ func TestRenewedCredentials(t *testing.T) {
 	default:
 	}
 
-	if open := connections(t, address); open != 3 {
-		t.Errorf("%d connections to the node, want 3: of the calls and of two streams", open)
-	}
+	connected(t, older.Address, "of the calls and of two streams", 3)
 
 	s.stop()
 	late.stop()
-	eventually(t, "the connections of the streams to close", func() bool { return connections(t, address) == 1 })
+	connected(t, older.Address, "those of the streams close", 1)
 
 	if _, err := conn.BootID(t.Context()); err != nil {
 		t.Errorf("calls broke with the stream: %v", err)
@@ -218,15 +235,19 @@ func TestRenewedCredentials(t *testing.T) {
 
 // TestDroppedNode: a node that is dropped keeps its connection for as long as it is watched.
 func TestDroppedNode(t *testing.T) {
-	const address = "127.36.4.3"
+	t.Parallel()
 
-	_, _, ref, pool, s := watched(t, address)
+	_, _, ref, pool, s := watched(t)
 	pool.Drop(ref.Key)
 
-	if open := connections(t, address); open != 1 {
-		t.Errorf("%d connections to a node that is watched, want 1", open)
-	}
+	wait.Stays(t, "the connection to a node that is watched", 200*time.Millisecond, func(context.Context) error {
+		if open := connections(t, ref.Address); open != 1 {
+			return fmt.Errorf("%d are open", open)
+		}
+
+		return nil
+	})
 
 	s.stop()
-	eventually(t, "the connection to close", func() bool { return connections(t, address) == 0 })
+	connected(t, ref.Address, "it closes", 0)
 }

@@ -9,7 +9,7 @@ import (
 
 // TestSilenceLimit: the kernel is told how long a peer may acknowledge nothing.
 func TestSilenceLimit(t *testing.T) {
-	l, err := net.Listen("tcp", "127.36.4.9:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

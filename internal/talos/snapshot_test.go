@@ -22,6 +22,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // whole is a snapshot in shape: sectors, and the checksum of them.
@@ -93,7 +95,9 @@ func (h halfway) EtcdSnapshot(_ *machine.EtcdSnapshotRequest, srv grpc.ServerStr
 
 // TestSnapshotThatEndsEarly: real nodes end the stream as if it were complete when they cannot read on.
 func TestSnapshotThatEndsEarly(t *testing.T) {
-	c := newCluster(t, "127.36.30.1")
+	t.Parallel()
+
+	c := newCluster(t, loopback.Address(t))
 	good := whole(4)
 	clean := func(grpc.ServerStream) error { return nil }
 
@@ -118,9 +122,9 @@ func TestSnapshotThatEndsEarly(t *testing.T) {
 		}}},
 	}
 
-	for i, tc := range tests {
+	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			data, err := tc.h.read(t, c, fmt.Sprintf("127.36.30.%d", i+1))
+			data, err := tc.h.read(t, c)
 			if (err == nil) != tc.ok || errors.Is(err, talos.ErrSnapshotDamaged) != tc.damaged {
 				t.Fatalf("%d bytes, %v", len(data), err)
 			}
@@ -133,8 +137,10 @@ func TestSnapshotThatEndsEarly(t *testing.T) {
 }
 
 // read serves the node and reads its snapshot.
-func (h halfway) read(t *testing.T, c *cluster, address string) ([]byte, error) {
+func (h halfway) read(t *testing.T, c *cluster) ([]byte, error) {
 	t.Helper()
+
+	address := loopback.Address(t)
 	serve(t, c, served{address, netip.MustParseAddr(address), time.Now()}, func(s grpc.ServiceRegistrar) {
 		machine.RegisterMachineServiceServer(s, h)
 	})
@@ -159,8 +165,9 @@ func (h halfway) read(t *testing.T, c *cluster, address string) ([]byte, error) 
 
 // TestSnapshotWithoutTime: a caller who gives up half way does not take that for the end.
 func TestSnapshotWithoutTime(t *testing.T) {
-	const address = "127.36.31.1"
+	t.Parallel()
 
+	address := loopback.Address(t)
 	c := newCluster(t, address)
 	stuck := halfway{data: whole(4)[:1500], end: func(s grpc.ServerStream) error {
 		<-s.Context().Done()
@@ -180,32 +187,54 @@ func TestSnapshotWithoutTime(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	// A caller who gets no further than to ask gets more time.
+	for limit := 300 * time.Millisecond; ; limit *= 4 {
+		asked, err := readFor(t, n, limit)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, talos.ErrNotServing) || limit > time.Hour {
+			t.Fatalf("a caller without time: %v", err)
+		}
+
+		if asked {
+			return
+		}
+	}
+}
+
+// readFor reads a snapshot for a while, and says whether it came.
+func readFor(t *testing.T, n *talos.Node, limit time.Duration) (asked bool, err error) {
+	t.Helper()
+
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 
 	r, err := n.EtcdSnapshot(ctx, nil)
 	if err != nil {
-		t.Fatal(err)
+		return false, err
 	}
 	defer r.Close() //nolint:errcheck // it is over
 
-	if _, err := io.ReadAll(r); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, talos.ErrNotServing) {
-		t.Errorf("a caller without time: %v", err)
-	}
+	_, err = io.ReadAll(r)
+
+	return true, err
 }
 
 // TestDayTwo: what a node tells of itself, and what it does when it is asked in vain.
 func TestDayTwo(t *testing.T) {
-	c := newCluster(t, "127.36.32.1")
-	n := boot(t, "127.36.32.1")
+	t.Parallel()
+
+	address := loopback.Address(t)
+	c := newCluster(t, address)
+	n := boot(t, address)
 	c.configure(n)
 
 	conn := c.open(n, c.creds())
 
-	eventually(t, "etcd waits for a bootstrap", func() bool {
-		s, err := conn.Service(t.Context(), "etcd")
+	wait.For(t, "etcd waits for a bootstrap", func(ctx context.Context) error {
+		if s, err := conn.Service(ctx, "etcd"); err != nil || s.State != talos.EtcdPreparing || s.Message == "" {
+			return fmt.Errorf("it is %+v: %w", s, err)
+		}
 
-		return err == nil && s.State == talos.EtcdPreparing && s.Message != ""
+		return nil
 	})
 
 	if s, err := conn.Service(t.Context(), "nonsense"); err != nil || s != (talos.Service{}) {
@@ -258,10 +287,13 @@ func recoverDamaged(t *testing.T, conn *talos.Node) {
 		t.Fatal(err)
 	}
 
-	eventually(t, "the damage shows", func() bool {
-		s, err := conn.Service(t.Context(), "etcd")
+	wait.For(t, "the damage shows", func(ctx context.Context) error {
+		s, err := conn.Service(ctx, "etcd")
+		if err != nil || s.State != talos.EtcdFailed || !strings.Contains(s.Message, "sha256") {
+			return fmt.Errorf("it is %+v: %w", s, err)
+		}
 
-		return err == nil && s.State == talos.EtcdFailed && strings.Contains(s.Message, "sha256")
+		return nil
 	})
 
 	if err := conn.BootstrapRecover(t.Context(), true); !errors.Is(err, talos.ErrAlreadyExists) {

@@ -30,16 +30,13 @@ import (
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-const (
-	address = "127.37.1.1"
-	limit   = 60 * time.Second
-)
-
-// start runs the etcd and the API server of one control-plane node, and returns the PKI of its cluster.
-func start(t *testing.T) (*clusterstate.Bundle, clientset.Interface) {
+// start runs the etcd and the API server of one control-plane node at an address, and returns the PKI of its cluster.
+func start(t *testing.T, address string) (*clusterstate.Bundle, clientset.Interface) {
 	t.Helper()
 
 	assets, err := process.Assets()
@@ -74,7 +71,7 @@ func start(t *testing.T) (*clusterstate.Bundle, clientset.Interface) {
 	}
 
 	t.Cleanup(member.Kill)
-	eventually(t, "etcd serves", member.Health)
+	wait.For(t, "etcd serves", member.Health)
 
 	server, err := kubernetes.StartAPIServer(t.Context(), kubernetes.APIServerOptions{
 		Binary: filepath.Join(assets, "kube-apiserver"), Dir: filepath.Join(dir, "kubernetes"), Name: "n1", Address: address,
@@ -85,7 +82,7 @@ func start(t *testing.T) (*clusterstate.Bundle, clientset.Interface) {
 	}
 
 	t.Cleanup(server.Kill)
-	eventually(t, "the API server is ready", server.Ready)
+	wait.For(t, "the API server is ready", server.Ready)
 
 	c, err := clientset.NewForConfig(server.Config())
 	if err != nil {
@@ -95,50 +92,29 @@ func start(t *testing.T) (*clusterstate.Bundle, clientset.Interface) {
 	return bundle, c
 }
 
-func eventually(t *testing.T, what string, check func(context.Context) error) {
-	t.Helper()
-
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-tick.C:
-		}
-	}
-}
-
 // TestWorkload: the first API server that answers is asked, and a drain takes one step at a time.
 func TestWorkload(t *testing.T) {
-	bundle, c := start(t)
+	subnet := loopback.Subnet(t)
+	address, silent := subnet+".1", subnet+".9"
+	bundle, c := start(t, address)
 	clients := &workload.Clients{Clock: clock.RealClock{}}
 
-	version, err := clients.Version(t.Context(), bundle, []string{"127.37.1.9", address})
+	version, err := clients.Version(t.Context(), bundle, []string{silent, address})
 	if err != nil || version != "v1.36.2" {
 		t.Errorf("version %q, %v", version, err)
 	}
 
-	_, err = clients.Version(t.Context(), bundle, []string{"127.37.1.9"})
+	_, err = clients.Version(t.Context(), bundle, []string{silent})
 	if failure.ClassOf(err) != failure.ClassTransient {
 		t.Errorf("no API server: %v", err)
 	}
 
-	cluster, err := clients.Cluster(t.Context(), bundle, []string{"127.37.1.9", address})
+	cluster, err := clients.Cluster(t.Context(), bundle, []string{silent, address})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	eventually(t, "the namespace is there", func(ctx context.Context) error {
+	wait.For(t, "the namespace is there", func(ctx context.Context) error {
 		_, err := c.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
 
 		return err

@@ -321,8 +321,15 @@ func closedNow() string {
 func (w *world) rebootByHand(cluster, address string) {
 	w.t.Helper()
 
-	err := w.talos(cluster).Reboot(talosclient.WithNode(w.t.Context(), address), talosclient.WithRebootMode(machineapi.RebootRequest_DEFAULT))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	n := w.nodes[address]
+	before := n.Status().BootID
+
+	// The way there leads over a control-plane node, which may be down itself.
+	w.eventually("the reboot of "+n.Name(), func(ctx context.Context) error {
+		if n.Status().BootID != before {
+			return nil
+		}
+
+		return w.talos(cluster).Reboot(talosclient.WithNode(ctx, address), talosclient.WithRebootMode(machineapi.RebootRequest_DEFAULT))
+	})
 }

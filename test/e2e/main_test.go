@@ -9,6 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	// The results of these tests are stale once the operator has changed.
+	_ "github.com/talos-operator/talos-operator/internal/app"
 	testoperator "github.com/talos-operator/talos-operator/test/operator"
 	"github.com/talos-operator/talos-operator/test/plane"
 )

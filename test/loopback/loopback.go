@@ -5,8 +5,12 @@ package loopback
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -78,8 +82,43 @@ func reserve(choose func() string) (string, func(), error) {
 			continue
 		}
 
-		return name, func() { _ = l.Close() }, nil
+		release := func() { _ = l.Close() }
+
+		if fresh, err := isFresh(name); err != nil || !fresh {
+			release()
+
+			if err != nil {
+				return "", nil, err
+			}
+
+			continue
+		}
+
+		return name, release, nil
 	}
 
 	return "", nil, errTaken
+}
+
+// Environment is the variable with a folder in which the run of all tests remembers the places that it has used. The
+// objects of a test outlive it on the API server that tests share, and name its addresses.
+const Environment = "TALOS_OPERATOR_TEST_ADDRESSES"
+
+// isFresh tells whether this run uses a place for the first time.
+func isFresh(name string) (bool, error) {
+	dir := os.Getenv(Environment)
+	if dir == "" {
+		return true, nil
+	}
+
+	f, err := os.OpenFile(filepath.Join(dir, strings.ReplaceAll(name, "/", "_")), os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+
+	if err != nil {
+		return false, fmt.Errorf("remembering a place: %w", err)
+	}
+
+	return true, f.Close()
 }

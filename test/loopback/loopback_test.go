@@ -7,6 +7,8 @@ import (
 
 // TestReserve: a place that is taken, by whomever, is not handed out again before it is free.
 func TestReserve(t *testing.T) {
+	t.Setenv(Environment, "")
+
 	places := []string{"127.64.0", "127.64.1"}
 	next := 0
 	choose := func() string {
@@ -38,6 +40,32 @@ func TestReserve(t *testing.T) {
 	}
 
 	done()
+}
+
+// TestFresh: in a run of all tests no place is used twice.
+func TestFresh(t *testing.T) {
+	t.Setenv(Environment, t.TempDir())
+
+	next := 0
+	choose := func() string {
+		next++
+
+		return []string{"127.64.2", "127.64.2", "127.64.3"}[next-1]
+	}
+
+	first, release, err := reserve(choose)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	release()
+
+	second, release, err := reserve(choose)
+	if err != nil || first != "127.64.2" || second != "127.64.3" {
+		t.Fatalf("%s and then %s: %v", first, second, err)
+	}
+
+	release()
 }
 
 // TestAddress: what is handed out can be listened on.

@@ -28,6 +28,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestMain is also the child process.
@@ -66,7 +68,7 @@ func options(t *testing.T, dir string) etcd.Options {
 
 	return etcd.Options{
 		Binary: filepath.Join(assets, "etcd"), Utl: filepath.Join(assets, "etcdutl"), Dir: filepath.Join(t.TempDir(), dir),
-		Name: "n1", Address: "127.49.10.1", CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
+		Name: "n1", Address: loopback.Address(t), CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
 	}
 }
 
@@ -74,26 +76,14 @@ func options(t *testing.T, dir string) etcd.Options {
 func run(t *testing.T, start func(context.Context) (*etcd.Member, error)) *etcd.Member {
 	t.Helper()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-
-	m, err := start(ctx)
+	m, err := start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	t.Cleanup(m.Kill)
 
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	for err = m.Health(ctx); err != nil; err = m.Health(ctx) {
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-tick.C:
-		}
-	}
+	wait.For(t, "etcd serves", m.Health)
 
 	return m
 }
@@ -268,10 +258,7 @@ func TestOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-
-	cmd := exec.CommandContext(ctx, exe, raise.CommandName, "1", "false")
+	cmd := exec.CommandContext(t.Context(), exe, raise.CommandName, "1", "false")
 	cmd.Dir = dir
 
 	alive, err := cmd.StdinPipe()
@@ -287,7 +274,11 @@ func TestOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := cmd.Wait(); err == nil || ctx.Err() != nil {
-		t.Errorf("it ended with %v, the test with %v", err, ctx.Err())
+	ended := make(chan error, 1)
+
+	go func() { ended <- cmd.Wait() }()
+
+	if err := wait.Done(t, "the child ends", ended); err == nil {
+		t.Error("it ended well")
 	}
 }

@@ -15,17 +15,22 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
 const bucket = "backups"
 
-// serve runs an S3 server with a bucket.
+// serve runs an S3 server with a bucket, at an address of its own unless it is given one.
 func serve(t *testing.T, o s3.Options, locking bool) *s3.Server {
 	t.Helper()
 
 	assets, err := process.Assets()
 	if err != nil {
 		t.Fatal(err)
+	}
+
+	if o.Address == "" {
+		o.Address = loopback.Address(t)
 	}
 
 	log := &bytes.Buffer{}

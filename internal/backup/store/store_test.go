@@ -20,10 +20,10 @@ import (
 )
 
 // each runs a test against every kind of store.
-func each(t *testing.T, third int, test func(t *testing.T, s store.Store)) {
+func each(t *testing.T, test func(t *testing.T, s store.Store)) {
 	t.Run("S3", func(t *testing.T) {
 		t.Parallel()
-		test(t, open(t, settings(serve(t, s3.Options{Address: fmt.Sprintf("127.44.%d.1", third)}, false))))
+		test(t, open(t, settings(serve(t, s3.Options{}, false))))
 	})
 	t.Run("Directory", func(t *testing.T) {
 		t.Parallel()
@@ -39,7 +39,7 @@ func each(t *testing.T, third int, test func(t *testing.T, s store.Store)) {
 
 func TestObjects(t *testing.T) {
 	t.Parallel()
-	each(t, 1, func(t *testing.T, s store.Store) {
+	each(t, func(t *testing.T, s store.Store) {
 		ctx := t.Context()
 
 		if err := s.Check(ctx, 1000); err != nil {
@@ -60,7 +60,7 @@ func TestObjects(t *testing.T) {
 				t.Fatalf("%s: %v", key, err)
 			}
 
-			if o.Key != key || o.Size != int64(len(content)) || time.Since(o.Modified).Abs() > time.Minute {
+			if o.Key != key || o.Size != int64(len(content)) || time.Since(o.Modified).Abs() > time.Hour {
 				t.Errorf("%s: put says %+v", key, o)
 			}
 
@@ -110,7 +110,7 @@ func TestObjects(t *testing.T) {
 
 func TestListPagesThroughManyObjects(t *testing.T) {
 	t.Parallel()
-	each(t, 2, func(t *testing.T, s store.Store) {
+	each(t, func(t *testing.T, s store.Store) {
 		const many = 1100 // S3 lists a thousand at once
 
 		for i := range many {
@@ -132,7 +132,7 @@ func TestListPagesThroughManyObjects(t *testing.T) {
 
 func TestAbortedPutLeavesNothing(t *testing.T) {
 	t.Parallel()
-	each(t, 3, func(t *testing.T, s store.Store) {
+	each(t, func(t *testing.T, s store.Store) {
 		for _, size := range []int{0, 100, 20 << 20} {
 			_, err := s.Put(t.Context(), "x/y", func(w io.Writer) error {
 				if werr := writer(noise(size))(w); werr != nil {
@@ -174,7 +174,7 @@ func TestAbortedPutLeavesNothing(t *testing.T) {
 
 func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
-	each(t, 4, func(t *testing.T, s store.Store) {
+	each(t, func(t *testing.T, s store.Store) {
 		for _, key := range []string{"", "/a", "../a", "a/../../b", "a//b", "a/", ".", "..", "a:b", "a b", "a\x00b", strings.Repeat("a", 1000)} {
 			if _, err := s.Put(t.Context(), key, writer(nil)); failure.Reason(err) != store.ReasonInvalid {
 				t.Errorf("put %q: %v", key, err)
@@ -291,7 +291,7 @@ func TestSweepTakesOldUploadsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	server := serve(t, s3.Options{Address: "127.44.5.1"}, false)
+	server := serve(t, s3.Options{}, false)
 	bucket := open(t, settings(server))
 
 	client, err := server.Client()

@@ -30,6 +30,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
 )
 
@@ -57,12 +58,17 @@ var real = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	subnet, release, err := loopback.ReserveSubnet()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+
+	ctx := context.Background()
 
 	m, err := etcd.Bootstrap(ctx, etcd.Options{
 		Binary: asset("etcd"), Utl: asset("etcdutl"), Dir: filepath.Join(dir, "etcd"),
-		Name: "n1", Address: "127.48.1.1", CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
+		Name: "n1", Address: subnet + ".1", CA: x509.NewCertificateAndKeyFromCertificateAuthority(ca),
 	})
 	if err != nil {
 		return nil, err
@@ -87,11 +93,6 @@ func fill(ctx context.Context, c *clientv3.Client) error {
 	put := func(key, value string, opts ...clientv3.OpOption) error {
 		_, err := c.Put(ctx, "/registry/"+key, value, opts...)
 
-		return err
-	}
-
-	lease, err := c.Grant(ctx, 15)
-	if err != nil {
 		return err
 	}
 
@@ -145,6 +146,11 @@ func fill(ctx context.Context, c *clientv3.Client) error {
 	}
 
 	// Kept alive by nobody: etcd takes it away while a drill goes on.
+	lease, err := c.Grant(ctx, 15)
+	if err != nil {
+		return err
+	}
+
 	return put("masterleases/10.0.0.1", "lease", clientv3.WithLease(lease.ID))
 }
 

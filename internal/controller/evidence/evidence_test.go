@@ -3,6 +3,7 @@ package evidence_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,18 +21,19 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
-
-const address = "127.38.200.1"
 
 // world is one cluster and the machines at its only address.
 type world struct {
 	*testing.T
 
-	bundle *secrets.Bundle
-	pool   *talos.Pool
-	creds  talos.Credentials
+	address string
+	bundle  *secrets.Bundle
+	pool    *talos.Pool
+	creds   talos.Credentials
 }
 
 func newWorld(t *testing.T) *world {
@@ -48,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	}
 
 	w := &world{
-		T: t, bundle: bundle, pool: talos.NewPool(),
+		T: t, address: loopback.Address(t), bundle: bundle, pool: talos.NewPool(),
 		creds: talos.Credentials{CA: bundle.Certs.OS.Crt, Cert: pair.Crt, Key: pair.Key},
 	}
 	t.Cleanup(w.pool.Close)
@@ -60,7 +62,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) machine(name string) *node.Node {
 	w.Helper()
 
-	n, err := node.New(node.Options{Name: name, Address: address, Dir: w.TempDir(), Modelled: true})
+	n, err := node.New(node.Options{Name: name, Address: w.address, Dir: w.TempDir(), Modelled: true})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -71,7 +73,7 @@ func (w *world) machine(name string) *node.Node {
 
 	w.Cleanup(n.Kill)
 
-	in, err := generate.NewInput("c", "https://"+address+":6443", "1.36.2", generate.WithSecretsBundle(w.bundle),
+	in, err := generate.NewInput("c", "https://"+w.address+":6443", "1.36.2", generate.WithSecretsBundle(w.bundle),
 		generate.WithVersionContract(machineryconfig.TalosVersion1_13), generate.WithInstallDisk("/dev/sda"))
 	if err != nil {
 		w.Fatal(err)
@@ -87,42 +89,26 @@ func (w *world) machine(name string) *node.Node {
 		w.Fatal(err)
 	}
 
-	w.until("the config to be taken", func() bool {
-		m, err := w.pool.Maintenance(w.Context(), address)
+	wait.For(w, "the config to be taken", func(ctx context.Context) error {
+		m, err := w.pool.Maintenance(ctx, w.address)
 		if err != nil {
-			return false
+			return err
 		}
 		defer m.Close()
 
-		_, err = m.Apply(w.Context(), data)
+		_, err = m.Apply(ctx, data)
 
-		return err == nil
+		return err
 	})
-	w.until("the node to be a member", func() bool {
-		p, err := w.pool.Probe(w.Context(), address, &w.creds)
+	wait.For(w, "the node to be a member", func(ctx context.Context) error {
+		if p, err := w.pool.Probe(ctx, w.address, &w.creds); err != nil || p.State != talos.StateMember {
+			return fmt.Errorf("its state is %d: %w", p.State, err)
+		}
 
-		return err == nil && p.State == talos.StateMember
+		return nil
 	})
 
 	return n
-}
-
-func (w *world) until(what string, check func() bool) {
-	w.Helper()
-
-	end := time.NewTimer(time.Minute)
-	defer end.Stop()
-
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	for !check() {
-		select {
-		case <-end.C:
-			w.Fatalf("%s: not in time", what)
-		case <-tick.C:
-		}
-	}
 }
 
 // look collects the evidence about the machine with a UUID.
@@ -131,7 +117,7 @@ func (w *world) look(uuid string) plan.Node {
 		Machines: map[string]clusterstate.Machine{"m": {UUID: uuid}},
 	}}}
 	m := v1alpha1.TalosMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Spec: v1alpha1.TalosMachineSpec{Address: address},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Spec: v1alpha1.TalosMachineSpec{Address: w.address},
 	}
 
 	return src.Collect(w.Context(), []v1alpha1.TalosMachine{m})[0]
@@ -140,12 +126,20 @@ func (w *world) look(uuid string) plan.Node {
 // TestAnotherMachine: what another node of the same cluster says at the address of a machine is no evidence about it,
 // also where the first one answered over a connection a moment ago; and the other way round.
 func TestAnotherMachine(t *testing.T) {
+	t.Parallel()
+
 	w := newWorld(t)
 	first := w.machine("first")
 
 	answer := func(uuid string, want plan.Answer) {
 		t.Helper()
-		w.until("the answer", func() bool { return w.look(uuid).Answer == want })
+		wait.For(t, "the answer", func(context.Context) error {
+			if got := w.look(uuid); got.Answer != want {
+				return fmt.Errorf("it is %v, want %v", got.Answer, want)
+			}
+
+			return nil
+		})
 
 		// Over the connection that there is now, too.
 		if got := w.look(uuid); got.Answer != want {
@@ -185,6 +179,8 @@ func TestAnotherMachine(t *testing.T) {
 // TestSign: a machine that answers lives, whatever its status says; where it does not, its cluster is asked, and who
 // cannot be asked is no proof.
 func TestSign(t *testing.T) {
+	t.Parallel()
+
 	w := newWorld(t)
 	n := w.machine("first")
 	asked := 0
@@ -197,15 +193,17 @@ func TestSign(t *testing.T) {
 		},
 	}
 	m := &v1alpha1.TalosMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Spec: v1alpha1.TalosMachineSpec{Address: address},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Spec: v1alpha1.TalosMachineSpec{Address: w.address},
 		Status: v1alpha1.TalosMachineStatus{Hostname: "first", UUID: n.UUID()},
 	}
 
 	// A node whose boot goes on may drop a connection.
-	w.until("the machine is found alive", func() bool {
-		sign, err := life.Sign(t.Context(), m)
+	wait.For(t, "the machine is found alive", func(ctx context.Context) error {
+		if sign, err := life.Sign(ctx, m); err != nil || sign != "somebody answers at "+w.address {
+			return fmt.Errorf("the sign is %q: %w", sign, err)
+		}
 
-		return err == nil && sign == "somebody answers at "+address
+		return nil
 	})
 	n.Kill()
 

@@ -9,130 +9,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	testclock "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/app"
-	"github.com/talos-operator/talos-operator/internal/controller/kubernetescluster"
-	"github.com/talos-operator/talos-operator/internal/manifest"
-	"github.com/talos-operator/talos-operator/lab/management"
 )
-
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(m.Run())
-}
-
-// bench is the reconciler under its own role, called by hand.
-type bench struct {
-	t      *testing.T
-	admin  client.Client
-	r      *kubernetescluster.Reconciler
-	events *events.FakeRecorder
-	clock  *testclock.FakePassiveClock
-	dir    string
-}
-
-func newBench(t *testing.T) *bench {
-	t.Helper()
-
-	plane, err := management.Start(t.Context(), management.Options{Dir: t.TempDir(), Address: "127.38.2.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	t.Cleanup(plane.Kill)
-
-	scheme, err := app.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	admin, err := client.New(plane.Config(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	cfg, err := plane.ManagerConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	b := &bench{
-		t: t, admin: admin, events: events.NewFakeRecorder(1000), dir: t.TempDir(),
-		clock: testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)),
-	}
-	b.r = &kubernetescluster.Reconciler{
-		Client: c, Reader: c, Recorder: b.events, Clock: b.clock, Resync: time.Minute,
-		Manifests: &manifest.Store{Root: b.dir, Count: func(string, string) {}},
-	}
-
-	return b
-}
-
-const good = `
-apiVersion: vitistack.io/v1alpha1
-kind: KubernetesCluster
-metadata: {name: NAME, namespace: default}
-spec:
-  kubernetesVersion: v1.36.2
-  talosVersion: v1.13.9
-  clusterEndpoint: https://10.0.0.1:6443
-  deletionPolicy: Reset
-  controlPlane: {replicas: 3}
-  workers:
-    - {name: web, replicas: 2}
-`
-
-func (b *bench) create(name, manifest string) *vitistackv1alpha1.KubernetesCluster {
-	b.t.Helper()
-
-	c := &vitistackv1alpha1.KubernetesCluster{}
-	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(manifest, "NAME", name)), c); err != nil {
-		b.t.Fatal(err)
-	}
-
-	if err := b.admin.Create(b.t.Context(), c); err != nil {
-		b.t.Fatal(err)
-	}
-
-	return c
-}
-
-// reconcile runs passes until the object's children are stable.
-func (b *bench) reconcile(c *vitistackv1alpha1.KubernetesCluster) {
-	b.t.Helper()
-
-	for range 3 {
-		// What it waits for, and what a person has to mend, shows in the conditions.
-		_, _ = b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)}) //nolint:errcheck // above
-	}
-
-	if err := b.admin.Get(b.t.Context(), client.ObjectKeyFromObject(c), c); client.IgnoreNotFound(err) != nil {
-		b.t.Fatal(err)
-	}
-}
 
 // names of the objects of a kind that a cluster controls.
 func (b *bench) names(list client.ObjectList, owner client.Object) []string {
 	b.t.Helper()
 
-	if err := b.admin.List(b.t.Context(), list, client.InNamespace("default")); err != nil {
+	if err := b.admin.List(b.t.Context(), list, client.InNamespace(b.ns)); err != nil {
 		b.t.Fatal(err)
 	}
 
@@ -168,10 +59,8 @@ func (b *bench) condition(c *vitistackv1alpha1.KubernetesCluster, kind string, s
 	}
 }
 
-// TestController runs against one API server; every subtest has a cluster of its own.
+// TestController runs against one API server; every subtest has a namespace of its own.
 func TestController(t *testing.T) {
-	b := newBench(t)
-
 	for name, run := range map[string]func(*bench){
 		"expansion": (*bench).expansion, "foreign": (*bench).foreign, "invalid": (*bench).invalid, "deletion": (*bench).deletion,
 		"shrinking": (*bench).shrinking, "contents": (*bench).contents, "drift": (*bench).drift,
@@ -180,9 +69,8 @@ func TestController(t *testing.T) {
 		"modes": (*bench).modes, "spares": (*bench).spares, "handed": (*bench).handed,
 	} {
 		t.Run(name, func(t *testing.T) {
-			sub := *b
-			sub.t = t
-			run(&sub)
+			t.Parallel()
+			run(newBench(t))
 		})
 	}
 }
@@ -203,7 +91,7 @@ func (b *bench) expansion() {
 	}
 
 	m := &vitistackv1alpha1.Machine{}
-	if err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: "default", Name: "grown-web-1"}, m); err != nil {
+	if err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: b.ns, Name: "grown-web-1"}, m); err != nil {
 		b.t.Fatal(err)
 	}
 
@@ -254,7 +142,7 @@ func (b *bench) expansion() {
 
 // foreign: what somebody else made keeps its name, its content and its owner.
 func (b *bench) foreign() {
-	theirs := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "shared-cp-1", Namespace: "default"}}
+	theirs := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "shared-cp-1", Namespace: b.ns}}
 	if err := b.admin.Create(b.t.Context(), theirs); err != nil {
 		b.t.Fatal(err)
 	}
@@ -371,7 +259,7 @@ func (b *bench) shrinking() {
 	m := &vitistackv1alpha1.Machine{}
 	node := &v1alpha1.TalosMachine{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "shrunk-web-1", Namespace: "default", Labels: map[string]string{v1alpha1.WorkerLabel: "shrunk-web"},
+			Name: "shrunk-web-1", Namespace: b.ns, Labels: map[string]string{v1alpha1.WorkerLabel: "shrunk-web"},
 		},
 		Spec: v1alpha1.TalosMachineSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: "shrunk"}, Role: v1alpha1.RoleWorker,
@@ -418,7 +306,7 @@ func (b *bench) shrinking() {
 	b.reconcile(c)
 	b.machines(c)
 
-	err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: "default", Name: "shrunk-web"}, &v1alpha1.TalosWorker{})
+	err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: b.ns, Name: "shrunk-web"}, &v1alpha1.TalosWorker{})
 	if !apierrors.IsNotFound(err) {
 		b.t.Errorf("the group that left the spec: %v", err)
 	}
@@ -456,7 +344,7 @@ func (b *bench) listed(group string) []string {
 	b.t.Helper()
 
 	w := &v1alpha1.TalosWorker{}
-	if err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: "default", Name: group}, w); err != nil {
+	if err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: b.ns, Name: group}, w); err != nil {
 		b.t.Fatal(err)
 	}
 
@@ -484,7 +372,7 @@ func (b *bench) setFinalizers(o client.Object, name string, finalizers []string)
 	b.t.Helper()
 
 	ctx := context.Background()
-	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, o); err != nil {
+	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: name}, o); err != nil {
 		b.t.Fatal(err)
 	}
 

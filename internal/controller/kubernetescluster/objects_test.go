@@ -25,7 +25,7 @@ import (
 func (b *bench) get(o client.Object, name string) {
 	b.t.Helper()
 
-	if err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: "default", Name: name}, o); err != nil {
+	if err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: b.ns, Name: name}, o); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -230,18 +230,18 @@ func (b *bench) occupied() {
 		secret bool
 	}{
 		"plane": {theirs: &v1alpha1.TalosControlPlane{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "occupied-plane", Labels: labels},
+			ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "occupied-plane", Labels: labels},
 			Spec: v1alpha1.TalosControlPlaneSpec{
 				TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://10.9.9.9:6443",
 				Machines: []v1alpha1.MachineEntry{{Name: "theirs", Address: "10.9.9.9"}},
 			},
 		}},
 		"group": {theirs: &v1alpha1.TalosWorker{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "occupied-group-web", Labels: labels},
+			ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "occupied-group-web", Labels: labels},
 			Spec:       v1alpha1.TalosWorkerSpec{ControlPlaneRef: v1alpha1.ObjectReference{Name: "theirs"}},
 		}},
 		"secret": {theirs: &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "occupied-secret-bootstrap-secrets", Labels: labels},
+			ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "occupied-secret-bootstrap-secrets", Labels: labels},
 		}, secret: true},
 	}
 

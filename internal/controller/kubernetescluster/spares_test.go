@@ -38,7 +38,7 @@ func (b *bench) node(owner client.Object, name string) {
 	b.t.Helper()
 
 	m := &v1alpha1.TalosMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: name},
 		Spec: v1alpha1.TalosMachineSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: "spare"}, Role: v1alpha1.RoleControlPlane,
 			MachineRef: &v1alpha1.ObjectReference{Name: name},
@@ -102,7 +102,7 @@ func (b *bench) spares() {
 
 	b.lists(c, "spare-cp-0 spare-cp-1 spare-cp-2", "spare-cp-3")
 
-	gone := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "spare-cp-1"}}
+	gone := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "spare-cp-1"}}
 	if err := b.admin.Delete(b.t.Context(), gone); err != nil {
 		b.t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func (b *bench) spareWorkers() {
 func (b *bench) exists(name string) bool {
 	b.t.Helper()
 
-	err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: "default", Name: name}, &vitistackv1alpha1.Machine{})
+	err := b.admin.Get(b.t.Context(), client.ObjectKey{Namespace: b.ns, Name: name}, &vitistackv1alpha1.Machine{})
 	if client.IgnoreNotFound(err) != nil {
 		b.t.Fatal(err)
 	}

@@ -162,8 +162,8 @@ func (b *bench) mend(c *vitistackv1alpha1.KubernetesCluster) {
 
 // held: a paused cluster is shown and not touched, neither built nor taken down.
 func (b *bench) held() {
-	c := b.create("held", strings.Replace(good, "{name: NAME,", "{name: NAME, annotations: {"+v1alpha1.PausedAnnotation+
-		": 'true'},", 1))
+	c := b.create("held", strings.Replace(good, "{name: NAME", "{name: NAME, annotations: {"+v1alpha1.PausedAnnotation+
+		": 'true'}", 1))
 	b.reconcile(c)
 	b.condition(c, v1alpha1.ConditionPaused, metav1.ConditionTrue, "")
 	b.condition(c, vitistackv1alpha1.ConditionReady, metav1.ConditionFalse, vitistackv1alpha1.ReasonPaused)
@@ -197,8 +197,8 @@ func (b *bench) held() {
 
 // modes: a dry run shows what the spec is worth and makes nothing; a disabled cluster is not even looked at.
 func (b *bench) modes() {
-	c := b.create("modes", strings.Replace(good, "{name: NAME,", "{name: NAME, annotations: {"+
-		v1alpha1.ReconcileModeAnnotation+": DryRun},", 1))
+	c := b.create("modes", strings.Replace(good, "{name: NAME", "{name: NAME, annotations: {"+
+		v1alpha1.ReconcileModeAnnotation+": DryRun}", 1))
 	b.reconcile(c)
 	b.condition(c, v1alpha1.ConditionPaused, metav1.ConditionTrue, "DryRun")
 	b.condition(c, vitistackv1alpha1.ConditionTopologyValid, metav1.ConditionTrue, "")

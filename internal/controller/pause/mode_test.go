@@ -16,7 +16,7 @@ import (
 
 var planes *plane.Plane
 
-func TestMain(m *testing.M) { plane.Main(m, "127.40.31.240", &planes) }
+func TestMain(m *testing.M) { plane.Main(m, &planes) }
 
 // marks are the two annotations; empty stands for none.
 type marks struct{ paused, mode string }

@@ -268,7 +268,7 @@ func TestUnfitSpares(t *testing.T) {
 
 				return "", nil
 			},
-			Sign: func(string) (string, error) { return "", nil },
+			Sign: func(*v1alpha1.TalosMachine) (string, error) { return "", nil },
 		})
 		if err != nil || c.Machine != "a" || c.Spare != tc.spare || c.Reason != tc.reason ||
 			!strings.Contains(c.Message, tc.message) {
@@ -302,8 +302,8 @@ func TestTheNextOne(t *testing.T) {
 
 		c, err := g.ChooseNow(remediation.Look{
 			Unfit: func(v1alpha1.MachineEntry) (string, error) { return "", nil },
-			Sign: func(machine string) (string, error) {
-				if strings.Contains(tc.lives, machine) {
+			Sign: func(m *v1alpha1.TalosMachine) (string, error) {
+				if strings.Contains(tc.lives, m.Name) {
 					return "it lives", nil
 				}
 

