@@ -166,6 +166,8 @@ func (w statusWriter) Update(ctx context.Context, o client.Object, opts ...clien
 }
 
 // Patch implements client.SubResourceWriter.
-func (w statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+func (w statusWriter) Patch(
+	ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+) error {
 	return w.c.write("patch status", o, func() error { return w.SubResourceWriter.Patch(ctx, o, p, opts...) })
 }

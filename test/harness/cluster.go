@@ -94,7 +94,9 @@ func Install(ctx context.Context, n *node.Node, config []byte) error {
 
 // Credentials are those of an administrator of a cluster.
 func Credentials(st *clusterstate.State) (talos.Credentials, error) {
-	access, err := (&statestore.Store{Clock: clock.RealClock{}}).Access(types.NamespacedName{Name: st.Bundle.ClusterID()}, st.Bundle)
+	store := &statestore.Store{Clock: clock.RealClock{}}
+
+	access, err := store.Access(types.NamespacedName{Name: st.Bundle.ClusterID()}, st.Bundle)
 	if err != nil {
 		return talos.Credentials{}, err
 	}
@@ -167,7 +169,8 @@ func EtcdClient(st *clusterstate.State, address string) (*clientv3.Client, error
 		Endpoints: []string{"https://" + address + ":2379"}, TLS: cfg,
 		// A member that comes back is found at once.
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, MaxDelay: 50 * time.Millisecond}, MinConnectTimeout: 5 * time.Second,
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
+			MinConnectTimeout: 5 * time.Second,
 		})},
 	})
 }

@@ -120,12 +120,12 @@ func (e *Env) Told() []string {
 }
 
 // KeepsSecrets searches the status of every object of the operator in the namespace, the events and the log for secrets:
-// those of a cluster, private keys of any kind, and more.
+// those of a cluster, private keys in PEM, and more.
 func (e *Env) KeepsSecrets(b *clusterstate.Bundle, more ...string) {
 	e.Helper()
 
 	s := b.Secrets()
-	secrets := append(more, "PRIVATE KEY", "AGE-SECRET-KEY", s.TrustdInfo.Token, s.Cluster.Secret, s.Secrets.BootstrapToken,
+	secrets := append(more, "PRIVATE KEY", s.TrustdInfo.Token, s.Cluster.Secret, s.Secrets.BootstrapToken,
 		s.Secrets.SecretboxEncryptionSecret)
 
 	for _, text := range append(e.statuses(), append(e.Told(), e.Logs.String())...) {

@@ -14,10 +14,10 @@ import (
 
 // demandsBackup has the control plane wait for a backup of a schedule, which it makes.
 func (e *env) demandsBackup(cp *v1alpha1.TalosControlPlane) *v1alpha1.TalosEtcdBackupSchedule {
-	e.t.Helper()
+	e.Helper()
 
 	o := &v1alpha1.TalosEtcdBackupSchedule{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "nightly"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "nightly"},
 		Spec: v1alpha1.TalosEtcdBackupScheduleSpec{
 			Schedule: "@daily", Suspend: true,
 			BackupTemplate: v1alpha1.TalosEtcdBackupTemplate{Spec: v1alpha1.TalosEtcdBackupSpec{
@@ -28,22 +28,20 @@ func (e *env) demandsBackup(cp *v1alpha1.TalosControlPlane) *v1alpha1.TalosEtcdB
 		},
 	}
 
-	e.get(cp, cp.Name)
+	e.Get(cp, cp.Name)
 	cp.Spec.BackupBeforeDisruption = &v1alpha1.BackupBeforeDisruption{ScheduleRef: v1alpha1.ObjectReference{Name: o.Name}}
 
-	if err := e.admin.Update(e.t.Context(), cp); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Update(cp)
 
 	return o
 }
 
 func (e *env) etcdBackups() []v1alpha1.TalosEtcdBackup {
-	e.t.Helper()
+	e.Helper()
 
 	list := &v1alpha1.TalosEtcdBackupList{}
-	if err := e.admin.List(e.t.Context(), list, client.InNamespace(e.ns)); err != nil {
-		e.t.Fatal(err)
+	if err := e.Admin.List(e.Context(), list, client.InNamespace(e.Namespace)); err != nil {
+		e.Fatal(err)
 	}
 
 	return list.Items
@@ -51,11 +49,11 @@ func (e *env) etcdBackups() []v1alpha1.TalosEtcdBackup {
 
 // oneBackup is the only backup that there may be.
 func (e *env) oneBackup(when string) *v1alpha1.TalosEtcdBackup {
-	e.t.Helper()
+	e.Helper()
 
 	backups := e.etcdBackups()
 	if len(backups) != 1 {
-		e.t.Fatalf("%s: %d backups", when, len(backups))
+		e.Fatalf("%s: %d backups", when, len(backups))
 	}
 
 	return &backups[0]
@@ -63,7 +61,7 @@ func (e *env) oneBackup(when string) *v1alpha1.TalosEtcdBackup {
 
 // concludes shows what the controller of backups does at the end: a backup that is good or failed.
 func (e *env) concludes(b *v1alpha1.TalosEtcdBackup, good bool, at time.Time) {
-	e.t.Helper()
+	e.Helper()
 
 	c := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "StoreFull", Message: "the store is full"}
 
@@ -74,9 +72,7 @@ func (e *env) concludes(b *v1alpha1.TalosEtcdBackup, good bool, at time.Time) {
 
 	meta.SetStatusCondition(&b.Status.Conditions, c)
 
-	if err := e.admin.Status().Update(e.t.Context(), b); err != nil {
-		e.t.Fatal(err)
-	}
+	e.UpdateStatus(b)
 }
 
 // TestBackupBeforeReboot: without a fresh backup nothing goes away, one is made, and one that failed holds without a
@@ -91,23 +87,21 @@ func TestBackupBeforeReboot(t *testing.T) {
 	}
 
 	e.step(cp)
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, "nightly does not exist")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, "nightly does not exist")
 
 	if n := len(e.etcdBackups()); n != 0 || e.granted(3) != "" {
 		t.Fatalf("%d backups, granted %q", n, e.granted(3))
 	}
 
-	if err := e.admin.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	e.Create(o)
 
 	for range 3 {
-		e.r = e.replica()
+		e.restart()
 		e.step(cp)
 	}
 
 	b := e.oneBackup("waiting")
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, b.Name)
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, b.Name)
 
 	if b.Annotations[v1alpha1.BeforeDisruptionAnnotation] != cp.Name || b.Labels[v1alpha1.ScheduleLabel] != o.Name ||
 		!b.Spec.AllowUnencrypted || e.granted(3) != "" {
@@ -121,19 +115,17 @@ func TestBackupBeforeReboot(t *testing.T) {
 	}
 
 	e.oneBackup("failed")
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonBackupFailed, "the store is full")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonBackupFailed, "the store is full")
 
 	if g := e.granted(3); g != "" {
 		t.Fatalf("granted %q", g)
 	}
 
 	// A person deletes it: it is tried again, and the rollout goes on once it is good.
-	if err := e.admin.Delete(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(b)
 
 	e.step(cp)
-	e.concludes(e.oneBackup("tried again"), true, time.Now())
+	e.concludes(e.oneBackup("tried again"), true, e.Clock.Now())
 	e.step(cp)
 
 	if g := e.granted(3); g != "cp-1" || e.disruption().Machine != "cp-1" {
@@ -148,14 +140,12 @@ func TestBackupTooOld(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)
 
-	if err := e.admin.Create(t.Context(), e.demandsBackup(cp)); err != nil {
-		t.Fatal(err)
-	}
+	e.Create(e.demandsBackup(cp))
 
 	e.show(cp, 0, pending)
 	e.step(cp)
 	old := e.oneBackup("the first")
-	e.concludes(old, true, time.Now().Add(-61*time.Minute))
+	e.concludes(old, true, e.Clock.Now().Add(-61*time.Minute))
 	e.step(cp)
 
 	backups := e.etcdBackups()
@@ -165,7 +155,7 @@ func TestBackupTooOld(t *testing.T) {
 
 	for i := range backups {
 		if backups[i].Name != old.Name {
-			e.concludes(&backups[i], true, time.Now())
+			e.concludes(&backups[i], true, e.Clock.Now())
 		}
 	}
 
@@ -181,29 +171,25 @@ func TestBackupBeforeRemoval(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
 
-	if err := e.admin.Create(t.Context(), e.demandsBackup(cp)); err != nil {
-		t.Fatal(err)
-	}
+	e.Create(e.demandsBackup(cp))
 
-	e.get(cp, cp.Name)
+	e.Get(cp, cp.Name)
 	cp.Spec.Machines = cp.Spec.Machines[:1]
 
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	for range 3 {
 		e.step(cp)
 	}
 
 	b := e.oneBackup("waiting")
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, b.Name)
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup, b.Name)
 
 	if d := e.disruption(); d.Machine != "" {
 		t.Fatalf("%+v", d)
 	}
 
-	e.concludes(b, true, time.Now())
+	e.concludes(b, true, e.Clock.Now())
 	e.step(cp)
 
 	if d := e.disruption(); !strings.HasPrefix(d.Machine, "cp-") {

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // records are what the state Secret said when a node was asked to bootstrap.
@@ -37,7 +38,7 @@ func (e *env) onBootstrap(nodes ...*node.Node) *records {
 			secret := &corev1.Secret{}
 			found := &clusterstate.Bootstrap{Machine: "unreadable"}
 
-			if err := e.admin.Get(context.Background(), e.key("c-state"), secret); err == nil {
+			if err := e.Admin.Get(context.Background(), e.Key("c-state"), secret); err == nil {
 				if state, err := clusterstate.Decode(secret.Data); err == nil {
 					found = state.Runtime.Bootstrap
 				}
@@ -95,8 +96,8 @@ func TestBootstrapOnce(t *testing.T) {
 	e.until(cp, "etcd has three members", func() bool {
 		return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionEtcdHealthy)
 	})
-	e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionTrue, v1alpha1.ReasonBootstrapped, "member list")
-	e.condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionTrue, v1alpha1.ReasonEtcdHealthy, "3 voting members")
+	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionTrue, v1alpha1.ReasonBootstrapped, "member list")
+	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionTrue, v1alpha1.ReasonEtcdHealthy, "3 voting members")
 	seen.check(t, "cp-0")
 
 	b := e.state().Runtime.Bootstrap
@@ -109,14 +110,14 @@ func TestBootstrapOnce(t *testing.T) {
 	}
 
 	// Neither time nor a new replica changes that.
-	e.clock.SetTime(e.clock.Now().Add(time.Hour))
-	e.r = e.replica()
+	e.Clock.Sleep(time.Hour)
+	e.restart()
 
 	for range 2 {
 		_, _ = e.pass(cp)
 	}
 
-	if got := calls("Bootstrap", nodes...); got != 1 || !e.state().Runtime.Bootstrap.EstablishedAt.Equal(*b.EstablishedAt) {
+	if got := harness.Calls("Bootstrap", nodes...); got != 1 || !e.state().Runtime.Bootstrap.EstablishedAt.Equal(*b.EstablishedAt) {
 		t.Errorf("%d calls, %+v", got, e.state().Runtime.Bootstrap)
 	}
 }
@@ -129,7 +130,7 @@ func TestBootstrapCallLost(t *testing.T) {
 	seen := e.onBootstrap(nodes...)
 	nodes[0].Faults().Fail("Bootstrap", codes.Unavailable, 1, 1)
 
-	asked := e.clock.Now().UTC().Truncate(time.Second)
+	asked := e.Clock.Now().UTC().Truncate(time.Second)
 
 	if _, err := e.pass(cp); failure.ClassOf(err) != failure.ClassTransient || err == nil {
 		t.Errorf("a call that failed: %v", err)
@@ -140,8 +141,8 @@ func TestBootstrapCallLost(t *testing.T) {
 	}
 
 	for _, after := range []time.Duration{0, 7 * time.Second, 14 * time.Second} {
-		e.clock.SetTime(asked.Add(after))
-		e.r = e.replica()
+		e.Clock.SetTime(asked.Add(after))
+		e.restart()
 
 		if res, err := e.pass(cp); err != nil || res.RequeueAfter <= 0 {
 			t.Errorf("%s later: %+v, %v", after, res, err)
@@ -150,7 +151,7 @@ func TestBootstrapCallLost(t *testing.T) {
 
 	seen.check(t, "cp-0")
 
-	e.clock.SetTime(asked.Add(15 * time.Second))
+	e.Clock.SetTime(asked.Add(15 * time.Second))
 	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
 	seen.check(t, "cp-0", "cp-0")
 }
@@ -168,7 +169,7 @@ func TestBootstrapAlreadyExists(t *testing.T) {
 		}
 	}
 
-	e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "cp-0")
+	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "cp-0")
 
 	if c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
 		t.Errorf("stalled: %+v", c)
@@ -188,8 +189,8 @@ func TestNoBootstrapWithoutEvidence(t *testing.T) {
 		t.Errorf("with a silent node: %+v, %v", res, err)
 	}
 
-	e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonWaitingForEvidence, "cp-2")
-	e.condition(cp, v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "cp-2")
+	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonWaitingForEvidence, "cp-2")
+	e.Condition(cp, v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "cp-2")
 	seen.check(t)
 
 	if b := e.state().Runtime.Bootstrap; b != nil {
@@ -206,7 +207,7 @@ func TestLostEtcdIsNotReplaced(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
 	seen := e.onBootstrap(nodes...)
-	at := e.clock.Now().Add(-24 * time.Hour)
+	at := e.Clock.Now().Add(-24 * time.Hour)
 
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.OwnerUID = string(cp.UID)
@@ -217,14 +218,12 @@ func TestLostEtcdIsNotReplaced(t *testing.T) {
 		_, _ = e.pass(cp)
 	}
 
-	e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonEtcdLost, v1alpha1.AllowBootstrapAnnotation)
+	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonEtcdLost, v1alpha1.AllowBootstrapAnnotation)
 	seen.check(t)
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.AllowBootstrapAnnotation, "true")
 
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
 	seen.check(t, "cp-0")
@@ -236,7 +235,7 @@ func TestStateOfWipedNodes(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
 	seen := e.onBootstrap(nodes...)
-	at := e.clock.Now().Add(-24 * time.Hour)
+	at := e.Clock.Now().Add(-24 * time.Hour)
 	pki := e.state().Bundle
 
 	e.record(func(s *clusterstate.State) {
@@ -269,9 +268,7 @@ func TestPausedMachine(t *testing.T) {
 		m := e.talosMachine(0)
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.PausedAnnotation, value)
 
-		if err := e.admin.Update(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		e.Update(m)
 	}
 
 	hold("true")
@@ -281,7 +278,7 @@ func TestPausedMachine(t *testing.T) {
 		return c != nil && c.Reason == v1alpha1.ReasonPaused && strings.Contains(c.Message, "while cp-0 is held")
 	})
 
-	if got := calls("Bootstrap", nodes...); got != 0 || e.state().Runtime.Bootstrap != nil {
+	if got := harness.Calls("Bootstrap", nodes...); got != 0 || e.state().Runtime.Bootstrap != nil {
 		t.Errorf("%d bootstraps of a node that is held; recorded: %+v", got, e.state().Runtime.Bootstrap)
 	}
 
@@ -293,13 +290,11 @@ func TestPausedMachine(t *testing.T) {
 func TestPausedSendsNothing(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
-	before := calls("", nodes...)
+	before := harness.Calls("", nodes...)
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, "")
 
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	since := time.Now()
 
@@ -309,21 +304,19 @@ func TestPausedSendsNothing(t *testing.T) {
 		}
 	}
 
-	e.condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonPaused, "annotation")
+	e.Condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonPaused, "annotation")
 
-	if w := e.writes(since); len(w) != 1 || w[0].Resource != "taloscontrolplanes/status" {
+	if w := e.Writes(since); len(w) != 1 || w[0].Resource != "taloscontrolplanes/status" {
 		t.Errorf("writes: %v", w)
 	}
 
-	if got := calls("", nodes...); got != before {
+	if got := harness.Calls("", nodes...); got != before {
 		t.Errorf("%d calls to a node below a paused object", got-before)
 	}
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, "false")
 
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
 

@@ -16,11 +16,11 @@ import (
 
 // ends reads from the metrics when the certificates of the test's cluster end.
 func (e *env) ends() map[string]time.Time {
-	e.t.Helper()
+	e.Helper()
 
 	families, err := ctrlmetrics.Registry.Gather()
 	if err != nil {
-		e.t.Fatal(err)
+		e.Fatal(err)
 	}
 
 	out := map[string]time.Time{}
@@ -36,7 +36,7 @@ func (e *env) ends() map[string]time.Time {
 				labels[l.GetName()] = l.GetValue()
 			}
 
-			if labels["namespace"] == e.ns && labels["cluster"] == name {
+			if labels["namespace"] == e.Namespace && labels["cluster"] == name {
 				out[labels["certificate"]] = time.Unix(int64(m.GetGauge().GetValue()), 0).UTC()
 			}
 		}
@@ -47,14 +47,14 @@ func (e *env) ends() map[string]time.Time {
 
 // shipped makes a control plane whose cluster was established a while ago, with both of its Secrets.
 func (e *env) shipped() *v1alpha1.TalosControlPlane {
-	e.t.Helper()
+	e.Helper()
 
 	cp := e.create(1)
 	if _, err := e.pass(cp); err != nil {
-		e.t.Fatal(err)
+		e.Fatal(err)
 	}
 
-	at := e.clock.Now()
+	at := e.Clock.Now()
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.OwnerUID = string(cp.UID)
 		s.Runtime.Bootstrap = &clusterstate.Bootstrap{
@@ -73,8 +73,8 @@ func (e *env) shipped() *v1alpha1.TalosControlPlane {
 func TestCertificatesRenew(t *testing.T) {
 	e := newEnv(t)
 	// So that what is made at the end of the test is valid at the nodes' own, real time.
-	start := e.clock.Now().AddDate(0, -9, 0)
-	e.clock.SetTime(start)
+	start := e.Clock.Now().AddDate(0, -9, 0)
+	e.Clock.SetTime(start)
 
 	cp := e.shipped()
 	bundle := e.state().Bundle
@@ -86,13 +86,13 @@ func TestCertificatesRenew(t *testing.T) {
 		}
 	}
 
-	e.condition(cp, v1alpha1.ConditionCertificatesValid, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid,
+	e.Condition(cp, v1alpha1.ConditionCertificatesValid, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid,
 		"kubeconfig renews before "+first["kubeconfig"].Format(time.DateOnly))
 
 	kubeconfig, talosconfig := e.secret("c-kubeconfig"), e.secret("c-talosconfig")
 
 	// Two thirds of a year, less a week: nothing is written.
-	e.clock.SetTime(start.Add(clusterstate.CredentialTTL - clusterstate.RenewalWindow - 7*24*time.Hour))
+	e.Clock.SetTime(start.Add(clusterstate.CredentialTTL - clusterstate.RenewalWindow - 7*24*time.Hour))
 	_, _ = e.pass(cp)
 
 	if e.secret("c-kubeconfig").ResourceVersion != kubeconfig.ResourceVersion ||
@@ -102,11 +102,9 @@ func TestCertificatesRenew(t *testing.T) {
 
 	// A refused spec stalls everything else, for as long as nobody looks.
 	cp.Spec.CertSANs = []string{"not a name"}
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
-	e.clock.SetTime(time.Now())
+	e.Clock.SetTime(time.Now())
 
 	if _, err := e.pass(cp); err == nil {
 		t.Error("the spec is not refused")
@@ -123,7 +121,7 @@ func TestCertificatesRenew(t *testing.T) {
 		}
 	}
 
-	e.condition(cp, v1alpha1.ConditionCertificatesValid, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid,
+	e.Condition(cp, v1alpha1.ConditionCertificatesValid, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid,
 		e.ends()["talosconfig"].Format(time.DateOnly))
 
 	if !e.state().Bundle.Equal(bundle) {
@@ -135,26 +133,26 @@ func TestCertificatesRenew(t *testing.T) {
 
 // opens: a node of the cluster accepts the certificate in the Secret.
 func (e *env) opens(b *clusterstate.Bundle) {
-	e.t.Helper()
+	e.Helper()
 
 	n := e.boot(0)
 	e.configure(e.state(), n)
 
 	cfg, err := clusterstate.TalosconfigCredentials(e.secret("c-talosconfig").Data["talosconfig"])
 	if err != nil {
-		e.t.Fatal(err)
+		e.Fatal(err)
 	}
 
 	creds := talos.Credentials{CA: cfg.CA, Cert: cfg.Cert, Key: cfg.Key}
 
-	conn, err := e.r.Nodes.Node(e.t.Context(), talos.NodeRef{Key: "secret/cp-0", Address: n.Address(), Credentials: creds})
+	conn, err := e.r.Nodes.Node(e.Context(), talos.NodeRef{Key: "secret/cp-0", Address: n.Address(), Credentials: creds})
 	if err != nil {
-		e.t.Fatal(err)
+		e.Fatal(err)
 	}
 
-	config, err := conn.MachineConfig(e.t.Context())
+	config, err := conn.MachineConfig(e.Context())
 	if err != nil || !bytes.Contains(config, []byte(b.ClusterID())) {
-		e.t.Errorf("the node refuses the certificate in the Secret: %v", err)
+		e.Errorf("the node refuses the certificate in the Secret: %v", err)
 	}
 }
 
@@ -171,9 +169,7 @@ func TestCertificatesOfAnotherPKI(t *testing.T) {
 	state := e.secret("c-state")
 	maps.Copy(state.Data, e.encode(next))
 
-	if err := e.admin.Update(t.Context(), state); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(state)
 
 	_, _ = e.pass(cp)
 
@@ -193,13 +189,11 @@ func TestCertificatesOfAnotherPKI(t *testing.T) {
 func TestCertificatesOfAHeldCluster(t *testing.T) {
 	e := newEnv(t)
 	cp := e.shipped()
-	start := e.clock.Now()
+	start := e.Clock.Now()
 	kubeconfig := e.secret("c-kubeconfig")
 
 	cp.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	for _, step := range []struct {
 		after  time.Duration
@@ -212,13 +206,13 @@ func TestCertificatesOfAHeldCluster(t *testing.T) {
 		{366 * 24 * time.Hour, metav1.ConditionFalse, v1alpha1.ReasonCertificateExpired, "kubeconfig ended on "},
 		{3530 * 24 * time.Hour, metav1.ConditionFalse, v1alpha1.ReasonCertificateExpired, "ca-etcd ends on "},
 	} {
-		e.clock.SetTime(start.Add(step.after))
+		e.Clock.SetTime(start.Add(step.after))
 
 		if _, err := e.pass(cp); err != nil {
 			t.Error(err)
 		}
 
-		e.condition(cp, v1alpha1.ConditionCertificatesValid, step.status, step.reason, step.says)
+		e.Condition(cp, v1alpha1.ConditionCertificatesValid, step.status, step.reason, step.says)
 	}
 
 	if e.secret("c-kubeconfig").ResourceVersion != kubeconfig.ResourceVersion {
@@ -226,17 +220,15 @@ func TestCertificatesOfAHeldCluster(t *testing.T) {
 	}
 
 	cp.Annotations = nil
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	_, _ = e.pass(cp)
 
-	e.condition(cp, v1alpha1.ConditionCertificatesValid, metav1.ConditionFalse, v1alpha1.ReasonAuthorityEnding,
+	e.Condition(cp, v1alpha1.ConditionCertificatesValid, metav1.ConditionFalse, v1alpha1.ReasonAuthorityEnding,
 		"replace the CA")
 
-	e.delete(cp)
-	e.until(cp, "the control plane is gone", func() bool { return e.gone(cp) })
+	e.Delete(cp)
+	e.until(cp, "the control plane is gone", func() bool { return e.Gone(cp) })
 
 	if left := e.ends(); len(left) != 0 {
 		t.Errorf("metrics of a cluster that is gone: %v", left)

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // fenced makes a running control plane of one, and a machine that once belonged to it, was given up, and runs on.
@@ -25,7 +26,7 @@ func fenced(t *testing.T, change func(*clusterstate.GivenUp)) (*env, *v1alpha1.T
 
 	g := clusterstate.GivenUp{
 		Name: "cp-7", Hostname: "cp-7", Address: n.Address(), UUID: n.UUID(), MemberID: "00000000000000aa",
-		ControlPlane: true, At: e.clock.Now().UTC().Truncate(time.Second),
+		ControlPlane: true, At: e.Clock.Now().UTC().Truncate(time.Second),
 	}
 	change(&g)
 	e.record(func(s *clusterstate.State) { s.Runtime.GiveUp(g) })
@@ -43,12 +44,12 @@ func TestReturnedMachineIsWiped(t *testing.T) {
 	e, cp, n := fenced(t, func(*clusterstate.GivenUp) {})
 
 	e.until(cp, "it is recognised", func() bool { return fencing(cp) })
-	e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "it is being wiped")
+	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "it is being wiped")
 	e.until(cp, "it is wiped and forgotten", func() bool {
 		return !fencing(cp) && len(e.state().Runtime.GivenUp) == 0 && n.Status().Stage == "maintenance"
 	})
 
-	if resets := calls("Reset", n); resets != 1 {
+	if resets := harness.Calls("Reset", n); resets != 1 {
 		t.Errorf("it was reset %d times", resets)
 	}
 }
@@ -68,7 +69,7 @@ func TestReturnedMachineRefuses(t *testing.T) {
 		t.Errorf("the pass ended with %v", err)
 	}
 
-	e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "told again until it is done")
+	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "told again until it is done")
 
 	if !meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("the conditions are %+v", cp.Status.Conditions)
@@ -103,7 +104,7 @@ func TestReturnedMachineIsLeftAlone(t *testing.T) {
 			}
 
 			if c.tells != "" {
-				e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, c.tells)
+				e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, c.tells)
 			}
 
 			if now := n.Faults().MutatingCalls(); now != mutations || len(e.state().Runtime.GivenUp) != 1 {
@@ -122,14 +123,14 @@ func TestReturnedMemberIsNotWiped(t *testing.T) {
 	e.join(n)
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.GiveUp(clusterstate.GivenUp{
-			Name: "cp-7", Address: n.Address(), UUID: n.UUID(), ControlPlane: true, At: e.clock.Now(),
+			Name: "cp-7", Address: n.Address(), UUID: n.UUID(), ControlPlane: true, At: e.Clock.Now(),
 		})
 	})
 
 	e.until(cp, "it is told", func() bool { return fencing(cp) })
-	e.condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "once the control plane")
+	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "once the control plane")
 
-	if resets := calls("Reset", n); resets > 0 {
+	if resets := harness.Calls("Reset", n); resets > 0 {
 		t.Errorf("it was reset %d times", resets)
 	}
 }

@@ -9,16 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 func (e *env) mode(cp *v1alpha1.TalosControlPlane, mode string) {
-	e.t.Helper()
+	e.Helper()
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.ReconcileModeAnnotation, mode)
 
-	if err := e.admin.Update(e.t.Context(), cp); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Update(cp)
 }
 
 // TestDryRun: a bootstrap that is due is shown and not asked for; the nodes are asked, and only our status is written.
@@ -42,15 +41,15 @@ func TestDryRun(t *testing.T) {
 				}
 			}
 
-			e.condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, reason, "DryRun")
-			e.condition(cp, v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonReachable, "")
-			e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "")
+			e.Condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, reason, "DryRun")
+			e.Condition(cp, v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonReachable, "")
+			e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "")
 
 			if got := nodes[0].Faults().MutatingCalls(); got != mutations {
 				t.Errorf("%d mutating calls", got-mutations)
 			}
 
-			for _, w := range e.writes(since) {
+			for _, w := range e.Writes(since) {
 				if w.Resource != "taloscontrolplanes/status" {
 					t.Errorf("wrote %s", w)
 				}
@@ -76,7 +75,7 @@ func TestDryRunMakesNothing(t *testing.T) {
 		t.Error(err)
 	}
 
-	for _, w := range e.writes(time.Time{}) {
+	for _, w := range e.Writes(time.Time{}) {
 		if w.Resource != "taloscontrolplanes/status" {
 			t.Errorf("wrote %s", w)
 		}
@@ -97,7 +96,7 @@ func TestDryRunMakesNothing(t *testing.T) {
 func TestDisabled(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
-	before := calls("", nodes...)
+	before := harness.Calls("", nodes...)
 	conditions := len(cp.Status.Conditions)
 
 	e.mode(cp, "Disabled")
@@ -113,9 +112,9 @@ func TestDisabled(t *testing.T) {
 		nodes[0].Kill()
 	}
 
-	e.condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled, "Disabled")
+	e.Condition(cp, v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled, "Disabled")
 
-	if w := e.writes(since); len(w) != 1 || w[0].Resource != "taloscontrolplanes/status" {
+	if w := e.Writes(since); len(w) != 1 || w[0].Resource != "taloscontrolplanes/status" {
 		t.Errorf("writes: %v", w)
 	}
 
@@ -125,7 +124,7 @@ func TestDisabled(t *testing.T) {
 		t.Errorf("the status was written (-before +after):\n%s", diff)
 	}
 
-	if got := calls("", nodes...); got != before {
+	if got := harness.Calls("", nodes...); got != before {
 		t.Errorf("%d calls", got-before)
 	}
 }

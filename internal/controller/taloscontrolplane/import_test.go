@@ -10,15 +10,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/foreign"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // strangers boots control-plane nodes of a cluster that the operator never saw.
 func (e *env) strangers(size int) (*foreign.Cluster, []*node.Node) {
-	e.t.Helper()
+	e.Helper()
 
 	var nodes []*node.Node
 
-	c := foreign.New(e.t, name, e.address(0))
+	c := foreign.New(e.T, name, e.address(0))
 
 	for i := range size {
 		nodes = append(nodes, e.boot(i))
@@ -36,39 +37,28 @@ func importing(cp *v1alpha1.TalosControlPlane) {
 }
 
 func (e *env) stray(data map[string][]byte) {
-	e.t.Helper()
+	e.Helper()
 
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "stray"}}
-	if !e.gone(secret) {
-		e.delete(secret)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "stray"}}
+	if !e.Gone(secret) {
+		e.Delete(secret)
 	}
 
-	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "stray"}, Data: data}
-	if err := e.admin.Create(e.t.Context(), secret); err != nil {
-		e.t.Fatal(err)
-	}
+	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "stray"}, Data: data}
+	e.Create(secret)
 }
 
 // noState: nothing was made, and no node was touched.
 func (e *env) noState(what string, before int, nodes ...*node.Node) {
-	e.t.Helper()
+	e.Helper()
 
-	if !e.gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name + "-state"}}) {
-		e.t.Errorf("%s: there is a state", what)
+	if !e.Gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name + "-state"}}) {
+		e.Errorf("%s: there is a state", what)
 	}
 
-	if got := mutating(nodes...); got != before {
-		e.t.Errorf("%s: %d mutating calls", what, got-before)
+	if got := harness.Mutations(nodes...); got != before {
+		e.Errorf("%s: %d mutating calls", what, got-before)
 	}
-}
-
-func mutating(nodes ...*node.Node) int {
-	total := 0
-	for _, n := range nodes {
-		total += n.Faults().MutatingCalls()
-	}
-
-	return total
 }
 
 // TestImport: the PKI comes from the nodes' cluster, the bootstrap counts as done, and no node is written to. A config of
@@ -76,7 +66,7 @@ func mutating(nodes ...*node.Node) int {
 func TestImport(t *testing.T) {
 	e := newEnv(t)
 	c, nodes := e.strangers(3)
-	before := mutating(nodes...)
+	before := harness.Mutations(nodes...)
 
 	e.stray(map[string][]byte{"talosconfig": c.Talosconfig(), "controlplane.yaml": c.Config(foreign.ControlPlane)})
 
@@ -106,9 +96,9 @@ func TestImport(t *testing.T) {
 		_, _ = e.pass(cp)
 	}
 
-	e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionTrue, v1alpha1.ReasonBootstrapped, "")
+	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionTrue, v1alpha1.ReasonBootstrapped, "")
 
-	if got := mutating(nodes...); got != before {
+	if got := harness.Mutations(nodes...); got != before {
 		t.Errorf("%d mutating calls", got-before)
 	}
 
@@ -122,7 +112,7 @@ func TestImportWrongSecret(t *testing.T) {
 	e := newEnv(t)
 	c, nodes := e.strangers(1)
 	other := foreign.New(t, name, e.address(0))
-	before := mutating(nodes...)
+	before := harness.Mutations(nodes...)
 
 	cp := e.create(1, importing)
 
@@ -131,7 +121,7 @@ func TestImportWrongSecret(t *testing.T) {
 		t.Errorf("before the Secret is there: %+v, %v", res, err)
 	}
 
-	e.condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonImportSecretInvalid, "waiting for Secret stray")
+	e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonImportSecretInvalid, "waiting for Secret stray")
 
 	for what, tt := range map[string]struct {
 		data         map[string][]byte
@@ -163,7 +153,7 @@ func TestImportWrongSecret(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, res, err)
 		}
 
-		e.condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, tt.reason, tt.says)
+		e.Condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, tt.reason, tt.says)
 		e.noState(what, before, nodes...)
 
 		for _, k := range cp.Status.Conditions {
@@ -181,7 +171,7 @@ func TestImportWrongSecret(t *testing.T) {
 func TestImportRefused(t *testing.T) {
 	e := newEnv(t)
 	c, nodes := e.strangers(3)
-	before := mutating(nodes...)
+	before := harness.Mutations(nodes...)
 	e.stray(map[string][]byte{"talosconfig": c.Talosconfig(), "secrets.yaml": c.SecretsYAML()})
 
 	for what, tt := range map[string]struct {
@@ -207,10 +197,10 @@ func TestImportRefused(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, res, err)
 		}
 
-		e.condition(cp, tt.kind, metav1.ConditionTrue, tt.reason, tt.member)
+		e.Condition(cp, tt.kind, metav1.ConditionTrue, tt.reason, tt.member)
 		e.noState(what, before, nodes...)
-		e.delete(cp)
-		e.until(cp, "it is gone", func() bool { return e.gone(cp) })
+		e.Delete(cp)
+		e.until(cp, "it is gone", func() bool { return e.Gone(cp) })
 	}
 
 	nodes[2].Kill()
@@ -221,6 +211,6 @@ func TestImportRefused(t *testing.T) {
 		t.Errorf("a node that is silent: %+v, %v", res, err)
 	}
 
-	e.condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "does not answer")
+	e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "does not answer")
 	e.noState("a silent node", before, nodes...)
 }

@@ -9,21 +9,20 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 func (e *env) restore(r, of string) *v1alpha1.TalosEtcdRestore {
-	e.t.Helper()
+	e.Helper()
 
 	o := &v1alpha1.TalosEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: r},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: r},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: of},
 			Source:          v1alpha1.RestoreSource{Storage: &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}}},
 		},
 	}
-	if err := e.admin.Create(e.t.Context(), o); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Create(o)
 
 	return o
 }
@@ -41,17 +40,17 @@ func TestNoPKIBesideARestore(t *testing.T) {
 			t.Errorf("a pass: %v", err)
 		}
 
-		e.condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "TalosEtcdRestore rise")
+		e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "TalosEtcdRestore rise")
 	}
 
-	if !e.gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name + "-state"}}) {
+	if !e.Gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name + "-state"}}) {
 		t.Fatal("it has made a PKI")
 	}
 
 	// A restore that was wrong is deleted, and the cluster begins anew.
-	e.delete(r)
+	e.Delete(r)
 	e.until(cp, "it has a PKI", func() bool {
-		return !e.gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name + "-state"}})
+		return !e.Gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name + "-state"}})
 	})
 }
 
@@ -61,10 +60,10 @@ func TestLeftToARestore(t *testing.T) {
 	cp, nodes := e.found(3)
 
 	e.record(func(s *clusterstate.State) {
-		s.Runtime.Restore = &clusterstate.Restore{Name: "meant", UID: "uid", Since: e.clock.Now()}
+		s.Runtime.Restore = &clusterstate.Restore{Name: "meant", UID: "uid", Since: e.Clock.Now()}
 	})
 
-	before := mutating(nodes...)
+	before := harness.Mutations(nodes...)
 
 	for range 5 {
 		if _, err := e.pass(cp); err != nil && failure.ClassOf(err) != failure.ClassWaiting {
@@ -72,13 +71,13 @@ func TestLeftToARestore(t *testing.T) {
 		}
 	}
 
-	e.condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "TalosEtcdRestore meant")
+	e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "TalosEtcdRestore meant")
 
-	if calls("Bootstrap", nodes...) != 0 || mutating(nodes...) != before {
+	if harness.Calls("Bootstrap", nodes...) != 0 || harness.Mutations(nodes...) != before {
 		t.Error("a node was touched")
 	}
 
 	// What came in between is seen: the bootstrap begins with a write of the state.
 	e.record(func(s *clusterstate.State) { s.Runtime.Restore = nil })
-	e.until(cp, "etcd is bootstrapped", func() bool { return calls("Bootstrap", nodes...) == 1 })
+	e.until(cp, "etcd is bootstrapped", func() bool { return harness.Calls("Bootstrap", nodes...) == 1 })
 }

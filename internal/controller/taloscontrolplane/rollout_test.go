@@ -18,7 +18,7 @@ import (
 
 // established is a control plane whose etcd works, with machines that show what their controller would.
 func (e *env) established(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
-	e.t.Helper()
+	e.Helper()
 
 	cp, nodes := e.found(size)
 	e.until(cp, "etcd is established", func() bool {
@@ -37,7 +37,7 @@ func (e *env) established(size int) (*v1alpha1.TalosControlPlane, []*node.Node) 
 
 // show writes the status of a machine that is ready and compared, as its controller would, with a change to it.
 func (e *env) show(cp *v1alpha1.TalosControlPlane, i int, edit func(*v1alpha1.TalosMachine)) {
-	e.t.Helper()
+	e.Helper()
 
 	m := e.talosMachine(i)
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured} {
@@ -48,16 +48,14 @@ func (e *env) show(cp *v1alpha1.TalosControlPlane, i int, edit func(*v1alpha1.Ta
 
 	edit(m)
 
-	if err := e.admin.Status().Update(e.t.Context(), m); err != nil {
-		e.t.Fatal(err)
-	}
+	e.UpdateStatus(m)
 }
 
 func (e *env) talosMachine(i int) *v1alpha1.TalosMachine {
-	e.t.Helper()
+	e.Helper()
 
 	m := &v1alpha1.TalosMachine{}
-	e.get(m, fmt.Sprintf("cp-%d", i))
+	e.Get(m, fmt.Sprintf("cp-%d", i))
 
 	return m
 }
@@ -85,7 +83,7 @@ func sick(m *v1alpha1.TalosMachine) {
 
 // granted names the machines that may begin what they show.
 func (e *env) granted(size int) string {
-	e.t.Helper()
+	e.Helper()
 
 	var names []string
 
@@ -99,7 +97,7 @@ func (e *env) granted(size int) string {
 }
 
 func (e *env) disruption() clusterstate.Disruption {
-	e.t.Helper()
+	e.Helper()
 
 	if d := e.state().Runtime.Disruption; d != nil {
 		return *d
@@ -110,10 +108,10 @@ func (e *env) disruption() clusterstate.Disruption {
 
 // step passes once, whatever it waits for.
 func (e *env) step(cp *v1alpha1.TalosControlPlane) {
-	e.t.Helper()
+	e.Helper()
 
 	if _, err := e.pass(cp); err != nil {
-		e.t.Errorf("%v", err)
+		e.Errorf("%v", err)
 	}
 }
 
@@ -135,7 +133,7 @@ func TestOneAtATime(t *testing.T) {
 				e.show(cp, i, in(phase))
 			}
 
-			e.r = e.replica()
+			e.restart()
 			e.step(cp)
 
 			if d := e.disruption(); d.Machine != name || d.Change != "change-"+name || d.Act != "Reboot" {
@@ -147,7 +145,7 @@ func TestOneAtATime(t *testing.T) {
 			}
 		}
 
-		e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRollingOut, name+" Running")
+		e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRollingOut, name+" Running")
 		e.show(cp, i, func(m *v1alpha1.TalosMachine) { m.Status.Change, m.Status.WorkingHash = nil, "2" })
 	}
 
@@ -164,14 +162,12 @@ func TestWindowOpens(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
 
-	e.clock.SetTime(e.clock.Now().Truncate(time.Hour).Add(time.Hour - 8*time.Second))
+	e.Clock.SetTime(e.Clock.Now().Truncate(time.Hour).Add(time.Hour - 8*time.Second))
 	cp.Spec.Rollout = &v1alpha1.RolloutOptions{
 		RebootPolicy: v1alpha1.RebootWindow,
 		Windows:      []v1alpha1.MaintenanceWindow{{Schedule: "0 * * * *", Duration: metav1.Duration{Duration: time.Minute}}},
 	}
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	for i := range 3 {
 		e.show(cp, i, pending)
@@ -182,7 +178,7 @@ func TestWindowOpens(t *testing.T) {
 		t.Errorf("before the window: %s may begin, the next pass comes in %s (%v)", got, res.RequeueAfter, err)
 	}
 
-	e.clock.SetTime(e.clock.Now().Add(9 * time.Second))
+	e.Clock.Sleep(9 * time.Second)
 	e.step(cp)
 
 	if got := e.granted(3); got != "cp-1" {
@@ -200,7 +196,7 @@ func TestCrashBeforeTheGrant(t *testing.T) {
 	}
 
 	e.record(func(s *clusterstate.State) {
-		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-2", Act: "Reboot", Since: time.Now(), Change: "change-cp-2"}
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-2", Act: "Reboot", Since: e.Clock.Now(), Change: "change-cp-2"}
 	})
 	e.step(cp)
 
@@ -222,7 +218,7 @@ func TestRecordEnds(t *testing.T) {
 	} {
 		e.show(cp, 1, edit)
 		e.record(func(s *clusterstate.State) {
-			s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-1", Act: "Reboot", Since: time.Now(), Change: "change-cp-1"}
+			s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-1", Act: "Reboot", Since: e.Clock.Now(), Change: "change-cp-1"}
 		})
 
 		// The kernel lets nobody else go meanwhile.
@@ -243,12 +239,12 @@ func TestHeld(t *testing.T) {
 	e.show(cp, 0, pending)
 	e.show(cp, 1, sick)
 	e.step(cp)
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "cp-0: waiting until cp-1 is ready")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "cp-0: waiting until cp-1 is ready")
 
 	e.show(cp, 1, func(*v1alpha1.TalosMachine) {})
 	nodes[2].Kill()
 	e.step(cp)
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "held until etcd is whole")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "held until etcd is whole")
 
 	if got := e.granted(3); got != "" || e.disruption().Machine != "" {
 		t.Errorf("%q may begin, recorded is %+v", got, e.disruption())
@@ -291,9 +287,7 @@ func TestStagedOneAtATime(t *testing.T) {
 	cp, _ := e.established(3)
 
 	cp.Spec.Rollout = &v1alpha1.RolloutOptions{RebootPolicy: v1alpha1.RebootManual}
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	for i := range 3 {
 		e.show(cp, i, pending)
@@ -307,7 +301,7 @@ func TestStagedOneAtATime(t *testing.T) {
 
 	e.show(cp, 1, in(v1alpha1.ChangeAwaitingReboot))
 	e.step(cp)
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "until somebody reboots cp-1")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "until somebody reboots cp-1")
 
 	if got := e.granted(3); got != "cp-1" {
 		t.Errorf("%q may begin", got)
@@ -328,11 +322,11 @@ func TestEtcdBrokenByConfig(t *testing.T) {
 
 	e.show(cp, 0, func(m *v1alpha1.TalosMachine) { in(v1alpha1.ChangeFailed)(m); sick(m) })
 	e.record(func(s *clusterstate.State) {
-		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-0", Act: "Reboot", Since: time.Now(), Change: "change-cp-0"}
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-0", Act: "Reboot", Since: e.Clock.Now(), Change: "change-cp-0"}
 	})
 	nodes[0].Faults().Fail("EtcdMemberList", codes.Unavailable, 1, 0)
 	e.step(cp)
-	e.condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "cp-0")
+	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "cp-0")
 
 	if cp.Status.Plan == nil || cp.Status.Plan.Phase != v1alpha1.PlanStopped || e.disruption().Machine != "" {
 		t.Errorf("plan %+v, recorded %+v", cp.Status.Plan, e.disruption())

@@ -14,34 +14,30 @@ import (
 // shrink leaves only the machines of these names in the list, and has the objects of the others stay until the test
 // lets them go, as the controller of TalosMachines does.
 func (e *env) shrink(cp *v1alpha1.TalosControlPlane, names ...string) {
-	e.t.Helper()
+	e.Helper()
 
 	for _, entry := range cp.Spec.Machines {
 		m := &v1alpha1.TalosMachine{}
-		e.get(m, entry.Name)
+		e.Get(m, entry.Name)
 
 		m.Finalizers = []string{v1alpha1.Finalizer}
-		if err := e.admin.Update(e.t.Context(), m); err != nil {
-			e.t.Fatal(err)
-		}
+		e.Update(m)
 	}
 
 	cp.Spec.Machines = slices.DeleteFunc(cp.Spec.Machines, func(m v1alpha1.MachineEntry) bool {
 		return !slices.Contains(names, m.Name)
 	})
 
-	if err := e.admin.Update(e.t.Context(), cp); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Update(cp)
 }
 
 // going are the machines that are being taken out of the cluster.
 func (e *env) going() []string {
-	e.t.Helper()
+	e.Helper()
 
 	list := &v1alpha1.TalosMachineList{}
-	if err := e.admin.List(e.t.Context(), list, client.InNamespace(e.ns)); err != nil {
-		e.t.Fatal(err)
+	if err := e.Admin.List(e.Context(), list, client.InNamespace(e.Namespace)); err != nil {
+		e.Fatal(err)
 	}
 
 	var out []string
@@ -64,15 +60,13 @@ func TestScaleDownOrder(t *testing.T) {
 	e.ready("cp-0", "cp-1", "cp-2")
 
 	m := &v1alpha1.TalosMachine{}
-	e.get(m, "cp-1")
+	e.Get(m, "cp-1")
 
 	m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonConfigDiffers,
-		LastTransitionTime: metav1.NewTime(e.clock.Now()),
+		LastTransitionTime: metav1.NewTime(e.Clock.Now()),
 	})
-	if err := e.admin.Status().Update(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	e.UpdateStatus(m)
 
 	e.shrink(cp, "cp-0")
 
@@ -89,12 +83,12 @@ func TestScaleDownOrder(t *testing.T) {
 	}
 
 	// A crash forgets nothing.
-	e.r = e.replica()
+	e.restart()
 	e.after(time.Minute, cp)
 
 	if got := e.going(); !slices.Equal(got, []string{"cp-1"}) {
 		t.Errorf("%v are being taken out after a crash", got)
 	}
 
-	e.condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "cp-1 is being taken out")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "cp-1 is being taken out")
 }

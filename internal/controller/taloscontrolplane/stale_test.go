@@ -1,6 +1,7 @@
 package taloscontrolplane_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,11 +16,12 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // running makes a control plane that is whole.
 func (e *env) running(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
-	e.t.Helper()
+	e.Helper()
 
 	cp, nodes := e.found(size)
 	e.until(cp, "etcd and the API are there", func() bool {
@@ -32,38 +34,36 @@ func (e *env) running(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
 
 // stranger is a machine that runs with the cluster's config, and that nothing lists.
 func (e *env) stranger(i int, role configmachine.Type) *node.Node {
-	e.t.Helper()
+	e.Helper()
 
-	n, data := e.boot(i), e.config(e.state(), role)
-	e.eventually(n.Name()+" takes its config", func() error { return e.apply(n, data) })
+	n := e.boot(i)
+	e.install(e.state(), role, n)
 
 	return n
 }
 
 // ready is the status that the controller of TalosMachines gives to one that is well.
 func (e *env) ready(names ...string) {
-	e.t.Helper()
+	e.Helper()
 
 	for _, n := range names {
 		m := &v1alpha1.TalosMachine{}
-		e.get(m, n)
+		e.Get(m, n)
 
 		m.Status.Hostname = n
 		m.Status.Conditions = []metav1.Condition{{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
-			LastTransitionTime: metav1.NewTime(e.clock.Now()),
+			LastTransitionTime: metav1.NewTime(e.Clock.Now()),
 		}}
 
-		if err := e.admin.Status().Update(e.t.Context(), m); err != nil {
-			e.t.Fatal(err)
-		}
+		e.UpdateStatus(m)
 	}
 }
 
 // after moves the clock and takes a pass.
 func (e *env) after(d time.Duration, cp *v1alpha1.TalosControlPlane) {
-	e.t.Helper()
-	e.clock.SetTime(e.clock.Now().Add(d))
+	e.Helper()
+	e.Clock.Sleep(d)
 
 	// What the pass waits for stands in the conditions.
 	_, _ = e.pass(cp)
@@ -75,7 +75,7 @@ func TestStaleMember(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.running(3)
 
-	at := e.clock.Now()
+	at := e.Clock.Now()
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.Machines["w-0"] = clusterstate.Machine{
 			Address: e.address(20), ConfiguredAt: &at, Role: string(v1alpha1.RoleWorker),
@@ -85,7 +85,7 @@ func TestStaleMember(t *testing.T) {
 	})
 
 	worker := &v1alpha1.TalosMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "w-1", Labels: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "w-1", Labels: map[string]string{
 			v1alpha1.ControlPlaneLabel: name, v1alpha1.RoleLabel: string(v1alpha1.RoleWorker),
 		}},
 		Spec: v1alpha1.TalosMachineSpec{
@@ -93,32 +93,28 @@ func TestStaleMember(t *testing.T) {
 			WorkerRef: &v1alpha1.ObjectReference{Name: "w"},
 		},
 	}
-	if err := e.admin.Create(t.Context(), worker); err != nil {
-		t.Fatal(err)
-	}
+	e.Create(worker)
 
 	// Nothing is sent to a machine that is held, although it could remove the member.
 	held := e.talosMachine(0)
 	metav1.SetMetaDataAnnotation(&held.ObjectMeta, v1alpha1.PausedAnnotation, "true")
 
-	if err := e.admin.Update(t.Context(), held); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(held)
 
 	e.stranger(3, configmachine.TypeControlPlane)
 	e.until(cp, "the strange member shows", func() bool { return cp.Status.EtcdMembers == 4 })
-	e.condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "belongs to no node")
+	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "belongs to no node")
 	e.after(59*time.Second, cp)
 
-	if calls("EtcdRemoveMemberByID", nodes...) != 0 {
+	if harness.Calls("EtcdRemoveMemberByID", nodes...) != 0 {
 		t.Error("one look was enough")
 	}
 
 	e.after(time.Second, cp)
 	e.until(cp, "it is gone", func() bool { return cp.Status.EtcdMembers == 3 })
 
-	if got := calls("EtcdRemoveMemberByID", nodes...); got != 1 || calls("EtcdRemoveMemberByID", nodes[0]) != 0 {
-		t.Errorf("%d removals, %d of them by a machine that is held", got, calls("EtcdRemoveMemberByID", nodes[0]))
+	if got := harness.Calls("EtcdRemoveMemberByID", nodes...); got != 1 || harness.Calls("EtcdRemoveMemberByID", nodes[0]) != 0 {
+		t.Errorf("%d removals, %d of them by a machine that is held", got, harness.Calls("EtcdRemoveMemberByID", nodes[0]))
 	}
 }
 
@@ -128,7 +124,7 @@ func TestStaleMemberOfARememberedMachine(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.running(3)
 
-	at := e.clock.Now()
+	at := e.Clock.Now()
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.Machines["cp-9"] = clusterstate.Machine{Address: e.address(29), ConfiguredAt: &at}
 	})
@@ -139,23 +135,23 @@ func TestStaleMemberOfARememberedMachine(t *testing.T) {
 		e.after(time.Minute, cp)
 	}
 
-	if got := calls("EtcdRemoveMemberByID", nodes...); got != 0 || cp.Status.EtcdMembers != 4 {
+	if got := harness.Calls("EtcdRemoveMemberByID", nodes...); got != 0 || cp.Status.EtcdMembers != 4 {
 		t.Errorf("%d removals, %d members", got, cp.Status.EtcdMembers)
 	}
 }
 
 // nodeObjects are the names of the Node objects of the cluster.
 func (e *env) nodeObjects() []string {
-	e.t.Helper()
+	e.Helper()
 
-	c, err := e.r.Workloads.Cluster(e.t.Context(), e.state().Bundle, []string{e.address(0)})
+	c, err := e.r.Workloads.Cluster(e.Context(), e.state().Bundle, []string{e.address(0)})
 	if err != nil {
-		e.t.Fatal(err)
+		e.Fatal(err)
 	}
 
-	nodes, err := c.Nodes(e.t.Context())
+	nodes, err := c.Nodes(e.Context())
 	if err != nil {
-		e.t.Fatal(err)
+		e.Fatal(err)
 	}
 
 	var out []string
@@ -168,11 +164,11 @@ func (e *env) nodeObjects() []string {
 
 // ghosts are Node objects of machines that nothing lists and that are gone.
 func (e *env) ghosts(indexes ...int) {
-	e.t.Helper()
+	e.Helper()
 
 	for _, i := range indexes {
 		n := e.stranger(i, configmachine.TypeWorker)
-		e.eventually(n.Name()+" registers", func() error {
+		e.Eventually(n.Name()+" registers", func(context.Context) error {
 			if got := e.nodeObjects(); !slices.Contains(got, n.Name()) {
 				return fmt.Errorf("the nodes are %v", got)
 			}
@@ -184,10 +180,10 @@ func (e *env) ghosts(indexes ...int) {
 }
 
 func (e *env) nodesAre(want ...string) {
-	e.t.Helper()
+	e.Helper()
 
 	if got := e.nodeObjects(); !slices.Equal(got, want) {
-		e.t.Errorf("the nodes are %v, want %v", got, want)
+		e.Errorf("the nodes are %v, want %v", got, want)
 	}
 }
 
@@ -231,9 +227,7 @@ func TestStaleNodeKept(t *testing.T) {
 	e.ready("cp-0")
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.KeepNodeAnnotation, "true")
 
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	e.after(5*time.Minute, cp)
 	e.after(5*time.Minute, cp)
@@ -241,9 +235,7 @@ func TestStaleNodeKept(t *testing.T) {
 
 	delete(cp.Annotations, v1alpha1.KeepNodeAnnotation)
 
-	if err := e.admin.Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(cp)
 
 	e.after(5*time.Minute, cp)
 	nodes[0].Faults().Fail("Memory", codes.Unavailable, 1, 0)
@@ -262,16 +254,5 @@ func TestStaleNodeKept(t *testing.T) {
 
 // eventsWith are the events so far that contain a text.
 func (e *env) eventsWith(text string) []string {
-	var out []string
-
-	for {
-		select {
-		case event := <-e.events.Events:
-			if strings.Contains(event, text) {
-				out = append(out, event)
-			}
-		default:
-			return out
-		}
-	}
+	return slices.DeleteFunc(e.Told(), func(event string) bool { return !strings.Contains(event, text) })
 }

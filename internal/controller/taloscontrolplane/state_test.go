@@ -2,7 +2,6 @@ package taloscontrolplane_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -16,13 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // TestStateSecret: it is made once, nothing owns it, it outlives its control plane, and the object that comes back
@@ -62,13 +61,13 @@ func TestStateSecret(t *testing.T) {
 
 	e.record(func(s *clusterstate.State) {
 		s.ObservedKubeVersion = kubernetes
-		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-0", Address: e.address(0), IntentAt: e.clock.Now()}
+		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-0", Address: e.address(0), IntentAt: e.Clock.Now()}
 	})
 
 	made = e.secret("c-state")
 
-	e.delete(cp)
-	e.until(cp, "the control plane is gone", func() bool { return e.gone(cp) })
+	e.Delete(cp)
+	e.until(cp, "the control plane is gone", func() bool { return e.Gone(cp) })
 
 	if diff := cmp.Diff(made, e.secret("c-state")); diff != "" {
 		t.Errorf("the deletion touched the Secret (-before +after):\n%s", diff)
@@ -90,25 +89,6 @@ func TestStateSecret(t *testing.T) {
 	if diff := cmp.Diff(made.Data["secretBundle"], e.secret("c-state").Data["secretBundle"]); diff != "" {
 		t.Error("the PKI is another one")
 	}
-}
-
-func (e *env) delete(o client.Object) {
-	e.t.Helper()
-
-	if err := e.admin.Delete(e.t.Context(), o); err != nil {
-		e.t.Fatal(err)
-	}
-}
-
-func (e *env) gone(o client.Object) bool {
-	e.t.Helper()
-
-	err := e.admin.Get(e.t.Context(), client.ObjectKeyFromObject(o), o)
-	if client.IgnoreNotFound(err) != nil {
-		e.t.Fatal(err)
-	}
-
-	return apierrors.IsNotFound(err)
 }
 
 // TestUnusableState: a state that cannot be used stops everything, says why, and stays as it is to the last byte.
@@ -135,13 +115,11 @@ func TestUnusableState(t *testing.T) {
 	}
 
 	for which, tc := range cases {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: which + "-state"}, Data: e.encode(good)}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: which + "-state"}, Data: e.encode(good)}
 		secret.Data = maps.Clone(secret.Data)
 		tc.change(secret.Data)
 
-		if err := e.admin.Create(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		e.Create(secret)
 
 		cp := e.create(1, func(cp *v1alpha1.TalosControlPlane) {
 			cp.Name = which
@@ -155,8 +133,8 @@ func TestUnusableState(t *testing.T) {
 			}
 		}
 
-		e.condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonStateSecretInvalid, tc.part)
-		e.condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStateSecretInvalid, which+"-state")
+		e.Condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonStateSecretInvalid, tc.part)
+		e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStateSecretInvalid, which+"-state")
 
 		if diff := cmp.Diff(secret, e.secret(which+"-state")); diff != "" {
 			t.Errorf("%s: the Secret was touched (-before +after):\n%s", which, diff)
@@ -164,17 +142,17 @@ func TestUnusableState(t *testing.T) {
 	}
 
 	machines := &v1alpha1.TalosMachineList{}
-	if err := e.admin.List(t.Context(), machines, client.InNamespace(e.ns)); err != nil || len(machines.Items) != 0 {
+	if err := e.Admin.List(t.Context(), machines, client.InNamespace(e.Namespace)); err != nil || len(machines.Items) != 0 {
 		t.Errorf("machines without a PKI: %v (%v)", machines.Items, err)
 	}
 }
 
 func (e *env) encode(s *clusterstate.State) map[string][]byte {
-	e.t.Helper()
+	e.Helper()
 
 	data, err := s.Encode()
 	if err != nil {
-		e.t.Fatal(err)
+		e.Fatal(err)
 	}
 
 	return data
@@ -190,46 +168,34 @@ func TestStateSecretIsGone(t *testing.T) {
 	}
 
 	made := e.secret("c-state")
-	e.delete(made)
+	e.Delete(made)
 
 	if _, err := e.pass(cp); failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid {
 		t.Errorf("without its Secret: %v", err)
 	}
 
-	e.condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonStateSecretInvalid, "restore it from a copy")
+	e.Condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonStateSecretInvalid, "restore it from a copy")
 
-	if !e.gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "c-state"}}) {
+	if !e.Gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "c-state"}}) {
 		t.Error("a second PKI was made")
 	}
 
 	made.ResourceVersion, made.UID = "", ""
-	if err := e.admin.Create(t.Context(), made); err != nil {
-		t.Fatal(err)
-	}
+	e.Create(made)
 
 	if _, err := e.pass(cp); err != nil {
 		t.Errorf("after the Secret came back: %v", err)
 	}
 }
 
-// racing lets somebody else write just before the first write of a kind of the operator.
-func (e *env) racing(create, update func()) {
-	e.t.Helper()
+// racing lets somebody else write just before the first write of a state of the operator.
+func (e *env) racing(verb string, first func()) {
+	once := sync.OnceFunc(first)
 
-	cfg := e.managerConfig()
-	onceCreate, onceUpdate := sync.OnceFunc(create), sync.OnceFunc(update)
-
-	e.r.States.Client = interceptor.NewClient(open(e.t, cfg), interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			onceCreate()
-
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			onceUpdate()
-
-			return c.Update(ctx, o, opts...)
-		},
+	e.Client.BeforeWrites(func(v string, o client.Object) {
+		if _, ok := o.(*corev1.Secret); ok && v == verb && o.GetName() == name+"-state" {
+			once()
+		}
 	})
 }
 
@@ -239,11 +205,11 @@ func TestLostRaceForThePKI(t *testing.T) {
 	cp := e.create(1)
 	theirs := e.newState()
 
-	e.racing(func() {
-		if _, err := e.replica().States.Create(t.Context(), e.key(name), theirs); err != nil {
+	e.racing("create", func() {
+		if _, err := e.States().Create(t.Context(), e.Key(name), theirs); err != nil {
 			t.Error(err)
 		}
-	}, func() {})
+	})
 
 	if _, err := e.pass(cp); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("the lost race: %v", err)
@@ -266,9 +232,9 @@ func TestLostRaceForThePKI(t *testing.T) {
 func TestLostRaceForTheBootstrap(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
-	at := e.clock.Now().UTC().Truncate(time.Second)
+	at := e.Clock.Now().UTC().Truncate(time.Second)
 
-	e.racing(func() {}, func() {
+	e.racing("update", func() {
 		e.record(func(s *clusterstate.State) {
 			s.Runtime.OwnerUID = string(cp.UID)
 			s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-0", Address: "theirs", IntentAt: at}
@@ -282,7 +248,7 @@ func TestLostRaceForTheBootstrap(t *testing.T) {
 		}
 	}
 
-	if got := calls("Bootstrap", nodes...); got != 0 {
+	if got := harness.Calls("Bootstrap", nodes...); got != 0 {
 		t.Errorf("%d calls by the replica that lost", got)
 	}
 
@@ -291,13 +257,13 @@ func TestLostRaceForTheBootstrap(t *testing.T) {
 	}
 
 	// The other replica is gone with its call.
-	e.clock.SetTime(at.Add(16 * time.Second))
+	e.Clock.SetTime(at.Add(16 * time.Second))
 
 	if _, err := e.pass(cp); err != nil {
 		t.Error(err)
 	}
 
-	if got := calls("Bootstrap", nodes...); got != 1 {
+	if got := harness.Calls("Bootstrap", nodes...); got != 1 {
 		t.Errorf("%d calls after the other replica was lost", got)
 	}
 }
@@ -317,9 +283,9 @@ func TestNoPKIOverARunningCluster(t *testing.T) {
 		t.Errorf("a configured machine: %v", err)
 	}
 
-	e.condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonForeignNode, "cp-0 at "+e.address(0))
+	e.Condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonForeignNode, "cp-0 at "+e.address(0))
 
-	for _, w := range e.writes(time.Time{}) {
+	for _, w := range e.Writes(time.Time{}) {
 		if w.Resource == "secrets" || w.Resource == "talosmachines" {
 			t.Errorf("wrote %s", w)
 		}
@@ -345,29 +311,25 @@ func TestBootstrapSecrets(t *testing.T) {
 		t.Errorf("before the Secret is there: %+v, %v", res, err)
 	}
 
-	e.condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonBootstrapSecretsInvalid, "brought")
+	e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonBootstrapSecretsInvalid, "brought")
 
 	ca := e.newState().Bundle.Secrets().Certs.OS
 	brought := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "brought"}, Data: map[string][]byte{"ca.crt": ca.Crt},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "brought"}, Data: map[string][]byte{"ca.crt": ca.Crt},
 	}
 
-	if err := e.admin.Create(t.Context(), brought); err != nil {
-		t.Fatal(err)
-	}
+	e.Create(brought)
 
 	if _, err := e.pass(cp); failure.Reason(err) != v1alpha1.ReasonBootstrapSecretsInvalid || !isTerminal(err) {
 		t.Errorf("a certificate without its key: %v", err)
 	}
 
-	if !e.gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "c-state"}}) {
+	if !e.Gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "c-state"}}) {
 		t.Error("a PKI was made all the same")
 	}
 
 	brought.Data = map[string][]byte{"ca.crt": ca.Crt, "ca.key": ca.Key, "token": []byte("abcdef.0123456789abcdef")}
-	if err := e.admin.Update(t.Context(), brought); err != nil {
-		t.Fatal(err)
-	}
+	e.Update(brought)
 
 	if _, err := e.pass(cp); err != nil {
 		t.Fatal(err)

@@ -4,11 +4,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // once is what one backup leaves in the bucket: snapshot, state, manifest and the record of its verification.
@@ -30,26 +30,18 @@ func (e *env) once(b *v1alpha1.TalosEtcdBackup) {
 // TestCrashAfterEachWrite: the operator dies after each of its writes, without seeing the answer. Its successor ends up
 // with one backup, and nothing of another.
 func TestCrashAfterEachWrite(t *testing.T) {
-	for after := int32(1); ; after++ {
+	t.Parallel()
+
+	for after := 1; ; after++ {
 		e := newEnv(t, must(t, modelled))
 		b := e.backup("b")
 
-		var writes atomic.Int32
+		first := e.Client
+		first.DieAfter(after)
 
-		first := e.client
-		first.tap = func() bool {
-			if writes.Add(1) < after {
-				return false
-			}
+		e.until(b, "it is done, or dead", func() bool { return isDone(b) || first.Dead() })
 
-			first.die()
-
-			return true
-		}
-
-		e.until(b, "it is done, or dead", func() bool { return isDone(b) || first.alive() != nil })
-
-		if first.alive() == nil {
+		if !first.Dead() {
 			t.Logf("a backup takes %d writes", after-1)
 
 			if after < 5 {
@@ -64,7 +56,7 @@ func TestCrashAfterEachWrite(t *testing.T) {
 		e.once(b)
 
 		if t.Failed() {
-			t.Fatalf("after write %d; status %s", after, show(b))
+			t.Fatalf("after write %d; status %s", after, harness.Show(b))
 		}
 	}
 }
@@ -82,7 +74,7 @@ func TestCrashAtEachRequest(t *testing.T) {
 
 				e := newEnv(t, must(t, modelled))
 				b := e.backup("b")
-				first := e.client
+				first := e.Client
 
 				var kill sync.Once
 
@@ -91,7 +83,7 @@ func TestCrashAtEachRequest(t *testing.T) {
 
 					if r.Method == http.MethodPut && strings.Contains(r.URL.RequestURI(), c.part) {
 						kill.Do(func() {
-							first.die()
+							first.Die()
 
 							hit = fault
 						})
@@ -100,7 +92,7 @@ func TestCrashAtEachRequest(t *testing.T) {
 					return hit
 				})
 
-				e.until(b, "it died", func() bool { return first.alive() != nil })
+				e.until(b, "it died", first.Dead)
 				e.restart()
 				e.done(b)
 				e.once(b)
@@ -114,15 +106,15 @@ func TestCrashAtEachRequest(t *testing.T) {
 func TestCrashInTheMiddleOfAnUpload(t *testing.T) {
 	e := newEnv(t, must(t, threesome))
 	b := e.backup("b")
-	first := e.client
+	first := e.Client
 
-	e.atFirstPart(b, func(string) { first.die() })
-	e.until(b, "it died", func() bool { return first.alive() != nil })
+	e.atFirstPart(b, func(string) { first.Die() })
+	e.until(b, "it died", first.Dead)
 	e.restart()
 	e.done(b)
 	e.once(b)
 
 	if b.Status.Tries < 2 {
-		t.Errorf("status %s", show(b))
+		t.Errorf("status %s", harness.Show(b))
 	}
 }

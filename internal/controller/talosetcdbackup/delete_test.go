@@ -5,53 +5,46 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 func deletes(b *v1alpha1.TalosEtcdBackup) { b.Spec.DeletionPolicy = v1alpha1.BackupDelete }
 
-// delete asks for the deletion of the object.
-func (e *env) delete(b *v1alpha1.TalosEtcdBackup) {
-	e.Helper()
-
-	if err := e.admin.Delete(e.Context(), b); err != nil {
-		e.Fatal(err)
-	}
-}
-
 // gone drives it until the object does not exist.
 func (e *env) gone(b *v1alpha1.TalosEtcdBackup) {
 	e.Helper()
-	e.until(b, b.Name+" is gone", func() bool {
-		return apierrors.IsNotFound(e.admin.Get(e.Context(), e.key(b.Name), &v1alpha1.TalosEtcdBackup{}))
-	})
+	e.until(b, "it is gone", func() bool { return e.Gone(b) })
 }
 
 // TestDeletion: the data goes with the object only where the spec says so.
 func TestDeletion(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	stays, goes := e.done(e.backup("stays")), e.done(e.backup("goes", deletes))
 
-	e.delete(stays)
+	e.Delete(stays)
 	e.gone(stays)
 
 	if got := e.inBucket(); len(got) != 8 {
 		t.Errorf("after the deletion of an object that retains its data: %v", got)
 	}
 
-	e.delete(goes)
+	e.Delete(goes)
 	e.gone(goes)
 	e.once(stays)
 }
 
 // TestDeletionIsRefused: a locked backup stays, and so does its object, which says why and how to let it go.
 func TestDeletionIsRefused(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	e.bucket += "-locked"
 
@@ -65,7 +58,7 @@ func TestDeletionIsRefused(t *testing.T) {
 		}
 	}))
 
-	e.delete(b)
+	e.Delete(b)
 	e.until(b, "the deletion is refused", func() bool {
 		for _, c := range b.Status.Conditions {
 			if c.Type == v1alpha1.ConditionDeleting && c.Reason == backup.ReasonLocked {
@@ -75,20 +68,22 @@ func TestDeletionIsRefused(t *testing.T) {
 
 		return false
 	})
-	e.condition(b, v1alpha1.ConditionDeleting, metav1.ConditionTrue, backup.ReasonLocked, "set deletionPolicy to Retain")
+	e.Condition(b, v1alpha1.ConditionDeleting, metav1.ConditionTrue, backup.ReasonLocked, "set deletionPolicy to Retain")
 
-	change(e, b, func(b *v1alpha1.TalosEtcdBackup) { b.Spec.DeletionPolicy = v1alpha1.BackupRetain })
+	harness.Change(e.Env, b, func(b *v1alpha1.TalosEtcdBackup) { b.Spec.DeletionPolicy = v1alpha1.BackupRetain })
 	e.gone(b)
 	e.once(b)
 }
 
 // TestDeletionWithoutTheStore: the object waits for a store that is gone, and can be released.
 func TestDeletionWithoutTheStore(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	b := e.done(e.backup("b", deletes))
 
 	e.proxy.Set(func(*http.Request) s3.Fault { return s3.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"} })
-	e.delete(b)
+	e.Delete(b)
 	e.until(b, "the deletion waits", func() bool {
 		for _, c := range b.Status.Conditions {
 			if c.Type == v1alpha1.ConditionDeleting && c.Reason == store.ReasonUnavailable {
@@ -120,7 +115,7 @@ func TestDeletionInTheMiddle(t *testing.T) {
 		}
 	})
 
-	e.delete(b)
+	e.Delete(b)
 	e.gone(b)
 
 	// It was complete before it was deleted, or nothing of it is there.
@@ -132,6 +127,8 @@ func TestDeletionInTheMiddle(t *testing.T) {
 // TestDeletionDuringARestore: what a restore works from stays until the restore has ended, and so does the object that it
 // names, even where the data would stay.
 func TestDeletionDuringARestore(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	named, chosen := e.done(e.backup("named")), e.done(e.backup("chosen", deletes))
 
@@ -141,17 +138,17 @@ func TestDeletionDuringARestore(t *testing.T) {
 	e.restoreAt(byName, v1alpha1.RestorePreflight)
 
 	for r, b := range map[*v1alpha1.TalosEtcdRestore]*v1alpha1.TalosEtcdBackup{byName: named, byID: chosen} {
-		e.delete(b)
+		e.Delete(b)
 
 		for range 5 {
-			e.sleep(time.Minute)
+			e.Clock.Sleep(time.Minute)
 
 			if _, err := e.pass(b); err != nil {
 				t.Fatal(err)
 			}
 		}
 
-		e.condition(b, v1alpha1.ConditionDeleting, metav1.ConditionTrue, v1alpha1.ReasonRestoreInProgress, r.Name)
+		e.Condition(b, v1alpha1.ConditionDeleting, metav1.ConditionTrue, v1alpha1.ReasonRestoreInProgress, r.Name)
 	}
 
 	if got := e.inBucket(); len(got) != 8 {
@@ -170,13 +167,13 @@ func (e *env) restoreFrom(name, backup string) *v1alpha1.TalosEtcdRestore {
 	e.Helper()
 
 	r := &v1alpha1.TalosEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
 			Source:          v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: backup}},
 		},
 	}
-	e.create(r)
+	e.Create(r)
 
 	return r
 }

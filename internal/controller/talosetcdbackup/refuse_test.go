@@ -15,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // refusal is one thing that is wrong before the first byte, and how it is put right.
@@ -30,14 +31,14 @@ type refusal struct {
 func refusals() []refusal {
 	password := func(key string) func(*env) {
 		return func(e *env) {
-			change(e, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "s3"}}, func(s *corev1.Secret) {
+			harness.Change(e.Env, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "s3"}}, func(s *corev1.Secret) {
 				s.Data[backupstorage.SecretAccessKey] = []byte(key)
 			})
 		}
 	}
 	recipients := func(value func(*env) string) func(*env) {
 		return func(e *env) {
-			change(e, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "age"}}, func(s *corev1.Secret) {
+			harness.Change(e.Env, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "age"}}, func(s *corev1.Secret) {
 				s.Data["recipients"] = []byte(value(e))
 			})
 		}
@@ -62,7 +63,7 @@ func refusals() []refusal {
 		{
 			name: "no credentials", spec: func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.S3.CredentialsRef.Name = "gone" },
 			mend: func(e *env) {
-				e.secret("gone", map[string]string{
+				e.CreateSecret("gone", map[string]string{
 					backupstorage.AccessKeyID: e.s3.AccessKey, backupstorage.SecretAccessKey: e.s3.SecretKey,
 				})
 			},
@@ -106,11 +107,11 @@ func TestRefusals(t *testing.T) {
 
 			b := e.backup("b", edits...)
 			e.fails(b, v1alpha1.ConditionReady, c.reason)
-			e.condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, c.reason, c.part)
+			e.Condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, c.reason, c.part)
 			e.empty("after the refusal")
 
 			if b.Status.Tries != 0 || b.Status.BackupID != "" || b.Status.Failures == 0 {
-				t.Errorf("status %s", show(b))
+				t.Errorf("status %s", harness.Show(b))
 			}
 
 			if _, counted := e.failed.Load(c.reason); !counted {
@@ -129,18 +130,22 @@ func TestRefusals(t *testing.T) {
 
 // TestWithoutControlPlane: a backup may be older than its control plane. It waits, and says for what.
 func TestWithoutControlPlane(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	b := e.backup("b", func(b *v1alpha1.TalosEtcdBackup) { b.Spec.ControlPlaneRef.Name = "later" })
 	e.fails(b, v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForControlPlane)
-	e.condition(b, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForControlPlane, "later")
+	e.Condition(b, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForControlPlane, "later")
 
 	if b.Status.Failures != 0 || b.Status.Tries != 0 {
-		t.Errorf("waiting counts as a failure: %s", show(b))
+		t.Errorf("waiting counts as a failure: %s", harness.Show(b))
 	}
 }
 
 // TestAPIRefuses: root credentials are not stored in the clear by accident, and a backup does not change its place.
 func TestAPIRefuses(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 
 	for want, edit := range map[string]func(*v1alpha1.TalosEtcdBackup){
@@ -152,7 +157,7 @@ func TestAPIRefuses(t *testing.T) {
 		},
 		"spec.recipients[0] in body should match '^age1[": func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Recipients = []string{"ssh-rsa"} },
 	} {
-		if err := e.admin.Create(t.Context(), e.object("b", edit)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := e.Admin.Create(t.Context(), e.object("b", edit)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
@@ -160,26 +165,28 @@ func TestAPIRefuses(t *testing.T) {
 	b := e.backup("b")
 	b.Spec.Storage.S3.Bucket = "another"
 
-	if err := e.admin.Update(t.Context(), b); err == nil || !strings.Contains(err.Error(), "immutable") {
+	if err := e.Admin.Update(t.Context(), b); err == nil || !strings.Contains(err.Error(), "immutable") {
 		t.Errorf("the place of a backup was changed: %v", err)
 	}
 }
 
 // TestHeldByARestore: what a restore is about to wipe must not look like a backup of the cluster.
 func TestHeldByARestore(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	r := &v1alpha1.TalosEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "r"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "r"},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
 			Source:          v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: "older"}},
 		},
 	}
-	e.create(r)
+	e.Create(r)
 
 	b := e.backup("b")
 	e.fails(b, v1alpha1.ConditionReady, v1alpha1.ReasonRestoreInProgress)
-	e.condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
+	e.Condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
 	e.empty("during a restore")
 
 	// One that waits for a person goes on by itself, once that person has mended what it waits for. Where it has touched
@@ -188,13 +195,13 @@ func TestHeldByARestore(t *testing.T) {
 		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackupNotFound,
 	})
 	e.restoreAt(r, v1alpha1.RestorePreparing)
-	e.sleep(time.Hour)
+	e.Clock.Sleep(time.Hour)
 
 	if _, err := e.pass(b); err != nil {
 		t.Error(err)
 	}
 
-	e.condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
+	e.Condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
 
 	e.restoreAt(r, v1alpha1.RestorePreflight)
 	e.done(b)
@@ -202,15 +209,17 @@ func TestHeldByARestore(t *testing.T) {
 
 // TestNamedByARestore: a restore that waits for a backup does not keep that backup from being taken.
 func TestNamedByARestore(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	r := &v1alpha1.TalosEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "r"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "r"},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
 			Source:          v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: "b"}},
 		},
 	}
-	e.create(r)
+	e.Create(r)
 	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupNotFound,
 	})
@@ -224,17 +233,17 @@ func (e *env) restoreAt(r *v1alpha1.TalosEtcdRestore, step v1alpha1.RestoreStep)
 	e.Helper()
 
 	r.Status.Step = step
-	if err := e.admin.Status().Update(e.Context(), r); err != nil {
-		e.Fatal(err)
-	}
+	e.UpdateStatus(r)
 }
 
 // TestPaused: an annotation on the control plane holds its backups, and what is held is not a failure.
 func TestPaused(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	pause := func(value string) {
-		cp := e.estate.controlPlane(e.ns)
-		change(e, cp, func(cp *v1alpha1.TalosControlPlane) {
+		cp := e.estate.ControlPlane(e.Namespace, 1)
+		harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
 			metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, value)
 		})
 	}
@@ -262,12 +271,14 @@ func TestPaused(t *testing.T) {
 	e.done(b)
 
 	if meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionPaused) != nil {
-		t.Errorf("status %s", show(b))
+		t.Errorf("status %s", harness.Show(b))
 	}
 }
 
 // TestStoreLosesABackup: a store that says yes and has nothing is found out.
 func TestStoreLosesABackup(t *testing.T) {
+	t.Parallel()
+
 	e := newEnv(t, must(t, modelled))
 	e.proxy.Set(on(http.MethodPut, ".snap.zst.age", s3.Fault{Swallow: true}))
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/examples"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 type spec = v1alpha1.TalosEtcdBackupScheduleSpec
@@ -30,20 +31,20 @@ func TestSchedule(t *testing.T) {
 	}
 
 	e.only("before its time")
-	e.condition(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonScheduled, "")
+	e.Condition(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonScheduled, "")
 	e.absent(o, v1alpha1.ConditionRecoveryPointMet)
 	e.absent(o, v1alpha1.ConditionVerified)
 
-	if next := o.Status.NextScheduleTime; next == nil || !next.After(e.clock.Now()) || o.Status.LastScheduleTime != nil {
+	if next := o.Status.NextScheduleTime; next == nil || !next.After(e.Clock.Now()) || o.Status.LastScheduleTime != nil {
 		t.Errorf("next %v, last %v", next, o.Status.LastScheduleTime)
 	}
 
 	e.later(o, time.Second)
 	e.only("at its time", e.slot(0))
-	e.condition(o, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackingUp, e.slot(0))
+	e.Condition(o, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackingUp, e.slot(0))
 
-	b := e.get(e.slot(0))
-	if o.Status.Active != b.Name || !o.Status.LastScheduleTime.Time.Equal(e.clock.Now()) || len(b.OwnerReferences) != 0 ||
+	b := e.backup(e.slot(0))
+	if o.Status.Active != b.Name || !o.Status.LastScheduleTime.Time.Equal(e.Clock.Now()) || len(b.OwnerReferences) != 0 ||
 		b.Labels[v1alpha1.ScheduleLabel] != name || b.Spec.ControlPlaneRef.Name != cluster {
 		t.Errorf("status %+v, backup %+v", o.Status, b)
 	}
@@ -58,7 +59,7 @@ func TestSchedule(t *testing.T) {
 
 	e.absent(o, v1alpha1.ConditionReconciling)
 
-	before := e.client.writes()
+	before := e.Client.Writes()
 
 	for range 10 {
 		if res := e.later(o, time.Minute); res.RequeueAfter < 20*time.Minute {
@@ -66,7 +67,7 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 
-	if n := e.client.writes() - before; n != 0 {
+	if n := e.Client.Writes() - before; n != 0 {
 		t.Errorf("%d writes with nothing to do", n)
 	}
 
@@ -78,15 +79,15 @@ func TestSchedule(t *testing.T) {
 func TestCrash(t *testing.T) {
 	e := newEnv(t)
 	o := e.schedule()
-	e.clock.SetTime(e.clock.Now().Add(time.Second))
+	e.Clock.Sleep(time.Second)
 
 	want := []string{}
 
 	for round := range 4 {
 		want = append(want, e.slot(round))
-		e.client.dieAfter = 1 + round%2
+		e.Client.DieAfter(1 + round%2)
 
-		if _, err := e.tryPass(o); !errors.Is(err, errDead) {
+		if _, err := e.tryPass(o); !errors.Is(err, harness.ErrDead) {
 			t.Fatalf("round %d: %v", round, err)
 		}
 
@@ -95,7 +96,7 @@ func TestCrash(t *testing.T) {
 		e.only("after a crash", want...)
 		e.finish(e.slot(round))
 		e.until(o, "it is seen", func() bool { return o.Status.LastSuccessBackup == e.slot(round) })
-		e.clock.SetTime(e.clock.Now().Add(time.Hour))
+		e.Clock.Sleep(time.Hour)
 	}
 }
 
@@ -113,8 +114,8 @@ func TestClock(t *testing.T) {
 	e.later(o, -2*time.Hour)
 	e.only("set back", e.slot(9))
 
-	if next := o.Status.NextScheduleTime; next == nil || next.Sub(e.clock.Now()) > time.Hour {
-		t.Errorf("the next one is at %v, and it is %v", next, e.clock.Now())
+	if next := o.Status.NextScheduleTime; next == nil || next.Sub(e.Clock.Now()) > time.Hour {
+		t.Errorf("the next one is at %v, and it is %v", next, e.Clock.Now())
 	}
 
 	e.later(o, time.Second)
@@ -173,20 +174,20 @@ func TestReplace(t *testing.T) {
 	e.later(o, time.Second)
 
 	// The controller of backups holds it until its work has ended.
-	change(e, e.get(e.slot(0)), func(b *v1alpha1.TalosEtcdBackup) { b.Finalizers = []string{v1alpha1.Finalizer} })
+	harness.Change(e.Env, e.backup(e.slot(0)), func(b *v1alpha1.TalosEtcdBackup) { b.Finalizers = []string{v1alpha1.Finalizer} })
 
 	for range 3 {
 		e.later(o, time.Hour)
 		e.only("it ends", e.slot(0))
-		e.condition(o, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackupReplaced, e.slot(0))
+		e.Condition(o, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackupReplaced, e.slot(0))
 	}
 
-	old := e.get(e.slot(0))
+	old := e.backup(e.slot(0))
 	if old.DeletionTimestamp.IsZero() || old.Spec.DeletionPolicy != v1alpha1.BackupRetain {
 		t.Errorf("deleted %v, with policy %s", old.DeletionTimestamp, old.Spec.DeletionPolicy)
 	}
 
-	change(e, old, func(b *v1alpha1.TalosEtcdBackup) { b.Finalizers = nil })
+	harness.Change(e.Env, old, func(b *v1alpha1.TalosEtcdBackup) { b.Finalizers = nil })
 	e.later(o, time.Minute)
 	e.only("it is gone", e.slot(3))
 }
@@ -209,20 +210,20 @@ func TestHeld(t *testing.T) {
 
 	own := func(key, value string) func(*env, *v1alpha1.TalosEtcdBackupSchedule) {
 		return func(e *env, o *v1alpha1.TalosEtcdBackupSchedule) {
-			change(e, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { paused(o, key, value) })
+			harness.Change(e.Env, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { paused(o, key, value) })
 		}
 	}
 
 	plane := func(key, value string) func(*env, *v1alpha1.TalosEtcdBackupSchedule) {
 		return func(e *env, _ *v1alpha1.TalosEtcdBackupSchedule) {
-			cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: cluster}}
-			change(e, cp, func(cp *v1alpha1.TalosControlPlane) { paused(cp, key, value) })
+			cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cluster}}
+			harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) { paused(cp, key, value) })
 		}
 	}
 
 	suspend := func(is bool) func(*env, *v1alpha1.TalosEtcdBackupSchedule) {
 		return func(e *env, o *v1alpha1.TalosEtcdBackupSchedule) {
-			change(e, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { o.Spec.Suspend = is })
+			harness.Change(e.Env, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { o.Spec.Suspend = is })
 		}
 	}
 
@@ -249,8 +250,8 @@ func TestHeld(t *testing.T) {
 		},
 		"a restore": {
 			func(e *env, _ *v1alpha1.TalosEtcdBackupSchedule) {
-				e.create(&v1alpha1.TalosEtcdRestore{
-					ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "back"},
+				e.Create(&v1alpha1.TalosEtcdRestore{
+					ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "back"},
 					Spec: v1alpha1.TalosEtcdRestoreSpec{
 						ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
 						Source:          v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: "b"}},
@@ -259,30 +260,20 @@ func TestHeld(t *testing.T) {
 			},
 			func(e *env, _ *v1alpha1.TalosEtcdBackupSchedule) {
 				restore := &v1alpha1.TalosEtcdRestore{}
-				if err := e.admin.Get(e.Context(), e.key("back"), restore); err != nil {
-					e.Fatal(err)
-				}
+				e.Get(restore, "back")
 
 				restore.Status.Step = v1alpha1.RestoreComplete
-				e.status(restore)
+				e.UpdateStatus(restore)
 			},
 			v1alpha1.ConditionReconciling, v1alpha1.ReasonRestoreInProgress,
 		},
 		"no control plane": {
 			func(e *env, _ *v1alpha1.TalosEtcdBackupSchedule) {
-				cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: cluster}}
-				if err := e.admin.Delete(e.Context(), cp); err != nil {
-					e.Fatal(err)
-				}
+				cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cluster}}
+				e.Delete(cp)
 			},
 			func(e *env, _ *v1alpha1.TalosEtcdBackupSchedule) {
-				e.create(&v1alpha1.TalosControlPlane{
-					ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: cluster},
-					Spec: v1alpha1.TalosControlPlaneSpec{
-						TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://10.0.0.1:6443",
-						Machines: []v1alpha1.MachineEntry{{Name: "cp-0", Address: "10.0.0.1"}},
-					},
-				})
+				e.Create(e.controlPlane())
 			},
 			v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForControlPlane,
 		},
@@ -302,10 +293,10 @@ func TestHeld(t *testing.T) {
 				t.Errorf("condition %s: %+v", tt.kind, c)
 			}
 
-			before := e.client.writes()
+			before := e.Client.Writes()
 			e.later(o, time.Minute)
 
-			if n := e.client.writes() - before; n != 0 {
+			if n := e.Client.Writes() - before; n != 0 {
 				t.Errorf("%d writes while it is held", n)
 			}
 
@@ -337,8 +328,8 @@ func TestInvalid(t *testing.T) {
 			o := e.schedule(tt.break_, func(s *spec) { s.MaxAge = duration(2 * time.Hour) })
 			res := e.later(o, time.Second)
 			e.only("invalid")
-			e.condition(o, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalidSchedule, tt.part)
-			e.condition(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInvalidSchedule, tt.part)
+			e.Condition(o, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalidSchedule, tt.part)
+			e.Condition(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInvalidSchedule, tt.part)
 
 			if !e.told(v1alpha1.ReasonInvalidSchedule) || o.Status.NextScheduleTime != nil || res.RequeueAfter <= time.Second {
 				t.Errorf("next %v, again in %s", o.Status.NextScheduleTime, res.RequeueAfter)
@@ -346,9 +337,9 @@ func TestInvalid(t *testing.T) {
 
 			// It is watched all the same.
 			e.later(o, 3*time.Hour)
-			e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed, "2h")
+			e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed, "2h")
 
-			change(e, o, func(o *v1alpha1.TalosEtcdBackupSchedule) {
+			harness.Change(e.Env, o, func(o *v1alpha1.TalosEtcdBackupSchedule) {
 				o.Spec.Schedule, o.Spec.TimeZone, o.Spec.Verification = e.cron(), "Europe/Oslo", nil
 			})
 			e.pass(o)
@@ -363,25 +354,25 @@ func TestRecoveryPoint(t *testing.T) {
 	e := newEnv(t)
 	o := e.schedule(func(s *spec) { s.MaxAge = duration(90 * time.Minute) })
 	e.pass(o)
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionUnknown, v1alpha1.ReasonNoBackupYet, "")
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionUnknown, v1alpha1.ReasonNoBackupYet, "")
 
 	e.later(o, time.Second)
 	e.finish(e.slot(0))
 	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "1h30m")
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "1h30m")
 
 	e.later(o, time.Hour)
 	e.fail(e.slot(1))
 	res := e.pass(o)
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
-	e.condition(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonBackupFailed, "the store says no")
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
+	e.Condition(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonBackupFailed, "the store says no")
 
 	if !e.told(v1alpha1.ReasonBackupFailed) || res.RequeueAfter != 30*time.Minute+time.Second {
 		t.Errorf("looks again in %s, and the recovery point is missed in 30m", res.RequeueAfter)
 	}
 
 	e.later(o, res.RequeueAfter)
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed, "1h30m")
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed, "1h30m")
 
 	if !e.told(v1alpha1.ReasonRecoveryPointMissed) {
 		t.Error("nobody was told")
@@ -390,18 +381,16 @@ func TestRecoveryPoint(t *testing.T) {
 	e.later(o, 30*time.Minute)
 	e.finish(e.slot(2))
 	e.pass(o)
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
-	e.condition(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonScheduled, "")
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
+	e.Condition(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonScheduled, "")
 
 	// The newest one turns out to be bad: the one before counts.
-	bad := e.get(e.slot(2))
+	bad := e.backup(e.slot(2))
 	meta.SetStatusCondition(&bad.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "BackupCorrupt", Message: "it is damaged",
 	})
 
-	if err := e.admin.Status().Update(t.Context(), bad); err != nil {
-		t.Fatal(err)
-	}
+	e.UpdateStatus(bad)
 
 	e.pass(o)
 
@@ -409,7 +398,7 @@ func TestRecoveryPoint(t *testing.T) {
 		t.Errorf("the last good one is %s", o.Status.LastSuccessBackup)
 	}
 
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed, "")
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonRecoveryPointMissed, "")
 }
 
 // TestHistory: old objects go, the data that they stand for does not, and neither does the newest good one.
@@ -420,11 +409,11 @@ func TestHistory(t *testing.T) {
 		s.SuccessfulHistory, s.FailedHistory = &successful, &failed
 		s.BackupTemplate.Spec.DeletionPolicy = v1alpha1.BackupDelete
 	})
-	e.clock.SetTime(e.clock.Now().Add(time.Second))
+	e.Clock.Sleep(time.Second)
 
 	for i := range 6 {
 		e.pass(o)
-		change(e, e.get(e.slot(i)), func(b *v1alpha1.TalosEtcdBackup) { b.Finalizers = []string{v1alpha1.Finalizer} })
+		harness.Change(e.Env, e.backup(e.slot(i)), func(b *v1alpha1.TalosEtcdBackup) { b.Finalizers = []string{v1alpha1.Finalizer} })
 
 		if i == 1 || i == 3 {
 			e.fail(e.slot(i))
@@ -433,13 +422,13 @@ func TestHistory(t *testing.T) {
 		}
 
 		e.later(o, time.Hour-time.Second)
-		e.clock.SetTime(e.clock.Now().Add(time.Second))
+		e.Clock.Sleep(time.Second)
 	}
 
 	gone := []string{}
 
 	for _, name := range e.backups() {
-		if b := e.get(name); !b.DeletionTimestamp.IsZero() {
+		if b := e.backup(name); !b.DeletionTimestamp.IsZero() {
 			gone = append(gone, name)
 
 			if b.Spec.DeletionPolicy != v1alpha1.BackupRetain {
@@ -461,9 +450,7 @@ func TestScheduleDeleted(t *testing.T) {
 	e.finish(e.slot(0))
 	e.pass(o)
 
-	if err := e.admin.Delete(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(o)
 
 	e.pass(o)
 	e.only("the schedule is gone", e.slot(0))
@@ -482,19 +469,17 @@ func TestNameTaken(t *testing.T) {
 	e := newEnv(t)
 	o := e.schedule()
 	b := &v1alpha1.TalosEtcdBackup{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: e.slot(0)}, Spec: o.Spec.BackupTemplate.Spec,
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.slot(0)}, Spec: o.Spec.BackupTemplate.Spec,
 	}
-	e.create(b)
+	e.Create(b)
 	e.later(o, time.Second)
-	e.condition(o, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonNameConflict, b.Name)
+	e.Condition(o, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonNameConflict, b.Name)
 
-	if err := e.admin.Delete(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(b)
 
 	e.later(o, time.Minute)
 
-	if made := e.get(e.slot(0)); !strings.Contains(made.Labels[v1alpha1.ScheduleLabel], name) {
+	if made := e.backup(e.slot(0)); !strings.Contains(made.Labels[v1alpha1.ScheduleLabel], name) {
 		t.Errorf("%+v", made.Labels)
 	}
 }
@@ -508,10 +493,10 @@ func TestExample(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	o.Namespace, o.Spec.BackupTemplate.Spec.ControlPlaneRef.Name = e.ns, cluster
-	e.create(o)
+	o.Namespace, o.Spec.BackupTemplate.Spec.ControlPlaneRef.Name = e.Namespace, cluster
+	e.Create(o)
 	e.pass(o)
-	e.condition(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonScheduled, "")
+	e.Condition(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonScheduled, "")
 
 	if o.Status.NextScheduleTime == nil {
 		t.Error("it never fires")

@@ -20,6 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // keep stores a backup of the cluster, encrypted, as old as is said.
@@ -28,16 +29,16 @@ func (e *env) keep(age time.Duration, change ...func(*backup.Request)) string {
 
 	content := bytes.Repeat([]byte("0123456789abcdef"), 32*4)
 	sum := sha256.Sum256(content)
-	at := e.clock.Now().Add(-age)
+	at := e.Clock.Now().Add(-age)
 	r := backup.Request{
 		ID: backup.NewID(at, age.String()), Recipients: []string{e.id.Recipient().String()},
 		Cluster: backup.Cluster{
-			Name: cluster, Namespace: e.ns, ID: e.state.Bundle.ClusterID(), CAFingerprint: e.state.Bundle.CAFingerprint(),
+			Name: cluster, Namespace: e.Namespace, ID: e.state.Bundle.ClusterID(), CAFingerprint: e.state.Bundle.CAFingerprint(),
 		},
 		Snapshot: func(context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(append(slices.Clone(content), sum[:]...))), nil
 		},
-		State: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "c-state", Namespace: e.ns}, Data: map[string][]byte{"a": []byte("b")}},
+		State: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "c-state", Namespace: e.Namespace}, Data: map[string][]byte{"a": []byte("b")}},
 		Now:   func() time.Time { return at },
 	}
 
@@ -84,15 +85,13 @@ func TestRetention(t *testing.T) {
 	e.keep(20*time.Hour, func(r *backup.Request) { r.Cluster.ID = "another" })
 	newest := e.keep(0)
 
-	b := &v1alpha1.TalosEtcdBackup{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "by-hand"}}
+	b := &v1alpha1.TalosEtcdBackup{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "by-hand"}}
 	o := e.schedule(last(1))
 	b.Spec = o.Spec.BackupTemplate.Spec
-	e.create(b)
+	e.Create(b)
 
 	b.Status.BackupID = manual
-	if err := e.admin.Status().Update(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	e.UpdateStatus(b)
 
 	e.finish("by-hand")
 	e.pass(o)
@@ -114,7 +113,7 @@ func TestRetention(t *testing.T) {
 		t.Errorf("stored: %+v", st)
 	}
 
-	e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionTrue, v1alpha1.ReasonRetentionApplied, "1 of another cluster")
+	e.Condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionTrue, v1alpha1.ReasonRetentionApplied, "1 of another cluster")
 
 	if !e.told(v1alpha1.ReasonRetentionApplied) {
 		t.Error("nobody was told of the deletion")
@@ -135,14 +134,14 @@ func TestRetentionKeepsCopies(t *testing.T) {
 	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
 	})
-	e.status(r)
+	e.UpdateStatus(r)
 
 	stopped := e.restore("stopped", v1alpha1.RestoreSource{Storage: &o.Spec.BackupTemplate.Spec.Storage})
 	stopped.Status = v1alpha1.TalosEtcdRestoreStatus{Step: v1alpha1.RestoreStopped, SavingID: saving}
 	meta.SetStatusCondition(&stopped.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestoreFailed,
 	})
-	e.status(stopped)
+	e.UpdateStatus(stopped)
 
 	e.later(o, time.Second)
 	e.finish(e.slot(0))
@@ -153,9 +152,7 @@ func TestRetentionKeepsCopies(t *testing.T) {
 	}
 
 	for _, r := range []*v1alpha1.TalosEtcdRestore{r, stopped} {
-		if err := e.admin.Delete(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		e.Delete(r)
 	}
 
 	e.later(o, 25*time.Hour)
@@ -167,20 +164,12 @@ func (e *env) restore(name string, from v1alpha1.RestoreSource) *v1alpha1.TalosE
 	e.Helper()
 
 	r := &v1alpha1.TalosEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name},
 		Spec:       v1alpha1.TalosEtcdRestoreSpec{ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster}, Source: from},
 	}
-	e.create(r)
+	e.Create(r)
 
 	return r
-}
-
-func (e *env) status(o client.Object) {
-	e.Helper()
-
-	if err := e.admin.Status().Update(e.Context(), o); err != nil {
-		e.Fatal(err)
-	}
 }
 
 // TestRetentionShared: of two schedules for one store, the one that keeps more decides.
@@ -189,11 +178,11 @@ func TestRetentionShared(t *testing.T) {
 	first, second := e.keep(2*time.Hour), e.keep(time.Hour)
 	e.keep(0)
 
-	other := &v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "other"}}
+	other := &v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "other"}}
 	o := e.schedule(last(1))
 	other.Spec = *o.Spec.DeepCopy()
 	last(2)(&other.Spec)
-	e.create(other)
+	e.Create(other)
 
 	e.later(o, time.Second)
 	e.finish(e.slot(0))
@@ -232,9 +221,9 @@ func TestRestoreStopsRetention(t *testing.T) {
 	e.later(o, time.Second)
 	e.finish(e.slot(0))
 
-	e.r.Reader = &lateRestore{Reader: e.client, make: func() {
-		e.create(&v1alpha1.TalosEtcdRestore{
-			ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "late"},
+	e.r.Reader = &lateRestore{Reader: e.Client, make: func() {
+		e.Create(&v1alpha1.TalosEtcdRestore{
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "late"},
 			Spec: v1alpha1.TalosEtcdRestoreSpec{
 				ControlPlaneRef: o.Spec.BackupTemplate.Spec.ControlPlaneRef,
 				Source:          v1alpha1.RestoreSource{Storage: &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}}},
@@ -244,8 +233,8 @@ func TestRestoreStopsRetention(t *testing.T) {
 
 	e.until(o, "retention is stopped", stoppedBy(o, "late"))
 
-	if len(e.failed) > 0 {
-		t.Errorf("what waits counts as a failure: %v", e.failed)
+	if len(e.failures()) > 0 {
+		t.Errorf("what waits counts as a failure: %v", e.failures())
 	}
 
 	if left := e.kept(); len(left) != 3 {
@@ -276,14 +265,14 @@ func TestRestoreIntoAnotherCluster(t *testing.T) {
 	restores["chosen"].Status.Backup = &v1alpha1.RestoredBackup{
 		ID: "some", Location: "file://" + e.dir + "/" + backup.Prefix(cluster) + "some.snap.zst.age",
 	}
-	e.status(restores["chosen"])
+	e.UpdateStatus(restores["chosen"])
 
 	e.later(o, time.Second)
 	e.finish(e.slot(0))
 
 	at := func(r *v1alpha1.TalosEtcdRestore, step v1alpha1.RestoreStep) {
 		r.Status.Step = step
-		e.status(r)
+		e.UpdateStatus(r)
 	}
 
 	for name, r := range restores {
@@ -298,7 +287,7 @@ func TestRestoreIntoAnotherCluster(t *testing.T) {
 
 		// Work that had begun before says who stopped it then, and is done again after a pause.
 		e.until(o, "retention is stopped", func() bool {
-			e.clock.SetTime(e.clock.Now().Add(6 * time.Minute))
+			e.Clock.Sleep(6 * time.Minute)
 
 			return stoppedBy(o, name)()
 		})
@@ -334,12 +323,12 @@ func (e *env) look(name string, from v1alpha1.RestoreSource) *v1alpha1.TalosEtcd
 	e.Helper()
 
 	r := &v1alpha1.TalosEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: "look"}, Source: from, Isolate: true,
 		},
 	}
-	e.create(r)
+	e.Create(r)
 
 	return r
 }
@@ -354,21 +343,21 @@ func TestRetentionFails(t *testing.T) {
 
 	path := e.dir
 	e.r.Stores.Root = path + "/missing"
-	e.until(o, "it fails", func() bool { return len(e.failed) > 0 })
-	e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionFalse, store.ReasonNotFound, "")
+	e.until(o, "it fails", func() bool { return len(e.failures()) > 0 })
+	e.Condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionFalse, store.ReasonNotFound, "")
 
 	for range 5 {
 		e.pass(o)
 	}
 
-	if len(e.failed) != 1 || o.Status.Stored != nil {
-		t.Errorf("failed %v", e.failed)
+	if len(e.failures()) != 1 || o.Status.Stored != nil {
+		t.Errorf("failed %v", e.failures())
 	}
 
 	e.r.Stores.Root = path
 	e.later(o, 10*time.Minute)
 	e.until(o, "the store is looked at", func() bool { return o.Status.Stored != nil })
-	e.condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionTrue, v1alpha1.ReasonRetentionApplied, "")
+	e.Condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionTrue, v1alpha1.ReasonRetentionApplied, "")
 }
 
 // verification of the newest backup, every hour, of a schedule that makes none.
@@ -389,7 +378,7 @@ func TestVerification(t *testing.T) {
 	id := e.keep(time.Hour)
 	o := e.schedule(e.verification(v1alpha1.VerificationChecksum))
 	e.pass(o)
-	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "")
+	e.Condition(o, v1alpha1.ConditionVerified, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "")
 
 	if v := o.Status.Verification; v != nil {
 		t.Errorf("verified before its time: %+v", v)
@@ -397,17 +386,17 @@ func TestVerification(t *testing.T) {
 
 	e.later(o, time.Second)
 	e.until(o, "it is verified", func() bool { return o.Status.Verification != nil })
-	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionTrue, v1alpha1.ReasonVerified, id)
+	e.Condition(o, v1alpha1.ConditionVerified, metav1.ConditionTrue, v1alpha1.ReasonVerified, id)
 
 	if !slices.Contains(e.files(), id+".verified.json") || o.Status.Verification.Level != v1alpha1.VerificationChecksum {
 		t.Errorf("files %v, status %+v", e.files(), o.Status.Verification)
 	}
 
-	before := e.client.writes()
+	before := e.Client.Writes()
 	e.later(o, 30*time.Minute)
 
-	if n := e.client.writes() - before; n != 0 || len(e.failed) > 0 {
-		t.Errorf("%d writes, failures %v", n, e.failed)
+	if n := e.Client.Writes() - before; n != 0 || len(e.failures()) > 0 {
+		t.Errorf("%d writes, failures %v", n, e.failures())
 	}
 
 	// A bit flips.
@@ -424,8 +413,8 @@ func TestVerification(t *testing.T) {
 	}
 
 	e.later(o, time.Hour)
-	e.until(o, "the damage is found", func() bool { return len(e.failed) > 0 })
-	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionFalse, backup.ReasonCorrupt, id)
+	e.until(o, "the damage is found", func() bool { return len(e.failures()) > 0 })
+	e.Condition(o, v1alpha1.ConditionVerified, metav1.ConditionFalse, backup.ReasonCorrupt, id)
 
 	if slices.Contains(e.files(), id+".verified.json") || !e.told(backup.ReasonCorrupt) {
 		t.Error("it still counts as verified, or nobody was told")
@@ -442,8 +431,8 @@ func TestVerificationNothing(t *testing.T) {
 	e.keep(0, func(r *backup.Request) { r.Cluster.ID = "another" })
 	o := e.schedule(e.verification(v1alpha1.VerificationChecksum))
 	e.later(o, time.Second)
-	e.until(o, "it fails", func() bool { return len(e.failed) > 0 })
-	e.condition(o, v1alpha1.ConditionVerified, metav1.ConditionFalse, v1alpha1.ReasonBackupNotFound, "")
+	e.until(o, "it fails", func() bool { return len(e.failures()) > 0 })
+	e.Condition(o, v1alpha1.ConditionVerified, metav1.ConditionFalse, v1alpha1.ReasonBackupNotFound, "")
 
 	if o.Status.LastVerificationTime == nil {
 		t.Error("it would be tried for ever")
@@ -458,15 +447,15 @@ func TestDamagedRecoveryPoint(t *testing.T) {
 	e.later(o, time.Second)
 	e.finish(e.slot(0))
 	e.until(o, "it is verified", func() bool { return o.Status.Verification != nil && o.Status.Stored != nil })
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
 
 	name := e.dir + "/" + backup.Prefix(cluster) + id + ".state.json.age"
 	if err := os.Truncate(name, 10); err != nil {
 		t.Fatal(err)
 	}
 
-	change(e, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { o.Spec.Suspend = true })
+	harness.Change(e.Env, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { o.Spec.Suspend = true })
 	e.later(o, time.Hour)
-	e.until(o, "the damage is found", func() bool { return len(e.failed) > 0 })
-	e.condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonBackupDamaged, "")
+	e.until(o, "the damage is found", func() bool { return len(e.failures()) > 0 })
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonBackupDamaged, "")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // TestCrashes: the operator ends at each of its writes, before it or after it, and begins again with nothing in memory.
@@ -29,35 +30,33 @@ func TestCrashes(t *testing.T) {
 
 			e := backedUp(t, 1)
 			r := &v1alpha1.TalosEtcdRestore{}
-			left, deaths := 0, 0
+			deaths := 0
 			rng := rand.New(rand.NewPCG(7, 7))
-			e.wire = dying(before, func() bool {
-				if left--; left < 0 {
-					deaths++
-				}
-
-				return left < 0
-			})
 			e.each = func() {
-				// Each operator lives for one write, and dies at the next one; or sees no answer to one of its first.
-				left = 1
-				if !before {
-					left = rng.IntN(3)
+				if e.Client.Dead() {
+					deaths++
 				}
 
 				// Nobody knows whether a call was made whose intent was recorded; in this case it was not.
 				if !before && r.Status.Step == v1alpha1.RestoreUploading {
-					e.clock.sleep(5 * time.Second)
+					e.Clock.Sleep(5 * time.Second)
 				}
 
 				e.restart()
+
+				// Each operator lives for one write, and dies at the next one; or sees no answer to one of its first.
+				if before {
+					e.Client.DieBefore(2)
+				} else {
+					e.Client.DieAfter(1 + rng.IntN(3))
+				}
 			}
 
-			bootstraps := e.estate.calls("Bootstrap")
+			bootstraps := e.estate.Calls("Bootstrap")
 			r = e.restore("r", discard)
 			e.complete(r)
 
-			if asked := e.estate.calls("Bootstrap") - bootstraps; asked != 1 || r.Status.Tries != 1 {
+			if asked := e.estate.Calls("Bootstrap") - bootstraps; asked != 1 || r.Status.Tries != 1 {
 				t.Errorf("%d bootstraps in %d tries", asked, r.Status.Tries)
 			}
 
@@ -65,7 +64,7 @@ func TestCrashes(t *testing.T) {
 				t.Errorf("it died only %d times", deaths)
 			}
 
-			e.holds(e.estate.state, 0, early, late)
+			e.holds(e.estate.State, 0, early, late)
 			e.keepsSecrets()
 		})
 	}
@@ -76,19 +75,19 @@ func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
-	faults := e.estate.nodes[0].Faults()
+	faults := e.estate.Nodes[0].Faults()
 
 	for _, method := range []string{"Reset", "EtcdRecover", "Bootstrap"} {
 		faults.Add(apid.Rule{Method: method, Code: codes.Unavailable, Count: 1, Late: true})
 	}
 
-	bootstraps := e.estate.calls("Bootstrap")
+	bootstraps := e.estate.Calls("Bootstrap")
 	r := e.restore("r", discard)
 	e.complete(r)
-	e.holds(e.estate.state, 0, early, late)
+	e.holds(e.estate.State, 0, early, late)
 
 	// The one that was lost on the way, and the one after it.
-	if sent, asked := e.estate.calls("EtcdRecover"), e.estate.calls("Bootstrap")-bootstraps; sent != 2 || asked != 1 || r.Status.Tries != 1 {
+	if sent, asked := e.estate.Calls("EtcdRecover"), e.estate.Calls("Bootstrap")-bootstraps; sent != 2 || asked != 1 || r.Status.Tries != 1 {
 		t.Errorf("%d uploads and %d bootstraps in %d tries", sent, asked, r.Status.Tries)
 	}
 }
@@ -98,20 +97,20 @@ func TestRefusedCalls(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
-	faults := e.estate.nodes[0].Faults()
+	faults := e.estate.Nodes[0].Faults()
 
 	for _, method := range []string{"Reset", "EtcdRecover", "Bootstrap"} {
 		faults.Add(apid.Rule{Method: method, Code: codes.FailedPrecondition, Message: "not yet", Count: 1})
 	}
 
 	r := e.restore("r", discard)
-	e.until(r, "the reset is refused", func() bool { return e.estate.calls("Reset") == 1 })
-	e.clock.sleep(repeatWipe)
+	e.until(r, "the reset is refused", func() bool { return e.estate.Calls("Reset") == 1 })
+	e.Clock.Sleep(repeatWipe)
 	e.complete(r)
-	e.holds(e.estate.state, 0, early, late)
+	e.holds(e.estate.State, 0, early, late)
 
 	if r.Status.Tries != 1 {
-		t.Errorf("the status is %s", show(r))
+		t.Errorf("the status is %s", harness.Show(r))
 	}
 }
 
@@ -133,7 +132,7 @@ func at(t *testing.T, n *node.Node, method string, do func()) {
 
 // ephemeral is a path on the data partition of the first node.
 func (e *env) ephemeral(name string) string {
-	return filepath.Join(estateDir, e.estate.subnet, "0", "system", "EPHEMERAL", filepath.FromSlash(name))
+	return filepath.Join(e.estate.Dir(0), "system", "EPHEMERAL", filepath.FromSlash(name))
 }
 
 // TestReboot: a node that reboots between bootstrap and recovery has forgotten that there was something to recover from.
@@ -142,7 +141,7 @@ func TestReboot(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
-	n := e.estate.nodes[0]
+	n := e.estate.Nodes[0]
 
 	at(t, n, "Bootstrap", func() {
 		n.Kill()
@@ -154,10 +153,10 @@ func TestReboot(t *testing.T) {
 
 	r := e.restore("r", discard)
 	e.complete(r)
-	e.holds(e.estate.state, 0, early, late)
+	e.holds(e.estate.State, 0, early, late)
 
 	if r.Status.Tries != 2 {
-		t.Errorf("the status is %s", show(r))
+		t.Errorf("the status is %s", harness.Show(r))
 	}
 }
 
@@ -169,7 +168,7 @@ func TestDebris(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	n := e.estate.nodes[0]
+	n := e.estate.Nodes[0]
 	at(t, n, "Bootstrap", func() {
 		path := e.ephemeral("etcd.snapshot")
 
@@ -189,7 +188,7 @@ func TestDebris(t *testing.T) {
 	e.holds(e.held().State, 0, content[0], early)
 
 	if r.Status.Tries != 2 || n.Faults().Calls("Reset") != 1 || len(r.Status.Nodes) != 1 || r.Status.Nodes[0].Wipes != 1 {
-		t.Errorf("%d resets; the status is %s", n.Faults().Calls("Reset"), show(r))
+		t.Errorf("%d resets; the status is %s", n.Faults().Calls("Reset"), harness.Show(r))
 	}
 }
 
@@ -201,7 +200,7 @@ func TestHalfADatabase(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	n := e.estate.nodes[0]
+	n := e.estate.Nodes[0]
 	at(t, n, "Bootstrap", func() {
 		n.Kill()
 
@@ -214,11 +213,11 @@ func TestHalfADatabase(t *testing.T) {
 
 	r := e.restore("r")
 	e.until(r, "it waits for etcd", func() bool {
-		return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "has data and does not answer yet")
+		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "has data and does not answer yet")
 	})
 
 	// Time in which nobody looks does not count.
-	e.clock.sleep(6 * time.Minute)
+	e.Clock.Sleep(6 * time.Minute)
 	look := func() {
 		if _, err := e.pass(r); err != nil {
 			t.Error(err)
@@ -227,19 +226,19 @@ func TestHalfADatabase(t *testing.T) {
 	look()
 
 	for range 7 {
-		e.clock.sleep(40 * time.Second)
+		e.Clock.Sleep(40 * time.Second)
 		look()
 	}
 
 	if n.Faults().Calls("Reset") > 0 {
-		t.Fatalf("wiped too soon: %s", show(r))
+		t.Fatalf("wiped too soon: %s", harness.Show(r))
 	}
 
-	e.clock.sleep(40 * time.Second)
+	e.Clock.Sleep(40 * time.Second)
 	e.complete(r)
 	e.holds(e.held().State, 0, content[0], early)
 
 	if r.Status.Tries != 2 || n.Faults().Calls("Reset") != 1 {
-		t.Errorf("%d resets; the status is %s", n.Faults().Calls("Reset"), show(r))
+		t.Errorf("%d resets; the status is %s", n.Faults().Calls("Reset"), harness.Show(r))
 	}
 }

@@ -3,7 +3,6 @@ package talosetcdrestore_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,6 +25,9 @@ import (
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestTwoRestores: while one works on the cluster, another one is refused for good, and touches nothing. Once the first
@@ -40,7 +42,7 @@ func TestTwoRestores(t *testing.T) {
 	held := e.held()
 	held.State.Runtime.Restore = &clusterstate.Restore{Name: first.Name, UID: string(first.UID), Since: time.Now()}
 
-	if err := e.states().Update(t.Context(), held); err != nil {
+	if err := e.States().Update(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
 
@@ -48,8 +50,8 @@ func TestTwoRestores(t *testing.T) {
 	e.refused(second, v1alpha1.ReasonRestoreConflict, "TalosEtcdRestore first")
 
 	if got := e.held().State.Runtime.Restore; second.Status.Step != v1alpha1.RestoreStopped || got == nil || got.Name != "first" ||
-		e.estate.mutated() != e.estate.mutations {
-		t.Errorf("the cluster is that of %+v; %s", got, show(second))
+		e.estate.Mutations() != e.estate.mutations {
+		t.Errorf("the cluster is that of %+v; %s", got, harness.Show(second))
 	}
 
 	e.gone(second)
@@ -58,9 +60,7 @@ func TestTwoRestores(t *testing.T) {
 		t.Errorf("the second one gave the cluster back: %+v", got)
 	}
 
-	if err := e.admin.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(first)
 
 	third := e.restore("third")
 	e.refused(third, v1alpha1.ReasonDataWouldBeLost, "")
@@ -74,7 +74,7 @@ func TestKeyForms(t *testing.T) {
 
 	e := newEnv(t, must(t, modelled))
 	now := time.Now()
-	day := func(n int) string { return backup.NewID(now.AddDate(0, 0, -n), e.ns) }
+	day := func(n int) string { return backup.NewID(now.AddDate(0, 0, -n), e.Namespace) }
 	old := e.backUp(func(r *backup.Request) { r.ID = day(3) })
 	e.backUp(func(r *backup.Request) { r.ID = day(2) })
 	broken := e.backUp(func(r *backup.Request) { r.ID = day(1) })
@@ -129,7 +129,7 @@ func TestSpec(t *testing.T) {
 		"no such policy": func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LastSnapshot = "Maybe" },
 	} {
 		r := &v1alpha1.TalosEtcdRestore{
-			ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "bad"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "bad"},
 			Spec: v1alpha1.TalosEtcdRestoreSpec{
 				ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
 				Source:          v1alpha1.RestoreSource{Storage: &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}}},
@@ -137,7 +137,7 @@ func TestSpec(t *testing.T) {
 		}
 		edit(&r.Spec)
 
-		if err := e.admin.Create(t.Context(), r); err == nil {
+		if err := e.Admin.Create(t.Context(), r); err == nil {
 			t.Errorf("%s: it was accepted", name)
 		}
 	}
@@ -145,7 +145,7 @@ func TestSpec(t *testing.T) {
 	r := e.restore("good")
 	r.Spec.DiscardNewerData = true
 
-	if err := e.admin.Update(t.Context(), r); err == nil || !strings.Contains(err.Error(), "make another one") {
+	if err := e.Admin.Update(t.Context(), r); err == nil || !strings.Contains(err.Error(), "make another one") {
 		t.Errorf("a restore was changed: %v", err)
 	}
 }
@@ -157,8 +157,8 @@ func TestPaused(t *testing.T) {
 	e := newEnv(t, must(t, modelled))
 	e.backUp()
 
-	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: cluster}}
-	change(e, cp, func(cp *v1alpha1.TalosControlPlane) {
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cluster}}
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
 		cp.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	})
 
@@ -173,24 +173,24 @@ func TestPaused(t *testing.T) {
 		}
 
 		if r.Status.Backup != nil || meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionPaused) == nil {
-			t.Errorf("the status is %s", show(r))
+			t.Errorf("the status is %s", harness.Show(r))
 		}
 	}
 
 	held()
 
 	machines := &v1alpha1.TalosMachineList{}
-	if err := e.admin.List(t.Context(), machines, client.InNamespace(e.ns)); err != nil || len(machines.Items) == 0 {
+	if err := e.Admin.List(t.Context(), machines, client.InNamespace(e.Namespace)); err != nil || len(machines.Items) == 0 {
 		t.Fatalf("%d machines: %v", len(machines.Items), err)
 	}
 
-	change(e, &machines.Items[0], func(m *v1alpha1.TalosMachine) {
+	harness.Change(e.Env, &machines.Items[0], func(m *v1alpha1.TalosMachine) {
 		m.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	})
-	change(e, cp, func(cp *v1alpha1.TalosControlPlane) { cp.Annotations = nil })
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) { cp.Annotations = nil })
 	held()
 
-	change(e, &machines.Items[0], func(m *v1alpha1.TalosMachine) { m.Annotations = nil })
+	harness.Change(e.Env, &machines.Items[0], func(m *v1alpha1.TalosMachine) { m.Annotations = nil })
 	e.refused(r, v1alpha1.ReasonDataWouldBeLost, "")
 	e.untouched()
 }
@@ -199,24 +199,20 @@ func TestPaused(t *testing.T) {
 func TestInitNode(t *testing.T) {
 	t.Parallel()
 
-	on, err := fresh(t.Context(), 1, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	on.kinds[0] = configmachine.TypeInit
+	on := fresh(t, 1)
+	on.Roles[0] = configmachine.TypeInit
 	e := newEnv(t, on)
 	e.backUp()
-	e.eventually("the node takes its config", func() error { return on.configure(t.Context(), 0, on.state) })
+	e.Eventually("the node takes its config", func(ctx context.Context) error { return on.Configure(ctx, 0, on.State) })
 
-	on.mutations = on.mutated()
+	on.mutations = on.Mutations()
 	r := e.restore("r", discard)
 	e.refused(r, v1alpha1.ReasonRestoreRefused, "machine type init")
 	e.untouched()
 }
 
-// bucket starts a store with the backup of a request in it, and a proxy that makes trouble. Each number is for one test.
-func (e *env) bucket(number int, r backup.Request) (*s3.Server, *s3.Proxy, *v1alpha1.S3Storage) {
+// bucket starts a store with the backup of a request in it, and a proxy that makes trouble.
+func (e *env) bucket(r backup.Request) (*s3.Server, *s3.Proxy, *v1alpha1.S3Storage) {
 	e.Helper()
 
 	assets, err := process.Assets()
@@ -225,7 +221,7 @@ func (e *env) bucket(number int, r backup.Request) (*s3.Server, *s3.Proxy, *v1al
 	}
 
 	server, err := s3.Start(e.Context(), s3.Options{
-		Binary: filepath.Join(assets, "versitygw"), Dir: e.TempDir(), Address: fmt.Sprintf("127.49.2.%d", 2*number),
+		Binary: filepath.Join(assets, "versitygw"), Dir: e.TempDir(), Address: loopback.Address(e),
 	})
 	if err != nil {
 		e.Fatal(err)
@@ -233,7 +229,7 @@ func (e *env) bucket(number int, r backup.Request) (*s3.Server, *s3.Proxy, *v1al
 
 	e.Cleanup(server.Kill)
 
-	proxy, err := s3.NewProxy(server, fmt.Sprintf("127.49.2.%d", 2*number+1))
+	proxy, err := s3.NewProxy(server, loopback.Address(e))
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -244,7 +240,7 @@ func (e *env) bucket(number int, r backup.Request) (*s3.Server, *s3.Proxy, *v1al
 		e.Fatal(err)
 	}
 
-	e.secret("s3", map[string]string{
+	e.CreateSecret("s3", map[string]string{
 		backupstorage.AccessKeyID: server.AccessKey, backupstorage.SecretAccessKey: server.SecretKey, "ca.crt": string(server.CA()),
 	})
 
@@ -253,7 +249,7 @@ func (e *env) bucket(number int, r backup.Request) (*s3.Server, *s3.Proxy, *v1al
 		CredentialsRef: &v1alpha1.ObjectReference{Name: "s3"},
 	}
 
-	st, err := e.r.Storage.Open(e.Context(), e.ns, &v1alpha1.BackupStorage{S3: bucket})
+	st, err := e.r.Storage.Open(e.Context(), e.Namespace, &v1alpha1.BackupStorage{S3: bucket})
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -272,14 +268,14 @@ func TestStoreInTrouble(t *testing.T) {
 	t.Parallel()
 
 	e := newEnv(t, must(t, modelled))
-	server, proxy, bucket := e.bucket(1, e.request())
+	server, proxy, bucket := e.bucket(e.request())
 
 	gone := *bucket
 	gone.Bucket = "gone"
 
 	r := e.restore("gone", in(&gone))
 	e.until(r, "the bucket is not there", func() bool {
-		return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonNotFound, "")
+		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonNotFound, "")
 	})
 	e.gone(r)
 
@@ -295,7 +291,7 @@ func TestStoreInTrouble(t *testing.T) {
 	} {
 		proxy.Set(func(*http.Request) s3.Fault { return tc.fault })
 		e.until(r, "trouble is told", func() bool {
-			return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
+			return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
 		})
 	}
 
@@ -308,12 +304,12 @@ func TestStoreInTrouble(t *testing.T) {
 		return s3.Fault{}
 	})
 	e.until(r, "the object may not be read", func() bool {
-		return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, ".snap.zst.age") ||
-			has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, "")
+		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, ".snap.zst.age") ||
+			harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, "")
 	})
 
 	if r.Status.Backup != nil {
-		t.Errorf("it was chosen: %s", show(r))
+		t.Errorf("it was chosen: %s", harness.Show(r))
 	}
 
 	proxy.Set(nil)
@@ -332,7 +328,7 @@ func TestStoreInTroubleWhileUploading(t *testing.T) {
 	t.Parallel()
 
 	e := recovering(t, 1)
-	_, proxy, bucket := e.bucket(2, e.request())
+	_, proxy, bucket := e.bucket(e.request())
 	r := e.restore("r", in(bucket))
 	e.at(r, v1alpha1.RestoreUploading)
 
@@ -355,20 +351,20 @@ func TestStoreInTroubleWhileUploading(t *testing.T) {
 	} {
 		snapshot(tc.fault)
 		e.until(r, "trouble is told", func() bool {
-			return has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
+			return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
 		})
 	}
 
-	if r.Status.Step != v1alpha1.RestoreUploading || r.Status.SentAt != nil || e.estate.calls("Bootstrap") != 0 {
-		t.Errorf("%d bootstraps; the status is %s", e.estate.calls("Bootstrap"), show(r))
+	if r.Status.Step != v1alpha1.RestoreUploading || r.Status.SentAt != nil || e.estate.Calls("Bootstrap") != 0 {
+		t.Errorf("%d bootstraps; the status is %s", e.estate.Calls("Bootstrap"), harness.Show(r))
 	}
 
 	snapshot(s3.Fault{Pause: 300 * time.Millisecond})
 	e.complete(r)
 	e.holds(e.held().State, 0, content[0], early)
 
-	if r.Status.Tries != 1 || e.estate.calls("Bootstrap") != 1 {
-		t.Errorf("%d bootstraps; the status is %s", e.estate.calls("Bootstrap"), show(r))
+	if r.Status.Tries != 1 || e.estate.Calls("Bootstrap") != 1 {
+		t.Errorf("%d bootstraps; the status is %s", e.estate.Calls("Bootstrap"), harness.Show(r))
 	}
 }
 
@@ -379,27 +375,27 @@ func TestFullDisk(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	faults := e.estate.nodes[0].Faults()
+	faults := e.estate.Nodes[0].Faults()
 	faults.Add(apid.Rule{
 		Method: "EtcdRecover", Code: codes.Unknown, Message: "write /var/lib/etcd.snapshot: no space left on device", Count: 3,
 	})
 
 	r := e.restore("r")
 	e.until(r, "the upload fails", func() bool {
-		return r.Status.Step == v1alpha1.RestoreUploading && e.estate.calls("EtcdRecover") == 3
+		return r.Status.Step == v1alpha1.RestoreUploading && e.estate.Calls("EtcdRecover") == 3
 	})
 
-	e.condition(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeDiskFull, "its disk is full")
+	e.Condition(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeDiskFull, "its disk is full")
 
-	if n := e.estate.calls("Bootstrap"); n != 0 {
-		t.Errorf("%d bootstraps; the status is %s", n, show(r))
+	if n := e.estate.Calls("Bootstrap"); n != 0 {
+		t.Errorf("%d bootstraps; the status is %s", n, harness.Show(r))
 	}
 
 	e.complete(r)
 	e.holds(e.held().State, 0, content[0], early)
 
 	if r.Status.Tries != 1 {
-		t.Errorf("the status is %s", show(r))
+		t.Errorf("the status is %s", harness.Show(r))
 	}
 }
 
@@ -411,7 +407,7 @@ func TestFrozenInTheUpload(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	n := e.estate.nodes[0]
+	n := e.estate.Nodes[0]
 	ctx, cancel := context.WithCancel(t.Context())
 
 	defer cancel()
@@ -431,7 +427,7 @@ func TestFrozenInTheUpload(t *testing.T) {
 		logged <- err
 	}()
 
-	if err := <-logged; !errors.Is(err, context.Canceled) {
+	if err := wait.Done(t, "the operator ends", logged); !errors.Is(err, context.Canceled) {
 		t.Errorf("the operator ended in the middle: %v", err)
 	}
 
@@ -440,8 +436,8 @@ func TestFrozenInTheUpload(t *testing.T) {
 	e.complete(r)
 	e.holds(e.held().State, 0, content[0], early)
 
-	if e.estate.calls("Bootstrap") != 1 {
-		t.Errorf("%d bootstraps", e.estate.calls("Bootstrap"))
+	if e.estate.Calls("Bootstrap") != 1 {
+		t.Errorf("%d bootstraps", e.estate.Calls("Bootstrap"))
 	}
 }
 
@@ -455,31 +451,34 @@ func TestOldDataComesBack(t *testing.T) {
 			t.Parallel()
 
 			e := backedUp(t, 3)
-			back := e.estate.nodes[1]
+			back := e.estate.Nodes[1]
 
-			for _, n := range e.estate.nodes[1:] {
+			for _, n := range e.estate.Nodes[1:] {
 				if err := n.PowerOff(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 
-			at(t, e.estate.nodes[0], during, func() {
+			at(t, e.estate.Nodes[0], during, func() {
 				if err := back.PowerOn(t.Context()); err != nil {
 					t.Error(err)
 				}
 
-				e.eventually("it is back", func() error {
-					return e.estate.ask(t.Context(), 1, func(*talos.Node) error { return nil })
-				})
+				// The node asks for this, in a goroutine of its own.
+				if err := wait.Until(t.Context(), "it is back", func(ctx context.Context) error {
+					return e.estate.Ask(ctx, 1, func(*talos.Node) error { return nil })
+				}); err != nil {
+					t.Error(err)
+				}
 			})
 
-			bootstraps := e.estate.calls("Bootstrap")
+			bootstraps := e.estate.Calls("Bootstrap")
 			r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
 			e.waits(r, v1alpha1.ReasonWaitingForEvidence, "cp-1 is said to be lost, and it answers")
 
-			if got := e.estate.calls("EtcdRecover"); got != sent || e.estate.calls("Bootstrap") != bootstraps {
+			if got := e.estate.Calls("EtcdRecover"); got != sent || e.estate.Calls("Bootstrap") != bootstraps {
 				t.Errorf("%d snapshots were sent, and %d bootstraps, beside the old etcd", got,
-					e.estate.calls("Bootstrap")-bootstraps)
+					e.estate.Calls("Bootstrap")-bootstraps)
 			}
 
 			if err := back.PowerOff(t.Context()); err != nil {
@@ -488,7 +487,7 @@ func TestOldDataComesBack(t *testing.T) {
 
 			e.complete(r)
 			e.once(sent + 1)
-			e.holds(e.estate.state, 0, early, late)
+			e.holds(e.estate.State, 0, early, late)
 		})
 	}
 }
@@ -509,8 +508,8 @@ func TestBackupGoesBeforeTheWipe(t *testing.T) {
 
 	e.waits(r, v1alpha1.ReasonRestoring, "nothing is wiped while the backup cannot be read")
 
-	if calls := e.estate.calls("Reset"); calls > 0 || len(r.Status.Nodes) > 0 {
-		t.Errorf("%d resets; the status is %s", calls, show(r))
+	if calls := e.estate.Calls("Reset"); calls > 0 || len(r.Status.Nodes) > 0 {
+		t.Errorf("%d resets; the status is %s", calls, harness.Show(r))
 	}
 
 	if err := os.Rename(root+".away", root); err != nil {
@@ -518,5 +517,5 @@ func TestBackupGoesBeforeTheWipe(t *testing.T) {
 	}
 
 	e.complete(r)
-	e.holds(e.estate.state, 0, early, late)
+	e.holds(e.estate.State, 0, early, late)
 }

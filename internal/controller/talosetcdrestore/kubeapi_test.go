@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // kubeAPI stands in for the API server of a node: it answers from the node's real etcd what a restore asks for, and not
@@ -38,13 +39,19 @@ func (e *estate) serveKubernetes(t *testing.T, st *clusterstate.State) {
 		return
 	}
 
-	for _, n := range e.nodes {
+	for _, n := range e.Nodes {
 		a, err := startKubeAPI(st, n.Address())
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		e.apis = append(e.apis, a)
+	}
+}
+
+func (e *estate) stopKubernetes() {
+	for _, a := range e.apis {
+		a.close()
 	}
 }
 
@@ -69,7 +76,7 @@ func startKubeAPI(st *clusterstate.State, address string) (*kubeAPI, error) {
 	clients.AppendCertsFromPEM(ca.CrtPEM)
 
 	a := &kubeAPI{}
-	if a.etcd, err = etcdClient(st, address); err != nil {
+	if a.etcd, err = harness.EtcdClient(st, address); err != nil {
 		return nil, err
 	}
 
@@ -81,7 +88,7 @@ func startKubeAPI(st *clusterstate.State, address string) (*kubeAPI, error) {
 		return nil, err
 	}
 
-	a.http = &http.Server{Handler: a.routes(), ReadHeaderTimeout: limit, ErrorLog: log.New(io.Discard, "", 0)}
+	a.http = &http.Server{Handler: a.routes(), ReadHeaderTimeout: time.Hour, ErrorLog: log.New(io.Discard, "", 0)}
 
 	go func() { _ = a.http.Serve(l) }()
 
@@ -132,6 +139,7 @@ func (a *kubeAPI) routes() http.Handler {
 
 // from answers with what etcd has below a prefix.
 func (a *kubeAPI) from(w http.ResponseWriter, r *http.Request, prefix string, answer func(keys int, revision int64) any) {
+	// An API server gives up as well, and is asked again.
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
 

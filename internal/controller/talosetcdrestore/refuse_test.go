@@ -23,17 +23,18 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // untouched: the nodes were asked for nothing but what they know, and the cluster is everybody's.
 func (e *env) untouched() {
 	e.Helper()
 
-	if now := e.estate.mutated(); now != e.estate.mutations {
+	if now := e.estate.Mutations(); now != e.estate.mutations {
 		e.Errorf("%d calls that change something, were %d", now, e.estate.mutations)
 	}
 
-	held, err := e.states().Load(e.Context(), e.key(cluster))
+	held, err := e.States().Load(e.Context(), e.Key(cluster))
 	if statestore.IsUnusable(err) {
 		return
 	}
@@ -198,7 +199,7 @@ var refusals = map[string]refusal{
 				e.Fatal(err)
 			}
 
-			e.secret("other", map[string]string{"identity": id.String()})
+			e.CreateSecret("other", map[string]string{"identity": id.String()})
 
 			return edits{discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.IdentitiesFrom[0].Name = "other" }}
 		},
@@ -223,7 +224,7 @@ var refusals = map[string]refusal{
 	"no identity in the Secret": {
 		prepare: func(e *env) edits {
 			e.backUp()
-			e.secret("odd", map[string]string{"identity": "hunter2"})
+			e.CreateSecret("odd", map[string]string{"identity": "hunter2"})
 
 			return edits{discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.IdentitiesFrom[0].Name = "odd" }}
 		},
@@ -247,7 +248,7 @@ var refusals = map[string]refusal{
 	},
 	"another cluster of the name": {
 		prepare: func(e *env) edits {
-			st, err := newState(cluster, e.estate.subnet)
+			st, err := harness.NewState(cluster, e.estate.Endpoint())
 			if err != nil {
 				e.Fatal(err)
 			}
@@ -431,7 +432,7 @@ var refusals = map[string]refusal{
 	"a state Secret that cannot be read": {
 		prepare: func(e *env) edits {
 			e.backUp()
-			change(e, e.held().Secret(), func(s *corev1.Secret) { s.Data[clusterstate.KeySecretBundle] = []byte("?") })
+			harness.Change(e.Env, e.held().Secret(), func(s *corev1.Secret) { s.Data[clusterstate.KeySecretBundle] = []byte("?") })
 
 			return edits{discard}
 		},
@@ -444,7 +445,7 @@ var refusals = map[string]refusal{
 			held := e.held()
 			held.State.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-0", Act: "Reboot", Since: time.Now()}
 
-			if err := e.states().Update(e.Context(), held); err != nil {
+			if err := e.States().Update(e.Context(), held); err != nil {
 				e.Fatal(err)
 			}
 
@@ -474,14 +475,14 @@ func (e *env) taken(name, key string) {
 	e.Helper()
 
 	b := &v1alpha1.TalosEtcdBackup{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name},
 		Spec: v1alpha1.TalosEtcdBackupSpec{
 			ControlPlaneRef:  v1alpha1.ObjectReference{Name: cluster},
 			Storage:          v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}},
 			AllowUnencrypted: true,
 		},
 	}
-	e.create(b)
+	e.Create(b)
 
 	if key == "" {
 		return
@@ -490,9 +491,7 @@ func (e *env) taken(name, key string) {
 	now := metav1.Now()
 	b.Status.CompletedAt, b.Status.Key = &now, key
 
-	if err := e.admin.Status().Update(e.Context(), b); err != nil {
-		e.Fatal(err)
-	}
+	e.UpdateStatus(b)
 }
 
 // TestRefused: what may not be restored is refused with its own reason, before any node is touched, and the cluster
@@ -514,11 +513,11 @@ func TestRefused(t *testing.T) {
 			}
 
 			if (r.Status.Step == v1alpha1.RestoreStopped) != tt.stops || len(r.Status.Nodes) > 0 || r.Status.Machine != "" {
-				t.Errorf("the status is %s", show(r))
+				t.Errorf("the status is %s", harness.Show(r))
 			}
 
 			// It stays so, quietly.
-			api.NoWrites(t, e.ns, func() {
+			api.NoWrites(t, e.Namespace, func() {
 				res, err := e.pass(r)
 				if again := res.RequeueAfter > 0; err != nil || again == tt.stops {
 					t.Errorf("another pass: %+v, %v", res, err)
@@ -536,15 +535,13 @@ func TestRefused(t *testing.T) {
 func (e *env) gone(r *v1alpha1.TalosEtcdRestore) {
 	e.Helper()
 
-	if err := e.admin.Delete(e.Context(), r); err != nil {
-		e.Fatal(err)
-	}
+	e.Delete(r)
 
 	if _, err := e.pass(r); err != nil {
 		e.Errorf("deleting: %v", err)
 	}
 
-	if err := e.admin.Get(e.Context(), client.ObjectKeyFromObject(r), r); err == nil {
+	if err := e.Admin.Get(e.Context(), client.ObjectKeyFromObject(r), r); err == nil {
 		e.Errorf("it is still there: %v", r.Finalizers)
 	}
 }

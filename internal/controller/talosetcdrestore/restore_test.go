@@ -14,6 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/restore"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 const (
@@ -24,14 +25,14 @@ const (
 // write puts keys into the etcd of the first node.
 func (e *env) write(st *clusterstate.State, keys ...string) {
 	e.Helper()
-	e.eventually("keys are written", func() error { return put(e.Context(), st, e.estate.nodes[0].Address(), keys...) })
+	e.Eventually("keys are written", func(ctx context.Context) error { return put(ctx, st, e.estate.Nodes[0].Address(), keys...) })
 }
 
 // holds: the etcd of a node has one key and has not the other.
 func (e *env) holds(st *clusterstate.State, i int, there, lost string) (revision int64) {
 	e.Helper()
 
-	c, err := etcdClient(st, e.estate.nodes[i].Address())
+	c, err := harness.EtcdClient(st, e.estate.Nodes[i].Address())
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func (e *env) holds(st *clusterstate.State, i int, there, lost string) (revision
 	for key, want := range map[string]int{there: 1, lost: 0} {
 		got, err := c.Get(e.Context(), key)
 		if err != nil || len(got.Kvs) != want {
-			e.Errorf("%s on %s: %v, %v", key, e.estate.nodes[i].Name(), got, err)
+			e.Errorf("%s on %s: %v, %v", key, e.estate.Nodes[i].Name(), got, err)
 
 			continue
 		}
@@ -55,11 +56,11 @@ func (e *env) holds(st *clusterstate.State, i int, there, lost string) (revision
 func backedUp(t *testing.T, size int) *env {
 	t.Helper()
 
-	e := newEnv(t, own(t, size, true))
-	e.estate.serveKubernetes(t, e.estate.state)
-	e.write(e.estate.state, append(slices.Clone(content), early)...)
+	e := newEnv(t, own(t, size))
+	e.estate.serveKubernetes(t, e.estate.State)
+	e.write(e.estate.State, append(slices.Clone(content), early)...)
 	e.backUp(e.real)
-	e.write(e.estate.state, late)
+	e.write(e.estate.State, late)
 
 	return e
 }
@@ -70,14 +71,14 @@ func (e *env) once(bootstraps int) {
 
 	var on []string
 
-	for _, n := range e.estate.nodes {
+	for _, n := range e.estate.Nodes {
 		// The first one founded the estate.
 		if calls := n.Faults().Calls("EtcdRecover"); calls > 0 {
 			on = append(on, n.Name())
 		}
 	}
 
-	if got := e.estate.calls("EtcdRecover"); len(on) != 1 || got != bootstraps {
+	if got := e.estate.Calls("EtcdRecover"); len(on) != 1 || got != bootstraps {
 		e.Errorf("%d snapshots were sent, to %v; want %d, to one", got, on, bootstraps)
 	}
 }
@@ -95,10 +96,10 @@ func TestOneNode(t *testing.T) {
 	st := &r.Status
 	if st.Backup == nil || st.Revision < st.Backup.Revision || st.Backup.Revision < 5 || st.MemberID == "" || st.Tries != 1 ||
 		st.Backup.StorageVersion == "" || st.Backup.TotalKeys < 5 || !st.Backup.Time.Before(&r.CreationTimestamp) {
-		t.Errorf("the status is %s", show(r))
+		t.Errorf("the status is %s", harness.Show(r))
 	}
 
-	if after := e.holds(e.estate.state, 0, early, late); after < st.Backup.Revision {
+	if after := e.holds(e.estate.State, 0, early, late); after < st.Backup.Revision {
 		t.Errorf("revision %d, the backup has %d", after, st.Backup.Revision)
 	}
 
@@ -113,9 +114,9 @@ func TestOneNode(t *testing.T) {
 
 	e.keptLate(r)
 
-	before := e.estate.mutated()
+	before := e.estate.Mutations()
 
-	api.NoWrites(t, e.ns, func() {
+	api.NoWrites(t, e.Namespace, func() {
 		e.restart()
 
 		for range 3 {
@@ -125,7 +126,7 @@ func TestOneNode(t *testing.T) {
 		}
 	})
 
-	if now := e.estate.mutated(); now != before {
+	if now := e.estate.Mutations(); now != before {
 		t.Errorf("%d calls that change something after the end", now-before)
 	}
 
@@ -146,10 +147,10 @@ func (e *env) keptLate(first *v1alpha1.TalosEtcdRestore) {
 		s.LastSnapshot = v1alpha1.LastSnapshotSkip
 	})
 	e.complete(again)
-	e.holds(e.estate.state, 0, late, "none")
+	e.holds(e.estate.State, 0, late, "none")
 
 	if again.Status.LastSnapshot != "" || len(e.sets()) != 2 {
-		e.Errorf("a copy was made: %s", show(again))
+		e.Errorf("a copy was made: %s", harness.Show(again))
 	}
 }
 
@@ -162,16 +163,16 @@ func TestThreeNodes(t *testing.T) {
 	e.complete(r)
 	e.once(1)
 
-	if err := e.estate.whole(t.Context()); err != nil {
+	if err := e.estate.Whole(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
-	for i, n := range e.estate.nodes {
-		e.holds(e.estate.state, i, early, late)
+	for i, n := range e.estate.Nodes {
+		e.holds(e.estate.State, i, early, late)
 
 		// One that was back before the others were gone has joined them again.
 		if resets := n.Faults().Calls("Reset"); resets < 1 || resets > restore.MaxWipes {
-			t.Errorf("%s was reset %d times: %s", n.Name(), resets, show(r))
+			t.Errorf("%s was reset %d times: %s", n.Name(), resets, harness.Show(r))
 		}
 	}
 }
@@ -186,7 +187,7 @@ func TestLostMachines(t *testing.T) {
 
 	e := backedUp(t, 3)
 
-	for _, n := range e.estate.nodes[1:] {
+	for _, n := range e.estate.Nodes[1:] {
 		if err := n.PowerOff(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -199,12 +200,12 @@ func TestLostMachines(t *testing.T) {
 	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
 	// As far as anybody can tell it chooses a leader just now.
 	e.waits(r, v1alpha1.ReasonWaitingForEvidence, "etcd runs without a leader")
-	e.clock.sleep(election)
+	e.Clock.Sleep(election)
 	e.complete(r)
 	e.once(1)
-	e.holds(e.estate.state, 0, early, late)
+	e.holds(e.estate.State, 0, early, late)
 
-	if err := e.estate.ask(t.Context(), 0, func(n *talos.Node) error {
+	if err := e.estate.Ask(t.Context(), 0, func(n *talos.Node) error {
 		members, err := n.EtcdMembers(t.Context())
 		if err == nil && len(members) != 1 {
 			err = fmt.Errorf("members %v", members)
@@ -231,10 +232,10 @@ func (e *env) copied(first *v1alpha1.TalosEtcdRestore) {
 	only := func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} }
 	r := e.restore("forth", discard, foreign, unsummed, byKey(key), only)
 	e.complete(r)
-	e.holds(e.estate.state, 0, late, "none")
+	e.holds(e.estate.State, 0, late, "none")
 
 	if !r.Status.Backup.Copied {
-		e.Errorf("the status is %s", show(r))
+		e.Errorf("the status is %s", harness.Show(r))
 	}
 }
 
@@ -246,23 +247,23 @@ func TestRevisionBump(t *testing.T) {
 
 	e := backedUp(t, 1)
 
-	c, err := etcdClient(e.estate.state, e.estate.nodes[0].Address())
+	c, err := harness.EtcdClient(e.estate.State, e.estate.Nodes[0].Address())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 
-	lost := e.holds(e.estate.state, 0, late, "none")
+	lost := e.holds(e.estate.State, 0, late, "none")
 	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.RevisionBump = bump })
 	e.complete(r)
 
-	after := e.holds(e.estate.state, 0, early, late)
+	after := e.holds(e.estate.State, 0, early, late)
 	if after <= lost || r.Status.Revision < r.Status.Backup.Revision+bump {
-		t.Errorf("revision %d after, %d was lost; %s", after, lost, show(r))
+		t.Errorf("revision %d after, %d was lost; %s", after, lost, harness.Show(r))
 	}
 
-	e.eventually("a watch from before is told that it is too old", func() error {
-		ctx, cancel := context.WithCancel(t.Context())
+	e.Eventually("a watch from before is told that it is too old", func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 
 		w := <-c.Watch(ctx, early, clientv3.WithRev(lost))
@@ -279,12 +280,7 @@ func TestRevisionBump(t *testing.T) {
 func recovering(t *testing.T, size int) *env {
 	t.Helper()
 
-	on, err := fresh(t.Context(), size, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	e := newEnv(t, on, "state")
+	e := newEnv(t, fresh(t, size, harness.RealEtcd), "state")
 	e.each = func() {
 		held := e.held()
 		if held == nil {
@@ -293,8 +289,8 @@ func recovering(t *testing.T, size int) *env {
 
 		e.estate.serveKubernetes(t, held.State)
 
-		for i := range e.estate.nodes {
-			_ = e.estate.configure(t.Context(), i, held.State) // not at once
+		for i := range e.estate.Nodes {
+			_ = e.estate.Configure(t.Context(), i, held.State) // not at once
 		}
 	}
 
@@ -311,15 +307,15 @@ func TestTotalLoss(t *testing.T) {
 	r := e.restore("r")
 	e.complete(r)
 	e.once(1)
-	e.holds(e.estate.state, 2, content[0], early)
+	e.holds(e.estate.State, 2, content[0], early)
 
 	held := e.held()
-	if held.State.Bundle.Fingerprint() != e.estate.state.Bundle.Fingerprint() {
+	if held.State.Bundle.Fingerprint() != e.estate.State.Bundle.Fingerprint() {
 		t.Error("the PKI is another one")
 	}
 
-	if r.Status.LastSnapshot != "" || e.estate.calls("Reset") != 0 {
-		t.Errorf("there was nothing to wipe: %s", show(r))
+	if r.Status.LastSnapshot != "" || e.estate.Calls("Reset") != 0 {
+		t.Errorf("there was nothing to wipe: %s", harness.Show(r))
 	}
 }
 
@@ -329,7 +325,7 @@ func TestIsolated(t *testing.T) {
 
 	e := recovering(t, 1)
 
-	st, err := newState("origin", e.estate.subnet)
+	st, err := harness.NewState("origin", e.estate.Endpoint())
 	if err != nil {
 		t.Fatal(err)
 	}

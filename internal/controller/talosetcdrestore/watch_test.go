@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // TestDeletedWhileANodeReads: a node that was sent the snapshot looks empty until it has read it. Until then the restore
@@ -22,14 +23,12 @@ func TestDeletedWhileANodeReads(t *testing.T) {
 
 	e := recovering(t, 1)
 	e.backUp()
-	e.estate.nodes[0].Faults().Add(apid.Rule{Method: "Bootstrap", Code: codes.Unavailable, Message: "gone"})
+	e.estate.Nodes[0].Faults().Add(apid.Rule{Method: "Bootstrap", Code: codes.Unavailable, Message: "gone"})
 
 	r := e.restore("r")
 	e.until(r, "the snapshot is sent", func() bool { return r.Status.SentAt != nil })
 
-	if err := e.admin.Delete(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(r)
 
 	e.waits(r, v1alpha1.ReasonRestoring, "to take up the snapshot, or to drop it")
 
@@ -37,14 +36,14 @@ func TestDeletedWhileANodeReads(t *testing.T) {
 		t.Errorf("the cluster was given back while a node may be reading: %+v", held)
 	}
 
-	e.clock.sleep(31*time.Second + time.Duration(r.Status.Backup.Size/(8<<20))*time.Second)
+	e.Clock.Sleep(31*time.Second + time.Duration(r.Status.Backup.Size/(8<<20))*time.Second)
 
 	if _, err := e.pass(r); err != nil {
 		t.Errorf("deleting: %v", err)
 	}
 
-	if err := e.admin.Get(t.Context(), client.ObjectKeyFromObject(r), r); err == nil {
-		t.Errorf("it is still there: %s", show(r))
+	if err := e.Admin.Get(t.Context(), client.ObjectKeyFromObject(r), r); err == nil {
+		t.Errorf("it is still there: %s", harness.Show(r))
 	}
 
 	if held := e.held().State.Runtime.Restore; held != nil {
@@ -60,19 +59,17 @@ func TestKilledAfterACopy(t *testing.T) {
 	r := e.restore("r", discard)
 	e.at(r, v1alpha1.RestoreSaving)
 
-	id := backup.NewID(e.clock.Now(), "killed")
+	id := backup.NewID(e.Clock.Now(), "killed")
 	e.backUp(func(r *backup.Request) { r.ID = id })
 
 	r.Status.SavingID = id
-	if err := e.admin.Status().Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	e.UpdateStatus(r)
 
-	before := e.estate.calls("EtcdSnapshot")
+	before := e.estate.Calls("EtcdSnapshot")
 	e.until(r, "the copy is found", func() bool { return r.Status.LastSnapshot != "" })
 
-	if filepath.Base(r.Status.LastSnapshot) != id || r.Status.SavingID != "" || e.estate.calls("EtcdSnapshot") != before {
-		t.Errorf("%d snapshots; the status is %s", e.estate.calls("EtcdSnapshot")-before, show(r))
+	if filepath.Base(r.Status.LastSnapshot) != id || r.Status.SavingID != "" || e.estate.Calls("EtcdSnapshot") != before {
+		t.Errorf("%d snapshots; the status is %s", e.estate.Calls("EtcdSnapshot")-before, harness.Show(r))
 	}
 }
 
@@ -98,19 +95,17 @@ func TestKilledInACopy(t *testing.T) {
 			e.at(r, v1alpha1.RestoreSaving)
 
 			// As it is when the operator is killed: the name is recorded, and something lies there.
-			id := backup.NewID(e.clock.Now(), "killed")
+			id := backup.NewID(e.Clock.Now(), "killed")
 			left := filepath.Join(e.root, filepath.FromSlash(backup.Prefix(cluster)), fmt.Sprintf(tc.file, id))
 
 			r.Status.SavingID = id
-			if err := e.admin.Status().Update(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			e.UpdateStatus(r)
 
 			if err := os.WriteFile(left, []byte("not a whole copy"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 
-			e.clock.sleep(6 * time.Minute)
+			e.Clock.Sleep(6 * time.Minute)
 			e.until(r, "the copy is made", func() bool { return r.Status.LastSnapshot != "" })
 
 			if _, err := os.Stat(left); os.IsNotExist(err) == tc.stays {
@@ -118,11 +113,11 @@ func TestKilledInACopy(t *testing.T) {
 			}
 
 			if renamed := filepath.Base(r.Status.LastSnapshot) != id; renamed != tc.rename || r.Status.SavingID != "" {
-				t.Errorf("the status is %s", show(r))
+				t.Errorf("the status is %s", harness.Show(r))
 			}
 
 			e.complete(r)
-			e.holds(e.estate.state, 0, early, late)
+			e.holds(e.estate.State, 0, early, late)
 		})
 	}
 }

@@ -2,7 +2,6 @@ package talosmachine_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,83 +10,35 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// apiClient is what the operator reads and writes with. It knows the one index that the manager's cache has, and may lag
-// behind as a cache does, or be cut off in the middle as in a crash.
-type apiClient struct {
-	client.WithWatch
+// cache is the client of the operator. It knows the one index that the manager's cache has, and may lag behind as a cache
+// does.
+type cache struct {
+	*harness.Client
 
-	// ns is where the machines of the test are; those of other tests have other addresses.
-	ns string
+	// namespace is where the machines of the test are; those of other tests have other addresses.
+	namespace string
 
 	mu sync.Mutex
 	// stale are machines as a cache that lags behind shows them, by name.
 	stale map[string]*v1alpha1.TalosMachine
-	// effects counts what has been done to API server and nodes; after so many the operator is dead. 0 is never.
-	effects, last int
 }
 
-var errDead = errors.New("the operator is dead")
-
-// effect counts one effect. It tells whether the operator may still cause it, and whether it lives to see it.
-func (c *apiClient) effect() (may, lives bool) {
+// lag has the cache show machines as they were; it is up to date without any.
+func (c *cache) lag(machines ...*v1alpha1.TalosMachine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	c.effects++
-
-	return c.last == 0 || c.effects <= c.last, c.last == 0 || c.effects < c.last
-}
-
-func (c *apiClient) dead() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return c.last != 0 && c.effects >= c.last
-}
-
-// write does a write unless the operator is dead, and loses the answer to its last one.
-func (c *apiClient) write(do func() error) error {
-	may, lives := c.effect()
-	if !may {
-		return errDead
+	c.stale = map[string]*v1alpha1.TalosMachine{}
+	for _, m := range machines {
+		c.stale[m.Name] = m
 	}
-
-	if err := do(); err != nil || lives {
-		return err
-	}
-
-	return errDead
-}
-
-func (c *apiClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	return c.write(func() error { return c.WithWatch.Create(ctx, o, opts...) })
-}
-
-func (c *apiClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	return c.write(func() error { return c.WithWatch.Update(ctx, o, opts...) })
-}
-
-func (c *apiClient) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	return c.write(func() error { return c.WithWatch.Patch(ctx, o, p, opts...) })
-}
-
-// Status counts the writes of statuses as well.
-func (c *apiClient) Status() client.SubResourceWriter { return statusWriter{c.WithWatch.Status(), c} }
-
-type statusWriter struct {
-	client.SubResourceWriter
-
-	c *apiClient
-}
-
-func (w statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-	return w.c.write(func() error { return w.SubResourceWriter.Patch(ctx, o, p, opts...) })
 }
 
 // Get shows machines as they were where the cache lags behind.
-func (c *apiClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (c *cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	c.mu.Lock()
 	old := c.stale[key.Name]
 	c.mu.Unlock()
@@ -98,14 +49,14 @@ func (c *apiClient) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 		return nil
 	}
 
-	return c.WithWatch.Get(ctx, key, o, opts...)
+	return c.Client.Get(ctx, key, o, opts...)
 }
 
 // List finds machines by address, as the index of the manager's cache does.
-func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (c *cache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	if o.FieldSelector == nil {
-		return c.WithWatch.List(ctx, list, opts...)
+		return c.Client.List(ctx, list, opts...)
 	}
 
 	machines, ok := list.(*v1alpha1.TalosMachineList)
@@ -115,7 +66,7 @@ func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...cl
 
 	address, _ := o.FieldSelector.RequiresExactMatch(machineset.AddressIndex)
 
-	err := c.WithWatch.List(ctx, machines, client.InNamespace(c.ns))
+	err := c.Client.List(ctx, machines, client.InNamespace(c.namespace))
 	machines.Items = slices.DeleteFunc(machines.Items, func(m v1alpha1.TalosMachine) bool {
 		return !slices.Contains(machineset.IndexAddress(&m), address)
 	})

@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,12 +103,12 @@ var scenarios = map[string]scenario{
 			e.rollout(policy(v1alpha1.DriftEnforce))
 			e.edit("w-0", fmt.Sprintf("machine: {nodeLabels: {by: hand%d}}", n))
 			e.nodes["w-0"].Faults().Add(apid.Rule{Method: "ApplyConfiguration", Code: 3, From: 2, Count: 1})
-			e.eventually("it fails", func() error {
-				m, _, _ := e.pass("w-0")
+			e.Eventually("it fails", func(context.Context) error {
+				m, _, err := e.pass("w-0")
 				letGo(false)(e, m)
 
 				if !failed(m) {
-					return errDead
+					return fmt.Errorf("%s; last pass: %w", show(m), err)
 				}
 
 				return nil
@@ -131,7 +132,7 @@ func TestCrash(t *testing.T) {
 			for _, n := range e.nodes {
 				t.Cleanup(n.Faults().Subscribe(func(c apid.Call) {
 					if c.Mutating {
-						e.client.effect()
+						e.Client.Effect()
 					}
 				}))
 			}
@@ -159,37 +160,28 @@ func (e *env) run(s scenario, n int) bool {
 	e.annotate(s.machine, "test/text", s.text(n))
 
 	boots := map[string]bool{e.boots(s.machine): true}
-	crashed, deadline := false, time.Now().Add(limit)
+	crashed := false
 
-	e.client.mu.Lock()
-	e.client.effects, e.client.last = 0, n
-	e.client.mu.Unlock()
-
-	for {
+	e.Client.DieAfter(n)
+	e.Eventually(fmt.Sprintf("the end after a crash at effect %d", n), func(context.Context) error {
 		e.sleep(time.Second)
 
 		m, _, err := e.pass(s.machine)
 		boots[e.boots(s.machine)] = true
 
-		if e.client.dead() {
+		switch {
+		case e.Client.Dead():
 			crashed = true
 
 			e.restart()
-
-			continue
+		case s.ended(m) && e.ranThrough(s, n):
+			return nil
+		default:
+			s.step(e, m)
 		}
 
-		if s.ended(m) && e.ranThrough(s, n) {
-			break
-		}
-
-		if time.Now().After(deadline) {
-			e.Fatalf("after a crash at effect %d: it does not end: %v: %s", n, err, show(m))
-		}
-
-		s.step(e, m)
-		e.breathe()
-	}
+		return fmt.Errorf("%s; last pass: %w", show(m), err)
+	})
 
 	e.restart() // nothing dies any more
 
@@ -210,12 +202,4 @@ func (e *env) run(s scenario, n int) bool {
 
 func (e *env) ranThrough(s scenario, n int) bool {
 	return e.runs(s.machine, s.text(n)) && e.nodes[s.machine].Status().Ready
-}
-
-// breathe lets the nodes come a little further.
-func (e *env) breathe() {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-
-	<-tick.C
 }

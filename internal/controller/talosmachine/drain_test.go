@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -67,12 +68,12 @@ func (e *env) keep(nodeName string) string {
 		e.Fatal(err)
 	}
 
-	e.eventually("a pod is bound to "+nodeName, func() error {
+	e.Eventually("a pod is bound to "+nodeName, func(context.Context) error {
 		_, err := c.CoreV1().Pods("default").Create(e.Context(), pod, metav1.CreateOptions{})
 
 		return err
 	})
-	e.eventually(name+" runs", func() error {
+	e.Eventually(name+" runs", func(context.Context) error {
 		p, err := c.CoreV1().Pods("default").Get(e.Context(), name, metav1.GetOptions{})
 		if err == nil && p.Status.Phase != corev1.PodRunning {
 			err = fmt.Errorf("it is %s", p.Status.Phase)
@@ -103,9 +104,7 @@ func (e *env) takeOut(name string, drain *v1alpha1.DrainOptions) {
 		*m.Spec.Decommission = true
 	})
 
-	if err := e.admin.Delete(e.Context(), e.machine(name)); err != nil {
-		e.Fatal(err)
-	}
+	e.Delete(e.machine(name))
 }
 
 // holds reconciles a machine that is being taken out a few times, and compares what it waits for.
@@ -132,9 +131,9 @@ func (e *env) holds(name, reason, part string) {
 // leaves reconciles a machine until it is out: wiped, its Node object gone, and its own.
 func (e *env) leaves(name string) {
 	e.Helper()
-	e.eventually(name+" is out", func() error {
-		_, err := e.r.Reconcile(e.Context(), ctrl.Request{NamespacedName: e.key(name)})
-		if gerr := e.admin.Get(e.Context(), e.key(name), &v1alpha1.TalosMachine{}); !apierrors.IsNotFound(gerr) {
+	e.Eventually(name+" is out", func(context.Context) error {
+		_, err := e.r.Reconcile(e.Context(), ctrl.Request{NamespacedName: e.Key(name)})
+		if gerr := e.Admin.Get(e.Context(), e.Key(name), &v1alpha1.TalosMachine{}); !apierrors.IsNotFound(gerr) {
 			return fmt.Errorf("it is there (%w), last pass: %w", gerr, err)
 		}
 

@@ -114,10 +114,8 @@ func TestAdopt(t *testing.T) {
 		t.Error("something is missing")
 	}
 
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: configstore.SecretName("w-0")}}
-	if err := e.admin.Delete(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: configstore.SecretName("w-0")}}
+	e.Delete(secret)
 
 	e.patchAll("machine: {nodeLabels: {shelf: eight}}")
 

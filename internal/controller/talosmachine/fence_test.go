@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -25,18 +26,16 @@ func (e *env) giveUp(name string) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.SkipResetAnnotation, "true")
 	})
 
-	if err := e.admin.Delete(e.Context(), e.machine(name)); err != nil {
-		e.Fatal(err)
-	}
+	e.Delete(e.machine(name))
 
-	e.eventually(name+" is given up", func() error {
+	e.Eventually(name+" is given up", func(context.Context) error {
 		m := &v1alpha1.TalosMachine{}
 
-		if _, err := e.r.Reconcile(e.Context(), ctrl.Request{NamespacedName: e.key(name)}); err != nil {
+		if _, err := e.r.Reconcile(e.Context(), ctrl.Request{NamespacedName: e.Key(name)}); err != nil {
 			return err
 		}
 
-		err := e.admin.Get(e.Context(), e.key(name), m)
+		err := e.Admin.Get(e.Context(), e.Key(name), m)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

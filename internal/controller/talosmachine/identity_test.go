@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -57,7 +58,7 @@ func (e *env) members(name string) map[string]string {
 
 	out := map[string]string{}
 
-	e.eventually(name+" lists the members of etcd", func() error {
+	e.Eventually(name+" lists the members of etcd", func(context.Context) error {
 		conn, err := e.connect(name)
 		if err != nil {
 			return err
@@ -138,9 +139,7 @@ func TestSwappedAddresses(t *testing.T) {
 		*m.Spec.Decommission = true
 	})
 
-	if err := e.admin.Delete(t.Context(), e.machine("w-0")); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(e.machine("w-0"))
 
 	e.until("w-0", "it is not taken out", reason(v1alpha1.ConditionReachable, v1alpha1.ReasonWrongMachine))
 
@@ -170,9 +169,7 @@ func TestOtherHardware(t *testing.T) {
 	e := found(t, 1, 1)
 	e.boot("spare", 120, &v1alpha1.ObjectReference{Name: group})
 
-	if err := e.admin.Delete(t.Context(), e.machine("spare")); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(e.machine("spare"))
 
 	e.place("w-0", 120)
 	m := e.until("w-0", "the spare is refused", reason(v1alpha1.ConditionReady, v1alpha1.ReasonWrongMachine))

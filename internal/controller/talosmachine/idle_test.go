@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -14,11 +15,12 @@ import (
 // more often, unless the stream tells of another one.
 func TestIdle(t *testing.T) {
 	e := found(t, 1, 1)
-	e.eventually("the stream tells of the config", func() error {
+	e.Eventually("the stream tells of the config", func(context.Context) error {
 		e.pass("w-0")
 
-		if s, _ := e.r.Watcher.Get(e.ns + "/w-0"); s.Watched.Config == "" {
-			return errDead
+		s, ok := e.r.Watcher.Get(e.Namespace + "/w-0")
+		if s.Watched.Config == "" {
+			return fmt.Errorf("it told %+v (%t)", s, ok)
 		}
 
 		return nil
@@ -41,7 +43,7 @@ func TestIdle(t *testing.T) {
 	calls := e.mutations("w-0")
 	usual := min(reads(time.Second), reads(time.Second), reads(time.Second))
 
-	api.NoWrites(t, e.ns, func() {
+	api.NoWrites(t, e.Namespace, func() {
 		e.undisturbed(func() error {
 			reads(11 * time.Minute)
 
@@ -68,9 +70,10 @@ func TestIdle(t *testing.T) {
 	}
 
 	e.edit("w-0", handMade)
-	e.eventually("the stream tells of the edit", func() error {
-		if m, _, _ := e.pass("w-0"); !drifted(m) {
-			return errDead
+	e.Eventually("the stream tells of the edit", func(context.Context) error {
+		m, _, err := e.pass("w-0")
+		if !drifted(m) {
+			return fmt.Errorf("%s; last pass: %w", show(m), err)
 		}
 
 		return nil
@@ -87,7 +90,7 @@ func TestIdle(t *testing.T) {
 		return nil
 	})
 
-	api.NoWrites(t, e.ns, func() { reads(time.Second) })
+	api.NoWrites(t, e.Namespace, func() { reads(time.Second) })
 }
 
 // undisturbed has a few tries: the stream of a node asks for a sign of life now and then, which counts as a read as well.
@@ -110,7 +113,7 @@ func TestIdleWhilePlanned(t *testing.T) {
 	e.patchAll(needsReboot)
 	e.planned("w-0")
 
-	api.NoWrites(t, e.ns, func() {
+	api.NoWrites(t, e.Namespace, func() {
 		for range 3 {
 			e.sleep(15 * time.Minute)
 			e.pass("w-0")
@@ -149,7 +152,7 @@ func TestStaleCache(t *testing.T) {
 				calls = e.mutations("w-0")
 			}
 
-			e.client.stale = map[string]*v1alpha1.TalosMachine{"w-0": old}
+			e.cache.lag(old)
 
 			m, res, err := e.pass("w-0")
 			if err != nil || res.RequeueAfter == 0 || res.RequeueAfter > time.Second || e.mutations("w-0") != calls {
@@ -160,7 +163,7 @@ func TestStaleCache(t *testing.T) {
 				t.Errorf("the status is what it was before (-want +got):\n%s", diff)
 			}
 
-			e.client.stale = nil
+			e.cache.lag()
 			e.until("w-0", "it goes on", func(m *v1alpha1.TalosMachine) bool { return done(m) || m.Status.Intent == nil })
 		})
 	}

@@ -2,22 +2,17 @@ package talosmachine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	testclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,42 +25,36 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
-	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/harness"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
-var (
-	// api is the API server of all tests; each has a namespace and a subnet of its own.
-	api   *plane.Plane
-	tests atomic.Int32
-)
+// api is the API server of all tests; each has a namespace and a subnet of its own.
+var api *plane.Plane
 
-func TestMain(m *testing.M) { plane.Main(m, "127.39.20.1", &api) }
+func TestMain(m *testing.M) { plane.Main(m, &api) }
 
 // The cluster of every test.
 const (
-	cluster    = "c"
+	cluster    = harness.Cluster
 	group      = "w"
-	talosV     = "v1.13.9"
-	kubernetes = "v1.36.2"
-	limit      = 60 * time.Second
+	kubernetes = harness.KubernetesVersion
 	// patience is the healthTimeout of every test.
 	patience = 5 * time.Minute
+	// trial is the tryTimeout of every test whose subject it is not. It runs on the clocks of the nodes, so it is longer
+	// than anything takes.
+	trial = 20 * time.Minute
 )
 
 // env is one replica of the operator, called by hand, under the operator's own roles, and the machines of one cluster.
 // Its clock stands still unless a test moves it; that of the nodes does not.
 type env struct {
-	*testing.T
+	*harness.Env
 
-	ns, subnet string
-	admin      client.Client
-	client     *apiClient
-	r          *talosmachine.Reconciler
-	events     *events.FakeRecorder
-	clock      *testclock.FakePassiveClock
-	registry   *node.Registry
-	nodes      map[string]*node.Node
+	estate *harness.Estate
+	cache  *cache
+	r      *talosmachine.Reconciler
+	nodes  map[string]*node.Node
 	// assets are the binaries of a real etcd and a real API server; both are modelled without.
 	assets string
 	// stop ends what the operator has at work.
@@ -76,12 +65,7 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
 
-	e := &env{
-		T: t, ns: api.Namespace(t), subnet: fmt.Sprintf("127.39.%d", 20+tests.Add(1)), admin: api.Admin(t),
-		// Nodes compare the dates of certificates with their own clock.
-		clock: testclock.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(10000),
-		registry: node.NewRegistry(), nodes: map[string]*node.Node{},
-	}
+	e := &env{Env: harness.New(t, api), estate: harness.NewEstate(t), nodes: map[string]*node.Node{}}
 	e.restart()
 
 	return e
@@ -95,7 +79,8 @@ func (e *env) restart() {
 		e.stop()
 	}
 
-	e.client = &apiClient{WithWatch: api.Manager(e.T), ns: e.ns}
+	e.Restart()
+	e.cache = &cache{Client: e.Client, namespace: e.Namespace}
 	pool := talos.NewPool()
 	ctx, cancel := context.WithCancel(e.Context())
 	watcher := nodewatch.New(ctx, pool)
@@ -113,9 +98,9 @@ func (e *env) restart() {
 	}()
 
 	e.r = &talosmachine.Reconciler{
-		Client: e.client, States: &statestore.Store{Client: e.client, Reader: e.client, Clock: e.clock},
-		Configs: &configstore.Store{Client: e.client, Reader: e.client}, Nodes: pool, Watcher: watcher,
-		Workloads: &workload.Clients{Clock: e.clock}, Recorder: e.events, Clock: e.clock, Resync: 10 * time.Minute,
+		Client: e.cache, States: &statestore.Store{Client: e.cache, Reader: e.cache, Clock: e.Clock},
+		Configs: &configstore.Store{Client: e.cache, Reader: e.cache}, Nodes: pool, Watcher: watcher,
+		Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock, Resync: 10 * time.Minute,
 	}
 }
 
@@ -152,67 +137,40 @@ func (e *env) found(controlPlanes, workers int) {
 func (e *env) createGroups(controlPlanes int) {
 	e.Helper()
 
-	cp := &v1alpha1.TalosControlPlane{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: cluster},
-		Spec: v1alpha1.TalosControlPlaneSpec{
-			TalosVersion: talosV, KubernetesVersion: kubernetes, Endpoint: "https://" + e.address(1) + ":6443",
-			Rollout: &v1alpha1.RolloutOptions{
-				HealthTimeout: &metav1.Duration{Duration: patience}, TryTimeout: &metav1.Duration{Duration: 20 * time.Second},
-			},
-		},
+	cp := e.estate.ControlPlane(e.Namespace, controlPlanes)
+	cp.Spec.Rollout = &v1alpha1.RolloutOptions{
+		HealthTimeout: &metav1.Duration{Duration: patience}, TryTimeout: &metav1.Duration{Duration: trial},
 	}
+	e.Create(cp)
 
-	for i := range controlPlanes {
-		cp.Spec.Machines = append(cp.Spec.Machines, v1alpha1.MachineEntry{Name: fmt.Sprintf("cp-%d", i), Address: e.address(i + 1)})
-	}
-
-	worker := &v1alpha1.TalosWorker{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: group},
+	e.Create(&v1alpha1.TalosWorker{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: group},
 		Spec:       v1alpha1.TalosWorkerSpec{ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster}},
-	}
-
-	for _, o := range []client.Object{cp, worker} {
-		if err := e.admin.Create(e.Context(), o); err != nil {
-			e.Fatal(err)
-		}
-	}
+	})
 }
 
 func (e *env) createState() {
 	e.Helper()
 
-	bundle, err := pki.New(e.clock.Now())
+	state, err := harness.NewState(cluster, e.estate.Endpoint())
 	if err != nil {
 		e.Fatal(err)
 	}
 
-	state := clusterstate.NewState(bundle, clusterstate.BundleConfig{
-		ClusterName: cluster, Endpoint: "https://" + e.address(1) + ":6443", TalosVersion: talosV,
-		KubernetesVersion: kubernetes, Contract: "v1.13",
-	}, "uid")
-
-	if _, err := e.r.States.Create(e.Context(), e.key(cluster), state); err != nil {
-		e.Fatal(err)
-	}
+	e.CreateState(cluster, state)
 }
 
 // boot powers a machine on and makes its TalosMachine.
 func (e *env) boot(name string, i int, worker *v1alpha1.ObjectReference) {
 	e.Helper()
 
-	n, err := node.New(node.Options{
-		Name: name, Address: e.address(i), Dir: e.TempDir(), Modelled: e.assets == "", Assets: e.assets, Cluster: e.registry,
-		Heartbeat: time.Second,
+	n, err := e.estate.Boot(e.Context(), i-1, func(o *node.Options) {
+		o.Name, o.Modelled, o.Assets, o.Heartbeat = name, e.assets == "", e.assets, time.Second
 	})
 	if err != nil {
 		e.Fatal(err)
 	}
 
-	if err := n.PowerOn(e.Context()); err != nil {
-		e.Fatal(err)
-	}
-
-	e.Cleanup(n.Kill)
 	e.nodes[name] = n
 
 	e.list(name, i, worker)
@@ -231,20 +189,18 @@ func (e *env) list(name string, i int, worker *v1alpha1.ObjectReference) {
 	}
 
 	m := &v1alpha1.TalosMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name, Labels: labels},
 		Spec: v1alpha1.TalosMachineSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster}, WorkerRef: worker, Role: role, Address: e.address(i),
 		},
 	}
-	if err := e.admin.Create(e.Context(), m); err != nil {
-		e.Fatal(err)
-	}
+	e.Create(m)
 }
 
 func (e *env) bootstrap(name string) {
 	e.Helper()
 
-	e.eventually("etcd is bootstrapped", func() error {
+	e.Eventually("etcd is bootstrapped", func(context.Context) error {
 		e.passAll()
 
 		conn, err := e.connect(name)
@@ -262,55 +218,39 @@ func (e *env) bootstrap(name string) {
 
 // connect opens the Talos API of a machine as administrator.
 func (e *env) connect(name string) (*talos.Node, error) {
-	state := e.state()
-
-	access, err := e.r.States.Access(e.key(cluster), state.Bundle)
+	creds, err := harness.Credentials(e.state())
 	if err != nil {
 		return nil, err
 	}
 
 	return e.r.Nodes.Node(e.Context(), talos.NodeRef{
-		Key: "test/" + name, Address: e.nodes[name].Address(),
-		Credentials: talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key},
+		Key: "test/" + name, Address: e.nodes[name].Address(), Credentials: creds,
 	})
 }
 
-func (e *env) address(i int) string { return fmt.Sprintf("%s.%d", e.subnet, i) }
-
-func (e *env) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: e.ns, Name: name}
-}
+// address of a machine; those of the control plane begin at 1.
+func (e *env) address(i int) string { return e.estate.Address(i - 1) }
 
 func (e *env) state() *clusterstate.State {
 	e.Helper()
 
-	held, err := e.r.States.Load(e.Context(), e.key(cluster))
-	if err != nil {
-		e.Fatal(err)
-	}
-
-	return held.State
+	return e.State(cluster)
 }
 
 // record changes the state as the controller of control planes does.
 func (e *env) record(change func(*clusterstate.Runtime)) {
 	e.Helper()
-
-	store := &statestore.Store{Client: e.admin, Reader: e.admin, Clock: e.clock}
-
-	err := store.Record(e.Context(), e.key(cluster), func(s *clusterstate.State) { change(&s.Runtime) })
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Record(cluster, func(s *clusterstate.State) { change(&s.Runtime) })
 }
 
 // pass reconciles one machine once and returns it as it is then. Nobody asks for conflicts: they are made again at once.
 func (e *env) pass(name string) (*v1alpha1.TalosMachine, ctrl.Result, error) {
 	e.Helper()
 
-	res, err := e.r.Reconcile(e.Context(), ctrl.Request{NamespacedName: e.key(name)})
+	m := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name}}
+	res, err := e.Pass(e.r, m)
 
-	return e.machine(name), res, err
+	return m, res, err
 }
 
 func (e *env) passAll() {
@@ -334,9 +274,7 @@ func (e *env) machine(name string) *v1alpha1.TalosMachine {
 	e.Helper()
 
 	m := &v1alpha1.TalosMachine{}
-	if err := e.admin.Get(e.Context(), e.key(name), m); err != nil {
-		e.Fatal(err)
-	}
+	e.Get(m, name)
 
 	return m
 }
@@ -345,19 +283,9 @@ func (e *env) machine(name string) *v1alpha1.TalosMachine {
 func (e *env) until(name, what string, want func(*v1alpha1.TalosMachine) bool) *v1alpha1.TalosMachine {
 	e.Helper()
 
-	var m *v1alpha1.TalosMachine
-
-	e.eventually(name+": "+what, func() error {
-		var err error
-
-		e.sleep(time.Second)
-
-		if m, _, err = e.pass(name); want(m) {
-			return nil
-		}
-
-		return fmt.Errorf("%s; last pass: %w", show(m), err)
-	})
+	m := e.machine(name)
+	e.Until(m, what, func() { e.sleep(time.Second) }, func() error { _, err := e.Pass(e.r, m); return err },
+		func() bool { return want(m) })
 
 	return m
 }
@@ -368,45 +296,16 @@ func show(m *v1alpha1.TalosMachine) string {
 		m.Status.Conditions)
 }
 
-func (e *env) eventually(what string, check func() error) {
-	e.Helper()
-
-	end := time.NewTimer(limit)
-	defer end.Stop()
-
-	tick := time.NewTicker(30 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-
-		select {
-		case <-end.C:
-			e.Fatalf("%s: not in time: %v", what, err)
-		case <-tick.C:
-		}
-	}
-}
-
 // sleep moves the operator's clock.
-func (e *env) sleep(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
+func (e *env) sleep(d time.Duration) { e.Clock.Sleep(d) }
 
 // change edits an object of the management plane.
 func change[T client.Object](e *env, o T, name string, edit func(T)) {
 	e.Helper()
 
-	e.eventually(name+" is edited", func() error {
-		if err := e.admin.Get(e.Context(), e.key(name), o); err != nil {
-			return err
-		}
-
-		edit(o)
-
-		return e.admin.Update(e.Context(), o)
-	})
+	o.SetNamespace(e.Namespace)
+	o.SetName(name)
+	harness.Change(e.Env, o, edit)
 }
 
 // patchAll sets the patch of every machine of the cluster.
@@ -466,15 +365,18 @@ func in(phase v1alpha1.ChangePhase) func(*v1alpha1.TalosMachine) bool {
 func (e *env) runs(name, text string) bool {
 	e.Helper()
 
-	conn, err := e.connect(name)
-	if err != nil {
-		e.Fatal(err)
-	}
+	var live []byte
 
-	live, err := conn.MachineConfig(e.Context())
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Eventually(name+" shows its config", func(ctx context.Context) error {
+		conn, err := e.connect(name)
+		if err != nil {
+			return err
+		}
+
+		live, err = conn.MachineConfig(ctx)
+
+		return err
+	})
 
 	return strings.Contains(string(live), text)
 }
@@ -489,10 +391,7 @@ func (e *env) mutations(name string) int { return e.nodes[name].Faults().Mutatin
 func (e *env) condition(name, kind string, status metav1.ConditionStatus, reason, part string) {
 	e.Helper()
 
-	c := meta.FindStatusCondition(e.machine(name).Status.Conditions, kind)
-	if c == nil || c.Status != status || c.Reason != reason || !strings.Contains(c.Message, part) {
-		e.Errorf("condition %s of %s is %+v; want %s, %s, %q", kind, name, c, status, reason, part)
-	}
+	e.Condition(e.machine(name), kind, status, reason, part)
 }
 
 // edit patches the live config of a machine, as somebody with talosctl does.
@@ -504,7 +403,7 @@ func (e *env) edit(name, patch string) {
 		e.Fatal(err)
 	}
 
-	e.eventually("an edit by hand", func() error {
+	e.Eventually("an edit by hand", func(context.Context) error {
 		conn, err := e.connect(name)
 		if err != nil {
 			return err
@@ -546,7 +445,7 @@ func (e *env) reboot(name string) {
 		e.Fatal(err)
 	}
 
-	e.eventually(name+" is back", func() error {
+	e.Eventually(name+" is back", func(context.Context) error {
 		if st := e.nodes[name].Status(); st.BootID == before || st.Stage != "running" || !st.Ready {
 			return fmt.Errorf("%+v", st)
 		}
@@ -555,33 +454,8 @@ func (e *env) reboot(name string) {
 	})
 }
 
-// keepsSecrets searches every object that no Secret is, and every event, for secrets of the cluster and of patches.
+// keepsSecrets searches for secrets of the cluster and of patches.
 func (e *env) keepsSecrets(more ...string) {
 	e.Helper()
-
-	s := e.state().Bundle.Secrets()
-	secrets := append(more, s.TrustdInfo.Token, s.Cluster.Secret, s.Secrets.BootstrapToken, "PRIVATE KEY")
-
-	var texts []string
-
-	for _, name := range e.names() {
-		raw, err := json.Marshal(e.machine(name).Status)
-		if err != nil {
-			e.Fatal(err)
-		}
-
-		texts = append(texts, string(raw))
-	}
-
-	for range len(e.events.Events) {
-		texts = append(texts, <-e.events.Events)
-	}
-
-	for _, text := range texts {
-		for _, secret := range secrets {
-			if strings.Contains(text, secret) {
-				e.Errorf("%q is told: %s", secret, text)
-			}
-		}
-	}
+	e.KeepsSecrets(e.state().Bundle, more...)
 }

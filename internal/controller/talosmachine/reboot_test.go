@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -158,7 +159,7 @@ func TestSpecChangesMeanwhile(t *testing.T) {
 	compared := e.machine("w-0").Status.ComparedTo
 	e.patchAll(immediate)
 
-	e.eventually("it is compared while it runs neither", func() error {
+	e.Eventually("it is compared while it runs neither", func(context.Context) error {
 		if m, _, _ := e.pass("w-0"); m.Status.ComparedTo != compared && rebooting(m) {
 			t.Error("between two configs it counts as compared")
 		} else if !rebooting(m) {
@@ -255,7 +256,7 @@ func TestWindowCloses(t *testing.T) {
 
 	// Open for an hour from now on.
 	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) {
-		at := e.clock.Now().UTC()
+		at := e.Clock.Now().UTC()
 		s.Rollout.RebootPolicy = v1alpha1.RebootWindow
 		s.Rollout.Windows = []v1alpha1.MaintenanceWindow{{
 			Schedule: fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()), Duration: metav1.Duration{Duration: time.Hour},
@@ -349,7 +350,7 @@ func TestControlPlaneWithoutAPI(t *testing.T) {
 	// Certificates of the future open no API.
 	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
 	e.until("cp-0", "it reboots", rebooting)
-	e.r.Workloads = &workload.Clients{Clock: e.clock}
+	e.r.Workloads = &workload.Clients{Clock: e.Clock}
 	e.until("cp-0", "it is changed", done)
 
 	if e.boots("cp-0") == boot {

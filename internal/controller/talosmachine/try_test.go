@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -107,7 +108,8 @@ func TestUntriedWithAReboot(t *testing.T) {
 // again.
 func TestShutOut(t *testing.T) {
 	e := found(t, 1, 1)
-	e.rollout(tryFor(5 * time.Second))
+	// It runs on the clock of the node: long enough for two passes on a busy computer.
+	e.rollout(tryFor(15 * time.Second))
 	e.until("w-0", "it is compared", done)
 
 	calls := e.mutations("w-0")
@@ -153,7 +155,7 @@ func TestShutOut(t *testing.T) {
 // when the node has taken it back.
 func TestTryIsOvertaken(t *testing.T) {
 	e := found(t, 1, 1)
-	e.rollout(tryFor(2 * time.Second))
+	e.rollout(tryFor(4 * time.Second))
 
 	e.patchAll(connection)
 	first := e.planned("w-0")
@@ -167,7 +169,7 @@ func TestTryIsOvertaken(t *testing.T) {
 	// The node's clock goes on, the operator's need not.
 	var m *v1alpha1.TalosMachine
 
-	e.eventually("another change is planned", func() error {
+	e.Eventually("another change is planned", func(context.Context) error {
 		if m, _, _ = e.pass("w-0"); in(v1alpha1.ChangePending)(m) && m.Status.Change.ID != first.ID {
 			return nil
 		}
@@ -208,6 +210,7 @@ func TestConfirmedAndForgotten(t *testing.T) {
 	}
 
 	e.patchAll(immediate)
+	e.sleep(trial)
 
 	m := e.until("w-0", "another change is planned", func(m *v1alpha1.TalosMachine) bool {
 		return in(v1alpha1.ChangePending)(m) && m.Status.Change.ID != first.ID
@@ -252,7 +255,7 @@ func (e *env) disrupt(name string) {
 
 	change := e.machine(name).Status.Change.ID
 	e.record(func(r *clusterstate.Runtime) {
-		r.Disruption = &clusterstate.Disruption{Machine: name, Act: "Reboot", Since: e.clock.Now(), Change: change}
+		r.Disruption = &clusterstate.Disruption{Machine: name, Act: "Reboot", Since: e.Clock.Now(), Change: change}
 	})
 }
 

@@ -7,19 +7,13 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // TestJoinsWithTheRunningVersion: a node that lost its disk comes back with the Kubernetes that its cluster runs, and not
 // with the one that the spec asks for meanwhile: a kubelet may not be newer than the API servers.
 func TestJoinsWithTheRunningVersion(t *testing.T) {
 	e := found(t, 1, 1)
-	store := &statestore.Store{Client: e.admin, Reader: e.admin, Clock: e.clock}
-
-	err := store.Record(t.Context(), e.key(cluster), func(s *clusterstate.State) { s.ObservedKubeVersion = kubernetes })
-	if err != nil {
-		t.Fatal(err)
-	}
+	e.Record(cluster, func(s *clusterstate.State) { s.ObservedKubeVersion = kubernetes })
 
 	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
 		cp.Spec.KubernetesVersion = "v1.36.9"
