@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // cli runs a command of the operator as a person does. It returns the exit code and what was printed.
@@ -217,8 +218,7 @@ func TestTriedChange(t *testing.T) {
 
 	w.apply(clusterManifest("tried", w.address(1), []string{w.address(1)}, []string{w.address(2)}))
 	w.running("tried")
-	w.rollout("tried", v1alpha1.RolloutOptions{TryTimeout: &metav1.Duration{Duration: 5 * time.Second}})
-	w.eventually("all is well", w.upToDate("tried"))
+	w.tryFor("tried", 10*time.Second)
 
 	before := w.identity("tried")
 
@@ -245,9 +245,23 @@ func TestTriedChange(t *testing.T) {
 		return nil
 	})
 
+	// Now it has to be confirmed in time, however busy the computer is.
+	w.tryFor("tried", 10*time.Minute)
 	w.patchCluster("tried", shut+"---\n"+hole)
 	w.eventually("the firewall with a hole stays", w.upToDate("tried"))
 	w.converged("tried", before)
+}
+
+// tryFor sets how long a change may be on trial.
+func (w *world) tryFor(cluster string, timeout time.Duration) {
+	w.t.Helper()
+	w.rollout(cluster, v1alpha1.RolloutOptions{TryTimeout: &metav1.Duration{Duration: timeout}})
+	w.eventually("the control plane has the time for a trial", func(context.Context) error {
+		cp := &v1alpha1.TalosControlPlane{}
+		w.get(cp, cluster)
+
+		return wait.True(cp.Spec.Rollout != nil && cp.Spec.Rollout.TryTimeout != nil && cp.Spec.Rollout.TryTimeout.Duration == timeout)
+	})
 }
 
 // TestRebootsByHand: with rebootPolicy Manual a config is staged, one machine of a group first, and takes effect when

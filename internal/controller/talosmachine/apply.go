@@ -55,7 +55,7 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 	case st.Change.Reboot:
 		return r.changeWithReboot(ctx, s)
 	case st.Change.Try:
-		return r.tryOut(ctx, s)
+		return r.tryOut(ctx, s, 0)
 	}
 
 	return r.applyNow(ctx, s)
@@ -147,14 +147,15 @@ func (r *Reconciler) applyNow(ctx context.Context, s *scope) (ctrl.Result, error
 func changed(d machineconfig.Difference) string { return some(d.Paths()) }
 
 // tryOut sends a config that could cut the node off: the node takes it back by itself unless it is confirmed.
-func (r *Reconciler) tryOut(ctx context.Context, s *scope) (ctrl.Result, error) {
+// attempt counts the repetitions.
+func (r *Reconciler) tryOut(ctx context.Context, s *scope, attempt int32) (ctrl.Result, error) {
 	if wait, err := r.permitChange(ctx, s); wait || err != nil {
 		return ctrl.Result{RequeueAfter: pollDrain}, err
 	}
 
 	r.phase(s, v1alpha1.ChangeApplying, "the change is on trial")
 
-	if err := r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepTry}); err != nil {
+	if err := r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepTry, Attempt: attempt}); err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -166,8 +167,26 @@ func (r *Reconciler) tryOut(ctx context.Context, s *scope) (ctrl.Result, error) 
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-// finishTry confirms a config on trial once the node has answered a new connection: established ones tell nothing. The
-// node's network follows its config a moment later than the config itself, so the first moments tell nothing either.
+// maxRepeats is how often a trial is repeated that ended before the operator had looked at the node.
+const maxRepeats = 2
+
+// noteTrial records that the operator looks at a node while a change is on trial. If the node takes the change back all
+// the same, the change has cut it off; otherwise nothing is known about the change.
+func (r *Reconciler) noteTrial(_ context.Context, s *scope) (ctrl.Result, error) {
+	if s.intends(v1alpha1.StepTry) {
+		i, timeout := s.machine.Status.Intent, s.rollout().TryTimeout
+		since := r.Clock.Now().Sub(i.Since.Time)
+		i.Checked = i.Checked || since >= trialPause(timeout) && since < timeout
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// trialPause is how long after its begin a trial tells nothing: the network of a node follows its config a moment later
+// than the config itself.
+func trialPause(timeout time.Duration) time.Duration { return min(settleTime, timeout/2) }
+
+// finishTry confirms a config on trial once the node has answered a new connection: established ones tell nothing.
 func (r *Reconciler) finishTry(ctx context.Context, s *scope) (ctrl.Result, error) {
 	st := &s.machine.Status
 
@@ -181,7 +200,7 @@ func (r *Reconciler) finishTry(ctx context.Context, s *scope) (ctrl.Result, erro
 	live, wanted, over := s.liveHash == st.Change.Target, s.wantHash == st.Change.Target, since > timeout+trySlack
 
 	switch {
-	case live && wanted && since >= min(settleTime, timeout/2):
+	case live && wanted && since >= trialPause(timeout):
 		return r.confirm(ctx, s)
 	case live && over:
 		// It was confirmed, or the node kept it; and the spec asks for something else by now.
@@ -190,22 +209,43 @@ func (r *Reconciler) finishTry(ctx context.Context, s *scope) (ctrl.Result, erro
 		// The node took it back, or never got it, and nobody wants it any more.
 		st.Intent = nil
 	case !live && over:
-		r.fail(s, fmt.Sprintf("%s took the change of %s back: nobody reached it over a new connection while the change was "+
-			"on trial", s.machine.Name, fieldNames(st.Change)))
-
-		return ctrl.Result{}, nil
+		return r.afterTrial(ctx, s)
 	case !live && since < timeout/2:
 		// It was recorded and not sent. Later the node may have taken it back already: once is enough.
-		return r.tryOut(ctx, s)
+		return r.tryOut(ctx, s, st.Intent.Attempt)
 	}
 
 	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+// afterTrial ends a change that the node has taken back, or tries it again where the operator was not there to see.
+func (r *Reconciler) afterTrial(ctx context.Context, s *scope) (ctrl.Result, error) {
+	intent, fields := s.machine.Status.Intent, fieldNames(s.machine.Status.Change)
+
+	switch {
+	case intent.Checked:
+		r.fail(s, fmt.Sprintf("%s took the change of %s back: it was unreachable over a new connection while the change was on trial",
+			s.machine.Name, fields))
+	case intent.Attempt >= maxRepeats:
+		r.fail(s, fmt.Sprintf("%s took the change of %s back %d times before the operator had checked it: set a longer "+
+			"rollout.tryTimeout than %s, and retry", s.machine.Name, fields, intent.Attempt+1, s.rollout().TryTimeout))
+	default:
+		return r.tryOut(ctx, s, intent.Attempt+1)
+	}
+
+	return ctrl.Result{}, nil
 }
 
 // confirm keeps a config that is on trial, if the node still answers.
 func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if probe, err := r.Nodes.Probe(ctx, s.address, &s.creds); err != nil || probe.State != talos.StateMember {
 		return ctrl.Result{RequeueAfter: pollChange}, nil //nolint:nilerr // that is what the trial is for
+	}
+
+	// The answer counts only if the change was still on trial when it came. A node that had taken the change back answers
+	// as well, and confirming would send it once more, this time for good.
+	if on, err := r.isOnTrial(ctx, s); !on || err != nil {
+		return ctrl.Result{RequeueAfter: pollChange}, err
 	}
 
 	if sent, err := r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyNoReboot}); !sent {
@@ -218,6 +258,26 @@ func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error)
 	r.phase(s, v1alpha1.ChangeSettling, "")
 
 	return ctrl.Result{RequeueAfter: pollChange}, nil
+}
+
+// isOnTrial reads the live config once more.
+func (r *Reconciler) isOnTrial(ctx context.Context, s *scope) (bool, error) {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return false, err
+	}
+
+	live, err := node.MachineConfig(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	hash, err := machineconfig.Hash(live)
+	if err != nil {
+		return false, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	return hash == s.machine.Status.Change.Target, nil
 }
 
 func fieldNames(c *v1alpha1.MachineChange) string { return some(rollout.Names(c.Fields)) }

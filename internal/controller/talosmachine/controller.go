@@ -90,6 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.resolveAddress,
 		r.refuseConflict,
 		r.watch,
+		r.noteTrial,
 		r.observe,
 		r.fence,
 		r.recordPlace,

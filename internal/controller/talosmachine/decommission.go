@@ -106,7 +106,7 @@ func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Res
 
 // intend records a step before it is taken; a step that is recorded already keeps its beginning.
 func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.MachineIntent) error {
-	if i := s.machine.Status.Intent; i != nil && i.Step == intent.Step {
+	if i := s.machine.Status.Intent; i != nil && i.Step == intent.Step && i.Attempt == intent.Attempt {
 		return nil
 	}
 

@@ -1,0 +1,139 @@
+package talosmachine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/harness"
+)
+
+// hookedClock runs a hook when the operator asks how long ago a moment was.
+type hookedClock struct {
+	*harness.Clock
+
+	hook func(since time.Time)
+}
+
+// Since implements clock.PassiveClock.
+func (c hookedClock) Since(t time.Time) time.Duration {
+	c.hook(t)
+
+	return c.Clock.Since(t)
+}
+
+// takesBack waits until the node has taken back the change that a text stands for, and answers new connections. Its clock goes on, the
+// operator's does not.
+func (e *env) takesBack(name, text string) {
+	e.Helper()
+
+	creds, err := harness.Credentials(e.state())
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	e.Eventually(name+" takes the change back", func(ctx context.Context) error {
+		conn, err := e.connect(name)
+		if err != nil {
+			return err
+		}
+
+		live, err := conn.MachineConfig(ctx)
+		if err != nil {
+			return err
+		}
+
+		if strings.Contains(string(live), text) {
+			return errors.New("it has it")
+		}
+
+		probe, err := e.r.Nodes.Probe(ctx, e.nodes[name].Address(), &creds)
+		if err == nil && probe.State != talos.StateMember {
+			err = fmt.Errorf("it is %v", probe.State)
+		}
+
+		return err
+	})
+}
+
+// TestTrialEndsBeforeItIsConfirmed: the node takes a change back in the middle of the pass that would have confirmed it, and
+// may answer a new connection because of that. The change is not sent again without a trial.
+func TestTrialEndsBeforeItIsConfirmed(t *testing.T) {
+	e := found(t, 1, 1)
+	// It runs on the clock of the node, and lasts for one read of a config at least.
+	e.rollout(tryFor(15 * time.Second))
+	e.until("w-0", "it is compared", done)
+
+	e.patchAll(connection)
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is on trial", onTrial)
+
+	// The change and its trial have begun at one moment. The hook has to tell them apart.
+	m := e.machine("w-0")
+	m.Status.Intent.Since = metav1.NewTime(m.Status.Intent.Since.Add(-time.Second))
+	e.UpdateStatus(m)
+
+	calls, begun, late := e.mutations("w-0"), m.Status.Intent.Since.Time, false
+
+	e.r.Clock = hookedClock{e.Clock, func(since time.Time) {
+		if since.Equal(begun) && !late {
+			late = true
+			e.takesBack("w-0", "tried.example.org")
+		}
+	}}
+
+	e.sleep(9 * time.Second)
+
+	if m, _, err := e.pass("w-0"); err != nil || !late || e.mutations("w-0") != calls {
+		t.Fatalf("late %t, %d calls, %v: %s", late, e.mutations("w-0")-calls, err, show(m))
+	}
+
+	e.until("w-0", "the change fails", failed)
+
+	if e.runs("w-0", "tried.example.org") || e.mutations("w-0") != calls {
+		t.Errorf("%d calls", e.mutations("w-0")-calls)
+	}
+}
+
+// TestTrialThatNobodyWatched: the operator is away while a change is on trial. That the node takes it back then says
+// nothing, so it is tried again, twice at most.
+func TestTrialThatNobodyWatched(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(tryFor(4 * time.Second))
+	e.until("w-0", "it is compared", done)
+
+	e.patchAll(shutsOut)
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is on trial", onTrial)
+
+	calls := e.mutations("w-0")
+
+	for attempt := range int32(2) {
+		e.takesBack("w-0", "NetworkDefaultActionConfig")
+		e.restart()
+		e.sleep(time.Minute)
+
+		m, _, err := e.pass("w-0")
+		if err != nil || !onTrial(m) || m.Status.Intent.Attempt != attempt+1 || e.mutations("w-0") != calls+int(attempt)+1 {
+			t.Fatalf("%d calls after attempt %d, %v: %s", e.mutations("w-0")-calls, attempt, err, show(m))
+		}
+	}
+
+	e.takesBack("w-0", "NetworkDefaultActionConfig")
+	e.sleep(time.Minute)
+
+	m, _, err := e.pass("w-0")
+	if err != nil || !in(v1alpha1.ChangeFailed)(m) || e.mutations("w-0") != calls+2 ||
+		!strings.Contains(m.Status.Change.Message, "3 times before the operator had checked it") {
+		t.Errorf("%d calls, %v: %s", e.mutations("w-0")-calls, err, show(m))
+	}
+}
