@@ -168,9 +168,9 @@ func (m *machined) Shutdown(ctx context.Context, r *machine.ShutdownRequest) (*m
 		close(m.down)
 	}()
 
-	// The end of the network face ends the context, too.
+	// The end of the network face may end the context, and it may have begun to serve again before this looks.
 	err := wait.Until(context.WithoutCancel(ctx), "the network face ends", func(context.Context) error {
-		return wait.True(!m.server.Serving())
+		return wait.True(!m.server.Serving() || ctx.Err() != nil)
 	})
 	if err != nil {
 		return nil, err
