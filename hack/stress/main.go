@@ -36,7 +36,7 @@ func main() {
 func run(args []string, out io.Writer) (failures int, err error) {
 	flags := pflag.NewFlagSet("stress", pflag.ContinueOnError)
 	runs := flags.Int("runs", 5, "how often to run the command")
-	reports := flags.String("reports", "", "folder for what the command reports: a folder for each run, which it is given as REPORTS")
+	reports := flags.String("reports", "", "folder for what the command reports: each run is given one in it as REPORTS")
 
 	if err := flags.Parse(args); err != nil {
 		return 0, err //nolint:wrapcheck // it says what is wrong
@@ -95,7 +95,8 @@ func one(dir string, number int, command []string, out io.Writer, found map[stri
 		found[fmt.Sprintf("run %d", number)] = &failure{runs: []int{number}, log: "the command failed, and no test did"}
 	}
 
-	_, _ = fmt.Fprintf(out, "run %d: %s, exit code %d\n", number, time.Since(began).Round(time.Second), cmd.ProcessState.ExitCode())
+	_, _ = fmt.Fprintf(out, "run %d: %s, exit code %d\n", number, time.Since(began).Round(time.Second),
+		cmd.ProcessState.ExitCode())
 
 	return nil
 }

@@ -111,8 +111,8 @@ func readWrites(file, user string, since time.Time) ([]Write, error) {
 // auditBlock is how much of an audit log is looked at, at once, for the line to begin at.
 const auditBlock = 256 << 10
 
-// readSince reads the end of an audit log: all lines from a time on, and some before. Most who ask want the last seconds
-// of a long log, which many write to. A log that is not there is empty.
+// readSince reads the end of an audit log: all lines from a time on, and some before. Most who ask want the last
+// seconds of a long log, which many write to. A log that is not there is empty.
 func readSince(file string, oldest time.Time) ([]byte, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -208,8 +208,8 @@ func (s *session) end() {
 	s.cancel()
 }
 
-// answerGrace is how long unary calls under way may take while the machine goes down. The call that has caused it is one
-// of them, and a client of a busy computer reads slowly.
+// answerGrace is how long unary calls under way may take while the machine goes down. The call that has caused it is
+// one of them, and a client of a busy computer reads slowly.
 const answerGrace = 10 * time.Second
 
 // stop ends the session as a clean shutdown does.

@@ -2,6 +2,7 @@ package provider_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -225,11 +226,12 @@ func (w *world) reason(m *v1alpha1.Machine, reason string) {
 func (w *world) gone(m *v1alpha1.Machine) {
 	w.t.Helper()
 	wait.For(w.t, m.Name+" is gone", func(context.Context) error {
-		if err := w.get(m); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("error %v, finalizers %v", err, m.Finalizers)
+		err := w.get(m)
+		if apierrors.IsNotFound(err) {
+			return nil
 		}
 
-		return nil
+		return errors.Join(err, fmt.Errorf("it has the finalizers %v", m.Finalizers))
 	})
 }
 

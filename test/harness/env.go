@@ -194,7 +194,9 @@ func (e *Env) Pass(r reconcile.Reconciler, o client.Object) (ctrl.Result, error)
 		e.Fatal(err)
 	}
 
-	res, err := r.Reconcile(ctrl.LoggerInto(e.Context(), logger), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+	req := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+
+	res, err := r.Reconcile(ctrl.LoggerInto(e.Context(), logger), req)
 	if err != nil {
 		logger.Error(err, "Reconciler error")
 	}

@@ -138,8 +138,8 @@ func (e *Estate) etcdOnly() (string, error) {
 	return dir, nil
 }
 
-// Found makes a control plane whose etcd runs: it configures all machines, bootstraps the first one, and waits until all
-// are members that vote.
+// Found makes a control plane whose etcd runs: it configures all machines, bootstraps the first one, and waits until
+// all are members that vote.
 func (e *Estate) Found(ctx context.Context) error {
 	for i, n := range e.Nodes {
 		if err := wait.Until(ctx, n.Name()+" takes its config", func(ctx context.Context) error {
@@ -279,7 +279,8 @@ func (e *Estate) ControlPlane(namespace string, size int) *v1alpha1.TalosControl
 	}
 
 	for i := range size {
-		cp.Spec.Machines = append(cp.Spec.Machines, v1alpha1.MachineEntry{Name: fmt.Sprintf("cp-%d", i), Address: e.Address(i)})
+		entry := v1alpha1.MachineEntry{Name: fmt.Sprintf("cp-%d", i), Address: e.Address(i)}
+		cp.Spec.Machines = append(cp.Spec.Machines, entry)
 	}
 
 	return cp

@@ -119,8 +119,8 @@ func (e *Env) Told() []string {
 	return out
 }
 
-// KeepsSecrets searches the status of every object of the operator in the namespace, the events and the log for secrets:
-// those of a cluster, private keys in PEM, and more.
+// KeepsSecrets searches the status of every object of the operator in the namespace, the events and the log for
+// secrets: those of a cluster, private keys in PEM, and more.
 func (e *Env) KeepsSecrets(b *clusterstate.Bundle, more ...string) {
 	e.Helper()
 

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Environment is the variable with the path of a talos-operator that was built from this very tree. make test sets it, so
-// that each package need not link one.
+// Environment is the variable with the path of a talos-operator that was built from this very tree. make test sets
+// it, so that each package need not link one.
 const Environment = "TALOS_OPERATOR_TEST_BINARY"
 
 // Binary is the path of the program. Where make has not built it, it is built now, and remove removes it.

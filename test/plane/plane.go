@@ -38,8 +38,8 @@ type Plane struct {
 	Dir string
 }
 
-// Environment is the variable that tells tests of a management plane to attach to, as "ADDRESS DIRECTORY". hack/testplane
-// sets it.
+// Environment is the variable that tells tests of a management plane to attach to, as "ADDRESS DIRECTORY".
+// hack/testplane sets it.
 const Environment = "TALOS_OPERATOR_TEST_PLANE"
 
 // Main runs the tests of a package with a management plane, and ends the process. It is for TestMain. The plane is the

@@ -156,8 +156,9 @@ func ended(o *v1alpha1.TalosEtcdRestore) bool {
 	return o.Status.Step == v1alpha1.RestoreComplete || o.Status.Step == v1alpha1.RestoreStopped
 }
 
-// underWay: a restore that has not ended, and that has touched something, or is about to. One that waits for a person before that must not keep
-// a cluster from its backups for weeks, and one that waits for a backup not from that very backup.
+// underWay: a restore that has not ended, and that has touched something, or is about to. One that waits for a person
+// before that must not keep a cluster from its backups for weeks, and one that waits for a backup not from that very
+// backup.
 func underWay(o *v1alpha1.TalosEtcdRestore) bool {
 	switch o.Status.Step {
 	case "", v1alpha1.RestorePreflight:

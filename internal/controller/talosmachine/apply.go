@@ -224,8 +224,8 @@ func (r *Reconciler) afterTrial(ctx context.Context, s *scope) (ctrl.Result, err
 
 	switch {
 	case intent.Checked:
-		r.fail(s, fmt.Sprintf("%s took the change of %s back: it was unreachable over a new connection while the change was on trial",
-			s.machine.Name, fields))
+		r.fail(s, fmt.Sprintf("%s took the change of %s back: it was unreachable over a new connection while the change "+
+			"was on trial", s.machine.Name, fields))
 	case intent.Attempt >= maxRepeats:
 		r.fail(s, fmt.Sprintf("%s took the change of %s back %d times before the operator had checked it: set a longer "+
 			"rollout.tryTimeout than %s, and retry", s.machine.Name, fields, intent.Attempt+1, s.rollout().TryTimeout))
