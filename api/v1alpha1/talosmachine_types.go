@@ -61,8 +61,8 @@ type MachineIntent struct {
 	// since is when the step was recorded.
 	// +required
 	Since metav1.Time `json:"since,omitzero"`
-	// checked is true once the operator has looked at the node while a change is on trial (step Try). A trial that ends
-	// without that says nothing about the change, because the operator was late or not running, and is repeated.
+	// checked is true once the operator has checked the node while a change is on trial (step Try). A trial that ends
+	// unchecked, because the operator was late or not running, says nothing about the change, and is repeated.
 	// +optional
 	Checked bool `json:"checked,omitempty"`
 	// attempt counts the trials of one change, from 1 for the first repetition.

@@ -260,8 +260,8 @@ func (c Choice) Confirm(sign string, err error) Choice {
 	return c
 }
 
-// Abandoned are the replaced machines that are given up: silent for too long, and without a sign of life. What a person
-// wants replaced goes also where nobody can tell. leaving names those that are on their way out.
+// Abandoned are the replaced machines that are abandoned: unreachable for too long, without a sign of life. One that
+// was replaced by hand is abandoned also where a sign of life cannot be looked for. leaving names those being removed.
 func (g Group) Abandoned(
 	leaving []string, sign func(m *v1alpha1.TalosMachine) (string, error),
 ) []*v1alpha1.TalosMachine {

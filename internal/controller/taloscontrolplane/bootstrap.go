@@ -66,7 +66,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	return ctrl.Result{}, r.callBootstrap(ctx, s, d)
 }
 
-// isHeld: nobody may touch the node of a machine. One that has no object is held by nothing.
+// isHeld tells whether the node of a machine is paused. A machine without an object is not.
 func (r *Reconciler) isHeld(ctx context.Context, s *scope, name string) bool {
 	m := s.machine(name)
 

@@ -27,9 +27,9 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, erro
 	}
 
 	for _, name := range s.leaving() {
-		// Nobody else would have a turn until it is let loose.
+		// The removals after it must not wait until it is resumed.
 		if r.isHeld(ctx, s, name) {
-			s.scaling = name + " is to be taken out, and is held"
+			s.scaling = "the removal of " + name + " is paused"
 
 			continue
 		}

@@ -92,3 +92,36 @@ func TestScaleDownOrder(t *testing.T) {
 
 	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "cp-1 is being taken out")
 }
+
+// TestPausedRemoval: a machine that is paused is not taken out, and keeps none of the others.
+func TestPausedRemoval(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.running(3)
+
+	e.ready("cp-0", "cp-1", "cp-2")
+
+	// The highest index would go first.
+	m := &v1alpha1.TalosMachine{}
+	e.Get(m, "cp-2")
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.PausedAnnotation, "true")
+	e.Update(m)
+
+	e.shrink(cp, "cp-0", "cp-1")
+	e.after(time.Minute, cp)
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "the removal of cp-2 is paused")
+
+	if got := e.going(); len(got) > 0 {
+		t.Errorf("%v are being taken out", got)
+	}
+
+	cp.Spec.Machines = cp.Spec.Machines[:1]
+	e.Update(cp)
+
+	for range 2 {
+		e.after(time.Minute, cp)
+	}
+
+	if got := e.going(); !slices.Equal(got, []string{"cp-1"}) {
+		t.Errorf("%v are being taken out", got)
+	}
+}

@@ -167,11 +167,11 @@ func (r *Reconciler) tryOut(ctx context.Context, s *scope, attempt int32) (ctrl.
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-// maxRepeats is how often a trial is repeated that ended before the operator had looked at the node.
+// maxRepeats is how often a trial is repeated that ended before the operator had checked the node.
 const maxRepeats = 2
 
-// noteTrial records that the operator looks at a node while a change is on trial. If the node takes the change back all
-// the same, the change has cut it off; otherwise nothing is known about the change.
+// noteTrial records that the operator checks a node while a change is on trial. If the node takes the change back all
+// the same, the change has cut it off. A trial that ends unchecked is no evidence against the change.
 func (r *Reconciler) noteTrial(_ context.Context, s *scope) (ctrl.Result, error) {
 	if s.intends(v1alpha1.StepTry) {
 		i, timeout := s.machine.Status.Intent, s.rollout().TryTimeout

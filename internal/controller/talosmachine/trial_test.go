@@ -103,9 +103,9 @@ func TestTrialEndsBeforeItIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestTrialThatNobodyWatched: the operator is away while a change is on trial. That the node takes it back then says
+// TestUncheckedTrial: the operator is down while a change is on trial. That the node takes it back then says
 // nothing, so it is tried again, twice at most.
-func TestTrialThatNobodyWatched(t *testing.T) {
+func TestUncheckedTrial(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(tryFor(4 * time.Second))
 	e.until("w-0", "it is compared", done)
