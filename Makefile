@@ -104,7 +104,7 @@ GO_TEST   = -vet=off -p 3 -timeout 60m $(TEST_FLAGS)
 .PHONY: test
 test: tests-built ## Run every test: unit, conformance, API server, lab end to end. Builds what it needs.
 	@$(if $(RACE),,echo "There is no C compiler: the tests run without the race detector.")
-	@$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) -parallel 12 $(OTHERS)
+	@$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) -parallel 6 $(OTHERS)
 	@$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED)
 	@$(RUN_TESTS) --jsonfile $(REPORTS)/watched.json -- $(RACE) $(GO_TEST) -parallel 6 -run '$(WATCHED)' $(BY_HAND)
 	@echo "The slowest tests:"; cat $(REPORTS)/others.json $(REPORTS)/raced.json $(REPORTS)/watched.json | $(GOTESTSUM) tool slowest --threshold 1s --num 10
@@ -121,7 +121,7 @@ test-stress: tests-built ## Run every test RUNS (5) times while other processes 
 
 .PHONY: soak
 soak: tests-built ## Run for about an hour what make test does briefly: rest of a fleet, random histories.
-	SOAK=1 $(RUN_TESTS) -- $(GO_TEST) -count=1 -run TestLife ./test/e2e
+	SOAK=1 $(RUN_TESTS) -- $(GO_TEST) -parallel 6 -count=1 -run TestLife ./test/e2e
 	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/plan ./internal/restore -args -histories 1000000
 
 .PHONY: tests-built

@@ -174,7 +174,7 @@ spec:
 
 // TestSeedExamples: both manifests are accepted as printed; with supported versions they run in the lab.
 func TestSeedExamples(t *testing.T) {
-	w := newWorld(t)
+	w := newRealWorld(t)
 	files := map[string]string{"simple-cluster": "simple-cluster.yaml", "complex-cluster": "multi-worker-group.yaml"}
 	manifests := map[string]string{}
 

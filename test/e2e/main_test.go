@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -26,6 +27,13 @@ func TestMain(m *testing.M) {
 	}
 
 	operator = path
+
+	// Worlds wait for a place of their kind, and must not keep those of the other kind from theirs meanwhile.
+	flag.Parse()
+
+	if err := flag.Set("test.parallel", "100"); err != nil {
+		panic(err)
+	}
 
 	plane.Main(m, &shared, remove)
 }

@@ -66,7 +66,7 @@ func (w *world) listen() string {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 
-	return newWorldOn(t, nil, true)
+	return newWorldOn(t, nil, modelledWorld)
 }
 
 // newRealWorld is a world with real etcd members and real API servers in its machines. docs/lab.md names the scenarios
@@ -74,19 +74,35 @@ func newWorld(t *testing.T) *world {
 func newRealWorld(t *testing.T) *world {
 	t.Helper()
 
-	return newWorldOn(t, nil, false)
+	return newWorldOn(t, nil, realWorld)
 }
 
 // newLonelyWorld is a real world with a management plane of its own, which can be lost.
 func newLonelyWorld(t *testing.T) *world {
 	t.Helper()
 
-	return newWorldOn(t, (*world).startPlane, false)
+	return newWorldOn(t, (*world).startPlane, realWorld)
+}
+
+// places are how many worlds there are at once. Idle API servers and etcd members of real worlds use a processor too: the
+// more of them run side by side, the longer each takes, and the more all of them cost.
+var places = map[bool]chan struct{}{modelledWorld: make(chan struct{}, 6), realWorld: make(chan struct{}, 3)}
+
+const modelledWorld, realWorld = true, false
+
+// takePlace waits for a place for a world of the test.
+func takePlace(t *testing.T, modelled bool) {
+	t.Helper()
+
+	places[modelled] <- struct{}{}
+
+	t.Cleanup(func() { <-places[modelled] })
 }
 
 func newWorldOn(t *testing.T, plane func(w *world) *management.Plane, modelled bool) *world {
 	t.Helper()
 	t.Parallel()
+	takePlace(t, modelled)
 
 	assets, err := process.Assets()
 	if err != nil {
