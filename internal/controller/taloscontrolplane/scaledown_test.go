@@ -100,22 +100,25 @@ func TestPausedRemoval(t *testing.T) {
 
 	e.ready("cp-0", "cp-1", "cp-2")
 
-	// The highest index would go first.
-	m := &v1alpha1.TalosMachine{}
-	e.Get(m, "cp-2")
-	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.PausedAnnotation, "true")
-	e.Update(m)
+	pause := func(name, value string) {
+		m := &v1alpha1.TalosMachine{}
+		e.Get(m, name)
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.PausedAnnotation, value)
+		e.Update(m)
+	}
 
-	e.shrink(cp, "cp-0", "cp-1")
+	pause("cp-1", "true")
+	pause("cp-2", "true")
+	e.shrink(cp, "cp-0")
 	e.after(time.Minute, cp)
-	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "the removal of cp-2 is paused")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "the removal of cp-")
 
 	if got := e.going(); len(got) > 0 {
 		t.Errorf("%v are being taken out", got)
 	}
 
-	cp.Spec.Machines = cp.Spec.Machines[:1]
-	e.Update(cp)
+	// The highest index would go first.
+	pause("cp-1", "false")
 
 	for range 2 {
 		e.after(time.Minute, cp)
