@@ -13,10 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // calls counts the Bootstrap calls of several nodes, and what the state Secret said when each of them came in.
@@ -95,10 +98,23 @@ func TestBootstrapIsRecordedFirst(t *testing.T) {
 			}
 		}
 
-		if len(at) == 2 && at[1].Sub(at[0]) < 14*time.Second {
-			t.Errorf("%s: repeated after %s", tc.name, at[1].Sub(at[0]))
+		// Its time counts from the record: on a busy computer the call itself comes in later.
+		if intended := intentOf(t, records[0]); len(at) == 2 && at[1].Sub(intended) < 14*time.Second {
+			t.Errorf("%s: repeated after %s", tc.name, at[1].Sub(intended))
 		}
 	}
+}
+
+// intentOf is when the bootstrap was recorded, in a state.
+func intentOf(t *testing.T, record string) time.Time {
+	t.Helper()
+
+	state := clusterstate.Runtime{}
+	if err := yaml.Unmarshal([]byte(record), &state); err != nil || state.Bootstrap == nil {
+		t.Fatalf("no bootstrap is recorded in %s: %v", record, err)
+	}
+
+	return state.Bootstrap.IntentAt
 }
 
 // TestNoBootstrapWithoutEvidence: a control-plane node that has its config and falls silent may hold etcd data. Until it
@@ -107,26 +123,29 @@ func TestNoBootstrapWithoutEvidence(t *testing.T) {
 	w := newRealWorld(t)
 	addresses := []string{w.address(1), w.address(2), w.address(3)}
 
-	var (
-		nodes []*node.Node
-		once  sync.Once
-	)
+	var once sync.Once
 
-	for i := range addresses {
-		nodes = append(nodes, w.boot(i+1))
-	}
-
-	// It takes its config, and answers nothing from then on.
-	nodes[2].Faults().Subscribe(func(c apid.Call) {
+	// It takes its config, and answers nothing from then on. The others come up only then, so that nothing can be
+	// bootstrapped before.
+	silent, frozen := w.boot(3), make(chan struct{})
+	silent.Faults().Subscribe(func(c apid.Call) {
 		if strings.HasSuffix(c.Method, "/ApplyConfiguration") {
-			once.Do(func() { go nodes[2].Freeze(true) })
+			once.Do(func() {
+				go func() {
+					silent.Freeze(true)
+					close(frozen)
+				}()
+			})
 		}
 	})
 
+	w.apply(clusterManifest("unsure", addresses[0], addresses, nil))
+	wait.Done(t, "the third node falls silent", frozen)
+
+	nodes := []*node.Node{w.boot(1), w.boot(2), silent}
 	seen := w.watchBootstrap("unsure", nodes...)
 	cp := &v1alpha1.TalosControlPlane{}
 
-	w.apply(clusterManifest("unsure", addresses[0], addresses, nil))
 	w.eventually("it waits for the silent node", w.condition(cp, "unsure",
 		v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonWaitingForEvidence))
 	w.eventually("the others wait for a bootstrap", func(context.Context) error {
