@@ -188,15 +188,26 @@ func (b *bench) configure() *client.Client {
 }
 
 func (b *bench) has(c *client.Client, id resource.ID, text string) bool {
-	res, err := safe.ReaderGet[*config.MachineConfig](b.t.Context(), c.COSI,
-		resource.NewMetadata(config.NamespaceName, config.MachineConfigType, id, resource.VersionUndefined))
-	if err != nil {
-		return false
-	}
+	b.t.Helper()
 
-	data, err := res.Container().Bytes()
+	var data []byte
 
-	return err == nil && strings.Contains(string(data), text)
+	// Connections end when the API of a node gets its certificates.
+	wait.For(b.t, "the config "+id+" is read", func(ctx context.Context) error {
+		res, err := safe.ReaderGet[*config.MachineConfig](ctx, c.COSI,
+			resource.NewMetadata(config.NamespaceName, config.MachineConfigType, id, resource.VersionUndefined))
+		if status.Code(err) == codes.Unavailable {
+			return err
+		}
+
+		if err == nil {
+			data, _ = res.Container().Bytes()
+		}
+
+		return nil
+	})
+
+	return strings.Contains(string(data), text)
 }
 
 const (
