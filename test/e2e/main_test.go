@@ -6,10 +6,6 @@ import (
 	"os"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	// The results of these tests are stale once the operator has changed.
 	_ "github.com/talos-operator/talos-operator/internal/app"
 	testoperator "github.com/talos-operator/talos-operator/test/operator"
@@ -36,12 +32,4 @@ func TestMain(m *testing.M) {
 	}
 
 	plane.Main(m, &shared, remove)
-}
-
-func clusterConditions(o client.Object) []metav1.Condition {
-	if c, ok := o.(*vitistackv1alpha1.KubernetesCluster); ok {
-		return c.Status.Conditions
-	}
-
-	return nil
 }

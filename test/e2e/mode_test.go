@@ -13,6 +13,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/harness"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -116,7 +117,7 @@ func (w *world) would(o client.Object, name string, parts ...string) {
 			return err
 		}
 
-		message := meta.FindStatusCondition(conditionsOf(o), v1alpha1.ConditionWouldChange).Message
+		message := meta.FindStatusCondition(harness.Conditions(o), v1alpha1.ConditionWouldChange).Message
 		for _, part := range parts {
 			if !strings.Contains(message, part) {
 				return fmt.Errorf("%s says %q, and not %q", name, message, part)

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -26,6 +25,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/harness"
 	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/plane"
 	"github.com/talos-operator/talos-operator/test/wait"
@@ -223,30 +223,11 @@ func (w *world) boot(i int, change ...func(*node.Options)) *node.Node {
 // manager is the talos-operator binary at work.
 type manager struct {
 	cmd  *exec.Cmd
-	log  *logBuffer
+	log  *harness.Log
 	done chan struct{}
 	dir  string
 	// metrics and probes are the addresses of the metrics server and of the health probes.
 	metrics, probes string
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	return b.buf.String()
 }
 
 // operator is the binary under test.
@@ -268,7 +249,7 @@ func (w *world) startManagerAs(cfg *rest.Config, flags ...string) *manager {
 	w.t.Helper()
 
 	m := &manager{
-		log: &logBuffer{}, done: make(chan struct{}), dir: w.t.TempDir(), metrics: w.listen(), probes: w.listen(),
+		log: &harness.Log{}, done: make(chan struct{}), dir: w.t.TempDir(), metrics: w.listen(), probes: w.listen(),
 	}
 	kubeconfig := filepath.Join(m.dir, "kubeconfig")
 
@@ -354,7 +335,7 @@ func (w *world) condition(o client.Object, name, kind string, status metav1.Cond
 			return err
 		}
 
-		c := meta.FindStatusCondition(conditionsOf(o), kind)
+		c := meta.FindStatusCondition(harness.Conditions(o), kind)
 		if c == nil {
 			return fmt.Errorf("%s has no condition %s", name, kind)
 		}
@@ -374,27 +355,8 @@ func (w *world) gone(o client.Object, name string) func(context.Context) error {
 			return nil
 		}
 
-		return fmt.Errorf("%s is still there (%w): %v", name, err, conditionsOf(o))
+		return fmt.Errorf("%s is still there (%w): %v", name, err, harness.Conditions(o))
 	}
-}
-
-func conditionsOf(o client.Object) []metav1.Condition {
-	switch o := o.(type) {
-	case *v1alpha1.TalosControlPlane:
-		return o.Status.Conditions
-	case *v1alpha1.TalosWorker:
-		return o.Status.Conditions
-	case *v1alpha1.TalosMachine:
-		return o.Status.Conditions
-	case *v1alpha1.TalosEtcdRestore:
-		return o.Status.Conditions
-	case *v1alpha1.TalosEtcdBackup:
-		return o.Status.Conditions
-	case *v1alpha1.TalosEtcdBackupSchedule:
-		return o.Status.Conditions
-	}
-
-	return clusterConditions(o)
 }
 
 // dump prints what a person needs to see why a scenario failed.

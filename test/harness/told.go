@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/management"
 )
@@ -57,6 +58,10 @@ func Conditions(o client.Object) []metav1.Condition {
 	case *v1alpha1.TalosControlPlane:
 		return o.Status.Conditions
 	case *v1alpha1.TalosMachine:
+		return o.Status.Conditions
+	case *v1alpha1.TalosWorker:
+		return o.Status.Conditions
+	case *vitistackv1alpha1.KubernetesCluster:
 		return o.Status.Conditions
 	case *v1alpha1.TalosEtcdBackup:
 		return o.Status.Conditions

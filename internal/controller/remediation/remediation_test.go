@@ -322,3 +322,44 @@ func TestTheNextOne(t *testing.T) {
 		t.Errorf("a machine that is held, and that a person wants replaced: %+v", c)
 	}
 }
+
+// TestAbandoned: of the machines that were replaced and are on their way out, only those are abandoned that are
+// unreachable for too long and show no sign of life. Where that cannot be found out, it takes a person's word.
+func TestAbandoned(t *testing.T) {
+	minute := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}}
+	shut := failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server answers", nil)
+	dead := machine("a", time.Hour)
+	kept := machine("a", time.Hour)
+	kept.Annotations = map[string]string{v1alpha1.SkipResetAnnotation: "true"}
+
+	for what, tc := range map[string]struct {
+		machine v1alpha1.TalosMachine
+		sign    string
+		err     error
+		held    bool
+		leaving []string
+		want    bool
+	}{
+		"no sign of life":                   {machine: dead, leaving: []string{"a"}, want: true},
+		"not on its way out":                {machine: dead},
+		"reachable":                         {machine: machine("a", -1), leaving: []string{"a"}},
+		"unreachable for a moment":          {machine: machine("a", time.Second), leaving: []string{"a"}},
+		"a sign of life":                    {machine: dead, sign: "its Node is ready", leaving: []string{"a"}},
+		"unknown":                           {machine: dead, err: shut, leaving: []string{"a"}},
+		"unknown, replaced by hand":         {machine: asked(dead, ""), err: shut, leaving: []string{"a"}, want: true},
+		"a sign of life, replaced by hand":  {machine: asked(dead, ""), sign: "its Node is ready", leaving: []string{"a"}},
+		"paused":                            {machine: dead, held: true, leaving: []string{"a"}},
+		"abandoned already":                 {machine: kept, leaving: []string{"a"}},
+		"a listed machine without a spare":  {machine: machine("b", time.Hour), leaving: []string{"b"}},
+		"a spare that has left for another": {machine: machine("s", time.Hour), leaving: []string{"s"}, want: true},
+	} {
+		g := group(minute, tc.machine)
+		g.Replaced = map[string]string{"a": "s"}
+		g.Held = func(*v1alpha1.TalosMachine) bool { return tc.held }
+
+		got := g.Abandoned(tc.leaving, func(*v1alpha1.TalosMachine) (string, error) { return tc.sign, tc.err })
+		if (len(got) == 1) != tc.want {
+			t.Errorf("%s: %d are abandoned", what, len(got))
+		}
+	}
+}
