@@ -479,15 +479,32 @@ func eatMemory() {
 	os.Exit(0)
 }
 
-// TestMemory: neither a child that eats memory nor a database that needs more than it may say that the backup is bad.
-func TestMemory(t *testing.T) {
-	t.Parallel()
+// withoutRace is this program, without the race detector, which needs far more memory, and dies of other words.
+func withoutRace(t *testing.T) string {
+	t.Helper()
 
-	// The race detector needs far more memory, and dies of other words: the children are built without it.
+	if !raced {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return exe
+	}
+
 	exe := filepath.Join(t.TempDir(), "verify.test")
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", exe, ".").CombinedOutput(); err != nil {
 		t.Fatalf("building the child: %v\n%s", err, out)
 	}
+
+	return exe
+}
+
+// TestMemory: neither a child that eats memory nor a database that needs more than it may say that the backup is bad.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+
+	exe := withoutRace(t)
 
 	many := edited(t, func(tx *bolt.Tx) error {
 		for i := range 100_000 {
