@@ -73,6 +73,9 @@ lint: $(GOLANGCI_LINT) ## Lint.
 verify: generate ## Fail when generated files are not up to date.
 	@git diff --exit-code -- api config charts docs || { echo "Generated files differ: run 'make generate' and commit."; exit 1; }
 	@diff <(go list ./... | sort) <(go list $(RACED) $(OTHERS) | sort -u) || { echo "make test leaves packages out: name them in the Makefile."; exit 1; }
+	@for name in $$(echo '$(WATCHED)' | tr -d '^()$$' | tr '|' ' '); do \
+	  grep -qr --include='*_test.go' "^func $$name(" $(SOME:/...=) || { echo "There is no test $$name any more: name another one in WATCHED."; exit 1; }; \
+	done
 	go mod verify
 
 # What of the product holds locks or starts goroutines is tested under the race detector, which makes a test two to five
@@ -88,8 +91,9 @@ WATCHED := ^(TestBootstrapOnce|TestOneAtATime|TestStaleNode|TestTry|TestStaged|T
 TestHostileChild|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo|TestLeaderChangeMidStream|TestDeletionInTheMiddle)$$
 # Most of the time the scenarios wait, so they are begun first and run beside the rest.
 OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
-  ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... ./internal/clusterimport/... \
-  ./internal/configstore/... ./internal/controller/condition/... ./internal/controller/kubernetescluster/... \
+  ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
+  ./internal/clusterimport/... ./internal/configstore/... ./internal/controller/condition/... \
+  ./internal/controller/kubernetescluster/... \
   ./internal/controller/machine/... ./internal/controller/machineset/... ./internal/controller/pause/... \
   ./internal/controller/remediation/... ./internal/controller/rollout/... ./internal/controller/scheduled/... \
   ./internal/controller/talosworker/... ./internal/controller/backupwork/... ./internal/failure/... ./internal/kube/... \

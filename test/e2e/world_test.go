@@ -69,8 +69,8 @@ func newWorld(t *testing.T) *world {
 	return newWorldOn(t, nil, modelledWorld)
 }
 
-// newRealWorld is a world with real etcd members and real API servers in its machines. docs/lab.md names the scenarios
-// that need one.
+// newRealWorld is a world with real etcd members and real API servers in its machines. docs/testing.md names the
+// scenarios that need one.
 func newRealWorld(t *testing.T) *world {
 	t.Helper()
 
