@@ -19,6 +19,8 @@ VERSION_PKG := k8s.io/component-base/version
 KUBE_FLAGS  := -s -w -X $(VERSION_PKG).gitVersion=$(KUBERNETES_VERSION) -X $(VERSION_PKG).gitMajor=1 -X $(VERSION_PKG).gitMinor=37
 
 export KUBEBUILDER_ASSETS := $(KUBE)
+# What was compiled holds no path of the checkout, so that Go's cache serves every other checkout, too.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 # The race detector needs a C compiler, which Go finds or not. The tests pass without one, too.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # A program under the race detector sleeps for a second before it ends unless told otherwise.
