@@ -114,10 +114,12 @@ GO_TEST   = -vet=off -p 3 -timeout 60m $(TEST_FLAGS)
 .PHONY: test
 test: tests-built ## Run every test: unit, conformance, API server, lab end to end. Builds what it needs.
 	@$(if $(RACE),,echo "There is no C compiler: the tests run without the race detector.")
-	@$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) -parallel 6 $(OTHERS)
-	@$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED)
-	@$(RUN_TESTS) --jsonfile $(REPORTS)/watched.json -- $(RACE) $(GO_TEST) -parallel 6 -run '$(WATCHED)' $(SOME)
-	@echo "The slowest tests:"; cat $(REPORTS)/others.json $(REPORTS)/raced.json $(REPORTS)/watched.json | $(GOTESTSUM) tool slowest --threshold 1s --num 10
+	@failed=0; \
+	$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) -parallel 6 $(OTHERS) || failed=1; \
+	$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED) || failed=1; \
+	$(RUN_TESTS) --jsonfile $(REPORTS)/watched.json -- $(RACE) $(GO_TEST) -parallel 6 -run '$(WATCHED)' $(SOME) || failed=1; \
+	echo "The slowest tests:"; cat $(REPORTS)/others.json $(REPORTS)/raced.json $(REPORTS)/watched.json | $(GOTESTSUM) tool slowest --threshold 1s --num 10; \
+	exit $$failed
 
 .PHONY: test-race
 test-race: tests-built ## Run every test under the race detector.
