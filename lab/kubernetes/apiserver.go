@@ -57,7 +57,7 @@ func StartAPIServer(_ context.Context, o APIServerOptions) (*APIServer, error) {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
 	}
 
-	env := append(process.BaseEnv(), process.LazyGC,
+	env := append(process.BaseEnv(), process.LazyGC(),
 		"LAB_KUBERNETES_VERSION="+versionOf(o.Config.Cluster().APIServer().Image()),
 	)
 

@@ -61,7 +61,7 @@ func (p *Plane) startEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync=true",
 		"--auto-compaction-mode=periodic", "--auto-compaction-retention=5m",
 		"--logger=zap", "--log-level=warn",
-	}, append(process.BaseEnv(), process.LazyGC), log)
+	}, append(process.BaseEnv(), process.LazyGC()), log)
 	if err != nil {
 		return err
 	}
@@ -131,12 +131,14 @@ func (p *Plane) startAPIServer(ctx context.Context) error {
 		"--service-cluster-ip-range=10.0.0.0/24",
 		// Nothing runs here that makes service accounts and quota come to be.
 		"--disable-admission-plugins=ServiceAccount,ResourceQuota",
+		// This server has few clients, and fair queueing costs a share of every request.
+		"--enable-priority-and-fairness=false",
 		// Watches never end by themselves: without a period of their own, stopping would wait for them.
 		"--shutdown-watch-termination-grace-period=1s", "--shutdown-delay-duration=0s",
 		"--shutdown-send-retry-after=false",
 		"--audit-policy-file=" + policy, "--audit-log-path=" + p.auditLog(),
 		"--audit-log-maxsize=50", "--audit-log-maxbackup=10",
-	}, append(process.BaseEnv(), process.LazyGC), log)
+	}, append(process.BaseEnv(), process.LazyGC()), log)
 	if err != nil {
 		return err
 	}

@@ -268,3 +268,13 @@ func TestChildrenDieWithTheLab(t *testing.T) {
 
 	ended(t, "the child ends with its parent", child)
 }
+
+func TestLazyGC(t *testing.T) {
+	for own, want := range map[string]string{"": "GOGC=200", "400": "GOGC=400", "off": "GOGC=off"} {
+		t.Setenv("GOGC", own)
+
+		if got := process.LazyGC(); got != want {
+			t.Errorf("with GOGC=%q a child has %s, want %s", own, got, want)
+		}
+	}
+}
