@@ -63,9 +63,10 @@ func (o Options) lost(nodes []Node) (Decision, bool) {
 		"restore that does not name it in lostMachines", list(alive)), true
 }
 
-// check says whether the nodes may be touched. Nothing has been touched yet.
+// check says whether the nodes may be touched. Nothing has been touched yet, and nothing is before all that follows was
+// seen to be possible.
 func (o Options) check(nodes []Node) Decision {
-	if inits := pick(nodes, func(n Node) bool { return n.Init }); len(inits) > 0 {
+	if inits := pick(nodes, Node.isInit); len(inits) > 0 {
 		return stop(v1alpha1.ReasonRestoreRefused, "%s is of the machine type init, which never recovers an etcd: change "+
 			"its type to controlplane first", list(inits))
 	}
@@ -74,10 +75,10 @@ func (o Options) check(nodes []Node) Decision {
 		return d
 	}
 
-	mute := pick(nodes, func(n Node) bool { return n.Answer == plan.AnswerMember && n.TypeUnknown })
-	if len(mute) > 0 {
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to tell its machine type: one of the type init "+
-			"never recovers an etcd", list(mute))
+	for _, n := range nodes {
+		if d, wrong := n.wrongType(); wrong && n.Answer == plan.AnswerMember {
+			return d
+		}
 	}
 
 	with := pick(nodes, Node.hasData)
@@ -88,7 +89,13 @@ func (o Options) check(nodes []Node) Decision {
 	case !o.Discard:
 		return stop(v1alpha1.ReasonDataWouldBeLost, "%s %s: what was written after the backup would be lost; make a restore "+
 			"with discardNewerData if that is meant", list(with), etcdState(nodes))
-	case o.Save == v1alpha1.LastSnapshotSkip:
+	}
+
+	if d, stuck := afterWipe(nodes); stuck {
+		return d
+	}
+
+	if o.Save == v1alpha1.LastSnapshotSkip {
 		return next(v1alpha1.RestoreWiping)
 	}
 
@@ -206,7 +213,7 @@ func (o Options) wipe(r Record, nodes []Node) Decision {
 	}
 
 	if d, act := o.wipeData(r, nodes); act {
-		return d
+		return d.unlessStuckAfter(r, nodes)
 	}
 
 	// Until its new boot a node may still lose what is brought to it.
@@ -296,20 +303,8 @@ func (o Options) prepare(r Record, nodes []Node) Decision {
 	}
 
 	for _, n := range nodes {
-		switch {
-		case n.Answer == plan.AnswerUnknown:
-			return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to answer", n.Name)
-		case n.Leaving:
-		case n.Answer == plan.AnswerMaintenance:
-			return wait(v1alpha1.ReasonWaitingForMachines, "waiting for %s to get its config", n.Name)
-		case !n.waits():
-			return wait(v1alpha1.ReasonWaitingForMachines, "waiting for etcd on %s to be ready for a bootstrap", n.Name)
-		case !n.Settled:
-			return wait(v1alpha1.ReasonWaitingForMachines, "a config waits for a reboot on %s: reboot it", n.Name)
-		case !n.TimeSynced:
-			return wait(v1alpha1.ReasonWaitingForMachines, "waiting for the clock of %s", n.Name)
-		case n.Boot == "":
-			return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for the boot ID of %s", n.Name)
+		if d, unready := n.unready(); unready && !n.Leaving {
+			return d
 		}
 	}
 
@@ -362,7 +357,9 @@ func (o Options) upload(r Record, nodes []Node) Decision {
 	case !r.lost():
 		// The answer did not arrive. Another upload would change the file under an etcd that reads it.
 		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot", n.Name)
-	case !n.Settled:
+	case n.Config == ConfigUnread:
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to show its machine config", n.Name)
+	case n.Config != ConfigSettled:
 		return next(v1alpha1.RestorePreparing)
 	case !n.waits():
 		return wait(v1alpha1.ReasonWaitingForMachines, "waiting for etcd on %s to be ready for a bootstrap", n.Name)

@@ -48,10 +48,10 @@ type Node struct {
 	Leaving bool
 	// Boot is the boot ID; empty when it is not known.
 	Boot string
-	// Init: the node is of the old type init, which never recovers. TypeUnknown: whether it is could not be read.
-	Init, TypeUnknown bool
-	// Settled: no config waits for a reboot.
-	Settled bool
+	// Config is which config the next boot of the node takes. Type is the machine type of the live one, NextType that of
+	// the one of the next boot; empty while not known.
+	Config         Config
+	Type, NextType string
 	// TimeSynced: the node takes a bootstrap only then.
 	TimeSynced bool
 	// EtcdFailed: the etcd service could not start; EtcdMessage says why. EtcdRuns: the service runs, with a leader or
@@ -60,6 +60,27 @@ type Node struct {
 	EtcdMessage string
 	EtcdRuns    bool
 }
+
+// Config is what is known of the config of a node's next boot.
+type Config string
+
+const (
+	// ConfigUnread: the node has not shown its config.
+	ConfigUnread Config = ""
+	// ConfigTried: the live config was on trial since the boot, or still is, and nothing shows the one on the disk.
+	ConfigTried Config = "Tried"
+	// ConfigSettled: the next boot takes the live config. So it is on a node that has booted from its disk and was sent
+	// nothing since.
+	ConfigSettled Config = "Settled"
+	// ConfigStaged: the next boot takes another config than the live one.
+	ConfigStaged Config = "Staged"
+)
+
+// Machine types of a config. One of the type init never recovers an etcd.
+const (
+	typeControlPlane = "controlplane"
+	typeInit         = "init"
+)
 
 func (n Node) hasData() bool { return n.EtcdData == plan.DataPresent || n.Serves() }
 

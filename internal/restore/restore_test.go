@@ -25,8 +25,9 @@ func TestHistories(t *testing.T) {
 			if turn == 150 {
 				w.faults = false
 
+				// A person does what the restore advises.
 				for _, m := range w.machines {
-					m.staged = false
+					m.config = restore.ConfigSettled
 				}
 			}
 
@@ -56,7 +57,7 @@ func TestHistories(t *testing.T) {
 func member(name string, edit ...func(*restore.Node)) restore.Node {
 	n := restore.Node{
 		Node: plan.Node{Name: name, Address: name, Answer: plan.AnswerMember, EtcdData: plan.DataAbsent, EtcdWaiting: true},
-		Boot: name + "-1", Settled: true, TimeSynced: true,
+		Boot: name + "-1", Config: restore.ConfigSettled, Type: "controlplane", NextType: "controlplane", TimeSynced: true,
 	}
 	for _, e := range edit {
 		e(&n)
@@ -73,7 +74,24 @@ func serving(n *restore.Node) {
 	n.Members = []plan.Member{{ID: 7, Name: n.Name}}
 }
 
-func vague(n *restore.Node) { n.Boot, n.Settled, n.TimeSynced = "", false, false }
+func vague(n *restore.Node) { n.Boot, n.Config, n.TimeSynced = "", restore.ConfigUnread, false }
+
+func unread(n *restore.Node) { n.Config, n.Type, n.NextType = restore.ConfigUnread, "", "" }
+
+func tried(n *restore.Node) { n.Config, n.NextType = restore.ConfigTried, "" }
+
+func staged(n *restore.Node) { n.Config = restore.ConfigStaged }
+
+func unsynced(n *restore.Node) { n.TimeSynced = false }
+
+// typed is a node of a type, and of another one after its next boot.
+func typed(now, then string) func(*restore.Node) {
+	return func(n *restore.Node) {
+		if n.Type, n.NextType = now, then; now != then {
+			staged(n)
+		}
+	}
+}
 
 func running(n *restore.Node) { n.EtcdRuns = true }
 
@@ -83,7 +101,7 @@ func mute(n *restore.Node) { *n = restore.Node{Node: plan.Node{Name: n.Name, Eve
 
 // TestDecide: what a person meets.
 func TestDecide(t *testing.T) {
-	init := func(n *restore.Node) { n.Init = true }
+	init := typed("init", "init")
 	failed := func(n *restore.Node) { withData(n); n.EtcdFailed, n.EtcdMessage = true, "expected sha256" }
 
 	tests := map[string]struct {
@@ -135,8 +153,8 @@ func TestDecide(t *testing.T) {
 		},
 		"a type that nobody knows": {
 			options: restore.Options{Discard: true},
-			nodes:   []restore.Node{member("a", withData, func(n *restore.Node) { n.TypeUnknown = true })},
-			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "machine type",
+			nodes:   []restore.Node{member("a", withData, unread)},
+			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "show its machine config",
 		},
 		"quorum a moment ago": {
 			options: restore.Options{Discard: true},
@@ -188,11 +206,11 @@ func TestDecide(t *testing.T) {
 		},
 		"a config waits for a reboot": {
 			record: restore.Record{Step: v1alpha1.RestorePreparing},
-			nodes:  []restore.Node{member("a", func(n *restore.Node) { n.Settled = false })}, want: restore.Wait, part: "reboot",
+			nodes:  []restore.Node{member("a", staged)}, want: restore.Wait, part: "reboot it",
 		},
 		"the clock": {
 			record: restore.Record{Step: v1alpha1.RestorePreparing},
-			nodes:  []restore.Node{member("a", func(n *restore.Node) { n.TimeSynced = false })}, want: restore.Wait, part: "clock",
+			nodes:  []restore.Node{member("a", unsynced)}, want: restore.Wait, part: "clock",
 		},
 		"ready": {
 			record: restore.Record{Step: v1alpha1.RestorePreparing}, nodes: []restore.Node{member("a"), member("b")},
@@ -233,7 +251,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a config that is staged while the node reads": {
 			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e9},
-			nodes:  []restore.Node{member("a", func(n *restore.Node) { n.Settled = false })}, want: restore.Wait,
+			nodes:  []restore.Node{member("a", staged)}, want: restore.Wait,
 			reason: v1alpha1.ReasonRestoring,
 		},
 		"the node may still read what it was sent": {
@@ -315,5 +333,78 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// TestNothingIsWipedInVain: before the first wipe every node is held against what comes after it, in each step that leads
+// to a wipe. What the boot after the wipe mends is in the way of nothing.
+func TestNothingIsWipedInVain(t *testing.T) {
+	discard := restore.Options{Discard: true}
+	skip := restore.Options{Discard: true, Save: v1alpha1.LastSnapshotSkip}
+	on := member("b", withData)
+
+	for name, tt := range map[string]struct {
+		node  restore.Node
+		part  string
+		wiped bool
+	}{
+		"booted from its disk":            {node: member("a", withData), wiped: true},
+		"a config was tried":              {node: member("a", withData, tried), part: "send it the config that it shall keep"},
+		"a config was tried on an empty":  {node: member("a", tried), part: "send it the config that it shall keep"},
+		"a config was not read":           {node: member("a", withData, unread), part: "show its machine config"},
+		"a config waits for the boot":     {node: member("a", withData, staged), wiped: true},
+		"a config waits on an empty node": {node: member("a", staged), part: "reboot it"},
+		"a worker after the boot": {
+			node: member("a", withData, typed("controlplane", "worker")), part: "staged on a is of the type worker",
+		},
+		"an init node that gets its type":  {node: member("a", withData, typed("init", "controlplane")), wiped: true},
+		"an empty init node that gets it":  {node: member("a", typed("init", "controlplane")), part: "reboot it"},
+		"a worker":                         {node: member("a", withData, typed("worker", "worker")), part: "of a is of the type worker"},
+		"the clock":                        {node: member("a", withData, unsynced), part: "clock of a"},
+		"the clock of an empty node":       {node: member("a", unsynced), part: "clock of a"},
+		"the boot ID":                      {node: member("a", withData, func(n *restore.Node) { n.Boot = "" }), part: "boot ID of a"},
+		"silent":                           {node: member("a", mute), part: "waiting for a"},
+		"leaving, whatever its config is":  {node: member("a", withData, tried, leaving), wiped: true},
+		"in maintenance mode, gets config": {node: restore.Node{Node: plan.Node{Name: "a", Answer: plan.AnswerMaintenance}}, wiped: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := []restore.Node{tt.node, on}
+
+			preflight := restore.Decide(skip, restore.Record{}, nodes)
+			if (preflight.Step == v1alpha1.RestoreWiping) != tt.wiped ||
+				!tt.wiped && (preflight.Action != restore.Wait || !strings.Contains(preflight.Message, tt.part)) {
+				t.Errorf("preflight: %+v", preflight)
+			}
+
+			wiping := restore.Decide(discard, restore.Record{Step: v1alpha1.RestoreWiping, Saved: true}, nodes)
+			if (wiping.Action == restore.IntendWipe) != tt.wiped ||
+				!tt.wiped && (wiping.Action != restore.Wait || !strings.Contains(wiping.Message, tt.part)) {
+				t.Errorf("wiping: %+v", wiping)
+			}
+		})
+	}
+}
+
+// TestSeen: what each node showed is told, and told once where several showed the same.
+func TestSeen(t *testing.T) {
+	failed := func(n *restore.Node) { withData(n); n.EtcdFailed, n.EtcdMessage = true, "expected sha256" }
+	got := restore.Seen([]restore.Node{
+		member("a"), member("b", serving), member("c"), member("d", mute), member("e", failed, staged),
+		member("f", withData, running, tried), member("g", withData, unread, unsynced, leaving),
+		{Node: plan.Node{Name: "h", Answer: plan.AnswerMaintenance}}, {Node: plan.Node{Name: "i"}, Foreign: true},
+		member("j", func(n *restore.Node) { n.EtcdWaiting = false }),
+		{Node: plan.Node{Name: "k", Answer: plan.AnswerMember}},
+	})
+	want := "a, c: no etcd data, ready for a bootstrap, machine type controlplane; " +
+		"b: etcd runs and has a leader, machine type controlplane; d: unreachable; " +
+		"e: etcd failed: expected sha256, a config of the type controlplane is staged; " +
+		"f: etcd runs without a leader, a config was tried since its boot; " +
+		"g: etcd data, etcd does not respond, machine config not shown, clock not in sync, being deleted; " +
+		"h: in maintenance mode; i: runs under another CA; " +
+		"j: no etcd data, not ready for a bootstrap, machine type controlplane; " +
+		"k: etcd data unknown, machine config not shown, clock not in sync, boot ID unknown"
+
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

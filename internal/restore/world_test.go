@@ -26,7 +26,8 @@ type machine struct {
 	// promised: a snapshot is there, and etcd is to start from it in a moment; a reboot forgets that.
 	uploaded, promised bool
 	resetting          bool
-	staged             bool
+	// config is which one the next boot takes.
+	config restore.Config
 	// leaving: its object is being deleted, so nobody gives it a config.
 	leaving bool
 }
@@ -71,7 +72,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	kind := w.rng.IntN(4)
 
 	for i := range []int{1, 3, 5}[w.rng.IntN(3)] {
-		m := &machine{name: fmt.Sprintf("cp-%d", i), boot: 1, leaving: i > 0 && w.rng.IntN(6) == 0}
+		m := &machine{
+			name: fmt.Sprintf("cp-%d", i), boot: 1, leaving: i > 0 && w.rng.IntN(6) == 0, config: restore.ConfigSettled,
+		}
 
 		switch {
 		case kind == 0, kind == 3 && w.rng.IntN(2) == 0:
@@ -122,7 +125,8 @@ func (w *world) evidence() []restore.Node {
 			n.Answer = plan.AnswerMaintenance
 		default:
 			n.Answer, n.Boot = plan.AnswerMember, fmt.Sprintf("%s-%d", m.name, m.boot)
-			n.Settled, n.TimeSynced = !m.staged, true
+			n.Type, n.NextType, n.TimeSynced = "controlplane", "controlplane", true
+			n.Config = m.config
 			n.EtcdData = plan.DataAbsent
 			n.EtcdWaiting = m.data == "" && !m.promised && !m.resetting
 			n.EtcdFailed = m.failed
@@ -132,7 +136,7 @@ func (w *world) evidence() []restore.Node {
 			}
 
 			if w.faults && w.rng.IntN(15) == 0 {
-				n.Boot, n.Settled, n.TimeSynced = "", false, false // it does not tell everything
+				n.Boot, n.Config, n.TimeSynced = "", restore.ConfigUnread, false // it does not tell everything
 			}
 
 			if m.data != "" && !m.failed && !m.hung && !m.resetting {
@@ -164,11 +168,11 @@ func (w *world) live() {
 			continue
 		case m.resetting:
 			m.resetting, m.data, m.failed, m.hung, m.uploaded, m.promised = false, "", false, false, false, false
-			m.boot++
+			m.boots()
 			m.down = w.rng.IntN(3)
 		case m.maintenance && !m.leaving && w.rng.IntN(2) == 0:
 			m.maintenance = false // the control plane gives it its config
-			m.boot++
+			m.boots()
 		case m.promised:
 			w.found(m)
 		case m.data == "" && !m.maintenance:
@@ -180,6 +184,9 @@ func (w *world) live() {
 		}
 	}
 }
+
+// boots: the boot takes what is on the disk.
+func (m *machine) boots() { m.boot, m.config = m.boot+1, restore.ConfigSettled }
 
 func (w *world) found(m *machine) {
 	m.promised, m.uploaded = false, false
@@ -212,7 +219,7 @@ func (w *world) breaks(m *machine) {
 	switch w.rng.IntN(5) {
 	case 0, 1:
 		m.down = 1 + w.rng.IntN(8)
-		m.boot++
+		m.boots()
 
 		if m.promised && w.rng.IntN(2) == 0 {
 			m.data, m.hung = "debris", true // half of a database
@@ -224,14 +231,14 @@ func (w *world) breaks(m *machine) {
 		m.down = 1 + w.rng.IntN(8) // frozen: it comes back as it was
 		w.note("%s is silent", m.name)
 	case 3:
-		m.staged = !m.staged
+		m.config = []restore.Config{restore.ConfigSettled, restore.ConfigStaged, restore.ConfigTried}[w.rng.IntN(3)]
 	case 4:
 		if strings.HasPrefix(m.data, "new") || w.rng.IntN(3) > 0 {
 			return
 		}
 
 		m.data, m.failed, m.hung, m.uploaded, m.promised = "", false, false, false, false
-		m.boot++
+		m.boots()
 		w.note("%s has a new disk", m.name)
 		m.maintenance = true
 	}
@@ -362,6 +369,8 @@ func (w *world) check(d restore.Decision, nodes []restore.Node) {
 
 	switch d.Action {
 	case restore.IntendWipe, restore.WipeData:
+		w.checkWayOn(d)
+
 		for _, name := range d.Machines {
 			m := w.machine(name)
 			if m.data == "old" && !w.options.Discard {
@@ -389,9 +398,26 @@ func (w *world) check(d restore.Decision, nodes []restore.Node) {
 			}
 		}
 	case restore.Stop:
-		if !olds && w.record.Step == "" && !slices.ContainsFunc(nodes, func(n restore.Node) bool { return n.Init }) {
+		if !olds && w.record.Step == "" && !slices.ContainsFunc(nodes, func(n restore.Node) bool { return n.Type == "init" }) {
 			w.fail("refused without a reason: %s", d.Message)
 		}
 	case restore.Wait, restore.Next, restore.Save, restore.Choose, restore.Prove:
+	}
+}
+
+// checkWayOn: no wipe is recorded while some node would keep the restore from going on after it.
+func (w *world) checkWayOn(d restore.Decision) {
+	if d.Action != restore.IntendWipe {
+		return
+	}
+
+	for _, m := range w.machines {
+		if m.down > 0 || m.maintenance || m.leaving {
+			continue
+		}
+
+		if m.config == restore.ConfigTried || m.config == restore.ConfigStaged && m.data == "" {
+			w.fail("%v are to be wiped while %s is %s, and then it does not go on", d.Machines, m.name, m.config)
+		}
 	}
 }

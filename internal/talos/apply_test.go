@@ -28,6 +28,7 @@ func TestApply(t *testing.T) {
 
 	b := &applyBench{cluster: c, conn: c.open(n, c.creds())}
 	b.live = b.read(b.conn.MachineConfig)
+	b.fromDisk()
 
 	t.Run("dry run", func(t *testing.T) { b.dryRun(t) })
 	t.Run("refusals", func(t *testing.T) { b.refusals(t) })
@@ -54,6 +55,27 @@ func (b *applyBench) read(read func(context.Context) ([]byte, error)) []byte {
 	}
 
 	return data
+}
+
+func (b *applyBench) state() talos.ConfigState {
+	b.t.Helper()
+
+	st, err := b.conn.ConfigState(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+
+	return st
+}
+
+// fromDisk: a node that has booted from its disk, and was sent nothing since, boots into the same config again.
+func (b *applyBench) fromDisk() {
+	b.t.Helper()
+
+	want := talos.ConfigState{Type: "controlplane", NextBoot: talos.NextBootLive, NextType: "controlplane"}
+	if st := b.state(); st != want {
+		b.t.Errorf("after a boot: %+v", st)
+	}
 }
 
 // with adds a field of .machine to the live config, next to a secret, so that a diff shows that as context.
@@ -149,8 +171,9 @@ func (b *applyBench) try(t *testing.T) {
 		got, err := b.conn.Apply(t.Context(), b.with(immediate), talos.ApplyOptions{Mode: talos.ApplyTry, TryTimeout: limit})
 		live := b.has(b.conn.MachineConfig, "shelf: seven")
 
-		if b.has(b.conn.PersistentConfig, "shelf: seven") {
-			t.Error("the next boot would keep a config that is only tried")
+		// It may be on trial, and nothing shows what is on the disk.
+		if st := b.state(); live && st.NextBoot != talos.NextBootUnknown {
+			t.Errorf("a config that is only tried is taken for that of the next boot: %+v", st)
 		}
 
 		if err != nil || got.Mode != talos.ApplyTry {
@@ -182,8 +205,21 @@ func (b *applyBench) now(t *testing.T) {
 		t.Errorf("applying: %+v, %v", got, err)
 	}
 
-	if !b.has(b.conn.MachineConfig, "shelf: seven") || !b.has(b.conn.PersistentConfig, "shelf: seven") {
-		t.Error("the config is not live, or not for good")
+	if st := b.state(); !b.has(b.conn.MachineConfig, "shelf: seven") || st.NextBoot != talos.NextBootLive {
+		t.Errorf("the config is not live, or not for good: %+v", st)
+	}
+
+	// A trial is told by the config that is on the disk.
+	if _, err := b.conn.Apply(t.Context(), b.live, talos.ApplyOptions{Mode: talos.ApplyTry, TryTimeout: time.Hour}); err != nil {
+		t.Error(err)
+	}
+
+	if st := b.state(); st.NextBoot != talos.NextBootOther || st.NextType != "controlplane" {
+		t.Errorf("a config on trial: %+v", st)
+	}
+
+	if _, err := b.conn.Apply(t.Context(), b.with(immediate), talos.ApplyOptions{Mode: talos.ApplyNoReboot}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -193,8 +229,9 @@ func (b *applyBench) staged(t *testing.T) {
 		t.Errorf("staging: %+v, %v", got, err)
 	}
 
-	if b.has(b.conn.MachineConfig, "SHELF: seven") || !b.has(b.conn.PersistentConfig, "SHELF: seven") {
-		t.Error("a staged config is not the persistent one alone")
+	if st := b.state(); b.has(b.conn.MachineConfig, "SHELF: seven") || st.NextBoot != talos.NextBootOther ||
+		st.Type != "controlplane" || st.NextType != "controlplane" {
+		t.Errorf("a staged config: %+v", st)
 	}
 
 	before, err := b.conn.BootID(t.Context())
@@ -207,6 +244,7 @@ func (b *applyBench) staged(t *testing.T) {
 	}
 
 	b.booted(before, func() bool { return b.has(b.conn.MachineConfig, "SHELF: seven") })
+	b.fromDisk()
 }
 
 func (b *applyBench) reboot(t *testing.T) {

@@ -35,7 +35,8 @@ type Watched struct {
 	Unmet int
 	// Member is the ID of the etcd member, hexadecimal.
 	Member string
-	// Config is the version of the live machine config; empty in maintenance mode.
+	// Config tells the live machine config from every other one of the node, also of another boot; empty in maintenance
+	// mode.
 	Config string
 }
 
@@ -256,7 +257,8 @@ func merge(w Watched, e state.Event) Watched {
 			w.Kubelet = text
 		}
 	case *config.MachineConfig:
-		w.Config = r.Metadata().Version().String()
+		// Each boot begins the versions anew: the second one of two boots is not the same config.
+		w.Config = r.Metadata().Version().String() + " of " + r.Metadata().Created().UTC().Format(time.RFC3339Nano)
 		if gone {
 			w.Config = ""
 		}

@@ -184,6 +184,10 @@ func isRunning(n *node.Node) func() bool {
 func (c *comparison) running(ctx context.Context, e *estate, n *node.Node) error {
 	t := target{address: n.Address(), roles: e.roles}
 
+	if err := e.configureAgain(ctx, n); err != nil {
+		return err
+	}
+
 	if err := c.resourcesAs(ctx, "admin", t); err != nil {
 		return err
 	}

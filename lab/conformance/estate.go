@@ -47,6 +47,8 @@ type estate struct {
 	nodes    []*node.Node
 	bundle   *secrets.Bundle
 	roles    map[string]*tls.Config
+	// configs that were sent, by address.
+	configs map[string][]byte
 }
 
 func newEstate(o Options) (*estate, error) {
@@ -55,7 +57,7 @@ func newEstate(o Options) (*estate, error) {
 		return nil, fmt.Errorf("making the secrets of a cluster: %w", err)
 	}
 
-	e := &estate{o: o, registry: node.NewRegistry(), bundle: bundle}
+	e := &estate{o: o, registry: node.NewRegistry(), bundle: bundle, configs: map[string][]byte{}}
 
 	if e.roles, err = e.credentials(); err != nil {
 		return nil, err
@@ -135,7 +137,19 @@ func (e *estate) configure(ctx context.Context, n, first *node.Node, typ machine
 		return fmt.Errorf("encoding the machine config of %s: %w", n.Name(), err)
 	}
 
-	c, err := talosclient.New(ctx, talosclient.WithEndpoints(n.Address()), talosclient.WithTLSConfig(withoutCA()))
+	e.configs[n.Address()] = data
+
+	return apply(ctx, n, data, withoutCA())
+}
+
+// configureAgain sends a node the config that it has. The recorded nodes were in the boot in which they got theirs, and
+// show it as the persistent one; the lab's reboot when they have installed it.
+func (e *estate) configureAgain(ctx context.Context, n *node.Node) error {
+	return apply(ctx, n, e.configs[n.Address()], e.roles["admin"])
+}
+
+func apply(ctx context.Context, n *node.Node, data []byte, credentials *tls.Config) error {
+	c, err := talosclient.New(ctx, talosclient.WithEndpoints(n.Address()), talosclient.WithTLSConfig(credentials))
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", n.Name(), err)
 	}

@@ -31,20 +31,11 @@ func (s *Store) SetVersion(tag string) {
 	s.Set(r)
 }
 
-// SetMachineConfig shows the live machine config and the one on disk, which differ while one is staged, and what
-// follows from the live one: machine type, cluster, endpoints, secrets, versions of Kubernetes. Nil removes.
-func (s *Store) SetMachineConfig(live, persistent coreconfig.Provider) {
-	var all []resource.Resource
-
-	if live != nil {
-		all = append(all, config.NewMachineConfigWithID(live, config.ActiveID))
-	}
-
-	if persistent != nil {
-		all = append(all, config.NewMachineConfigWithID(persistent, config.PersistentID))
-	}
-
-	s.Replace(config.MachineConfigType, all...)
+// SetLiveConfig shows the machine config that the node follows, and what follows from it: machine type, cluster,
+// endpoints, secrets, versions of Kubernetes. Nil removes it. Each call is a new version of it, also without a change:
+// that is what each apply, each trial and each end of one is on a real node.
+func (s *Store) SetLiveConfig(live coreconfig.Provider) {
+	s.showConfig(config.ActiveID, live)
 
 	typ := machine.TypeUnknown
 	if live != nil && live.Machine() != nil {
@@ -54,6 +45,22 @@ func (s *Store) SetMachineConfig(live, persistent coreconfig.Provider) {
 	s.SetMachineType(typ)
 	s.setLiveConfig(live)
 	s.derive()
+}
+
+// SetPersistentConfig shows the machine config that was applied for the next boot, staged or not. A node that nothing
+// was applied to since its boot shows none. Each call is a new version of it, also without a change.
+func (s *Store) SetPersistentConfig(persistent coreconfig.Provider) {
+	s.showConfig(config.PersistentID, persistent)
+}
+
+func (s *Store) showConfig(id resource.ID, cfg coreconfig.Provider) {
+	if cfg == nil {
+		s.Unset(config.MachineConfigType, id)
+
+		return
+	}
+
+	s.Renew(config.NewMachineConfigWithID(cfg, id))
 }
 
 func (s *Store) setLiveConfig(live coreconfig.Provider) {

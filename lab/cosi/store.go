@@ -214,6 +214,15 @@ func (s *Store) Set(resources ...resource.Resource) {
 	}
 }
 
+// Renew is Set for what a node writes anew although nothing has changed: each call is another version.
+func (s *Store) Renew(r resource.Resource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.own(r.Metadata().Type(), map[pointer]struct{}{pointerTo(r): {}})
+	must(s.write(r, true))
+}
+
 // Unset removes resources of a type.
 func (s *Store) Unset(typ resource.Type, ids ...resource.ID) {
 	s.mu.Lock()
@@ -280,7 +289,10 @@ func (s *Store) own(typ resource.Type, keep map[pointer]struct{}) {
 	}
 }
 
-func (s *Store) put(r resource.Resource) error {
+// put makes a resource say what it shall, unless it does already.
+func (s *Store) put(r resource.Resource) error { return s.write(r, false) }
+
+func (s *Store) write(r resource.Resource, always bool) error {
 	ctx := context.Background()
 
 	current, err := s.state.Get(ctx, r.Metadata())
@@ -303,7 +315,7 @@ func (s *Store) put(r resource.Resource) error {
 		return fmt.Errorf("reading %s: %w", r.Metadata(), err)
 	}
 
-	if reflect.DeepEqual(current.Spec(), r.Spec()) {
+	if !always && reflect.DeepEqual(current.Spec(), r.Spec()) {
 		return nil
 	}
 

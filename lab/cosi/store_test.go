@@ -337,7 +337,8 @@ func TestWhatFollowsFromTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s.SetMachineConfig(cfg, cfg)
+	s.SetLiveConfig(cfg)
+	s.SetPersistentConfig(cfg)
 	s.SetMembers(
 		cosi.Member{
 			Nodename: "a", NodeID: "A", MachineType: machine.TypeControlPlane, APIServerPort: 6443,
@@ -391,7 +392,8 @@ func TestWhatFollowsFromTheConfig(t *testing.T) {
 	}
 
 	s.SetMembers()
-	s.SetMachineConfig(nil, nil)
+	s.SetLiveConfig(nil)
+	s.SetPersistentConfig(nil)
 
 	if n := count(ctx, t, s, clusterres.AffiliateType, clusterres.NamespaceName); n != 0 {
 		t.Errorf("%d affiliates left", n)

@@ -94,7 +94,7 @@ func (s *session) loadConfig(ctx context.Context) error {
 	}
 
 	s.mu.Lock()
-	s.store.SetMachineConfig(s.live, s.persistent)
+	s.store.SetLiveConfig(s.live)
 	s.mu.Unlock()
 	s.showConfig()
 	s.announce()

@@ -74,13 +74,14 @@ func (s *session) clusterKey() (clusterKey, bool) {
 	return clusterKey{id: cfg.Cluster().ID(), secret: cfg.Cluster().Secret()}, true
 }
 
-// setPersistent makes a config the one that the next boot loads.
+// setPersistent makes a config the one that the next boot loads. Only what is applied shows as such: what a boot has
+// loaded does not.
 func (s *session) setPersistent(cfg config.Provider) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	s.persistent = cfg
-	s.store.SetMachineConfig(s.live, s.persistent)
+	s.store.SetPersistentConfig(cfg)
 
 	// before the installation there is no STATE partition; installing writes it
 	if !s.n.system.Installed() {
@@ -110,7 +111,7 @@ func (s *session) setLive(cfg config.Provider) {
 		s.persistent = cfg
 	}
 
-	s.store.SetMachineConfig(s.live, s.persistent)
+	s.store.SetLiveConfig(s.live)
 	s.mu.Unlock()
 
 	if cfg == nil || !cfg.CompleteForBoot() {

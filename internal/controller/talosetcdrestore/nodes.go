@@ -46,8 +46,6 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 
 // askMore adds what only a restore has to know. What cannot be read stays unknown.
 func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMachine, n *restore.Node) {
-	n.TypeUnknown = true
-
 	node, err := r.Nodes.Node(ctx, r.source(s).Ref(m))
 	if err != nil {
 		return
@@ -78,12 +76,17 @@ func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMac
 	}
 
 	if state, err := node.ConfigState(ctx); err == nil {
-		n.Settled, n.Init, n.TypeUnknown = state.Settled, state.Type == "init", false
+		n.Config, n.Type, n.NextType = configs[state.NextBoot], state.Type, state.NextType
 	}
 
 	if again, err := node.BootID(ctx); err == nil && again == boot {
 		n.Boot = boot
 	}
+}
+
+var configs = map[talos.NextBoot]restore.Config{
+	talos.NextBootUnknown: restore.ConfigTried, talos.NextBootLive: restore.ConfigSettled,
+	talos.NextBootOther: restore.ConfigStaged,
 }
 
 func (r *Reconciler) foreign(ctx context.Context, ref talos.NodeRef) bool {

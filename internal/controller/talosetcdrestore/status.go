@@ -3,7 +3,9 @@ package talosetcdrestore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/restore"
 )
 
 // finish writes the conditions of this pass, and maps the error to a result.
@@ -27,6 +30,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	if s.hold.Disabled() {
 		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.restore, s.base, &s.restore.Status.Conditions)
 	}
+
+	err = s.explained(r.Clock.Now(), err)
 
 	if !s.concluded() {
 		setConditions(s, err)
@@ -48,6 +53,21 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	return failure.Result(res, err, pollStuck)
+}
+
+// lingers is after how long in one step a restore says what it waits on: on each node, what it has shown.
+const lingers = 2 * time.Minute
+
+// explained adds to what a restore waits for what the nodes showed, once it has waited for long.
+func (s *scope) explained(now time.Time, err error) error {
+	var waiting *failure.Error
+
+	if len(s.nodes) == 0 || !errors.As(err, &waiting) || waiting.Class != failure.ClassWaiting ||
+		now.Sub(s.began(s.step())) < lingers {
+		return err
+	}
+
+	return failure.Waiting(waiting.Reason, waiting.Message+"; observed: "+restore.Seen(s.nodes), waiting.After)
 }
 
 // badReasons are told as warnings.

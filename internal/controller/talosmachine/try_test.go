@@ -67,9 +67,9 @@ func TestTry(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	persistent, err := conn.PersistentConfig(t.Context())
-	if err != nil || !strings.Contains(string(persistent), "tried.example.org") {
-		t.Errorf("the config is not on the disk (%v)", err)
+	if st, err := conn.ConfigState(t.Context()); err != nil || st.NextBoot != talos.NextBootLive ||
+		!e.runs("w-0", "tried.example.org") {
+		t.Errorf("the config is not on the disk: %+v, %v", st, err)
 	}
 }
 
