@@ -284,7 +284,12 @@ func fieldNames(c *v1alpha1.MachineChange) string { return some(rollout.Names(c.
 
 // leaveStaged has the config take effect at the next reboot, whoever causes it.
 func (r *Reconciler) leaveStaged(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if s.machine.Status.Change.Phase != v1alpha1.ChangeAwaitingReboot {
+	waits, err := r.isStaged(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	if !waits {
 		if staged, err := r.stage(ctx, s); !staged {
 			return ctrl.Result{}, err
 		}
@@ -295,6 +300,26 @@ func (r *Reconciler) leaveStaged(ctx context.Context, s *scope) (ctrl.Result, er
 	r.rest(s)
 
 	return ctrl.Result{}, nil
+}
+
+// isStaged asks the node whether what was staged is still there: whoever sends it a config replaces that. A trial that
+// somebody makes is not disturbed: whatever is sent ends it.
+func (r *Reconciler) isStaged(ctx context.Context, s *scope) (bool, error) {
+	if s.machine.Status.Change.Phase != v1alpha1.ChangeAwaitingReboot {
+		return false, nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return false, err
+	}
+
+	state, err := node.ConfigState(ctx)
+	if err != nil {
+		return false, fmt.Errorf("looking for the staged config of %s: %w", s.machine.Name, err)
+	}
+
+	return state.NextBoot != talos.NextBootLive, nil
 }
 
 func (r *Reconciler) stage(ctx context.Context, s *scope) (bool, error) {

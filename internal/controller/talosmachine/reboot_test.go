@@ -11,6 +11,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
@@ -227,6 +228,78 @@ func TestStaged(t *testing.T) {
 	if e.boots("w-0") == boot || e.cordoned("w-0") {
 		t.Errorf("cordoned: %t", e.cordoned("w-0"))
 	}
+}
+
+// TestStagedIsReplaced: a config that waits for a reboot goes when somebody sends the node another one, also the one that
+// it runs. It is staged again, so that the reboot which is waited for brings it.
+func TestStagedIsReplaced(t *testing.T) {
+	e := found(t, 1, 1)
+	staged := in(v1alpha1.ChangeAwaitingReboot)
+
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootManual })
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is staged", staged)
+	e.nextBoot("w-0", talos.NextBootOther)
+
+	conn, err := e.connect("w-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	live, err := conn.MachineConfig(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := conn.Apply(t.Context(), live, talos.ApplyOptions{Mode: talos.ApplyNoReboot}); err != nil {
+		t.Fatal(err)
+	}
+
+	e.Eventually("it is staged again", func(ctx context.Context) error {
+		if m, _, err := e.pass("w-0"); err != nil || !staged(m) {
+			return fmt.Errorf("%s: %w", show(m), err)
+		}
+
+		st, err := conn.ConfigState(ctx)
+		if err == nil && st.NextBoot != talos.NextBootOther {
+			err = fmt.Errorf("%+v", st)
+		}
+
+		return err
+	})
+
+	// The node has it from one staging on, until it boots: then it shows none, which is no reason to stage it once more.
+	e.reboot("w-0")
+
+	calls := e.mutations("w-0")
+
+	e.until("w-0", "it is changed", done)
+	e.nextBoot("w-0", talos.NextBootLive)
+
+	if e.mutations("w-0") != calls || !e.runs("w-0", "SHELF") {
+		t.Errorf("%d calls after the reboot", e.mutations("w-0")-calls)
+	}
+}
+
+// nextBoot checks which config the next boot of a node takes.
+func (e *env) nextBoot(name string, want talos.NextBoot) {
+	e.Helper()
+
+	e.Eventually(name+" shows its config", func(ctx context.Context) error {
+		conn, err := e.connect(name)
+		if err != nil {
+			return err
+		}
+
+		st, err := conn.ConfigState(ctx)
+		if err == nil && st.NextBoot != want {
+			e.Errorf("%s: %+v, want %d", name, st, want)
+		}
+
+		return err
+	})
 }
 
 // TestUnstaged: a staged config that nobody wants any more does not take effect with a later reboot.
