@@ -185,7 +185,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 	pool := talos.NewPool()
 	watcher := nodewatch.New(ctx, pool)
 	workloads := &workload.Clients{Clock: real}
-	cached := kube.Indexed(mgr.GetClient())
+	cached := kube.Indexed(kube.Current(mgr.GetClient(), mgr.GetAPIReader()))
 	states := &statestore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: real}
 
 	nodes := func() controller.Options {
