@@ -99,6 +99,8 @@ func TestApproval(t *testing.T) {
 
 	w.apply(clusterManifest("asked", w.address(1), []string{w.address(1)}, []string{w.address(2), w.address(3)}))
 	w.running("asked")
+	w.reboot(1, 2)
+	w.sendAgain("asked", 3)
 	w.says(0, "Nothing changes", "plan", "asked")
 
 	w.rollout("asked", v1alpha1.RolloutOptions{Approval: v1alpha1.ApprovalManual})
@@ -153,6 +155,8 @@ func TestBadConfigStops(t *testing.T) {
 	w.apply(clusterManifest("sick", w.address(1), []string{w.address(1)},
 		[]string{w.address(2), w.address(3), w.address(4)}))
 	w.running("sick")
+	w.reboot(2)
+	w.sendAgain("sick", 3)
 	w.rollout("sick", v1alpha1.RolloutOptions{
 		MaxUnavailable: "100%", HealthTimeout: &metav1.Duration{Duration: 8 * time.Second},
 	})
@@ -218,6 +222,8 @@ func TestTriedChange(t *testing.T) {
 
 	w.apply(clusterManifest("tried", w.address(1), []string{w.address(1)}, []string{w.address(2)}))
 	w.running("tried")
+	w.reboot(2)
+	w.sendAgain("tried", 1)
 	w.tryFor("tried", 10*time.Second)
 
 	before := w.identity("tried")
@@ -274,6 +280,8 @@ func TestRebootsByHand(t *testing.T) {
 
 	w.apply(clusterManifest("hand", w.address(1), []string{w.address(1)}, []string{w.address(2), w.address(3)}))
 	w.running("hand")
+	w.reboot(1)
+	w.sendAgain("hand", 2)
 
 	before, identity := w.boots(), w.identity("hand")
 

@@ -27,6 +27,8 @@ func TestNodesComeBackOtherwise(t *testing.T) {
 	}
 
 	w.withSpares("back", nil)
+	w.reboot(3, 4)
+	w.sendAgain("back", 1)
 
 	before := w.machine("cp-2")
 	w.manager.kill()

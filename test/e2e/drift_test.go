@@ -115,6 +115,9 @@ func TestDrift(t *testing.T) {
 		return nil
 	})
 
+	w.reboot(2)
+	w.fromDisk("edited", 1, 2)
+
 	identity := w.identity("edited")
 	worker, drifted := w.address(2), &v1alpha1.TalosMachine{}
 	policy := func(p v1alpha1.DriftPolicy) {

@@ -124,6 +124,9 @@ func TestImport(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	w.reboot(1, 4)
+	c.SendAgain(w.address(2))
+
 	before, calls := w.boots(), w.mutatingCalls()
 	untouched := func() {
 		t.Helper()

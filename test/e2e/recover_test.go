@@ -138,6 +138,7 @@ func TestRecoverCommand(t *testing.T) {
 	}
 
 	w.oneEtcd("ash", 1)
+	w.fromDisk("ash", 1, 2)
 	w.nodesReady("ash", 2)
 
 	if _, told := w.commandWith(v.env, args...); !strings.Contains(told, "it runs from this backup already") {

@@ -105,6 +105,9 @@ func TestRemediation(t *testing.T) {
 
 	w.withSpares("kept", &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: 10 * time.Second}})
 
+	w.reboot(1, 4)
+	w.sendAgain("kept", 3)
+
 	identity := w.identity("kept")
 
 	if calls := w.nodes[w.address(5)].Faults().MutatingCalls(); calls > 0 {
@@ -176,6 +179,9 @@ func TestReplaceByHand(t *testing.T) {
 
 	w.withSpares("swap", nil)
 
+	w.reboot(2)
+	w.sendAgain("swap", 1, 4)
+
 	identity := w.identity("swap").without(w.address(2), w.address(4), w.address(5), w.address(6))
 
 	w.says(1, "answers, so it is not gone", "replace", "cp-2", "--gone")
@@ -223,6 +229,9 @@ func TestSparesOfCluster(t *testing.T) {
 			t.Errorf("%d mutating calls went to a spare machine", calls)
 		}
 	}
+
+	w.reboot(3, 6)
+	w.sendAgain("stocked", 1)
 
 	identity := w.identity("stocked").without(w.address(2), w.address(3), w.address(5), w.address(6), w.address(7))
 

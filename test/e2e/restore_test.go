@@ -17,6 +17,7 @@ import (
 	"filippo.io/age"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -209,6 +210,9 @@ func TestRestore(t *testing.T) {
 	w.apply(clusterManifest("back", w.address(1), controlPlanes, []string{w.address(4)}))
 	w.running("back")
 	w.nodesReady("back", 4)
+	w.reboot(1, 4)
+	w.sendAgain("back", 2)
+	w.fromDisk("back", 1, 3, 4)
 
 	before := w.identity("back")
 	c := w.kubernetes("back")
@@ -331,8 +335,67 @@ func TestTotalLoss(t *testing.T) {
 
 	w.nodesReady("phoenix", 4)
 	w.oneEtcd("phoenix", 3)
+	w.fromDisk("phoenix", 1, 2, 3, 4)
 	w.idle(3 * time.Second)
 	w.searchSecrets("phoenix")
+}
+
+// TestLostEphemeral: the control plane loses what is not its config, long after its first boot. Nothing is left to be
+// discarded, so the backup comes back without leave for that.
+func TestLostEphemeral(t *testing.T) {
+	w := newRealWorld(t)
+	w.boot(1)
+	w.boot(2)
+	w.apply(singleManifest(w, "flood"))
+	w.whole("flood")
+	w.reboot(1)
+
+	c := w.kubernetes("flood")
+	note(t, c, "early")
+
+	m := w.backUp("flood", w.address(1), w.identityFor("age"))
+
+	note(t, c, "late")
+	w.losesEphemeral("flood", 1)
+	w.eventually("the loss is told", w.condition(&v1alpha1.TalosControlPlane{}, "flood", v1alpha1.ConditionReady,
+		metav1.ConditionFalse))
+	w.fromDisk("flood", 1, 2)
+
+	resets := w.nodes[w.address(1)].Faults().Calls("Reset")
+	w.restore("dry", "flood")
+	r := w.restored("dry", v1alpha1.RestorePreparing)
+
+	if n := w.nodes[w.address(1)].Faults().Calls("Reset"); r.Status.Backup.ID != m.ID || r.Status.LastSnapshot != "" || n != resets {
+		t.Errorf("%d resets; the status is %+v", n-resets, r.Status)
+	}
+
+	w.whole("flood")
+	noted(t, c, "early", "late")
+	w.nodesReady("flood", 2)
+	w.oneEtcd("flood", 1)
+	w.idle(3 * time.Second)
+}
+
+// losesEphemeral wipes the EPHEMERAL partition of a machine, which boots anew and keeps its config.
+func (w *world) losesEphemeral(cluster string, machine int) {
+	w.t.Helper()
+
+	n := w.nodes[w.address(machine)]
+	before := n.Status().BootID
+
+	w.eventually("the wipe of "+n.Name(), func(ctx context.Context) error {
+		return w.talos(cluster).ResetGeneric(talosclient.WithNode(ctx, n.Address()), &machineapi.ResetRequest{
+			Reboot: true, Mode: machineapi.ResetRequest_SYSTEM_DISK,
+			SystemPartitionsToWipe: []*machineapi.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel, Wipe: true}},
+		})
+	})
+	w.eventually(n.Name()+" has booted anew", func(context.Context) error {
+		if st := n.Status(); st.BootID == before || st.Stage != "booting" {
+			return fmt.Errorf("%+v", st)
+		}
+
+		return nil
+	})
 }
 
 // planeManifest is a control plane of three and a worker, without a KubernetesCluster.

@@ -148,6 +148,9 @@ func TestConfigRollout(t *testing.T) {
 	w.apply(clusterManifest("rolled", w.address(1), []string{w.address(1), w.address(2), w.address(3)},
 		[]string{w.address(4), w.address(5)}))
 	w.running("rolled")
+	w.reboot(2, 4)
+	w.sendAgain("rolled", 3, 5)
+	w.fromDisk("rolled", 1, 2, 4)
 
 	before, identity := w.boots(), w.identity("rolled")
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/safe"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
@@ -19,6 +21,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/talos-operator/talos-operator/test/pki"
@@ -206,6 +209,36 @@ func (c *Cluster) SecretsYAML() []byte {
 	}
 
 	return data
+}
+
+// SendAgain sends machines the config that they run once more.
+func (c *Cluster) SendAgain(addresses ...string) {
+	c.t.Helper()
+
+	client := c.client()
+
+	for _, address := range addresses {
+		c.eventually("the same config for "+address, func(ctx context.Context) error {
+			ctx = talosclient.WithNode(ctx, address)
+
+			res, err := safe.ReaderGet[*configres.MachineConfig](ctx, client.COSI, resource.NewMetadata(configres.NamespaceName,
+				configres.MachineConfigType, configres.ActiveID, resource.VersionUndefined))
+			if err != nil {
+				return err
+			}
+
+			data, err := res.Container().Bytes()
+			if err != nil {
+				return err
+			}
+
+			_, err = client.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{
+				Data: data, Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT,
+			})
+
+			return err
+		})
+	}
 }
 
 // Files writes talosconfig, secrets.yaml and controlplane.yaml to a folder of its own and returns their paths.
