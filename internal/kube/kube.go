@@ -44,13 +44,22 @@ func Apply(ctx context.Context, c client.Client, obj client.Object) error {
 
 // PatchStatus writes the difference of the status to base; nothing when there is none.
 func PatchStatus(ctx context.Context, c client.Client, obj, base client.Object) error {
+	return patchStatus(ctx, c, obj, base, client.MergeFrom(base))
+}
+
+// ClaimStatus is PatchStatus for a decision that must not be made twice: it fails with a conflict where the object was
+// written since it was read, for example by a pass that a stale cache does not show.
+func ClaimStatus(ctx context.Context, c client.Client, obj, base client.Object) error {
+	return patchStatus(ctx, c, obj, base, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+}
+
+func patchStatus(ctx context.Context, c client.Client, obj, base client.Object, patch client.Patch) error {
 	if equality.Semantic.DeepEqual(obj, base) {
 		return nil
 	}
 
-	patch := client.MergeFrom(base)
-
-	data, err := patch.Data(obj)
+	// The patch that is sent may hold a precondition, which is no difference.
+	data, err := client.MergeFrom(base).Data(obj)
 	if err != nil {
 		return fmt.Errorf("computing the status of %s: %w", obj.GetName(), err)
 	}

@@ -53,6 +53,9 @@ func differs(base, target string, phase v1alpha1.ChangePhase) edit {
 
 func pending(base, target string) edit { return differs(base, target, v1alpha1.ChangePending) }
 
+// another change between the same configs: the one before was let begin.
+func another(m *v1alpha1.TalosMachine) { m.Status.Change.ID += "again" }
+
 // needsReboot, undoes, reverts and says change the change.
 func needsReboot(m *v1alpha1.TalosMachine) { m.Status.Change.Reboot = true }
 

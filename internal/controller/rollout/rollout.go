@@ -267,7 +267,7 @@ func planOf(in Input) *v1alpha1.PlanStatus {
 	missing := func(p v1alpha1.PlannedMachine) bool { return !contains(in.Plan, p) }
 	if in.Plan == nil || slices.ContainsFunc(current, missing) {
 		return &v1alpha1.PlanStatus{
-			ID: idOf(current, in.Now), CreatedAt: metav1.NewTime(in.Now.UTC().Truncate(time.Second)), Machines: current,
+			ID: idOf(in.Machines), CreatedAt: metav1.NewTime(in.Now.UTC().Truncate(time.Second)), Machines: current,
 		}
 	}
 
@@ -322,18 +322,34 @@ func contains(plan *v1alpha1.PlanStatus, p v1alpha1.PlannedMachine) bool {
 	})
 }
 
-// idOf is unlike that of every other plan, also of one with the same differences at another time: nobody has agreed to
-// have them made once more.
-func idOf(machines []v1alpha1.PlannedMachine, now time.Time) string {
-	h := sha256.New()
+// idOf is a function of the differences and of nothing else, so that a pass on a stale cache finds the plan that there is.
+// It is unlike that of the same differences at a later time by the IDs of the changes: once a change was allowed to
+// begin, the next one has another ID, and nobody has agreed to have it made once more.
+func idOf(machines []v1alpha1.TalosMachine) string {
+	var lines []string
 
-	fmt.Fprintln(h, now.UnixNano())
-
-	for _, p := range machines {
-		fmt.Fprintf(h, "%s %s %s\n", p.Name, p.Base, p.Target)
+	for i := range machines {
+		if c := machines[i].Status.Change; c != nil {
+			lines = append(lines, fmt.Sprintf("%s %s %s %s\n", machines[i].Name, c.Base, c.Target, c.ID))
+		}
 	}
 
-	return hex.EncodeToString(h.Sum(nil))[:12]
+	// The order of disruption follows the leader of etcd, which moves.
+	slices.Sort(lines)
+
+	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
+
+	return hex.EncodeToString(sum[:])[:12]
+}
+
+// Moved tells whether a pass has made, replaced or ended the plan. That is written with a precondition: a stale cache
+// must not bring a plan back, nor forget how far one has come.
+func Moved(before, now *v1alpha1.PlanStatus) bool {
+	if before == nil || now == nil {
+		return before != now
+	}
+
+	return before.ID != now.ID
 }
 
 // failed says which machine stops the rollout, and why.

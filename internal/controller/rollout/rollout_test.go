@@ -223,10 +223,10 @@ func TestApproval(t *testing.T) {
 		t.Errorf("approved without need: %s, %s ready", out.Plan.Phase, ready(out))
 	}
 
-	// The same differences a day later: nobody has agreed to have them made again.
+	// The same differences once they were made: nobody has agreed to have them made again.
 	again, err := rollout.Assess(rollout.Input{
-		Options: options(manual), Machines: machines{a, b}, ControlPlane: controlPlane(), Approved: first.ID,
-		Now: now.Add(24 * time.Hour),
+		Options: options(manual), Machines: machines{machine("a", pending("1", "2"), undoes, another), b},
+		ControlPlane: controlPlane(), Approved: first.ID, Now: now.Add(24 * time.Hour),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -234,6 +234,29 @@ func TestApproval(t *testing.T) {
 
 	if again.Plan.Phase != v1alpha1.PlanAwaitingApproval || len(again.Ready) > 0 || again.Plan.ID == first.ID {
 		t.Errorf("an approval of yesterday lets %s begin", ready(again))
+	}
+}
+
+// TestPlanOfAStaleCache: a pass that does not know the plan of the pass before makes the same one, at another time and
+// with another leader of etcd, so that a person approves what was printed.
+func TestPlanOfAStaleCache(t *testing.T) {
+	a, b := machine("a", pending("1", "2")), machine("b", pending("1", "3"))
+	first := assess(t, options(manual), nil, "", a, b).Plan
+
+	again, err := rollout.Assess(rollout.Input{
+		Options: options(manual), Machines: machines{b, a}, ControlPlane: controlPlane(), Now: now.Add(3 * time.Millisecond),
+	})
+	if err != nil || again.Plan.ID != first.ID {
+		t.Errorf("plan %s became %s: %v", first.ID, again.Plan.ID, err)
+	}
+
+	if rollout.Moved(first, again.Plan) || rollout.Moved(nil, nil) {
+		t.Error("the same plan counts as another one")
+	}
+
+	if !rollout.Moved(nil, first) || !rollout.Moved(first, nil) ||
+		!rollout.Moved(first, assess(t, options(manual), nil, "", a).Plan) {
+		t.Error("another plan counts as the same")
 	}
 }
 

@@ -1,19 +1,23 @@
 package taloscontrolplane_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // established is a control plane whose etcd works, with machines that show what their controller would.
@@ -154,6 +158,66 @@ func TestOneAtATime(t *testing.T) {
 
 	if d := e.disruption(); d.Machine != "" || cp.Status.Plan != nil {
 		t.Errorf("left: %+v, %+v", d, cp.Status.Plan)
+	}
+}
+
+// staleCache shows a control plane as it was.
+type staleCache struct {
+	client.Client
+
+	was *v1alpha1.TalosControlPlane
+}
+
+// Get implements client.Reader.
+func (c staleCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if cp, ok := o.(*v1alpha1.TalosControlPlane); ok {
+		c.was.DeepCopyInto(cp)
+
+		return nil
+	}
+
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+// TestPlanOutlivesAStaleCache: a pass that does not see the plan of the pass before leaves it as it is, so that what a
+// person has read can be approved.
+func TestPlanOutlivesAStaleCache(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.Rollout = &v1alpha1.RolloutOptions{Approval: v1alpha1.ApprovalManual}
+	})
+
+	for i := range 3 {
+		e.show(cp, i, pending)
+	}
+
+	was := cp.DeepCopy()
+	e.step(cp)
+
+	printed := cp.Status.Plan.DeepCopy()
+
+	e.Clock.Sleep(time.Minute)
+	e.r.Client = staleCache{e.Client, was}
+	res, err := e.pass(cp)
+	e.r.Client = e.Client
+
+	if err != nil || res.RequeueAfter <= 0 || res.RequeueAfter > time.Second {
+		t.Errorf("a pass on a stale cache: made again after %s (%v)", res.RequeueAfter, err)
+	}
+
+	if diff := cmp.Diff(printed, cp.Status.Plan); diff != "" {
+		t.Errorf("the plan changed (-printed +now):\n%s", diff)
+	}
+
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
+		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.ApprovedAnnotation, printed.ID)
+	})
+	e.step(cp)
+
+	if got := e.granted(3); got != "cp-1" {
+		t.Errorf("with the approval of what was printed %q may begin; the plan is %+v", got, cp.Status.Plan)
 	}
 }
 

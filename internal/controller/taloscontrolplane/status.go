@@ -35,8 +35,13 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	computeStatus(s, err)
 	measureCertificates(s)
 
-	if perr := kube.PatchStatus(ctx, r.Client, s.cp, s.base); perr != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	write := kube.PatchStatus
+	if rollout.Moved(s.base.Status.Plan, s.cp.Status.Plan) {
+		write = kube.ClaimStatus
+	}
+
+	if perr := write(ctx, r.Client, s.cp, s.base); perr != nil {
+		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
 	}
 
 	kube.RecordTransitions(r.Recorder, s.cp, before, s.cp.Status.Conditions, condition.BadReasons...)

@@ -114,7 +114,7 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 	// Who is cut off is cut off from the other members as well.
 	c.Etcd = controlPlane && (reboot || c.Try || machineconfig.AffectsEtcd(s.diff.Changes))
 	c.Fields, c.MoreFields = fieldsOf(s.diff.Changes)
-	c.ID = changeID(c, r.Clock.Now().UnixNano())
+	c.ID = s.changeID(c)
 
 	st.Change, st.Intent = c, nil
 
@@ -137,11 +137,22 @@ func (s *scope) cause() v1alpha1.ChangeCause {
 	return v1alpha1.CauseSpec
 }
 
-// changeID is unlike that of every other change, also of one with the same target.
-func changeID(c *v1alpha1.MachineChange, at int64) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", c.Base, c.Target, at))
+// changeID is a function of the difference and of the generations that it was found in, so that a pass on a stale cache
+// finds the same one. It is unlike that of an earlier change with the same target: letting that one begin was a new
+// generation of the machine.
+func (s *scope) changeID(c *v1alpha1.MachineChange) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s", c.Base, c.Target, s.machine.UID,
+		rollout.ComparedTo(s.controlPlane, s.worker, s.machine)))
 
 	return hex.EncodeToString(sum[:])[:16]
+}
+
+func idOf(c *v1alpha1.MachineChange) string {
+	if c == nil {
+		return ""
+	}
+
+	return c.ID
 }
 
 // Longest texts of a field in a status.

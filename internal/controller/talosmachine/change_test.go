@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -57,6 +58,37 @@ func TestNothingWithoutGrant(t *testing.T) {
 	}
 
 	e.keepsSecrets("hush-hush")
+}
+
+// TestChangeOutlivesAStaleCache: a pass that does not see the change which the pass before planned finds the same one, and
+// does not write over what became of it since. The same difference is another change once this one was made.
+func TestChangeOutlivesAStaleCache(t *testing.T) {
+	e := found(t, 1, 1)
+	e.rollout(policy(v1alpha1.DriftEnforce))
+	e.edit("w-0", handMade)
+
+	was := e.machine("w-0")
+	first := e.planned("w-0")
+
+	for range 2 {
+		e.sleep(time.Minute)
+		e.cache.lag(was)
+		e.pass("w-0")
+		e.cache.lag()
+
+		if diff := cmp.Diff(first, e.machine("w-0").Status.Change); diff != "" {
+			t.Fatalf("a pass on a stale cache changed the change (-first +now):\n%s", diff)
+		}
+	}
+
+	e.grant("w-0", false)
+	e.until("w-0", "it is undone", done)
+	e.edit("w-0", handMade)
+
+	again := e.planned("w-0")
+	if again.Base != first.Base || again.Target != first.Target || again.ID == first.ID {
+		t.Errorf("the permission for %+v would be one for %+v", first, again)
+	}
 }
 
 // TestWithoutReboot: a change that needs no reboot goes without one, and counts as done once the node has been well for

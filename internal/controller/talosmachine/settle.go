@@ -154,10 +154,8 @@ func (r *Reconciler) missPatience(s *scope) {
 	}
 }
 
-// newChangeID takes a permission back: it is good for one ID.
-func (s *scope) newChangeID() {
-	s.machine.Status.Change.ID = changeID(s.machine.Status.Change, s.now.UnixNano())
-}
+// newChangeID takes a permission back: it is good for one ID, and it was a new generation of the machine.
+func (s *scope) newChangeID() { s.machine.Status.Change.ID = s.changeID(s.machine.Status.Change) }
 
 // complete lets pods come back and forgets the change.
 func (r *Reconciler) complete(ctx context.Context, s *scope) error {

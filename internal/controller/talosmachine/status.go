@@ -40,8 +40,13 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	computeStatus(s, err)
 
-	if perr := kube.PatchStatus(ctx, r.Client, s.machine, s.base); perr != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	write := kube.PatchStatus
+	if idOf(s.base.Status.Change) != idOf(s.machine.Status.Change) {
+		write = kube.ClaimStatus
+	}
+
+	if perr := write(ctx, r.Client, s.machine, s.base); perr != nil {
+		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
 	}
 
 	kube.RecordTransitions(r.Recorder, s.machine, before, s.machine.Status.Conditions, condition.BadReasons...)

@@ -306,8 +306,13 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	computeStatus(s, err)
 
-	if perr := kube.PatchStatus(ctx, r.Client, s.worker, s.base); perr != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(perr)
+	write := kube.PatchStatus
+	if rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan) {
+		write = kube.ClaimStatus
+	}
+
+	if perr := write(ctx, r.Client, s.worker, s.base); perr != nil {
+		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
 	}
 
 	kube.RecordTransitions(r.Recorder, s.worker, before, s.worker.Status.Conditions, condition.BadReasons...)
