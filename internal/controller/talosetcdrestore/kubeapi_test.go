@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ import (
 type kubeAPI struct {
 	etcd *clientv3.Client
 	http *http.Server
+	// empty: no kubelet has registered.
+	empty atomic.Bool
 }
 
 // serveKubernetes stands in for the API servers of all nodes.
@@ -120,6 +123,16 @@ func (a *kubeAPI) routes() http.Handler {
 		})
 	})
 	mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
+		if a.empty.Load() {
+			w.WriteHeader(http.StatusNotFound)
+			reply(w, &metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+				Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
+			})
+
+			return
+		}
+
 		reply(w, &corev1.Node{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: r.PathValue("name")},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},

@@ -144,15 +144,19 @@ func (r *Reconciler) kubelets(ctx context.Context, s *scope, cluster *workload.C
 		}
 
 		alive, err := cluster.Alive(ctx, workload.NodeRef{Name: m.Status.Hostname, UUID: m.Status.UUID}, began)
+		if err != nil {
+			return nil, nil, err
+		}
+
+		worker := m.Spec.Role != v1alpha1.RoleControlPlane
 
 		switch {
-		case err != nil:
-			return nil, nil, err
-		case alive:
-		case m.Spec.Role == v1alpha1.RoleControlPlane:
-			missing = append(missing, m.Name)
-		case meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable):
+		case alive, worker && !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable):
+		case r.standsAlone(ctx, s, m):
+		case worker:
 			workers = append(workers, m.Name)
+		default:
+			missing = append(missing, m.Name)
 		}
 	}
 
@@ -160,6 +164,19 @@ func (r *Reconciler) kubelets(ctx context.Context, s *scope, cluster *workload.C
 	slices.Sort(workers)
 
 	return missing, workers, nil
+}
+
+// standsAlone: the kubelet runs, and its config keeps it from registering, so that Kubernetes would be asked for ever. A
+// node that does not tell is waited for.
+func (r *Reconciler) standsAlone(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) bool {
+	node, err := r.Nodes.Node(ctx, r.source(s).Ref(m))
+	if err != nil {
+		return false
+	}
+
+	alone, err := node.KubeletStandsAlone(ctx)
+
+	return err == nil && alone
 }
 
 // recordRestored notes the etcd that the cluster has now, and ends the hold on the others.

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -132,6 +134,51 @@ func TestOneNode(t *testing.T) {
 
 	e.keepsSecrets()
 	e.gone(r)
+}
+
+// TestKubeletThatStandsAlone: a node whose config keeps its kubelet from registering is not waited for in Kubernetes, which
+// never hears of it. One that should be there is.
+func TestKubeletThatStandsAlone(t *testing.T) {
+	t.Parallel()
+
+	e := backedUp(t, 1)
+	e.estate.apis[0].empty.Store(true)
+
+	r := e.restore("r", discard)
+	e.until(r, "it waits for the kubelet", func() bool {
+		c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady)
+
+		return c != nil && strings.Contains(c.Message, "waiting for the kubelets of cp-0")
+	})
+
+	patch, err := configpatcher.LoadPatch([]byte("machine: {kubelet: {skipNodeRegistration: true}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e.Eventually("the kubelet stands alone", func(ctx context.Context) error {
+		return e.estate.Ask(ctx, 0, func(n *talos.Node) error {
+			live, err := n.MachineConfig(ctx)
+			if err != nil {
+				return err
+			}
+
+			out, err := configpatcher.Apply(configpatcher.WithBytes(live), []configpatcher.Patch{patch})
+			if err != nil {
+				return err
+			}
+
+			data, err := out.Bytes()
+			if err != nil {
+				return err
+			}
+
+			_, err = n.Apply(ctx, data, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
+
+			return err
+		})
+	})
+	e.complete(r)
 }
 
 // keptLate: what was written after the backup is in the copy that the restore made; the copy restores.
