@@ -2,7 +2,6 @@ package talos
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -82,7 +81,7 @@ type Volume struct {
 	PartitionLabel, Label string
 }
 
-// Disks lists the disks and what they hold.
+// Disks lists the disks and what they hold. A machine may have none, or show none yet.
 func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
 	defer cancel()
@@ -109,10 +108,6 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 	}
 
 	slices.SortFunc(out, func(a, b Disk) int { return strings.Compare(a.DevPath, b.DevPath) })
-
-	if len(out) == 0 {
-		return nil, fmt.Errorf("listing the disks of %s: it shows none", m.address)
-	}
 
 	return out, nil
 }

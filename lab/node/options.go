@@ -38,7 +38,7 @@ type Options struct {
 	Step time.Duration
 	// Cluster is the discovery service shared by the nodes of an estate; a registry of its own when nil.
 	Cluster *Registry
-	// Disks are the machine's disks; one of 20 GiB when empty.
+	// Disks are the machine's disks; one of 20 GiB when nil. A machine with an empty list has none.
 	Disks []Disk
 	// TalosVersion is the tag on the boot medium; DefaultTalosVersion when empty.
 	TalosVersion string
@@ -107,7 +107,7 @@ func (o Options) complete() (Options, error) {
 		o.Cluster = NewRegistry()
 	}
 
-	if len(o.Disks) == 0 {
+	if o.Disks == nil {
 		o.Disks = []Disk{{Name: "sda", Size: 20 * GiB, Model: "LAB DISK", Transport: "sata"}}
 	}
 

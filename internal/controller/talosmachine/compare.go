@@ -71,6 +71,36 @@ func (l *looks) forget(key string) {
 	delete(l.last, key)
 }
 
+// sightings remembers since when something was seen of a machine. A restart loses it, and begins anew.
+type sightings struct {
+	mu    sync.Mutex
+	first map[string]time.Time
+}
+
+// since is when it was seen first.
+func (l *sightings) since(key string, now time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	at, ok := l.first[key]
+	if !ok {
+		if l.first == nil {
+			l.first = map[string]time.Time{}
+		}
+
+		l.first[key], at = now, now
+	}
+
+	return at
+}
+
+func (l *sightings) forget(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	delete(l.first, key)
+}
+
 func (r *Reconciler) look(s *scope) look {
 	snapshot, _ := r.Watcher.Get(s.key().String())
 

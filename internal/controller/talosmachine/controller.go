@@ -46,6 +46,7 @@ type Reconciler struct {
 	Resync time.Duration
 
 	looks looks
+	bare  sightings
 }
 
 // Reconcile drives one TalosMachine. It keeps no state between calls.
@@ -56,6 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.Watcher.Remove(req.String())
 			r.Nodes.Drop(req.String())
 			r.looks.forget(req.String())
+			r.bare.forget(req.String())
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -23,6 +23,9 @@ import (
 // retryDisk is how soon a machine without a clear install disk is looked at again: nobody tells of a new disk.
 const retryDisk = 30 * time.Second
 
+// discovery is how long a machine that shows no disks at all may still be looking for them.
+const discovery = 15 * time.Second
+
 // A worker gets its certificate from a control-plane node, so it has to wait for one.
 const (
 	certificateGrace = 5 * time.Minute
@@ -37,7 +40,7 @@ func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result,
 	}
 
 	if other != "" {
-		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonAddressConflict, fmt.Sprintf("address %s is that of "+
+		return ctrl.Result{}, failure.Refused(v1alpha1.ReasonAddressConflict, fmt.Sprintf("address %s is that of "+
 			"TalosMachine %s already; nothing was sent: give one of them its own address", s.address, other), nil)
 	}
 
@@ -98,7 +101,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 			return ctrl.Result{}, r.awaitCertificate(s, *configured)
 		}
 
-		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s runs under "+
+		return ctrl.Result{}, failure.Refused(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s runs under "+
 			"another CA: it belongs to another cluster, and nothing was sent to it; correct the address, or reset the "+
 			"machine by hand", s.address), err)
 	case talos.StateUnreachable:
@@ -179,7 +182,7 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 
 	s.facts = &facts
 
-	disk, err := chooseDisk(ctx, node, s)
+	disk, err := r.chooseDisk(ctx, node, s)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -217,18 +220,21 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 	return ctrl.Result{}, nil
 }
 
-func chooseDisk(ctx context.Context, node *talos.Maintenance, s *scope) (string, error) {
+func (r *Reconciler) chooseDisk(ctx context.Context, node *talos.Maintenance, s *scope) (string, error) {
 	found, err := node.Disks(ctx)
 	if err != nil {
 		return "", fmt.Errorf("listing the disks of %s: %w", s.machine.Name, err)
 	}
 
-	group := s.group()
+	wish := diskWish(s.group().Install, s.machine.Spec.Install, s.facts.SystemDisk)
 
-	disk, err := machineconfig.ChooseDisk(
-		disks(found),
-		diskWish(group.Install, s.machine.Spec.Install, s.facts.SystemDisk),
-	)
+	if len(found) == 0 && wish.SystemDisk == "" && wish.Path != "" {
+		return r.unseenDisk(s, wish.Path)
+	}
+
+	r.bare.forget(s.key().String())
+
+	disk, err := machineconfig.ChooseDisk(disks(found), wish)
 
 	var diskErr *machineconfig.DiskError
 	if errors.As(err, &diskErr) {
@@ -238,13 +244,28 @@ func chooseDisk(ctx context.Context, node *talos.Maintenance, s *scope) (string,
 	return disk, err
 }
 
-func diskMessage(e *machineconfig.DiskError) string {
-	msg := e.Problem + "; " + e.Remedy
-	if len(e.Found) > 0 {
-		msg += ". Found: " + strings.Join(e.Found, ", ")
+// unseenDisk takes the disk that the spec names although the machine shows none: a node in a container has none, and it is
+// for the machine to say that a disk does not exist. Not at once: it may still be looking for its disks, and what they hold
+// is not to be overwritten unseen.
+func (r *Reconciler) unseenDisk(s *scope, path string) (string, error) {
+	now := r.Clock.Now()
+
+	left := discovery - now.Sub(r.bare.since(s.key().String(), now))
+	if left <= 0 {
+		return path, nil
 	}
 
-	return msg
+	return "", failure.Waiting(v1alpha1.ReasonInstallDisk, fmt.Sprintf("the machine shows no disks; install.disk %s is used "+
+		"as it is unless it shows some soon", path), left)
+}
+
+func diskMessage(e *machineconfig.DiskError) string {
+	found := "no disks"
+	if len(e.Found) > 0 {
+		found = strings.Join(e.Found, ", ")
+	}
+
+	return e.Problem + "; " + e.Remedy + ". Found: " + found
 }
 
 // render makes the config of the machine. What makes it impossible is in the spec, so only a change of it helps.
