@@ -43,6 +43,8 @@ type Error struct {
 	Message string
 	// After is how soon to look again.
 	After time.Duration
+	// Again: the refusal depends on more than the object itself, so it is judged again at the resync.
+	Again bool
 	// Err is the cause; it goes to the log only.
 	Err error
 }
@@ -67,6 +69,12 @@ func Waiting(reason, message string, after time.Duration) error {
 // Terminal says that only a person can help.
 func Terminal(reason, message string, err error) error {
 	return &Error{Class: ClassTerminal, Reason: reason, Message: message, Err: err}
+}
+
+// Refused is Terminal for what depends on more than the object itself: another object, or what a node runs. A person has to
+// help, and where that happens elsewhere no event of the object tells, so it is judged again at the resync.
+func Refused(reason, message string, err error) error {
+	return &Error{Class: ClassTerminal, Reason: reason, Message: message, Again: true, Err: err}
 }
 
 // Auth says that credentials were refused.
@@ -97,6 +105,13 @@ func Reason(err error) string {
 	}
 
 	return ""
+}
+
+// IsJudgedAgain tells whether an error is a refusal that is judged again at the resync.
+func IsJudgedAgain(err error) bool {
+	var e *Error
+
+	return errors.As(err, &e) && e.Again
 }
 
 // Message returns what to tell a person. The text of unclassified errors stays in the log: it may hold anything.
@@ -137,6 +152,10 @@ func Result(res ctrl.Result, err error, resync time.Duration) (ctrl.Result, erro
 	case ClassWaiting, ClassAuth:
 		return ctrl.Result{RequeueAfter: e.After}, nil
 	case ClassTerminal:
+		if e.Again {
+			return ctrl.Result{RequeueAfter: resync}, nil
+		}
+
 		return ctrl.Result{}, reconcile.TerminalError(err)
 	case ClassTransient:
 	}

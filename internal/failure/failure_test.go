@@ -30,6 +30,7 @@ func TestResult(t *testing.T) {
 		{"waiting", fmt.Errorf("phase: %w", failure.Waiting("W", "waiting for x", time.Second)), time.Second, false, false, "waiting for x"},
 		{"auth", failure.Auth("A", "refused", plain), 30 * time.Second, false, false, "refused"},
 		{"terminal", failure.Terminal("T", "broken", plain), 0, true, true, "broken"},
+		{"refused", failure.Refused("T", "taken", plain), time.Minute, false, false, "taken"},
 		{"transient", failure.Transient("R", "no answer", plain), 0, true, false, "no answer"},
 		{"unknown", plain, 0, true, false, "an unexpected error; the log has it"},
 		{"lost race", fmt.Errorf("writing: %w", conflict), 50 * time.Millisecond, false, false, "an unexpected error; the log has it"},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/remediation"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -17,8 +19,46 @@ import (
 )
 
 // validate refuses a spec that breaks a rule before anything is touched. CEL in the CRD checks most of it already.
-func (r *Reconciler) validate(_ context.Context, s *scope) (ctrl.Result, error) {
-	return ctrl.Result{}, checkSpec(s.cp, s.held.State.BundleConfig, s.cp.Status.ObservedKubeVersion)
+func (r *Reconciler) validate(ctx context.Context, s *scope) (ctrl.Result, error) {
+	check := func() error { return checkSpec(s.cp, s.held.State.BundleConfig, s.cp.Status.ObservedKubeVersion) }
+
+	err := check()
+	if failure.Reason(err) != v1alpha1.ReasonDowngradeRefused {
+		return ctrl.Result{}, err
+	}
+
+	if moved, merr := r.askVersion(ctx, s); merr != nil {
+		return ctrl.Result{}, merr
+	} else if moved {
+		err = check()
+	}
+
+	if failure.Reason(err) == v1alpha1.ReasonDowngradeRefused {
+		err = failure.Refused(v1alpha1.ReasonDowngradeRefused, failure.Message(err), nil)
+	}
+
+	return ctrl.Result{}, err
+}
+
+// askVersion asks the cluster which Kubernetes it runs now, and tells whether that is another version than the one seen
+// last. A version that was seen once would refuse a spec for ever: no pass gets past the refusal to see another one.
+func (r *Reconciler) askVersion(ctx context.Context, s *scope) (bool, error) {
+	machines, err := machineset.List(ctx, r.Client, s.cp)
+	if err != nil {
+		return false, err
+	}
+
+	version, err := r.Workloads.Version(ctx, s.held.State.Bundle, evidence.Addresses(machines))
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("No API server tells which version a refused spec has to follow", "error", err.Error())
+
+		return false, nil
+	}
+
+	moved := version != s.cp.Status.ObservedKubeVersion
+	s.cp.Status.ObservedKubeVersion = version
+
+	return moved, nil
 }
 
 // checkSpec is pure. made are the parameters that the cluster was made with.
