@@ -204,7 +204,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		(&machine.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr, nodes()),
 		(&taloscontrolplane.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: real,
-			Workloads: workloads, Resync: controlPlaneResync,
+			Workloads: workloads, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
 			Recorder: mgr.GetEventRecorder("taloscontrolplane"),
 		}).SetupWithManager(mgr, nodes()),
 		(&talosworker.Reconciler{

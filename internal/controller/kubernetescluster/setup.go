@@ -1,18 +1,30 @@
 package kubernetescluster
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	// Names that others hold are refused, and those that hold them do not belong to a cluster: their events are no events of
+	// what it owns.
+	waiting := handler.EnqueueRequestsFromMapFunc(condition.WakeStalled(r.Client,
+		func() client.ObjectList { return &vitistackv1alpha1.KubernetesClusterList{} },
+		func(c *vitistackv1alpha1.KubernetesCluster) []metav1.Condition { return c.Status.Conditions }, errOwnerReference))
+	let := builder.WithPredicates(condition.Let())
+
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("kubernetescluster").
 		For(&vitistackv1alpha1.KubernetesCluster{}, builder.WithPredicates(predicate.Or(
@@ -20,6 +32,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Owns(&vitistackv1alpha1.Machine{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&v1alpha1.TalosControlPlane{}).
 		Owns(&v1alpha1.TalosWorker{}).
+		Watches(&vitistackv1alpha1.Machine{}, waiting, let).
+		Watches(&v1alpha1.TalosControlPlane{}, waiting, let).
+		Watches(&v1alpha1.TalosWorker{}, waiting, let).
 		WithOptions(opts).
-		Complete(metrics.Observe("kubernetescluster", r))
+		Complete(metrics.Observe("kubernetescluster", failure.EndQuietly(r)))
 }

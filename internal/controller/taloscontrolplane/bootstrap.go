@@ -23,7 +23,11 @@ import (
 const (
 	pollBootstrap = 150 * time.Millisecond
 	pollEvidence  = 2 * time.Second
-	youth         = 5 * time.Minute
+	// youth is how long nodes are expected to come up at any moment. After that the polls of a bring-up get fewer: each of
+	// them asks every node.
+	youth = 30 * time.Second
+	// pollAPI is how often a control plane is looked at whose Kubernetes API does not answer; its return wakes it.
+	pollAPI = 10 * time.Second
 	// repeatBootstrap is after how long a bootstrap that shows no effect is asked for again.
 	repeatBootstrap = 15 * time.Second
 )
@@ -73,13 +77,12 @@ func (r *Reconciler) isHeld(ctx context.Context, s *scope, name string) bool {
 	return m != nil && pause.Holds(ctx, r.Client, m)
 }
 
-// poll is short while a control plane is young: its nodes come up now. Later somebody has to mend something first.
+// poll is short while a control plane is young: its nodes come up now. The older it is, the more likely somebody has to
+// mend something first.
 func (r *Reconciler) poll(s *scope) time.Duration {
-	if r.Clock.Since(s.cp.CreationTimestamp.Time) < youth {
-		return pollBootstrap
-	}
+	age := r.Clock.Since(s.cp.CreationTimestamp.Time)
 
-	return pollEvidence
+	return min(max(age/(youth/pollBootstrap), pollBootstrap), pollEvidence)
 }
 
 func bootstrapRecord(s *scope) plan.BootstrapRecord {
@@ -179,20 +182,29 @@ func (r *Reconciler) askAPI(ctx context.Context, s *scope) (ctrl.Result, error) 
 	s.asked, s.version = true, version
 
 	if err != nil {
-		return ctrl.Result{}, failure.Waiting(failure.Reason(err), failure.Message(err), r.poll(s))
+		r.APIs.Await(s.key(), s.held.State.Bundle, s.addresses())
+
+		after := pollAPI
+		if !s.etcd.Healthy {
+			after = r.pollEtcd(s)
+		}
+
+		return ctrl.Result{}, failure.Waiting(failure.Reason(err), failure.Message(err), after)
 	}
 
+	r.APIs.Forget(s.key())
+
 	if !s.etcd.Healthy {
-		return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message, pollEtcd(s))
+		return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message, r.pollEtcd(s))
 	}
 
 	return ctrl.Result{}, nil
 }
 
 // pollEtcd is short while members join.
-func pollEtcd(s *scope) time.Duration {
+func (r *Reconciler) pollEtcd(s *scope) time.Duration {
 	if b := s.held.State.Runtime.Bootstrap; b == nil || b.EstablishedAt == nil {
-		return pollBootstrap
+		return r.poll(s)
 	}
 
 	return pollEvidence

@@ -35,8 +35,10 @@ type Reconciler struct {
 	Nodes *talos.Pool
 	// Workloads opens connections to the clusters' own APIs.
 	Workloads *workload.Clients
-	Recorder  events.EventRecorder
-	Clock     clock.PassiveClock
+	// APIs wakes control planes whose API answers again.
+	APIs     *workload.Waiter
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
 	// Resync is how often a control plane is looked at when nothing tells of a change; less often where there are many.
 	// Nodes tell of themselves, of their etcd's health and of their member at once.
 	Resync time.Duration
@@ -52,6 +54,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, cp); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.estate.Forget(req.NamespacedName)
+			r.APIs.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -58,10 +58,13 @@ func (e *env) restart() {
 	nodes := talos.NewPool()
 	e.Cleanup(nodes.Close)
 
+	workloads := &workload.Clients{Clock: e.Clock}
 	e.r = &taloscontrolplane.Reconciler{
 		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
-		Nodes: nodes, Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock, Resync: time.Minute,
+		Nodes: nodes, Workloads: workloads, APIs: workload.NewWaiter(e.Context(), workloads), Recorder: e.Events,
+		Clock: e.Clock, Resync: time.Minute,
 	}
+	e.Cleanup(e.r.APIs.Wait)
 }
 
 func (e *env) address(i int) string { return e.estate.Address(i) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -12,10 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
@@ -38,13 +42,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Named("taloscontrolplane").
 		For(&v1alpha1.TalosControlPlane{}, changed).
 		Owns(&v1alpha1.TalosMachine{}).
+		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(condition.WakeStalled(r.Client,
+			func() client.ObjectList { return &v1alpha1.TalosControlPlaneList{} },
+			func(cp *v1alpha1.TalosControlPlane) []metav1.Condition { return cp.Status.Conditions },
+			v1alpha1.ReasonNameConflict)), builder.WithPredicates(condition.Let())).
 		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(byWorker), changed).
 		Watches(&v1alpha1.TalosEtcdRestore{}, handler.EnqueueRequestsFromMapFunc(byRestore)).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
+		WatchesRawSource(source.Channel(r.APIs.Events(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
-		Complete(r)
+		Complete(failure.EndQuietly(r))
 }
 
 // byWorker wakes the control plane of a worker group: its deletion waits for them.

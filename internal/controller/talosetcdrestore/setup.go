@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // SetupWithManager registers the controller.
@@ -24,7 +25,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		For(&v1alpha1.TalosEtcdRestore{}, changed).
 		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane), changed).
 		WithOptions(opts).
-		Complete(r)
+		Complete(failure.EndQuietly(r))
 }
 
 // byControlPlane wakes the restores of a control plane.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -419,11 +420,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Named("talosworker").
 		For(&v1alpha1.TalosWorker{}, changed).
 		Owns(&v1alpha1.TalosMachine{}).
+		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(condition.WakeStalled(r.Client,
+			func() client.ObjectList { return &v1alpha1.TalosWorkerList{} },
+			func(w *v1alpha1.TalosWorker) []metav1.Condition { return w.Status.Conditions },
+			v1alpha1.ReasonNameConflict)), builder.WithPredicates(condition.Let())).
 		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane), changed).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Workers(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		WithOptions(opts).
-		Complete(r)
+		Complete(failure.EndQuietly(r))
 }
 
 func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {

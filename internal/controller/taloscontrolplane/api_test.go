@@ -1,0 +1,95 @@
+package taloscontrolplane_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/harness"
+)
+
+// TestNoAPI: a control plane whose etcd works and whose Kubernetes API does not answer is looked at now and then, young as
+// it is: each look asks every node.
+func TestNoAPI(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.found(1, harness.RealEtcd)
+
+	e.until(cp, "etcd is healthy, and there is no API", func() bool {
+		return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionEtcdHealthy) &&
+			meta.IsStatusConditionFalse(cp.Status.Conditions, v1alpha1.ConditionAvailable)
+	})
+
+	if res, err := e.pass(cp); err != nil || res.RequeueAfter < 5*time.Second {
+		t.Errorf("the nodes are asked again after %s (%v)", res.RequeueAfter, err)
+	}
+
+	e.Condition(cp, v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonAPIServerUnavailable, "")
+}
+
+// TestBringUpSlowsDown: nodes that do not come up are asked less and less.
+func TestBringUpSlowsDown(t *testing.T) {
+	e := newEnv(t)
+	cp := e.create(1)
+
+	var last time.Duration
+
+	for _, age := range []time.Duration{10 * time.Second, time.Minute, 3 * time.Minute} {
+		e.Clock.SetTime(cp.CreationTimestamp.Add(age))
+
+		for range 3 {
+			res, err := e.pass(cp)
+			if err != nil || res.RequeueAfter < last {
+				t.Fatalf("after %s: again after %s, %s before (%v)", age, res.RequeueAfter, last, err)
+			}
+
+			last = max(last, res.RequeueAfter)
+		}
+
+		if age >= time.Minute && last <= 250*time.Millisecond {
+			t.Errorf("after %s the nodes are asked every %s", age, last)
+		}
+	}
+}
+
+// TestAPIReturns: a control plane is woken when the API of its cluster answers again, once.
+func TestAPIReturns(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.established(1)
+
+	e.until(cp, "the API answers", func() bool {
+		return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionAvailable)
+	})
+	nodes[0].Kill()
+
+	for range 2 {
+		e.r.APIs.Await(e.Key(name), e.state().Bundle, []string{e.address(0)})
+	}
+
+	if err := nodes[0].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.Eventually("the control plane is woken", func(context.Context) error {
+		select {
+		case woken := <-e.r.APIs.Events():
+			if woken.Object.GetName() != name || woken.Object.GetNamespace() != e.Namespace {
+				return errors.New("another one is")
+			}
+
+			return nil
+		default:
+			return errors.New("it is not")
+		}
+	})
+
+	select {
+	case woken := <-e.r.APIs.Events():
+		t.Errorf("woken again: %v", woken.Object.GetName())
+	default:
+	}
+}
