@@ -3,12 +3,14 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -164,4 +166,15 @@ func EarlierLife(obj metav1.Object, owner client.Object, kind string) bool {
 	ref := metav1.GetControllerOf(obj)
 
 	return ref != nil && ref.Kind == kind && ref.Name == owner.GetName() && ref.UID != owner.GetUID()
+}
+
+// Cause is what the API server says to a request that failed, for a condition: a quota, an admission webhook, a field.
+// Where it says nothing the error may hold anything, and stays in the log.
+func Cause(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Message != "" {
+		return status.Status().Message
+	}
+
+	return "the API server did not answer; the log has the error"
 }

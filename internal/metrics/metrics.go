@@ -49,11 +49,16 @@ func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
 		Duration.WithLabelValues(name).Observe(time.Since(started).Seconds())
 
 		if err != nil {
-			Errors.WithLabelValues(name, errorType(err)).Inc()
+			CountError(name, err)
 		}
 
 		return res, err
 	})
+}
+
+// CountError counts a pass of a controller that failed.
+func CountError(controller string, err error) {
+	Errors.WithLabelValues(controller, errorType(err)).Inc()
 }
 
 // errorType is the condition reason of an error; what has none is Unexpected.

@@ -96,7 +96,8 @@ func (r *Reconciler) ensureMachine(ctx context.Context, s *scope, want *vitistac
 	}
 
 	if err := kube.Apply(ctx, r.Client, want); err != nil {
-		return failure.Transient(errMachineCreation, "Machine "+want.Name+" could not be created; trying again", err)
+		return failure.Transient(errMachineCreation, fmt.Sprintf("Machine %s could not be written: %s; trying again",
+			want.Name, kube.Cause(err)), err)
 	}
 
 	if i < 0 {
@@ -120,7 +121,7 @@ func (r *Reconciler) refuseForeign(ctx context.Context, s *scope, into client.Ob
 		return nil
 	}
 
-	return failure.Terminal(
+	return failure.Refused(
 		errOwnerReference,
 		fmt.Sprintf("%T %s exists and belongs to somebody else; it was left alone: "+
 			"remove it, or choose another cluster or group name", into, name),
@@ -147,7 +148,7 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	earlier := exists && kube.EarlierLife(secret, s.cluster, "KubernetesCluster")
 
 	if exists && !earlier && !metav1.IsControlledBy(secret, s.cluster) {
-		return failure.Terminal(errOwnerReference, "Secret "+key.Name+" exists and belongs to somebody else; "+
+		return failure.Refused(errOwnerReference, "Secret "+key.Name+" exists and belongs to somebody else; "+
 			"it was left alone", nil)
 	}
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,6 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/manifest"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // pollDelete is how often a deletion looks again; deleted children wake it as well.
@@ -52,8 +54,26 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	kube.RecordTransitions(r.Recorder, s.cluster, before, s.cluster.Status.Conditions, badReasons...)
+	r.logFiles(ctx, s, before)
+
+	// A refusal that is judged again is no error to the manager, which would not look again.
+	if failure.IsJudgedAgain(err) {
+		metrics.CountError("kubernetescluster", err)
+	}
 
 	return failure.Result(res, err, r.estate.Interval(r.Resync))
+}
+
+// logFiles logs why the manifests could not be written, once for each cause: every pass tries again.
+func (r *Reconciler) logFiles(ctx context.Context, s *scope, before []metav1.Condition) {
+	if s.files == nil {
+		return
+	}
+
+	told := meta.FindStatusCondition(before, vitistackv1alpha1.ConditionFilesGenerated)
+	if told == nil || told.Message != filesMessage(s.files) {
+		ctrl.LoggerFrom(ctx).Error(s.files, "Writing the manifests failed")
+	}
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value.
@@ -113,20 +133,29 @@ func setSteps(s *scope, set condition.Set, err error) {
 		return
 	}
 
-	switch {
-	case s.files == nil:
-		set.True(
-			vitistackv1alpha1.ConditionFilesGenerated,
-			vitistackv1alpha1.ReasonGenerationSucceeded,
-			"the manifests are written",
-		)
-	case errors.Is(s.files, manifest.ErrForeign):
-		set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed,
-			"the manifest folder belongs to a cluster of the same name in another namespace")
-	default:
-		set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed,
-			"the manifests could not be written; check the folder's permissions and free space")
+	if s.files == nil {
+		set.True(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationSucceeded,
+			"the manifests are written")
+
+		return
 	}
+
+	set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed, filesMessage(s.files))
+}
+
+// filesMessage says why the manifests could not be written. The names of temporary files change with every attempt, so
+// only what the operating system says is told; the log has the rest.
+func filesMessage(err error) string {
+	var errno syscall.Errno
+
+	switch {
+	case errors.Is(err, manifest.ErrForeign):
+		return "the manifest folder belongs to a cluster of the same name in another namespace"
+	case errors.As(err, &errno):
+		return "the manifests could not be written: " + errno.Error() + "; check the folder's permissions and free space"
+	}
+
+	return "the manifests could not be written; the log has the error"
 }
 
 // aggregate sums up the objects below.

@@ -1,19 +1,28 @@
 package kubernetescluster_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/app"
+	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // report writes what the controllers below say of a control plane and of a group.
@@ -237,9 +246,30 @@ func (b *bench) blocked() {
 		b.t.Fatal(err)
 	}
 
+	logs := &harness.Log{}
+
+	logger, err := app.NewLogger(logs, "info")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+
 	c := b.create("blocked", good)
+	ctx := ctrl.LoggerInto(b.t.Context(), logger)
+
+	for range 2 {
+		if _, err := b.r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)}); err != nil {
+			b.t.Error(err)
+		}
+	}
+
 	b.reconcile(c)
-	b.condition(c, vitistackv1alpha1.ConditionFilesGenerated, metav1.ConditionFalse, vitistackv1alpha1.ReasonGenerationFailed)
+	b.condition(c, vitistackv1alpha1.ConditionFilesGenerated, metav1.ConditionFalse,
+		vitistackv1alpha1.ReasonGenerationFailed+": the manifests could not be written: not a directory")
+
+	if said := strings.Count(logs.String(), path+": not a directory"); said != 1 {
+		b.t.Errorf("the log says %d times why:\n%s", said, logs)
+	}
+
 	b.condition(c, vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionTrue, "")
 
 	if got := b.children(c); len(got) != 7 || c.Status.Phase != vitistackv1alpha1.PhaseProvisioning {
@@ -257,4 +287,54 @@ func (b *bench) blocked() {
 
 	b.get(c, "blocked")
 	b.condition(c, vitistackv1alpha1.ConditionFilesGenerated, metav1.ConditionTrue, "")
+}
+
+// full is the client of an operator whose namespace has no room for another object.
+type full struct{ client.Client }
+
+// Apply implements client.Writer.
+func (full) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("exceeded quota: few"))
+}
+
+// quota: what the API server says to a Machine that could not be created is told.
+func (b *bench) quota() {
+	room := b.r.Client
+	b.r.Client = full{room}
+	c := b.create("quota", good)
+	b.reconcile(c)
+	b.condition(c, vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionFalse, "exceeded quota: few; trying again")
+
+	b.r.Client = room
+	b.reconcile(c)
+	b.condition(c, vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionTrue, "")
+}
+
+// again: a name that somebody else has is looked at again, although it is no event of the cluster that it is free. It
+// counts as an error all the same.
+func (b *bench) again() {
+	theirs := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "again-cp-1", Namespace: b.ns}}
+	if err := b.admin.Create(b.t.Context(), theirs); err != nil {
+		b.t.Fatal(err)
+	}
+
+	counted := func() float64 {
+		m := &dto.Metric{}
+		if err := metrics.Errors.WithLabelValues("kubernetescluster", "OwnerReferenceError").Write(m); err != nil {
+			b.t.Fatal(err)
+		}
+
+		return m.GetCounter().GetValue()
+	}
+	before := counted()
+
+	c := b.create("again", good)
+
+	res, err := b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+	if err != nil || res.RequeueAfter != b.r.Resync || counted() <= before {
+		b.t.Errorf("it is looked at again after %s, %f errors: %v", res.RequeueAfter, counted()-before, err)
+	}
+
+	b.reconcile(c)
+	b.condition(c, v1alpha1.ConditionStalled, metav1.ConditionTrue, "OwnerReferenceError")
 }
