@@ -58,6 +58,8 @@ const (
 	ReasonInvalidReconcileMode = "InvalidReconcileMode"
 	// ReasonUnknown: not looked at yet, or no longer known.
 	ReasonUnknown = "Unknown"
+	// ReasonNotObserved: what the condition is decided from could not be observed for a while; the message says since when.
+	ReasonNotObserved = "NotObserved"
 	// ReasonInvalidSpec: the spec breaks a rule; the message names field and remedy.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonUnsupportedVersion: this pair of Talos and Kubernetes versions is unknown or unsupported.
@@ -105,6 +107,9 @@ const (
 	ReasonEtcdSplit = "EtcdSplit"
 	// ReasonEtcdUnhealthy: a member is missing, not voting, alarmed or silent.
 	ReasonEtcdUnhealthy = "EtcdUnhealthy"
+	// ReasonQuorumLost: more members of etcd are missing than it can do without; the message names them, and says what
+	// brings the quorum back.
+	ReasonQuorumLost = "QuorumLost"
 	// ReasonEtcdHealthy: all members vote and agree.
 	ReasonEtcdHealthy = "EtcdHealthy"
 	// ReasonAPIServerUnavailable: no API server of the cluster answers.

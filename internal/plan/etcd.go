@@ -57,7 +57,8 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	slices.Sort(h.Voting)
 	slices.Sort(faults)
 
-	h.Quorum = len(view) > 0 && len(h.Voting) >= Quorum(voters(view))
+	// A member that raises an alarm votes.
+	h.Quorum = len(view) > 0 && working(nodes, view, -1) >= Quorum(voters(view))
 	h.Healthy = len(faults) == 0 && h.Quorum
 
 	if h.Healthy {
@@ -82,6 +83,8 @@ func nodeFault(n Node, view []Member) string {
 		return "is in maintenance mode"
 	case n.Answer == AnswerUnknown:
 		return "does not answer"
+	case n.NoLeader:
+		return "sees no etcd leader"
 	case !n.Serves():
 		return "has no etcd that answers"
 	case !sameMembers(n.Members, view):

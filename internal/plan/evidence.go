@@ -70,6 +70,10 @@ type Node struct {
 	Learner bool
 	// Alarms and errors that the member reports.
 	Alarms []string
+	// NoLeader: the node's etcd runs and says that its cluster has no leader. Such an etcd gives no member list.
+	NoLeader bool
+	// EtcdHangs: the etcd service runs and answers nothing, as one does that was started without quorum.
+	EtcdHangs bool
 	// LastMember is the member that the machine had when it last told; 0 when it never did.
 	LastMember uint64
 	// OwnAlarms are those of the node's own member; Alarms are those of all.

@@ -74,11 +74,11 @@ func snapshotFault(n Node, view []Member, newest uint64) string {
 		return "is in maintenance mode"
 	case n.Answer == AnswerUnknown:
 		return "does not answer"
-	case !n.Serves():
+	case !n.Serves() && !n.NoLeader:
 		return "has no etcd that answers"
-	case n.MemberID == 0 || !n.knows(n.MemberID):
+	case n.MemberID == 0 || n.Serves() && !n.knows(n.MemberID):
 		return "is not on its own member list"
-	case !slices.ContainsFunc(view, func(m Member) bool { return m.ID == n.MemberID }):
+	case len(view) > 0 && !slices.ContainsFunc(view, func(m Member) bool { return m.ID == n.MemberID }):
 		return "is not on the member list of the others"
 	case n.Learner || isLearner(view, n.MemberID):
 		return "does not vote yet"
@@ -94,6 +94,10 @@ func snapshotFault(n Node, view []Member, newest uint64) string {
 // snapshotRank: the lower the better.
 func snapshotRank(n Node, avoid string) int {
 	rank := 0
+
+	if n.NoLeader {
+		rank += 4
+	}
 
 	if n.Name == avoid {
 		rank += 2

@@ -52,6 +52,17 @@ func TestSnapshotSource(t *testing.T) {
 
 			n[1].Answer, n[1].Members = plan.AnswerUnknown, nil
 		}, want: "a", noQuorum: true},
+		"without quorum, and so without a member list": {change: func(n []plan.Node) {
+			for i := range n {
+				n[i].Leader, n[i].NoLeader, n[i].OwnAlarms = 0, true, []string{"etcdserver: no leader"}
+				n[i].Members = nil
+			}
+
+			n[0].Answer, n[0].NoLeader = plan.AnswerUnknown, false
+		}, want: "b", noQuorum: true},
+		"not one that was cut off from the others": {change: func(n []plan.Node) {
+			n[0].Leader, n[0].NoLeader, n[0].Members = 0, true, nil
+		}, want: "c"},
 		"two clusters": {change: func(n []plan.Node) { n[0].Members, n[0].MemberID = []plan.Member{{ID: 9}}, 9 }, message: "two different etcd clusters"},
 		"nobody": {change: func(n []plan.Node) {
 			n[0].Answer, n[1].Members, n[2].Learner = plan.AnswerUnknown, nil, true

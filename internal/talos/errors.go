@@ -22,6 +22,9 @@ var ErrAlreadyExists = errors.New("etcd data exists already")
 // ErrNotServing is what etcd calls end with where etcd does not run: the node never answers them, so the deadline does.
 var ErrNotServing = errors.New("etcd does not answer")
 
+// ErrNoLeader is what etcd calls end with that need a quorum, while there is none.
+var ErrNoLeader = errors.New("etcd has no leader")
+
 // classify gives an error of a call to a node its class. The message names call and node; the cause goes to the log,
 // without what the node prints of configs.
 func classify(call, node string, err error) error {

@@ -28,7 +28,8 @@ type Member struct {
 	Learner bool
 }
 
-// EtcdMembers returns the member list as the node's own etcd has it. ErrNotServing where etcd does not run.
+// EtcdMembers returns the member list as the node's own etcd has it. ErrNotServing where etcd does not run, ErrNoLeader
+// where it has no quorum.
 func (n *Node) EtcdMembers(parent context.Context) ([]Member, error) {
 	ctx, cancel := context.WithTimeout(parent, callTimeout)
 	defer cancel()
@@ -165,11 +166,18 @@ func (n *Node) EtcdMemberAlarms(parent context.Context) ([]MemberAlarm, error) {
 	return out, nil
 }
 
+// noLeader is what etcd answers to calls that need a quorum, while there is none.
+const noLeader = "etcdserver: no leader"
+
 // etcdError takes a call that ran into its own deadline for an etcd that does not run, if the node itself answers. When
 // it is the caller who has no more time, nothing is known of etcd.
 func (n *Node) etcdError(parent context.Context, call string, err error) error {
 	if cause := over(parent, err); cause != nil {
 		return fmt.Errorf("asking %s for %s: %w", n.name(), call, cause)
+	}
+
+	if status.Code(err) == codes.Unknown && strings.Contains(err.Error(), noLeader) {
+		return fmt.Errorf("%w: %w", ErrNoLeader, classify(call, n.name(), err))
 	}
 
 	if !isDeadline(err) || isTrust(err) {

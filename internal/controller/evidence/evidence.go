@@ -159,7 +159,7 @@ func askEtcd(ctx context.Context, node *talos.Node, service string, n *plan.Node
 	}
 
 	// An etcd that answers has data: nearly always nobody has to look.
-	if n.Serves() {
+	if n.Serves() || n.NoLeader {
 		n.EtcdData = plan.DataPresent
 
 		return
@@ -176,14 +176,35 @@ func askEtcd(ctx context.Context, node *talos.Node, service string, n *plan.Node
 	}
 }
 
+// askMembers asks the node's etcd. Without a leader it gives no member list, and other calls to it never end, so that
+// nothing more is asked.
 func askMembers(ctx context.Context, node *talos.Node, n *plan.Node) {
 	st, err := node.EtcdStatus(ctx)
 	if err != nil {
+		n.EtcdHangs = errors.Is(err, talos.ErrNotServing)
+
+		return
+	}
+
+	if st.Leader == 0 {
+		setStatus(n, st)
+
+		n.NoLeader = true
+
 		return
 	}
 
 	members, err := node.EtcdMembers(ctx)
-	if err != nil {
+
+	switch {
+	case errors.Is(err, talos.ErrNoLeader): // lost meanwhile
+		st.Leader = 0
+		setStatus(n, st)
+
+		n.NoLeader = true
+
+		return
+	case err != nil:
 		return
 	}
 
@@ -192,8 +213,7 @@ func askMembers(ctx context.Context, node *talos.Node, n *plan.Node) {
 		return
 	}
 
-	n.MemberID, n.Leader, n.Learner, n.RaftIndex = st.MemberID, st.Leader, st.Learner, st.RaftIndex
-	n.RaftApplied, n.OwnAlarms = st.RaftAppliedIndex, slices.Clone(st.Errors)
+	setStatus(n, st)
 
 	for _, a := range alarms {
 		n.Alarms = append(n.Alarms, a.Alarm)
@@ -203,11 +223,16 @@ func askMembers(ctx context.Context, node *talos.Node, n *plan.Node) {
 		}
 	}
 
-	n.Alarms = append(n.Alarms, st.Errors...)
-
 	for _, m := range members {
 		n.Members = append(n.Members, plan.Member{ID: m.ID, Name: m.Name, PeerAddresses: m.PeerHosts, Learner: m.Learner})
 	}
+}
+
+// setStatus notes what the node's member says of itself.
+func setStatus(n *plan.Node, st talos.EtcdStatus) {
+	n.MemberID, n.Leader, n.Learner, n.RaftIndex = st.MemberID, st.Leader, st.Learner, st.RaftIndex
+	n.RaftApplied, n.OwnAlarms = st.RaftAppliedIndex, slices.Clone(st.Errors)
+	n.Alarms = slices.Clone(st.Errors)
 }
 
 func memberID(text string) uint64 {

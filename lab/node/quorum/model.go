@@ -23,6 +23,7 @@ var (
 	errUnhealthy      = errors.New("etcdserver: unhealthy cluster")
 	errNoPeer         = errors.New("error getting etcd member list: no peer serves")
 	errNotEmpty       = errors.New("etcd data directory is not empty")
+	errNoLeader       = errors.New("etcdserver: no leader")
 )
 
 // defaultRetry is the pause between two tries to join.
@@ -286,9 +287,9 @@ func (c *modelCluster) hasQuorum() bool {
 	return alive > voters/2
 }
 
-// touch elects a leader where needed and wakes everybody who waits for the cluster.
+// touch elects a leader where needed and wakes everybody who waits for the cluster. A leader without a quorum steps down.
 func (c *modelCluster) touch() {
-	if e := c.members[c.leader]; e == nil || e.running == nil || e.running.frozen {
+	if e := c.members[c.leader]; e == nil || e.running == nil || e.running.frozen || !c.hasQuorum() {
 		c.leader = 0
 
 		for _, e := range c.members {
@@ -298,6 +299,12 @@ func (c *modelCluster) touch() {
 
 				break
 			}
+		}
+	}
+
+	for _, e := range c.members {
+		if e.running != nil && c.leader != 0 {
+			e.running.led = true
 		}
 	}
 

@@ -11,12 +11,18 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
 // modelVersion is the etcd version that the model claims, that of Talos 1.13.9.
 const modelVersion = "3.6.12"
+
+// noLeaderAfter is how long a member list takes to fail without a quorum: the client tries again meanwhile.
+const noLeaderAfter = 1400 * time.Millisecond
+
+var errStopped = errors.New("etcdserver: server stopped")
 
 // modelMember is a running member of a modelled cluster.
 type modelMember struct {
@@ -25,6 +31,8 @@ type modelMember struct {
 	entry   *modelEntry
 	dir     string
 	frozen  bool
+	// led: it has seen a leader since it was started. Until then it answers nothing at all.
+	led bool
 
 	once sync.Once
 	done chan struct{}
@@ -54,9 +62,58 @@ func (m *modelMember) serve(ctx context.Context, learnerToo bool, f func() error
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-m.done:
-			return errors.New("etcdserver: server stopped")
+			return errStopped
 		case <-changed:
 		}
+	}
+}
+
+// serveAlone waits until the member has once seen a leader since it was started: from then on it answers some calls
+// without a quorum, too. A member that was started without one answers none.
+func (m *modelMember) serveAlone(ctx context.Context, f func() error) error {
+	for {
+		m.model.mu.Lock()
+		changed := m.cluster.changed
+
+		if m.led && !m.frozen && m.entry.running == m {
+			defer m.model.mu.Unlock()
+
+			return f()
+		}
+
+		m.model.mu.Unlock()
+
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.done:
+			return errStopped
+		case <-changed:
+		}
+	}
+}
+
+// requireLeader fails where serve would hang: some clients of the node's API ask for a leader.
+func (m *modelMember) requireLeader(ctx context.Context, after time.Duration) error {
+	err := m.serveAlone(ctx, func() error {
+		if !m.cluster.hasQuorum() {
+			return errNoLeader
+		}
+
+		return nil
+	})
+	if !errors.Is(err, errNoLeader) || after == 0 {
+		return err
+	}
+
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return err
 	}
 }
 
@@ -70,6 +127,10 @@ func (m *modelMember) Health(ctx context.Context) error {
 
 // Members implements Member.
 func (m *modelMember) Members(ctx context.Context) ([]*machine.EtcdMember, error) {
+	if err := m.requireLeader(ctx, noLeaderAfter); err != nil {
+		return nil, err
+	}
+
 	var list []*machine.EtcdMember
 
 	err := m.serve(ctx, true, func() error {
@@ -85,31 +146,27 @@ func (m *modelMember) Members(ctx context.Context) ([]*machine.EtcdMember, error
 	return list, err
 }
 
-// Status implements Member. It answers without a quorum, as the real one does, naming no leader.
+// Status implements Member. It answers without a quorum, as the real one does, naming no leader, unless the member was
+// started without one.
 func (m *modelMember) Status(ctx context.Context) (*machine.EtcdMemberStatus, error) {
-	m.model.mu.Lock()
-	defer m.model.mu.Unlock()
+	var s *machine.EtcdMemberStatus
 
-	if m.frozen {
-		m.model.mu.Unlock()
-		<-ctx.Done()
-		m.model.mu.Lock()
+	err := m.serveAlone(ctx, func() error {
+		c := m.cluster
+		s = &machine.EtcdMemberStatus{
+			MemberId: m.entry.ID, ProtocolVersion: modelVersion, StorageVersion: "3.6.0",
+			DbSize: 36864, DbSizeInUse: 36864, Leader: c.leader, IsLearner: m.entry.Learner,
+			RaftIndex: c.index, RaftTerm: c.term, RaftAppliedIndex: c.index,
+		}
 
-		return nil, ctx.Err()
-	}
+		if c.leader == 0 {
+			s.Errors = []string{errNoLeader.Error()}
+		}
 
-	c := m.cluster
-	s := &machine.EtcdMemberStatus{
-		MemberId: m.entry.ID, ProtocolVersion: modelVersion, StorageVersion: "3.6.0",
-		DbSize: 36864, DbSizeInUse: 36864, Leader: c.leader, IsLearner: m.entry.Learner,
-		RaftIndex: c.index, RaftTerm: c.term, RaftAppliedIndex: c.index,
-	}
+		return nil
+	})
 
-	if c.leader == 0 {
-		s.Errors = []string{"etcdserver: no leader"}
-	}
-
-	return s, nil
+	return s, err
 }
 
 // Alarms implements Member.
@@ -124,7 +181,7 @@ func (m *modelMember) Disarm(ctx context.Context) ([]*machine.EtcdMemberAlarm, e
 
 // Defragment implements Member.
 func (m *modelMember) Defragment(ctx context.Context) error {
-	return m.serve(ctx, true, func() error { return nil })
+	return m.serveAlone(ctx, func() error { return nil })
 }
 
 // Downgrade implements Member.
@@ -140,7 +197,7 @@ func (m *modelMember) Downgrade(ctx context.Context, action DowngradeAction, ver
 func (m *modelMember) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	var data []byte
 
-	if err := m.serve(ctx, true, func() error {
+	if err := m.serveAlone(ctx, func() error {
 		data = fmt.Appendf(nil, "modelled etcd cluster %016x, revision %d\n", m.cluster.id, m.cluster.index)
 
 		return nil
@@ -187,6 +244,10 @@ func (m *modelMember) Forfeit(ctx context.Context) (string, error) {
 
 // Remove implements Member.
 func (m *modelMember) Remove(ctx context.Context, id uint64) error {
+	if err := m.requireLeader(ctx, 0); err != nil {
+		return err
+	}
+
 	return m.serve(ctx, true, func() error { return m.cluster.remove(id) })
 }
 
