@@ -8,9 +8,10 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionReachable: every node answers.
 	ConditionReachable = "Reachable"
-	// ConditionConfigured: the node runs under the cluster's PKI.
+	// ConditionConfigured: the node ran under the cluster's PKI when it last answered.
 	ConditionConfigured = "Configured"
-	// ConditionBootstrapped: etcd answers with a member list.
+	// ConditionBootstrapped: etcd was bootstrapped, or answers with a member list. It says what happened: an etcd that has
+	// lost its quorum was bootstrapped all the same.
 	ConditionBootstrapped = "Bootstrapped"
 	// ConditionEtcdHealthy: every control-plane node is a voting, healthy member and all agree on the member list.
 	ConditionEtcdHealthy = "EtcdHealthy"
@@ -38,7 +39,8 @@ const (
 	ConditionDeleting = "Deleting"
 	// ConditionReconciling: work is under way.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled: a person has to act; nothing happens until the spec or the named object changes.
+	// ConditionStalled: a person has to act; nothing is written until the spec or the named object changes. What the nodes
+	// say is observed all the same.
 	ConditionStalled = "Stalled"
 )
 
@@ -56,7 +58,7 @@ const (
 	ReasonDisabled = "Disabled"
 	// ReasonInvalidReconcileMode: the reconcile mode is none that exists; it counts as DryRun.
 	ReasonInvalidReconcileMode = "InvalidReconcileMode"
-	// ReasonUnknown: not looked at yet, or no longer known.
+	// ReasonUnknown: not yet observed.
 	ReasonUnknown = "Unknown"
 	// ReasonNotObserved: what the condition is decided from could not be observed for a while; the message says since when.
 	ReasonNotObserved = "NotObserved"

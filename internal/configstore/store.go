@@ -131,7 +131,7 @@ func (s *Store) get(ctx context.Context, m *v1alpha1.TalosMachine) (*corev1.Secr
 	earlier := kube.EarlierLife(secret, m, "TalosMachine")
 
 	if o := metav1.GetControllerOf(secret); o != nil && o.UID != m.UID && !earlier {
-		return nil, failure.Refused(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s belongs to another object; it was "+
+		return nil, failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s belongs to another object; it was "+
 			"left alone: rename the machine, or remove the Secret", secret.Name), nil)
 	}
 

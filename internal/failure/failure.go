@@ -3,6 +3,7 @@
 package failure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -43,8 +44,6 @@ type Error struct {
 	Message string
 	// After is how soon to look again.
 	After time.Duration
-	// Again: the refusal depends on more than the object itself, so it is judged again at the resync.
-	Again bool
 	// Err is the cause; it goes to the log only.
 	Err error
 }
@@ -69,12 +68,6 @@ func Waiting(reason, message string, after time.Duration) error {
 // Terminal says that only a person can help.
 func Terminal(reason, message string, err error) error {
 	return &Error{Class: ClassTerminal, Reason: reason, Message: message, Err: err}
-}
-
-// Refused is Terminal for what depends on more than the object itself: another object, or what a node runs. A person has to
-// help, and where that happens elsewhere no event of the object tells, so it is judged again at the resync.
-func Refused(reason, message string, err error) error {
-	return &Error{Class: ClassTerminal, Reason: reason, Message: message, Again: true, Err: err}
 }
 
 // Auth says that credentials were refused.
@@ -107,13 +100,6 @@ func Reason(err error) string {
 	return ""
 }
 
-// IsJudgedAgain tells whether an error is a refusal that is judged again at the resync.
-func IsJudgedAgain(err error) bool {
-	var e *Error
-
-	return errors.As(err, &e) && e.Again
-}
-
 // Message returns what to tell a person. The text of unclassified errors stays in the log: it may hold anything.
 func Message(err error) string {
 	var e *Error
@@ -128,7 +114,24 @@ func Message(err error) string {
 	return "an unexpected error; the log has it"
 }
 
-// Result maps the outcome of a pass to what controller-runtime understands.
+// Revisit wraps a reconciler so that what it refuses is looked at again after the time that it says. A refusal stops
+// writes, and may depend on other objects; what is true of the nodes goes on to change meanwhile, and controller-runtime
+// forgets an object after a terminal error.
+func Revisit(next reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+		res, err := next.Reconcile(ctx, req)
+		if !errors.Is(err, reconcile.TerminalError(nil)) {
+			return res, err
+		}
+
+		ctrl.LoggerFrom(ctx).Info("Refused, until the spec or what it depends on changes", "reason", Reason(err),
+			"error", err.Error())
+
+		return res, nil
+	})
+}
+
+// Result maps the outcome of a pass to what controller-runtime understands. What is terminal goes through Revisit.
 func Result(res ctrl.Result, err error, resync time.Duration) (ctrl.Result, error) {
 	if err == nil {
 		if res.IsZero() {
@@ -152,11 +155,7 @@ func Result(res ctrl.Result, err error, resync time.Duration) (ctrl.Result, erro
 	case ClassWaiting, ClassAuth:
 		return ctrl.Result{RequeueAfter: e.After}, nil
 	case ClassTerminal:
-		if e.Again {
-			return ctrl.Result{RequeueAfter: resync}, nil
-		}
-
-		return ctrl.Result{}, reconcile.TerminalError(err)
+		return ctrl.Result{RequeueAfter: resync}, reconcile.TerminalError(err)
 	case ClassTransient:
 	}
 

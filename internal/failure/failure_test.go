@@ -1,6 +1,7 @@
 package failure_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -29,8 +30,7 @@ func TestResult(t *testing.T) {
 		{"success", nil, time.Minute, false, false, ""},
 		{"waiting", fmt.Errorf("phase: %w", failure.Waiting("W", "waiting for x", time.Second)), time.Second, false, false, "waiting for x"},
 		{"auth", failure.Auth("A", "refused", plain), 30 * time.Second, false, false, "refused"},
-		{"terminal", failure.Terminal("T", "broken", plain), 0, true, true, "broken"},
-		{"refused", failure.Refused("T", "taken", plain), time.Minute, false, false, "taken"},
+		{"terminal", failure.Terminal("T", "broken", plain), time.Minute, true, true, "broken"},
 		{"transient", failure.Transient("R", "no answer", plain), 0, true, false, "no answer"},
 		{"unknown", plain, 0, true, false, "an unexpected error; the log has it"},
 		{"lost race", fmt.Errorf("writing: %w", conflict), 50 * time.Millisecond, false, false, "an unexpected error; the log has it"},
@@ -47,5 +47,28 @@ func TestResult(t *testing.T) {
 				t.Errorf("message %q, want %q", got, tc.message)
 			}
 		})
+	}
+}
+
+// TestRevisit: a refusal is looked at again, and is no failure to count or to back off from; what else fails is.
+func TestRevisit(t *testing.T) {
+	boom := errors.New("boom")
+
+	for _, tc := range []struct {
+		err   error
+		after time.Duration
+		want  error
+	}{
+		{failure.Terminal("T", "broken", nil), time.Minute, nil},
+		{boom, 0, boom},
+		{nil, time.Minute, nil},
+	} {
+		r := failure.Revisit(reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) {
+			return failure.Result(ctrl.Result{}, tc.err, time.Minute)
+		}))
+
+		if res, err := r.Reconcile(t.Context(), ctrl.Request{}); res.RequeueAfter != tc.after || !errors.Is(err, tc.want) {
+			t.Errorf("%v: %v, %v", tc.err, res, err)
+		}
 	}
 }

@@ -19,7 +19,7 @@ var BadReasons = []string{
 	v1alpha1.ReasonConfigRefused, v1alpha1.ReasonInstallDisk, v1alpha1.ReasonStateSecretInvalid,
 	v1alpha1.ReasonUnsupportedVersion, v1alpha1.ReasonDowngradeRefused, v1alpha1.ReasonImmutableField,
 	v1alpha1.ReasonBootstrapSecretsInvalid, v1alpha1.ReasonEtcdLost, v1alpha1.ReasonEtcdSplit,
-	v1alpha1.ReasonEtcdUnhealthy, v1alpha1.ReasonAPIServerUnavailable,
+	v1alpha1.ReasonEtcdUnhealthy, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonAPIServerUnavailable,
 	v1alpha1.ReasonCertificateDue, v1alpha1.ReasonAuthorityEnding, v1alpha1.ReasonCertificateExpired,
 	v1alpha1.ReasonInvalidReconcileMode, v1alpha1.ReasonImportSecretInvalid, v1alpha1.ReasonImportRefused,
 	v1alpha1.ReasonBackupFailed,
@@ -31,13 +31,41 @@ type Set struct {
 	Conditions *[]metav1.Condition
 	// Generation of the spec that they speak of.
 	Generation int64
+
+	// decided are the conditions that were set from what this pass observed; nil where nobody asks.
+	decided map[string]bool
+}
+
+// Begin makes a Set that remembers which conditions a pass decides.
+func Begin(conditions *[]metav1.Condition, generation int64) Set {
+	return Set{Conditions: conditions, Generation: generation, decided: map[string]bool{}}
 }
 
 // Put sets a condition.
 func (s Set) Put(kind string, status metav1.ConditionStatus, reason, message string) {
+	if s.decided != nil {
+		s.decided[kind] = true
+	}
+
+	s.put(kind, status, reason, message)
+}
+
+// Keep leaves a condition as it is: what was observed in this pass confirms it.
+func (s Set) Keep(kinds ...string) {
+	for _, kind := range kinds {
+		s.decided[kind] = true
+	}
+}
+
+func (s Set) put(kind string, status metav1.ConditionStatus, reason, message string) {
 	kube.SetCondition(s.Conditions, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: s.Generation,
 	})
+}
+
+// Unknown says that a condition cannot be decided from what was observed.
+func (s Set) Unknown(kind, reason, message string) {
+	s.Put(kind, metav1.ConditionUnknown, reason, message)
 }
 
 // True sets a condition to true.
@@ -50,7 +78,7 @@ func (s Set) False(kind, reason, message string) { s.Put(kind, metav1.ConditionF
 func (s Set) IfMissing(kinds ...string) {
 	for _, kind := range kinds {
 		if !slices.ContainsFunc(*s.Conditions, func(c metav1.Condition) bool { return c.Type == kind }) {
-			s.Put(kind, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "not looked at yet")
+			s.put(kind, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "not yet observed")
 		}
 	}
 }
@@ -61,6 +89,10 @@ func (s Set) While(is bool, kind, reason, message string) {
 		s.True(kind, reason, message)
 
 		return
+	}
+
+	if s.decided != nil {
+		s.decided[kind] = true
 	}
 
 	kube.RemoveCondition(s.Conditions, kind)

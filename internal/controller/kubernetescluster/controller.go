@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -43,6 +44,7 @@ type Reconciler struct {
 	Resync time.Duration
 
 	estate pace.Estate
+	claims condition.Evidence
 }
 
 // scope is one pass over one KubernetesCluster.
@@ -74,6 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.estate.Forget(req.NamespacedName)
+			r.claims.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)

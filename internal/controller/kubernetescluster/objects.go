@@ -121,7 +121,7 @@ func (r *Reconciler) refuseForeign(ctx context.Context, s *scope, into client.Ob
 		return nil
 	}
 
-	return failure.Refused(
+	return failure.Terminal(
 		errOwnerReference,
 		fmt.Sprintf("%T %s exists and belongs to somebody else; it was left alone: "+
 			"remove it, or choose another cluster or group name", into, name),
@@ -148,7 +148,7 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	earlier := exists && kube.EarlierLife(secret, s.cluster, "KubernetesCluster")
 
 	if exists && !earlier && !metav1.IsControlledBy(secret, s.cluster) {
-		return failure.Refused(errOwnerReference, "Secret "+key.Name+" exists and belongs to somebody else; "+
+		return failure.Terminal(errOwnerReference, "Secret "+key.Name+" exists and belongs to somebody else; "+
 			"it was left alone", nil)
 	}
 

@@ -36,5 +36,5 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&v1alpha1.TalosControlPlane{}, waiting, let).
 		Watches(&v1alpha1.TalosWorker{}, waiting, let).
 		WithOptions(opts).
-		Complete(metrics.Observe("kubernetescluster", failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("kubernetescluster", failure.EndQuietly(r))))
 }

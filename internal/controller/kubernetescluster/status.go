@@ -21,7 +21,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/manifest"
-	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // pollDelete is how often a deletion looks again; deleted children wake it as well.
@@ -42,7 +41,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	before := slices.Clone(s.base.Status.Conditions)
 
-	computeStatus(s, err)
+	set := computeStatus(s, err)
+	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.cluster), set, r.Clock.Now(), observedConditions...)
 
 	if !equality.Semantic.DeepEqual(s.cluster.Status, s.base.Status) {
 		now := metav1.NewTime(r.Clock.Now().UTC().Truncate(time.Second))
@@ -56,12 +56,9 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	kube.RecordTransitions(r.Recorder, s.cluster, before, s.cluster.Status.Conditions, badReasons...)
 	r.logFiles(ctx, s, before)
 
-	// A refusal that is judged again is no error to the manager, which would not look again.
-	if failure.IsJudgedAgain(err) {
-		metrics.CountError("kubernetescluster", err)
-	}
+	res, err = failure.Result(res, err, r.estate.Interval(r.Resync))
 
-	return failure.Result(res, err, r.estate.Interval(r.Resync))
+	return condition.Within(res, err, expiry), err
 }
 
 // logFiles logs why the manifests could not be written, once for each cause: every pass tries again.
@@ -76,8 +73,15 @@ func (r *Reconciler) logFiles(ctx context.Context, s *scope, before []metav1.Con
 	}
 }
 
-// computeStatus is pure. Conditions whose phase did not run keep their value.
-func computeStatus(s *scope, err error) {
+// observedConditions say what is true now of the objects below.
+var observedConditions = []string{
+	vitistackv1alpha1.ConditionReady, vitistackv1alpha1.ConditionMachinesCreated,
+	vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ConditionTopologyValid,
+}
+
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
+// them.
+func computeStatus(s *scope, err error) condition.Set {
 	st := &s.cluster.Status
 	deleting := !s.cluster.DeletionTimestamp.IsZero()
 	paused := s.hold.Any()
@@ -88,7 +92,7 @@ func computeStatus(s *scope, err error) {
 		st.ObservedGeneration = s.cluster.Generation
 	}
 
-	set := condition.Set{Conditions: &st.Conditions, Generation: s.cluster.Generation}
+	set := condition.Begin(&st.Conditions, s.cluster.Generation)
 	set.IfMissing(vitistackv1alpha1.ConditionReady, vitistackv1alpha1.ConditionMachinesCreated,
 		vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ConditionTopologyValid)
 
@@ -103,6 +107,8 @@ func computeStatus(s *scope, err error) {
 	set.Transient(paused, deleting, err)
 	s.hold.Show(set)
 	s.hold.ShowWould(set, s.would)
+
+	return set
 }
 
 // setSteps sets the conditions of the steps that ran.
@@ -223,13 +229,13 @@ func setReady(s *scope, set condition.Set, err error, deleting, paused bool) {
 		set.False(kind, vitistackv1alpha1.ReasonPaused, "the paused annotation is set")
 	case err != nil && failure.Reason(err) != "":
 		set.False(kind, failure.Reason(err), failure.Message(err))
+	case s.listed && !complete(s):
+		set.False(kind, vitistackv1alpha1.ReasonProvisioning, provisioning(s))
 	case err != nil:
-	case complete(s) && len(s.extra) == 0:
-		set.True(kind, vitistackv1alpha1.ReasonReady, "control plane and workers are ready")
-	case complete(s):
+	case len(s.extra) > 0:
 		set.False(kind, vitistackv1alpha1.ReasonProvisioning, strings.Join(s.extra, ", ")+" is being taken out")
 	default:
-		set.False(kind, vitistackv1alpha1.ReasonProvisioning, provisioning(s))
+		set.True(kind, vitistackv1alpha1.ReasonReady, "control plane and workers are ready")
 	}
 }
 

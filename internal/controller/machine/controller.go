@@ -74,5 +74,5 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		For(&vitistackv1alpha1.Machine{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WithOptions(opts).
-		Complete(failure.EndQuietly(r))
+		Complete(failure.Revisit(failure.EndQuietly(r)))
 }

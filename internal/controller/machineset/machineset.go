@@ -122,7 +122,7 @@ func ensureOne(
 	case err != nil:
 		return fmt.Errorf("looking for TalosMachine %s: %w", want.Name, err)
 	case !sameController(current, want):
-		return failure.Refused(v1alpha1.ReasonNameConflict, fmt.Sprintf("a TalosMachine %s exists and belongs to "+
+		return failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("a TalosMachine %s exists and belongs to "+
 			"another object; choose another name for the machine", want.Name), nil)
 	}
 

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
 // reasons are those of the condition UpToDate by the phase of the plan.
@@ -32,17 +33,27 @@ func Names(fields []v1alpha1.FieldChange) []string {
 	return out
 }
 
-// Report says why a group is not up to date: reason and message of the condition UpToDate, both empty when it is.
-func Report(plan *v1alpha1.PlanStatus, machines []v1alpha1.TalosMachine) (reason, message string) {
+// Report is the condition UpToDate of a group of so many machines. It is True only where every machine is there and says
+// of itself that it is up to date: one that was never asked, or has no config yet, is not.
+func Report(
+	plan *v1alpha1.PlanStatus, size int, machines []v1alpha1.TalosMachine,
+) (status metav1.ConditionStatus, reason, message string) {
 	if plan != nil {
-		return reasons[plan.Phase], fmt.Sprintf("plan %s (%s)", plan.ID, progress(plan)) + after(": ", plan.Message)
+		return metav1.ConditionFalse, reasons[plan.Phase],
+			fmt.Sprintf("plan %s (%s)", plan.ID, progress(plan)) + after(": ", plan.Message)
 	}
 
-	var out []string
+	var differ, unknown []string
 
 	for i := range machines {
 		c := meta.FindStatusCondition(machines[i].Status.Conditions, v1alpha1.ConditionUpToDate)
-		if c == nil || c.Status != metav1.ConditionFalse {
+
+		switch {
+		case c == nil || c.Status == metav1.ConditionUnknown:
+			unknown = append(unknown, machines[i].Name)
+
+			continue
+		case c.Status == metav1.ConditionTrue:
 			continue
 		}
 
@@ -54,11 +65,26 @@ func Report(plan *v1alpha1.PlanStatus, machines []v1alpha1.TalosMachine) (reason
 			reason = v1alpha1.ReasonConfigDiffers
 		}
 
-		out = append(out, machines[i].Name+": "+c.Message)
+		differ = append(differ, machines[i].Name+": "+c.Message)
 	}
 
-	return reason, strings.Join(out, "; ")
+	slices.Sort(unknown)
+
+	switch {
+	case len(differ) > 0:
+		return metav1.ConditionFalse, reason, strings.Join(differ, "; ")
+	case len(unknown) > 0:
+		return metav1.ConditionUnknown, v1alpha1.ReasonWaitingForMachines,
+			"not known yet of " + kube.Shorten(strings.Join(unknown, ", "), longestList)
+	case len(machines) < size:
+		return metav1.ConditionUnknown, v1alpha1.ReasonWaitingForMachines, "machines are being created"
+	}
+
+	return metav1.ConditionTrue, v1alpha1.ReasonUpToDate, "all machines run the desired configuration"
 }
+
+// longestList is how long a list of machines in a message may be.
+const longestList = 200
 
 func after(separator, text string) string {
 	if text == "" {

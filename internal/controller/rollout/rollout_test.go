@@ -403,7 +403,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestReport: a plan explains why a group is not up to date, and without one the machines do.
+// TestReport: a plan explains why a group is not up to date, and without one the machines do. What no machine said is not
+// known.
 func TestReport(t *testing.T) {
 	condition := func(status metav1.ConditionStatus, reason string) edit {
 		return func(m *v1alpha1.TalosMachine) {
@@ -423,20 +424,38 @@ func TestReport(t *testing.T) {
 		name            string
 		plan            *v1alpha1.PlanStatus
 		machines        machines
+		status          metav1.ConditionStatus
 		reason, message string
 	}{
-		{"up to date", nil, machines{machine("a", condition(metav1.ConditionTrue, "UpToDate")), machine("b")}, "", ""},
-		{"one machine", nil, machines{machine("a", condition(metav1.ConditionFalse, "Drifted"))}, "Drifted", "a: says Drifted"},
+		{
+			"up to date", nil, machines{machine("a", condition(metav1.ConditionTrue, "UpToDate"))}, metav1.ConditionTrue,
+			"UpToDate", "all machines run the desired configuration",
+		},
+		{
+			"one that was never asked", nil, machines{
+				machine("a", condition(metav1.ConditionTrue, "UpToDate")), machine("c", condition(metav1.ConditionUnknown, "Unknown")),
+				machine("b"),
+			}, metav1.ConditionUnknown, "WaitingForMachines", "not known yet of b, c",
+		},
+		{"no machine yet", nil, nil, metav1.ConditionUnknown, "WaitingForMachines", "machines are being created"},
+		{
+			"one machine", nil, machines{machine("a", condition(metav1.ConditionFalse, "Drifted")), machine("b")},
+			metav1.ConditionFalse, "Drifted", "a: says Drifted",
+		},
 		{
 			"machines of two minds", nil,
 			machines{machine("a", condition(metav1.ConditionFalse, "Drifted")), machine("b", condition(metav1.ConditionFalse, "UpgradePending"))},
-			"ConfigDiffers", "a: says Drifted; b: says UpgradePending",
+			metav1.ConditionFalse, "ConfigDiffers", "a: says Drifted; b: says UpgradePending",
 		},
-		{"a plan", plan, nil, "RollingOut", "plan p (a Done, b Running, 2 Pending)"},
-		{"a plan that stopped", stopped, nil, "RolloutStopped", "plan p (a Done, b Running, 2 Pending): b is sick"},
+		{"a plan", plan, nil, metav1.ConditionFalse, "RollingOut", "plan p (a Done, b Running, 2 Pending)"},
+		{
+			"a plan that stopped", stopped, nil, metav1.ConditionFalse, "RolloutStopped",
+			"plan p (a Done, b Running, 2 Pending): b is sick",
+		},
 	} {
-		if reason, message := rollout.Report(tc.plan, tc.machines); reason != tc.reason || message != tc.message {
-			t.Errorf("%s: %s: %s", tc.name, reason, message)
+		status, reason, message := rollout.Report(tc.plan, max(1, len(tc.machines)), tc.machines)
+		if status != tc.status || reason != tc.reason || message != tc.message {
+			t.Errorf("%s: %s: %s: %s", tc.name, status, reason, message)
 		}
 	}
 
@@ -444,7 +463,7 @@ func TestReport(t *testing.T) {
 		v1alpha1.PlanAwaitingApproval: v1alpha1.ReasonAwaitingApproval, v1alpha1.PlanWaiting: v1alpha1.ReasonRolloutWaiting,
 		v1alpha1.PlanRollingOut: v1alpha1.ReasonRollingOut, v1alpha1.PlanStopped: v1alpha1.ReasonRolloutStopped,
 	} {
-		if got, _ := rollout.Report(&v1alpha1.PlanStatus{Phase: phase}, nil); got != reason {
+		if _, got, _ := rollout.Report(&v1alpha1.PlanStatus{Phase: phase}, 0, nil); got != reason {
 			t.Errorf("%s shows as %s", phase, got)
 		}
 	}

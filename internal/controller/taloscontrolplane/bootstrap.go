@@ -46,6 +46,10 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 		// Not terminal: the nodes decide, and they may change without an event of the object.
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.Resync))
 	case plan.BootstrapWait:
+		if s.quorumLost() {
+			d.Reason, d.Message = v1alpha1.ReasonQuorumLost, s.quorum.Message
+		}
+
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.poll(s)))
 	case plan.BootstrapNode:
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
@@ -44,6 +45,7 @@ type Reconciler struct {
 	Resync time.Duration
 
 	estate pace.Estate
+	claims condition.Evidence
 	stale  sightings
 	nodes  nodeLooks
 }
@@ -55,6 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		if apierrors.IsNotFound(err) {
 			r.estate.Forget(req.NamespacedName)
 			r.APIs.Forget(req.NamespacedName)
+			r.claims.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -80,6 +83,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return r.delete(ctx, s)
 	}
 
+	res, err = r.converge(ctx, s)
+
+	return r.observeAnyway(ctx, s, res, err)
+}
+
+// converge takes the next steps towards the spec.
+func (r *Reconciler) converge(ctx context.Context, s *scope) (ctrl.Result, error) {
 	return runPhases(ctx, s,
 		r.ensureFinalizer,
 		r.ensureSecrets,

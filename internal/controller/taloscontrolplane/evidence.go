@@ -1,11 +1,15 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
 
@@ -17,7 +21,57 @@ func (r *Reconciler) source(s *scope) evidence.Source {
 func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
 	s.nodes = r.source(s).Collect(ctx, s.machines)
 	s.observed = true
-	s.etcd = plan.AssessEtcd(s.nodes)
+	s.etcd, s.quorum = plan.AssessEtcd(s.nodes), plan.AssessQuorum(s.nodes)
 
 	return ctrl.Result{}, ctx.Err()
+}
+
+// established: etcd of this cluster has been seen at work, and its nodes were not wiped since. A record of an earlier
+// object of the same name counts where nodes still have its data.
+func (s *scope) established() bool {
+	rt := &s.held.State.Runtime
+	if rt.Bootstrap == nil || rt.Bootstrap.EstablishedAt == nil || rt.DecommissionedAt != nil {
+		return false
+	}
+
+	return rt.OwnerUID == string(s.cp.UID) ||
+		slices.ContainsFunc(s.nodes, func(n plan.Node) bool { return n.EtcdData == plan.DataPresent })
+}
+
+// quorumLost: an established etcd has lost its quorum.
+func (s *scope) quorumLost() bool { return s.established() && s.quorum.State == plan.QuorumLost }
+
+// observeAnyway observes what a pass has not got to that ended early: what the nodes say does not depend on whether the
+// spec is valid, or on what could not be written. It returns what the pass ended with.
+func (r *Reconciler) observeAnyway(
+	ctx context.Context, s *scope, res ctrl.Result, err error,
+) (ctrl.Result, error) {
+	// Who lost a race looks again at once.
+	if s.held == nil || s.released || ctx.Err() != nil || apierrors.IsConflict(err) {
+		return res, err
+	}
+
+	if !s.observed {
+		machines, lerr := machineset.List(ctx, r.Client, s.cp)
+		if lerr != nil {
+			return res, cmp.Or(err, lerr)
+		}
+
+		s.machines = machines
+
+		if _, oerr := r.observe(ctx, s); oerr != nil {
+			return res, cmp.Or(err, oerr)
+		}
+	}
+
+	if s.bootstrap == nil {
+		d := plan.Bootstrap(bootstrapRecord(s), s.nodes)
+		s.bootstrap = &d
+	}
+
+	if !s.asked && s.established() && (s.quorum.State == plan.QuorumHeld || s.quorum.State == plan.QuorumUnknown) {
+		r.askVersion(ctx, s)
+	}
+
+	return res, err
 }

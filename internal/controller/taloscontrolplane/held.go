@@ -65,12 +65,17 @@ func (r *Reconciler) judge(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, nil
 	}
 
+	r.askVersion(ctx, s)
+
+	return ctrl.Result{}, nil
+}
+
+// askVersion asks the API servers of a cluster whose pass does not depend on the answer.
+func (r *Reconciler) askVersion(ctx context.Context, s *scope) {
 	version, err := r.Workloads.Version(ctx, s.held.State.Bundle, s.addresses())
 	s.asked, s.version = true, version
 
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("No API server of a held cluster answers", "error", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("No API server of the cluster answers", "error", err.Error())
 	}
-
-	return ctrl.Result{}, nil
 }

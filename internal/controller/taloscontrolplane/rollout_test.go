@@ -390,7 +390,8 @@ func TestEtcdBrokenByConfig(t *testing.T) {
 	})
 	nodes[0].Faults().Fail("EtcdMemberList", codes.Unavailable, 1, 0)
 	e.step(cp)
-	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonBootstrapping, "cp-0")
+	e.Condition(cp, v1alpha1.ConditionBootstrapped, metav1.ConditionTrue, v1alpha1.ReasonBootstrapped, "EtcdHealthy")
+	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "cp-0")
 
 	if cp.Status.Plan == nil || cp.Status.Plan.Phase != v1alpha1.PlanStopped || e.disruption().Machine != "" {
 		t.Errorf("plan %+v, recorded %+v", cp.Status.Plan, e.disruption())

@@ -51,6 +51,7 @@ type scope struct {
 	observed  bool
 	nodes     []plan.Node
 	etcd      plan.EtcdHealth
+	quorum    plan.QuorumView
 	bootstrap *plan.BootstrapDecision
 	// asked is true once the Kubernetes API was asked; version is empty when it did not answer.
 	asked   bool

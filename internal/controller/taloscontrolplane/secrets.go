@@ -309,7 +309,7 @@ func (r *Reconciler) keepCredentials(ctx context.Context, s *scope, c credential
 	earlier := exists && kube.EarlierLife(secret, s.cp, "TalosControlPlane")
 
 	if exists && !earlier && !metav1.IsControlledBy(secret, s.cp) {
-		return failure.Refused(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s exists and belongs to somebody else; "+
+		return failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s exists and belongs to somebody else; "+
 			"remove it or choose another cluster name", name), nil)
 	}
 

@@ -53,7 +53,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
 		WatchesRawSource(source.Channel(r.APIs.Events(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
-		Complete(failure.EndQuietly(r))
+		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
 // byWorker wakes the control plane of a worker group: its deletion waits for them.

@@ -32,7 +32,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	before := slices.Clone(s.base.Status.Conditions)
 
-	computeStatus(s, err)
+	set := computeStatus(s, err)
+	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), observedConditions...)
 	measureCertificates(s)
 
 	write := kube.PatchStatus
@@ -57,6 +58,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	res, err = failure.Result(res, err, resync)
+	res = condition.Within(res, err, expiry)
 
 	// Nothing but the time tells that a maintenance window opens.
 	if wait := max(s.window.Sub(r.Clock.Now()), time.Second); !s.window.IsZero() && res.RequeueAfter > wait {
@@ -66,8 +68,15 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return res, err
 }
 
-// computeStatus is pure. Conditions whose phase did not run keep their value.
-func computeStatus(s *scope, err error) {
+// observedConditions say what is true of the nodes now. Bootstrapped is not one of them: it says what happened.
+var observedConditions = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionAvailable, v1alpha1.ConditionReachable, v1alpha1.ConditionEtcdHealthy,
+	v1alpha1.ConditionUpToDate, v1alpha1.ConditionCertificatesValid,
+}
+
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
+// them.
+func computeStatus(s *scope, err error) condition.Set {
 	st := &s.cp.Status
 	paused := s.paused
 
@@ -75,7 +84,7 @@ func computeStatus(s *scope, err error) {
 		st.ObservedGeneration = s.cp.Generation
 	}
 
-	set := condition.Set{Conditions: &st.Conditions, Generation: s.cp.Generation}
+	set := condition.Begin(&st.Conditions, s.cp.Generation)
 	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionAvailable, v1alpha1.ConditionReachable,
 		v1alpha1.ConditionBootstrapped, v1alpha1.ConditionEtcdHealthy, v1alpha1.ConditionUpToDate,
 		v1alpha1.ConditionCertificatesValid)
@@ -84,11 +93,16 @@ func computeStatus(s *scope, err error) {
 
 	if s.observed {
 		st.ReadyReplicas = readyMachines(s)
-		st.EtcdMembers = int32(s.etcd.Members) //nolint:gosec // a handful
+
+		// Without quorum nobody gives a member list, and the members are still those of the last one.
+		if s.etcd.Members > 0 {
+			st.EtcdMembers = int32(s.etcd.Members) //nolint:gosec // a handful
+		}
 
 		setReachable(s, set)
 		setEtcd(s, set)
-		setUpToDate(s, set)
+		setUpToDate(s, err, set)
+		setAvailable(s, set)
 		setRemediating(s, set)
 	}
 
@@ -101,15 +115,13 @@ func computeStatus(s *scope, err error) {
 		setBootstrapped(s, set)
 	}
 
-	if s.asked {
-		setAvailable(s, set)
-	}
-
 	setCertificates(s, set)
 	setReady(s, err, set, !s.hold.Live())
 	set.Transient(paused, deleting(s.cp), err)
 	s.hold.Show(set)
 	s.hold.ShowWould(set, s.would)
+
+	return set
 }
 
 // readyMachines counts the machines that are ready and voting, healthy etcd members.
@@ -127,34 +139,55 @@ func readyMachines(s *scope) int32 {
 }
 
 func setReachable(s *scope, set condition.Set) {
-	var silent []string
+	var silent, unasked []string
 
 	for _, n := range s.nodes {
-		if n.Answer == plan.AnswerUnknown && n.Address != "" {
+		switch {
+		case n.Address == "":
+			unasked = append(unasked, n.Name)
+		case n.Answer == plan.AnswerUnknown:
 			silent = append(silent, n.Name)
 		}
 	}
 
-	if len(silent) == 0 {
+	slices.Sort(silent)
+	slices.Sort(unasked)
+
+	switch {
+	case len(silent) > 0:
+		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable, strings.Join(silent, ", ")+" does not answer")
+	case len(unasked) > 0:
+		set.Unknown(v1alpha1.ConditionReachable, v1alpha1.ReasonWaitingForAddress,
+			"no address is known yet of "+strings.Join(unasked, ", "))
+	case len(s.nodes) == 0:
+		set.Unknown(v1alpha1.ConditionReachable, v1alpha1.ReasonWaitingForMachines, "there are no machines yet")
+	default:
 		set.True(v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, "every control-plane node answers")
+	}
+}
+
+func setEtcd(s *scope, set condition.Set) {
+	silent := !slices.ContainsFunc(s.nodes, func(n plan.Node) bool { return n.Answer != plan.AnswerUnknown })
+
+	switch {
+	case s.etcd.Healthy:
+		set.True(v1alpha1.ConditionEtcdHealthy, s.etcd.Reason, s.etcd.Message)
+	case s.quorumLost():
+		set.False(v1alpha1.ConditionEtcdHealthy, v1alpha1.ReasonQuorumLost, s.quorum.Message)
+	case silent && s.established():
+		set.Unknown(v1alpha1.ConditionEtcdHealthy, v1alpha1.ReasonWaitingForEvidence, s.quorum.Message)
+	default:
+		set.False(v1alpha1.ConditionEtcdHealthy, s.etcd.Reason, s.etcd.Message)
+	}
+}
+
+func setUpToDate(s *scope, err error, set condition.Set) {
+	if err != nil && failure.ClassOf(err) == failure.ClassTerminal {
+		set.False(v1alpha1.ConditionUpToDate, failure.Reason(err), failure.Message(err))
 
 		return
 	}
 
-	slices.Sort(silent)
-	set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable, strings.Join(silent, ", ")+" does not answer")
-}
-
-func setEtcd(s *scope, set condition.Set) {
-	status := metav1.ConditionFalse
-	if s.etcd.Healthy {
-		status = metav1.ConditionTrue
-	}
-
-	set.Put(v1alpha1.ConditionEtcdHealthy, status, s.etcd.Reason, s.etcd.Message)
-}
-
-func setUpToDate(s *scope, set condition.Set) {
 	if s.backup != nil {
 		set.False(v1alpha1.ConditionUpToDate, s.backup.Reason, s.backup.Message)
 
@@ -168,13 +201,8 @@ func setUpToDate(s *scope, set condition.Set) {
 		return
 	}
 
-	if reason, message := rollout.Report(s.cp.Status.Plan, s.machines); reason != "" {
-		set.False(v1alpha1.ConditionUpToDate, reason, message)
-
-		return
-	}
-
-	set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the live configs are the wanted ones")
+	status, reason, message := rollout.Report(s.cp.Status.Plan, len(s.cp.Spec.Machines), s.machines)
+	set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
 }
 
 func setRemediating(s *scope, set condition.Set) {
@@ -189,24 +217,40 @@ func setRemediating(s *scope, set condition.Set) {
 		cmp.Or(c.Message, c.Spare+" takes the place of "+c.Machine))
 }
 
+// setBootstrapped says what happened: an etcd that answers nobody at the moment was bootstrapped all the same.
 func setBootstrapped(s *scope, set condition.Set) {
-	status := metav1.ConditionFalse
-	if s.bootstrap.Action == plan.BootstrapDone {
-		status = metav1.ConditionTrue
+	switch {
+	case s.bootstrap.Action == plan.BootstrapDone:
+		set.True(v1alpha1.ConditionBootstrapped, s.bootstrap.Reason, s.bootstrap.Message)
+	case s.bootstrap.Action == plan.BootstrapWait && s.established():
+		set.True(v1alpha1.ConditionBootstrapped, v1alpha1.ReasonBootstrapped,
+			"etcd was bootstrapped; EtcdHealthy tells its state")
+	default:
+		set.False(v1alpha1.ConditionBootstrapped, s.bootstrap.Reason, s.bootstrap.Message)
 	}
-
-	set.Put(v1alpha1.ConditionBootstrapped, status, s.bootstrap.Reason, s.bootstrap.Message)
 }
 
+// setAvailable needs the answer of the Kubernetes API only where etcd does not decide already.
 func setAvailable(s *scope, set condition.Set) {
+	established := s.established()
+
 	switch {
+	case s.etcd.Reason == v1alpha1.ReasonEtcdSplit:
+		set.False(v1alpha1.ConditionAvailable, s.etcd.Reason, s.etcd.Message)
+	case s.quorumLost():
+		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonQuorumLost, s.quorum.Message)
+	case established && s.quorum.State == plan.QuorumNoLeader:
+		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonEtcdUnhealthy, s.quorum.Message)
+	case !s.asked:
 	case s.version == "":
 		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers")
-	case !s.etcd.Quorum:
-		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonEtcdUnhealthy, "etcd has no quorum")
-	default:
+	case s.quorum.State == plan.QuorumHeld:
 		s.cp.Status.ObservedKubeVersion = s.version
 		set.True(v1alpha1.ConditionAvailable, v1alpha1.ReasonAvailable, "the Kubernetes API answers and etcd has quorum")
+	case established:
+		set.Unknown(v1alpha1.ConditionAvailable, v1alpha1.ReasonWaitingForEvidence, s.quorum.Message)
+	default:
+		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonEtcdUnhealthy, "etcd has no quorum")
 	}
 }
 
@@ -219,14 +263,27 @@ func setReady(s *scope, err error, set condition.Set, paused bool) {
 	case paused:
 	case err != nil && failure.Reason(err) != "":
 		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
-	case err != nil:
-	case !s.asked || !s.observed:
-	case st.ReadyReplicas < st.Replicas:
+	case s.observed && unavailable(st.Conditions) != nil:
+		c := unavailable(st.Conditions)
+		set.False(v1alpha1.ConditionReady, c.Reason, c.Message)
+	case s.observed && st.ReadyReplicas < st.Replicas:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForMachines, "waiting for "+waitingFor(s))
+	case err != nil, !s.asked, !s.observed:
 	default:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady,
 			"every control-plane node is a voting, healthy etcd member, and the Kubernetes API answers")
 	}
+}
+
+// unavailable is the condition Available of a cluster that was observed not to be; nil when it is, or nobody knows.
+func unavailable(conditions []metav1.Condition) *metav1.Condition {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionAvailable)
+	if c == nil || c.Status == metav1.ConditionTrue || c.Reason == v1alpha1.ReasonUnknown ||
+		c.Reason == v1alpha1.ReasonNotObserved {
+		return nil
+	}
+
+	return c
 }
 
 // waitingFor names the machines that are not ready and why.

@@ -27,22 +27,18 @@ func (r *Reconciler) validate(ctx context.Context, s *scope) (ctrl.Result, error
 		return ctrl.Result{}, err
 	}
 
-	if moved, merr := r.askVersion(ctx, s); merr != nil {
+	if moved, merr := r.versionMoved(ctx, s); merr != nil {
 		return ctrl.Result{}, merr
 	} else if moved {
 		err = check()
 	}
 
-	if failure.Reason(err) == v1alpha1.ReasonDowngradeRefused {
-		err = failure.Refused(v1alpha1.ReasonDowngradeRefused, failure.Message(err), nil)
-	}
-
 	return ctrl.Result{}, err
 }
 
-// askVersion asks the cluster which Kubernetes it runs now, and tells whether that is another version than the one seen
+// versionMoved asks the cluster which Kubernetes it runs now, and tells whether that is another version than the one seen
 // last. A version that was seen once would refuse a spec for ever: no pass gets past the refusal to see another one.
-func (r *Reconciler) askVersion(ctx context.Context, s *scope) (bool, error) {
+func (r *Reconciler) versionMoved(ctx context.Context, s *scope) (bool, error) {
 	machines, err := machineset.List(ctx, r.Client, s.cp)
 	if err != nil {
 		return false, err

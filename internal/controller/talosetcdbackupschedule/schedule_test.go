@@ -293,6 +293,10 @@ func TestHeld(t *testing.T) {
 				t.Errorf("condition %s: %+v", tt.kind, c)
 			}
 
+			if tt.kind == v1alpha1.ConditionPaused && tt.reason != v1alpha1.ReasonDisabled {
+				e.Condition(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused, "no backups are made")
+			}
+
 			before := e.Client.Writes()
 			e.later(o, time.Minute)
 

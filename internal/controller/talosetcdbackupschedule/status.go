@@ -101,6 +101,9 @@ func (s *scope) showReady() {
 	switch {
 	case s.invalid != "":
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonInvalidSchedule, s.invalid)
+	case s.hold.Any():
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonPaused,
+			"no backups are made while the schedule or its control plane is paused or in a dry run")
 	case failure.Reason(s.waiting) == v1alpha1.ReasonWaitingForControlPlane:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForControlPlane, failure.Message(s.waiting))
 	case failed != nil:

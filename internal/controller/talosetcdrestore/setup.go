@@ -25,7 +25,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		For(&v1alpha1.TalosEtcdRestore{}, changed).
 		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane), changed).
 		WithOptions(opts).
-		Complete(failure.EndQuietly(r))
+		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
 // byControlPlane wakes the restores of a control plane.

@@ -120,7 +120,8 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, nil
 	}
 
-	if r.looks.settled(s.key().String(), r.look(s), r.Clock.Now()) {
+	// The stream of the node would have told of a change.
+	if s.settled = r.looks.settled(s.key().String(), r.look(s), r.Clock.Now()); s.settled {
 		return ctrl.Result{}, nil
 	}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -45,8 +46,9 @@ type Reconciler struct {
 	// Resync is how often a machine is looked at when nothing tells of a change.
 	Resync time.Duration
 
-	looks looks
-	bare  sightings
+	looks  looks
+	bare   sightings
+	claims condition.Evidence
 }
 
 // Reconcile drives one TalosMachine. It keeps no state between calls.
@@ -58,6 +60,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.Nodes.Drop(req.String())
 			r.looks.forget(req.String())
 			r.bare.forget(req.String())
+			r.claims.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -40,7 +40,7 @@ func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result,
 	}
 
 	if other != "" {
-		return ctrl.Result{}, failure.Refused(v1alpha1.ReasonAddressConflict, fmt.Sprintf("address %s is that of "+
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonAddressConflict, fmt.Sprintf("address %s is that of "+
 			"TalosMachine %s already; nothing was sent: give one of them its own address", s.address, other), nil)
 	}
 
@@ -101,7 +101,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 			return ctrl.Result{}, r.awaitCertificate(s, *configured)
 		}
 
-		return ctrl.Result{}, failure.Refused(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s runs under "+
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s runs under "+
 			"another CA: it belongs to another cluster, and nothing was sent to it; correct the address, or reset the "+
 			"machine by hand", s.address), err)
 	case talos.StateUnreachable:

@@ -40,6 +40,8 @@ type scope struct {
 	stored configstore.Config
 	// compared is true once the live config was compared; comparison is only then meaningful.
 	compared bool
+	// settled is true where nothing has changed since the config was compared, and the node would have told.
+	settled bool
 	comparison
 	// heldImport: the machine was made elsewhere and would be taken over, if nothing held it.
 	heldImport bool

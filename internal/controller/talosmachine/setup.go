@@ -57,7 +57,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(r.byAddress), builder.WithPredicates(gone())).
 		WatchesRawSource(source.Channel(r.Watcher.Events(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
-		Complete(failure.EndQuietly(r))
+		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
 // byAddress wakes the machines that wait for another one to give its address up.

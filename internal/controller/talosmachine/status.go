@@ -38,7 +38,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	before := slices.Clone(s.base.Status.Conditions)
 
-	computeStatus(s, err)
+	set := computeStatus(s, err)
+	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), observedConditions...)
 
 	write := kube.PatchStatus
 	if idOf(s.base.Status.Change) != idOf(s.machine.Status.Change) {
@@ -51,11 +52,20 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	kube.RecordTransitions(r.Recorder, s.machine, before, s.machine.Status.Conditions, condition.BadReasons...)
 
-	return failure.Result(res, err, r.Resync)
+	res, err = failure.Result(res, err, r.Resync)
+
+	return condition.Within(res, err, expiry), err
 }
 
-// computeStatus is pure. Conditions whose phase did not run keep their value.
-func computeStatus(s *scope, err error) {
+// observedConditions say what is true of the node now. Configured is not one of them: it says what the node was given,
+// and a machine that is silent for long is replaced only where it had a config.
+var observedConditions = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
+}
+
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
+// them.
+func computeStatus(s *scope, err error) condition.Set {
 	st := &s.machine.Status
 	if !deleting(s.machine) {
 		st.ObservedGeneration = s.machine.Generation
@@ -72,16 +82,18 @@ func computeStatus(s *scope, err error) {
 		st.LastError = failure.Message(err)
 	}
 
-	set := condition.Set{Conditions: &st.Conditions, Generation: s.machine.Generation}
+	set := condition.Begin(&st.Conditions, s.machine.Generation)
 	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured,
 		v1alpha1.ConditionUpToDate)
 
 	setReachable(s, err, set)
 	setConfigured(s, set)
-	setUpToDate(s, set)
+	setUpToDate(s, err, set)
 	setReady(s, err, set)
 	set.Transient(s.paused, deleting(s.machine), err)
 	s.hold.Show(set)
+
+	return set
 }
 
 func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
@@ -137,12 +149,10 @@ func setConfigured(s *scope, set condition.Set) {
 	}
 }
 
-func setUpToDate(s *scope, set condition.Set) {
-	if c := s.machine.Status.Change; !s.compared && c != nil && c.Phase == v1alpha1.ChangeFailed {
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonChangeFailed, changeMessage(c))
-	}
-
+func setUpToDate(s *scope, err error, set condition.Set) {
 	if !s.compared {
+		setNotCompared(s, err, set)
+
 		return
 	}
 
@@ -167,6 +177,22 @@ func setUpToDate(s *scope, set condition.Set) {
 			versions(s.kept))
 	default:
 		set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the live config is the wanted one")
+	}
+}
+
+// setNotCompared tells of a machine whose config was not compared in this pass.
+func setNotCompared(s *scope, err error, set condition.Set) {
+	c := s.machine.Status.Change
+
+	switch {
+	case s.settled:
+		set.Keep(v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted)
+	case s.probed && s.answer == talos.StateMaintenance:
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonMaintenance, "the machine has no config")
+	case c != nil && c.Phase == v1alpha1.ChangeFailed:
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonChangeFailed, changeMessage(c))
+	case err != nil && failure.ClassOf(err) == failure.ClassTerminal && failure.Reason(err) != "":
+		set.False(v1alpha1.ConditionUpToDate, failure.Reason(err), failure.Message(err))
 	}
 }
 
@@ -201,7 +227,7 @@ func setReady(s *scope, err error, set condition.Set) {
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
 	case err != nil && failure.Reason(err) != "":
 		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
-	case err != nil || !s.probed:
+	case !s.probed:
 	case s.answer == talos.StateMaintenance:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonMaintenance, "the machine gets its config")
 	case s.facts == nil:
@@ -210,6 +236,7 @@ func setReady(s *scope, err error, set condition.Set) {
 	case !s.facts.Ready:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonNodeNotReady,
 			"the machine waits for "+strings.Join(s.facts.Unmet, ", "))
+	case err != nil:
 	default:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "the machine runs and is ready")
 	}

@@ -2,14 +2,13 @@
 package talosworker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -29,9 +28,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/controller/remediation"
-	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/plan"
 	"github.com/talos-operator/talos-operator/internal/statestore"
@@ -61,6 +58,8 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	// Resync is how often a group is looked at when nothing tells of a change.
 	Resync time.Duration
+
+	claims condition.Evidence
 }
 
 // scope is one pass over one TalosWorker.
@@ -85,6 +84,10 @@ type scope struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	w := &v1alpha1.TalosWorker{}
 	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.claims.Forget(req.NamespacedName)
+		}
+
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 
@@ -293,124 +296,6 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// finish derives the status from this pass, writes it once and maps the error to a result.
-func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
-	if s.released {
-		return res, err
-	}
-
-	if s.hold.Disabled() {
-		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.worker, s.base, &s.worker.Status.Conditions)
-	}
-
-	before := slices.Clone(s.base.Status.Conditions)
-
-	computeStatus(s, err)
-
-	write := kube.PatchStatus
-	if rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan) {
-		write = kube.ClaimStatus
-	}
-
-	if perr := write(ctx, r.Client, s.worker, s.base); perr != nil {
-		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
-	}
-
-	kube.RecordTransitions(r.Recorder, s.worker, before, s.worker.Status.Conditions, condition.BadReasons...)
-
-	return failure.Result(res, err, s.remedy.Again(r.group(s).Within(r.Resync)))
-}
-
-// computeStatus is pure. Conditions whose phase did not run keep their value.
-func computeStatus(s *scope, err error) {
-	st := &s.worker.Status
-	deleting := !s.worker.DeletionTimestamp.IsZero()
-
-	if !deleting && !s.paused {
-		st.ObservedGeneration = s.worker.Generation
-	}
-
-	set := condition.Set{Conditions: &st.Conditions, Generation: s.worker.Generation}
-	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate)
-
-	st.Replicas = int32(len(s.worker.Spec.Machines)) //nolint:gosec // a thousand at most
-
-	if s.listed {
-		listed := s.staying()
-		st.ReadyReplicas = int32(len(listed) - len(not(listed, v1alpha1.ConditionReady))) //nolint:gosec // as above
-
-		summarize(set, v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, v1alpha1.ReasonNodeUnreachable,
-			not(listed, v1alpha1.ConditionReachable))
-
-		if reason, message := rollout.Report(s.worker.Status.Plan, listed); reason != "" {
-			set.False(v1alpha1.ConditionUpToDate, reason, message)
-		} else {
-			set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the live configs are the wanted ones")
-		}
-	}
-
-	if c := s.remedy; c != nil {
-		set.True(v1alpha1.ConditionRemediating, cmp.Or(c.Reason, v1alpha1.ReasonReplacing),
-			cmp.Or(c.Message, c.Spare+" takes the place of "+c.Machine))
-	} else if s.listed {
-		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionRemediating)
-	}
-
-	if len(s.extra) > 0 {
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonScalingDown, strings.Join(s.extra, ", ")+
-			" left the list; "+s.scaling)
-	}
-
-	switch {
-	case deleting:
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
-	case !s.hold.Live():
-	case err != nil && failure.Reason(err) != "":
-		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
-	case err != nil:
-	case st.ReadyReplicas < st.Replicas:
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForMachines, fmt.Sprintf("%d of %d machines are ready, "+
-			"waiting for %s", st.ReadyReplicas, st.Replicas, strings.Join(not(s.staying(), v1alpha1.ConditionReady), ", ")))
-	default:
-		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "all machines are ready")
-	}
-
-	set.Transient(s.paused, deleting, err)
-	s.hold.Show(set)
-	s.hold.ShowWould(set, s.would)
-}
-
-// staying are the machines that are listed.
-func (s *scope) staying() []v1alpha1.TalosMachine {
-	return slices.DeleteFunc(slices.Clone(s.machines), func(m v1alpha1.TalosMachine) bool {
-		return slices.Contains(s.extra, m.Name)
-	})
-}
-
-// summarize sets a condition from the machines that do not have it.
-func summarize(set condition.Set, kind, good, bad string, without []string) {
-	if len(without) == 0 {
-		set.True(kind, good, "all machines are "+kind)
-
-		return
-	}
-
-	set.False(kind, bad, "not so for "+strings.Join(without, ", "))
-}
-
-// not names the machines whose condition is not true.
-func not(machines []v1alpha1.TalosMachine, kind string) []string {
-	var out []string
-
-	for _, m := range machines {
-		if !meta.IsStatusConditionTrue(m.Status.Conditions, kind) {
-			out = append(out, m.Name)
-		}
-	}
-
-	return out
-}
-
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	changed := builder.WithPredicates(predicate.Or(
@@ -428,7 +313,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Workers(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		WithOptions(opts).
-		Complete(failure.EndQuietly(r))
+		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
 func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {

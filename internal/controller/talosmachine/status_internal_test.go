@@ -1,0 +1,125 @@
+package talosmachine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// truth is what a node is, and what a pass that is not cut off sees of it.
+type truth struct {
+	answer         talos.State
+	ready, differs bool
+}
+
+// see makes a pass that gets as far as it is let: to nothing, to the node, or to the comparison of its config.
+func (w truth) see(s *scope, far int, err error) error {
+	if far == 0 {
+		return err
+	}
+
+	s.probed, s.answer, s.address = true, w.answer, "192.0.2.1"
+
+	switch w.answer {
+	case talos.StateUnreachable:
+		return unreachable(s, nil)
+	case talos.StateForeign:
+		return failure.Terminal(v1alpha1.ReasonForeignNode, "it runs under another CA", nil)
+	case talos.StateMaintenance:
+		return err
+	case talos.StateMember:
+	}
+
+	s.facts = &talos.Facts{Stage: stageRunning, Ready: w.ready}
+
+	if far == 1 {
+		return err
+	}
+
+	if s.compared = true; w.differs {
+		s.edited = []string{"machine.sysctls"}
+	}
+
+	return nil
+}
+
+// claims are the conditions that are True, and whether they are so.
+func (w truth) claims() map[string]bool {
+	member := w.answer == talos.StateMember
+
+	return map[string]bool{
+		v1alpha1.ConditionReachable: w.answer != talos.StateUnreachable, v1alpha1.ConditionReady: member && w.ready,
+		v1alpha1.ConditionUpToDate: member && !w.differs, v1alpha1.ConditionDrifted: member && w.differs,
+	}
+}
+
+// TestNoConditionLies: wherever passes end, and whatever becomes of the node meanwhile, a condition that is True was so
+// when it was last observed, and that is not longer ago than the bound.
+func TestNoConditionLies(t *testing.T) {
+	errs := []error{
+		nil, errors.New("the API server is gone"), failure.Terminal(v1alpha1.ReasonInvalidPatch, "it does not parse", nil),
+		failure.Waiting(v1alpha1.ReasonWaitingForAddress, "there is no address", time.Minute),
+		failure.Terminal(v1alpha1.ReasonAddressConflict, "the address is taken", nil),
+	}
+
+	rapid.Check(t, func(t *rapid.T) {
+		m := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}}
+		at, now := map[string]time.Time{}, time.Unix(1_800_000_000, 0)
+
+		var (
+			claims condition.Evidence
+			seen   [3]truth
+		)
+
+		for range rapid.IntRange(1, 20).Draw(t, "passes") {
+			w := truth{
+				answer: rapid.SampledFrom([]talos.State{
+					talos.StateUnreachable, talos.StateMaintenance, talos.StateMember, talos.StateForeign,
+				}).Draw(t, "answer"),
+				ready: rapid.Bool().Draw(t, "ready"), differs: rapid.Bool().Draw(t, "differs"),
+			}
+			far := rapid.IntRange(0, 2).Draw(t, "far")
+			now = now.Add(time.Duration(rapid.IntRange(1, 400).Draw(t, "seconds")) * time.Second)
+
+			s := newScope(m, now)
+			set := computeStatus(s, w.see(s, far, rapid.SampledFrom(errs).Draw(t, "error")))
+			claims.Expire(s.key(), set, now, observedConditions...)
+
+			if far > 0 {
+				seen[1], at["node"] = w, now
+			}
+
+			if w.answer != talos.StateUnreachable && (far == 2 || far == 1 && w.answer != talos.StateMember) {
+				seen[2], at["config"] = w, now
+			}
+
+			checkClaims(t, m, "node", seen[1], now.Sub(at["node"]), v1alpha1.ConditionReachable, v1alpha1.ConditionReady)
+			checkClaims(t, m, "config", seen[2], now.Sub(at["config"]), v1alpha1.ConditionUpToDate)
+		}
+	})
+}
+
+func checkClaims(t *rapid.T, m *v1alpha1.TalosMachine, what string, seen truth, age time.Duration, kinds ...string) {
+	for _, kind := range kinds {
+		if !meta.IsStatusConditionTrue(m.Status.Conditions, kind) {
+			continue
+		}
+
+		if age >= condition.Bound {
+			t.Fatalf("%s is claimed %s after the %s was observed", kind, age, what)
+		}
+
+		if !seen.claims()[kind] {
+			t.Fatalf("%s is claimed, and the %s showed %+v", kind, what, seen)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package talosworker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// finish derives the status from this pass, writes it once and maps the error to a result.
+func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
+	if s.released {
+		return res, err
+	}
+
+	if s.hold.Disabled() {
+		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.worker, s.base, &s.worker.Status.Conditions)
+	}
+
+	before := slices.Clone(s.base.Status.Conditions)
+
+	set := computeStatus(s, err)
+	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.worker), set, r.Clock.Now(), observedConditions...)
+
+	write := kube.PatchStatus
+	if rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan) {
+		write = kube.ClaimStatus
+	}
+
+	if perr := write(ctx, r.Client, s.worker, s.base); perr != nil {
+		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
+	}
+
+	kube.RecordTransitions(r.Recorder, s.worker, before, s.worker.Status.Conditions, condition.BadReasons...)
+
+	res, err = failure.Result(res, err, s.remedy.Again(r.group(s).Within(r.Resync)))
+
+	return condition.Within(res, err, expiry), err
+}
+
+// observedConditions say what is true of the machines now.
+var observedConditions = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate,
+}
+
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
+// them.
+func computeStatus(s *scope, err error) condition.Set {
+	st := &s.worker.Status
+	deleting := !s.worker.DeletionTimestamp.IsZero()
+
+	if !deleting && !s.paused {
+		st.ObservedGeneration = s.worker.Generation
+	}
+
+	set := condition.Begin(&st.Conditions, s.worker.Generation)
+	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate)
+
+	st.Replicas = int32(len(s.worker.Spec.Machines)) //nolint:gosec // a thousand at most
+
+	if s.listed {
+		listed := s.staying()
+		st.ReadyReplicas = int32(len(listed) - len(not(listed, v1alpha1.ConditionReady))) //nolint:gosec // as above
+
+		setReachable(s, listed, set)
+		setUpToDate(s, err, listed, set)
+	}
+
+	if c := s.remedy; c != nil {
+		set.True(v1alpha1.ConditionRemediating, cmp.Or(c.Reason, v1alpha1.ReasonReplacing),
+			cmp.Or(c.Message, c.Spare+" takes the place of "+c.Machine))
+	} else if s.listed {
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionRemediating)
+	}
+
+	switch {
+	case deleting:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
+	case !s.hold.Live():
+	case err != nil && failure.Reason(err) != "":
+		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
+	case s.listed && st.ReadyReplicas < st.Replicas:
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForMachines, fmt.Sprintf("%d of %d machines are ready, "+
+			"waiting for %s", st.ReadyReplicas, st.Replicas, strings.Join(not(s.staying(), v1alpha1.ConditionReady), ", ")))
+	case err != nil:
+	default:
+		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "all machines are ready")
+	}
+
+	set.Transient(s.paused, deleting, err)
+	s.hold.Show(set)
+	s.hold.ShowWould(set, s.would)
+
+	return set
+}
+
+func setUpToDate(s *scope, err error, listed []v1alpha1.TalosMachine, set condition.Set) {
+	switch {
+	case len(s.extra) > 0:
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonScalingDown, strings.Join(s.extra, ", ")+
+			" left the list; "+s.scaling)
+	case err != nil && failure.ClassOf(err) == failure.ClassTerminal:
+		set.False(v1alpha1.ConditionUpToDate, failure.Reason(err), failure.Message(err))
+	default:
+		status, reason, message := rollout.Report(s.worker.Status.Plan, len(s.worker.Spec.Machines), listed)
+		set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
+	}
+}
+
+// staying are the machines that are listed.
+func (s *scope) staying() []v1alpha1.TalosMachine {
+	return slices.DeleteFunc(slices.Clone(s.machines), func(m v1alpha1.TalosMachine) bool {
+		return slices.Contains(s.extra, m.Name)
+	})
+}
+
+// setReachable adds up what is known of the machines. One that was never asked is neither reachable nor unreachable.
+func setReachable(s *scope, listed []v1alpha1.TalosMachine, set condition.Set) {
+	const kind = v1alpha1.ConditionReachable
+
+	var silent, unknown []string
+
+	for i := range listed {
+		switch c := meta.FindStatusCondition(listed[i].Status.Conditions, kind); {
+		case c == nil || c.Status == metav1.ConditionUnknown:
+			unknown = append(unknown, listed[i].Name)
+		case c.Status == metav1.ConditionFalse:
+			silent = append(silent, listed[i].Name)
+		}
+	}
+
+	switch {
+	case len(silent) > 0:
+		set.False(kind, v1alpha1.ReasonNodeUnreachable, "not so for "+strings.Join(silent, ", "))
+	case len(unknown) > 0:
+		set.Unknown(kind, v1alpha1.ReasonWaitingForMachines, "not known yet of "+strings.Join(unknown, ", "))
+	case len(listed) < len(s.worker.Spec.Machines):
+		set.Unknown(kind, v1alpha1.ReasonWaitingForMachines, "machines are being created")
+	default:
+		set.True(kind, v1alpha1.ReasonReachable, "all machines are reachable")
+	}
+}
+
+// not names the machines whose condition is not true.
+func not(machines []v1alpha1.TalosMachine, kind string) []string {
+	var out []string
+
+	for _, m := range machines {
+		if !meta.IsStatusConditionTrue(m.Status.Conditions, kind) {
+			out = append(out, m.Name)
+		}
+	}
+
+	return out
+}

@@ -1,0 +1,81 @@
+package talosworker
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+func machineWith(name string, status metav1.ConditionStatus) v1alpha1.TalosMachine {
+	m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+
+	if status != "" {
+		for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate} {
+			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: "Test"})
+		}
+	}
+
+	return m
+}
+
+// TestStatusClaimsNothing: of machines that were never asked, or do not exist yet, nothing is claimed, and a refused spec
+// hides nothing that the machines say.
+func TestStatusClaimsNothing(t *testing.T) {
+	refused := failure.Terminal(v1alpha1.ReasonInvalidPatch, "it does not parse", nil)
+
+	for name, tc := range map[string]struct {
+		machines            []v1alpha1.TalosMachine
+		err                 error
+		reachable, upToDate metav1.ConditionStatus
+	}{
+		"not created yet":  {nil, nil, metav1.ConditionUnknown, metav1.ConditionUnknown},
+		"one not created":  {[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue)}, nil, metav1.ConditionUnknown, metav1.ConditionUnknown},
+		"one never asked":  {[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue), machineWith("b", "")}, nil, metav1.ConditionUnknown, metav1.ConditionUnknown},
+		"one not observed": {[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue), machineWith("b", metav1.ConditionUnknown)}, nil, metav1.ConditionUnknown, metav1.ConditionUnknown},
+		"one silent":       {[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionFalse), machineWith("b", "")}, nil, metav1.ConditionFalse, metav1.ConditionFalse},
+		"all well":         {[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue), machineWith("b", metav1.ConditionTrue)}, nil, metav1.ConditionTrue, metav1.ConditionTrue},
+		"refused, all well": {
+			[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue), machineWith("b", metav1.ConditionTrue)}, refused,
+			metav1.ConditionTrue, metav1.ConditionFalse,
+		},
+		"refused, one silent": {
+			[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionFalse), machineWith("b", metav1.ConditionTrue)}, refused,
+			metav1.ConditionFalse, metav1.ConditionFalse,
+		},
+	} {
+		w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: []v1alpha1.MachineEntry{{Name: "a"}, {Name: "b"}}}}
+		s := &scope{worker: w, base: w.DeepCopy(), machines: tc.machines, listed: true}
+
+		computeStatus(s, tc.err)
+
+		for kind, want := range map[string]metav1.ConditionStatus{
+			v1alpha1.ConditionReachable: tc.reachable, v1alpha1.ConditionUpToDate: tc.upToDate,
+		} {
+			if c := meta.FindStatusCondition(w.Status.Conditions, kind); c.Status != want {
+				t.Errorf("%s: %s is %+v", name, kind, c)
+			}
+		}
+
+		ready := meta.IsStatusConditionTrue(w.Status.Conditions, v1alpha1.ConditionReady)
+		if all := tc.reachable == metav1.ConditionTrue && tc.err == nil; ready != all {
+			t.Errorf("%s: ready is %t", name, ready)
+		}
+	}
+
+	// A pass that could not list the machines knows nothing new, and says so by what it decided.
+	w := &v1alpha1.TalosWorker{}
+	if set := computeStatus(&scope{worker: w, base: w.DeepCopy()}, errors.New("the API server is gone")); len(*set.Conditions) == 0 {
+		t.Error("no conditions")
+	}
+
+	for _, c := range w.Status.Conditions {
+		if c.Type != v1alpha1.ConditionReconciling && c.Status != metav1.ConditionUnknown {
+			t.Errorf("claimed without a list of machines: %+v", c)
+		}
+	}
+}
