@@ -67,7 +67,7 @@ func (r *Reconciler) rest(s *scope) {
 
 	if s.machine.Status.Intent == nil && (c == nil || c.Phase == v1alpha1.ChangePending && !rollout.Granted(s.machine) ||
 		c.Phase == v1alpha1.ChangeAwaitingReboot) {
-		r.looks.settle(s.key().String(), r.look(s), r.Clock.Now())
+		r.looks.settle(s.key().String(), s.look(), r.Clock.Now())
 	}
 }
 

@@ -101,12 +101,11 @@ func (l *sightings) forget(key string) {
 	delete(l.first, key)
 }
 
-func (r *Reconciler) look(s *scope) look {
-	snapshot, _ := r.Watcher.Get(s.key().String())
-
+// look is what the comparison of this pass depends on.
+func (s *scope) look() look {
 	return look{
 		comparedTo: rollout.ComparedTo(s.controlPlane, s.worker, s.machine),
-		bundle:     s.held.State.Bundle.Fingerprint(), config: snapshot.Watched.Config, bootID: s.facts.BootID,
+		bundle:     s.held.State.Bundle.Fingerprint(), config: s.told, bootID: s.facts.BootID,
 		revert:     s.machine.Annotations[v1alpha1.RevertAnnotation],
 		retry:      s.machine.Annotations[v1alpha1.RetryAnnotation],
 		forget:     s.machine.Annotations[v1alpha1.ForgetAdoptedAnnotation],
@@ -120,8 +119,11 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, nil
 	}
 
-	// The stream of the node would have told of a change.
-	if s.settled = r.looks.settled(s.key().String(), r.look(s), r.Clock.Now()); s.settled {
+	// What the stream tells while the config is read may be another one, which nobody has compared.
+	snapshot, _ := r.Watcher.Get(s.key().String())
+	s.told = snapshot.Watched.Config
+
+	if s.settled = r.looks.settled(s.key().String(), s.look(), r.Clock.Now()); s.settled {
 		return ctrl.Result{}, nil
 	}
 

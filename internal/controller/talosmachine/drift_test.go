@@ -1,8 +1,10 @@
 package talosmachine_test
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,9 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // handMade is an edit by hand; its field is label.
@@ -58,6 +62,52 @@ func TestReport(t *testing.T) {
 
 	if m = e.until("w-0", "the edit is gone", done); drifted(m) || len(m.Status.Drift) > 0 {
 		t.Errorf("%s, drift %+v", show(m), m.Status.Drift)
+	}
+}
+
+// TestEditWhileLooking: an edit that comes between the reading of the config and the end of the pass is no config that was
+// compared. It shows in the passes that it causes.
+func TestEditWhileLooking(t *testing.T) {
+	e := found(t, 1, 1)
+	e.until("w-0", "it is compared", done)
+
+	version := func() string {
+		s, _ := e.r.Watcher.Get(e.Namespace + "/w-0")
+
+		return s.Watched.Config
+	}
+
+	e.Eventually("the stream tells of the config", func(context.Context) error { return wait.True(version() != "") })
+
+	// What has worked is written once more, after the config was read.
+	m := e.machine("w-0")
+	m.Status.WorkingHash = ""
+	e.UpdateStatus(m)
+	e.Delete(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: configstore.SecretName("w-0")}})
+
+	var once sync.Once
+
+	e.Client.BeforeWrites(func(_ string, o client.Object) {
+		if _, ok := o.(*corev1.Secret); ok {
+			once.Do(func() {
+				before := version()
+
+				e.edit("w-0", handMade)
+				e.Eventually("the stream tells of the edit", func(context.Context) error { return wait.True(version() != before) })
+			})
+		}
+	})
+
+	for range 3 {
+		e.sleep(time.Second)
+
+		if _, _, err := e.pass("w-0"); err != nil {
+			t.Error(err)
+		}
+	}
+
+	if m := e.machine("w-0"); !drifted(m) {
+		t.Errorf("the edit does not show: %s", show(m))
 	}
 }
 

@@ -38,6 +38,8 @@ type scope struct {
 	stranger bool
 	// stored is what is remembered of the config, as far as it was needed.
 	stored configstore.Config
+	// told is the version of the live config that the stream had told before it was read.
+	told string
 	// compared is true once the live config was compared; comparison is only then meaningful.
 	compared bool
 	// settled is true where nothing has changed since the config was compared, and the node would have told.
