@@ -40,7 +40,8 @@ const (
 	// ConditionReconciling: work is under way.
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled: a person has to act; nothing is written until the spec or the named object changes. What the nodes
-	// say is observed all the same.
+	// say is observed all the same. What an object below is stalled for shows here too, with its name, and a
+	// KubernetesCluster is in the phase Failed.
 	ConditionStalled = "Stalled"
 )
 

@@ -307,3 +307,16 @@ func pairOf(pair *x509.PEMEncodedCertificateAndKey) func() (crt, key []byte) {
 		return pair.Crt, pair.Key
 	}
 }
+
+// Reads tells whether a Talos version can read the configs of a version contract, such as v1.13: one that is older refuses
+// fields and documents that it does not know. Versions that nobody can read are no obstacle.
+func Reads(talosVersion, contract string) bool {
+	runs, err := config.ParseContractFromVersion(talosVersion)
+	if err != nil {
+		return true
+	}
+
+	needs, err := config.ParseContractFromVersion(contract)
+
+	return err != nil || !needs.Greater(runs)
+}

@@ -67,7 +67,7 @@ func TestController(t *testing.T) {
 		"occupied": (*bench).occupied, "twins": (*bench).twins, "material": (*bench).material,
 		"summary": (*bench).summary, "refused": (*bench).refused, "held": (*bench).held, "blocked": (*bench).blocked,
 		"modes": (*bench).modes, "spares": (*bench).spares, "handed": (*bench).handed,
-		"quota": (*bench).quota, "again": (*bench).again,
+		"refusedBelow": (*bench).refusedBelow, "quota": (*bench).quota, "again": (*bench).again,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

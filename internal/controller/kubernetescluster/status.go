@@ -105,6 +105,11 @@ func computeStatus(s *scope, err error) condition.Set {
 	st.Phase = phase(s, err)
 	setReady(s, set, err, deleting, !s.hold.Live())
 	set.Transient(paused, deleting, err)
+
+	if !paused && !deleting {
+		set.Lift(s.below()...)
+	}
+
 	s.hold.Show(set)
 	s.hold.ShowWould(set, s.would)
 
@@ -202,11 +207,28 @@ func complete(s *scope) bool {
 	return s.cluster.Status.ControlPlaneReady && s.cluster.Status.WorkersReady >= s.wantedWorkers()
 }
 
+// below are the objects that the cluster is made of, as far as they were listed.
+func (s *scope) below() []condition.Child {
+	var out []condition.Child
+
+	if s.cp != nil {
+		out = append(out, condition.Child{Name: "control plane", Conditions: s.cp.Status.Conditions})
+	}
+
+	for i := range s.groups {
+		out = append(out, condition.Child{Name: s.groups[i].Name, Conditions: s.groups[i].Status.Conditions})
+	}
+
+	return out
+}
+
 func phase(s *scope, err error) vitistackv1alpha1.ClusterPhase {
 	switch {
 	case err != nil && failure.ClassOf(err) == failure.ClassTerminal:
 		return vitistackv1alpha1.PhaseFailed
-	case s.cp != nil && meta.IsStatusConditionTrue(s.cp.Status.Conditions, v1alpha1.ConditionStalled):
+	case slices.ContainsFunc(s.below(), func(c condition.Child) bool {
+		return meta.IsStatusConditionTrue(c.Conditions, v1alpha1.ConditionStalled)
+	}):
 		return vitistackv1alpha1.PhaseFailed
 	case !s.listed && s.cluster.Status.Phase != "":
 		return s.cluster.Status.Phase

@@ -69,7 +69,7 @@ func (b *bench) summary() {
 		{"of an older spec", is("Ready", "True", plane.Generation-1), 2, "Provisioning", "False", "told by the test"},
 		{"one worker", is("Ready", "True", plane.Generation), 1, "Provisioning", "False", "1 of 2 workers"},
 		{"complete", is("Ready", "True", plane.Generation), 2, "Running", "True", vitistackv1alpha1.ReasonReady},
-		{"stalled", is("Stalled", "True", plane.Generation), 2, "Failed", "False", vitistackv1alpha1.ReasonProvisioning},
+		{"stalled", is("Stalled", "True", plane.Generation), 2, "Failed", "False", "Told: control plane: told by the test"},
 		{"well again", is("Ready", "True", plane.Generation), 2, "Running", "True", ""},
 	}
 
@@ -83,6 +83,7 @@ func (b *bench) summary() {
 
 		st := c.Status
 		if st.Phase != s.phase || st.WorkersReady != s.workers || st.MachineCount != 5 ||
+			meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled) != (s.name == "stalled") ||
 			st.ControlPlaneReady != (s.text != "told by the test" && s.phase != "Failed") {
 			b.t.Errorf("%s: %+v", s.name, st)
 		}
@@ -90,6 +91,34 @@ func (b *bench) summary() {
 		if at := st.LastUpdated; c.ResourceVersion != before && !at.Time.Equal(b.clock.Now()) {
 			b.t.Errorf("%s: last updated %s at %s", s.name, at, b.clock.Now())
 		}
+	}
+}
+
+// refusedBelow: what a machine of a worker group refuses shows at the top.
+func (b *bench) refusedBelow() {
+	c := b.create("below", good)
+	b.reconcile(c)
+
+	group := &v1alpha1.TalosWorker{}
+	b.get(group, "below-web")
+	group.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigRefused,
+		Message: "below-web-0: no such field", LastTransitionTime: metav1.NewTime(b.clock.Now()),
+	}}
+
+	if err := b.admin.Status().Update(b.t.Context(), group); err != nil {
+		b.t.Fatal(err)
+	}
+
+	b.reconcile(c)
+
+	const text = v1alpha1.ReasonConfigRefused + ": below-web: below-web-0: no such field"
+
+	b.condition(c, vitistackv1alpha1.ConditionReady, metav1.ConditionFalse, text)
+	b.condition(c, v1alpha1.ConditionStalled, metav1.ConditionTrue, text)
+
+	if c.Status.Phase != vitistackv1alpha1.PhaseFailed {
+		b.t.Errorf("phase %s", c.Status.Phase)
 	}
 }
 

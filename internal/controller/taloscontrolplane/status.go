@@ -118,6 +118,11 @@ func computeStatus(s *scope, err error) condition.Set {
 	setCertificates(s, set)
 	setReady(s, err, set, !s.hold.Live())
 	set.Transient(paused, deleting(s.cp), err)
+
+	if !paused && !deleting(s.cp) {
+		set.Lift(condition.MachinesOf(s.machines)...)
+	}
+
 	s.hold.Show(set)
 	s.hold.ShowWould(set, s.would)
 

@@ -34,3 +34,34 @@ func TestVersionSeenOnce(t *testing.T) {
 
 	e.Condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonDowngradeRefused, kubernetes)
 }
+
+// TestRefusalBelow: what a machine refuses shows at its control plane, for as long as it does.
+func TestRefusalBelow(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(1)
+
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+		for kind, status := range map[string]metav1.ConditionStatus{
+			v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionStalled: metav1.ConditionTrue,
+		} {
+			meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+				Type: kind, Status: status, Reason: v1alpha1.ReasonConfigRefused, Message: "no such field",
+			})
+		}
+	})
+	e.step(cp)
+
+	for kind, status := range map[string]metav1.ConditionStatus{
+		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionStalled: metav1.ConditionTrue,
+	} {
+		e.Condition(cp, kind, status, v1alpha1.ReasonConfigRefused, "cp-0: no such field")
+	}
+
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+		meta.RemoveStatusCondition(&m.Status.Conditions, v1alpha1.ConditionStalled)
+	})
+	e.until(cp, "it is ready", func() bool {
+		return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionReady) &&
+			meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionStalled) == nil
+	})
+}

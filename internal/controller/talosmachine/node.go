@@ -182,6 +182,12 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 
 	s.facts = &facts
 
+	if contract := s.held.State.BundleConfig.Contract; !machineconfig.Reads(facts.TalosVersion, contract) {
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonUnsupportedVersion, fmt.Sprintf("machine %s runs Talos %s from "+
+			"its boot medium, which cannot read machine configs of %s; nothing was sent: boot it from %s or later",
+			s.machine.Name, facts.TalosVersion, contract, contract), nil)
+	}
+
 	disk, err := r.chooseDisk(ctx, node, s)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -100,6 +100,11 @@ func computeStatus(s *scope, err error) condition.Set {
 	}
 
 	set.Transient(s.paused, deleting, err)
+
+	if !s.paused && !deleting {
+		set.Lift(condition.MachinesOf(s.staying())...)
+	}
+
 	s.hold.Show(set)
 	s.hold.ShowWould(set, s.would)
 
