@@ -108,10 +108,11 @@ func watch(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// A node may stop answering between two calls, and the calls that open a watch have no deadline of their own.
+	// A node may stop answering between two calls, and the calls that open a watch have no deadline of their own. Each has
+	// its time: together they take longer than that on a slow node.
 	tooLong := time.AfterFunc(callTimeout, cancel)
 	events := make(chan state.Event, 16)
-	err := subscribe(ctx, c, secure, events)
+	err := subscribe(ctx, c, secure, events, func() { tooLong.Reset(callTimeout) })
 
 	tooLong.Stop()
 
@@ -124,10 +125,15 @@ func watch(
 	return follow(ctx, c, p, address, events, emit)
 }
 
-func subscribe(ctx context.Context, c *talosclient.Client, secure bool, events chan state.Event) error {
+// subscribe opens the watches, and tells of each call that has ended.
+func subscribe(
+	ctx context.Context, c *talosclient.Client, secure bool, events chan state.Event, answered func(),
+) error {
 	if err := beat(ctx, c); err != nil {
 		return err
 	}
+
+	answered()
 
 	watches := watchState(c)
 
@@ -149,6 +155,8 @@ func subscribe(ctx context.Context, c *talosclient.Client, secure bool, events c
 		if err := watches.Watch(ctx, md, events); err != nil {
 			return fmt.Errorf("watching %s: %w", md.Type(), err)
 		}
+
+		answered()
 	}
 
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -167,4 +168,27 @@ func TestStaleCache(t *testing.T) {
 			e.until("w-0", "it goes on", func(m *v1alpha1.TalosMachine) bool { return done(m) || m.Status.Intent == nil })
 		})
 	}
+}
+
+// TestUnwatched: a machine that answers, and whose stream does not come up, is looked at before long.
+func TestUnwatched(t *testing.T) {
+	e := found(t, 1, 1)
+	key := e.Namespace + "/w-0"
+
+	e.nodes["w-0"].Faults().Fail("Watch", codes.Unavailable, 1, 1_000_000)
+	e.r.Watcher.Remove(key)
+
+	if _, res, err := e.pass("w-0"); err != nil || res.RequeueAfter <= 0 || res.RequeueAfter > 15*time.Second {
+		t.Errorf("without a stream it is looked at again after %s: %v", res.RequeueAfter, err)
+	}
+
+	e.nodes["w-0"].Faults().Clear()
+	e.Eventually("the stream is up", func(context.Context) error {
+		_, res, err := e.pass("w-0")
+		if s, _ := e.r.Watcher.Get(key); err != nil || !s.Reachable || res.RequeueAfter != e.r.Resync {
+			return fmt.Errorf("%+v: %v after %s", s, err, res.RequeueAfter)
+		}
+
+		return nil
+	})
 }

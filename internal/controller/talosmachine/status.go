@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -53,8 +54,25 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	kube.RecordTransitions(r.Recorder, s.machine, before, s.machine.Status.Conditions, condition.BadReasons...)
 
 	res, err = failure.Result(res, err, r.Resync)
+	if err == nil && r.unwatched(s) {
+		res.RequeueAfter = min(res.RequeueAfter, pollUnwatched)
+	}
 
 	return condition.Within(res, err, expiry), err
+}
+
+// pollUnwatched is how soon a machine is looked at again that answers, and whose stream is not up: nothing tells of what
+// changes meanwhile.
+const pollUnwatched = 15 * time.Second
+
+func (r *Reconciler) unwatched(s *scope) bool {
+	if s.answer != talos.StateMember && s.answer != talos.StateMaintenance {
+		return false
+	}
+
+	snapshot, watched := r.Watcher.Get(s.key().String())
+
+	return watched && !snapshot.Reachable
 }
 
 // observedConditions say what is true of the node now. Configured is not one of them: it says what the node was given,

@@ -107,6 +107,20 @@ func reachable(s nodewatch.Snapshot) bool { return s.Reachable }
 
 func maintenance(s nodewatch.Snapshot) bool { return s.Reachable && s.Watched.Stage == "maintenance" }
 
+// TestSlowNode: the calls that open a stream take longer than one of them may, all together.
+func TestSlowNode(t *testing.T) {
+	t.Parallel()
+
+	const key = "ns/slow"
+
+	address := loopback.Address(t)
+	b := newBench(t)
+
+	b.boot(address).Faults().Slow("", 1500*time.Millisecond)
+	b.w.Set(nodewatch.Target{Key: key, Address: address, Mode: nodewatch.Maintenance})
+	b.until(key, "the stream", maintenance)
+}
+
 // TestLifeOfAStream follows one machine from maintenance mode through its first config, a power cut and its return.
 func TestLifeOfAStream(t *testing.T) {
 	t.Parallel()
