@@ -21,6 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/app"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
@@ -359,7 +360,10 @@ func (b *bench) again() {
 
 	c := b.create("again", good)
 
-	res, err := b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+	// As the manager calls it.
+	manages := failure.Revisit(metrics.Observe("kubernetescluster", b.r))
+
+	res, err := manages.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 	if err != nil || res.RequeueAfter != b.r.Resync || counted() <= before {
 		b.t.Errorf("it is looked at again after %s, %f errors: %v", res.RequeueAfter, counted()-before, err)
 	}

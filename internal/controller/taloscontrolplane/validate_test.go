@@ -1,10 +1,12 @@
 package taloscontrolplane_test
 
 import (
+	"errors"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/test/harness"
@@ -28,7 +30,7 @@ func TestVersionSeenOnce(t *testing.T) {
 	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) { cp.Spec.KubernetesVersion = "v1.36.1" })
 
 	res, err := e.pass(cp)
-	if err != nil || res.RequeueAfter != e.r.Resync {
+	if !errors.Is(err, reconcile.TerminalError(nil)) || res.RequeueAfter != e.r.Resync {
 		t.Errorf("a downgrade is looked at again after %s (%v)", res.RequeueAfter, err)
 	}
 
