@@ -115,8 +115,8 @@ func Message(err error) string {
 }
 
 // Revisit wraps a reconciler so that what it refuses is looked at again after the time that it says. A refusal stops
-// writes, and may depend on other objects; what is true of the nodes goes on to change meanwhile, and controller-runtime
-// forgets an object after a terminal error.
+// writes, and may depend on other objects; what is true of the nodes goes on to change meanwhile, and
+// controller-runtime forgets an object after a terminal error.
 func Revisit(next reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		res, err := next.Reconcile(ctx, req)

@@ -41,10 +41,10 @@ type losses struct {
 	led bool
 }
 
-// AssessQuorum tells whether the etcd of an established cluster has quorum, and what is missing. Evidence that is missing
-// proves neither: where nobody answers, or where one that answers sees a leader, the state is unknown. It takes a node
-// whose etcd has no leader, or that was started without one, to call quorum lost; or that no node is left which may
-// have data.
+// AssessQuorum tells whether the etcd of an established cluster has quorum, and what is missing. Evidence that is
+// missing proves neither: where nobody answers, or where one that answers sees a leader, the state is unknown. It
+// takes a node whose etcd has no leader, or that was started without one, to call quorum lost; or that no node is
+// left which may have data.
 func AssessQuorum(nodes []Node) QuorumView {
 	view := largestView(nodes)
 	expected := voters(view)

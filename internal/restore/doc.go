@@ -64,6 +64,7 @@ type Node struct {
 // Config is what is known of the config of a node's next boot.
 type Config string
 
+// Configs.
 const (
 	// ConfigUnread: the node has not shown its config.
 	ConfigUnread Config = ""

@@ -51,6 +51,7 @@ func machineConfigs(id resource.ID) resource.Metadata {
 // NextBoot says which config the next boot of a node takes.
 type NextBoot int
 
+// Configs of a next boot.
 const (
 	// NextBootUnknown: the live config may be on trial, and nothing shows the one on the disk.
 	NextBootUnknown NextBoot = iota

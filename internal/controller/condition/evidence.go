@@ -34,8 +34,8 @@ func (e *Evidence) Forget(key types.NamespacedName) {
 }
 
 // Expire turns those conditions of an object Unknown that no pass has decided for longer than the bound, and returns
-// after how long the next one would be; zero when none is waiting for that. A condition that was never decided since the
-// operator started counts from the first pass.
+// after how long the next one would be; zero when none is waiting for that. A condition that was never decided since
+// the operator started counts from the first pass.
 func (e *Evidence) Expire(key types.NamespacedName, s Set, now time.Time, kinds ...string) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

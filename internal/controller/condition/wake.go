@@ -30,8 +30,8 @@ func Let() predicate.Predicate {
 	}
 }
 
-// WakeStalled wakes the objects of a kind that are stalled for a reason, in the namespace of the object that an event is
-// about. Of, which returns their conditions, tells the kind.
+// WakeStalled wakes the objects of a kind that are stalled for a reason, in the namespace of the object that an event
+// is about. Of, which returns their conditions, tells the kind.
 func WakeStalled[T any, P interface {
 	*T
 	client.Object

@@ -186,7 +186,7 @@ func TestUnwatched(t *testing.T) {
 	e.Eventually("the stream is up", func(context.Context) error {
 		_, res, err := e.pass("w-0")
 		if s, _ := e.r.Watcher.Get(key); err != nil || !s.Reachable || res.RequeueAfter != e.r.Resync {
-			return fmt.Errorf("%+v: %v after %s", s, err, res.RequeueAfter)
+			return fmt.Errorf("%+v: again after %s, %w", s, res.RequeueAfter, err)
 		}
 
 		return nil

@@ -250,9 +250,9 @@ func (r *Reconciler) chooseDisk(ctx context.Context, node *talos.Maintenance, s 
 	return disk, err
 }
 
-// unseenDisk takes the disk that the spec names although the machine shows none: a node in a container has none, and it is
-// for the machine to say that a disk does not exist. Not at once: it may still be looking for its disks, and what they hold
-// is not to be overwritten unseen.
+// unseenDisk takes the disk that the spec names although the machine shows none: a node in a container has none, and
+// it is for the machine to say that a disk does not exist. Not at once: it may still be looking for its disks, and
+// what they hold is not to be overwritten unseen.
 func (r *Reconciler) unseenDisk(s *scope, path string) (string, error) {
 	now := r.Clock.Now()
 

@@ -85,8 +85,24 @@ func computeStatus(s *scope, err error) condition.Set {
 		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionRemediating)
 	}
 
+	s.setReady(set, err)
+	set.Transient(s.paused, deleting, err)
+
+	if !s.paused && !deleting {
+		set.Lift(condition.MachinesOf(s.staying())...)
+	}
+
+	s.hold.Show(set)
+	s.hold.ShowWould(set, s.would)
+
+	return set
+}
+
+func (s *scope) setReady(set condition.Set, err error) {
+	st := &s.worker.Status
+
 	switch {
-	case deleting:
+	case !s.worker.DeletionTimestamp.IsZero():
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
 	case !s.hold.Live():
 	case err != nil && failure.Reason(err) != "":
@@ -98,17 +114,6 @@ func computeStatus(s *scope, err error) condition.Set {
 	default:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "all machines are ready")
 	}
-
-	set.Transient(s.paused, deleting, err)
-
-	if !s.paused && !deleting {
-		set.Lift(condition.MachinesOf(s.staying())...)
-	}
-
-	s.hold.Show(set)
-	s.hold.ShowWould(set, s.would)
-
-	return set
 }
 
 func setUpToDate(s *scope, err error, listed []v1alpha1.TalosMachine, set condition.Set) {

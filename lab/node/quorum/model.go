@@ -287,7 +287,8 @@ func (c *modelCluster) hasQuorum() bool {
 	return alive > voters/2
 }
 
-// touch elects a leader where needed and wakes everybody who waits for the cluster. A leader without a quorum steps down.
+// touch elects a leader where needed and wakes everybody who waits for the cluster. A leader without a quorum steps
+// down.
 func (c *modelCluster) touch() {
 	if e := c.members[c.leader]; e == nil || e.running == nil || e.running.frozen || !c.hasQuorum() {
 		c.leader = 0
