@@ -154,9 +154,12 @@ func keyFile(t *testing.T) (*age.X25519Identity, string) {
 	return id, path
 }
 
+// begun is what the times of backups are counted from: at another second they would be others.
+var begun = time.Now()
+
 // took is when the backups of the tests were taken, an hour apart.
 func took(i int) time.Time {
-	return time.Now().Add(time.Duration(i-10) * time.Hour).UTC().Truncate(time.Second)
+	return begun.Add(time.Duration(i-10) * time.Hour).UTC().Truncate(time.Second)
 }
 
 // take takes the i-th backup of a cluster.

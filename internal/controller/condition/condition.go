@@ -34,11 +34,15 @@ type Set struct {
 
 	// decided are the conditions that were set from what this pass observed; nil where nobody asks.
 	decided map[string]bool
+	// before are the conditions that the pass found.
+	before []metav1.Condition
 }
 
 // Begin makes a Set that remembers which conditions a pass decides.
 func Begin(conditions *[]metav1.Condition, generation int64) Set {
-	return Set{Conditions: conditions, Generation: generation, decided: map[string]bool{}}
+	return Set{
+		Conditions: conditions, Generation: generation, decided: map[string]bool{}, before: slices.Clone(*conditions),
+	}
 }
 
 // Put sets a condition.

@@ -50,6 +50,18 @@ func (s Set) Lift(children ...Child) {
 	s.False(v1alpha1.ConditionReady, reason, message)
 	s.True(v1alpha1.ConditionStalled, reason, message)
 	kube.RemoveCondition(s.Conditions, v1alpha1.ConditionReconciling)
+	s.since(v1alpha1.ConditionReady, v1alpha1.ConditionStalled)
+}
+
+// since gives conditions that are what the pass found them to be the time that they had: set one way and then the other,
+// they would begin anew with every pass, and each pass would write.
+func (s Set) since(kinds ...string) {
+	for _, kind := range kinds {
+		was, is := meta.FindStatusCondition(s.before, kind), meta.FindStatusCondition(*s.Conditions, kind)
+		if was != nil && is != nil && was.Status == is.Status {
+			is.LastTransitionTime = was.LastTransitionTime
+		}
+	}
 }
 
 // MachinesOf are machines as children.

@@ -137,12 +137,12 @@ func (s *scope) cause() v1alpha1.ChangeCause {
 	return v1alpha1.CauseSpec
 }
 
-// changeID is a function of the difference and of the generations that it was found in, so that a pass on a stale cache
-// finds the same one. It is unlike that of an earlier change with the same target: letting that one begin was a new
-// generation of the machine.
+// changeID is a function of the difference, of what it does to the node, and of the generations that it was found in,
+// so that a pass on a stale cache finds the same one. It is unlike that of an earlier change with the same target:
+// letting that one begin was a new generation of the machine.
 func (s *scope) changeID(c *v1alpha1.MachineChange) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s", c.Base, c.Target, s.machine.UID,
-		rollout.ComparedTo(s.controlPlane, s.worker, s.machine)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s %t %t %t", c.Base, c.Target, s.machine.UID,
+		rollout.ComparedTo(s.controlPlane, s.worker, s.machine), c.Reboot, c.Try, c.Etcd))
 
 	return hex.EncodeToString(sum[:])[:16]
 }

@@ -110,7 +110,7 @@ func (s *scope) setReady(set condition.Set, err error) {
 	case s.listed && st.ReadyReplicas < st.Replicas:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForMachines, fmt.Sprintf("%d of %d machines are ready, "+
 			"waiting for %s", st.ReadyReplicas, st.Replicas, strings.Join(not(s.staying(), v1alpha1.ConditionReady), ", ")))
-	case err != nil:
+	case err != nil, !s.listed:
 	default:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "all machines are ready")
 	}
