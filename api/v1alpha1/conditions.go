@@ -61,7 +61,8 @@ const (
 	ReasonInvalidReconcileMode = "InvalidReconcileMode"
 	// ReasonUnknown: not yet observed.
 	ReasonUnknown = "Unknown"
-	// ReasonNotObserved: what the condition is decided from could not be observed for a while; the message says since when.
+	// ReasonNotObserved: what the condition is decided from could not be observed for a while; the message says since
+	// when.
 	ReasonNotObserved = "NotObserved"
 	// ReasonInvalidSpec: the spec breaks a rule; the message names field and remedy.
 	ReasonInvalidSpec = "InvalidSpec"

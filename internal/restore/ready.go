@@ -6,8 +6,8 @@ import (
 )
 
 // afterWipe holds every node against what a restore needs of it once the data of all of them is wiped: what is found
-// missing only then leaves a cluster without data and without a way on. A wipe ends in a boot, which takes the config on
-// the disk. A node without data is not wiped, and stays as it is.
+// missing only then leaves a cluster without data and without a way on. A wipe ends in a boot, which takes the config
+// on the disk. A node without data is not wiped, and stays as it is.
 func afterWipe(nodes []Node) (Decision, bool) {
 	for _, n := range nodes {
 		if n.Answer != plan.AnswerMember || n.Leaving {
@@ -118,8 +118,8 @@ func (n Node) unsettled() (Decision, bool) {
 func (n Node) untold() (Decision, bool) {
 	switch {
 	case !n.TimeSynced:
-		return wait(v1alpha1.ReasonWaitingForMachines, "waiting for the clock of %s to be in sync: it starts no etcd before; "+
-			"are its time servers reachable?", n.Name), true
+		return wait(v1alpha1.ReasonWaitingForMachines, "waiting for the clock of %s to be in sync: it starts no etcd "+
+			"before; are its time servers reachable?", n.Name), true
 	case n.Boot == "":
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for the boot ID of %s", n.Name), true
 	}

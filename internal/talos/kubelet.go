@@ -10,8 +10,8 @@ import (
 // serviceRunning is the state of a service that runs.
 const serviceRunning = "Running"
 
-// KubeletStandsAlone tells whether the kubelet of the node runs, and its config keeps it from registering with Kubernetes
-// (machine.kubelet.skipNodeRegistration): Kubernetes never hears of such a node.
+// KubeletStandsAlone tells whether the kubelet of the node runs, and its config keeps it from registering with
+// Kubernetes (machine.kubelet.skipNodeRegistration): Kubernetes never hears of such a node.
 func (n *Node) KubeletStandsAlone(ctx context.Context) (bool, error) {
 	live, err := n.MachineConfig(ctx)
 	if err != nil {

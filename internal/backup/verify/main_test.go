@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,6 +33,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -76,6 +78,18 @@ var real = sync.OnceValues(func() ([]byte, error) {
 	defer m.Kill()
 
 	if err := fill(ctx, m.Client()); err != nil {
+		return nil, err
+	}
+
+	// etcd notes the version of its storage a while after it has begun to serve.
+	if err := wait.Until(ctx, "etcd notes the version of its storage", func(ctx context.Context) error {
+		s, err := m.Status(ctx)
+		if err == nil && s.StorageVersion == "" {
+			err = errors.New("there is none")
+		}
+
+		return err
+	}); err != nil {
 		return nil, err
 	}
 

@@ -53,8 +53,8 @@ func (s Set) Lift(children ...Child) {
 	s.since(v1alpha1.ConditionReady, v1alpha1.ConditionStalled)
 }
 
-// since gives conditions that are what the pass found them to be the time that they had: set one way and then the other,
-// they would begin anew with every pass, and each pass would write.
+// since gives conditions that are what the pass found them to be the time that they had: set one way and then the
+// other, they would begin anew with every pass, and each pass would write.
 func (s Set) since(kinds ...string) {
 	for _, kind := range kinds {
 		was, is := meta.FindStatusCondition(s.before, kind), meta.FindStatusCondition(*s.Conditions, kind)

@@ -33,8 +33,8 @@ func Names(fields []v1alpha1.FieldChange) []string {
 	return out
 }
 
-// Report is the condition UpToDate of a group of so many machines. It is True only where every machine is there and says
-// of itself that it is up to date: one that was never asked, or has no config yet, is not.
+// Report is the condition UpToDate of a group of so many machines. It is True only where every machine is there and
+// says of itself that it is up to date: one that was never asked, or has no config yet, is not.
 func Report(
 	plan *v1alpha1.PlanStatus, size int, machines []v1alpha1.TalosMachine,
 ) (status metav1.ConditionStatus, reason, message string) {

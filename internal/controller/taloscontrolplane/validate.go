@@ -36,8 +36,9 @@ func (r *Reconciler) validate(ctx context.Context, s *scope) (ctrl.Result, error
 	return ctrl.Result{}, err
 }
 
-// versionMoved asks the cluster which Kubernetes it runs now, and tells whether that is another version than the one seen
-// last. A version that was seen once would refuse a spec for ever: no pass gets past the refusal to see another one.
+// versionMoved asks the cluster which Kubernetes it runs now, and tells whether that is another version than the one
+// seen last. A version that was seen once would refuse a spec for ever: no pass gets past the refusal to see another
+// one.
 func (r *Reconciler) versionMoved(ctx context.Context, s *scope) (bool, error) {
 	machines, err := machineset.List(ctx, r.Client, s.cp)
 	if err != nil {

@@ -3,6 +3,7 @@ package talosetcdrestore_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"path/filepath"
 	"sync"
@@ -186,6 +187,18 @@ var snapshot = sync.OnceValues(func() ([]byte, error) {
 	}
 
 	if err := put(ctx, st, address, content...); err != nil {
+		return nil, err
+	}
+
+	// etcd notes the version of its storage a while after it has begun to serve.
+	if err := wait.Until(ctx, "etcd notes the version of its storage", func(ctx context.Context) error {
+		s, err := m.Status(ctx)
+		if err == nil && s.StorageVersion == "" {
+			err = errors.New("there is none")
+		}
+
+		return err
+	}); err != nil {
 		return nil, err
 	}
 

@@ -166,8 +166,8 @@ func (r *Reconciler) kubelets(ctx context.Context, s *scope, cluster *workload.C
 	return missing, workers, nil
 }
 
-// standsAlone: the kubelet runs, and its config keeps it from registering, so that Kubernetes would be asked for ever. A
-// node that does not tell is waited for.
+// standsAlone: the kubelet runs, and its config keeps it from registering, so that Kubernetes would be asked for
+// ever. A node that does not tell is waited for.
 func (r *Reconciler) standsAlone(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) bool {
 	node, err := r.Nodes.Node(ctx, r.source(s).Ref(m))
 	if err != nil {

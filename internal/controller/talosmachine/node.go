@@ -183,8 +183,8 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 	s.facts = &facts
 
 	if contract := s.held.State.BundleConfig.Contract; !machineconfig.Reads(facts.TalosVersion, contract) {
-		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonUnsupportedVersion, fmt.Sprintf("machine %s runs Talos %s from "+
-			"its boot medium, which cannot read machine configs of %s; nothing was sent: boot it from %s or later",
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonUnsupportedVersion, fmt.Sprintf("machine %s runs Talos %s "+
+			"from its boot medium, which cannot read machine configs of %s; nothing was sent: boot it from %s or later",
 			s.machine.Name, facts.TalosVersion, contract, contract), nil)
 	}
 
@@ -261,8 +261,8 @@ func (r *Reconciler) unseenDisk(s *scope, path string) (string, error) {
 		return path, nil
 	}
 
-	return "", failure.Waiting(v1alpha1.ReasonInstallDisk, fmt.Sprintf("the machine shows no disks; install.disk %s is used "+
-		"as it is unless it shows some soon", path), left)
+	return "", failure.Waiting(v1alpha1.ReasonInstallDisk, fmt.Sprintf("the machine shows no disks; install.disk %s is "+
+		"used as it is unless it shows some soon", path), left)
 }
 
 func diskMessage(e *machineconfig.DiskError) string {

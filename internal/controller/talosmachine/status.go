@@ -61,8 +61,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return condition.Within(res, err, expiry), err
 }
 
-// pollUnwatched is how soon a machine is looked at again that answers, and whose stream is not up: nothing tells of what
-// changes meanwhile.
+// pollUnwatched is how soon a machine is looked at again that answers, and whose stream is not up: nothing tells of
+// what changes meanwhile.
 const pollUnwatched = 15 * time.Second
 
 func (r *Reconciler) unwatched(s *scope) bool {
