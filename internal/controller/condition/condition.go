@@ -32,7 +32,7 @@ type Set struct {
 	// Generation of the spec that they speak of.
 	Generation int64
 
-	// decided are the conditions that were set from what this pass observed; nil where nobody asks.
+	// decided are the conditions that were set from what this pass observed; nil where that is not needed.
 	decided map[string]bool
 	// before are the conditions that the pass found.
 	before []metav1.Condition

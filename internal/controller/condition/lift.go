@@ -18,8 +18,8 @@ type Child struct {
 	Conditions []metav1.Condition
 }
 
-// Lift shows on an object that objects below it are stalled: whoever looks at the top would be told that it waits, and
-// would wait for ever. What the object itself is stalled for comes first. It is called after Transient.
+// Lift shows on an object that objects below it are stalled: a person who looks at the top would be told that it
+// waits, and would wait for ever. What the object itself is stalled for comes first. It is called after Transient.
 func (s Set) Lift(children ...Child) {
 	if meta.IsStatusConditionTrue(*s.Conditions, v1alpha1.ConditionStalled) {
 		return

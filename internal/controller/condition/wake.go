@@ -17,7 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// Let passes objects that give up their names, or their owners: somebody may have waited for that.
+// Let passes objects that give up their names, or their owners: another object may have waited for that.
 func Let() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

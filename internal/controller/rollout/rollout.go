@@ -324,7 +324,7 @@ func contains(plan *v1alpha1.PlanStatus, p v1alpha1.PlannedMachine) bool {
 
 // idOf is a function of the differences and of nothing else, so that a pass on a stale cache finds the plan that
 // there is. It is unlike that of the same differences at a later time by the IDs of the changes: once a change was
-// allowed to begin, the next one has another ID, and nobody has agreed to have it made once more.
+// allowed to begin, the next one has another ID, which no person has approved yet.
 func idOf(machines []v1alpha1.TalosMachine) string {
 	var lines []string
 

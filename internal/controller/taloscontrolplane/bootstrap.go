@@ -81,8 +81,8 @@ func (r *Reconciler) isHeld(ctx context.Context, s *scope, name string) bool {
 	return m != nil && pause.Holds(ctx, r.Client, m)
 }
 
-// poll is short while a control plane is young: its nodes come up now. The older it is, the more likely somebody has to
-// mend something first.
+// poll is short while a control plane is young: its nodes come up now. The older it is, the more likely a person has to
+// repair something first.
 func (r *Reconciler) poll(s *scope) time.Duration {
 	age := r.Clock.Since(s.cp.CreationTimestamp.Time)
 
