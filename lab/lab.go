@@ -31,8 +31,9 @@ type Options struct {
 	// Subnet of the machines, within 127.0.0.0/8; DefaultSubnet when empty. Addresses whose third number is 255 stay
 	// free for the management plane and for endpoints of clusters.
 	Subnet string
-	// Step is how long one step of a machine's boot takes; zero does not wait.
-	Step time.Duration
+	// Scale and Seed say how fast the machines are, as in node.Options.
+	Scale float64
+	Seed  uint64
 	// Modelled replaces the etcd and the API servers of the machines by a model.
 	Modelled bool
 	// NodeGrace and Heartbeat are as in node.Options.
@@ -190,8 +191,9 @@ func (l *Lab) open(r record, disks []node.Disk) (*machine, error) {
 
 	n, err := node.New(node.Options{
 		Name: r.hostname(), Address: r.Address, Gateway: l.Reserved(gatewayNumber).String(), Dir: dir,
-		Assets: l.opts.Assets, Step: l.opts.Step, Cluster: l.registry, Disks: disks, TalosVersion: r.TalosVersion,
-		CPUs: r.CPUs, MemoryMiB: r.MemoryMiB, Modelled: l.opts.Modelled, NodeGrace: l.opts.NodeGrace,
+		Assets: l.opts.Assets, Scale: l.opts.Scale, Seed: l.opts.Seed, Cluster: l.registry, Disks: disks,
+		TalosVersion: r.TalosVersion,
+		CPUs:         r.CPUs, MemoryMiB: r.MemoryMiB, Modelled: l.opts.Modelled, NodeGrace: l.opts.NodeGrace,
 		Heartbeat: l.opts.Heartbeat, Log: log,
 	})
 	if err != nil {

@@ -114,6 +114,9 @@ const (
 	// ReasonQuorumLost: more members of etcd are missing than it can do without; the message names them, and says what
 	// brings the quorum back.
 	ReasonQuorumLost = "QuorumLost"
+	// ReasonEtcdImagePull: a node has been pulling the image of etcd for longer than five minutes; the message says since
+	// when, and what to do.
+	ReasonEtcdImagePull = "EtcdImagePull"
 	// ReasonEtcdHealthy: all members vote and agree.
 	ReasonEtcdHealthy = "EtcdHealthy"
 	// ReasonAPIServerUnavailable: no API server of the cluster answers.

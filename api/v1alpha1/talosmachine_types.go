@@ -140,10 +140,15 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	UUID string `json:"uuid,omitempty"`
-	// etcdMemberID is the ID of the node's etcd member, hexadecimal.
+	// etcdMemberID is the ID of the node's etcd member, hexadecimal; empty also while its etcd is unhealthy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	EtcdMemberID string `json:"etcdMemberID,omitempty"`
+
+	// lastEtcdMemberID is the last one that the node told of; empty once it was wiped.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	LastEtcdMemberID string `json:"lastEtcdMemberID,omitempty"`
 	// installDisk that Talos is installed on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/scale"
 	"github.com/talos-operator/talos-operator/lab/stack"
 )
@@ -21,7 +22,8 @@ type scaleFlags struct {
 	operator, subnet, dir string
 	pprof, profile        string
 	clusters, kill        int
-	idle, step, timeout   time.Duration
+	idle, timeout         time.Duration
+	scale                 float64
 }
 
 func newBenchScaleCommand() *cobra.Command {
@@ -64,7 +66,7 @@ print what it took, one JSON object a line:
 	f.IntVar(&flags.clusters, "clusters", 200, "how many clusters")
 	f.IntVar(&flags.kill, "kill", 50, "how many nodes lose their power")
 	f.DurationVar(&flags.idle, "idle", 2*time.Minute, "how long the idle operator is watched")
-	f.DurationVar(&flags.step, "step", 0, "how long one step of a machine's boot takes")
+	f.Float64Var(&flags.scale, "scale", node.DefaultScale, "times of the machines as a factor of those of real ones")
 	f.DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")
 
 	return cmd
@@ -73,7 +75,7 @@ print what it took, one JSON object a line:
 func benchScale(ctx context.Context, out, progress io.Writer, flags *scaleFlags) (err error) {
 	silenceLibraries()
 
-	opts, err := (&upFlags{operator: flags.operator, subnet: flags.subnet, step: flags.step}).options()
+	opts, err := (&upFlags{operator: flags.operator, subnet: flags.subnet, scale: flags.scale}).options()
 	if err != nil {
 		return err
 	}

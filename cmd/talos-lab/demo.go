@@ -207,7 +207,8 @@ func (l *demoLab) launch(opts stack.Options, keep bool) (<-chan struct{}, error)
 
 	defer log.Close() //nolint:errcheck // the process has its own handle
 
-	args := []string{"up", "--dir", l.dir, "--operator", opts.Operator, "--step", opts.Step.String()}
+	args := []string{"up", "--dir", l.dir, "--operator", opts.Operator, "--scale", fmt.Sprint(opts.Scale),
+		"--seed", fmt.Sprint(opts.Seed)}
 	if opts.Subnet != "" {
 		args = append(args, "--subnet", opts.Subnet)
 	}

@@ -35,6 +35,7 @@ func newNodeCommand() *cobra.Command {
 		{control.ActionRestart, "Cut the power of machines and switch them on again"},
 		{control.ActionWipe, "Replace the disks of machines by empty ones and boot them"},
 		{control.ActionRemove, "Destroy machines with their disks"},
+		{control.ActionStall, "Let pulls of etcd's image get no further; one that a config interrupts never ends"},
 		{control.ActionClear, "End all faults of machines"},
 	} {
 		cmd.AddCommand(newNodeActionCommand(a.action, a.short))

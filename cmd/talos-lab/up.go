@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ type upFlags struct {
 	dir      string
 	operator string
 	subnet   string
-	step     time.Duration
+	scale    float64
+	seed     uint64
 	machines int
 }
 
@@ -36,7 +38,10 @@ func (f *upFlags) add(cmd *cobra.Command) {
 		"path of talos-operator (default: next to talos-lab, else in PATH)")
 	cmd.Flags().StringVar(&f.subnet, "subnet", "",
 		"network of the machines, a /16 within 127.0.0.0/8 (default "+lab.DefaultSubnet+")")
-	cmd.Flags().DurationVar(&f.step, "step", node.DefaultStep, "how long one step of a machine's boot takes")
+	cmd.Flags().Float64Var(&f.scale, "scale", node.WatchScale,
+		"how long machines take to boot, to install and so on, as a factor of the times of real ones")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 0,
+		"replay which machines are faster and which are slower than others (default: another one each time)")
 }
 
 // options finds what is needed to start a lab.
@@ -51,7 +56,9 @@ func (f *upFlags) options() (stack.Options, error) {
 		return stack.Options{}, err
 	}
 
-	return stack.Options{Dir: f.dir, Assets: assets, Operator: operator, Subnet: f.subnet, Step: f.step}, nil
+	return stack.Options{
+		Dir: f.dir, Assets: assets, Operator: operator, Subnet: f.subnet, Scale: f.scale, Seed: cmp.Or(f.seed, node.Seed()),
+	}, nil
 }
 
 // findOperator finds the operator's binary.
@@ -107,7 +114,7 @@ func newUpCommand() *cobra.Command {
 		Long: `Start a management plane, the operator and the emulated machines, and run them until Ctrl-C or
 "talos-lab down".
 Started again with the same --dir, the lab carries on where it was.`,
-		Example: "  talos-lab up --machines 5\n  talos-lab up --dir ./lab --step 0s",
+		Example: "  talos-lab up --machines 5\n  talos-lab up --dir ./lab --scale 1 --seed 42",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return up(cmd.Context(), cmd.OutOrStdout(), flags)
@@ -134,7 +141,8 @@ func up(ctx context.Context, out io.Writer, flags *upFlags) error {
 
 	began := time.Now()
 
-	fmt.Fprintf(out, "Starting a lab in %s ...\n", flags.dir)
+	fmt.Fprintf(out, "Starting a lab in %s, at %g of the times of real machines (--seed %d) ...\n",
+		flags.dir, opts.Scale, opts.Seed)
 
 	s, err := stack.Start(ctx, opts)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/kubernetescluster"
 	"github.com/talos-operator/talos-operator/internal/controller/machine"
 	"github.com/talos-operator/talos-operator/internal/controller/taloscontrolplane"
@@ -198,6 +199,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 			&v1alpha1.TalosWorker{}, &v1alpha1.TalosMachine{}),
 		(&kubernetescluster.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Clock: real, Resync: o.ReconcileInterval,
+			Details:   condition.SummaryTogether,
 			Manifests: &manifest.Store{Root: o.ResultsPath, Count: metrics.CountFile},
 			Recorder:  mgr.GetEventRecorder("kubernetescluster"),
 		}).SetupWithManager(mgr, clusters),
@@ -205,16 +207,16 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		(&taloscontrolplane.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: real,
 			Workloads: workloads, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
-			Recorder: mgr.GetEventRecorder("taloscontrolplane"),
+			Recorder: mgr.GetEventRecorder("taloscontrolplane"), Details: condition.DetailsTogether,
 		}).SetupWithManager(mgr, nodes()),
 		(&talosworker.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: real,
-			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync,
+			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
 		}).SetupWithManager(mgr, nodes()),
 		(&talosmachine.Reconciler{
 			Client: cached, States: states, Nodes: pool, Watcher: watcher, Clock: real, Resync: machineResync,
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
-			Recorder: mgr.GetEventRecorder("talosmachine"),
+			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether,
 		}).SetupWithManager(mgr, nodes()),
 	)
 	if err != nil {

@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -60,25 +63,20 @@ func (a *approver) run(ctx context.Context, name string) error {
 	left := slices.Clone(a.plans)
 	approved := 0
 
-	groups := []approvable{{c.controlPlane, "taloscontrolplane/" + c.controlPlane.Name, c.controlPlane.Status.Plan}}
-	for i := range c.workers {
-		w := &c.workers[i]
-		groups = append(groups, approvable{w, "talosworker/" + w.Name, w.Status.Plan})
-	}
-
-	for _, g := range groups {
-		if g.plan == nil || len(a.plans) > 0 && !slices.Contains(a.plans, g.plan.ID) {
+	for _, g := range approvables(c) {
+		plan := g.plan()
+		if plan == nil || len(a.plans) > 0 && !slices.Contains(a.plans, plan.ID) {
 			continue
 		}
 
-		left = slices.DeleteFunc(left, func(id string) bool { return id == g.plan.ID })
+		left = slices.DeleteFunc(left, func(id string) bool { return id == plan.ID })
 		approved++
 
-		if err := setAnnotation(ctx, p, g.object, v1alpha1.ApprovedAnnotation, g.plan.ID); err != nil {
+		if err := g.approve(ctx, p, plan.ID); err != nil {
 			return err
 		}
 
-		fmt.Fprintf(a.Out, "%s: plan %s approved (%d machines)\n", g.title, g.plan.ID, len(g.plan.Machines))
+		fmt.Fprintf(a.Out, "%s: plan %s approved (%d machines)\n", g.title, plan.ID, len(plan.Machines))
 	}
 
 	switch {
@@ -91,13 +89,63 @@ func (a *approver) run(ctx context.Context, name string) error {
 	return nil
 }
 
+// approvable is an object with a plan.
 type approvable struct {
 	object client.Object
 	title  string
-	plan   *v1alpha1.PlanStatus
+	// plan that the object shows, as it was last read.
+	plan func() *v1alpha1.PlanStatus
+	// clear empties the object, because what was removed from one that is read again would stay.
+	clear func()
 }
 
-func setAnnotation(ctx context.Context, p *plane, o client.Object, key, value string) error {
+func approvables(c *cluster) []approvable {
+	cp := c.controlPlane
+	groups := []approvable{{
+		object: cp, title: "taloscontrolplane/" + cp.Name,
+		plan: func() *v1alpha1.PlanStatus { return cp.Status.Plan }, clear: func() { *cp = v1alpha1.TalosControlPlane{} },
+	}}
+
+	for i := range c.workers {
+		w := &c.workers[i]
+		groups = append(groups, approvable{
+			object: w, title: "talosworker/" + w.Name,
+			plan: func() *v1alpha1.PlanStatus { return w.Status.Plan }, clear: func() { *w = v1alpha1.TalosWorker{} },
+		})
+	}
+
+	return groups
+}
+
+// approve says that a person agrees to a plan, as long as the object shows it: an approval that came after the end of
+// its plan would stay, and be good for the same differences at any later time.
+func (g approvable) approve(ctx context.Context, p *plane, id string) error {
+	key := client.ObjectKeyFromObject(g.object)
+
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if plan := g.plan(); plan == nil || plan.ID != id {
+			return fmt.Errorf("%s: plan %s has ended meanwhile: look at the plan again", g.title, id)
+		}
+
+		err := setAnnotation(ctx, p, g.object, v1alpha1.ApprovedAnnotation, id, client.MergeFromWithOptimisticLock{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+
+		g.clear()
+
+		return cmp.Or(p.Get(ctx, key, g.object), err)
+	})
+	if err != nil {
+		return fmt.Errorf("approving plan %s: %w", id, err)
+	}
+
+	return nil
+}
+
+func setAnnotation(
+	ctx context.Context, p *plane, o client.Object, key, value string, options ...client.MergeFromOption,
+) error {
 	base, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
 		return fmt.Errorf("%s is no object", o.GetName())
@@ -111,7 +159,7 @@ func setAnnotation(ctx context.Context, p *plane, o client.Object, key, value st
 	annotations[key] = value
 	o.SetAnnotations(annotations)
 
-	if err := p.Patch(ctx, o, client.MergeFrom(base)); err != nil {
+	if err := p.Patch(ctx, o, client.MergeFromWithOptions(base, options...)); err != nil {
 		return explain("annotating "+o.GetName(), err)
 	}
 

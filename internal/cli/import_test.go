@@ -335,8 +335,14 @@ func TestImportRefusesMixedVersions(t *testing.T) {
 	s.nothing("mixed versions")
 
 	c.nodes[1].Kill()
-	c.Join(foreign.Worker, bootStray(t, "older", c.address(2), registry).Address(),
-		"machine: {install: {image: \"ghcr.io/siderolabs/installer:v1.13.8\"}}")
+
+	older := bootStray(t, "older", c.address(2), registry)
+	c.Join(foreign.Worker, older.Address(), "machine: {install: {image: \"ghcr.io/siderolabs/installer:v1.13.8\"}}")
+
+	// Before it boots what it installs, it runs what the others run.
+	wait.For(t, "the third machine runs what it has installed", func(context.Context) error {
+		return wait.True(older.Status().TalosVersion == "v1.13.8")
+	})
 
 	wait.For(t, "the versions of Talos disagree", func(context.Context) error {
 		_, _, failed := s.run(c.args("--nodes", c.address(0)+","+c.address(2))...)

@@ -217,26 +217,26 @@ func (c *cluster) notAsked(answering bool) []error {
 // notInPlan names machines whose changes their groups have not planned yet. A group that is held, or gets smaller,
 // plans nothing.
 func (c *cluster) notInPlan() []error {
-	groups := map[string]approvable{"": {object: c.controlPlane, plan: c.controlPlane.Status.Plan}}
+	plans := map[string]*v1alpha1.PlanStatus{"": c.controlPlane.Status.Plan}
 	conditions := map[string][]metav1.Condition{"": c.controlPlane.Status.Conditions}
 
 	for i := range c.workers {
 		w := &c.workers[i]
-		groups[w.Name], conditions[w.Name] = approvable{object: w, plan: w.Status.Plan}, w.Status.Conditions
+		plans[w.Name], conditions[w.Name] = w.Status.Plan, w.Status.Conditions
 	}
 
 	var problems []error
 
 	for i := range c.nodes {
 		m := &c.nodes[i]
-		group, known := groups[workerOf(m)]
+		plan, known := plans[workerOf(m)]
 		upToDate := meta.FindStatusCondition(conditions[workerOf(m)], v1alpha1.ConditionUpToDate)
 
 		switch {
 		case !known || m.Status.Change == nil || !m.DeletionTimestamp.IsZero():
 		case meta.IsStatusConditionTrue(conditions[workerOf(m)], v1alpha1.ConditionPaused):
 		case upToDate != nil && upToDate.Reason == v1alpha1.ReasonScalingDown:
-		case group.plan == nil || !slices.ContainsFunc(group.plan.Machines, func(p v1alpha1.PlannedMachine) bool {
+		case plan == nil || !slices.ContainsFunc(plan.Machines, func(p v1alpha1.PlannedMachine) bool {
 			return p.Name == m.Name && p.Target == m.Status.Change.Target
 		}):
 			problems = append(problems, fmt.Errorf("the change of %s has not been planned yet", m.Name))

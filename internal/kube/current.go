@@ -7,12 +7,17 @@ import (
 	"strconv"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Current is a client of a cache that never shows an object as it was before this client wrote it: until the cache has
 // caught up, the object is read live. A pass that begins with an older object would write the difference to what is no
 // longer there, and leave the rest of the last status as it is, for as long as nothing tells of a change.
+//
+// That holds for objects of Go types of their own. Unstructured objects and metadata alone pass through: one Go type
+// stands for all kinds there, and their caches are others.
 func Current(cached client.Client, live client.Reader) client.Client {
 	return &current{Client: cached, live: live, written: map[object]uint64{}}
 }
@@ -36,6 +41,16 @@ func objectOf(o client.Object) object {
 	return object{kind: reflect.TypeOf(o), key: client.ObjectKeyFromObject(o)}
 }
 
+// isTyped: the Go type of an object tells its kind.
+func isTyped(o client.Object) bool {
+	switch o.(type) {
+	case runtime.Unstructured, *metav1.PartialObjectMetadata:
+		return false
+	}
+
+	return true
+}
+
 // version is the resource version of an object: the revision of etcd that it was written at.
 func version(o client.Object) uint64 {
 	v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
@@ -47,7 +62,7 @@ func version(o client.Object) uint64 {
 }
 
 func (c *current) note(o client.Object, err error) error {
-	if err == nil {
+	if err == nil && isTyped(o) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 
@@ -80,6 +95,10 @@ func (c *current) forget(of object) {
 
 // Get implements client.Reader.
 func (c *current) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if !isTyped(o) {
+		return c.Client.Get(ctx, key, o, opts...)
+	}
+
 	of := object{kind: reflect.TypeOf(o), key: key}
 
 	err := c.Client.Get(ctx, key, o, opts...)

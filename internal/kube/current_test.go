@@ -2,9 +2,12 @@ package kube_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -106,5 +109,53 @@ func TestCurrent(t *testing.T) {
 
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(unlabelled), into); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("a machine that is gone: %v", err)
+	}
+}
+
+// TestCurrentUntyped: one Go type stands for all kinds of unstructured objects, so what was written of one kind tells
+// nothing of another one of the same name.
+func TestCurrentUntyped(t *testing.T) {
+	admin, ns := api.Admin(t), api.Namespace(t)
+	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: machine(ns, nil).Name}}
+
+	for _, o := range []client.Object{other, machine(ns, nil)} {
+		if err := admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	live := &counting{Reader: admin}
+	c := kube.Current(admin, live)
+	key := client.ObjectKeyFromObject(other)
+
+	written, bare := &unstructured.Unstructured{}, &metav1.PartialObjectMetadata{}
+	written.SetGroupVersionKind(vitistackv1alpha1.GroupVersion.WithKind("Machine"))
+	bare.SetGroupVersionKind(vitistackv1alpha1.GroupVersion.WithKind("Machine"))
+
+	for _, o := range []client.Object{written, bare} {
+		if err := c.Get(t.Context(), key, o); err != nil {
+			t.Fatal(err)
+		}
+
+		base, ok := o.DeepCopyObject().(client.Object)
+		o.SetLabels(map[string]string{"by": fmt.Sprintf("%T", o)[1:6]})
+
+		if err := c.Patch(t.Context(), o, client.MergeFrom(base)); err != nil || !ok {
+			t.Fatal(err)
+		}
+	}
+
+	read, metadata := &unstructured.Unstructured{}, &metav1.PartialObjectMetadata{}
+	read.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+
+	for _, o := range []client.Object{read, metadata} {
+		if err := c.Get(t.Context(), key, o); err != nil || o.GetUID() != other.UID {
+			t.Errorf("%T: UID %s, want %s: %v", o, o.GetUID(), other.UID, err)
+		}
+	}
+
+	if live.reads > 0 {
+		t.Errorf("%d live reads", live.reads)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -117,28 +115,6 @@ func Shorten(message string, longest int) string {
 // RemoveCondition removes a condition that exists only while it is true.
 func RemoveCondition(conditions *[]metav1.Condition, kind string) {
 	meta.RemoveStatusCondition(conditions, kind)
-}
-
-// RecordTransitions emits an event for each condition whose status or reason changed, with the condition's reason.
-// What is on its way is no news: only conditions that became true, or false for a reason other than waiting, are told.
-func RecordTransitions(r events.EventRecorder, obj runtime.Object, before, after []metav1.Condition, bad ...string) {
-	for _, c := range after {
-		old := meta.FindStatusCondition(before, c.Type)
-		if old != nil && old.Status == c.Status && old.Reason == c.Reason {
-			continue
-		}
-
-		if old == nil && c.Status == metav1.ConditionUnknown {
-			continue
-		}
-
-		kind := corev1.EventTypeNormal
-		if slices.Contains(bad, c.Reason) {
-			kind = corev1.EventTypeWarning
-		}
-
-		r.Eventf(obj, nil, kind, c.Reason, c.Type, "%s is %s: %s", c.Type, c.Status, c.Message)
-	}
 }
 
 // RelatedMachine names a TalosMachine as what an event is also about. Events about one object with the same reason and

@@ -7,10 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -221,43 +219,6 @@ func TestSetCondition(t *testing.T) {
 
 	if len(conditions) != 0 {
 		t.Errorf("left: %v", conditions)
-	}
-}
-
-// TestRecordTransitions: an event for each change of status or reason, and for nothing else.
-func TestRecordTransitions(t *testing.T) {
-	condition := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
-		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "m"}
-	}
-	before := []metav1.Condition{
-		condition("Same", metav1.ConditionTrue, "Fine"),
-		condition("Status", metav1.ConditionUnknown, "Fine"),
-		condition("Reason", metav1.ConditionFalse, "Fine"),
-	}
-	after := []metav1.Condition{
-		{Type: "Same", Status: metav1.ConditionTrue, Reason: "Fine", Message: "another message"},
-		condition("Status", metav1.ConditionTrue, "Fine"),
-		condition("Reason", metav1.ConditionFalse, "Broken"),
-		condition("New", metav1.ConditionFalse, "Waiting"),
-		condition("NotLookedAt", metav1.ConditionUnknown, "Unknown"),
-	}
-
-	recorder := events.NewFakeRecorder(10)
-	kube.RecordTransitions(recorder, &vitistackv1alpha1.Machine{}, before, after, "Broken")
-	close(recorder.Events)
-
-	var got []string
-	for e := range recorder.Events {
-		got = append(got, e)
-	}
-
-	want := []string{
-		corev1.EventTypeNormal + " Fine Status is True: m",
-		corev1.EventTypeWarning + " Broken Reason is False: m",
-		corev1.EventTypeNormal + " Waiting New is False: m",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 

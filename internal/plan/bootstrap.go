@@ -94,6 +94,9 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 
 	machine := ready[0].Name
+	if i := slices.IndexFunc(ready, func(n Node) bool { return !n.ImageMissing }); i >= 0 {
+		machine = ready[i].Name
+	}
 
 	if rec.Machine != "" && !fresh {
 		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.Name == rec.Machine }) {

@@ -37,6 +37,7 @@ func with(n plan.Node, change func(*plan.Node)) plan.Node {
 
 func TestBootstrap(t *testing.T) {
 	silent := with(fresh("c"), func(n *plan.Node) { n.Answer, n.EtcdData = plan.AnswerUnknown, plan.DataUnknown })
+	pulling := with(fresh("c"), func(n *plan.Node) { n.ImageMissing = true })
 	never := plan.Node{Name: "c"}
 	maintenance := plan.Node{Name: "c", Answer: plan.AnswerMaintenance}
 	wiped := with(maintenance, func(n *plan.Node) { n.EverConfigured = true })
@@ -52,6 +53,9 @@ func TestBootstrap(t *testing.T) {
 	}{
 		{"three fresh nodes", plan.BootstrapRecord{}, []plan.Node{fresh("a"), fresh("b"), fresh("c")}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
 		{"one fresh node", plan.BootstrapRecord{}, []plan.Node{fresh("a")}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"the first one lacks etcd's image", plan.BootstrapRecord{}, []plan.Node{pulling, fresh("a"), fresh("b")}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"all of them lack it", plan.BootstrapRecord{}, []plan.Node{pulling}, plan.BootstrapNode, "c", v1alpha1.ReasonBootstrapping},
+		{"the recorded one lacks it", plan.BootstrapRecord{Machine: "c"}, []plan.Node{fresh("a"), pulling}, plan.BootstrapNode, "c", v1alpha1.ReasonBootstrapping},
 		{"the recorded choice is kept", plan.BootstrapRecord{Machine: "b"}, []plan.Node{fresh("a"), fresh("b")}, plan.BootstrapNode, "b", v1alpha1.ReasonBootstrapping},
 		{"the recorded node is not ready", plan.BootstrapRecord{Machine: "c"}, []plan.Node{fresh("a"), never}, plan.BootstrapWait, "", v1alpha1.ReasonBootstrapping},
 		{"the recorded node left the list", plan.BootstrapRecord{Machine: "x"}, []plan.Node{fresh("a")}, plan.BootstrapRefuse, "", v1alpha1.ReasonWaitingForEvidence},

@@ -211,6 +211,11 @@ func TestStale(t *testing.T) {
 		t.Errorf("a silent machine whose member is known from before: %d", id)
 	}
 
+	elsewhere[2].Answer, elsewhere[2].EverConfigured = plan.AnswerMember, true
+	if again, id := plan.Stale(elsewhere, seen, now+3600); id != 0 || len(again) != 0 {
+		t.Errorf("a machine that may have joined again under another ID: %v, %d", again, id)
+	}
+
 	nodes[1].Members = nodes[1].Members[:3]
 	if again, id := plan.Stale(nodes, seen, now+60); id != 0 || len(again) != 0 {
 		t.Errorf("lists that differ: %v, %d", again, id)

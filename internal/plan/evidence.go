@@ -60,6 +60,10 @@ type Node struct {
 	EtcdData Data
 	// EtcdWaiting: the etcd service waits for a bootstrap or for a cluster to join.
 	EtcdWaiting bool
+	// ImageMissing: it has been waiting for its image for longer than a pull takes.
+	ImageMissing bool
+	// EtcdSince is when its service got into the state that it is in, by the node's clock: Unix time in nanoseconds.
+	EtcdSince int64
 	// Members is the local view of the member list; nil when the node did not give one.
 	Members []Member
 	// MemberID of the node's own member; 0 when unknown.

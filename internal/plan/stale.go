@@ -50,7 +50,13 @@ func unaccounted(n Node, view []Member) bool {
 		return false
 	}
 
+	// A node that answers and whose etcd does not serve may have joined again, under an ID that nobody knows yet.
+	last := n.LastMember
+	if n.Answer == AnswerMember && !n.Serves() {
+		last = 0
+	}
+
 	return !slices.ContainsFunc(view, func(m Member) bool {
-		return n.MemberID == m.ID || n.LastMember == m.ID || slices.Contains(m.PeerAddresses, n.Address)
+		return n.MemberID == m.ID || last == m.ID || slices.Contains(m.PeerAddresses, n.Address)
 	})
 }

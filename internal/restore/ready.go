@@ -30,14 +30,15 @@ func afterWipe(nodes []Node) (Decision, bool) {
 	return Decision{}, false
 }
 
-// unlessStuckAfter keeps a wipe from beginning that leads to where the restore does not go on. One that has begun goes
-// on: a node that is empty while others still run joins them again.
+// unlessStuckAfter keeps a wipe from beginning that leads to where the restore does not go on, also one that is
+// recorded and shows on no node yet. One that has begun goes on: a node that is empty while others still run joins them
+// again.
 func (d Decision) unlessStuckAfter(r Record, nodes []Node) Decision {
-	if d.Action != IntendWipe {
+	if d.Action != IntendWipe && (d.Action != WipeData || r.begun(nodes)) {
 		return d
 	}
 
-	if len(r.Wipes) == 0 {
+	if len(r.Wipes) == 0 || d.Action == WipeData {
 		if mute, unknown := silent(nodes); unknown {
 			return mute
 		}
@@ -48,6 +49,18 @@ func (d Decision) unlessStuckAfter(r Record, nodes []Node) Decision {
 	}
 
 	return d
+}
+
+// begun: some node on which a wipe was recorded is no longer as it was then, or does not show that it is.
+func (r Record) begun(nodes []Node) bool {
+	for name, w := range r.Wipes {
+		n := find(nodes, name)
+		if n == nil || n.Answer != plan.AnswerMember || n.Boot != w.Boot || !n.hasData() {
+			return true
+		}
+	}
+
+	return false
 }
 
 // unready says what a restore waits for on an empty node before the snapshot may go anywhere.

@@ -381,6 +381,28 @@ func TestNothingIsWipedInVain(t *testing.T) {
 				!tt.wiped && (wiping.Action != restore.Wait || !strings.Contains(wiping.Message, tt.part)) {
 				t.Errorf("wiping: %+v", wiping)
 			}
+
+			// Recorded wipes that show on no node yet are held as well; those that have begun on one go on.
+			recorded := restore.Record{Step: v1alpha1.RestoreWiping, Saved: true, Wipes: map[string]restore.Wipe{}}
+
+			for _, n := range nodes {
+				if n.EtcdData == plan.DataPresent && n.Boot != "" {
+					recorded.Wipes[n.Name] = restore.Wipe{Boot: n.Boot, Times: 1}
+				}
+			}
+
+			calling := restore.Decide(discard, recorded, nodes)
+			if (calling.Action == restore.WipeData) != tt.wiped ||
+				!tt.wiped && (calling.Action != restore.Wait || !strings.Contains(calling.Message, tt.part)) {
+				t.Errorf("recorded: %+v", calling)
+			}
+
+			recorded.Wipes["c"] = restore.Wipe{Boot: "c-0", Times: 1}
+			nodes = append(nodes, member("c", func(n *restore.Node) { n.Boot = "c-1" }))
+
+			if begun := restore.Decide(discard, recorded, nodes); begun.Action != restore.WipeData {
+				t.Errorf("begun: %+v", begun)
+			}
 		})
 	}
 }

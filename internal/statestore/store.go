@@ -54,6 +54,8 @@ type Store struct {
 
 	mu     sync.Mutex
 	access map[types.NamespacedName]*Access
+	// records has those who record in one state take turns: each conflict costs a write.
+	records map[types.NamespacedName]*sync.Mutex
 }
 
 // Held is a state as it was read; Update writes it back only if nobody wrote in between.
@@ -148,6 +150,11 @@ const maxRecords = 20
 // came between. It is for entries that belong to the caller alone, like those of its machine; a decision that depends
 // on the rest of the state needs Update, which fails instead.
 func (s *Store) Record(ctx context.Context, controlPlane types.NamespacedName, change func(*clusterstate.State)) error {
+	turn := s.turn(controlPlane)
+
+	turn.Lock()
+	defer turn.Unlock()
+
 	var last error
 
 	for range maxRecords {
@@ -164,6 +171,21 @@ func (s *Store) Record(ctx context.Context, controlPlane types.NamespacedName, c
 	}
 
 	return last
+}
+
+func (s *Store) turn(controlPlane types.NamespacedName) *sync.Mutex {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.records == nil {
+		s.records = map[types.NamespacedName]*sync.Mutex{}
+	}
+
+	if s.records[controlPlane] == nil {
+		s.records[controlPlane] = &sync.Mutex{}
+	}
+
+	return s.records[controlPlane]
 }
 
 // Access holds credentials made from a bundle.
@@ -211,6 +233,7 @@ func (s *Store) Forget(controlPlane types.NamespacedName) {
 	defer s.mu.Unlock()
 
 	delete(s.access, controlPlane)
+	delete(s.records, controlPlane)
 }
 
 // IsUnusable tells whether a state Secret is missing or cannot be used, as opposed to a read that failed.

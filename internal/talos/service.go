@@ -2,6 +2,7 @@ package talos
 
 import (
 	"context"
+	"time"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
@@ -27,8 +28,9 @@ type Service struct {
 	State string
 	// Healthy as its last check found it; false where there are no checks.
 	Healthy bool
-	// Message is what happened to it last.
+	// Message is what happened to it last, and Since when that was.
 	Message string
+	Since   time.Time
 }
 
 // Service returns a service by its name, such as "etcd" or "kubelet".
@@ -49,7 +51,12 @@ func (n *Node) Service(ctx context.Context, name string) (Service, error) {
 	out := Service{State: s.GetState(), Healthy: s.GetHealth().GetHealthy()}
 
 	if events := s.GetEvents().GetEvents(); len(events) > 0 {
-		out.Message = redactText(events[len(events)-1].GetMsg())
+		last := events[len(events)-1]
+		out.Message = redactText(last.GetMsg())
+
+		if at := last.GetTs(); at != nil {
+			out.Since = at.AsTime()
+		}
 	}
 
 	return out, nil

@@ -63,7 +63,8 @@ type Server struct {
 
 	mu       sync.Mutex
 	listener *listener   // nil while stopped
-	leaving  *listener   // that of a Shutdown under way
+	leaving  *listener   // that of a Shutdown or a Handover under way
+	handover *handover   // under way
 	current  *generation // nil while stopped
 
 	retiring sync.WaitGroup // generations that still answer
@@ -94,7 +95,12 @@ func (s *Server) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if s.listener != nil {
+	return s.start()
+}
+
+// start is Start for callers that hold the lock. A handover under way starts by itself.
+func (s *Server) start() error {
+	if s.listener != nil || s.handover != nil {
 		return nil
 	}
 
@@ -123,6 +129,10 @@ func (s *Server) Stop() {
 	s.mu.Lock()
 	l, g := s.listener, s.current
 	s.listener, s.current = nil, nil
+
+	if h := s.endHandover(); h != nil {
+		l, g = h.listener, h.generation
+	}
 
 	s.cutLeaving()
 	s.mu.Unlock()
@@ -160,8 +170,12 @@ func (s *Server) Reload() {
 		return
 	}
 
-	old := s.current
-	s.current = s.newGeneration(s.opts.Backend.Identity())
+	old, identity := s.current, s.opts.Backend.Identity()
+	if identity == old.identity {
+		return // it began with it
+	}
+
+	s.current = s.newGeneration(identity)
 	s.listener.setTarget(s.current.feed)
 
 	l := s.listener
@@ -169,12 +183,12 @@ func (s *Server) Reload() {
 	s.retiring.Go(func() { old.retire(l, reloadGrace) })
 }
 
-// Serving says whether the server is started.
+// Serving says whether the server is started, or about to be.
 func (s *Server) Serving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	return s.listener != nil
+	return s.listener != nil || s.handover != nil
 }
 
 func (s *Server) applyPartition() {
@@ -192,13 +206,14 @@ type generation struct {
 	server   *grpc.Server
 	feed     *feed
 	backends *backends
+	identity *Identity
 
 	ctx    context.Context //nolint:containedctx // the life of the generation itself
 	cancel context.CancelFunc
 }
 
 func (s *Server) newGeneration(id *Identity) *generation {
-	g := &generation{feed: newFeed(s.opts.Address)}
+	g := &generation{feed: newFeed(s.opts.Address), identity: id}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.backends = newBackends(s, id)
 

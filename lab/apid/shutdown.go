@@ -10,6 +10,10 @@ func (s *Server) Shutdown(grace time.Duration) {
 	l, g := s.listener, s.current
 	s.listener, s.current = nil, nil
 
+	if h := s.endHandover(); h != nil {
+		l, g = h.listener, h.generation
+	}
+
 	if l != nil {
 		s.leaving = l
 	}

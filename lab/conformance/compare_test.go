@@ -20,7 +20,9 @@ import (
 )
 
 func TestEveryRecordedCallIsKnown(t *testing.T) {
-	for _, state := range []string{stateMaintenance, stateConfigured, stateRunning, stateWorker} {
+	for _, state := range []string{
+		stateMaintenance, stateConfigured, stateRunning, stateWorker, stateRebooted, stateRebootedWorker,
+	} {
 		recorded, err := recordedCalls(state)
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package conformance compares lab nodes with what real Talos nodes answered. It takes nodes through the four recorded
+// Package conformance compares lab nodes with what real Talos nodes answered. It takes nodes through the six recorded
 // states, asks every call as every role, reads every resource, and says where the lab differs.
 package conformance
 
@@ -21,9 +21,12 @@ const (
 	stateConfigured  = "configured-controlplane"
 	stateRunning     = "running-controlplane"
 	stateWorker      = "running-worker"
+	// Nodes that booted from their disk, and were sent no config since.
+	stateRebooted       = "rebooted-controlplane"
+	stateRebootedWorker = "rebooted-worker"
 )
 
-// Run boots lab nodes into the four recorded states, compares them with the recordings, writes every difference to w
+// Run boots lab nodes into the six recorded states, compares them with the recordings, writes every difference to w
 // and ends with the line "N passed, M failed". The error is about running the comparison, not about what it found.
 func Run(ctx context.Context, w io.Writer, o Options) (Result, error) {
 	d, err := loadDifferences()
@@ -41,6 +44,8 @@ func Run(ctx context.Context, w io.Writer, o Options) (Result, error) {
 		{stateConfigured, configured},
 		{stateRunning, running},
 		{stateWorker, worker},
+		{stateRebooted, rebooted},
+		{stateRebootedWorker, rebootedWorker},
 	} {
 		before := r.result
 
@@ -143,36 +148,6 @@ func worker(ctx context.Context, c *comparison, e *estate) error {
 	return c.running(ctx, e, n)
 }
 
-// controlPlane boots, configures and bootstraps control-plane nodes and waits until all of them run.
-func (e *estate) controlPlane(ctx context.Context, host byte, names ...string) ([]*node.Node, error) {
-	var nodes []*node.Node
-
-	for i, name := range names {
-		n, err := e.boot(ctx, name, host+byte(i))
-		if err != nil {
-			return nil, err
-		}
-
-		nodes = append(nodes, n)
-
-		if err := e.configure(ctx, n, nodes[0], machinetype.TypeControlPlane); err != nil {
-			return nil, err
-		}
-	}
-
-	if err := e.bootstrap(ctx, nodes[0]); err != nil {
-		return nil, err
-	}
-
-	for _, n := range nodes {
-		if err := await(ctx, "control-plane node "+n.Name(), isRunning(n)); err != nil {
-			return nil, fmt.Errorf("%w (%+v)", err, n.Status())
-		}
-	}
-
-	return nodes, nil
-}
-
 func isRunning(n *node.Node) func() bool {
 	return func() bool {
 		status := n.Status()
@@ -188,6 +163,11 @@ func (c *comparison) running(ctx context.Context, e *estate, n *node.Node) error
 		return err
 	}
 
+	return c.compare(ctx, e, t, n)
+}
+
+// compare holds a node against the recordings of its state: its resources, and then its calls, some of which end it.
+func (c *comparison) compare(ctx context.Context, e *estate, t target, n *node.Node) error {
 	if err := c.resourcesAs(ctx, "admin", t); err != nil {
 		return err
 	}

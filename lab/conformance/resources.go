@@ -168,7 +168,7 @@ func recordedPlace(state string) place {
 		address: "10.231.0.11", prefix: "/24", subnet: "10.231.0.0/24", broadcast: "10.231.0.255", gateway: "10.231.0.1",
 	}
 
-	if state == stateWorker {
+	if state == stateWorker || state == stateRebootedWorker {
 		p.address = "10.231.0.14"
 	}
 

@@ -103,6 +103,7 @@ const (
 	ActionSlow      = "slow"
 	ActionFail      = "fail"
 	ActionClear     = "clear"
+	ActionStall     = "stall-pulls"
 )
 
 // Action asks to do something to machines.

@@ -280,7 +280,10 @@ func (s *Server) actOn(ctx context.Context, name string, a Action) error {
 	case ActionClear:
 		n.Freeze(false)
 		n.Partition(false)
+		n.StallPulls(false)
 		n.Faults().Clear()
+	case ActionStall:
+		n.StallPulls(true)
 	case ActionSlow:
 		return slow(n, a)
 	case ActionFail:

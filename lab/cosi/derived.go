@@ -9,6 +9,7 @@ import (
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	coreconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	cluster "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
@@ -146,6 +147,28 @@ func (s *Store) deriveSecrets(live coreconfig.Config) {
 		BootstrapTokenSecret:      live.Cluster().Token().Secret(),
 	}
 	s.Set(kubernetes)
+	s.deriveBootstrapToken(live.Cluster().Token())
+}
+
+// deriveBootstrapToken shows the token in the bootstrap manifests, in plain text and to every reader, as a real node
+// does. It was taken out of the recordings.
+func (s *Store) deriveBootstrapToken(token cluster.Token) {
+	const secret = "00-kubelet-bootstrapping-token"
+
+	s.Amend(k8s.ManifestType, secret, func(r resource.Resource) {
+		manifest, ok := r.(*k8s.Manifest)
+		if !ok {
+			return
+		}
+
+		for _, item := range manifest.TypedSpec().Items {
+			item.Object["metadata"] = map[string]any{"name": "bootstrap-token-" + token.ID(), "namespace": "kube-system"}
+			item.Object["stringData"] = map[string]any{
+				"token-id": token.ID(), "token-secret": token.Secret(),
+				"usage-bootstrap-authentication": "true", "auth-extra-groups": "system:bootstrappers:nodes",
+			}
+		}
+	})
 }
 
 // kubernetesVersion is the tag that the recorded Kubernetes images are shown with.

@@ -55,6 +55,18 @@ func (s *Store) SetDiscoveredVolumes(volumes map[string]block.DiscoveredVolumeSp
 	s.Replace(block.DiscoveredVolumeType, all...)
 }
 
+// SetVolumes says of system volumes (META, STATE, EPHEMERAL) where they are. How they are mounted stays as recorded.
+func (s *Store) SetVolumes(volumes map[string]block.VolumeStatusSpec) {
+	for id, spec := range volumes {
+		s.Amend(block.VolumeStatusType, id, func(r resource.Resource) {
+			if status, ok := r.(*block.VolumeStatus); ok {
+				spec.MountSpec = status.TypedSpec().MountSpec
+				*status.TypedSpec() = spec
+			}
+		})
+	}
+}
+
 // SetMounts shows the mounted file systems by name.
 func (s *Store) SetMounts(mounts map[string]runtime.MountStatusSpec) {
 	all := make([]resource.Resource, 0, len(mounts))
@@ -99,6 +111,19 @@ func (s *Store) SetMemoryModules(modules ...hardware.MemoryModuleSpec) {
 	}
 
 	s.Replace(hardware.MemoryModuleType, all...)
+}
+
+// SetPCIDevices shows the devices on the PCI bus by their addresses: 0000:00:1f.2.
+func (s *Store) SetPCIDevices(devices map[string]hardware.PCIDeviceSpec) {
+	all := make([]resource.Resource, 0, len(devices))
+
+	for id, spec := range devices {
+		r := hardware.NewPCIDeviceInfo(id)
+		*r.TypedSpec() = spec
+		all = append(all, r)
+	}
+
+	s.Replace(hardware.PCIDeviceType, all...)
 }
 
 func indexID(i int) resource.ID {

@@ -1,7 +1,10 @@
 package cosi
 
 import (
+	"context"
+
 	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 )
 
@@ -37,4 +40,25 @@ func (s *Store) SetLinks(links map[string]network.LinkStatusSpec) {
 	}
 
 	s.Replace(network.LinkStatusType, all...)
+}
+
+// ShowCachedPlatform shows beside what the platform says of the network what it said in the boot before: a node that
+// loaded its config from its disk found that there, too.
+func (s *Store) ShowCachedPlatform() {
+	const loader = "network.PlatformConfigLoadController"
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	ctx := context.Background()
+
+	active, err := s.state.Get(ctx, pointer{network.PlatformConfigType, network.PlatformConfigActiveID}.metadata())
+	must(err)
+
+	cached := network.NewPlatformConfig(network.NamespaceName, network.PlatformConfigCachedID)
+	if from, ok := active.(*network.PlatformConfig); ok {
+		*cached.TypedSpec() = from.TypedSpec().DeepCopy()
+	}
+
+	must(s.state.Create(ctx, cached, state.WithCreateOwner(loader)))
 }

@@ -70,6 +70,8 @@ type Store struct {
 	// shown are the recorded resources that are currently visible.
 	shown map[pointer]struct{}
 	live  live
+	// amended say of single recorded resources what is otherwise on this node.
+	amended map[pointer]func(resource.Resource)
 }
 
 // live is what the node has said of itself and what other resources follow from.
@@ -104,6 +106,7 @@ func NewStore(identity Identity) (*Store, error) {
 		identity: identity,
 		taken:    map[resource.Type]struct{}{},
 		shown:    map[pointer]struct{}{},
+		amended:  map[pointer]func(resource.Resource){},
 	}
 
 	first, err := recordedResources(Maintenance, identity)
@@ -187,7 +190,7 @@ func (s *Store) showRecorded() error {
 			continue
 		}
 
-		if err := s.put(r); err != nil {
+		if err := s.put(s.amend(r)); err != nil {
 			return err
 		}
 
@@ -195,6 +198,37 @@ func (s *Store) showRecorded() error {
 	}
 
 	return nil
+}
+
+// amend returns a recorded resource as it is on this node; nodes share the recorded ones.
+func (s *Store) amend(r resource.Resource) resource.Resource {
+	change, ok := s.amended[pointerTo(r)]
+	if !ok {
+		return r
+	}
+
+	r = r.DeepCopy()
+	change(r)
+
+	return r
+}
+
+// Amend changes one recorded resource wherever it is shown, now and in the stages to come; doing so twice must be the
+// same as once. The others of its type stay as recorded.
+func (s *Store) Amend(typ resource.Type, id resource.ID, change func(resource.Resource)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	p := pointer{typ, id}
+	s.amended[p] = change
+
+	if _, shown := s.shown[p]; !shown {
+		return
+	}
+
+	current, err := s.state.Get(context.Background(), p.metadata())
+	must(err)
+	must(s.put(s.amend(current)))
 }
 
 // Set creates or updates resources. Their types are the caller's from now on: recorded resources of the same types

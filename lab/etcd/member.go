@@ -116,7 +116,7 @@ func (o Options) start(promoters func() []string, way ...string) (*Member, error
 
 	args := append(o.flags(), way...)
 
-	proc, err := process.Start("etcd "+o.Name, o.Binary, args, append(process.BaseEnv(), process.LazyGC()), o.Log)
+	proc, err := process.Start("etcd "+o.Name, o.Binary, args, process.Node(), o.Log)
 	if err != nil {
 		_ = client.Close()
 

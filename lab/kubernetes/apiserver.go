@@ -57,9 +57,7 @@ func StartAPIServer(_ context.Context, o APIServerOptions) (*APIServer, error) {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
 	}
 
-	env := append(process.BaseEnv(), process.LazyGC(),
-		"LAB_KUBERNETES_VERSION="+versionOf(o.Config.Cluster().APIServer().Image()),
-	)
+	env := append(process.Node(), "LAB_KUBERNETES_VERSION="+versionOf(o.Config.Cluster().APIServer().Image()))
 
 	proc, err := process.Start("kube-apiserver "+o.Name, o.Binary, o.flags(), env, o.Log)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -195,6 +196,35 @@ func TestManifests(t *testing.T) {
 		if err := shared.Apply(t.Context(), content); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
+	}
+}
+
+// TestApplyMergesByKey: server-side apply knows the keys of lists, although no OpenAPI documents are published where
+// LAB_KUBERNETES_OPENAPI says so.
+func TestApplyMergesByKey(t *testing.T) {
+	cfg := shared.Config()
+	cs := clientset(t, cfg, nil)
+
+	err := cs.Discovery().RESTClient().Get().AbsPath("/openapi/v2").Do(t.Context()).Error()
+	if off := os.Getenv("LAB_KUBERNETES_OPENAPI") == "off"; apierrors.IsNotFound(err) != off || !off && err != nil {
+		t.Errorf("OpenAPI documents (off: %t): %v", off, err)
+	}
+
+	port := func(manager, name string, number int32) {
+		_, err := cs.CoreV1().Services("default").Apply(t.Context(), applycorev1.Service("merged", "default").WithSpec(
+			applycorev1.ServiceSpec().WithPorts(applycorev1.ServicePort().WithName(name).WithPort(number)),
+		), metav1.ApplyOptions{FieldManager: manager})
+		if err != nil {
+			t.Fatalf("%s applies: %v", manager, err)
+		}
+	}
+
+	port("one", "http", 80)
+	port("two", "https", 443)
+
+	svc, err := cs.CoreV1().Services("default").Get(t.Context(), "merged", metav1.GetOptions{})
+	if err != nil || len(svc.Spec.Ports) != 2 {
+		t.Errorf("ports %v (%v), want those of both", svc.Spec.Ports, err)
 	}
 }
 

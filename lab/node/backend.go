@@ -132,7 +132,7 @@ func (s *session) newHandlers() map[string]any {
 		machine.LifecycleService_ServiceDesc.ServiceName: lifecycleServer{session: s},
 		machine.DebugService_ServiceDesc.ServiceName:     debugServer{session: s},
 		cluster.ClusterService_ServiceDesc.ServiceName:   clusterServer{session: s},
-		cosiv1alpha1.State_ServiceDesc.ServiceName:       cosiserver.NewState(resources),
+		cosiv1alpha1.State_ServiceDesc.ServiceName:       cosi.Bookmarks(cosiserver.NewState(resources)),
 		inspect.InspectService_ServiceDesc.ServiceName:   inspectServer{session: s},
 		storage.StorageService_ServiceDesc.ServiceName:   storageServer{session: s},
 		timeapi.TimeService_ServiceDesc.ServiceName:      timeServer{session: s},

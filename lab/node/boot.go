@@ -20,6 +20,10 @@ import (
 func (s *session) main() {
 	start := time.Now()
 
+	if s.again && s.spend(s.ctx, rebootTime) != nil {
+		return
+	}
+
 	if err := s.initialize(); err != nil {
 		s.bootFailed(err)
 
@@ -62,13 +66,10 @@ func (s *session) bootFailed(err error) {
 		return
 	}
 
-	if s.step(s.ctx, failureSteps) == nil {
+	if s.spend(s.ctx, fatalTime) == nil {
 		go s.n.restart(s, true)
 	}
 }
-
-// failureSteps is how long a machine shows a fatal error before it reboots.
-const failureSteps = 10
 
 func (s *session) initialize() error {
 	return s.run(s.ctx, seqInitialize, false, []phase{
@@ -83,6 +84,7 @@ func (s *session) initialize() error {
 
 // loadConfig follows the config on the disk, or waits for one in maintenance mode.
 func (s *session) loadConfig(ctx context.Context) error {
+	s.logRuntime()
 	s.showHardware()
 
 	if err := s.bringUpNetwork(ctx); err != nil {
@@ -96,6 +98,7 @@ func (s *session) loadConfig(ctx context.Context) error {
 	s.mu.Lock()
 	s.store.SetLiveConfig(s.live)
 	s.mu.Unlock()
+	s.store.ShowCachedPlatform()
 	s.showConfig()
 	s.announce()
 
@@ -106,7 +109,7 @@ func (s *session) loadConfig(ctx context.Context) error {
 func (s *session) bringUpNetwork(ctx context.Context) error {
 	s.publishAddresses("")
 
-	if err := s.step(ctx, 0.25); err != nil {
+	if err := s.spend(ctx, networkTime); err != nil {
 		return err
 	}
 
@@ -162,7 +165,7 @@ func (s *session) installPhases() []phase {
 		single("volumeFinalize", "teardownVolumeLifecycle", nil),
 		single("stopEverything", "stopAllServices", nil),
 		single("kexec", "kexecPrepare", nil),
-		single("reboot", "reboot", func(ctx context.Context) error { return s.step(ctx, 1) }),
+		single("reboot", "reboot", nil),
 	}
 }
 

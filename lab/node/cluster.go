@@ -27,7 +27,7 @@ func (s *session) watchCluster() {
 			}
 		}
 
-		if s.waitsForCertificate() && s.refreshIdentity() && s.hasCertificate() {
+		if s.waitsForCertificate() && s.obtainCertificate() {
 			s.certified()
 		}
 
@@ -37,6 +37,15 @@ func (s *session) watchCluster() {
 
 // waitsForCertificate reports whether the node has a config but no certificate of its cluster.
 func (s *session) waitsForCertificate() bool { return !s.inMaintenance() && !s.hasCertificate() }
+
+// obtainCertificate gets the node a certificate unless it has one, and reports whether it got it now. The boot and the
+// watcher ask for one at the same time: the second one would replace what the first one shows already.
+func (s *session) obtainCertificate() bool {
+	s.obtaining.Lock()
+	defer s.obtaining.Unlock()
+
+	return !s.hasCertificate() && s.refreshIdentity() && s.hasCertificate()
+}
 
 // certified opens the machine API with the certificate that has arrived.
 func (s *session) certified() {

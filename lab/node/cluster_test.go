@@ -90,6 +90,8 @@ func TestCluster(t *testing.T) {
 	f.ready(worker)
 
 	t.Run("kubernetes", func(t *testing.T) { f.on(t).checkKubernetes(clients[0]) })
+	t.Run("health", func(t *testing.T) { f.on(t).checkHealth(clients) })
+	t.Run("manifests", func(t *testing.T) { f.on(t).checkManifests(clients[0]) })
 	t.Run("discovery", func(t *testing.T) { f.on(t).checkMembers(worker) })
 	t.Run("worker", func(t *testing.T) { f.on(t).checkWorker(worker) })
 	t.Run("leader", func(t *testing.T) { f.on(t).checkLeader(clients) })

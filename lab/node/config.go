@@ -125,6 +125,7 @@ func (s *session) setLive(cfg config.Provider) {
 		return
 	}
 
+	s.interruptPull()
 	s.followConfig(old, cfg)
 }
 
@@ -137,10 +138,7 @@ func (s *session) becomeMember() {
 		s.n.api.SetFirewall(shutsOut(cfg))
 	}
 
-	if s.n.api.Serving() {
-		s.n.api.Reload()
-	}
-
+	s.n.api.Handover(s.n.lasts(streamTime), s.n.lasts(reloadTime))
 	s.announce()
 }
 
@@ -311,6 +309,8 @@ func (s *session) requestCertificate() (tls.Certificate, error) {
 		}
 
 		if ca := theirs.Machine().Security().IssuingCA(); ca != nil && trusts(cfg, ca.Crt) {
+			other.logIssued(s.n.Address())
+
 			return apid.NewServerCertificate(ca, s.names())
 		}
 	}

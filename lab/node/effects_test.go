@@ -338,6 +338,8 @@ func TestBootstrapAnswers(t *testing.T) {
 
 	b := newBench(t, loopback.Address(t))
 
+	wait.For(t, "maintenance mode", shows(b.n, func(s node.Status) bool { return s.Stage == "maintenance" }))
+
 	if err := b.insecure().Bootstrap(t.Context(), &machine.BootstrapRequest{}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("in maintenance mode: %v", err)
 	}

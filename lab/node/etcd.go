@@ -25,11 +25,18 @@ type etcdService struct {
 // etcdStart is how the etcd service is to come up.
 type etcdStart struct{ bootstrap, recover, skipHash bool }
 
-// Health checks: often until the member is healthy, then now and then.
+// Health checks of an API server: often until it is healthy, then now and then.
 const (
 	healthSoon  = 200 * time.Millisecond
 	healthLater = 5 * time.Second
 	healthLimit = 15 * time.Second
+)
+
+// However fast a machine is, its etcd is a process of a computer that is not: a health check takes its time, and one
+// that is healthy is asked no more often than that.
+const (
+	leastHealthLimit = 5 * time.Second
+	leastHealthPause = time.Second
 )
 
 func (s *session) etcdDir() string { return s.n.system.EphemeralPath("etcd") }
@@ -142,6 +149,10 @@ func (s *session) memberID() uint64 {
 func (s *session) runEtcd(ctx context.Context, how etcdStart) {
 	start := time.Now()
 
+	if !how.bootstrap && s.spend(ctx, etcdSpecTime) != nil {
+		return
+	}
+
 	if st, _ := s.services.Get(svcCRI); !st.Up() {
 		s.update(svcEtcd, service.Waiting, waitForCRI)
 	}
@@ -152,7 +163,7 @@ func (s *session) runEtcd(ctx context.Context, how etcdStart) {
 
 	s.update(svcEtcd, service.Preparing, "Running pre state")
 
-	if s.step(ctx, 0.5) != nil {
+	if s.spend(ctx, etcdStartTime) != nil || s.pullEtcd(ctx) != nil {
 		return
 	}
 
@@ -201,7 +212,7 @@ func (s *session) restartEtcd(ctx context.Context) error {
 		"failed: exit code 1")
 	s.endControlPlane(ctx)
 
-	timer := time.NewTimer(max(5*s.n.opts.Step, minRestart))
+	timer := time.NewTimer(max(s.n.lasts(restartTime), minRestart))
 	defer timer.Stop()
 
 	select {
@@ -279,60 +290,6 @@ func (s *session) etcdPeers() []string {
 	}
 
 	return peers
-}
-
-// superviseEtcd checks the member's health until it ends.
-func (s *session) superviseEtcd(ctx context.Context, member quorum.Member, start time.Time) {
-	ticker := time.NewTicker(healthSoon)
-	defer ticker.Stop()
-
-	wasHealthy := false
-
-	for {
-		checkCtx, cancel := context.WithTimeout(ctx, healthLimit)
-		err := member.Health(checkCtx)
-
-		cancel()
-
-		select {
-		case <-ctx.Done():
-			return
-		case <-member.Done():
-			return
-		default:
-		}
-
-		if wasHealthy != (err == nil) {
-			wasHealthy = err == nil
-
-			ticker.Reset(map[bool]time.Duration{true: healthLater, false: healthSoon}[wasHealthy])
-		}
-
-		if worthTelling(err, start) {
-			s.services.Health(ctx, svcEtcd, err)
-		}
-
-		if err == nil && s.memberID() == 0 {
-			s.n.timed("etcd", start)
-			s.etcdServes(ctx, member)
-		}
-
-		select {
-		case <-ctx.Done():
-			return
-		case <-member.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-// startupGrace is how long a member that has just started may refuse connections before that counts as a failure.
-const startupGrace = 10 * time.Second
-
-// worthTelling leaves out that a process which has just been started does not listen yet.
-func worthTelling(err error, start time.Time) bool {
-	return err == nil || err.Error() == quorum.ErrLearner.Error() || time.Since(start) > startupGrace
 }
 
 // etcdServes is called once a member answers: its ID shows, and the control plane's pods may start.

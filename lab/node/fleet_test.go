@@ -45,6 +45,8 @@ type fleet struct {
 func newFleet(t *testing.T, modelled bool) *fleet {
 	t.Helper()
 
+	t.Logf("lab seed %d", node.Seed())
+
 	f := &fleet{t: t, subnet: loopback.Subnet(t), registry: node.NewRegistry()}
 	f.options = node.Options{Modelled: modelled, Cluster: f.registry}
 

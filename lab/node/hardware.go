@@ -63,6 +63,7 @@ func (s *session) showHardware() {
 	s.store.SetMetaKeys(s.n.system.MetaValues())
 	s.store.SetBootedEntry("Talos-" + s.tag)
 	s.store.SetPlatformMetadata(runtime.PlatformMetadataSpec{Platform: platform, Hostname: s.n.opts.Name})
+	s.showPCI()
 	s.showDisks()
 	s.showExtensions()
 }
@@ -117,42 +118,7 @@ func (s *session) showDisks() {
 	s.store.SetDisks(specs)
 	s.store.SetSystemDisk(system)
 	s.store.SetDiscoveredVolumes(volumes)
-}
-
-// partitionFS are the file systems of a Talos disk.
-var partitionFS = map[string]string{
-	disk.EFI: "vfat", disk.BIOS: "", disk.Boot: "xfs", disk.Meta: "talosmeta", disk.State: "xfs", disk.Ephemeral: "xfs",
-}
-
-// addPartitions adds the partitions of a disk, the last of which takes what room is left.
-func addPartitions(
-	volumes map[string]block.DiscoveredVolumeSpec, d Disk, labels []string, fs func(string) string,
-) {
-	parent := volumes[d.Name]
-	parent.Name = "gpt"
-	volumes[d.Name] = parent
-
-	separator := ""
-	if strings.HasPrefix(d.Name, "nvme") {
-		separator = "p"
-	}
-
-	const small = 100 << 20
-
-	for i, label := range labels {
-		name := fmt.Sprintf("%s%s%d", d.Name, separator, i+1)
-
-		size := uint64(small)
-		if i == len(labels)-1 {
-			size = d.Size - uint64(i)*small //nolint:gosec // a handful of partitions
-		}
-
-		volumes[name] = block.DiscoveredVolumeSpec{
-			DevPath: "/dev/" + name, Type: "partition", Parent: d.Name, ParentDevPath: "/dev/" + d.Name, Size: size,
-			SectorSize: 512, IOSize: 512, PartitionIndex: uint(i + 1), PartitionLabel: label, Name: fs(label),
-			PrettySize: fmt.Sprintf("%d MB", size/1e6),
-		}
-	}
+	s.showVolumes(volumes)
 }
 
 // installDisk is the disk that a config wants Talos on.

@@ -81,7 +81,10 @@ func (s *session) present() []string {
 	if cfg, ok := s.complete(); ok {
 		all[cfg.Machine().Kubelet().Image()] = true
 		if cfg.Machine().Type().IsControlPlane() {
-			all[cfg.Cluster().Etcd().Image()] = true
+			if !s.pulling.Load() {
+				all[cfg.Cluster().Etcd().Image()] = true
+			}
+
 			all[cfg.Cluster().APIServer().Image()] = true
 		}
 	}
@@ -133,7 +136,7 @@ func (s imageServer) Pull(
 			PullProgress: &machine.ImageServicePullProgress{
 				LayerId: digest(req.GetImageRef())[:19],
 				Progress: &machine.ImageServicePullLayerProgress{
-					Status: machine.ImageServicePullLayerProgress_DOWNLOADING, Elapsed: durationpb.New(s.n.opts.Step),
+					Status: machine.ImageServicePullLayerProgress_DOWNLOADING, Elapsed: durationpb.New(s.n.lasts(pullTime)),
 					Offset: int64(i+1) * imageSize / 2, Total: imageSize,
 				},
 			},
@@ -141,7 +144,7 @@ func (s imageServer) Pull(
 			return err
 		}
 
-		if err := s.step(srv.Context(), 0.5); err != nil {
+		if err := s.spend(srv.Context(), pullTime); err != nil {
 			return err
 		}
 	}
@@ -265,7 +268,7 @@ func (s machineServer) ImagePull(
 		return nil, status.Errorf(codes.NotFound, "error pulling image: %s", err)
 	}
 
-	if err := s.step(ctx, 1); err != nil {
+	if err := s.spend(ctx, pullTime); err != nil {
 		return nil, err
 	}
 

@@ -91,7 +91,7 @@ func (s *session) runControlPlane(ctx context.Context) {
 
 		s.setAPIReady(false)
 
-		timer := time.NewTimer(max(s.n.opts.Step, minRestart))
+		timer := time.NewTimer(max(s.n.lasts(restartTime), minRestart))
 
 		select {
 		case <-ctx.Done():
@@ -312,8 +312,10 @@ func (s *session) startKubelet(ctx context.Context) error {
 
 	s.prepare(svcKubelet)
 
-	if err := s.step(ctx, 1); err != nil {
-		return err
+	for _, d := range []duration{kubeletPullTime, kubeletStartTime} {
+		if err := s.spend(ctx, d); err != nil {
+			return err
+		}
 	}
 
 	s.taskStarted(svcKubelet)
@@ -330,7 +332,7 @@ func (s *session) startKubelet(ctx context.Context) error {
 
 	s.runKubelet()
 
-	if err := s.step(ctx, 0.5); err != nil {
+	if err := s.spend(ctx, kubeletHealthTime); err != nil {
 		return err
 	}
 

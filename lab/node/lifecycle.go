@@ -68,7 +68,7 @@ func (s *session) runInstaller(ctx context.Context, image string, say func(strin
 			return err
 		}
 
-		if err := s.step(ctx, 0.5); err != nil {
+		if err := s.spend(ctx, installTime); err != nil {
 			return err
 		}
 	}
@@ -199,7 +199,7 @@ func (s *session) upgrade(ctx context.Context, image string) {
 			single("meta", "reloadMeta", nil),
 			single("kexec", "kexecPrepare", nil),
 			single("stopEverything", "stopAllServices", nil),
-			single("reboot", "reboot", func(ctx context.Context) error { return s.step(ctx, 0.5) }),
+			single("reboot", "reboot", nil),
 		},
 	)
 

@@ -80,6 +80,16 @@ func (l *logs) add(id, line string) {
 	l.changed = make(chan struct{})
 }
 
+// register makes a log exist that nothing was written to yet.
+func (l *logs) register(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.files[id] == nil {
+		l.files[id] = &logFile{}
+	}
+}
+
 // ids lists the logs of services.
 func (l *logs) ids() []string {
 	l.mu.Lock()

@@ -51,6 +51,7 @@ func (s machineServer) Logs(req *machine.LogsRequest, srv grpc.ServerStreamingSe
 		}
 
 		id = c.GetName()
+		s.logs.register(id)
 	}
 
 	found, err := s.logs.read(ctx, id, int(req.GetTailLines()), req.GetFollow(), func(line []byte) error {

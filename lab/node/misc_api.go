@@ -52,7 +52,7 @@ func (s timeServer) TimeCheck(ctx context.Context, req *timeapi.TimeRequest) (*t
 
 // queryTime fails as asking a time server fails where there is no name server, after seconds.
 func (s *session) queryTime(ctx context.Context, server string) error {
-	if err := s.step(ctx, 1); err != nil {
+	if err := s.spend(ctx, ntpTime); err != nil {
 		return err
 	}
 

@@ -23,6 +23,7 @@ import (
 // Node is one machine. It exists whether its power is on or off; everything of one boot is in its session.
 type Node struct {
 	opts   Options
+	speed  float64
 	hw     *machineHardware
 	system *disk.System
 	faults *apid.Faults
@@ -31,6 +32,7 @@ type Node struct {
 	frozen      atomic.Bool
 	partitioned atomic.Bool
 	snapshotCut atomic.Int64
+	source      imageSource
 	address     atomic.Pointer[string]
 
 	power sync.Mutex // serializes what turns the machine on and off
@@ -38,6 +40,7 @@ type Node struct {
 	mu       sync.Mutex // guards the fields below
 	session  *session
 	switched uint64 // how often the power came or went
+	lastBoot string // the boot ID of the session that was detached last
 	timings  []Timing
 	thawed   chan struct{} // closed while the machine is not frozen
 	upgrades []string      // installer images that fail, see FailInstaller
@@ -61,7 +64,7 @@ type Status struct {
 	Stage string
 	Ready bool
 	Unmet []string
-	// BootID is new at every boot.
+	// BootID is new at every boot: that of the last one while the power is off, and until a reboot has come so far.
 	BootID string
 	// Installed says whether Talos is on the system disk, TalosVersion which one runs.
 	Installed    bool
@@ -93,7 +96,7 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("opening the system disk of %s: %w", o.Name, err)
 	}
 
-	n := &Node{opts: o, hw: hw, system: system, faults: apid.NewFaults(), thawed: make(chan struct{})}
+	n := &Node{opts: o, speed: o.speed(), hw: hw, system: system, faults: apid.NewFaults(), thawed: make(chan struct{})}
 	close(n.thawed)
 
 	return n, n.connect(o.Address)
@@ -174,15 +177,17 @@ func (n *Node) PowerOn(context.Context) error {
 		return nil
 	}
 
-	return n.boot()
+	return n.boot(false)
 }
 
-// boot starts a new session; the caller holds n.power.
-func (n *Node) boot() error {
+// boot starts a new session, again after a reboot; the caller holds n.power.
+func (n *Node) boot(again bool) error {
 	s, err := newSession(n)
 	if err != nil {
 		return fmt.Errorf("booting %s: %w", n.opts.Name, err)
 	}
+
+	s.again = again
 
 	n.mu.Lock()
 	n.session = s
@@ -240,7 +245,7 @@ func (n *Node) restart(s *session, again bool) {
 		return
 	}
 
-	if err := n.boot(); err != nil {
+	if err := n.boot(true); err != nil {
 		s.logf("%v", err)
 	}
 }
@@ -347,6 +352,7 @@ func (n *Node) detach() *session {
 	s := n.session
 	if n.session = nil; s != nil {
 		n.switched++
+		n.lastBoot = s.bootID
 	}
 
 	return s
@@ -400,8 +406,13 @@ func (n *Node) Status() Status {
 		Installed: n.system.Installed(),
 	}
 
-	s := n.current()
+	n.mu.Lock()
+	s, last := n.session, n.lastBoot
+	n.mu.Unlock()
+
 	if s == nil {
+		st.BootID = last
+
 		return st
 	}
 

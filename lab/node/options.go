@@ -18,9 +18,6 @@ import (
 // DefaultTalosVersion is the Talos that a node boots from its boot medium unless told otherwise.
 const DefaultTalosVersion = "v1.13.9"
 
-// DefaultStep is the pause of one step of a node's boot in a lab that a person looks at.
-const DefaultStep = time.Second
-
 // Options describe one machine.
 type Options struct {
 	// Name is the machine's name: what DHCP tells it as host name.
@@ -33,9 +30,11 @@ type Options struct {
 	Dir string
 	// Assets is the folder with etcd, etcdutl and kube-apiserver. Unused when Modelled.
 	Assets string
-	// Step is how long one step of booting, installing or shutting down takes; zero does not wait at all. Use
-	// DefaultStep where a person looks on.
-	Step time.Duration
+	// Scale is what the times of a real machine are multiplied by: 1 is as slow as a real one. DefaultScale when zero,
+	// WatchScale where a person looks on.
+	Scale float64
+	// Seed says, with name and address, how fast the machine is: 0.6 to 1.6 of these times. That of the process when zero.
+	Seed uint64
 	// Cluster is the discovery service shared by the nodes of an estate; a registry of its own when nil.
 	Cluster *Registry
 	// Disks are the machine's disks; one of 20 GiB when nil. A machine with an empty list has none.
@@ -93,6 +92,10 @@ func (o Options) complete() (Options, error) {
 
 	if o.TalosVersion == "" {
 		o.TalosVersion = DefaultTalosVersion
+	}
+
+	if o.Scale == 0 {
+		o.Scale = DefaultScale
 	}
 
 	if o.CPUs == 0 {

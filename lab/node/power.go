@@ -54,7 +54,7 @@ func (s *session) stopPods() phase {
 		s.stopKubelet()
 		s.stopService(svcKubelet)
 
-		return s.step(ctx, 0.25)
+		return s.spend(ctx, stopPodsTime)
 	})
 }
 
@@ -70,7 +70,7 @@ func (s *session) stopPhases(kexec bool) []phase {
 				s.stopService(id)
 			}
 
-			return s.step(ctx, 0.25)
+			return nil
 		}),
 		single("umount", "unmountPodMounts", nil),
 		single("unmountBind", "unmountSystemDiskBindMounts", nil),
@@ -83,7 +83,7 @@ func (s *session) stopPhases(kexec bool) []phase {
 	}
 
 	return append(phases, single("stopEverything", "stopAllServices", func(ctx context.Context) error {
-		return s.step(ctx, 0.5)
+		return s.spend(ctx, stopServicesTime)
 	}))
 }
 
@@ -119,7 +119,7 @@ func (s *session) drainPhase() phase {
 	return single("drain", "cordonAndDrainNode", func(ctx context.Context) error {
 		s.cordon(ctx)
 
-		return s.step(ctx, 0.25)
+		return s.spend(ctx, drainTime)
 	})
 }
 
@@ -301,7 +301,7 @@ func (s *session) wipePhases(req *machine.ResetRequest, labels []string) []phase
 				return err
 			}
 
-			return s.step(ctx, 1)
+			return s.spend(ctx, wipeTime)
 		}))
 	}
 

@@ -82,16 +82,13 @@ func (s *session) stopService(id string) {
 	s.update(id, service.Finished, "Service finished successfully")
 }
 
-func (s *session) startContainerd(ctx context.Context) error {
+func (s *session) startContainerd(context.Context) error {
 	s.update(svcContainerd, service.Starting, "Starting service")
 	s.prepare(svcContainerd)
 	s.update(svcContainerd, service.Running, `Process Process(["/bin/containerd" "--address" `+
 		`"/system/run/containerd/containerd.sock" "--state" "/system/run/containerd" "--root" `+
 		`"/system/var/lib/containerd"]) started with PID %d`, s.pid(svcContainerd))
-
-	if err := s.step(ctx, 0.25); err != nil {
-		return err
-	}
+	s.logContainerd(svcContainerd, "/system/run/containerd/containerd.sock")
 
 	s.healthy(svcContainerd)
 
@@ -103,7 +100,7 @@ func (s *session) startMachined(ctx context.Context) error {
 	s.prepare(svcMachined)
 	s.update(svcMachined, service.Running, "Service started as goroutine")
 
-	if err := s.step(ctx, 0.25); err != nil {
+	if err := s.spend(ctx, kernelTime); err != nil {
 		return err
 	}
 
@@ -122,7 +119,11 @@ func (s *session) declareAPID(context.Context) error {
 
 // serveAPID opens the machine API. A worker without a certificate waits for one first.
 func (s *session) serveAPID() error {
-	if !s.hasCertificate() && !s.refreshIdentity() {
+	s.obtaining.Lock()
+	shows := s.hasCertificate() || s.refreshIdentity()
+	s.obtaining.Unlock()
+
+	if !shows {
 		return nil // the cluster's watcher tries again
 	}
 
@@ -133,11 +134,16 @@ func (s *session) serveAPID() error {
 	s.update(svcAPID, service.Waiting, waitAPIDLater)
 	s.prepare(svcAPID)
 
+	if err := s.spend(s.ctx, apidTime); err != nil {
+		return err
+	}
+
 	if err := s.n.api.Start(); err != nil {
 		return fmt.Errorf("starting apid: %w", err)
 	}
 
 	s.taskStarted(svcAPID)
+	s.logAPID()
 	s.healthy(svcAPID)
 
 	return nil
@@ -149,8 +155,9 @@ func (s *session) startCRI(ctx context.Context) error {
 	s.prepare(svcCRI)
 	s.update(svcCRI, service.Running, `Process Process(["/bin/containerd" "--address" "/run/containerd/containerd.sock" `+
 		`"--config" "/etc/cri/containerd.toml"]) started with PID %d`, s.pid(svcCRI))
+	s.logContainerd(svcCRI, "/run/containerd/containerd.sock")
 
-	if err := s.step(ctx, 0.5); err != nil {
+	if err := s.spend(ctx, criTime); err != nil {
 		return err
 	}
 
@@ -164,8 +171,9 @@ func (s *session) startTrustd(ctx context.Context) error {
 	s.update(svcTrustd, service.Waiting, waitTrustd)
 	s.prepare(svcTrustd)
 	s.taskStarted(svcTrustd)
+	s.logTrustd()
 
-	if err := s.step(ctx, 0.25); err != nil {
+	if err := s.spend(ctx, trustdTime); err != nil {
 		return err
 	}
 

@@ -27,6 +27,8 @@ type session struct {
 	slot   string // boot entry that runs; empty from the boot medium
 	tag    string // Talos version that runs
 	nodeID string
+	// again says that the machine has rebooted itself: it takes longer than one that is switched on.
+	again bool
 
 	ctx    context.Context //nolint:containedctx // the life of the boot itself
 	cancel context.CancelFunc
@@ -53,6 +55,7 @@ type session struct {
 	live       config.Provider
 	persistent config.Provider
 	identity   *apid.Identity
+	obtaining  sync.Mutex  // held while a certificate is made
 	pending    bool        // the identity's certificate is not the cluster's yet
 	revert     *time.Timer // of a config applied in mode try
 	stage      runtime.MachineStage
@@ -60,6 +63,8 @@ type session struct {
 	network    bool
 	timeSync   bool
 	images     map[string]bool // pulled
+	pulling    atomic.Bool     // etcd waits for its image
+	pullLost   atomic.Bool     // which never comes in this boot
 
 	etcd etcdService
 	kube kubeService
@@ -268,28 +273,6 @@ func (s *session) freeze(frozen bool) {
 		if err := api.Freeze(frozen); err != nil {
 			s.logf("freezing the API server: %v", err)
 		}
-	}
-}
-
-// step waits for one step of the machine's own work, and while the machine is frozen.
-func (s *session) step(ctx context.Context, steps float64) error {
-	if err := s.n.pass(ctx); err != nil {
-		return err
-	}
-
-	wait := time.Duration(float64(s.n.opts.Step) * steps)
-	if wait <= 0 {
-		return ctx.Err()
-	}
-
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return s.n.pass(ctx)
 	}
 }
 

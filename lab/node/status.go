@@ -32,6 +32,7 @@ func (s *session) serviceChanged(changed service.Status) {
 	}
 
 	s.mu.Unlock()
+	s.logs.register(changed.ID)
 	s.logServiceState(changed.ID)
 	s.refreshStatus()
 }
@@ -117,7 +118,8 @@ func (s *session) unmet() []runtime.UnmetCondition {
 	return list
 }
 
-// unmetServices says which services are missing; the caller holds s.mu.
+// unmetServices says which services are missing: those that are not running count only where they are required. The
+// caller holds s.mu.
 func (s *session) unmetServices() string {
 	required := []string{"apid", "machined", "kubelet"}
 	if s.live != nil && s.live.CompleteForBoot() && s.live.Machine().Type().IsControlPlane() {
@@ -129,15 +131,10 @@ func (s *session) unmetServices() string {
 	running := map[string]bool{}
 
 	for _, st := range s.services.Statuses() {
-		switch {
-		case !st.Running():
-			problems = append(problems, st.ID+" not running")
-		case !st.Unknown && !st.Healthy:
-			running[st.ID] = true
+		running[st.ID] = st.Running()
 
+		if st.Running() && !st.Unknown && !st.Healthy {
 			problems = append(problems, st.ID+" not healthy")
-		default:
-			running[st.ID] = true
 		}
 	}
 

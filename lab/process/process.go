@@ -176,6 +176,10 @@ func (p *Process) Err() error {
 // PID is the ID of the process, also after its end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Node is the environment of the processes of an emulated machine: one processor each, because an estate has many of
+// them, and what they would do side by side costs more in waking up than it saves.
+func Node() []string { return append(BaseEnv(), LazyGC(), "GOMAXPROCS=1") }
+
 // LazyGC has etcd and kube-apiserver collect garbage half as often, for a third more memory: an estate has many of
 // them. The lab's own GOGC takes its place.
 func LazyGC() string {
@@ -191,7 +195,7 @@ func LazyGC() string {
 func BaseEnv() []string {
 	var env []string
 
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "TZ", "GOCOVERDIR"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "TZ", "GOCOVERDIR", "LAB_KUBERNETES_OPENAPI"} {
 		if v, ok := os.LookupEnv(key); ok {
 			env = append(env, key+"="+v)
 		}

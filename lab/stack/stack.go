@@ -43,9 +43,10 @@ type Options struct {
 	Operator string
 	// OperatorArgs and OperatorEnv come after what the lab gives the operator itself.
 	OperatorArgs, OperatorEnv []string
-	// Subnet, Step, Modelled, NodeGrace and Heartbeat are as in lab.Options.
+	// Subnet, Scale, Seed, Modelled, NodeGrace and Heartbeat are as in lab.Options.
 	Subnet               string
-	Step                 time.Duration
+	Scale                float64
+	Seed                 uint64
 	Modelled             bool
 	NodeGrace, Heartbeat time.Duration
 	// Logger receives what the machine provider has to say; nothing when empty.
@@ -139,7 +140,8 @@ func (s *Stack) start(ctx context.Context) error {
 	}
 
 	s.Lab, err = lab.New(lab.Options{
-		Dir: s.opts.Dir, Assets: s.opts.Assets, Subnet: subnet.String(), Step: s.opts.Step, Modelled: s.opts.Modelled,
+		Dir: s.opts.Dir, Assets: s.opts.Assets, Subnet: subnet.String(), Scale: s.opts.Scale,
+		Seed: s.opts.Seed, Modelled: s.opts.Modelled,
 		NodeGrace: s.opts.NodeGrace, Heartbeat: s.opts.Heartbeat, Log: s.opts.Log,
 	})
 	if err != nil {

@@ -174,7 +174,7 @@ spec:
 
 // TestSeedExamples: both manifests are accepted as printed; with supported versions they run in the lab.
 func TestSeedExamples(t *testing.T) {
-	w := newRealWorld(t)
+	w := newWorld(t)
 	files := map[string]string{"simple-cluster": "simple-cluster.yaml", "complex-cluster": "multi-worker-group.yaml"}
 	manifests := map[string]string{}
 
@@ -213,7 +213,8 @@ func (w *world) provide() {
 	}
 
 	estate, err := lab.New(lab.Options{
-		Dir: dir, Assets: w.assets, Subnet: loopback.Network(w.t), NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
+		Dir: dir, Assets: w.assets, Subnet: loopback.Network(w.t), Modelled: w.modelled,
+		NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
 	})
 	if err != nil {
 		w.t.Fatal(err)

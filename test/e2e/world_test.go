@@ -103,6 +103,7 @@ func newWorldOn(t *testing.T, plane func(w *world) *management.Plane, modelled b
 	t.Helper()
 	t.Parallel()
 	takePlace(t, modelled)
+	t.Logf("lab seed %d", node.Seed())
 
 	assets, err := process.Assets()
 	if err != nil {

@@ -57,6 +57,7 @@ func Reserve(dir string) (*Estate, error) {
 // NewEstate makes an estate of one test.
 func NewEstate(t testing.TB) *Estate {
 	t.Helper()
+	t.Logf("lab seed %d", node.Seed())
 
 	e, err := Reserve(t.TempDir())
 	if err != nil {

@@ -17,6 +17,19 @@ import (
 // Bound is how long a condition claims what no pass has been able to observe again.
 const Bound = 5 * time.Minute
 
+// slack is what a pass may be late.
+const slack = time.Minute
+
+// BoundOf is the bound of objects that are looked at so often. With very many of them that is less often than the bound
+// otherwise, and the first pass that fails must not take back what the one before it has seen.
+func BoundOf(resync time.Duration) time.Duration {
+	if resync < Bound {
+		return Bound
+	}
+
+	return resync + slack
+}
+
 // Evidence remembers when the conditions of the objects of a kind were last decided from what was observed. It is kept
 // in memory only: an idle fleet writes nothing, and after a restart the first pass observes anew. The zero value may be
 // used by several goroutines.
@@ -36,7 +49,9 @@ func (e *Evidence) Forget(key types.NamespacedName) {
 // Expire turns those conditions of an object Unknown that no pass has decided for longer than the bound, and returns
 // after how long the next one would be; zero when none is waiting for that. A condition that was never decided since
 // the operator started counts from the first pass.
-func (e *Evidence) Expire(key types.NamespacedName, s Set, now time.Time, kinds ...string) time.Duration {
+func (e *Evidence) Expire(
+	key types.NamespacedName, s Set, now time.Time, bound time.Duration, kinds ...string,
+) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
@@ -67,7 +82,7 @@ func (e *Evidence) Expire(key types.NamespacedName, s Set, now time.Time, kinds 
 			continue
 		}
 
-		if left := Bound - now.Sub(at); left > 0 {
+		if left := bound - now.Sub(at); left > 0 {
 			if next == 0 || left < next {
 				next = left
 			}

@@ -1,6 +1,7 @@
 package condition_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,9 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // TestExpire: whatever passes decide and whenever they come, no condition claims what was last observed longer ago than
@@ -26,6 +30,8 @@ func TestExpire(t *testing.T) {
 			evidence   condition.Evidence
 			observed   = map[string]time.Time{}
 			now        = time.Unix(1_800_000_000, 0)
+			resync     = time.Duration(rapid.IntRange(1, 1200).Draw(t, "resync")) * time.Second
+			bound      = condition.BoundOf(resync)
 		)
 
 		for range rapid.IntRange(1, 30).Draw(t, "passes") {
@@ -50,16 +56,16 @@ func TestExpire(t *testing.T) {
 				}
 			}
 
-			next := evidence.Expire(key, set, now, kinds...)
+			next := evidence.Expire(key, set, now, bound, kinds...)
 			before := len(conditions)
 
 			for _, kind := range kinds {
-				checkClaim(t, meta.FindStatusCondition(conditions, kind), observed[kind], now, next)
+				checkClaim(t, meta.FindStatusCondition(conditions, kind), observed[kind], now, bound, next)
 			}
 
 			// A pass right after it that observes nothing changes nothing.
 			was := append([]metav1.Condition{}, conditions...)
-			if again := evidence.Expire(key, condition.Begin(&conditions, 1), now, kinds...); again != next && next != 0 {
+			if again := evidence.Expire(key, condition.Begin(&conditions, 1), now, bound, kinds...); again != next && next != 0 {
 				t.Fatalf("due in %s, then in %s", next, again)
 			}
 
@@ -72,7 +78,7 @@ func TestExpire(t *testing.T) {
 	})
 }
 
-func checkClaim(t *rapid.T, c *metav1.Condition, observed, now time.Time, next time.Duration) {
+func checkClaim(t *rapid.T, c *metav1.Condition, observed, now time.Time, bound, next time.Duration) {
 	age := now.Sub(observed)
 
 	switch {
@@ -80,14 +86,49 @@ func checkClaim(t *rapid.T, c *metav1.Condition, observed, now time.Time, next t
 		if c.Status != metav1.ConditionUnknown {
 			t.Fatalf("never observed: %+v", c)
 		}
-	case age >= condition.Bound:
+	case age >= bound:
 		at := observed.UTC().Format("2006-01-02 15:04:05 UTC")
 		if c.Status != metav1.ConditionUnknown || c.Reason != v1alpha1.ReasonNotObserved || !strings.Contains(c.Message, at) {
 			t.Fatalf("observed %s ago: %+v", age, c)
 		}
 	case c.Status == metav1.ConditionUnknown:
 		t.Fatalf("observed %s ago: %+v", age, c)
-	case age > 0 && (next <= 0 || next > condition.Bound-age):
+	case age > 0 && (next <= 0 || next > bound-age):
 		t.Fatalf("observed %s ago, and looked at again after %s", age, next)
+	}
+}
+
+// TestBoundOf: what is looked at less often than every five minutes may be as old as that, and a pass is sometimes late.
+func TestBoundOf(t *testing.T) {
+	for resync, want := range map[time.Duration]time.Duration{
+		0: condition.Bound, 30 * time.Second: condition.Bound, condition.Bound - time.Second: condition.Bound,
+		condition.Bound: condition.Bound + time.Minute, 10 * time.Minute: 11 * time.Minute, time.Hour: 61 * time.Minute,
+	} {
+		if got := condition.BoundOf(resync); got != want || got <= resync {
+			t.Errorf("looked at every %s: %s, want %s", resync, got, want)
+		}
+	}
+}
+
+// TestWithin: a pass is repeated in time also where it refused something, or would not have been repeated at all. What
+// failed is tried again anyway.
+func TestWithin(t *testing.T) {
+	refused := failure.Terminal(v1alpha1.ReasonInvalidPatch, "it does not parse", nil)
+
+	for _, tc := range []struct {
+		after, expiry, want time.Duration
+		err                 error
+	}{
+		{0, 15 * time.Second, 15 * time.Second, nil},
+		{time.Minute, 15 * time.Second, 15 * time.Second, nil},
+		{time.Second, 15 * time.Second, time.Second, nil},
+		{time.Minute, 0, time.Minute, nil},
+		{time.Minute, 15 * time.Second, 15 * time.Second, refused},
+		{0, 15 * time.Second, 15 * time.Second, reconcile.TerminalError(refused)},
+		{0, 15 * time.Second, 0, errors.New("the API server is away")},
+	} {
+		if got := condition.Within(ctrl.Result{RequeueAfter: tc.after}, tc.err, tc.expiry); got.RequeueAfter != tc.want {
+			t.Errorf("%+v: again after %s", tc, got.RequeueAfter)
+		}
 	}
 }

@@ -66,7 +66,7 @@ func (s Source) Ref(m *v1alpha1.TalosMachine) talos.NodeRef {
 // ask collects the evidence of one node.
 func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) plan.Node {
 	n := plan.Node{
-		Name: m.Name, Address: Address(m), LastMember: memberID(m.Status.EtcdMemberID),
+		Name: m.Name, Address: Address(m), LastMember: memberID(cmp.Or(m.Status.EtcdMemberID, m.Status.LastEtcdMemberID)),
 		EverConfigured: m.Status.ConfigHash != "" || s.State.Runtime.Machines[m.Name].ConfiguredAt != nil,
 	}
 
@@ -119,7 +119,7 @@ func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.Talos
 	soon, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 
-	service, err := node.EtcdService(soon)
+	service, err := node.Service(soon, "etcd")
 	if err != nil {
 		return false
 	}
@@ -150,11 +150,11 @@ func (s Source) isItself(m *v1alpha1.TalosMachine, uuid string) bool {
 }
 
 // askEtcd adds what the node says of etcd, whose service is in the given state. What cannot be read stays unknown.
-func askEtcd(ctx context.Context, node *talos.Node, service string, n *plan.Node) {
-	n.EtcdWaiting = service == talos.EtcdPreparing
+func askEtcd(ctx context.Context, node *talos.Node, service talos.Service, n *plan.Node) {
+	n.EtcdWaiting, n.EtcdSince = service.State == talos.EtcdPreparing, service.Since.UnixNano()
 
 	// Where etcd does not run its calls never answer: they would only run into their deadlines.
-	if service == talos.EtcdRunning {
+	if service.State == talos.EtcdRunning {
 		askMembers(ctx, node, n)
 	}
 

@@ -186,6 +186,8 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: t.cluster.Namespace, Name: t.name,
 			Labels: map[string]string{vitistackv1alpha1.ClusterNameLabel: t.name},
+			// It would add the finalizer itself, with a write of its own.
+			Finalizers: []string{v1alpha1.Finalizer},
 		},
 		Spec: v1alpha1.TalosControlPlaneSpec{
 			ClusterName:       t.name,
@@ -232,6 +234,7 @@ func (t topology) workers() []*v1alpha1.TalosWorker {
 					vitistackv1alpha1.ClusterNameLabel: t.name,
 					vitistackv1alpha1.WorkerGroupLabel: g.Name,
 				},
+				Finalizers: []string{v1alpha1.Finalizer},
 			},
 			Spec: v1alpha1.TalosWorkerSpec{
 				ControlPlaneRef: v1alpha1.ObjectReference{Name: t.name},

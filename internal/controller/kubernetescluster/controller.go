@@ -42,9 +42,12 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	// Resync is RECONCILE_INTERVAL. With many clusters each is looked at less often.
 	Resync time.Duration
+	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	Details time.Duration
 
 	estate pace.Estate
 	claims condition.Evidence
+	writes condition.Writes
 }
 
 // scope is one pass over one KubernetesCluster.
@@ -65,6 +68,8 @@ type scope struct {
 	cp      *v1alpha1.TalosControlPlane
 	groups  []v1alpha1.TalosWorker
 	listed  bool
+	// handed are the objects below that were written in this pass: what they say is of another spec.
+	handed []string
 	// would is what a dry run would write.
 	would    []string
 	released bool
@@ -77,6 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		if apierrors.IsNotFound(err) {
 			r.estate.Forget(req.NamespacedName)
 			r.claims.Forget(req.NamespacedName)
+			r.writes.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -91,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	defer func() { res, err = r.finish(ctx, s, res, err) }()
 
 	switch {
-	case !s.hold.Live():
+	case s.hold.Disabled():
 		return ctrl.Result{}, nil
 	case s.hold.Any():
 		return ctrl.Result{}, r.observeOnly(ctx, s)
@@ -112,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return ctrl.Result{}, nil
 }
 
-// observeOnly keeps the status of a cluster in a dry run live and writes nothing else.
+// observeOnly keeps the status of a cluster that is held live and writes nothing else.
 func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
 	if err := r.list(ctx, s); err != nil {
 		return err

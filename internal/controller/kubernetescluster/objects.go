@@ -206,6 +206,11 @@ func (r *Reconciler) ensureObject(
 		return err
 	}
 
+	// Its finalizer could not be applied any more, and what its spec says makes no difference.
+	if !into.GetDeletionTimestamp().IsZero() {
+		return failure.Waiting(v1alpha1.ReasonDeleting, "waiting for "+want.GetName()+", which is being deleted", r.Resync)
+	}
+
 	if err := controllerutil.SetControllerReference(s.cluster, want, r.Client.Scheme()); err != nil {
 		return failure.Terminal(errOwnerReference, "setting the owner of "+want.GetName(), err)
 	}
@@ -214,6 +219,8 @@ func (r *Reconciler) ensureObject(
 	if apierrors.IsInvalid(err) {
 		return failure.Terminal(errValidation, invalidMessage(err), err)
 	}
+
+	s.handed = append(s.handed, want.GetName())
 
 	return err
 }

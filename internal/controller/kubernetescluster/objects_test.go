@@ -151,6 +151,8 @@ func (b *bench) drift() {
 		b.t.Fatal(err)
 	}
 
+	b.release(group)
+
 	lost := filepath.Join(b.dir, "drift", "drift-web-0.yaml")
 	if err := os.Remove(lost); err != nil {
 		b.t.Fatal(err)

@@ -42,7 +42,14 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	before := slices.Clone(s.base.Status.Conditions)
 
 	set := computeStatus(s, err)
-	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.cluster), set, r.Clock.Now(), observedConditions...)
+	interval := r.estate.Interval(r.Resync)
+	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.cluster), set, r.Clock.Now(), condition.BoundOf(interval),
+		observedConditions...)
+
+	hold := r.writes.Hold(client.ObjectKeyFromObject(s.cluster), s.weight(), r.Clock.Now(), r.Details, err)
+	if hold > 0 {
+		s.cluster.Status = *s.base.Status.DeepCopy()
+	}
 
 	if !equality.Semantic.DeepEqual(s.cluster.Status, s.base.Status) {
 		now := metav1.NewTime(r.Clock.Now().UTC().Truncate(time.Second))
@@ -53,12 +60,24 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, client.IgnoreNotFound(perr)
 	}
 
-	kube.RecordTransitions(r.Recorder, s.cluster, before, s.cluster.Status.Conditions, badReasons...)
+	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.cluster, before, s.cluster.Status.Conditions)
 	r.logFiles(ctx, s, before)
 
-	res, err = failure.Result(res, err, r.estate.Interval(r.Resync))
+	res, err = failure.Result(res, err, interval)
 
-	return condition.Within(res, err, expiry), err
+	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
+}
+
+// weight of what this pass changes in the status: how many of the machines are there is a detail.
+func (s *scope) weight() condition.Weight {
+	st, was := s.cluster.Status.DeepCopy(), &s.base.Status
+	if equality.Semantic.DeepEqual(st, was) {
+		return condition.Nothing
+	}
+
+	st.MachineCount, st.WorkersReady, st.Conditions = was.MachineCount, was.WorkersReady, was.Conditions
+
+	return condition.Weigh(was.Conditions, s.cluster.Status.Conditions, false, !equality.Semantic.DeepEqual(st, was))
 }
 
 // logFiles logs why the manifests could not be written, once for each cause: every pass tries again.
@@ -179,7 +198,7 @@ func aggregate(s *scope) {
 		st.MachineCount = int32(len(s.machines()) + len(s.extra)) //nolint:gosec // as above
 	}
 
-	st.ControlPlaneReady = s.cp != nil && current(s.cp.Status.Conditions, s.cp.Generation)
+	st.ControlPlaneReady = s.cp != nil && s.current(s.cp, s.cp.Status.Conditions)
 	st.WorkersReady = 0
 
 	for _, g := range s.groups {
@@ -187,11 +206,12 @@ func aggregate(s *scope) {
 	}
 }
 
-// current: Ready is true, and of the spec that stands there now.
-func current(conditions []metav1.Condition, generation int64) bool {
+// current: an object below is ready, under the spec that stands there now.
+func (s *scope) current(o client.Object, conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 
-	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration >= generation
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration >= o.GetGeneration() &&
+		!slices.Contains(s.handed, o.GetName())
 }
 
 func (t topology) wantedWorkers() int32 {
@@ -203,8 +223,26 @@ func (t topology) wantedWorkers() int32 {
 	return n
 }
 
-func complete(s *scope) bool {
-	return s.cluster.Status.ControlPlaneReady && s.cluster.Status.WorkersReady >= s.wantedWorkers()
+func complete(s *scope) bool { return s.cluster.Status.ControlPlaneReady && len(s.unready()) == 0 }
+
+// unready are the groups that are not ready with as many machines as the spec says, and why. The machines of one group
+// do not make up for those of another one.
+func (s *scope) unready() []string {
+	var out []string
+
+	for _, g := range s.cluster.Spec.Workers {
+		name := s.name + "-" + g.Name
+		i := slices.IndexFunc(s.groups, func(w v1alpha1.TalosWorker) bool { return w.Name == name })
+
+		switch {
+		case i < 0:
+			out = append(out, name+" is being created")
+		case !s.current(&s.groups[i], s.groups[i].Status.Conditions), s.groups[i].Status.ReadyReplicas < g.Replicas:
+			out = append(out, name+waitsFor(s.groups[i].Status.Conditions))
+		}
+	}
+
+	return out
 }
 
 // below are the objects that the cluster is made of, as far as they were listed.
@@ -253,7 +291,7 @@ func setReady(s *scope, set condition.Set, err error, deleting, paused bool) {
 		set.False(kind, failure.Reason(err), failure.Message(err))
 	case s.listed && !complete(s):
 		set.False(kind, vitistackv1alpha1.ReasonProvisioning, provisioning(s))
-	case err != nil:
+	case err != nil, !s.listed:
 	case len(s.extra) > 0:
 		set.False(kind, vitistackv1alpha1.ReasonProvisioning, strings.Join(s.extra, ", ")+" is being taken out")
 	default:
@@ -271,7 +309,11 @@ func provisioning(s *scope) string {
 		return "control plane" + waitsFor(s.cp.Status.Conditions)
 	}
 
-	return fmt.Sprintf("%d of %d workers are ready", s.cluster.Status.WorkersReady, s.wantedWorkers())
+	if have, want := s.cluster.Status.WorkersReady, s.wantedWorkers(); have < want {
+		return fmt.Sprintf("%d of %d workers are ready", have, want)
+	}
+
+	return "waiting for " + strings.Join(s.unready(), "; ")
 }
 
 func waitsFor(conditions []metav1.Condition) string {

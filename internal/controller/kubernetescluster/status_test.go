@@ -35,6 +35,10 @@ func (b *bench) report(plane *v1alpha1.TalosControlPlane, group *v1alpha1.TalosW
 	ready.LastTransitionTime = metav1.NewTime(b.clock.Now())
 	plane.Status.Conditions = []metav1.Condition{ready}
 	group.Status.ReadyReplicas = workers
+	group.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Told", ObservedGeneration: group.Generation,
+		LastTransitionTime: ready.LastTransitionTime,
+	}}
 
 	for _, o := range []client.Object{plane, group} {
 		if err := b.admin.Status().Update(b.t.Context(), o); err != nil {

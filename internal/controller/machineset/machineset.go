@@ -172,6 +172,8 @@ func (g Group) machine(entry v1alpha1.MachineEntry, c client.Client) (*v1alpha1.
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: g.Owner.GetNamespace(),
 			Name:      entry.Name,
+			// It would add the finalizer itself, with a write of its own.
+			Finalizers: []string{v1alpha1.Finalizer},
 			Labels: map[string]string{
 				v1alpha1.ControlPlaneLabel: g.ControlPlane,
 				v1alpha1.RoleLabel:         string(v1alpha1.RoleControlPlane),

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -134,6 +135,35 @@ func Grant(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, by Ca
 
 	if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
 		return fmt.Errorf("letting %s begin its change: %w", m.Name, err)
+	}
+
+	return nil
+}
+
+// EndApproval takes the approval of a plan that has ended off its object: the same differences may come back later, and
+// nobody has agreed to them then. It comes before the status that forgets the plan, so that a crash leaves a plan that
+// asks again. The pass goes on with the object and its base.
+func EndApproval(ctx context.Context, c client.Client, o, base client.Object, before, now *v1alpha1.PlanStatus) error {
+	if before == nil || !Moved(before, now) || o.GetAnnotations()[v1alpha1.ApprovedAnnotation] != before.ID {
+		return nil
+	}
+
+	ended, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%s cannot be copied", o.GetName())
+	}
+
+	annotations := ended.GetAnnotations()
+	delete(annotations, v1alpha1.ApprovedAnnotation)
+	ended.SetAnnotations(annotations)
+
+	if err := c.Patch(ctx, ended, client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("taking away the approval of plan %s, which has ended: %w", before.ID, err)
+	}
+
+	for _, kept := range []client.Object{o, base} {
+		kept.SetAnnotations(maps.Clone(annotations))
+		kept.SetResourceVersion(ended.GetResourceVersion())
 	}
 
 	return nil

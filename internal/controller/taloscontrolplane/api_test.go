@@ -93,3 +93,54 @@ func TestAPIReturns(t *testing.T) {
 	default:
 	}
 }
+
+// TestNobodyAsks: the API of a cluster that is paused, disabled or being deleted is not asked any more whether it answers
+// again.
+func TestNobodyAsks(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.found(1)
+
+	for _, step := range []struct {
+		name   string
+		change func()
+	}{
+		{"paused", func() { e.annotate(cp, v1alpha1.PausedAnnotation, "true") }},
+		{"disabled", func() { e.annotate(cp, v1alpha1.ReconcileModeAnnotation, "Disabled") }},
+		{"deleted", func() {
+			e.annotate(cp, "", "")
+			e.Delete(cp)
+		}},
+	} {
+		e.r.APIs.Await(e.Key(name), e.state().Bundle, []string{"127.0.0.1"})
+		step.change()
+
+		_, _ = e.pass(cp) // what it waits for is not the point
+
+		ended := make(chan struct{})
+
+		go func() {
+			e.r.APIs.Wait()
+			close(ended)
+		}()
+
+		e.Eventually(step.name+": nobody asks", func(context.Context) error {
+			select {
+			case <-ended:
+				return nil
+			default:
+				return errors.New("the API is asked on and on")
+			}
+		})
+	}
+}
+
+// annotate leaves one annotation on a control plane, or none.
+func (e *env) annotate(cp *v1alpha1.TalosControlPlane, key, value string) {
+	e.Helper()
+
+	if cp.Annotations = nil; key != "" {
+		cp.Annotations = map[string]string{key: value}
+	}
+
+	e.Update(cp)
+}

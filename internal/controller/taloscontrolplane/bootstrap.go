@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +47,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 		// Not terminal: the nodes decide, and they may change without an event of the object.
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.Resync))
 	case plan.BootstrapWait:
-		if s.quorumLost() {
-			d.Reason, d.Message = v1alpha1.ReasonQuorumLost, s.quorum.Message
-		}
+		s.explainWait(&d)
 
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.poll(s)))
 	case plan.BootstrapNode:
@@ -67,11 +66,30 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 			"etcd is not bootstrapped while "+d.Machine+" is held", r.poll(s))
 	}
 
+	if wait := r.awaitImage(ctx, s, d.Machine); wait != nil {
+		return ctrl.Result{}, r.meanwhile(ctx, s, wait)
+	}
+
 	if err := r.recordIntent(ctx, s, d.Machine); err != nil {
 		return ctrl.Result{}, err
 	}
 
 	return ctrl.Result{}, r.callBootstrap(ctx, s, d)
+}
+
+// explainWait says what else is known of what a bootstrap waits for.
+func (s *scope) explainWait(d *plan.BootstrapDecision) {
+	pulls := s.stuckPulls()
+
+	switch {
+	case s.quorumLost():
+		d.Reason, d.Message = v1alpha1.ReasonQuorumLost, s.quorum.Message
+	case pulls == "":
+	case d.Reason == v1alpha1.ReasonBootstrapping, d.Reason == v1alpha1.ReasonWaitingForMachines:
+		d.Reason, d.Message = v1alpha1.ReasonEtcdImagePull, pulls
+	default: // it is not the pull that holds the bootstrap up
+		d.Message += "; " + pulls
+	}
 }
 
 // isHeld tells whether the node of a machine is paused. A machine without an object is not.
@@ -164,6 +182,9 @@ func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
 	rt.Bootstrap.EstablishedAt = &now
 	rt.OwnerUID = string(s.cp.UID)
 	rt.DecommissionedAt = nil
+
+	// What was observed on the way here goes with it, and needs no write of its own.
+	s.held.State.ObservedKubeVersion = cmp.Or(s.held.State.ObservedKubeVersion, s.cp.Status.ObservedKubeVersion)
 
 	for _, n := range s.nodes {
 		if n.Name == rt.Bootstrap.Machine {

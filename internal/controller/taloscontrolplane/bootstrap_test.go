@@ -290,7 +290,7 @@ func TestPausedMachine(t *testing.T) {
 func TestPausedSendsNothing(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
-	before := harness.Calls("", nodes...)
+	before := nodes[0].Faults().MutatingCalls()
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, "")
 
@@ -310,9 +310,12 @@ func TestPausedSendsNothing(t *testing.T) {
 		t.Errorf("writes: %v", w)
 	}
 
-	if got := harness.Calls("", nodes...); got != before {
-		t.Errorf("%d calls to a node below a paused object", got-before)
+	if got := nodes[0].Faults().MutatingCalls(); got != before {
+		t.Errorf("%d mutating calls to a node below a paused object", got-before)
 	}
+
+	// What is observed goes on to be told.
+	e.Condition(cp, v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonReachable, "")
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, "false")
 

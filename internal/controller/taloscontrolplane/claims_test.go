@@ -138,7 +138,7 @@ func (d *disaster) lie() string {
 		}
 	}
 
-	blind := d.unreadable || d.paused
+	blind := d.unreadable
 	quorum, all := up >= 2, up == len(d.nodes)
 
 	for kind, is := range map[string]bool{

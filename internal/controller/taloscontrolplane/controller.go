@@ -43,9 +43,13 @@ type Reconciler struct {
 	// Resync is how often a control plane is looked at when nothing tells of a change; less often where there are many.
 	// Nodes tell of themselves, of their etcd's health and of their member at once.
 	Resync time.Duration
+	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	Details time.Duration
 
 	estate pace.Estate
 	claims condition.Evidence
+	writes condition.Writes
+	pulls  pulls
 	stale  sightings
 	nodes  nodeLooks
 }
@@ -58,6 +62,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.estate.Forget(req.NamespacedName)
 			r.APIs.Forget(req.NamespacedName)
 			r.claims.Forget(req.NamespacedName)
+			r.writes.Forget(req.NamespacedName)
+			r.pulls.forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -74,16 +80,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 
 	s.paused = s.hold.Any()
 
+	// Nobody waits for the API of a cluster that goes, or that is to be left in peace.
+	if s.paused || deleting(cp) {
+		r.APIs.Forget(s.key())
+	}
+
 	switch {
 	case s.hold.Disabled():
 		return ctrl.Result{}, nil
 	case s.paused:
-		return r.observeOnly(ctx, s)
+		res, err = r.observeOnly(ctx, s)
 	case deleting(cp):
 		return r.delete(ctx, s)
+	default:
+		res, err = r.converge(ctx, s)
 	}
-
-	res, err = r.converge(ctx, s)
 
 	return r.observeAnyway(ctx, s, res, err)
 }

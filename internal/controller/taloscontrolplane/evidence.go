@@ -22,6 +22,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 	s.nodes = r.source(s).Collect(ctx, s.machines)
 	s.observed = true
 	s.etcd, s.quorum = plan.AssessEtcd(s.nodes), plan.AssessQuorum(s.nodes)
+	r.observePulls(ctx, s)
 
 	return ctrl.Result{}, ctx.Err()
 }

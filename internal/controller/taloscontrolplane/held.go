@@ -48,12 +48,8 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	s.extra, s.scaling = machineset.Extra(entries, s.machines), pause.Untouched
 	s.would = machineset.Would(deleting(s.cp), entries, s.machines)
 
-	// A pause leaves the nodes in peace; a dry run asks them everything.
-	if !s.hold.Live() {
-		return r.readCertificates(ctx, s)
-	}
-
-	return runPhases(ctx, s, r.readCertificates, r.observe, r.judge)
+	// Reading does not depend on a pause: what nobody observes nobody can claim.
+	return runPhases(ctx, s, r.readCertificates, r.observe, r.judge, r.validate)
 }
 
 // judge shows what would be decided, and whether the Kubernetes API answers.

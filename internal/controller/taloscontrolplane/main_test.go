@@ -9,6 +9,8 @@ import (
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -87,7 +89,31 @@ func (e *env) create(size int, change ...func(*v1alpha1.TalosControlPlane)) *v1a
 func (e *env) pass(cp *v1alpha1.TalosControlPlane) (ctrl.Result, error) {
 	e.Helper()
 
-	return e.Pass(e.r, cp)
+	res, err := e.Pass(e.r, cp)
+	e.endMachines()
+
+	return res, err
+}
+
+// endMachines lets TalosMachines go that are being deleted, as their controller does.
+func (e *env) endMachines() {
+	e.Helper()
+
+	list := &v1alpha1.TalosMachineList{}
+	if err := e.Admin.List(e.Context(), list, client.InNamespace(e.Namespace)); err != nil {
+		e.Fatal(err)
+	}
+
+	for i := range list.Items {
+		m := &list.Items[i]
+		if m.DeletionTimestamp.IsZero() || !controllerutil.RemoveFinalizer(m, v1alpha1.Finalizer) {
+			continue
+		}
+
+		if err := e.Admin.Update(e.Context(), m); client.IgnoreNotFound(err) != nil {
+			e.Fatal(err)
+		}
+	}
 }
 
 // until reconciles until the check is content.
@@ -195,6 +221,16 @@ func (e *env) found(size int, change ...func(*node.Options)) (*v1alpha1.TalosCon
 		e.Fatal(err)
 	}
 
+	e.configured(nodes...)
+	e.configure(e.state(), nodes...)
+
+	return cp, nodes
+}
+
+// configured records that machines are given the config of the cluster.
+func (e *env) configured(nodes ...*node.Node) {
+	e.Helper()
+
 	at := e.Clock.Now()
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.Machines = map[string]clusterstate.Machine{}
@@ -202,7 +238,4 @@ func (e *env) found(size int, change ...func(*node.Options)) (*v1alpha1.TalosCon
 			s.Runtime.Machines[n.Name()] = clusterstate.Machine{Address: n.Address(), ConfiguredAt: &at}
 		}
 	})
-	e.configure(e.state(), nodes...)
-
-	return cp, nodes
 }

@@ -43,6 +43,10 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
+	if err := rollout.EndApproval(ctx, r.Client, s.cp, s.base, before, out.Plan); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	s.cp.Status.Plan, s.window = out.Plan, out.Again
 	r.tellPlan(s.cp, before, out.Plan)
 
@@ -111,7 +115,7 @@ func (r *Reconciler) beginChange(
 		return nil
 	}
 
-	for _, c := range out.Ready {
+	for _, c := range r.notPulling(ctx, s, &out) {
 		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
 
 		if staged := c.Change.Reboot && !c.Reboot; staged {

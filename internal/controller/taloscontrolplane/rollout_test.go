@@ -221,6 +221,54 @@ func TestPlanOutlivesAStaleCache(t *testing.T) {
 	}
 }
 
+// TestApprovalEndsWithItsPlan: what a person agreed to once says nothing about the same differences at another time.
+func TestApprovalEndsWithItsPlan(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(3)
+
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.Rollout = &v1alpha1.RolloutOptions{Approval: v1alpha1.ApprovalManual}
+	})
+	e.show(cp, 0, pending)
+
+	for i := 1; i < 3; i++ {
+		e.show(cp, i, func(*v1alpha1.TalosMachine) {})
+	}
+
+	e.step(cp)
+
+	first := cp.Status.Plan.DeepCopy()
+
+	// Somebody takes the difference back in the moment of the approval, before anything begins.
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
+		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.ApprovedAnnotation, first.ID)
+	})
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) { m.Status.Change = nil })
+	e.step(cp)
+
+	if approved, ok := cp.Annotations[v1alpha1.ApprovedAnnotation]; ok || cp.Status.Plan != nil {
+		t.Errorf("after its end the plan is %+v, approved is %q", cp.Status.Plan, approved)
+	}
+
+	e.show(cp, 0, pending)
+	e.step(cp)
+
+	if p := cp.Status.Plan; p == nil || p.ID != first.ID || p.Phase != v1alpha1.PlanAwaitingApproval || e.granted(1) != "" {
+		t.Errorf("the same differences again: the plan is %+v (first %s), %q may begin", p, first.ID, e.granted(1))
+	}
+
+	// An approval of something else stays what it is: it gives no permission, and is not ours to remove.
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
+		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.ApprovedAnnotation, "another")
+	})
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) { m.Status.Change = nil })
+	e.step(cp)
+
+	if cp.Annotations[v1alpha1.ApprovedAnnotation] != "another" {
+		t.Errorf("annotations: %v", cp.Annotations)
+	}
+}
+
 // TestWindowOpens: nobody but the clock tells that a maintenance window opens, so a pass comes just then.
 func TestWindowOpens(t *testing.T) {
 	e := newEnv(t)

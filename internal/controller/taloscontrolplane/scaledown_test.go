@@ -20,7 +20,7 @@ func (e *env) shrink(cp *v1alpha1.TalosControlPlane, names ...string) {
 		m := &v1alpha1.TalosMachine{}
 		e.Get(m, entry.Name)
 
-		m.Finalizers = []string{v1alpha1.Finalizer}
+		m.Finalizers = append(m.Finalizers, "example.org/hold")
 		e.Update(m)
 	}
 

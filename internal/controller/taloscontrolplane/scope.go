@@ -48,10 +48,12 @@ type scope struct {
 	fencing bool
 
 	// observed is true once the nodes were asked in this pass; nodes, etcd and the API are only then meaningful.
-	observed  bool
-	nodes     []plan.Node
-	etcd      plan.EtcdHealth
-	quorum    plan.QuorumView
+	observed bool
+	nodes    []plan.Node
+	etcd     plan.EtcdHealth
+	quorum   plan.QuorumView
+	// pulls are the nodes that do not get the image of etcd.
+	pulls     []pull
 	bootstrap *plan.BootstrapDecision
 	// asked is true once the Kubernetes API was asked; version is empty when it did not answer.
 	asked   bool

@@ -1,9 +1,12 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -248,9 +252,9 @@ func (r *Reconciler) bootstrapSecrets(ctx context.Context, s *scope, o *clusters
 
 // ensureTalosconfig keeps the Secret {cluster}-talosconfig.
 func (r *Reconciler) ensureTalosconfig(ctx context.Context, s *scope) (ctrl.Result, error) {
-	endpoints := s.addresses()
-	if len(endpoints) == 0 {
-		return ctrl.Result{}, nil
+	endpoints, err := r.endpoints(ctx, s)
+	if err != nil || len(endpoints) == 0 {
+		return ctrl.Result{}, err
 	}
 
 	p := clusterstate.TalosconfigParams{ClusterName: s.clusterName(), Endpoints: endpoints, Nodes: endpoints}
@@ -261,6 +265,36 @@ func (r *Reconciler) ensureTalosconfig(ctx context.Context, s *scope) (ctrl.Resu
 		current: func(have []byte) bool { return b.TalosconfigCurrent(have, p, r.Clock.Now()) },
 		render:  func() ([]byte, error) { return b.Talosconfig(p, r.Clock.Now()) },
 	})
+}
+
+// endpoints are the addresses of the control-plane machines, in the order of their names. Those of machines whose
+// objects are new, or know nothing yet, come from the list: the file would be written again with each of them.
+func (r *Reconciler) endpoints(ctx context.Context, s *scope) ([]string, error) {
+	found := map[string]string{}
+
+	for _, entry := range r.group(s).Entries() {
+		address, err := r.entryAddress(ctx, s, entry)
+		if err != nil {
+			return nil, err
+		}
+
+		found[entry.Name] = address
+	}
+
+	for i := range s.machines {
+		m := &s.machines[i]
+		found[m.Name] = cmp.Or(evidence.Address(m), found[m.Name])
+	}
+
+	var out []string
+
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if found[name] != "" {
+			out = append(out, found[name])
+		}
+	}
+
+	return out, nil
 }
 
 // ensureKubeconfig keeps the Secret {cluster}-kubeconfig, in the form that Cluster API, Flux and Argo CD expect.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,8 +34,14 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	before := slices.Clone(s.base.Status.Conditions)
 
 	set := computeStatus(s, err)
-	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), observedConditions...)
+	bound := condition.BoundOf(r.estate.Interval(r.Resync))
+	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), bound, observedConditions...)
 	measureCertificates(s)
+
+	hold := r.writes.Hold(s.key(), s.weight(), r.Clock.Now(), r.Details, err)
+	if hold > 0 {
+		s.cp.Status = *s.base.Status.DeepCopy()
+	}
 
 	write := kube.PatchStatus
 	if rollout.Moved(s.base.Status.Plan, s.cp.Status.Plan) {
@@ -45,7 +52,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
 	}
 
-	kube.RecordTransitions(r.Recorder, s.cp, before, s.cp.Status.Conditions, condition.BadReasons...)
+	condition.Events(s.expectsOutage()).Record(r.Recorder, s.cp, before, s.cp.Status.Conditions)
 
 	// What an import stalls on may be mended in a Secret, or on a node, and nobody tells of that.
 	if s.importing && failure.ClassOf(err) == failure.ClassTerminal {
@@ -58,7 +65,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	res, err = failure.Result(res, err, resync)
-	res = condition.Within(res, err, expiry)
+	res = condition.Within(res, err, condition.Sooner(expiry, hold))
 
 	// Nothing but the time tells that a maintenance window opens.
 	if wait := max(s.window.Sub(r.Clock.Now()), time.Second); !s.window.IsZero() && res.RequeueAfter > wait {
@@ -66,6 +73,45 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	return res, err
+}
+
+// weight of what this pass changes in the status.
+func (s *scope) weight() condition.Weight {
+	st, was := s.cp.Status.DeepCopy(), &s.base.Status
+	if equality.Semantic.DeepEqual(st, was) {
+		return condition.Nothing
+	}
+
+	st.EtcdMembers, st.ReadyReplicas, st.Conditions = was.EtcdMembers, was.ReadyReplicas, was.Conditions
+
+	rest := !equality.Semantic.DeepEqual(st, was)
+
+	return condition.Weigh(was.Conditions, s.cp.Status.Conditions, s.expectsOutage(), rest)
+}
+
+// expectsOutage: nodes are away for what the operator has asked of them, or there is no etcd yet, and nothing else is
+// wrong with etcd.
+func (s *scope) expectsOutage() bool {
+	if s.held == nil {
+		return false
+	}
+
+	expected := !s.established()
+
+	for _, n := range s.nodes {
+		m := s.machine(n.Name)
+		if m != nil && condition.ExpectsOutage(m) && condition.OutageIsFresh(m, s.now) {
+			expected = true
+		} else if !n.Serves() && s.established() {
+			return false
+		}
+
+		if len(n.Alarms) > 0 {
+			return false
+		}
+	}
+
+	return expected
 }
 
 // observedConditions say what is true of the nodes now. Bootstrapped is not one of them: it says what happened.
@@ -116,7 +162,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	}
 
 	setCertificates(s, set)
-	setReady(s, err, set, !s.hold.Live())
+	setReady(s, err, set)
 	set.Transient(paused, deleting(s.cp), err)
 
 	if !paused && !deleting(s.cp) {
@@ -181,6 +227,8 @@ func setEtcd(s *scope, set condition.Set) {
 		set.False(v1alpha1.ConditionEtcdHealthy, v1alpha1.ReasonQuorumLost, s.quorum.Message)
 	case silent && s.established():
 		set.Unknown(v1alpha1.ConditionEtcdHealthy, v1alpha1.ReasonWaitingForEvidence, s.quorum.Message)
+	case len(s.pulls) > 0 && s.etcd.Reason != v1alpha1.ReasonEtcdSplit:
+		set.False(v1alpha1.ConditionEtcdHealthy, v1alpha1.ReasonEtcdImagePull, s.stuckPulls())
 	default:
 		set.False(v1alpha1.ConditionEtcdHealthy, s.etcd.Reason, s.etcd.Message)
 	}
@@ -259,13 +307,12 @@ func setAvailable(s *scope, set condition.Set) {
 	}
 }
 
-func setReady(s *scope, err error, set condition.Set, paused bool) {
+func setReady(s *scope, err error, set condition.Set) {
 	st := &s.cp.Status
 
 	switch {
 	case deleting(s.cp):
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
-	case paused:
 	case err != nil && failure.Reason(err) != "":
 		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
 	case s.observed && unavailable(st.Conditions) != nil:

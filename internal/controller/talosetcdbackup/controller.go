@@ -81,12 +81,15 @@ type Reconciler struct {
 type scope struct {
 	backup *v1alpha1.TalosEtcdBackup
 	base   *v1alpha1.TalosEtcdBackup
-	hold   pause.Hold
+	// hold is what the object itself says until what is above it was read.
+	hold pause.Hold
 	// gone: the finalizer is removed.
 	gone bool
 }
 
-func newScope(b *v1alpha1.TalosEtcdBackup) *scope { return &scope{backup: b, base: b.DeepCopy()} }
+func newScope(b *v1alpha1.TalosEtcdBackup) *scope {
+	return &scope{backup: b, base: b.DeepCopy(), hold: pause.Of(b)}
+}
 
 func (s *scope) set() condition.Set {
 	return condition.Set{Conditions: &s.backup.Status.Conditions, Generation: s.backup.Generation}
@@ -158,9 +161,12 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
 		held = append(held, cp)
 	}
 
-	if s.hold, err = pause.Find(ctx, r.Client, held...); err != nil {
+	hold, err := pause.Find(ctx, r.Client, held...)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
+
+	s.hold = hold
 
 	job := r.Runner.Find(keyOf(b), b.UID)
 
@@ -241,6 +247,7 @@ func renew(s *scope) {
 	}
 
 	st.ObservedGeneration, st.Failures, st.NextTryAt = s.backup.Generation, 0, nil
+	kube.RemoveCondition(&st.Conditions, v1alpha1.ConditionStalled)
 }
 
 // begin starts what is next. Work runs beside the pass, which goes on to change its object: it gets a copy.
@@ -298,10 +305,14 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	if s.hold.Disabled() && s.backup.DeletionTimestamp.IsZero() {
-		return res, s.hold.Settle(ctx, r.Client, s.backup, s.base, &s.backup.Status.Conditions)
+		if perr := s.hold.Settle(ctx, r.Client, s.backup, s.base, &s.backup.Status.Conditions); perr != nil {
+			return ctrl.Result{}, perr
+		}
+
+		return failure.Result(res, err, r.Resync)
 	}
 
-	s.show(err)
+	s.show(err, r.works(s, err))
 
 	before := slices.Clone(s.base.Status.Conditions)
 
@@ -309,9 +320,16 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, client.IgnoreNotFound(perr)
 	}
 
-	kube.RecordTransitions(r.Recorder, s.backup, before, s.backup.Status.Conditions, badReasons...)
+	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.backup, before, s.backup.Status.Conditions)
 
 	return failure.Result(res, err, r.Resync)
+}
+
+// works says whether work is under way. What has ended since this pass began it is concluded by the next one at once.
+func (r *Reconciler) works(s *scope, err error) bool {
+	j := r.Runner.Find(keyOf(s.backup), s.backup.UID)
+
+	return j != nil && (err == nil || !j.Ended())
 }
 
 func timeout(b *v1alpha1.TalosEtcdBackup) time.Duration {

@@ -54,6 +54,8 @@ type about struct {
 	kind     kind
 	cluster  types.NamespacedName
 	progress *progress
+	// generation of the spec that the work follows.
+	generation int64
 }
 
 // progress is how far work is.
@@ -97,7 +99,7 @@ type order struct {
 func (r *Runner) start(o order) (*job, error) {
 	p := &progress{now: o.text}
 	a := about{
-		kind: o.kind, progress: p,
+		kind: o.kind, progress: p, generation: o.backup.Generation,
 		cluster: types.NamespacedName{Namespace: o.backup.Namespace, Name: o.backup.Spec.ControlPlaneRef.Name},
 	}
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -53,8 +54,8 @@ func needsVerification(b *v1alpha1.TalosEtcdBackup) bool {
 	return slices.Index(levels, wanted(b)) > slices.Index(levels, reached)
 }
 
-// show completes the conditions at the end of a pass.
-func (s *scope) show(err error) {
+// show completes the conditions at the end of a pass; working says whether work is under way.
+func (s *scope) show(err error, working bool) {
 	set, deleting := s.set(), !s.backup.DeletionTimestamp.IsZero()
 
 	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionVerified)
@@ -62,6 +63,13 @@ func (s *scope) show(err error) {
 	if failure.ClassOf(err) == failure.ClassWaiting && err != nil && !deleting {
 		s.waiting(failure.Reason(err), failure.Message(err))
 	}
+
+	// The work of a deletion is no backup.
+	if working = working && !deleting; !working {
+		s.idle(err)
+	}
+
+	s.unverified(working)
 
 	if !s.hold.Any() {
 		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionPaused)
@@ -72,6 +80,60 @@ func (s *scope) show(err error) {
 	if deleting {
 		set.True(v1alpha1.ConditionDeleting, cmp.Or(failure.Reason(err), v1alpha1.ReasonDeleting),
 			cmp.Or(failure.Message(err), "the object is being deleted"))
+	}
+}
+
+// idle takes back what was claimed of work that is not under way, or no longer: the operator may have been restarted,
+// or the backup paused.
+func (s *scope) idle(err error) {
+	set, st := s.set(), &s.backup.Status
+	settled := st.CompletedAt != nil && !needsVerification(s.backup)
+	deleting := !s.backup.DeletionTimestamp.IsZero()
+
+	if deleting || s.hold.Any() {
+		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionReconciling)
+
+		reason, message := v1alpha1.ReasonPaused, "the backup is paused before it is complete"
+		if deleting {
+			reason, message = v1alpha1.ReasonDeleting, "the backup is deleted before it is complete"
+		}
+
+		if st.CompletedAt == nil && st.Failures == 0 && !isStalled(s.backup) {
+			set.False(v1alpha1.ConditionReady, reason, message)
+		}
+
+		return
+	}
+
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReconciling)
+	claimed := c != nil && (c.Reason == v1alpha1.ReasonBackingUp || c.Reason == v1alpha1.ReasonVerifying)
+
+	switch {
+	case settled || isStalled(s.backup) || apierrors.IsConflict(err):
+	case err != nil:
+		s.waiting(cmp.Or(failure.Reason(err), v1alpha1.ReasonReconciling), failure.Message(err))
+	case claimed:
+		s.waiting(v1alpha1.ReasonReconciling, "waiting to be started")
+	}
+}
+
+// unverified takes back that a backup is verified, where its spec asks for more since, and that it is being read back,
+// while it is not.
+func (s *scope) unverified(working bool) {
+	c := meta.FindStatusCondition(s.backup.Status.Conditions, v1alpha1.ConditionVerified)
+	if s.backup.Status.CompletedAt == nil || !needsVerification(s.backup) {
+		return
+	}
+
+	switch {
+	case c.Status != metav1.ConditionTrue && c.Reason != v1alpha1.ReasonVerifying &&
+		c.Reason != v1alpha1.ReasonNotVerified:
+		// It tells of a failure, or nothing yet.
+	case working:
+		s.set().False(v1alpha1.ConditionVerified, v1alpha1.ReasonVerifying, "the backup is being read back")
+	default:
+		s.set().False(v1alpha1.ConditionVerified, v1alpha1.ReasonNotVerified,
+			"the backup has not yet been verified at level "+string(wanted(s.backup)))
 	}
 }
 
@@ -147,9 +209,14 @@ func (s *scope) settle() {
 
 	st.NextTryAt = nil
 
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c == nil || !lost(c) {
-		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonBackupComplete, completeMessage(st))
+	// That it was verified before, or less thoroughly, does not make good what is bad.
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil && lost(c) {
+		set.False(v1alpha1.ConditionVerified, c.Reason, c.Message)
+
+		return
 	}
+
+	set.True(v1alpha1.ConditionReady, v1alpha1.ReasonBackupComplete, completeMessage(st))
 
 	if v := st.Verification; v != nil {
 		set.True(v1alpha1.ConditionVerified, v1alpha1.ReasonVerified, verifiedMessage(v))

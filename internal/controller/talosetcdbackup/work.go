@@ -30,6 +30,10 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Resul
 		return ctrl.Result{}, err
 	case err != nil && failure.Reason(err) == v1alpha1.ReasonWaitingForControlPlane:
 		return ctrl.Result{}, err
+	case err != nil && outdated(s.backup, j, err):
+		ctrl.LoggerFrom(ctx).Error(err, "A backup failed under a spec that has changed since", "backup", s.backup.Name)
+
+		return ctrl.Result{RequeueAfter: staleRetry}, nil
 	case err != nil:
 		return r.fail(ctx, s, j.About.kind, err), nil
 	case out.plan != nil:
@@ -42,6 +46,12 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Resul
 
 	// The next pass begins what follows, from the status as it was written.
 	return ctrl.Result{RequeueAfter: staleRetry}, nil
+}
+
+// outdated says of a failure that it tells nothing of the spec as it is: that one has all its tries. That stored data
+// is bad does not depend on the spec.
+func outdated(b *v1alpha1.TalosEtcdBackup, j *job, err error) bool {
+	return j.About.generation != b.Generation && (j.About.kind != verifying || !verify.IsDamage(err))
 }
 
 // fail records a failure. The cause goes to the log.

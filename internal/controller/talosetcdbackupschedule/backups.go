@@ -77,12 +77,22 @@ func (r *Reconciler) tell(s *scope, kind, reason, format string, slot time.Time,
 	r.Recorder.Eventf(s.schedule, nil, kind, reason, "Backup", format, args...)
 }
 
+// orphaned: there is nothing to take backups of.
+func (s *scope) orphaned() bool {
+	return s.controlPlane == nil || !s.controlPlane.DeletionTimestamp.IsZero()
+}
+
+// missing is what an orphaned schedule waits for.
+func (s *scope) missing() error {
+	return failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
+		fmt.Sprintf("TalosControlPlane %s does not exist, or is being deleted",
+			s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name), heldPoll)
+}
+
 // mayBegin says what a backup has to wait for.
 func (r *Reconciler) mayBegin(ctx context.Context, s *scope) (wait, err error) {
-	if s.controlPlane == nil || !s.controlPlane.DeletionTimestamp.IsZero() {
-		return failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
-			fmt.Sprintf("TalosControlPlane %s does not exist, or is being deleted",
-				s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name), heldPoll), nil
+	if s.orphaned() {
+		return s.missing(), nil
 	}
 
 	err = scheduled.Restoring(ctx, r.Reader, s.schedule.Namespace, s.controlPlane.Name, heldPoll)

@@ -59,6 +59,8 @@ type Reconciler struct {
 	Exe string
 	// Resync is how often a schedule is looked at at least: the clock may be set, and timers do not follow it.
 	Resync time.Duration
+
+	claims condition.Evidence
 }
 
 // scope is one pass over one schedule.
@@ -70,6 +72,9 @@ type scope struct {
 	backups      []v1alpha1.TalosEtcdBackup
 	hold         pause.Hold
 	now          time.Time
+	conditions   condition.Set
+	// observed: everything that a schedule is judged from was read.
+	observed bool
 
 	timing, verification timing
 	// invalid says what is wrong with the schedule.
@@ -80,9 +85,13 @@ type scope struct {
 	wakes []time.Time
 }
 
-func (s *scope) set() condition.Set {
-	return condition.Set{Conditions: &s.schedule.Status.Conditions, Generation: s.schedule.Generation}
+func newScope(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) *scope {
+	return &scope{
+		schedule: o, base: o.DeepCopy(), now: now, conditions: condition.Begin(&o.Status.Conditions, o.Generation),
+	}
 }
+
+func (s *scope) set() condition.Set { return s.conditions }
 
 // wakeAt has the schedule looked at again. What is past was dealt with, or waits for something else.
 func (s *scope) wakeAt(t time.Time) {
@@ -97,6 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, cached); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.Runner.forget(req.NamespacedName)
+			r.claims.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -116,7 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, nil
 	}
 
-	s := &scope{schedule: live, base: live.DeepCopy(), now: r.Clock.Now()}
+	s := newScope(live, r.Clock.Now())
 	defer func() { res, err = r.finish(ctx, s, err) }()
 
 	return ctrl.Result{}, r.drive(ctx, s)
@@ -170,6 +180,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	}
 
 	s.tick()
+	s.observed = true
 
 	return nil
 }
@@ -220,6 +231,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, err error) (ctrl.Resu
 	}
 
 	s.show(err)
+	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.schedule), s.set(), s.now, condition.Bound,
+		observedConditions...)
 
 	before := slices.Clone(s.base.Status.Conditions)
 
@@ -227,9 +240,11 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, err error) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(perr)
 	}
 
-	kube.RecordTransitions(r.Recorder, s.schedule, before, s.schedule.Status.Conditions, badReasons...)
+	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.schedule, before, s.schedule.Status.Conditions)
 
-	return failure.Result(ctrl.Result{RequeueAfter: s.wake(r.Resync)}, err, r.Resync)
+	res, err := failure.Result(ctrl.Result{RequeueAfter: s.wake(r.Resync)}, err, r.Resync)
+
+	return condition.Within(res, err, expiry), err
 }
 
 // wake is how long nothing has to be done.

@@ -29,13 +29,23 @@ var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []str
 	verify.ReasonScratch, verify.ReasonLimits, verify.ReasonInvalid,
 })
 
-// show computes the status at the end of a pass.
+// observedConditions say what is true now. What work on the store has found is told with its time, and stays.
+var observedConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionRecoveryPointMet}
+
+// show computes the status at the end of a pass. Without what it is judged from nothing is decided.
 func (s *scope) show(err error) {
 	st, set := &s.schedule.Status, s.set()
+
+	if !s.observed {
+		set.IfMissing(v1alpha1.ConditionReady)
+
+		return
+	}
+
 	st.ObservedGeneration = s.schedule.Generation
 
 	s.showBackups()
-	s.showReady()
+	s.showReady(err)
 	s.showRecoveryPoint()
 	s.showWork(err)
 
@@ -95,7 +105,7 @@ func (s *scope) failedSince() *v1alpha1.TalosEtcdBackup {
 }
 
 // showReady shows whether backups are made.
-func (s *scope) showReady() {
+func (s *scope) showReady(err error) {
 	set, failed := s.set(), s.failedSince()
 
 	switch {
@@ -104,8 +114,10 @@ func (s *scope) showReady() {
 	case s.hold.Any():
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonPaused,
 			"no backups are made while the schedule or its control plane is paused or in a dry run")
-	case failure.Reason(s.waiting) == v1alpha1.ReasonWaitingForControlPlane:
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForControlPlane, failure.Message(s.waiting))
+	case s.orphaned():
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForControlPlane, failure.Message(s.missing()))
+	case failure.Reason(err) != "":
+		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
 	case failed != nil:
 		why := ""
 		if c := meta.FindStatusCondition(failed.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
@@ -113,6 +125,7 @@ func (s *scope) showReady() {
 		}
 
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonBackupFailed, "TalosEtcdBackup "+failed.Name+" failed"+why)
+	case err != nil:
 	case s.schedule.Spec.Suspend:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonSuspended, "no new backups are made")
 	default:

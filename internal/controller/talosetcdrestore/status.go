@@ -41,7 +41,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, client.IgnoreNotFound(perr)
 	}
 
-	kube.RecordTransitions(r.Recorder, s.restore, s.before, s.restore.Status.Conditions, badReasons...)
+	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.restore, s.before, s.restore.Status.Conditions)
 
 	if s.ended() {
 		return ctrl.Result{}, nil
@@ -95,6 +95,8 @@ func setConditions(s *scope, err error) {
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonRestored, s.outcome())
 	case err != nil:
 		set.False(v1alpha1.ConditionReady, cmp.Or(failure.Reason(err), v1alpha1.ReasonUnknown), failure.Message(err))
+	case s.hold.Any():
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonPaused, "the restore is held in step "+string(s.step()))
 	default:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
 	}

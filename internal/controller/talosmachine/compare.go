@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -123,7 +125,9 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 	snapshot, _ := r.Watcher.Get(s.key().String())
 	s.told = snapshot.Watched.Config
 
-	if s.settled = r.looks.settled(s.key().String(), s.look(), r.Clock.Now()); s.settled {
+	known := !meta.IsStatusConditionPresentAndEqual(s.machine.Status.Conditions, v1alpha1.ConditionUpToDate,
+		metav1.ConditionUnknown)
+	if s.settled = known && r.looks.settled(s.key().String(), s.look(), r.Clock.Now()); s.settled {
 		return ctrl.Result{}, nil
 	}
 

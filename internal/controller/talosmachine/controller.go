@@ -45,10 +45,14 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	// Resync is how often a machine is looked at when nothing tells of a change.
 	Resync time.Duration
+	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	Details time.Duration
 
-	looks  looks
-	bare   sightings
-	claims condition.Evidence
+	looks   looks
+	bare    sightings
+	claims  condition.Evidence
+	writes  condition.Writes
+	outages condition.Outages
 }
 
 // Reconcile drives one TalosMachine. It keeps no state between calls.
@@ -61,6 +65,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.looks.forget(req.String())
 			r.bare.forget(req.String())
 			r.claims.Forget(req.NamespacedName)
+			r.writes.Forget(req.NamespacedName)
+			r.outages.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -167,15 +173,19 @@ func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 	return err
 }
 
-// observeOnly keeps the status of a paused machine live and sends nothing.
+// observeOnly keeps the status of a paused machine live and sends nothing. What a dry run adds is what would be done.
 func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.controlPlane == nil {
 		return ctrl.Result{}, nil
 	}
 
 	phases := []phase{r.loadState, r.resolveAddress, r.watch, r.observe}
-	if s.hold.Live() && !deleting(s.machine) && (s.machine.Spec.WorkerRef == nil || s.worker != nil) {
-		phases = append(phases, r.compare, r.planChange)
+	if !deleting(s.machine) && (s.machine.Spec.WorkerRef == nil || s.worker != nil) {
+		phases = append(phases, r.compare)
+
+		if s.hold.Live() {
+			phases = append(phases, r.planChange)
+		}
 	}
 
 	return runPhases(ctx, s, phases...)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -276,5 +277,29 @@ func TestDryRunAdoptsNothing(t *testing.T) {
 	m, res, err := e.pass("w-0")
 	if err != nil || !drifted(m) || len(m.Status.AdoptedFields) > 0 || res.RequeueAfter < 15*time.Second {
 		t.Errorf("%v, %+v: %s", err, res, show(m))
+	}
+}
+
+// TestPausedIsObserved: what is edited by hand on a machine that is paused shows, and nothing is done about it.
+func TestPausedIsObserved(t *testing.T) {
+	e := found(t, 1, 1)
+	before := e.mutations("w-0")
+	e.annotate("w-0", v1alpha1.PausedAnnotation, "true")
+	e.edit("w-0", handMade)
+	e.sleep(condition.Bound)
+
+	edited := e.mutations("w-0")
+
+	for range 2 {
+		if m, _, err := e.pass("w-0"); err != nil || !drifted(m) || m.Status.Change != nil {
+			t.Errorf("%v: %s", err, show(m))
+		}
+	}
+
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonDrifted, "")
+	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "")
+
+	if got := e.mutations("w-0"); got != edited || edited == before {
+		t.Errorf("%d mutating calls, %d by hand", got-before, edited-before)
 	}
 }

@@ -30,7 +30,7 @@ func (r *Reconciler) givenUp(s *scope, state *clusterstate.State) clusterstate.G
 
 	return clusterstate.GivenUp{
 		Name: s.machine.Name, Hostname: st.Hostname, Address: cmp.Or(rt.Address, st.Address),
-		UUID: cmp.Or(rt.UUID, st.UUID), MemberID: st.EtcdMemberID,
+		UUID: cmp.Or(rt.UUID, st.UUID), MemberID: cmp.Or(st.EtcdMemberID, st.LastEtcdMemberID),
 		ControlPlane: s.machine.Spec.Role == v1alpha1.RoleControlPlane,
 		Hold:         options != nil && options.OnReturn == v1alpha1.ReturnHold,
 		At:           r.Clock.Now().UTC().Truncate(time.Second),

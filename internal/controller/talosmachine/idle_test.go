@@ -182,6 +182,14 @@ func TestUnwatched(t *testing.T) {
 		t.Errorf("without a stream it is looked at again after %s: %v", res.RequeueAfter, err)
 	}
 
+	// A refused config stops writes alone: the node goes on to change.
+	e.patchAll("machine: [")
+
+	if _, res, err := e.pass("w-0"); err == nil || res.RequeueAfter <= 0 || res.RequeueAfter > 15*time.Second {
+		t.Errorf("with a refused config it is looked at again after %s: %v", res.RequeueAfter, err)
+	}
+
+	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.ClusterConfigPatches = nil })
 	e.nodes["w-0"].Faults().Clear()
 	e.Eventually("the stream is up", func(context.Context) error {
 		_, res, err := e.pass("w-0")

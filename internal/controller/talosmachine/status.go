@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +42,17 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	before := slices.Clone(s.base.Status.Conditions)
 
 	set := computeStatus(s, err)
-	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), observedConditions...)
+	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), condition.Bound, observedConditions...)
+
+	outage := condition.ExpectsOutage(s.machine)
+
+	hold := r.writes.Hold(s.key(), s.weight(outage), r.Clock.Now(), r.Details, err)
+	if hold > 0 {
+		s.machine.Status = *s.base.Status.DeepCopy()
+
+		// What this pass found settled stands nowhere yet.
+		r.looks.forget(s.key().String())
+	}
 
 	write := kube.PatchStatus
 	if idOf(s.base.Status.Change) != idOf(s.machine.Status.Change) {
@@ -48,17 +60,46 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	if perr := write(ctx, r.Client, s.machine, s.base); perr != nil {
+		r.looks.forget(s.key().String())
+
 		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
 	}
 
-	kube.RecordTransitions(r.Recorder, s.machine, before, s.machine.Status.Conditions, condition.BadReasons...)
+	condition.Events(outage).Record(r.Recorder, s.machine, before, s.machine.Status.Conditions)
+	r.tellOverdue(s, outage)
 
 	res, err = failure.Result(res, err, r.Resync)
-	if err == nil && r.unwatched(s) {
-		res.RequeueAfter = min(res.RequeueAfter, pollUnwatched)
+	if r.unwatched(s) {
+		res = condition.Within(res, err, pollUnwatched)
 	}
 
-	return condition.Within(res, err, expiry), err
+	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
+}
+
+// tellOverdue tells of a node that does not come back from an outage that was expected, and so was not told.
+func (r *Reconciler) tellOverdue(s *scope, expected bool) {
+	if !expected {
+		return
+	}
+
+	if c := r.outages.Overdue(s.key(), s.machine.Status.Conditions, r.Clock.Now()); c != nil {
+		r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, c.Reason, c.Type,
+			"%s is %s for more than %s: %s", c.Type, c.Status, condition.OutagePatience, c.Message)
+	}
+}
+
+// weight of what this pass changes in the status: how far the node is on its way is a detail.
+func (s *scope) weight(outage bool) condition.Weight {
+	st, was := s.machine.Status.DeepCopy(), &s.base.Status
+	if equality.Semantic.DeepEqual(st, was) {
+		return condition.Nothing
+	}
+
+	st.Stage, st.UnmetConditions, st.Addresses = was.Stage, was.UnmetConditions, was.Addresses
+	st.BootID, st.KubeletVersion, st.LastError = was.BootID, was.KubeletVersion, was.LastError
+	st.Conditions = was.Conditions
+
+	return condition.Weigh(was.Conditions, s.machine.Status.Conditions, outage, !equality.Semantic.DeepEqual(st, was))
 }
 
 // pollUnwatched is how soon a machine is looked at again that answers, and whose stream is not up: nothing tells of
@@ -105,7 +146,7 @@ func computeStatus(s *scope, err error) condition.Set {
 		v1alpha1.ConditionUpToDate)
 
 	setReachable(s, err, set)
-	setConfigured(s, set)
+	setConfigured(s, err, set)
 	setUpToDate(s, err, set)
 	setReady(s, err, set)
 	set.Transient(s.paused, deleting(s.machine), err)
@@ -129,7 +170,15 @@ func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
 	st.Stage, st.UnmetConditions = f.Stage, f.Unmet
 	st.Hostname, st.Addresses = f.Hostname, f.Addresses
 	st.TalosVersion, st.KubeletVersion = f.TalosVersion, f.KubeletVersion
-	st.BootID, st.UUID, st.EtcdMemberID = f.BootID, f.UUID, f.EtcdMemberID
+	st.BootID, st.UUID = f.BootID, f.UUID
+	st.EtcdMemberID = f.EtcdMemberID
+
+	// A node forgets its member while its etcd is unhealthy, and that is when it matters which one is its own. In
+	// maintenance mode it has none.
+	if f.EtcdMemberID != "" || s.answer == talos.StateMaintenance {
+		st.LastEtcdMemberID = f.EtcdMemberID
+	}
+
 	st.CPUs, st.MemoryMiB = f.CPUs, f.MemoryMiB
 
 	if f.SystemDisk != "" && st.InstallDisk == "" {
@@ -152,8 +201,10 @@ func setReachable(s *scope, err error, set condition.Set) {
 	}
 }
 
-func setConfigured(s *scope, set condition.Set) {
+func setConfigured(s *scope, err error, set condition.Set) {
 	switch {
+	case s.answer == talos.StateForeign && failure.Reason(err) == v1alpha1.ReasonBooting:
+		// A worker that waits for its certificate shows another one; it belongs to no other cluster for that.
 	case !s.probed || s.stranger || s.answer == talos.StateUnreachable:
 	case s.answer == talos.StateMember:
 		set.True(v1alpha1.ConditionConfigured, v1alpha1.ReasonConfigured,

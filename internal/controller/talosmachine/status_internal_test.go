@@ -92,7 +92,7 @@ func TestNoConditionLies(t *testing.T) {
 
 			s := newScope(m, now)
 			set := computeStatus(s, w.see(s, far, rapid.SampledFrom(errs).Draw(t, "error")))
-			claims.Expire(s.key(), set, now, observedConditions...)
+			claims.Expire(s.key(), set, now, condition.Bound, observedConditions...)
 
 			if far > 0 {
 				seen[1], at["node"] = w, now
@@ -120,6 +120,32 @@ func checkClaims(t *rapid.T, m *v1alpha1.TalosMachine, what string, seen truth, 
 
 		if !seen.claims()[kind] {
 			t.Fatalf("%s is claimed, and the %s showed %+v", kind, what, seen)
+		}
+	}
+}
+
+// TestMemberIsRemembered: which member of etcd is that of a machine is asked when etcd is broken, and just then the node
+// does not tell.
+func TestMemberIsRemembered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer     talos.State
+		told, want string
+	}{
+		"healthy":                       {talos.StateMember, "f00d", "f00d"},
+		"unhealthy":                     {talos.StateMember, "", "abc"},
+		"silent":                        {talos.StateUnreachable, "", "abc"},
+		"wiped, back in maintenance":    {talos.StateMaintenance, "", ""},
+		"has joined again as a new one": {talos.StateMember, "cafe", "cafe"},
+	} {
+		st := &v1alpha1.TalosMachineStatus{LastEtcdMemberID: "abc"}
+		s := &scope{probed: true, answer: tc.answer}
+
+		if tc.answer != talos.StateUnreachable {
+			s.facts = &talos.Facts{EtcdMemberID: tc.told}
+		}
+
+		if copyFacts(st, s); st.LastEtcdMemberID != tc.want || s.facts != nil && st.EtcdMemberID != tc.told {
+			t.Errorf("%s: member %q, last %q, want %q", name, st.EtcdMemberID, st.LastEtcdMemberID, tc.want)
 		}
 	}
 }

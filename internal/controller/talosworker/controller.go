@@ -58,17 +58,22 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	// Resync is how often a group is looked at when nothing tells of a change.
 	Resync time.Duration
+	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	Details time.Duration
 
 	claims condition.Evidence
+	writes condition.Writes
 }
 
 // scope is one pass over one TalosWorker.
 type scope struct {
-	worker   *v1alpha1.TalosWorker
-	base     *v1alpha1.TalosWorker
-	paused   bool
-	hold     pause.Hold
-	listed   bool
+	worker *v1alpha1.TalosWorker
+	base   *v1alpha1.TalosWorker
+	paused bool
+	hold   pause.Hold
+	listed bool
+	// valid: the spec was checked in this pass, and breaks no rule.
+	valid    bool
 	machines []v1alpha1.TalosMachine
 	extra    []string
 	scaling  string
@@ -86,6 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.claims.Forget(req.NamespacedName)
+			r.writes.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -99,6 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	s.listed = true
+	s.sift(r.group(s))
 
 	cp := &v1alpha1.TalosControlPlane{}
 
@@ -115,16 +122,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 
 	switch {
 	case s.paused:
-		return ctrl.Result{}, r.observeOnly(ctx, s)
+		return ctrl.Result{}, r.observeOnly(ctx, s, cp)
 	case !w.DeletionTimestamp.IsZero():
 		return ctrl.Result{}, r.delete(ctx, s)
 	}
 
+	return r.converge(ctx, s, cp)
+}
+
+// converge takes the next steps towards the spec.
+func (r *Reconciler) converge(
+	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane,
+) (ctrl.Result, error) {
 	if err := r.ensureFinalizer(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
 
-	if err := checkSpec(w, cp.Spec.KubernetesVersion); err != nil {
+	if err := s.check(cp); err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -143,8 +157,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return r.rollout(ctx, s, cp)
 }
 
+// sift tells the machines that are listed from those that are not. A pass may end before it is known who stands in for
+// whom; what was shown of that last counts until then.
+func (s *scope) sift(g remediation.Group) {
+	g.Replaced = map[string]string{}
+	for _, p := range s.worker.Status.Replacements {
+		g.Replaced[p.Machine] = p.Spare
+	}
+
+	s.extra, s.scaling = machineset.Extra(g.Entries(), s.machines), "nothing was taken out in the last pass"
+}
+
 // observeOnly keeps the status of a group that is held, and writes nothing else.
-func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
+func (r *Reconciler) observeOnly(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) error {
 	// Without the state nobody has been replaced.
 	if err := r.loadReplaced(ctx, s); err != nil && failure.ClassOf(err) == failure.ClassTransient {
 		return err
@@ -154,7 +179,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
 	s.extra, s.scaling = machineset.Extra(entries, s.machines), pause.Untouched
 	s.would = machineset.Would(!s.worker.DeletionTimestamp.IsZero(), entries, s.machines)
 
-	return nil
+	return s.check(cp)
 }
 
 func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
@@ -169,6 +194,13 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
 	s.base = s.worker.DeepCopy()
 
 	return nil
+}
+
+func (s *scope) check(cp *v1alpha1.TalosControlPlane) error {
+	err := checkSpec(s.worker, cp.Spec.KubernetesVersion)
+	s.valid = err == nil
+
+	return err
 }
 
 // checkSpec refuses a spec that breaks a rule before anything is touched. Pure.
@@ -216,10 +248,12 @@ func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) error {
 		DeletionPolicy: s.worker.Spec.DeletionPolicy,
 		Entries:        entries,
 	}, s.machines)
-	s.extra = extra
-
-	if err != nil || len(extra) == 0 {
+	if err != nil {
 		return err
+	}
+
+	if s.extra = extra; len(extra) == 0 {
+		return nil
 	}
 
 	for _, name := range machineset.Renamed(entries, s.machines) {

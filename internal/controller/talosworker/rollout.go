@@ -47,6 +47,10 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 		return ctrl.Result{}, err
 	}
 
+	if err := rollout.EndApproval(ctx, r.Client, s.worker, s.base, before, out.Plan); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	s.worker.Status.Plan = out.Plan
 
 	if out.Plan != nil && (before == nil || before.ID != out.Plan.ID) {

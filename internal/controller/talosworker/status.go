@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,7 +33,13 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	before := slices.Clone(s.base.Status.Conditions)
 
 	set := computeStatus(s, err)
-	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.worker), set, r.Clock.Now(), observedConditions...)
+	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.worker), set, r.Clock.Now(), condition.Bound,
+		observedConditions...)
+
+	hold := r.writes.Hold(client.ObjectKeyFromObject(s.worker), s.weight(), r.Clock.Now(), r.Details, err)
+	if hold > 0 {
+		s.worker.Status = *s.base.Status.DeepCopy()
+	}
 
 	write := kube.PatchStatus
 	if rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan) {
@@ -43,11 +50,42 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
 	}
 
-	kube.RecordTransitions(r.Recorder, s.worker, before, s.worker.Status.Conditions, condition.BadReasons...)
+	condition.Events(s.expectsOutage()).Record(r.Recorder, s.worker, before, s.worker.Status.Conditions)
 
 	res, err = failure.Result(res, err, s.remedy.Again(r.group(s).Within(r.Resync)))
 
-	return condition.Within(res, err, expiry), err
+	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
+}
+
+// weight of what this pass changes in the status: how many of the machines are ready is a detail.
+func (s *scope) weight() condition.Weight {
+	st, was := s.worker.Status.DeepCopy(), &s.base.Status
+	if equality.Semantic.DeepEqual(st, was) {
+		return condition.Nothing
+	}
+
+	st.ReadyReplicas, st.Conditions = was.ReadyReplicas, was.Conditions
+
+	return condition.Weigh(
+		was.Conditions, s.worker.Status.Conditions, s.expectsOutage(), !equality.Semantic.DeepEqual(st, was))
+}
+
+// expectsOutage: machines are away for what the operator has asked of them, and no other one is.
+func (s *scope) expectsOutage() bool {
+	expected := false
+
+	for i := range s.machines {
+		m := &s.machines[i]
+
+		switch {
+		case condition.ExpectsOutage(m):
+			expected = true
+		case meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionReachable):
+			return false
+		}
+	}
+
+	return expected
 }
 
 // observedConditions say what is true of the machines now.
@@ -104,7 +142,6 @@ func (s *scope) setReady(set condition.Set, err error) {
 	switch {
 	case !s.worker.DeletionTimestamp.IsZero():
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonDeleting, "the object is being deleted")
-	case !s.hold.Live():
 	case err != nil && failure.Reason(err) != "":
 		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
 	case s.listed && st.ReadyReplicas < st.Replicas:
@@ -118,14 +155,17 @@ func (s *scope) setReady(set condition.Set, err error) {
 
 func setUpToDate(s *scope, err error, listed []v1alpha1.TalosMachine, set condition.Set) {
 	switch {
+	case err != nil && failure.ClassOf(err) == failure.ClassTerminal:
+		set.False(v1alpha1.ConditionUpToDate, failure.Reason(err), failure.Message(err))
 	case len(s.extra) > 0:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonScalingDown, strings.Join(s.extra, ", ")+
 			" left the list; "+s.scaling)
-	case err != nil && failure.ClassOf(err) == failure.ClassTerminal:
-		set.False(v1alpha1.ConditionUpToDate, failure.Reason(err), failure.Message(err))
 	default:
+		// Whether a spec that was not checked can be followed is unknown.
 		status, reason, message := rollout.Report(s.worker.Status.Plan, len(s.worker.Spec.Machines), listed)
-		set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
+		if s.valid || status != metav1.ConditionTrue {
+			set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ func TestStatusClaimsNothing(t *testing.T) {
 		},
 	} {
 		w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: []v1alpha1.MachineEntry{{Name: "a"}, {Name: "b"}}}}
-		s := &scope{worker: w, base: w.DeepCopy(), machines: tc.machines, listed: true}
+		s := &scope{worker: w, base: w.DeepCopy(), machines: tc.machines, listed: true, valid: tc.err == nil}
 
 		computeStatus(s, tc.err)
 

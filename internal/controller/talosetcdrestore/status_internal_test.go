@@ -1,0 +1,71 @@
+package talosetcdrestore
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// TestNoConditionLies: wherever passes end, in whatever step, held or not, the conditions tell of that pass: nothing is
+// claimed to be restored, under way, refused or held that is not.
+func TestNoConditionLies(t *testing.T) {
+	refused := failure.Terminal(v1alpha1.ReasonRestoreRefused, "it cannot be", nil)
+	errs := []error{
+		nil, errors.New("the API server is gone"), refused,
+		failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "waiting for cp-0 to answer", time.Minute),
+	}
+
+	rapid.Check(t, func(t *rapid.T) {
+		o := &v1alpha1.TalosEtcdRestore{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", Generation: 1}}
+
+		for range rapid.IntRange(1, 20).Draw(t, "passes") {
+			o.Annotations = nil
+			if rapid.Bool().Draw(t, "held") {
+				o.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+			}
+
+			s := newScope(o)
+			s.hold = pause.Of(o)
+
+			// A pass that is held goes no further.
+			var err error
+
+			if !s.hold.Any() {
+				err = rapid.SampledFrom(errs).Draw(t, "error")
+				o.Status.Step = rapid.SampledFrom([]v1alpha1.RestoreStep{
+					v1alpha1.RestorePreflight, v1alpha1.RestoreWiping, v1alpha1.RestoreRecovering, v1alpha1.RestoreComplete,
+				}).Draw(t, "step")
+			}
+
+			complete := o.Status.Step == v1alpha1.RestoreComplete
+			if complete {
+				err = nil
+			}
+
+			setConditions(s, err)
+
+			for kind, want := range map[string]bool{
+				v1alpha1.ConditionReady: complete, v1alpha1.ConditionStalled: errors.Is(err, refused),
+				v1alpha1.ConditionPaused:      s.hold.Any(),
+				v1alpha1.ConditionReconciling: !complete && !s.hold.Any() && !errors.Is(err, refused),
+			} {
+				if is := meta.IsStatusConditionTrue(o.Status.Conditions, kind); is != want {
+					t.Fatalf("%s is %t after %v in step %s: %+v", kind, is, err, o.Status.Step, o.Status.Conditions)
+				}
+			}
+
+			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+			if s.hold.Any() && !complete && ready.Reason != v1alpha1.ReasonPaused {
+				t.Fatalf("it is held, and Ready says %+v", ready)
+			}
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package kube
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+)
+
+// Transitions decides which changes of conditions become events: those that a person wants to know. Each event is a
+// write, and what is on its way shows in the conditions themselves.
+type Transitions struct {
+	// Bad are the reasons that are told as warnings, whatever the condition was before.
+	Bad []string
+	// Expected are reasons that are no news in either direction: those of an outage that the operator has caused, or that
+	// is a phase of a creation.
+	Expected []string
+}
+
+// Record emits the events of what has changed, with the conditions' reasons. What several conditions say with
+// the same words is told once.
+func (t Transitions) Record(
+	r events.EventRecorder, obj runtime.Object, before, after []metav1.Condition,
+) {
+	told := map[string]bool{}
+
+	for _, c := range after {
+		text := c.Reason + c.Message
+		if told[text] || !t.isNews(meta.FindStatusCondition(before, c.Type), c) {
+			continue
+		}
+
+		told[text] = true
+
+		kind := corev1.EventTypeNormal
+		if slices.Contains(t.Bad, c.Reason) {
+			kind = corev1.EventTypeWarning
+		}
+
+		r.Eventf(obj, nil, kind, c.Reason, c.Type, "%s is %s: %s", c.Type, c.Status, c.Message)
+	}
+}
+
+// isNews tells of what went wrong, what became true, and what is true no more. From one phase of a wait to the next
+// nothing has happened that a person could do something about.
+func (t Transitions) isNews(old *metav1.Condition, c metav1.Condition) bool {
+	was := metav1.ConditionUnknown
+	if old != nil {
+		was = old.Status
+	}
+
+	switch {
+	case old != nil && was == c.Status && old.Reason == c.Reason,
+		c.Type == v1alpha1.ConditionReconciling, // Ready says the same
+		slices.Contains(t.Expected, c.Reason):
+		return false
+	case slices.Contains(t.Bad, c.Reason):
+		return true
+	case old != nil && slices.Contains(t.Expected, old.Reason):
+		return false
+	case c.Status == metav1.ConditionTrue:
+		return !slices.Contains(routine, c.Type) || was == metav1.ConditionFalse && !slices.Contains(beginnings, old.Reason)
+	}
+
+	return was == metav1.ConditionTrue
+}
+
+// routine are the conditions that become true on the way to Ready, which tells of it: of them only the recovery is
+// news.
+var routine = []string{
+	v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured, v1alpha1.ConditionUpToDate,
+	v1alpha1.ConditionCertificatesValid, vitistackv1alpha1.ConditionMachinesCreated,
+	vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ConditionTopologyValid,
+}
+
+// beginnings are the reasons that such a condition has before it is true for the first time.
+var beginnings = []string{
+	v1alpha1.ReasonMaintenance, v1alpha1.ReasonBooting, v1alpha1.ReasonWaitingForMachines,
+	v1alpha1.ReasonWaitingForAddress, v1alpha1.ReasonWaitingForControlPlane,
+}
