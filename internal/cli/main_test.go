@@ -29,6 +29,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/metal"
 	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/plane"
 	"github.com/talos-operator/talos-operator/test/wait"
@@ -275,29 +276,28 @@ func (s *shell) bootControlPlane(c *sample) *node.Node {
 	s.t.Cleanup(pool.Close)
 
 	creds := talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key}
-	sent := false
 
-	wait.For(s.t, n.Name()+" runs", func(ctx context.Context) error {
+	first := n.Status().BootID
+
+	wait.For(s.t, n.Name()+" takes its config", func(ctx context.Context) error {
+		m, err := pool.Maintenance(ctx, n.Address())
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+
+		_, err = m.Apply(ctx, rendered.Bytes)
+
+		return err
+	})
+	metal.Installed(s.t, n, first)
+	wait.For(s.t, n.Name()+" is a member", func(ctx context.Context) error {
 		probe, err := pool.Probe(ctx, n.Address(), &creds)
-
-		switch {
-		case probe.State == talos.StateMember:
-			return nil
-		case probe.State == talos.StateMaintenance && !sent:
-			m, err := pool.Maintenance(ctx, n.Address())
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-
-			if _, err := m.Apply(ctx, rendered.Bytes); err != nil {
-				return err
-			}
-
-			sent = true
+		if err == nil && probe.State != talos.StateMember {
+			err = fmt.Errorf("it is %v", probe.State)
 		}
 
-		return fmt.Errorf("it is %v: %w", probe.State, err)
+		return err
 	})
 
 	return n

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/metal"
 	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -148,14 +149,7 @@ func (c *cluster) configure(n *node.Node) {
 		c.t.Fatal(err)
 	}
 
-	// It answers as a member already while it installs itself, and reboots then.
-	wait.For(c.t, n.Name()+" is installed and has booted again", func(context.Context) error {
-		if s := n.Status(); !s.Installed || s.BootID == first {
-			return fmt.Errorf("it is %+v", s)
-		}
-
-		return nil
-	})
+	metal.Installed(c.t, n, first)
 
 	creds := c.creds()
 	awaitState(c.t, n, &creds, talos.StateMember)

@@ -22,6 +22,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
+	runtimeres "github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/talos-operator/talos-operator/test/pki"
@@ -130,7 +131,7 @@ func (c *Cluster) Join(role configmachine.Type, address string, patches ...strin
 	c.nodes = append(c.nodes, address)
 }
 
-// Bootstrap starts etcd on a node and waits for a number of voting members.
+// Bootstrap starts etcd on a node and waits for a number of voting members, and until all nodes that joined run.
 func (c *Cluster) Bootstrap(address string, members int) {
 	c.t.Helper()
 
@@ -162,6 +163,21 @@ func (c *Cluster) Bootstrap(address string, members int) {
 
 		return nil
 	})
+
+	for _, node := range c.nodes {
+		c.eventually(node+" runs", func(ctx context.Context) error { return running(talosclient.WithNode(ctx, node), client) })
+	}
+}
+
+// running tells by nil that a node has booted: the last one to join is still being installed when the others have formed
+// a cluster, and goes away once more.
+func running(ctx context.Context, client *talosclient.Client) error {
+	status, err := safe.ReaderGetByID[*runtimeres.MachineStatus](ctx, client.COSI, runtimeres.MachineStatusID)
+	if err == nil && status.TypedSpec().Stage != runtimeres.MachineStageRunning {
+		err = fmt.Errorf("it is %s", status.TypedSpec().Stage)
+	}
+
+	return err
 }
 
 func (c *Cluster) client() *talosclient.Client {

@@ -22,6 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/metal"
 	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -89,6 +90,8 @@ func (w *world) machine(name string) *node.Node {
 		w.Fatal(err)
 	}
 
+	first := n.Status().BootID
+
 	wait.For(w, "the config to be taken", func(ctx context.Context) error {
 		m, err := w.pool.Maintenance(ctx, w.address)
 		if err != nil {
@@ -100,6 +103,7 @@ func (w *world) machine(name string) *node.Node {
 
 		return err
 	})
+	metal.Installed(w, n, first)
 	wait.For(w, "the node to be a member", func(ctx context.Context) error {
 		if p, err := w.pool.Probe(ctx, w.address, &w.creds); err != nil || p.State != talos.StateMember {
 			return fmt.Errorf("its state is %d: %w", p.State, err)
