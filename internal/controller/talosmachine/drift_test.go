@@ -273,6 +273,7 @@ func TestDryRunAdoptsNothing(t *testing.T) {
 	e.rollout(policy(v1alpha1.DriftAdopt))
 	e.annotate("w-0", v1alpha1.ReconcileModeAnnotation, "DryRun")
 	e.edit("w-0", handMade)
+	e.until("w-0", "the edit shows", drifted)
 
 	m, res, err := e.pass("w-0")
 	if err != nil || !drifted(m) || len(m.Status.AdoptedFields) > 0 || res.RequeueAfter < 15*time.Second {
@@ -286,9 +287,11 @@ func TestPausedIsObserved(t *testing.T) {
 	before := e.mutations("w-0")
 	e.annotate("w-0", v1alpha1.PausedAnnotation, "true")
 	e.edit("w-0", handMade)
-	e.sleep(condition.Bound)
 
 	edited := e.mutations("w-0")
+
+	e.until("w-0", "the edit shows", drifted)
+	e.sleep(condition.Bound)
 
 	for range 2 {
 		if m, _, err := e.pass("w-0"); err != nil || !drifted(m) || m.Status.Change != nil {
