@@ -216,16 +216,20 @@ func (e *env) bootstrap(name string) {
 	})
 }
 
-// connect opens the Talos API of a machine as administrator.
+// connect opens the Talos API of a machine as administrator. One that does not show the certificate of its cluster yet is
+// an error, before a call waits for it.
 func (e *env) connect(name string) (*talos.Node, error) {
 	creds, err := harness.Credentials(e.state())
 	if err != nil {
 		return nil, err
 	}
 
-	return e.r.Nodes.Node(e.Context(), talos.NodeRef{
-		Key: "test/" + name, Address: e.nodes[name].Address(), Credentials: creds,
-	})
+	ref := talos.NodeRef{Key: "test/" + name, Address: e.nodes[name].Address(), Credentials: creds}
+	if probe, err := e.r.Nodes.Meet(e.Context(), ref); probe.State != talos.StateMember {
+		return nil, fmt.Errorf("%s is in state %v: %w", name, probe.State, err)
+	}
+
+	return e.r.Nodes.Node(e.Context(), ref)
 }
 
 // address of a machine; those of the control plane begin at 1.
