@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -171,13 +172,29 @@ func (s *session) setKind(kind cosi.Kind) {
 func (s *session) followConfig(old, cfg config.Provider) {
 	s.store.SetHostname(s.hostname(), "")
 
-	if s.refreshIdentity() {
+	if !s.identifies(old, cfg) && s.refreshIdentity() {
 		s.n.api.Reload()
 	}
 
 	s.n.api.SetFirewall(shutsOut(cfg))
 	s.announce()
 	s.followKubernetes(old, cfg)
+}
+
+// identifies reports whether what apid shows is right after a change of the config, too. Its API does not restart then.
+func (s *session) identifies(old, cfg config.Provider) bool {
+	if !s.hasCertificate() {
+		return false
+	}
+
+	s.mu.Lock()
+	shown := s.identity.Hostname
+	s.mu.Unlock()
+
+	was, is := old.Machine().Security(), cfg.Machine().Security()
+
+	return shown == s.hostname() && was.Token() == is.Token() && slices.Equal(was.CertSANs(), is.CertSANs()) &&
+		reflect.DeepEqual(was.IssuingCA(), is.IssuingCA()) && reflect.DeepEqual(was.AcceptedCAs(), is.AcceptedCAs())
 }
 
 // announce tells discovery about the node, unless nobody can hear it.
