@@ -133,7 +133,7 @@ func (s *session) setLive(cfg config.Provider) {
 // becomeMember is what follows from the first complete config.
 func (s *session) becomeMember() {
 	s.showConfig()
-	s.refreshIdentity()
+	s.renewIdentity()
 
 	if cfg, ok := s.complete(); ok {
 		s.n.api.SetFirewall(shutsOut(cfg))
@@ -172,7 +172,7 @@ func (s *session) setKind(kind cosi.Kind) {
 func (s *session) followConfig(old, cfg config.Provider) {
 	s.store.SetHostname(s.hostname(), "")
 
-	if !s.identifies(old, cfg) && s.refreshIdentity() {
+	if !s.identifies(old, cfg) && s.renewIdentity() {
 		s.n.api.Reload()
 	}
 
@@ -225,6 +225,15 @@ func (s *session) names() apid.Names {
 	}
 
 	return names
+}
+
+// renewIdentity is refreshIdentity while nothing else does the same: apid may have begun with what the first one made when
+// the second one is done, and would restart for it.
+func (s *session) renewIdentity() bool {
+	s.obtaining.Lock()
+	defer s.obtaining.Unlock()
+
+	return s.refreshIdentity()
 }
 
 // refreshIdentity brings what apid shows in line with the config and reports whether the node has a certificate of its
