@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,7 +64,18 @@ func (o APIServerOptions) flags() []string {
 		file("tls-private-key-file", "apiserver.key"),
 	}
 
-	return slices.Concat(args, labFlags, o.emulation(), o.extraFlags())
+	return slices.Concat(args, labFlags, cacheFlags(), o.emulation(), o.extraFlags())
+}
+
+// cacheFlags switch off what API servers keep in memory to serve watches when LAB_KUBERNETES_WATCH_CACHE=off, as the
+// tests of this project do: half of what an API server costs while it rests. Clients see no bookmarks then and get lists
+// where they ask for a stream of them.
+func cacheFlags() []string {
+	if os.Getenv("LAB_KUBERNETES_WATCH_CACHE") == "off" {
+		return []string{"--watch-cache=false"}
+	}
+
+	return nil
 }
 
 // The binary can behave as one of the three minor versions before its own.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -132,7 +133,7 @@ func (s *session) setLive(cfg config.Provider) {
 // becomeMember is what follows from the first complete config.
 func (s *session) becomeMember() {
 	s.showConfig()
-	s.refreshIdentity()
+	s.renewIdentity()
 
 	if cfg, ok := s.complete(); ok {
 		s.n.api.SetFirewall(shutsOut(cfg))
@@ -171,13 +172,29 @@ func (s *session) setKind(kind cosi.Kind) {
 func (s *session) followConfig(old, cfg config.Provider) {
 	s.store.SetHostname(s.hostname(), "")
 
-	if s.refreshIdentity() {
+	if !s.identifies(old, cfg) && s.renewIdentity() {
 		s.n.api.Reload()
 	}
 
 	s.n.api.SetFirewall(shutsOut(cfg))
 	s.announce()
 	s.followKubernetes(old, cfg)
+}
+
+// identifies reports whether what apid shows is right after a change of the config, too. Its API does not restart then.
+func (s *session) identifies(old, cfg config.Provider) bool {
+	if !s.hasCertificate() {
+		return false
+	}
+
+	s.mu.Lock()
+	shown := s.identity.Hostname
+	s.mu.Unlock()
+
+	was, is := old.Machine().Security(), cfg.Machine().Security()
+
+	return shown == s.hostname() && was.Token() == is.Token() && slices.Equal(was.CertSANs(), is.CertSANs()) &&
+		reflect.DeepEqual(was.IssuingCA(), is.IssuingCA()) && reflect.DeepEqual(was.AcceptedCAs(), is.AcceptedCAs())
 }
 
 // announce tells discovery about the node, unless nobody can hear it.
@@ -208,6 +225,15 @@ func (s *session) names() apid.Names {
 	}
 
 	return names
+}
+
+// renewIdentity is refreshIdentity while nothing else does the same: apid may have begun with what the first one made when
+// the second one is done, and would restart for it.
+func (s *session) renewIdentity() bool {
+	s.obtaining.Lock()
+	defer s.obtaining.Unlock()
+
+	return s.refreshIdentity()
 }
 
 // refreshIdentity brings what apid shows in line with the config and reports whether the node has a certificate of its
