@@ -111,7 +111,8 @@ TEST_FLAGS ?=
 # Garbage is collected less often than usual: tests are many short programs, and it takes a sixth of their processor time.
 # The API servers publish no OpenAPI documents, which would be a third of what their start costs, and those of nodes keep no
 # watch cache, which is half of what they cost while they rest.
-RUN_TESTS = GOGC=400 LAB_KUBERNETES_OPENAPI=off LAB_KUBERNETES_WATCH_CACHE=off TALOS_OPERATOR_TEST_BINARY=$(BIN)/talos-operator $(BIN)/testplane \
+RUN_TESTS = GOGC=400 LAB_KUBERNETES_OPENAPI=off LAB_KUBERNETES_WATCH_CACHE=off \
+  TALOS_OPERATOR_TEST_BINARY=$(BIN)/talos-operator $(BIN)/testplane \
   $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --format-hide-empty-pkg --hide-summary skipped,output
 GO_TEST   = -vet=off -p 3 -timeout 60m $(TEST_FLAGS)
 
