@@ -14,6 +14,7 @@ import (
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
@@ -196,7 +197,7 @@ func (b *bench) has(c *client.Client, id resource.ID, text string) bool {
 	wait.For(b.t, "the config "+id+" is read", func(ctx context.Context) error {
 		res, err := safe.ReaderGet[*config.MachineConfig](ctx, c.COSI,
 			resource.NewMetadata(config.NamespaceName, config.MachineConfigType, id, resource.VersionUndefined))
-		if status.Code(err) == codes.Unavailable {
+		if err != nil && !state.IsNotFoundError(err) {
 			return err
 		}
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -167,20 +166,6 @@ func (w *world) idle(d time.Duration) {
 			w.t.Errorf("%s got %d mutating calls in %s of rest", n.Name(), calls, d)
 		}
 	}
-}
-
-// quiet waits until the last writes of a convergence are through.
-func (w *world) quiet() {
-	w.t.Helper()
-
-	w.eventually("the manager comes to rest", func(context.Context) error {
-		writes, err := w.writes(time.Now().Add(-5 * time.Second))
-		if err == nil && len(writes) > 0 {
-			err = fmt.Errorf("%v", writes)
-		}
-
-		return err
-	})
 }
 
 // secretsOf returns the key material of a cluster in every form it could leak in.

@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// quiet waits until the last writes of a convergence are through: no manager is in the middle of a pass, and none has
+// written for a while. A pass that waits for a node that does not answer takes longer than that while.
+func (w *world) quiet() {
+	w.t.Helper()
+
+	w.eventually("the manager comes to rest", func(ctx context.Context) error {
+		if err := w.rests(ctx); err != nil {
+			return err
+		}
+
+		writes, err := w.writes(time.Now().Add(-5 * time.Second))
+		if err == nil && len(writes) > 0 {
+			err = fmt.Errorf("%v", writes)
+		}
+
+		return err
+	})
+}
+
+// rests tells by nil that every manager that lives has nothing to do, and the world's own one has begun to work.
+func (w *world) rests(ctx context.Context) error {
+	w.mu.Lock()
+	managers := w.managers
+	w.mu.Unlock()
+
+	for i, m := range managers {
+		select {
+		case <-m.done:
+			continue
+		default:
+		}
+
+		now, err := m.scrape(ctx)
+		if err != nil {
+			return fmt.Errorf("manager %d: %w", i+1, err)
+		}
+
+		if n := now.sum("controller_runtime_active_workers") + now.sum("workqueue_depth"); n > 0 {
+			return fmt.Errorf("manager %d has %v objects to look at", i+1, n)
+		}
+
+		if m == w.manager && now.sum("controller_runtime_reconcile_total") == 0 {
+			return fmt.Errorf("manager %d has not begun", i+1)
+		}
+	}
+
+	return nil
+}
+
+// metrics are those of a manager at one moment.
+type metrics map[string]*dto.MetricFamily
+
+func (m *manager) scrape(ctx context.Context) (metrics, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.metrics+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+
+	return parser.TextToMetricFamilies(resp.Body)
+}
+
+// sum adds up a counter or gauge over all labels.
+func (m metrics) sum(name string) float64 {
+	var sum float64
+
+	for _, one := range m[name].GetMetric() {
+		sum += one.GetCounter().GetValue() + one.GetGauge().GetValue()
+	}
+
+	return sum
+}
