@@ -171,6 +171,9 @@ const (
 	ReasonNoSpare = "NoSpare"
 	// ReasonTooManyUnhealthy: more machines are silent at once than maxUnhealthy allows, so none is replaced.
 	ReasonTooManyUnhealthy = "TooManyUnhealthy"
+	// ReasonMachinesForgotten: machines that are not listed any more were forgotten, because a person said that they are
+	// wiped or destroyed.
+	ReasonMachinesForgotten = "MachinesForgotten"
 	// ReasonMachineReturned: a machine that was given up has come back to life, and is kept out of the cluster.
 	ReasonMachineReturned = "MachineReturned"
 	// ReasonScalingDown: a machine that left the list is being taken out of the cluster.

@@ -12,6 +12,9 @@ const ReplaceAnnotation = "talos-operator.io/replace"
 // describes, although another one was before: its mainboard was exchanged, or it took the place of the old one.
 const AcceptMachineAnnotation = "talos-operator.io/accept-machine"
 
+// AcceptNoUUID is the value of AcceptMachineAnnotation for a machine whose firmware shows no UUID.
+const AcceptNoUUID = "none"
+
 // RemediationOptions say what happens to machines that never come back.
 type RemediationOptions struct {
 	// timeout after which a machine that does not answer counts as gone for good, and is replaced by a spare machine if

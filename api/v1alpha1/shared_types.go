@@ -18,8 +18,12 @@ const (
 	// be reached. The node keeps its data and its credentials: wipe it before it is powered on again.
 	SkipResetAnnotation = "talos-operator.io/skip-reset"
 	// AllowBootstrapAnnotation on a TalosControlPlane, value "true", allows a new and empty etcd after a cluster that
-	// was already established has lost the etcd data of every control-plane node.
+	// was already established has lost the etcd data of every control-plane node. It is taken off once a node was chosen.
 	AllowBootstrapAnnotation = "talos-operator.io/allow-new-etcd"
+	// ForgetMachinesAnnotation on a TalosControlPlane, a list of names separated by commas, says of machines that are not
+	// listed any more that they are wiped or destroyed: what they may hold of etcd's data does not count any more. It is
+	// taken off once they are forgotten. A machine that is listed is not forgotten.
+	ForgetMachinesAnnotation = "talos-operator.io/forget-machines"
 	// KeepNodeAnnotation, value "true", keeps a Node object of a managed cluster although it belongs to no machine and
 	// nobody hears of it any more. On a TalosControlPlane it keeps all of that cluster.
 	KeepNodeAnnotation = "talos-operator.io/keep-node"

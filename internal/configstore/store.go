@@ -126,14 +126,27 @@ func (s *Store) get(ctx context.Context, m *v1alpha1.TalosMachine) (*corev1.Secr
 		return nil, fmt.Errorf("reading Secret %s: %w", SecretName(m.Name), err)
 	}
 
-	// That of an earlier machine of the name is ours: it was deleted and made again, and the garbage collector may not
-	// have come by yet.
-	earlier := kube.EarlierLife(secret, m, "TalosMachine")
-
-	if o := metav1.GetControllerOf(secret); o != nil && o.UID != m.UID && !earlier {
-		return nil, failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s belongs to another object; it was "+
-			"left alone: rename the machine, or remove the Secret", secret.Name), nil)
+	if !ours(secret, m) {
+		return nil, failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s does not belong to machine %s; it "+
+			"was left alone: rename the machine, or remove the Secret", secret.Name, m.Name), nil)
 	}
 
 	return secret, nil
+}
+
+// ours tells a Secret of the machine from one that an application has under the same name. That of an earlier machine of
+// the name is ours: it was deleted and made again, and the garbage collector may not have come by yet. So is one that was
+// applied from a copy, without an owner, and holds nothing else than what is kept here.
+func ours(secret *corev1.Secret, m *v1alpha1.TalosMachine) bool {
+	if metav1.GetControllerOf(secret) != nil {
+		return metav1.IsControlledBy(secret, m) || kube.EarlierLife(secret, m, "TalosMachine")
+	}
+
+	for key := range secret.Data {
+		if key != KeyWorking && key != KeyAdopted {
+			return false
+		}
+	}
+
+	return len(secret.Data[KeyWorking]) > 0
 }

@@ -168,41 +168,62 @@ func TestOwnerIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestForeign: a Secret of somebody else's, or of an earlier machine of the name, is neither used nor written.
+// TestForeign: a Secret of another machine's, or of an application's, is neither used nor written.
 func TestForeign(t *testing.T) {
-	b := newBench(t)
-	other := b.create("other")
-
-	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: configstore.SecretName("m")},
-		Data:       map[string][]byte{configstore.KeyWorking: []byte("machine: {token: hush}")},
-	}
-	if err := controllerutil.SetControllerReference(other, s, api.Scheme); err != nil {
-		t.Fatal(err)
+	secret := func(ns string, data map[string]string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: configstore.SecretName("m")}, StringData: data}
 	}
 
-	if err := b.admin.Create(t.Context(), s); err != nil {
-		t.Fatal(err)
+	for name, of := range map[string]func(b *bench) *corev1.Secret{
+		"another machine's": func(b *bench) *corev1.Secret {
+			s := secret(b.ns, map[string]string{configstore.KeyWorking: "machine: {token: hush}"})
+			if err := controllerutil.SetControllerReference(b.create("other"), s, api.Scheme); err != nil {
+				b.Fatal(err)
+			}
+
+			return s
+		},
+		"an application's": func(b *bench) *corev1.Secret {
+			return secret(b.ns, map[string]string{"password": "hush"})
+		},
+		"an application's with a key of ours": func(b *bench) *corev1.Secret {
+			return secret(b.ns, map[string]string{"password": "hush", configstore.KeyWorking: "hush"})
+		},
+		"an empty one": func(b *bench) *corev1.Secret { return secret(b.ns, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.isRefused(of(b))
+		})
+	}
+}
+
+// isRefused creates a Secret of somebody else's and expects that it is left alone.
+func (b *bench) isRefused(s *corev1.Secret) {
+	b.Helper()
+
+	if err := b.admin.Create(b.Context(), s); err != nil {
+		b.Fatal(err)
 	}
 
 	refused := func(what string, err error) {
-		t.Helper()
+		b.Helper()
 
 		if failure.ClassOf(err) != failure.ClassTerminal || failure.Reason(err) != v1alpha1.ReasonNameConflict ||
 			!strings.Contains(failure.Message(err), "m-config") || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%s: %v", what, err)
+			b.Errorf("%s: %v", what, err)
 		}
 	}
 
-	api.NoWrites(t, b.ns, func() {
-		c, err := b.store.Load(t.Context(), b.machine)
+	api.NoWrites(b.T, b.ns, func() {
+		c, err := b.store.Load(b.Context(), b.machine)
 		refused("reading", err)
 
 		if len(c.Working) > 0 {
-			t.Error("a foreign config is used")
+			b.Error("a foreign config is used")
 		}
 
-		refused("writing", b.store.Save(t.Context(), b.machine, configstore.Config{Working: []byte("x")}))
+		refused("writing", b.store.Save(b.Context(), b.machine, configstore.Config{Working: []byte("x")}))
 	})
 }
 

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -26,6 +28,8 @@ const (
 type BootstrapRecord struct {
 	// Machine that was chosen; empty when none was.
 	Machine string
+	// Recent: it was chosen so short a while ago that what it was asked for may still be under way.
+	Recent bool
 	// Established: etcd has answered with a member list since.
 	Established bool
 	// EarlierLife: the record was made for an earlier object of the same name, whose nodes have been reset since.
@@ -48,18 +52,24 @@ type BootstrapDecision struct {
 
 // Bootstrap decides whether etcd is to be bootstrapped, and where. A real node with an empty etcd directory accepts a
 // bootstrap although its cluster already runs elsewhere, and then there are two clusters. So a bootstrap needs the
-// evidence of every control-plane node that ever got a config under this PKI: it answers, and holds no etcd data.
+// evidence of every control-plane node that ever got a config under this PKI, listed or not: it answers, and holds no
+// etcd data.
 func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	if a, b, split := splitViews(nodes); split {
 		return refuse(v1alpha1.ReasonEtcdSplit, "%s and %s run two different etcd clusters under one PKI; "+
 			"decide which one is right and reset the other node", a, b)
 	}
 
-	if serving := filter(nodes, Node.Serves); len(serving) > 0 {
+	if slices.ContainsFunc(nodes, func(n Node) bool { return n.Serves() && !n.Unlisted }) {
 		return BootstrapDecision{
 			Action: BootstrapDone, Reason: v1alpha1.ReasonBootstrapped,
 			Message: "etcd answers with a member list",
 		}
+	}
+
+	if other := filter(nodes, func(n Node) bool { return n.Unlisted && n.EtcdData == DataPresent }); len(other) > 0 {
+		return wait(v1alpha1.ReasonWaitingForEvidence, "%s, not listed any more, %s etcd data of this cluster, and a second "+
+			"bootstrap would split it: %s", names(other), does(other, "has", "have"), unlisted(other))
 	}
 
 	if with := filter(nodes, func(n Node) bool { return n.EtcdData == DataPresent }); len(with) > 0 {
@@ -71,11 +81,24 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 
 	if silent := filter(nodes, Node.mayHideData); len(silent) > 0 {
+		advice := ""
+		if other := filter(silent, func(n Node) bool { return n.Unlisted }); len(other) > 0 {
+			advice = "; " + names(other) + does(other, " is", " are") + " not listed any more: " + unlisted(other)
+		}
+
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: without an answer from there nobody knows whether "+
-			"etcd already runs, and a second bootstrap would split the cluster", names(silent))
+			"etcd already runs, and a second bootstrap would split the cluster%s", names(silent), advice)
 	}
 
 	return chooseNode(rec, nodes)
+}
+
+// unlisted says what can be done about machines that are remembered and not listed.
+func unlisted(nodes []Node) string {
+	list := strings.ReplaceAll(names(nodes), " ", "")
+
+	return fmt.Sprintf("list %s again, or, once %s wiped or destroyed, annotate the object with %s=%s",
+		does(nodes, "it", "them"), does(nodes, "it is", "they are"), v1alpha1.ForgetMachinesAnnotation, list)
 }
 
 func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
@@ -87,7 +110,7 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 
 	ready := filter(nodes, func(n Node) bool {
-		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && n.EtcdWaiting
+		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && n.EtcdWaiting && !n.Unlisted
 	})
 	if len(ready) == 0 {
 		return wait(v1alpha1.ReasonWaitingForMachines, "no control-plane node waits for the bootstrap of etcd yet")
@@ -98,23 +121,47 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 		machine = ready[i].Name
 	}
 
-	if rec.Machine != "" && !fresh {
-		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.Name == rec.Machine }) {
-			return refuse(v1alpha1.ReasonWaitingForEvidence, "machine %s was chosen for the bootstrap and is not listed any "+
-				"more; list it again, or annotate the object with %s=true", rec.Machine, v1alpha1.AllowBootstrapAnnotation)
+	if rec.Machine != "" {
+		bound, d := boundBy(rec, nodes, ready)
+		if d != nil {
+			return *d
 		}
 
-		if !slices.ContainsFunc(ready, func(n Node) bool { return n.Name == rec.Machine }) {
-			return wait(v1alpha1.ReasonBootstrapping, "waiting for %s, the node chosen for the bootstrap", rec.Machine)
-		}
-
-		machine = rec.Machine
+		machine = cmp.Or(bound, machine)
 	}
 
 	return BootstrapDecision{
 		Action: BootstrapNode, Machine: machine, Reason: v1alpha1.ReasonBootstrapping,
 		Message: "bootstrapping etcd on " + machine,
 	}
+}
+
+// boundBy tells what the recorded choice leaves open: the machine that it binds to, empty where another one may be
+// chosen, or what stands in the way. Between the call and the first data of etcd a node neither waits nor has data, so
+// that a machine that got a config binds, whatever a person allows, until it waits for a bootstrap again.
+func boundBy(rec BootstrapRecord, nodes, ready []Node) (string, *BootstrapDecision) {
+	is := func(n Node) bool { return n.Name == rec.Machine && !n.Unlisted }
+	again := rec.EarlierLife || rec.Established && rec.AllowNewEtcd
+
+	switch i := slices.IndexFunc(nodes, is); {
+	case i < 0 && !again && !rec.AllowNewEtcd:
+		d := refuse(v1alpha1.ReasonWaitingForEvidence, "machine %s was chosen for the bootstrap and is not listed any "+
+			"more; list it again, or annotate the object with %s=true", rec.Machine, v1alpha1.AllowBootstrapAnnotation)
+
+		return "", &d
+	case i >= 0 && (nodes[i].EverConfigured || !again) && !slices.ContainsFunc(ready, is):
+		d := wait(v1alpha1.ReasonBootstrapping, "waiting for %s, the node chosen for the bootstrap", rec.Machine)
+
+		return "", &d
+	case i >= 0 && !again:
+		return rec.Machine, nil
+	case rec.Recent:
+		d := wait(v1alpha1.ReasonBootstrapping, "waiting for what becomes of the bootstrap of %s", rec.Machine)
+
+		return "", &d
+	}
+
+	return "", nil
 }
 
 func wait(reason, format string, args ...any) BootstrapDecision {

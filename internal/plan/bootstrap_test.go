@@ -42,6 +42,11 @@ func TestBootstrap(t *testing.T) {
 	maintenance := plan.Node{Name: "c", Answer: plan.AnswerMaintenance}
 	wiped := with(maintenance, func(n *plan.Node) { n.EverConfigured = true })
 	starting := with(fresh("c"), func(n *plan.Node) { n.EtcdData, n.EtcdWaiting = plan.DataPresent, false })
+	// A bootstrap has just got there: the service restarts for it, and there is no data yet.
+	asked := with(fresh("c"), func(n *plan.Node) { n.EtcdWaiting = false })
+	unlisted := func(n plan.Node) plan.Node { return with(n, func(n *plan.Node) { n.Unlisted = true }) }
+	lost := plan.BootstrapRecord{Machine: "c", Established: true, AllowNewEtcd: true}
+	recent := plan.BootstrapRecord{Machine: "c", Established: true, AllowNewEtcd: true, Recent: true}
 
 	tests := []struct {
 		name    string
@@ -69,6 +74,22 @@ func TestBootstrap(t *testing.T) {
 		{"established and lost", plan.BootstrapRecord{Machine: "a", Established: true}, []plan.Node{fresh("a"), fresh("b")}, plan.BootstrapRefuse, "", v1alpha1.ReasonEtcdLost},
 		{"lost, but allowed", plan.BootstrapRecord{Machine: "x", Established: true, AllowNewEtcd: true}, []plan.Node{fresh("a")}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
 		{"a record of an earlier life", plan.BootstrapRecord{Machine: "x", Established: true, EarlierLife: true}, []plan.Node{fresh("a")}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"allowed, and the one chosen has just been asked", plan.BootstrapRecord{Machine: "c", AllowNewEtcd: true}, []plan.Node{fresh("a"), asked}, plan.BootstrapWait, "", v1alpha1.ReasonBootstrapping},
+		{"allowed, and the one chosen is still to be asked", plan.BootstrapRecord{Machine: "c", AllowNewEtcd: true}, []plan.Node{fresh("a"), fresh("c")}, plan.BootstrapNode, "c", v1alpha1.ReasonBootstrapping},
+		{"lost, allowed, and the first one starts", lost, []plan.Node{fresh("a"), asked}, plan.BootstrapWait, "", v1alpha1.ReasonBootstrapping},
+		{"lost, allowed, and the first one was never configured", lost, []plan.Node{fresh("a"), never}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"lost, allowed, a moment after the choice", recent, []plan.Node{fresh("a"), fresh("c")}, plan.BootstrapWait, "", v1alpha1.ReasonBootstrapping},
+		{"the one chosen left the list a moment ago", plan.BootstrapRecord{Machine: "x", AllowNewEtcd: true, Recent: true}, []plan.Node{fresh("a")}, plan.BootstrapWait, "", v1alpha1.ReasonBootstrapping},
+		{"the one chosen left the list, and that is allowed", plan.BootstrapRecord{Machine: "x", AllowNewEtcd: true}, []plan.Node{fresh("a")}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"an earlier life, whose node has just been asked", plan.BootstrapRecord{Machine: "c", EarlierLife: true}, []plan.Node{fresh("a"), asked}, plan.BootstrapWait, "", v1alpha1.ReasonBootstrapping},
+		{"one that left the list is empty", plan.BootstrapRecord{}, []plan.Node{fresh("a"), unlisted(fresh("c"))}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"only one that left the list waits", plan.BootstrapRecord{}, []plan.Node{unlisted(fresh("c"))}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForMachines},
+		{"one that left the list is silent", plan.BootstrapRecord{}, []plan.Node{fresh("a"), unlisted(silent)}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		{"one that left the list is silent in an earlier life", plan.BootstrapRecord{EarlierLife: true}, []plan.Node{fresh("a"), unlisted(silent)}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		{"one that left the list is silent, and a new etcd is allowed", lost, []plan.Node{fresh("a"), unlisted(silent)}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		{"one that left the list has data", plan.BootstrapRecord{}, []plan.Node{fresh("a"), unlisted(starting)}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		{"one that left the list serves", plan.BootstrapRecord{}, []plan.Node{fresh("a"), unlisted(serving("c", 1, 1))}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		{"the one chosen left the list", plan.BootstrapRecord{Machine: "c"}, []plan.Node{fresh("a"), unlisted(fresh("c"))}, plan.BootstrapRefuse, "", v1alpha1.ReasonWaitingForEvidence},
 		{"nothing there", plan.BootstrapRecord{}, nil, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForMachines},
 	}
 

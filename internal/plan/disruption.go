@@ -233,15 +233,23 @@ func MemberOf(nodes []Node, machine string) uint64 {
 	return 0
 }
 
-// Gone tells whether every node that serves confirms that a machine has no member on the list, and somebody serves.
+// Gone tells whether a machine is known to have no member: somebody serves, all who serve agree on the list, and every
+// member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine holds
+// no etcd data.
 func Gone(nodes []Node, machine string) bool {
 	view := agreedView(nodes)
+	empty := slices.ContainsFunc(nodes, func(n Node) bool { return n.Name == machine && n.holdsNothing() })
 
 	return len(view) > 0 && !slices.ContainsFunc(view, func(m Member) bool {
 		n := holder(nodes, m)
 
-		return n != nil && n.Name == machine
+		return n == nil && !empty || n != nil && n.Name == machine
 	})
+}
+
+// holdsNothing: the node has said that it has no etcd data.
+func (n Node) holdsNothing() bool {
+	return n.Answer == AnswerMaintenance || n.Answer == AnswerMember && n.EtcdData == DataAbsent
 }
 
 // agreedView is the member list, if all nodes that answer have the same; nil otherwise.

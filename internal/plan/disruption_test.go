@@ -174,6 +174,45 @@ func TestMemberOf(t *testing.T) {
 	}
 }
 
+// TestGone: a machine counts as one without a member only where every member has its node, or the machine is empty.
+func TestGone(t *testing.T) {
+	removed := func() []plan.Node {
+		nodes := controlPlane(3)
+		for i := range nodes {
+			nodes[i].Members = nodes[0].Members[:2]
+		}
+
+		nodes[2] = with(dead(nodes[2]), func(n *plan.Node) { n.Address, n.LastMember = "192.168.0.3", 0 })
+
+		return nodes
+	}
+	// The peer addresses are on another network, and what was known of the machines is lost.
+	unplaced := func(c plan.Node) []plan.Node {
+		nodes := controlPlane(3)
+		nodes[1], nodes[2] = plan.Node{Name: "b", Address: "192.168.0.2", EverConfigured: true}, c
+
+		return nodes
+	}
+
+	for name, tc := range map[string]struct {
+		nodes []plan.Node
+		gone  bool
+	}{
+		"removed":             {removed(), true},
+		"a member":            {controlPlane(3), false},
+		"nobody serves":       {nil, false},
+		"with data":           {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember, EtcdData: plan.DataPresent}), false},
+		"silent":              {unplaced(plan.Node{Name: "c"}), false},
+		"does not tell":       {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember}), false},
+		"without data":        {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember, EtcdData: plan.DataAbsent}), true},
+		"in maintenance mode": {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMaintenance}), true},
+	} {
+		if got := plan.Gone(tc.nodes, "c"); got != tc.gone {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestStale: nobody's member goes after two looks a minute apart, one at a time; a silent machine's member stays.
 func TestStale(t *testing.T) {
 	nodes := controlPlane(3)

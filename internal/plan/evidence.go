@@ -56,6 +56,8 @@ type Node struct {
 	Answer Answer
 	// EverConfigured: a config under this cluster's PKI was sent to the node, or may have been.
 	EverConfigured bool
+	// Unlisted: the machine is remembered from earlier and not on the list now. It is evidence, and nothing is done to it.
+	Unlisted bool
 	// EtcdData on the node.
 	EtcdData Data
 	// EtcdWaiting: the etcd service waits for a bootstrap or for a cluster to join.

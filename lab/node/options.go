@@ -43,7 +43,7 @@ type Options struct {
 	TalosVersion string
 	// CPUs and MemoryMiB are the machine's size; 2 and 4096 when zero.
 	CPUs, MemoryMiB int
-	// UUID is the system UUID; made up and kept when empty.
+	// UUID is the system UUID; made up and kept when empty, and the machine shows none where it is NoUUID.
 	UUID string
 	// Modelled replaces etcd and the API server by a model, for estates of hundreds of clusters.
 	Modelled bool
@@ -133,6 +133,9 @@ func (o Options) engine() quorum.Engine {
 	return quorum.Real{Binary: filepath.Join(o.Assets, "etcd"), Utl: filepath.Join(o.Assets, "etcdutl")}
 }
 
+// NoUUID is the system UUID of a machine whose firmware has none.
+const NoUUID = "none"
+
 // machineHardware is what a machine keeps whatever happens to its disks.
 type machineHardware struct {
 	UUID  string `json:"uuid"`
@@ -153,7 +156,11 @@ func loadHardware(o Options) (*machineHardware, error) {
 	}
 
 	h.UUID, h.Disks = o.UUID, completeDisks(o)
-	if h.UUID == "" {
+
+	switch h.UUID {
+	case NoUUID:
+		h.UUID = ""
+	case "":
 		h.UUID = uuid.NewSHA1(uuid.NameSpaceURL, []byte(o.Name+"/"+o.Address)).String()
 	}
 

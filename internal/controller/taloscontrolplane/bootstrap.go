@@ -31,18 +31,33 @@ const (
 	pollAPI = 10 * time.Second
 	// repeatBootstrap is after how long a bootstrap that shows no effect is asked for again.
 	repeatBootstrap = 15 * time.Second
+	// chooseAgain is after how long another node may be chosen, where a person allows that: by then the first one shows
+	// data, if the call got there.
+	chooseAgain = time.Minute
 )
 
 // ensureBootstrap bootstraps etcd on exactly one node, exactly once.
 func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result, error) {
 	rt := &s.held.State.Runtime
 
-	d := plan.Bootstrap(bootstrapRecord(s), s.nodes)
+	if err := r.forgetNamed(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	d, err := r.decideBootstrap(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
 	s.bootstrap = &d
 
 	switch d.Action {
 	case plan.BootstrapDone:
-		return ctrl.Result{}, r.recordEstablished(ctx, s)
+		if err := r.recordEstablished(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+
+		return ctrl.Result{}, r.consume(ctx, s, v1alpha1.AllowBootstrapAnnotation)
 	case plan.BootstrapRefuse:
 		// Not terminal: the nodes decide, and they may change without an event of the object.
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.Resync))
@@ -71,6 +86,11 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	}
 
 	if err := r.recordIntent(ctx, s, d.Machine); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	// The permission was for this choice, and not for the next time that data are lost.
+	if err := r.consume(ctx, s, v1alpha1.AllowBootstrapAnnotation); err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -107,7 +127,7 @@ func (r *Reconciler) poll(s *scope) time.Duration {
 	return min(max(age/(youth/pollBootstrap), pollBootstrap), pollEvidence)
 }
 
-func bootstrapRecord(s *scope) plan.BootstrapRecord {
+func (r *Reconciler) bootstrapRecord(s *scope) plan.BootstrapRecord {
 	rt := &s.held.State.Runtime
 	rec := plan.BootstrapRecord{
 		EarlierLife:  rt.OwnerUID != string(s.cp.UID) || rt.DecommissionedAt != nil,
@@ -116,6 +136,7 @@ func bootstrapRecord(s *scope) plan.BootstrapRecord {
 
 	if rt.Bootstrap != nil {
 		rec.Machine, rec.Established = rt.Bootstrap.Machine, rt.Bootstrap.EstablishedAt != nil
+		rec.Recent = rt.DecommissionedAt == nil && r.Clock.Since(rt.Bootstrap.IntentAt) < chooseAgain
 	}
 
 	return rec

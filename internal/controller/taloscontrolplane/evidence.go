@@ -66,7 +66,11 @@ func (r *Reconciler) observeAnyway(
 	}
 
 	if s.bootstrap == nil {
-		d := plan.Bootstrap(bootstrapRecord(s), s.nodes)
+		d, derr := r.decideBootstrap(ctx, s)
+		if derr != nil {
+			return res, cmp.Or(err, derr)
+		}
+
 		s.bootstrap = &d
 	}
 

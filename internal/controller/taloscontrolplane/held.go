@@ -54,7 +54,11 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 
 // judge shows what would be decided, and whether the Kubernetes API answers.
 func (r *Reconciler) judge(ctx context.Context, s *scope) (ctrl.Result, error) {
-	d := plan.Bootstrap(bootstrapRecord(s), s.nodes)
+	d, err := r.decideBootstrap(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
 	s.bootstrap = &d
 
 	if d.Action != plan.BootstrapDone {

@@ -22,7 +22,7 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 
-	d := plan.Bootstrap(bootstrapRecord(s), s.nodes)
+	d := plan.Bootstrap(r.bootstrapRecord(s), s.nodes)
 	s.bootstrap = &d
 
 	waiting := failure.Waiting(v1alpha1.ReasonRestoring,

@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -41,15 +42,17 @@ func (s *scope) checkIdentity(uuid string) error {
 	return s.refuseStranger(uuid, s.whois(uuid))
 }
 
-// checkHardware does so for a machine in maintenance mode. At the old address it may be new hardware, which gets the
-// config of the old; at a new address the old one may still run where it was.
+// checkHardware does so for a machine in maintenance mode. A machine whose config it is to get has the keys of the cluster
+// after that, those of all CAs where it is one of the control plane. Whoever answers there showed nothing to prove who it
+// is, so that a machine which has been here before gets another config only where its hardware is the same, or a person
+// says so.
 func (s *scope) checkHardware(uuid string) error {
-	known := s.uuid()
-	if uuid == "" || known == "" || uuid == known || uuid == s.machine.Annotations[v1alpha1.AcceptMachineAnnotation] {
+	known, accepted := s.uuid(), s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]
+	if known == "" || uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID) {
 		return nil
 	}
 
-	if owner := s.ownerOf(uuid); owner != "" || s.machine.Status.Address != s.address && s.everConfigured() {
+	if owner := s.ownerOf(uuid); owner != "" || s.everConfigured() {
 		return s.refuseStranger(uuid, s.whois(uuid))
 	}
 
@@ -75,15 +78,25 @@ func (s *scope) whois(uuid string) string {
 		return "it is " + owner
 	}
 
+	if uuid == "" {
+		return "nobody can tell which machine it is"
+	}
+
 	return "no machine of the cluster has this UUID"
 }
 
 func (s *scope) refuseStranger(uuid, who string) error {
 	s.stranger = true
 
-	return failure.Waiting(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has the UUID %s and is not %s: "+
+	shows := "has the UUID " + uuid
+	if uuid == "" {
+		shows = "shows no UUID"
+	}
+
+	return failure.Waiting(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s %s and is not %s: "+
 		"%s; nothing was sent to it: correct the address, or, if the hardware was exchanged, annotate the TalosMachine with "+
-		"%s=%s", s.address, uuid, s.machine.Name, who, v1alpha1.AcceptMachineAnnotation, uuid), retryDisk)
+		"%s=%s", s.address, shows, s.machine.Name, who, v1alpha1.AcceptMachineAnnotation,
+		cmp.Or(uuid, v1alpha1.AcceptNoUUID)), retryDisk)
 }
 
 // met: the machine itself has answered at the address in this pass, or nobody was ever there.

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // readdress restarts machines under other addresses of the subnet, all at once, as a DHCP server may.
@@ -194,5 +196,51 @@ func TestOtherHardware(t *testing.T) {
 
 	if got := e.state().Runtime.UUID("w-0"); got != e.nodes["w-0"].UUID() {
 		t.Errorf("the state has the UUID %s", got)
+	}
+}
+
+// TestImpostor: somebody else answers at the address of a machine that is away, without a config and with any
+// certificate. Nothing goes there until a person says so: a config holds the keys of the cluster.
+func TestImpostor(t *testing.T) {
+	for name, uuid := range map[string]string{
+		"another UUID": "11111111-2222-3333-4444-555555555555",
+		"no UUID":      node.NoUUID,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := found(t, 1, 1)
+
+			for name, at := range map[string]int{"cp-0": 0, "w-0": 99} {
+				e.nodes[name].Kill()
+
+				fake, err := e.estate.Boot(e.Context(), at, func(o *node.Options) {
+					o.Name, o.UUID, o.Dir, o.Heartbeat = "fake-"+name, uuid, t.TempDir(), time.Second
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				m := e.until(name, "a stranger is recognised", reason(v1alpha1.ConditionReady, v1alpha1.ReasonWrongMachine))
+				for range 3 {
+					e.sleep(time.Minute)
+					e.pass(name)
+				}
+
+				if got := fake.Faults().MutatingCalls(); got != 0 || m.Status.UUID != e.nodes[name].UUID() {
+					t.Fatalf("%d mutating calls to a stranger; %s", got, show(m))
+				}
+
+				accepted := fake.UUID()
+				if accepted == "" {
+					accepted = v1alpha1.AcceptNoUUID
+				}
+
+				e.condition(name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonWrongMachine,
+					v1alpha1.AcceptMachineAnnotation+"="+accepted)
+				e.annotate(name, v1alpha1.AcceptMachineAnnotation, accepted)
+				e.until(name, "a person accepts it", func(*v1alpha1.TalosMachine) bool {
+					return fake.Faults().Calls("ApplyConfiguration") > 0
+				})
+			}
+		})
 	}
 }
