@@ -134,9 +134,9 @@ func (s *Store) get(ctx context.Context, m *v1alpha1.TalosMachine) (*corev1.Secr
 	return secret, nil
 }
 
-// ours tells a Secret of the machine from one that an application has under the same name. That of an earlier machine of
-// the name is ours: it was deleted and made again, and the garbage collector may not have come by yet. So is one that was
-// applied from a copy, without an owner, and holds nothing else than what is kept here.
+// ours tells a Secret of the machine from one that an application has under the same name. That of an earlier machine
+// of the name is ours: it was deleted and made again, and the garbage collector may not have come by yet. So is one
+// that was applied from a copy, without an owner, and holds nothing else than what is kept here.
 func ours(secret *corev1.Secret, m *v1alpha1.TalosMachine) bool {
 	if metav1.GetControllerOf(secret) != nil {
 		return metav1.IsControlledBy(secret, m) || kube.EarlierLife(secret, m, "TalosMachine")

@@ -234,8 +234,8 @@ func MemberOf(nodes []Node, machine string) uint64 {
 }
 
 // Gone tells whether a machine is known to have no member: somebody serves, all who serve agree on the list, and every
-// member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine holds
-// no etcd data.
+// member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine
+// holds no etcd data.
 func Gone(nodes []Node, machine string) bool {
 	view := agreedView(nodes)
 	empty := slices.ContainsFunc(nodes, func(n Node) bool { return n.Name == machine && n.holdsNothing() })

@@ -68,8 +68,8 @@ func (o APIServerOptions) flags() []string {
 }
 
 // cacheFlags switch off what API servers keep in memory to serve watches when LAB_KUBERNETES_WATCH_CACHE=off, as the
-// tests of this project do: half of what an API server costs while it rests. Clients see no bookmarks then and get lists
-// where they ask for a stream of them.
+// tests of this project do: half of what an API server costs while it rests. Clients see no bookmarks then and get
+// lists where they ask for a stream of them.
 func cacheFlags() []string {
 	if os.Getenv("LAB_KUBERNETES_WATCH_CACHE") == "off" {
 		return []string{"--watch-cache=false"}

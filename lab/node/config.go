@@ -227,8 +227,8 @@ func (s *session) names() apid.Names {
 	return names
 }
 
-// renewIdentity is refreshIdentity while nothing else does the same: apid may have begun with what the first one made when
-// the second one is done, and would restart for it.
+// renewIdentity is refreshIdentity while nothing else does the same: apid may have begun with what the first one made
+// when the second one is done, and would restart for it.
 func (s *session) renewIdentity() bool {
 	s.obtaining.Lock()
 	defer s.obtaining.Unlock()

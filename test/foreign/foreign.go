@@ -165,7 +165,9 @@ func (c *Cluster) Bootstrap(address string, members int) {
 	})
 
 	for _, node := range c.nodes {
-		c.eventually(node+" runs", func(ctx context.Context) error { return running(talosclient.WithNode(ctx, node), client) })
+		c.eventually(node+" runs", func(ctx context.Context) error {
+			return running(talosclient.WithNode(ctx, node), client)
+		})
 	}
 }
 

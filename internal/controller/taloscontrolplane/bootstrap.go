@@ -38,8 +38,6 @@ const (
 
 // ensureBootstrap bootstraps etcd on exactly one node, exactly once.
 func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result, error) {
-	rt := &s.held.State.Runtime
-
 	if err := r.forgetNamed(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -68,12 +66,10 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	case plan.BootstrapNode:
 	}
 
-	if b := rt.Bootstrap; b != nil && b.Machine == d.Machine && rt.OwnerUID == string(s.cp.UID) {
-		// Asked already, most likely. Between the call and the first data of etcd a node looks as if nobody had asked;
-		// only after a while is it plain that the call got lost, or that its effect did.
-		if r.Clock.Since(b.IntentAt) < repeatBootstrap {
-			return ctrl.Result{}, failure.Waiting(d.Reason, "waiting for etcd on "+d.Machine, r.poll(s))
-		}
+	// Asked already, most likely. Between the call and the first data of etcd a node looks as if nobody had asked; only
+	// after a while is it plain that the call got lost, or that its effect did.
+	if r.askedLately(s, d.Machine) {
+		return ctrl.Result{}, failure.Waiting(d.Reason, "waiting for etcd on "+d.Machine, r.poll(s))
 	}
 
 	if r.isHeld(ctx, s, d.Machine) {
@@ -95,6 +91,15 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	}
 
 	return ctrl.Result{}, r.callBootstrap(ctx, s, d)
+}
+
+// askedLately: the bootstrap of a machine was recorded so short a while ago that it is not repeated yet.
+func (r *Reconciler) askedLately(s *scope, machine string) bool {
+	rt := &s.held.State.Runtime
+	b := rt.Bootstrap
+
+	return b != nil && b.Machine == machine && rt.OwnerUID == string(s.cp.UID) &&
+		r.Clock.Since(b.IntentAt) < repeatBootstrap
 }
 
 // explainWait says what else is known of what a bootstrap waits for.

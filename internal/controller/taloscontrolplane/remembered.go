@@ -33,8 +33,9 @@ func (r *Reconciler) decideBootstrap(ctx context.Context, s *scope) (plan.Bootst
 	return plan.Bootstrap(rec, append(slices.Clone(s.nodes), others...)), nil
 }
 
-// askRemembered asks the control-plane machines that ever got a config of the cluster and are not listed now: the objects
-// may have been deleted and applied again with another list, or come from an older backup. Their disks know nothing of that.
+// askRemembered asks the control-plane machines that ever got a config of the cluster and are not listed now: the
+// objects may have been deleted and applied again with another list, or come from an older backup. Their disks know
+// nothing of that.
 func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]plan.Node, error) {
 	remembered, err := r.remembered(ctx, s)
 	if err != nil {

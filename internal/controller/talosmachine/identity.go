@@ -42,10 +42,10 @@ func (s *scope) checkIdentity(uuid string) error {
 	return s.refuseStranger(uuid, s.whois(uuid))
 }
 
-// checkHardware does so for a machine in maintenance mode. A machine whose config it is to get has the keys of the cluster
-// after that, those of all CAs where it is one of the control plane. Whoever answers there showed nothing to prove who it
-// is, so that a machine which has been here before gets another config only where its hardware is the same, or a person
-// says so.
+// checkHardware does so for a machine in maintenance mode. A machine whose config it is to get has the keys of the
+// cluster after that, those of all CAs where it is one of the control plane. Whoever answers there showed nothing to
+// prove who it is, so that a machine which has been here before gets another config only where its hardware is the
+// same, or a person says so.
 func (s *scope) checkHardware(uuid string) error {
 	known, accepted := s.uuid(), s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]
 	if known == "" || uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID) {
