@@ -102,7 +102,10 @@ func TestStaleMember(t *testing.T) {
 	e.Update(held)
 
 	e.stranger(3, configmachine.TypeControlPlane)
-	e.until(cp, "the strange member shows", func() bool { return cp.Status.EtcdMembers == 4 })
+	e.until(cp, "the strange member shows", func() bool {
+		return cp.Status.EtcdMembers == 4 &&
+			harness.Has(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "a second look")
+	})
 	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "belongs to no node")
 	e.after(59*time.Second, cp)
 
@@ -110,8 +113,9 @@ func TestStaleMember(t *testing.T) {
 		t.Error("one look was enough")
 	}
 
-	e.after(time.Second, cp)
-	e.until(cp, "it is gone", func() bool { return cp.Status.EtcdMembers == 3 })
+	// It is still being promoted, perhaps: while the nodes disagree about that, the looks begin anew.
+	e.Until(cp, "it is gone", func() { e.Clock.Sleep(time.Second) }, func() error { _, err := e.pass(cp); return err },
+		func() bool { return cp.Status.EtcdMembers == 3 })
 
 	if got := harness.Calls("EtcdRemoveMemberByID", nodes...); got != 1 || harness.Calls("EtcdRemoveMemberByID", nodes[0]) != 0 {
 		t.Errorf("%d removals, %d of them by a machine that is held", got, harness.Calls("EtcdRemoveMemberByID", nodes[0]))
