@@ -58,8 +58,9 @@ type S3Storage struct {
 	// +optional
 	CAFrom *SecretKeyReference `json:"caFrom,omitempty"`
 	// credentialsRef names a Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken; it
-	// is read anew whenever it is used. Default: the operator's own environment (AWS_ACCESS_KEY_ID and so on, a web
-	// identity token, the metadata service).
+	// is read anew whenever it is used. Default: the operator's own credentials (AWS_ACCESS_KEY_ID and so on, a web
+	// identity token, the metadata service), where the operator was started with --allow-own-credentials for the namespace
+	// and the bucket.
 	// +optional
 	CredentialsRef *ObjectReference `json:"credentialsRef,omitempty"`
 	// serverSideEncryption that the store is asked for, in addition to our own.
@@ -95,9 +96,10 @@ type ObjectLock struct {
 	Duration metav1.Duration `json:"duration,omitzero"`
 }
 
-// DirectoryStorage is a folder below the one that the operator was started with (--backup-directory).
+// DirectoryStorage is a folder below that of the namespace, which is below the one that the operator was started with
+// (--backup-directory).
 type DirectoryStorage struct {
-	// path relative to that folder, without dots. Default: that folder itself.
+	// path relative to the folder of the namespace, without dots. Default: that folder itself.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$`

@@ -36,7 +36,7 @@ func setupBackups(
 		return fmt.Errorf("registering the metrics of backups: %w", err)
 	}
 
-	stores := &backupstorage.Opener{Reader: mgr.GetAPIReader(), Root: o.BackupDirectory}
+	stores := o.stores(mgr)
 
 	err := (&talosetcdbackup.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states,
@@ -60,4 +60,9 @@ func setupBackups(
 	}
 
 	return nil
+}
+
+// stores opens the stores that objects name.
+func (o *Options) stores(mgr manager.Manager) *backupstorage.Opener {
+	return &backupstorage.Opener{Reader: mgr.GetAPIReader(), Root: o.BackupDirectory, Own: o.own}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/talos-operator/talos-operator/internal/backupstorage"
 )
 
 // Options of the manager.
@@ -32,6 +34,11 @@ type Options struct {
 	ResultsPath string
 	// BackupDirectory is the folder that backups to directories go to; without one they are refused.
 	BackupDirectory string
+	// AllowOwnCredentials says from which namespaces the credentials of the operator itself may be used, for which
+	// buckets: NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX each, with * for all.
+	AllowOwnCredentials []string
+	// own is what they say.
+	own backupstorage.Grants
 	// ScratchDirectory is where plain databases are put while they are looked at; the folder for temporary files when
 	// empty.
 	ScratchDirectory string
@@ -85,7 +92,12 @@ func Defaults() (Options, error) {
 
 			return nil
 		},
-		"BACKUP_DIRECTORY":  into(&o.BackupDirectory),
+		"BACKUP_DIRECTORY": into(&o.BackupDirectory),
+		"ALLOW_OWN_CREDENTIALS": func(v string) error {
+			o.AllowOwnCredentials = strings.Split(v, ",")
+
+			return nil
+		},
 		"SCRATCH_DIRECTORY": into(&o.ScratchDirectory),
 		"LOG_LEVEL":         into(&o.LogLevel),
 	} {
@@ -126,7 +138,10 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"address of the Go profiler, 0 turns it off; it has no authentication: use a loopback address")
 	f.StringVar(&o.ResultsPath, "results-path", o.ResultsPath, "folder for machine manifests (RESULTS_PATH)")
 	f.StringVar(&o.BackupDirectory, "backup-directory", o.BackupDirectory,
-		"folder for backups to directories, such as a mounted volume; without one they are refused (BACKUP_DIRECTORY)")
+		"folder for backups to directories, with one in it for each namespace; without one they are refused (BACKUP_DIRECTORY)")
+	f.StringSliceVar(&o.AllowOwnCredentials, "allow-own-credentials", o.AllowOwnCredentials,
+		"buckets for which the operator's own credentials may be used, as NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX, * for "+
+			"all, separated by commas; default: none (ALLOW_OWN_CREDENTIALS)")
 	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
 		"folder for plain databases while they are looked at, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,
@@ -155,6 +170,11 @@ func (o *Options) Validate() error {
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
 		// Child processes work in another folder.
 		return fmt.Errorf("the scratch directory (SCRATCH_DIRECTORY) is %q: it must be an absolute path", o.ScratchDirectory)
+	}
+
+	var err error
+	if o.own, err = backupstorage.ParseGrants(o.AllowOwnCredentials); err != nil {
+		return fmt.Errorf("reading the buckets for the operator's own credentials (ALLOW_OWN_CREDENTIALS): %w", err)
 	}
 
 	for _, ns := range o.Namespaces {

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdrestore"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -24,7 +23,7 @@ func setupRestores(mgr manager.Manager, o Options, cached client.Client, states 
 ) error {
 	err := (&talosetcdrestore.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
-		Storage:  &backupstorage.Opener{Reader: mgr.GetAPIReader(), Root: o.BackupDirectory},
+		Storage:  o.stores(mgr),
 		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: clock.RealClock{}, Version: o.Version,
 		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: restoreConcurrency, RateLimiter: backoff()})

@@ -2,6 +2,7 @@
 package backupstorage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,14 +29,19 @@ const (
 	ReasonSecretForbidden = "BackupSecretForbidden"
 	// ReasonDirectory: the operator was started without a directory for backups, or the path leaves it.
 	ReasonDirectory = "BackupDirectoryInvalid"
+	// ReasonOwnIdentity: the operator's own credentials may not be used for a bucket from a namespace.
+	ReasonOwnIdentity = "BackupIdentityForbidden"
 )
 
 // Opener opens stores. It keeps nothing of a Secret beyond the store that it opened.
 type Opener struct {
 	// Reader reads Secrets live, never from a cache.
 	Reader client.Reader
-	// Root is the directory that directories of backups are in; without one, they are refused.
+	// Root is the directory that directories of backups are in, in a folder for each namespace; without one, they are
+	// refused.
 	Root string
+	// Own says who may use the credentials that the operator itself has.
+	Own Grants
 	// Stall is how long a connection to a bucket may make no progress; a minute when zero.
 	Stall time.Duration
 }
@@ -60,7 +66,7 @@ func (o *Opener) Open(ctx context.Context, namespace string, s *v1alpha1.BackupS
 		return o.openS3(ctx, namespace, s.S3)
 	}
 
-	dir, err := o.directory(s.Directory.Path)
+	dir, err := o.directory(namespace, s.Directory.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +99,12 @@ func (o *Opener) openS3(ctx context.Context, namespace string, s *v1alpha1.S3Sto
 		settings.CA = []byte(ca)
 	}
 
+	if s.CredentialsRef == nil && !o.Own.Allow(namespace, s.Bucket, s.Prefix) {
+		return nil, failure.Terminal(ReasonOwnIdentity, fmt.Sprintf("the operator's own credentials may not be used from "+
+			"namespace %s for bucket %s: name a Secret in credentialsRef, or start the operator with --allow-own-credentials=%s",
+			namespace, s.Bucket, Grant{Namespace: namespace, Bucket: s.Bucket, Prefix: s.Prefix}), nil)
+	}
+
 	if s.CredentialsRef != nil {
 		c := &credentials{opener: o, namespace: namespace, name: s.CredentialsRef.Name}
 		// What is missing is told now, and not in the middle of the first request.
@@ -106,15 +118,11 @@ func (o *Opener) openS3(ctx context.Context, namespace string, s *v1alpha1.S3Sto
 	return store.NewS3(settings)
 }
 
-// directory is the folder for a path below the root. It is made when it is missing; the root is not, since a volume
-// that is not mounted must not look like an empty one.
-func (o *Opener) directory(path string) (string, error) {
+// directory is the folder for a path below that of a namespace, below the root. Both are made when they are missing; the
+// root is not, since a volume that is not mounted must not look like an empty one.
+func (o *Opener) directory(namespace, path string) (string, error) {
 	if o.Root == "" {
 		return "", failure.Terminal(ReasonDirectory, "the operator was started without --backup-directory", nil)
-	}
-
-	if path == "" {
-		path = "."
 	}
 
 	root, err := os.OpenRoot(o.Root)
@@ -123,28 +131,36 @@ func (o *Opener) directory(path string) (string, error) {
 	}
 	defer root.Close() //nolint:errcheck // nothing is written through it
 
-	// The root refuses whatever leads out of it, symbolic links too.
-	if err := root.MkdirAll(path, 0o700); err != nil {
-		return "", unusable(fmt.Sprintf("the backup directory %.100q cannot be made below --backup-directory", path), err)
-	}
+	name := o.Root
 
-	inside, err := root.OpenRoot(path)
-	if err != nil {
-		return "", unusable(fmt.Sprintf("%.100q is no directory below --backup-directory", path), err)
+	// Each folder refuses whatever leads out of it, symbolic links too: into that of another namespace, for example.
+	for _, part := range []string{namespace, path} {
+		part = cmp.Or(part, ".")
+
+		if err := root.MkdirAll(part, 0o700); err != nil {
+			return "", unusable(fmt.Sprintf("the backup directory %.100q cannot be made below --backup-directory", part), err)
+		}
+
+		inside, err := root.OpenRoot(part)
+		if err != nil {
+			return "", unusable(fmt.Sprintf("%.100q is no directory below --backup-directory", part), err)
+		}
+		defer inside.Close() //nolint:errcheck // nothing is written through it
+
+		root, name = inside, filepath.Join(name, part)
 	}
-	defer inside.Close() //nolint:errcheck // nothing is written through it
 
 	// The name is used later, so links in it are followed now.
-	name, err := filepath.EvalSymlinks(filepath.Join(o.Root, path))
+	target, err := filepath.EvalSymlinks(name)
 	if err == nil {
-		name, err = filepath.Abs(name)
+		target, err = filepath.Abs(target)
 	}
 
 	if err != nil {
 		return "", unusable(fmt.Sprintf("the backup directory %.100q cannot be found", path), err)
 	}
 
-	return name, nil
+	return target, nil
 }
 
 // unusable tells a missing or full volume, which may come back, from a path that cannot work.

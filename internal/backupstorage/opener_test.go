@@ -144,12 +144,15 @@ func TestDirectory(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	ctx := t.Context()
 
-	if err := os.Symlink(outside, filepath.Join(root, "out")); err != nil {
-		t.Fatal(err)
-	}
+	ours, theirs := filepath.Join(root, namespace), filepath.Join(root, "other")
 
-	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, err := range []error{
+		os.Mkdir(ours, 0o700), os.Mkdir(theirs, 0o700), os.Symlink(outside, filepath.Join(ours, "out")),
+		os.Symlink("../other", filepath.Join(ours, "theirs")), os.WriteFile(filepath.Join(ours, "file"), nil, 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	dir := func(path string) *v1alpha1.BackupStorage {
@@ -163,7 +166,7 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if err := s.Check(ctx, 0); err != nil || !strings.HasSuffix(s.Location(), filepath.Join("/", path)) && path != "" {
+		if err := s.Check(ctx, 0); err != nil || !strings.HasSuffix(s.Location(), filepath.Join("/", namespace, path)) {
 			t.Errorf("%q: %s: %v", path, s.Location(), err)
 		}
 	}
@@ -179,6 +182,8 @@ func TestDirectory(t *testing.T) {
 		"absolute":           {o, outside, failure.ClassTerminal},
 		"link that leaves":   {o, "out", failure.ClassTerminal},
 		"below such a link":  {o, "out/x", failure.ClassTerminal},
+		"other namespace":    {o, "../other", failure.ClassTerminal},
+		"link to it":         {o, "theirs", failure.ClassTerminal},
 		"file":               {o, "file", failure.ClassTerminal},
 	} {
 		_, err := tc.opener.Open(ctx, namespace, dir(tc.path))
@@ -187,8 +192,10 @@ func TestDirectory(t *testing.T) {
 		}
 	}
 
-	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
-		t.Errorf("something was made outside: %v, %v", left, err)
+	for _, place := range []string{outside, theirs} {
+		if left, err := os.ReadDir(place); err != nil || len(left) > 0 {
+			t.Errorf("something was made in %s: %v, %v", place, left, err)
+		}
 	}
 
 	for _, s := range []*v1alpha1.BackupStorage{nil, {}, {S3: &v1alpha1.S3Storage{}, Directory: &v1alpha1.DirectoryStorage{}}} {
@@ -305,5 +312,93 @@ func TestCredentialsOfABucket(t *testing.T) {
 
 	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != store.ReasonInvalid {
 		t.Errorf("with a CA that is none: %v", err)
+	}
+}
+
+// TestFolders: what one namespace stores, another one neither reads nor deletes, by whatever path.
+func TestFolders(t *testing.T) {
+	t.Parallel()
+
+	o := &backupstorage.Opener{Root: t.TempDir()}
+	dir := &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{Path: "etcd"}}
+
+	open := func(ns string) store.Store {
+		t.Helper()
+
+		s, err := o.Open(t.Context(), ns, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return s
+	}
+
+	const key = "talos-operator-etcd-backups/prod/20261122T030007Z-1f2e3d4c.snap"
+
+	if _, err := open("red").Put(t.Context(), key, func(w io.Writer) error {
+		_, err := w.Write([]byte("etcd of red"))
+
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, _, err := open("blue").Get(t.Context(), key); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("blue reads what red has stored: %v", err)
+	}
+
+	_ = open("blue").Delete(t.Context(), key)
+
+	r, _, err := open("red").Get(t.Context(), key)
+	if err != nil {
+		t.Fatalf("blue has deleted what red has stored: %v", err)
+	}
+
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOwnCredentials: the operator's own credentials serve only whom the operator was started for.
+func TestOwnCredentials(t *testing.T) {
+	t.Parallel()
+
+	grants, err := backupstorage.ParseGrants([]string{"red=backups/red", "*=shared", "ops=*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, tc := range []struct {
+		namespace, bucket, prefix string
+		allowed                   bool
+	}{
+		{"red", "backups", "red", true},
+		{"red", "backups", "red/etcd", true},
+		{"red", "backups", "redder", false},
+		{"red", "backups", "", false},
+		{"red", "backups", "blue", false},
+		{"blue", "backups", "red", false},
+		{"blue", "shared", "any", true},
+		{"ops", "backups", "", true},
+	} {
+		o := &backupstorage.Opener{Own: grants}
+
+		_, err := o.Open(t.Context(), tc.namespace, &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
+			Endpoint: "https://s3.example.com", Bucket: tc.bucket, Prefix: tc.prefix,
+		}})
+		if (err == nil) != tc.allowed || err != nil && (failure.Reason(err) != backupstorage.ReasonOwnIdentity ||
+			failure.ClassOf(err) != failure.ClassTerminal || !strings.Contains(failure.Message(err), "--allow-own-credentials="+tc.namespace+"="+tc.bucket)) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+
+	if (backupstorage.Grants{}).Allow("red", "backups", "red") {
+		t.Error("without a grant nobody may use them")
+	}
+
+	for _, text := range []string{"", "red", "=backups", "red=", "red=/x", "red=backups/", "red=backups//", "red=*/x"} {
+		if _, err := backupstorage.ParseGrants([]string{text}); err == nil {
+			t.Errorf("%q is a grant", text)
+		}
 	}
 }

@@ -306,7 +306,10 @@ func getNamed(ctx context.Context, p *plane, o client.Object, kind, name string)
 }
 
 func (f *storeFlags) opener(p *plane) *backupstorage.Opener {
-	return &backupstorage.Opener{Reader: p, Root: f.directory}
+	// Where an object names no credentials, a person uses their own.
+	own := backupstorage.Grants{{Namespace: "*", Bucket: "*"}}
+
+	return &backupstorage.Opener{Reader: p, Root: f.directory, Own: own}
 }
 
 // openObject opens the store that an object names, with the rights of the person on its Secrets.

@@ -106,7 +106,7 @@ func noted(t *testing.T, c kubernetes.Interface, there, lost string) {
 func (w *world) backUp(cluster, address string, id *age.X25519Identity) *backup.Manifest {
 	w.t.Helper()
 
-	dir, err := store.NewDirectory(w.backups())
+	dir, err := store.NewDirectory(filepath.Join(w.backups(), w.ns))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestRestore(t *testing.T) {
 func (w *world) lastSnapshot(r *v1alpha1.TalosEtcdRestore, id *age.X25519Identity) {
 	w.t.Helper()
 
-	dir, err := store.NewDirectory(w.backups())
+	dir, err := store.NewDirectory(filepath.Join(w.backups(), w.ns))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -60,7 +61,12 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 
-	e := &env{Env: harness.New(t, api), dir: t.TempDir(), id: id}
+	e := &env{Env: harness.New(t, api), id: id}
+	e.dir = filepath.Join(t.TempDir(), e.Namespace)
+
+	if err := os.Mkdir(e.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 
 	// The first backup is due in a second, and every object is half an hour older than that, however slow the test.
 	start := time.Now().UTC().Truncate(time.Minute).Add(30*time.Minute - time.Second)
@@ -105,7 +111,7 @@ func (e *env) restart() {
 
 	e.r = &talosetcdbackupschedule.Reconciler{
 		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
-		Stores: &backupstorage.Opener{Reader: e.Client, Root: e.dir}, Runner: e.runner, Recorder: e.Events,
+		Stores: &backupstorage.Opener{Reader: e.Client, Root: filepath.Dir(e.dir)}, Runner: e.runner, Recorder: e.Events,
 		Clock: e.Clock, Scratch: e.TempDir(), Resync: 48 * time.Hour,
 		Failed: func(_, _, reason string) {
 			e.mu.Lock()

@@ -341,7 +341,7 @@ func TestRetentionFails(t *testing.T) {
 	e.later(o, time.Second)
 	e.finish(e.slot(0))
 
-	path := e.dir
+	path := e.r.Stores.Root
 	e.r.Stores.Root = path + "/missing"
 	e.until(o, "it fails", func() bool { return len(e.failures()) > 0 })
 	e.Condition(o, v1alpha1.ConditionRetentionApplied, metav1.ConditionFalse, store.ReasonNotFound, "")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -61,7 +62,7 @@ type env struct {
 	*harness.Env
 
 	estate *estate
-	// root is the folder of backups, store opens it.
+	// root is the folder of the namespace for backups, store opens it.
 	root  string
 	store *store.Directory
 	r     *talosetcdrestore.Reconciler
@@ -80,7 +81,13 @@ func newEnv(t *testing.T, on *estate, without ...string) *env {
 		t.Fatal(err)
 	}
 
-	e := &env{Env: harness.New(t, api), estate: on, root: t.TempDir(), id: id}
+	e := &env{Env: harness.New(t, api), estate: on, id: id}
+	e.root = filepath.Join(t.TempDir(), e.Namespace)
+
+	if err := os.Mkdir(e.root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+
 	e.Clock.Run()
 
 	if e.store, err = store.NewDirectory(e.root); err != nil {
@@ -136,7 +143,7 @@ func (e *env) restart() {
 	e.r = &talosetcdrestore.Reconciler{
 		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
 		Nodes: pool, Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock,
-		Storage: &backupstorage.Opener{Reader: e.Client, Root: e.root}, Scratch: e.TempDir(), Exe: exe, Version: "test",
+		Storage: &backupstorage.Opener{Reader: e.Client, Root: filepath.Dir(e.root)}, Scratch: e.TempDir(), Exe: exe, Version: "test",
 	}
 }
 
