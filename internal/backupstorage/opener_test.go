@@ -309,6 +309,7 @@ func TestCredentialsOfABucket(t *testing.T) {
 	bad := ref("ca", "bad")
 	storage.S3.CAFrom, storage.S3.CredentialsRef.Name = &bad, "ca"
 	storage.S3.CredentialsRef = nil
+	o.Own = backupstorage.Grants{{Namespace: namespace, Bucket: "*"}}
 
 	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != store.ReasonInvalid {
 		t.Errorf("with a CA that is none: %v", err)

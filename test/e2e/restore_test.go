@@ -33,7 +33,7 @@ import (
 // backups is the folder that the manager keeps backups in.
 func (w *world) backups() string {
 	dir := filepath.Join(w.dir, "backups")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, w.ns), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
 
