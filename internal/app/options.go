@@ -138,10 +138,11 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"address of the Go profiler, 0 turns it off; it has no authentication: use a loopback address")
 	f.StringVar(&o.ResultsPath, "results-path", o.ResultsPath, "folder for machine manifests (RESULTS_PATH)")
 	f.StringVar(&o.BackupDirectory, "backup-directory", o.BackupDirectory,
-		"folder for backups to directories, with one in it for each namespace; without one they are refused (BACKUP_DIRECTORY)")
+		"folder for backups to directories, with one in it for each namespace; without it they are refused "+
+			"(BACKUP_DIRECTORY)")
 	f.StringSliceVar(&o.AllowOwnCredentials, "allow-own-credentials", o.AllowOwnCredentials,
-		"buckets for which the operator's own credentials may be used, as NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX, * for "+
-			"all, separated by commas; default: none (ALLOW_OWN_CREDENTIALS)")
+		"buckets for which the operator's own credentials may be used, as NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX, "+
+			"* for all, separated by commas; default: none (ALLOW_OWN_CREDENTIALS)")
 	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
 		"folder for plain databases while they are looked at, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,

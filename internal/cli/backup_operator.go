@@ -22,8 +22,8 @@ func (f *operatorFlags) add(cmd *cobra.Command) {
 		"that the operator uses")
 	flags.StringVar(&f.ca, "s3-ca-secret", "", "NAME/KEY of a Secret with the certificates that the operator checks that "+
 		"of the S3 server against")
-	flags.StringVar(&f.path, "directory-path", "", "path of the folder below that of the namespace in the operator's --backup-directory "+
-		"(default: that folder itself)")
+	flags.StringVar(&f.path, "directory-path", "", "path of the folder below that of the namespace in the operator's "+
+		"--backup-directory (default: that folder itself)")
 }
 
 // storageFor is the store of --storage as the operator is told of it.

@@ -33,8 +33,8 @@ type RecordedItem struct {
 	Spec       yaml.Node          `yaml:"spec"`
 }
 
-// Recorded returns a recording as it was made: maintenance, running-controlplane or running-worker. Of those of rebooted
-// nodes, rebooted-controlplane and rebooted-worker, it holds the identifiers.
+// Recorded returns a recording as it was made: maintenance, running-controlplane or running-worker. Of those of
+// rebooted nodes, rebooted-controlplane and rebooted-worker, it holds the identifiers.
 func Recorded(name string) (Recording, error) {
 	data, err := baseFiles.ReadFile("base/resources-" + name + ".yaml")
 	if err != nil {

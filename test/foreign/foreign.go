@@ -171,8 +171,8 @@ func (c *Cluster) Bootstrap(address string, members int) {
 	}
 }
 
-// running tells by nil that a node has booted: the last one to join is still being installed when the others have formed
-// a cluster, and goes away once more.
+// running tells by nil that a node has booted: the last one to join is still being installed when the others have
+// formed a cluster, and goes away once more.
 func running(ctx context.Context, client *talosclient.Client) error {
 	status, err := safe.ReaderGetByID[*runtimeres.MachineStatus](ctx, client.COSI, runtimeres.MachineStatusID)
 	if err == nil && status.TypedSpec().Stage != runtimeres.MachineStageRunning {
