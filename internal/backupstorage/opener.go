@@ -118,8 +118,8 @@ func (o *Opener) openS3(ctx context.Context, namespace string, s *v1alpha1.S3Sto
 	return store.NewS3(settings)
 }
 
-// directory is the folder for a path below that of a namespace, below the root. Both are made when they are missing; the
-// root is not, since a volume that is not mounted must not look like an empty one.
+// directory is the folder for a path below that of a namespace, below the root. Both are made when they are missing;
+// the root is not, since a volume that is not mounted must not look like an empty one.
 func (o *Opener) directory(namespace, path string) (string, error) {
 	if o.Root == "" {
 		return "", failure.Terminal(ReasonDirectory, "the operator was started without --backup-directory", nil)
