@@ -100,9 +100,11 @@ func (o *Opener) openS3(ctx context.Context, namespace string, s *v1alpha1.S3Sto
 	}
 
 	if s.CredentialsRef == nil && !o.Own.Allow(namespace, s.Bucket, s.Prefix) {
+		grant := Grant{Namespace: namespace, Bucket: s.Bucket, Prefix: s.Prefix}
+
 		return nil, failure.Terminal(ReasonOwnIdentity, fmt.Sprintf("the operator's own credentials may not be used from "+
 			"namespace %s for bucket %s: name a Secret in credentialsRef, or start the operator with "+
-			"--allow-own-credentials=%s", namespace, s.Bucket, Grant{Namespace: namespace, Bucket: s.Bucket, Prefix: s.Prefix}), nil)
+			"--allow-own-credentials=%s", namespace, s.Bucket, grant), nil)
 	}
 
 	if s.CredentialsRef != nil {
