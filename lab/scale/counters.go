@@ -11,65 +11,12 @@ import (
 	"strings"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"github.com/talos-operator/talos-operator/lab/metrics"
 )
 
-// scrapeTimeout bounds one look at the metrics of the operator.
-const scrapeTimeout = 10 * time.Second
-
-// samples are the metrics of the operator at one moment.
-type samples map[string]*dto.MetricFamily
-
 // scrape reads the metrics of the operator.
-func (b *bench) scrape(ctx context.Context) (samples, error) {
-	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
-	defer cancel()
-
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.stack.Manager.Metrics(), nil)
-	if err != nil {
-		return nil, fmt.Errorf("asking for metrics: %w", err)
-	}
-
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("asking for metrics: %w", err)
-	}
-
-	defer res.Body.Close() //nolint:errcheck // read only
-
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-
-	families, err := parser.TextToMetricFamilies(res.Body)
-	if err != nil {
-		return nil, fmt.Errorf("reading metrics: %w", err)
-	}
-
-	return families, nil
-}
-
-// sum adds up a counter or gauge over all label values that match, and groups it by one label.
-func (s samples) sum(name, by string, match map[string]string) map[string]float64 {
-	out := map[string]float64{}
-
-	for _, m := range s[name].GetMetric() {
-		labels := map[string]string{}
-		for _, l := range m.GetLabel() {
-			labels[l.GetName()] = l.GetValue()
-		}
-
-		wanted := true
-		for k, v := range match {
-			wanted = wanted && labels[k] == v
-		}
-
-		if wanted {
-			out[labels[by]] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
-
-	return out
+func (b *bench) scrape(ctx context.Context) (metrics.Samples, error) {
+	return metrics.Scrape(ctx, b.stack.Manager.Metrics())
 }
 
 // verbs are what the methods of HTTP mean to an API server. Lists and watches count as get.
@@ -90,7 +37,7 @@ func (b *bench) apiRequests(ctx context.Context) ([]Metric, error) {
 		return nil, fmt.Errorf("reading the address of the management plane: %w", err)
 	}
 
-	counts := found.sum("rest_client_requests_total", "method", map[string]string{"host": host.Host})
+	counts := found.Sum("rest_client_requests_total", "method", map[string]string{"host": host.Host})
 
 	var out []Metric
 

@@ -127,7 +127,7 @@ func (b *bench) idle(ctx context.Context) error {
 		Metric{"idle_api_writes", float64(len(writes)), "requests"},
 		Metric{"idle_mutating_calls", float64(b.mutatingCalls() - mutating), "calls"},
 		Metric{"idle_cpu_share", (after - cpu).Seconds() / lasted.Seconds(), "cores"},
-		Metric{"goroutines", found.sum("go_goroutines", "", nil)[""], "goroutines"},
+		Metric{"goroutines", found.Total("go_goroutines"), "goroutines"},
 	)
 }
 
@@ -288,8 +288,8 @@ func (b *bench) caughtUp(ctx context.Context) bool {
 		return false // it is not up yet
 	}
 
-	passes := found.sum("controller_runtime_reconcile_total", "controller", nil)
-	waiting := found.sum("workqueue_depth", "name", nil)
+	passes := found.Sum("controller_runtime_reconcile_total", "controller", nil)
+	waiting := found.Sum("workqueue_depth", "name", nil)
 
 	for controller, objects := range map[string]int{
 		"kubernetescluster": 1, "taloscontrolplane": 1, "talosworker": 1, "talosmachine": machinesPerCluster,

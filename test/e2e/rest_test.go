@@ -3,12 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"github.com/talos-operator/talos-operator/lab/metrics"
 )
 
 // quiet waits until the last writes of a convergence are through: no manager is in the middle of a pass, and none has
@@ -43,50 +40,19 @@ func (w *world) rests(ctx context.Context) error {
 		default:
 		}
 
-		now, err := m.scrape(ctx)
+		now, err := metrics.Scrape(ctx, "http://"+m.metrics+"/metrics")
 		if err != nil {
 			return fmt.Errorf("manager %d: %w", i+1, err)
 		}
 
-		if n := now.sum("controller_runtime_active_workers") + now.sum("workqueue_depth"); n > 0 {
+		if n := now.Total("controller_runtime_active_workers") + now.Total("workqueue_depth"); n > 0 {
 			return fmt.Errorf("manager %d has %v objects to look at", i+1, n)
 		}
 
-		if m == w.manager && now.sum("controller_runtime_reconcile_total") == 0 {
+		if m == w.manager && now.Total("controller_runtime_reconcile_total") == 0 {
 			return fmt.Errorf("manager %d has not begun", i+1)
 		}
 	}
 
 	return nil
-}
-
-// metrics are those of a manager at one moment.
-type metrics map[string]*dto.MetricFamily
-
-func (m *manager) scrape(ctx context.Context) (metrics, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.metrics+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-
-	return parser.TextToMetricFamilies(resp.Body)
-}
-
-// sum adds up a counter or gauge over all labels.
-func (m metrics) sum(name string) float64 {
-	var sum float64
-
-	for _, one := range m[name].GetMetric() {
-		sum += one.GetCounter().GetValue() + one.GetGauge().GetValue()
-	}
-
-	return sum
 }
