@@ -36,7 +36,7 @@ func setupBackups(
 		return fmt.Errorf("registering the metrics of backups: %w", err)
 	}
 
-	stores := o.stores(mgr)
+	stores := o.Stores(mgr.GetAPIReader())
 
 	err := (&talosetcdbackup.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states,
@@ -62,7 +62,7 @@ func setupBackups(
 	return nil
 }
 
-// stores opens the stores that objects name.
-func (o *Options) stores(mgr manager.Manager) *backupstorage.Opener {
-	return &backupstorage.Opener{Reader: mgr.GetAPIReader(), Root: o.BackupDirectory, Own: o.own}
+// Stores opens the stores that objects name; reader reads Secrets live.
+func (o *Options) Stores(reader client.Reader) *backupstorage.Opener {
+	return &backupstorage.Opener{Reader: reader, Root: o.BackupDirectory, Own: o.AllowOwnCredentials}
 }

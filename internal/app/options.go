@@ -34,11 +34,8 @@ type Options struct {
 	ResultsPath string
 	// BackupDirectory is the folder that backups to directories go to; without one they are refused.
 	BackupDirectory string
-	// AllowOwnCredentials says from which namespaces the credentials of the operator itself may be used, for which
-	// buckets: NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX each, with * for all.
-	AllowOwnCredentials []string
-	// own is what they say.
-	own backupstorage.Grants
+	// AllowOwnCredentials says from which namespaces, and for which buckets, the operator's own credentials may be used.
+	AllowOwnCredentials backupstorage.Grants
 	// ScratchDirectory is where plain databases are put while they are looked at; the folder for temporary files when
 	// empty.
 	ScratchDirectory string
@@ -92,14 +89,10 @@ func Defaults() (Options, error) {
 
 			return nil
 		},
-		"BACKUP_DIRECTORY": into(&o.BackupDirectory),
-		"ALLOW_OWN_CREDENTIALS": func(v string) error {
-			o.AllowOwnCredentials = strings.Split(v, ",")
-
-			return nil
-		},
-		"SCRATCH_DIRECTORY": into(&o.ScratchDirectory),
-		"LOG_LEVEL":         into(&o.LogLevel),
+		"BACKUP_DIRECTORY":      into(&o.BackupDirectory),
+		"ALLOW_OWN_CREDENTIALS": o.AllowOwnCredentials.Set,
+		"SCRATCH_DIRECTORY":     into(&o.ScratchDirectory),
+		"LOG_LEVEL":             into(&o.LogLevel),
 	} {
 		v, ok := os.LookupEnv(name)
 		if !ok || v == "" {
@@ -140,9 +133,9 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.BackupDirectory, "backup-directory", o.BackupDirectory,
 		"folder for backups to directories, with one in it for each namespace; without it they are refused "+
 			"(BACKUP_DIRECTORY)")
-	f.StringSliceVar(&o.AllowOwnCredentials, "allow-own-credentials", o.AllowOwnCredentials,
+	f.Var(&o.AllowOwnCredentials, "allow-own-credentials",
 		"buckets for which the operator's own credentials may be used, as NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX, "+
-			"* for all, separated by commas; default: none (ALLOW_OWN_CREDENTIALS)")
+			"* for all, separated by commas, besides those of ALLOW_OWN_CREDENTIALS; default: none")
 	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
 		"folder for plain databases while they are looked at, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,
@@ -171,11 +164,6 @@ func (o *Options) Validate() error {
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
 		// Child processes work in another folder.
 		return fmt.Errorf("the scratch directory (SCRATCH_DIRECTORY) is %q: it must be an absolute path", o.ScratchDirectory)
-	}
-
-	var err error
-	if o.own, err = backupstorage.ParseGrants(o.AllowOwnCredentials); err != nil {
-		return fmt.Errorf("reading the buckets for the operator's own credentials (ALLOW_OWN_CREDENTIALS): %w", err)
 	}
 
 	for _, ns := range o.Namespaces {

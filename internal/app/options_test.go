@@ -38,3 +38,38 @@ func TestScratchDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnCredentials: what the environment and flags allow reaches the stores, and nothing is allowed by default.
+func TestOwnCredentials(t *testing.T) {
+	for name, tc := range map[string]struct {
+		environment string
+		args        []string
+		allowed     bool
+	}{
+		"default":     {"", nil, false},
+		"environment": {"red=backups/red", nil, true},
+		"flag":        {"", []string{"--allow-own-credentials=blue=backups,red=backups/red"}, true},
+	} {
+		t.Setenv("ALLOW_OWN_CREDENTIALS", tc.environment)
+
+		o, err := app.Defaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.AddFlags(flags)
+
+		if err := flags.Parse(tc.args); err != nil {
+			t.Fatal(err)
+		}
+
+		if got := o.Stores(nil).Own.Allow("red", "backups", "red/etcd"); got != tc.allowed {
+			t.Errorf("%s: %v", name, got)
+		}
+
+		if err := flags.Parse([]string{"--allow-own-credentials=red"}); err == nil {
+			t.Errorf("%s: a namespace without a bucket is accepted", name)
+		}
+	}
+}

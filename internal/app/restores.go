@@ -23,7 +23,7 @@ func setupRestores(mgr manager.Manager, o Options, cached client.Client, states 
 ) error {
 	err := (&talosetcdrestore.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
-		Storage:  o.stores(mgr),
+		Storage:  o.Stores(mgr.GetAPIReader()),
 		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: clock.RealClock{}, Version: o.Version,
 		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: restoreConcurrency, RateLimiter: backoff()})

@@ -20,23 +20,34 @@ type Grant struct {
 // Grants are those that hold. Without any, every bucket needs credentials of its own.
 type Grants []Grant
 
-// ParseGrants reads grants as flags have them: NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX each.
-func ParseGrants(texts []string) (Grants, error) {
-	var out Grants
-
-	for _, text := range texts {
-		namespace, where, ok := strings.Cut(text, "=")
+// Set adds grants, separated by commas, as NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX each. It is part of pflag.Value.
+func (g *Grants) Set(text string) error {
+	for one := range strings.SplitSeq(text, ",") {
+		namespace, where, ok := strings.Cut(one, "=")
 		bucket, prefix, _ := strings.Cut(where, "/")
 
 		if !ok || namespace == "" || bucket == "" || strings.Trim(where, "/") != where || bucket == everyone && prefix != "" {
-			return nil, fmt.Errorf("%q is not NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX", text)
+			return fmt.Errorf("%q is not NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX", one)
 		}
 
-		out = append(out, Grant{Namespace: namespace, Bucket: bucket, Prefix: prefix})
+		*g = append(*g, Grant{Namespace: namespace, Bucket: bucket, Prefix: prefix})
 	}
 
-	return out, nil
+	return nil
 }
+
+// String is part of pflag.Value.
+func (g *Grants) String() string {
+	texts := make([]string, 0, len(*g))
+	for _, one := range *g {
+		texts = append(texts, one.String())
+	}
+
+	return strings.Join(texts, ",")
+}
+
+// Type is part of pflag.Value.
+func (*Grants) Type() string { return "grants" }
 
 // String is the grant as a flag has it.
 func (g Grant) String() string {

@@ -364,9 +364,16 @@ func TestFolders(t *testing.T) {
 func TestOwnCredentials(t *testing.T) {
 	t.Parallel()
 
-	grants, err := backupstorage.ParseGrants([]string{"red=backups/red", "*=shared", "ops=*"})
-	if err != nil {
-		t.Fatal(err)
+	var grants backupstorage.Grants
+
+	for _, text := range []string{"red=backups/red,*=shared", "ops=*"} {
+		if err := grants.Set(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if got := grants.String(); got != "red=backups/red,*=shared,ops=*" {
+		t.Errorf("they print as %s", got)
 	}
 
 	for _, tc := range []struct {
@@ -394,11 +401,11 @@ func TestOwnCredentials(t *testing.T) {
 	}
 
 	if (backupstorage.Grants{}).Allow("red", "backups", "red") {
-		t.Error("without a grant nobody may use them")
+		t.Error("they may be used without a grant")
 	}
 
 	for _, text := range []string{"", "red", "=backups", "red=", "red=/x", "red=backups/", "red=backups//", "red=*/x"} {
-		if _, err := backupstorage.ParseGrants([]string{text}); err == nil {
+		if err := new(backupstorage.Grants).Set(text); err == nil {
 			t.Errorf("%q is a grant", text)
 		}
 	}
