@@ -198,7 +198,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// isRefused creates a Secret of somebody else's and expects that it is left alone.
+// isRefused creates a Secret of another owner and expects that it is left alone.
 func (b *bench) isRefused(s *corev1.Secret) {
 	b.Helper()
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +87,35 @@ func IsPaused(obj metav1.Object) bool {
 // AnnotationTrue tells whether an annotation has the value "true", exactly: it gives a permission.
 func AnnotationTrue(obj metav1.Object, annotation string) bool {
 	return obj.GetAnnotations()[annotation] == "true"
+}
+
+// TakeAnnotation removes an annotation from an object that a reconciliation goes on with, and from the base of its status
+// patch. A write in between is a conflict: what the annotation stood for was decided on the version that was read.
+func TakeAnnotation(ctx context.Context, c client.Client, o, base client.Object, annotation string) error {
+	if _, ok := o.GetAnnotations()[annotation]; !ok {
+		return nil
+	}
+
+	without, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%s cannot be copied", o.GetName())
+	}
+
+	annotations := without.GetAnnotations()
+	delete(annotations, annotation)
+	without.SetAnnotations(annotations)
+
+	err := c.Patch(ctx, without, client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("removing the annotation %s from %s: %w", annotation, o.GetName(), err)
+	}
+
+	for _, kept := range []client.Object{o, base} {
+		kept.SetAnnotations(maps.Clone(without.GetAnnotations()))
+		kept.SetResourceVersion(without.GetResourceVersion())
+	}
+
+	return nil
 }
 
 // SetCondition sets a condition; its transition time changes with its status only.

@@ -68,7 +68,7 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 
 	if other := filter(nodes, func(n Node) bool { return n.Unlisted && n.EtcdData == DataPresent }); len(other) > 0 {
-		return wait(v1alpha1.ReasonWaitingForEvidence, "%s, not listed any more, %s etcd data of this cluster, and a second "+
+		return wait(v1alpha1.ReasonWaitingForEvidence, "%s, no longer listed, %s etcd data of this cluster, and a second "+
 			"bootstrap would split it: %s", names(other), does(other, "has", "have"), unlisted(other))
 	}
 
@@ -83,11 +83,11 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	if silent := filter(nodes, Node.mayHideData); len(silent) > 0 {
 		advice := ""
 		if other := filter(silent, func(n Node) bool { return n.Unlisted }); len(other) > 0 {
-			advice = "; " + names(other) + does(other, " is", " are") + " not listed any more: " + unlisted(other)
+			advice = "; " + names(other) + does(other, " is", " are") + " no longer listed: " + unlisted(other)
 		}
 
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: without an answer from there nobody knows whether "+
-			"etcd already runs, and a second bootstrap would split the cluster%s", names(silent), advice)
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to respond: bootstrapping etcd requires proof that no "+
+			"control-plane node already has etcd data%s", names(silent), advice)
 	}
 
 	return chooseNode(rec, nodes)

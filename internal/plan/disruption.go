@@ -233,7 +233,7 @@ func MemberOf(nodes []Node, machine string) uint64 {
 	return 0
 }
 
-// Gone tells whether a machine is known to have no member: somebody serves, all who serve agree on the list, and every
+// Gone tells whether a machine is known to have no member: a node serves, all that serve agree on the list, and every
 // member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine
 // holds no etcd data.
 func Gone(nodes []Node, machine string) bool {

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -148,22 +147,8 @@ func EndApproval(ctx context.Context, c client.Client, o, base client.Object, be
 		return nil
 	}
 
-	ended, ok := o.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("%s cannot be copied", o.GetName())
-	}
-
-	annotations := ended.GetAnnotations()
-	delete(annotations, v1alpha1.ApprovedAnnotation)
-	ended.SetAnnotations(annotations)
-
-	if err := c.Patch(ctx, ended, client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.TakeAnnotation(ctx, c, o, base, v1alpha1.ApprovedAnnotation); err != nil {
 		return fmt.Errorf("taking away the approval of plan %s, which has ended: %w", before.ID, err)
-	}
-
-	for _, kept := range []client.Object{o, base} {
-		kept.SetAnnotations(maps.Clone(annotations))
-		kept.SetResourceVersion(ended.GetResourceVersion())
 	}
 
 	return nil

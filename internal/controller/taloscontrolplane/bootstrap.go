@@ -55,7 +55,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 
-		return ctrl.Result{}, r.consume(ctx, s, v1alpha1.AllowBootstrapAnnotation)
+		return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.AllowBootstrapAnnotation)
 	case plan.BootstrapRefuse:
 		// Not terminal: the nodes decide, and they may change without an event of the object.
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.Resync))
@@ -66,8 +66,8 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	case plan.BootstrapNode:
 	}
 
-	// Asked already, most likely. Between the call and the first data of etcd a node looks as if nobody had asked; only
-	// after a while is it plain that the call got lost, or that its effect did.
+	// Between the call and the first data of etcd a node looks as if it had not been called; only after a while is it
+	// plain that the call was lost, or that its effect was.
 	if r.askedLately(s, d.Machine) {
 		return ctrl.Result{}, failure.Waiting(d.Reason, "waiting for etcd on "+d.Machine, r.poll(s))
 	}
@@ -86,7 +86,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	}
 
 	// The permission was for this choice, and not for the next time that data are lost.
-	if err := r.consume(ctx, s, v1alpha1.AllowBootstrapAnnotation); err != nil {
+	if err := kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.AllowBootstrapAnnotation); err != nil {
 		return ctrl.Result{}, err
 	}
 

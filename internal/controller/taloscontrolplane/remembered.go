@@ -3,15 +3,14 @@ package taloscontrolplane
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
 
@@ -44,10 +43,13 @@ func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]plan.Node, 
 
 	var machines []v1alpha1.TalosMachine
 
+	// Connections of their own: a machine of another control plane may have the name by now.
+	place := s.key().String()
+
 	for _, n := range remembered {
 		if m := s.held.State.Runtime.Machines[n.Name]; m.ConfiguredAt != nil || m.Imported {
 			machines = append(machines, v1alpha1.TalosMachine{
-				ObjectMeta: metav1.ObjectMeta{Namespace: s.cp.Namespace, Name: n.Name},
+				ObjectMeta: metav1.ObjectMeta{Namespace: place, Name: n.Name},
 				Spec:       v1alpha1.TalosMachineSpec{Address: n.Address, Role: v1alpha1.RoleControlPlane},
 			})
 		}
@@ -58,32 +60,39 @@ func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]plan.Node, 
 	for i := range nodes {
 		nodes[i].Unlisted, nodes[i].EverConfigured = true, true
 
-		r.Nodes.Drop(s.cp.Namespace + "/" + nodes[i].Name)
+		r.Nodes.Drop(place + "/" + nodes[i].Name)
 	}
 
 	return nodes, ctx.Err()
 }
 
-// forgetNamed forgets the machines of which a person says that they are wiped or destroyed. Those that are listed stay.
+// forgetNamed forgets the machines that the annotation declares wiped or destroyed. Only control-plane machines that are
+// remembered and not listed can be forgotten: the entry of a machine in use, a worker's too, tells which hardware it is.
 func (r *Reconciler) forgetNamed(ctx context.Context, s *scope) error {
 	value, ok := s.cp.Annotations[v1alpha1.ForgetMachinesAnnotation]
 	if !ok {
 		return nil
 	}
 
-	var forgotten, listed []string
+	remembered, err := r.remembered(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	var forgotten, refused []string
 
 	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
 
-		switch _, known := s.held.State.Runtime.Machines[name]; {
-		case s.machine(name) != nil:
-			listed = append(listed, name)
-		case known:
-			delete(s.held.State.Runtime.Machines, name)
+		if !slices.ContainsFunc(remembered, func(n plan.Node) bool { return n.Name == name }) {
+			refused = append(refused, name)
 
-			forgotten = append(forgotten, name)
+			continue
 		}
+
+		delete(s.held.State.Runtime.Machines, name)
+
+		forgotten = append(forgotten, name)
 	}
 
 	if len(forgotten) > 0 {
@@ -92,35 +101,13 @@ func (r *Reconciler) forgetNamed(ctx context.Context, s *scope) error {
 		}
 
 		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonMachinesForgotten, "Forget",
-			"Forgot %s: they are wiped or destroyed, as the annotation says", strings.Join(forgotten, ", "))
+			"Forgot %s: declared wiped or destroyed", strings.Join(forgotten, ", "))
 	}
 
-	if len(listed) > 0 {
+	if len(refused) > 0 {
 		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonMachinesForgotten, "Forget",
-			"Did not forget %s: take them off the list first", strings.Join(listed, ", "))
+			"Did not forget %s: not a remembered control-plane machine that is off the list", strings.Join(refused, ", "))
 	}
 
-	return r.consume(ctx, s, v1alpha1.ForgetMachinesAnnotation)
-}
-
-// consume takes an annotation off that was a person's word for one step. The state is written before.
-func (r *Reconciler) consume(ctx context.Context, s *scope, annotation string) error {
-	if _, ok := s.cp.Annotations[annotation]; !ok {
-		return nil
-	}
-
-	without := s.cp.DeepCopy()
-	delete(without.Annotations, annotation)
-
-	err := r.Client.Patch(ctx, without, client.MergeFromWithOptions(s.cp, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("taking the annotation %s off TalosControlPlane %s: %w", annotation, s.cp.Name, err)
-	}
-
-	for _, kept := range []client.Object{s.cp, s.base} {
-		kept.SetAnnotations(maps.Clone(without.Annotations))
-		kept.SetResourceVersion(without.ResourceVersion)
-	}
-
-	return nil
+	return kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.ForgetMachinesAnnotation)
 }

@@ -3,6 +3,7 @@ package taloscontrolplane_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -104,7 +105,7 @@ func TestRememberedHoldsTheBootstrap(t *testing.T) {
 	}
 
 	e.Condition(next, v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, v1alpha1.ReasonWaitingForEvidence,
-		"cp-0 is not listed any more: list it again, or, once it is wiped or destroyed, annotate the object with "+
+		"cp-0 is no longer listed: list it again, or, once it is wiped or destroyed, annotate the object with "+
 			v1alpha1.ForgetMachinesAnnotation+"=cp-0")
 
 	if got := harness.Calls("Bootstrap", fresh); got != 0 {
@@ -112,21 +113,52 @@ func TestRememberedHoldsTheBootstrap(t *testing.T) {
 	}
 
 	nodes[0].Kill()
-	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForgetMachinesAnnotation, "cp-0, "+fresh.Name()+",who")
+	e.record(func(st *clusterstate.State) {
+		st.Runtime.Machines["w-0"] = clusterstate.Machine{Address: e.address(20), Role: string(v1alpha1.RoleWorker)}
+	})
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1alpha1.ForgetMachinesAnnotation, "cp-0, "+fresh.Name()+",w-0,cp-9")
 	e.Update(next)
 	e.until(next, "etcd answers", func() bool { return bootstrapped(next) })
 
-	known := e.state().Runtime.Machines
-	if _, kept := known[fresh.Name()]; !kept || len(known) != 1 || next.Annotations[v1alpha1.ForgetMachinesAnnotation] != "" {
-		t.Errorf("remembered %v, annotations %v", known, next.Annotations)
+	known := slices.Sorted(maps.Keys(e.state().Runtime.Machines))
+	if want := []string{fresh.Name(), "w-0"}; !slices.Equal(known, want) || next.Annotations[v1alpha1.ForgetMachinesAnnotation] != "" {
+		t.Errorf("remembered %v, want %v; annotations %v", known, want, next.Annotations)
 	}
 
 	told := e.Told()
-	for _, want := range []string{"Forgot cp-0", "Did not forget " + fresh.Name() + ": take them off the list first"} {
+	for _, want := range []string{"Forgot cp-0: ", "Did not forget " + fresh.Name() + ", w-0, cp-9: "} {
 		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, want) }) {
-			t.Errorf("nobody was told %q", want)
+			t.Errorf("no event says %q: %v", want, told)
 		}
 	}
+}
+
+// TestNewEtcdWaitsForTheChoice: another node is chosen only when the first one had the time to show data.
+func TestNewEtcdWaitsForTheChoice(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.found(3)
+	at := e.Clock.Now()
+
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.OwnerUID = string(cp.UID)
+		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-1", Address: e.address(1), IntentAt: at, EstablishedAt: &at}
+	})
+	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.AllowBootstrapAnnotation, "true")
+	e.Update(cp)
+
+	e.Clock.SetTime(at.Add(59 * time.Second))
+
+	if _, err := e.pass(cp); err != nil || harness.Calls("Bootstrap", nodes...) != 0 {
+		t.Fatalf("%d calls: %v", harness.Calls("Bootstrap", nodes...), err)
+	}
+
+	e.Clock.SetTime(at.Add(time.Minute))
+	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
+
+	// An approval that nothing needs does not stay until it is needed.
+	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.AllowBootstrapAnnotation, "true")
+	e.Update(cp)
+	e.until(cp, "the annotation is removed", func() bool { return cp.Annotations[v1alpha1.AllowBootstrapAnnotation] == "" })
 }
 
 // TestRememberedRunsEtcd: the machine that is not listed any more answers, and runs the etcd of the cluster. The one that

@@ -199,7 +199,7 @@ func TestOtherHardware(t *testing.T) {
 	}
 }
 
-// TestImpostor: somebody else answers at the address of a machine that is away, without a config and with any
+// TestImpostor: another machine answers at the address of a machine that is away, without a config and with any
 // certificate. Nothing goes there until a person says so: a config holds the keys of the cluster.
 func TestImpostor(t *testing.T) {
 	for name, uuid := range map[string]string{
