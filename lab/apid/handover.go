@@ -11,9 +11,10 @@ type handover struct {
 
 // Handover ends the API of a machine that has got its first config and begins it anew with the backend's identity, as a
 // real node does: the old one stops listening at once and waits for calls, and for streams that clients hold open,
-// which go on to show what happens, for as long as the limit. Only then, after the pause, the new one listens; in
-// between, connections are refused. Handover does not wait for that, so a handler may call it.
-func (s *Server) Handover(limit, pause time.Duration) {
+// which go on to show what happens, for as long as the limit. A call under way, such as the one with the config, is given
+// the grace beyond that, which is for processors and not for the times of a machine. Only then, after the pause, the new
+// one listens; in between, connections are refused. Handover does not wait for that, so a handler may call it.
+func (s *Server) Handover(limit, grace, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -31,7 +32,7 @@ func (s *Server) Handover(limit, pause time.Duration) {
 	s.retiring.Go(func() {
 		defer close(drained)
 
-		h.generation.drain(h.listener, limit)
+		h.generation.drain(h.listener, limit, grace)
 	})
 
 	go func() {
@@ -76,14 +77,16 @@ func (s *Server) endHandover() *handover {
 	return h
 }
 
-// drain lets calls and streams end by themselves, until the limit.
-func (g *generation) drain(l *listener, limit time.Duration) {
-	stop := time.AfterFunc(limit, func() {
-		g.cancel()
+// drain lets streams end by themselves until the limit, and calls until the grace after that.
+func (g *generation) drain(l *listener, limit, grace time.Duration) {
+	streams := time.AfterFunc(limit, g.cancel)
+	defer streams.Stop()
+
+	calls := time.AfterFunc(limit+grace, func() {
 		l.abort(g.feed)
 		g.server.Stop()
 	})
-	defer stop.Stop()
+	defer calls.Stop()
 
 	g.server.GracefulStop()
 	g.cancel()

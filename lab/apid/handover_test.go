@@ -3,12 +3,14 @@ package apid_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/role"
 
+	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -34,7 +36,7 @@ func TestHandoverWaitsForStreams(t *testing.T) {
 	n.setIdentity(cluster.controlPlane(t, "cp-1", addr))
 
 	began := time.Now()
-	n.server.Handover(limit, 0)
+	n.server.Handover(limit, 0, 0)
 
 	if err := connect(addr, patience); !errors.Is(err, syscall.ECONNREFUSED) && time.Since(began) < limit {
 		t.Errorf("a connection while a stream is open: %v", err)
@@ -48,7 +50,7 @@ func TestHandoverWaitsForStreams(t *testing.T) {
 	wait.For(t, "the API is back", func(context.Context) error { return version(t, c, patience) })
 
 	n.setIdentity(cluster.controlPlane(t, "cp-1", addr))
-	n.server.Handover(time.Hour, 0)
+	n.server.Handover(time.Hour, 0, 0)
 	wait.For(t, "the API is back, nobody had a stream", func(context.Context) error { return version(t, c, patience) })
 }
 
@@ -73,7 +75,7 @@ func TestHandoverEndsWithThePower(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		n.server.Handover(time.Hour, 0)
+		n.server.Handover(time.Hour, 0, 0)
 		end(n)
 
 		if n.server.Serving() {
@@ -95,5 +97,25 @@ func TestHandoverEndsWithThePower(t *testing.T) {
 		}
 
 		n.server.Stop()
+	}
+}
+
+// TestHandoverAnswers: the call that causes it is answered however short its streams may last, since a machine that is
+// emulated at a hundred times its speed does not have processors of that speed.
+func TestHandoverAnswers(t *testing.T) {
+	t.Parallel()
+
+	addr := addresses(t, 1)[0]
+	n := startNode(t, "cp-1", addr, maintenance(t, "cp-1", addr))
+	n.faults.Slow("Version", 100*time.Millisecond)
+
+	var once sync.Once
+
+	defer n.faults.Subscribe(func(apid.Call) {
+		once.Do(func() { n.server.Handover(time.Nanosecond, time.Hour, time.Hour) })
+	})()
+
+	if err := version(t, insecure(t, n), patience); err != nil {
+		t.Error(err)
 	}
 }

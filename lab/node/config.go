@@ -139,7 +139,7 @@ func (s *session) becomeMember() {
 		s.n.api.SetFirewall(shutsOut(cfg))
 	}
 
-	s.n.api.Handover(s.n.lasts(streamTime), s.n.lasts(reloadTime))
+	s.n.api.Handover(s.n.lasts(streamTime), answerGrace, s.n.lasts(reloadTime))
 	s.announce()
 }
 
