@@ -29,8 +29,8 @@ type RemediationOptions struct {
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]{0,3}|([1-9][0-9]?|100)%)$`
 	MaxUnhealthy string `json:"maxUnhealthy,omitempty"`
 	// onReturn says what becomes of a machine that was given up and comes back to life later, with its old data: Reset
-	// wipes it (default), Hold leaves it to a person. Its Node object is removed either way. What is set when the machine
-	// is given up counts.
+	// (default) wipes it unless Kubernetes calls its Node ready, Hold leaves it to a person. A Node object that is not ready
+	// is removed either way. What is set when the machine is given up counts.
 	// +optional
 	OnReturn ReturnPolicy `json:"onReturn,omitempty"`
 }

@@ -24,6 +24,9 @@ const (
 	// listed any more that they are wiped or destroyed: what they may hold of etcd's data does not count any more. It is
 	// taken off once they are forgotten. A machine that is listed is not forgotten.
 	ForgetMachinesAnnotation = "talos-operator.io/forget-machines"
+	// WipeMachinesAnnotation on a TalosControlPlane, a list of names separated by commas, has machines wiped that were given
+	// up and are back, although Kubernetes calls their Nodes ready. It is taken off once that is recorded.
+	WipeMachinesAnnotation = "talos-operator.io/wipe-machines"
 	// KeepNodeAnnotation, value "true", keeps a Node object of a managed cluster although it belongs to no machine and
 	// nobody hears of it any more. On a TalosControlPlane it keeps all of that cluster.
 	KeepNodeAnnotation = "talos-operator.io/keep-node"

@@ -103,18 +103,37 @@ type Machine struct {
 	Imported bool `json:"imported,omitempty"`
 }
 
-// UUID of a machine as far as it was ever seen; empty otherwise.
-func (r *Runtime) UUID(machine string) string { return r.Machines[machine].UUID }
+// UUID of a machine as far as it was ever seen; empty otherwise, and where another machine was seen with the same one:
+// the firmware of both tells nothing then.
+func (r *Runtime) UUID(machine string) string {
+	uuid := r.Machines[machine].UUID
+	if len(r.seenWith(uuid)) > 1 {
+		return ""
+	}
 
-// OwnerOf is the machine that was last seen with a UUID; empty when none was.
+	return uuid
+}
+
+// OwnerOf is the machine that was last seen with a UUID; empty when none was, or several were.
 func (r *Runtime) OwnerOf(uuid string) string {
-	for _, name := range slices.Sorted(maps.Keys(r.Machines)) {
-		if uuid != "" && r.Machines[name].UUID == uuid {
-			return name
-		}
+	if names := r.seenWith(uuid); len(names) == 1 {
+		return names[0]
 	}
 
 	return ""
+}
+
+// seenWith are the machines that were seen with a UUID.
+func (r *Runtime) seenWith(uuid string) []string {
+	var names []string
+
+	for _, name := range slices.Sorted(maps.Keys(r.Machines)) {
+		if uuid != "" && r.Machines[name].UUID == uuid {
+			names = append(names, name)
+		}
+	}
+
+	return names
 }
 
 // GivenUp is a machine that does not come back, as far as anybody knows.
@@ -133,6 +152,24 @@ type GivenUp struct {
 	// At is when it was given up; ResetAt when it was last told to wipe itself.
 	At      time.Time  `json:"at"`
 	ResetAt *time.Time `json:"resetAt,omitempty"`
+	// WipeApproved: a person wants it wiped even where Kubernetes calls its Node ready, or something about it differs.
+	WipeApproved bool `json:"wipeApproved,omitempty"`
+}
+
+// Returned is the machine that was given up and has the UUID of one that answers now. A UUID that a machine of the
+// cluster was seen with tells nothing: it has been configured again since, or two boards share it.
+func (r *Runtime) Returned(uuid string) (key string, is bool) {
+	if uuid == "" || len(r.seenWith(uuid)) > 0 {
+		return "", false
+	}
+
+	for key, g := range r.GivenUp {
+		if g.UUID == uuid {
+			return key, true
+		}
+	}
+
+	return "", false
 }
 
 // GiveUp remembers a machine that may come back.

@@ -38,7 +38,7 @@ type Facts struct {
 	KubeletVersion string
 	// BootID changes with every boot; empty in maintenance mode.
 	BootID string
-	// UUID from the firmware.
+	// UUID from the firmware; empty where it tells no machine from another.
 	UUID string
 	// EtcdMemberID, hexadecimal; empty without a member.
 	EtcdMemberID string
@@ -151,7 +151,8 @@ func readFacts(ctx context.Context, c *talosclient.Client) (Facts, error) {
 	return f, r.err
 }
 
-// UUID of the machine's firmware, which tells it from every other one; empty where it has none. It is asked for now.
+// UUID of the machine's firmware, which tells it from every other one; empty where it has none that does. It is asked for
+// now.
 func (n *Node) UUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -164,7 +165,7 @@ func (n *Node) UUID(ctx context.Context) (string, error) {
 		return "", classify("its UUID", n.name(), r.err)
 	}
 
-	return i.TypedSpec().UUID, nil
+	return TellingUUID(i.TypedSpec().UUID), nil
 }
 
 // Connection numbers the TCP connections to the node so far. As long as it stays the same, whatever answers is the same
@@ -195,7 +196,7 @@ func (n *Node) UUIDOver(ctx context.Context, connection int64) (string, error) {
 func readHardware(ctx context.Context, r *reader, f *Facts) {
 	if i := get[*hardware.SystemInformation](ctx, r, hardware.NamespaceName, hardware.SystemInformationType,
 		hardware.SystemInformationID); i != nil {
-		f.UUID = i.TypedSpec().UUID
+		f.UUID = TellingUUID(i.TypedSpec().UUID)
 	}
 
 	if d := get[*block.SystemDisk](ctx, r, block.NamespaceName, block.SystemDiskType, block.SystemDiskID); d != nil {

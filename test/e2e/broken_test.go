@@ -10,11 +10,13 @@ import (
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestNodesComeBackOtherwise: a control-plane node comes back with another address, while the manager is dead, and stays
@@ -98,11 +100,33 @@ func (w *world) comeBackToLife(cluster string) {
 		}
 	}
 
-	// What nobody wants: the worker is in the cluster again.
-	w.eventually("the dead are alive", w.nodesSuch(cluster, 1, func(n corev1.Node) bool { return n.Name == "w-4" }))
+	// The worker is in the cluster again, and does its work there.
+	w.eventually("the dead worker is alive", w.nodesSuch(cluster, 1, func(n corev1.Node) bool {
+		return n.Name == "w-4" && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+	}))
 
 	w.manager = w.startManager(w.plane)
 
+	w.eventually("a person is asked", func(ctx context.Context) error {
+		cp := &v1alpha1.TalosControlPlane{}
+		if err := w.condition(cp, cluster, v1alpha1.ConditionFencing, metav1.ConditionTrue)(ctx); err != nil {
+			return err
+		}
+
+		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionFencing)
+
+		return wait.True(strings.Contains(c.Message, "calls its Node w-4 ready"))
+	})
+
+	if n := w.nodes[w.address(4)].Faults().Calls("Reset"); n != 0 {
+		w.t.Errorf("a worker that is ready was reset %d times", n)
+	}
+
+	change(w, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.WipeMachinesAnnotation, "cp-3,w-4")
+	})
 	w.eventually("they are wiped and forgotten", func(ctx context.Context) error {
 		for _, i := range dead {
 			if s := w.nodes[w.address(i)].Status(); s.Stage != "maintenance" {

@@ -1,11 +1,13 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +47,10 @@ func (r *Reconciler) watchGivenUp(s *scope, resync time.Duration) time.Duration 
 // their Nodes again, and nobody looks after what then runs there. Their Nodes are removed, and they are wiped, as they
 // would have been when they were replaced, had they answered. It never holds up the rest of the pass.
 func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if err := r.approveWipes(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	gone := s.held.State.Runtime.GivenUp
 
 	if s.fencing = true; len(gone) == 0 {
@@ -98,7 +104,7 @@ func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[strin
 	)
 
 	for key, g := range s.held.State.Runtime.GivenUp {
-		if g.UUID == "" || g.Address == "" || listed[g.Address] {
+		if _, is := s.held.State.Runtime.Returned(g.UUID); !is || g.Address == "" || listed[g.Address] {
 			continue
 		}
 
@@ -133,7 +139,10 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 			return probe.State, false
 		}
 
-		uuid, err = node.UUID(ctx)
+		facts, ferr := node.Facts(ctx)
+		if uuid, err = facts.UUID, ferr; facts.Hostname != cmp.Or(g.Hostname, facts.Hostname) {
+			return probe.State, false // another machine by its name
+		}
 	case talos.StateMaintenance:
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address)
 		if nerr != nil {
@@ -183,10 +192,86 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, state t
 		s.fenced = append(s.fenced, back+"; it is being wiped: it was told so at "+g.ResetAt.UTC().Format(time.TimeOnly)+
 			" UTC, and is told again until it is done")
 	default:
+		if doubt := r.doubt(ctx, s, g); doubt != "" {
+			s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is left as it is; to have it wiped, annotate this object with "+
+				"%s=%s", back, doubt, v1alpha1.WipeMachinesAnnotation, g.Name))
+
+			return nil
+		}
+
 		return r.wipe(ctx, s, key, g, back)
 	}
 
 	return nil
+}
+
+// approveWipes records which machines a person wants wiped although something speaks against it.
+func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
+	value, ok := s.cp.Annotations[v1alpha1.WipeMachinesAnnotation]
+	if !ok {
+		return nil
+	}
+
+	var approved, refused []string
+
+	for name := range strings.SplitSeq(value, ",") {
+		name = strings.TrimSpace(name)
+		found := false
+
+		for key, g := range s.held.State.Runtime.GivenUp {
+			if g.Name == name {
+				g.WipeApproved, found = true, true
+				s.held.State.Runtime.GivenUp[key] = g
+			}
+		}
+
+		if found {
+			approved = append(approved, name)
+		} else {
+			refused = append(refused, name)
+		}
+	}
+
+	if len(approved) > 0 {
+		if err := r.updateState(ctx, s, "that "+strings.Join(approved, ", ")+" may be wiped"); err != nil {
+			return err
+		}
+	}
+
+	if len(refused) > 0 {
+		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonMachineReturned, "Wipe",
+			"Will not wipe %s: not a machine that was given up", strings.Join(refused, ", "))
+	}
+
+	return kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.WipeMachinesAnnotation)
+}
+
+// doubt is what speaks against wiping a machine without asking anybody; empty when nothing does. A state Secret that was
+// restored from a copy knows of machines that have long been taken back: where Kubernetes calls the Node ready, whichever
+// machine registered it, a person decides.
+func (r *Reconciler) doubt(ctx context.Context, s *scope, g clusterstate.GivenUp) string {
+	switch {
+	case g.WipeApproved:
+		return ""
+	case g.Hostname == "":
+		return "the name of its Node is not known"
+	}
+
+	cluster, err := r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
+	if err != nil {
+		return "the Kubernetes API cannot be asked whether its Node is ready (" + failure.Message(err) + ")"
+	}
+
+	ready, err := cluster.Ready(ctx, workload.NodeRef{Name: g.Hostname})
+
+	switch {
+	case err != nil:
+		return "the Kubernetes API does not tell whether its Node is ready (" + failure.Message(err) + ")"
+	case ready:
+		return "Kubernetes calls its Node " + g.Hostname + " ready"
+	}
+
+	return ""
 }
 
 // memberGone: every control-plane node that serves confirms that the machine has no member. The machine itself is not
@@ -245,18 +330,18 @@ func (r *Reconciler) endGivenUp(s *scope, key string, g clusterstate.GivenUp, fo
 		"Forget", format, args...)
 }
 
-// removeNodes removes the Nodes that machines which were given up have registered again, wherever they are now. What
-// fails is tried again by the next pass; askAPI tells when nobody answers.
+// removeNodes removes the Nodes that machines which were given up have registered again, wherever they are now, and that
+// are not ready or that a person wants gone. What fails is tried again by the next pass; askAPI tells when nobody answers.
 func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
-	var refs []workload.NodeRef
+	var gone []clusterstate.GivenUp
 
 	for _, g := range s.held.State.Runtime.GivenUp {
-		if g.Hostname != "" && g.UUID != "" {
-			refs = append(refs, workload.NodeRef{Name: g.Hostname, UUID: g.UUID})
+		if _, is := s.held.State.Runtime.Returned(g.UUID); is && g.Hostname != "" {
+			gone = append(gone, g)
 		}
 	}
 
-	if len(refs) == 0 || !s.etcd.Quorum {
+	if len(gone) == 0 || !s.etcd.Quorum {
 		return
 	}
 
@@ -265,8 +350,15 @@ func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 		return
 	}
 
-	for _, ref := range refs {
-		if err := cluster.DeleteNode(ctx, ref); err != nil {
+	for _, g := range gone {
+		ref := workload.NodeRef{Name: g.Hostname, UUID: g.UUID}
+
+		ready, err := cluster.Ready(ctx, ref)
+		if err == nil && (!ready || g.WipeApproved) {
+			err = cluster.DeleteNode(ctx, ref)
+		}
+
+		if err != nil {
 			ctrl.LoggerFrom(ctx).Info("Removing the Node of a machine that was given up failed; it is tried again",
 				"node", ref.Name, "error", err.Error())
 		}

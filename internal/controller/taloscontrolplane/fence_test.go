@@ -1,16 +1,21 @@
 package taloscontrolplane_test
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
@@ -54,6 +59,54 @@ func TestReturnedMachineIsWiped(t *testing.T) {
 	}
 }
 
+// TestReturnedReadyMachine: a worker that was given up is back and Kubernetes calls its Node ready. It is left as it is,
+// and so is its Node, until a person wants it wiped. A name that was not given up is refused.
+func TestReturnedReadyMachine(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(1)
+	n := e.stranger(7, configmachine.TypeWorker)
+	e.Eventually("its Node is ready", func(ctx context.Context) error {
+		c, err := e.r.Workloads.Cluster(ctx, e.state().Bundle, []string{e.address(0)})
+		if err != nil {
+			return err
+		}
+
+		ready, err := c.Ready(ctx, workload.NodeRef{Name: n.Name()})
+		if err == nil && !ready {
+			err = errors.New("not yet")
+		}
+
+		return err
+	})
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.GiveUp(clusterstate.GivenUp{
+			Name: "w-7", Hostname: n.Name(), Address: n.Address(), UUID: n.UUID(), At: e.Clock.Now(),
+		})
+	})
+
+	e.until(cp, "it is recognised", func() bool { return fencing(cp) })
+	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned,
+		"calls its Node "+n.Name()+" ready: it is left as it is; to have it wiped, annotate this object with "+
+			v1alpha1.WipeMachinesAnnotation+"=w-7")
+	e.after(time.Minute, cp)
+
+	if resets := harness.Calls("Reset", n); resets != 0 || !slices.Contains(e.nodeObjects(), n.Name()) {
+		t.Fatalf("%d resets; the Nodes are %v", resets, e.nodeObjects())
+	}
+
+	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.WipeMachinesAnnotation, "w-7, cp-0")
+	e.Update(cp)
+	e.until(cp, "it is wiped and forgotten", func() bool { return len(e.state().Runtime.GivenUp) == 0 })
+
+	if told := e.Told(); !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, "Will not wipe cp-0:") }) {
+		t.Errorf("no event tells that cp-0 is not wiped: %v", told)
+	}
+
+	if resets := harness.Calls("Reset", n); resets != 1 || cp.Annotations[v1alpha1.WipeMachinesAnnotation] != "" {
+		t.Errorf("%d resets; the annotations are %v", resets, cp.Annotations)
+	}
+}
+
 // TestReturnedMachineRefuses: a machine that cannot be wiped is asked again, and holds up nothing else of the cluster.
 func TestReturnedMachineRefuses(t *testing.T) {
 	e, cp, n := fenced(t, func(*clusterstate.GivenUp) {})
@@ -87,6 +140,8 @@ func TestReturnedMachineIsLeftAlone(t *testing.T) {
 		tells  string
 	}{
 		"on hold":         {func(g *clusterstate.GivenUp) { g.Hold = true }, "left as it is"},
+		"shared UUID":     {func(g *clusterstate.GivenUp) { g.UUID = "" }, ""},
+		"another name":    {func(g *clusterstate.GivenUp) { g.Hostname = "cp-8" }, ""},
 		"another machine": {func(g *clusterstate.GivenUp) { g.UUID = "6d1b8c7e-0000-4000-8000-00000000beef" }, ""},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -3,6 +3,7 @@ package talosmachine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -12,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/plan"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
 // givesUp: the machine leaves the cluster and was not wiped, so it may come back to life with what it has.
@@ -39,25 +41,48 @@ func (r *Reconciler) givenUp(s *scope, state *clusterstate.State) clusterstate.G
 
 // returned tells whether the node that answers was given up earlier, and has not been wiped since.
 func (s *scope) returned() bool {
-	if s.held == nil || s.facts == nil || s.facts.UUID == "" {
-		return false
+	_, is := s.mark()
+
+	return is
+}
+
+// mark is what is remembered of the node that answers, where it was given up.
+func (s *scope) mark() (clusterstate.GivenUp, bool) {
+	if s.held == nil || s.facts == nil {
+		return clusterstate.GivenUp{}, false
 	}
 
-	_, ok := s.held.State.Runtime.GivenUp[s.facts.UUID]
+	key, is := s.held.State.Runtime.Returned(s.facts.UUID)
 
-	return ok
+	return s.held.State.Runtime.GivenUp[key], is
 }
 
 // fence wipes a machine that was given up, has come back to life, and is listed again: its etcd member was removed, so
 // that it would never work as it is. It begins anew afterwards.
 func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if !s.returned() || s.answer != talos.StateMember {
+	g, is := s.mark()
+	if !is || s.answer != talos.StateMember {
 		return ctrl.Result{}, nil
 	}
 
+	if s.machine.Annotations[v1alpha1.AcceptMachineAnnotation] == s.facts.UUID {
+		return ctrl.Result{}, r.takeBack(ctx, s)
+	}
+
+	back := s.machine.Name + " was given up and is back"
+
 	if s.held.State.Runtime.Restore != nil {
-		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonRestoring, s.machine.Name+" was given up and is back; "+
-			"it is wiped once the restore is complete", pollRestore)
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonRestoring, back+"; it is wiped once the restore is complete",
+			pollRestore)
+	}
+
+	if !g.WipeApproved {
+		if doubt := r.doubt(ctx, s, g); doubt != "" {
+			return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, fmt.Sprintf("%s, and %s: it is left as it "+
+				"is; to have it wiped, annotate the TalosControlPlane with %s=%s; to keep it, annotate the TalosMachine with "+
+				"%s=%s", back, doubt, v1alpha1.WipeMachinesAnnotation, g.Name, v1alpha1.AcceptMachineAnnotation,
+				s.facts.UUID), pollEvidence)
+		}
 	}
 
 	if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
@@ -67,10 +92,63 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 		}
 
 		if !plan.Gone(r.evidence(s).Collect(ctx, machines), s.machine.Name) {
-			return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, s.machine.Name+" was given up and is back; "+
-				"waiting for the control plane to confirm that it has no member in etcd, before it is wiped", pollEvidence)
+			return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, back+
+				"; waiting for the control plane to confirm that it has no member in etcd, before it is wiped", pollEvidence)
 		}
 	}
 
 	return r.reset(ctx, s)
+}
+
+// doubt is what speaks against wiping a machine without asking anybody; empty when nothing does. A UUID alone is no
+// proof: boards share them, and a state Secret that was restored from a copy knows of machines that have long been taken
+// back.
+func (r *Reconciler) doubt(ctx context.Context, s *scope, g clusterstate.GivenUp) string {
+	switch {
+	case g.Name != s.machine.Name:
+		return "its name was " + g.Name
+	case g.Address != "" && g.Address != s.address:
+		return "its address was " + g.Address
+	case s.machine.Status.WorkingHash != "":
+		return "it has worked since"
+	}
+
+	cluster, err := r.cluster(ctx, s)
+	if err != nil {
+		return "the Kubernetes API cannot be asked whether its Node is ready (" + failure.Message(err) + ")"
+	}
+
+	for _, name := range []string{g.Hostname, s.facts.Hostname} {
+		if name == "" {
+			continue
+		}
+
+		// Whichever machine has registered it.
+		ready, err := cluster.Ready(ctx, workload.NodeRef{Name: name})
+		if err != nil {
+			return "the Kubernetes API does not tell whether its Node is ready (" + failure.Message(err) + ")"
+		}
+
+		if ready {
+			return "Kubernetes calls its Node " + name + " ready"
+		}
+	}
+
+	return ""
+}
+
+// takeBack has a machine that was given up belong to the cluster again, as a person says.
+func (r *Reconciler) takeBack(ctx context.Context, s *scope) error {
+	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
+		if key, is := state.Runtime.Returned(s.facts.UUID); is {
+			delete(state.Runtime.GivenUp, key)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("recording that %s is taken back: %w", s.machine.Name, err)
+	}
+
+	r.event(s, v1alpha1.ReasonMachineReturned, "TakeBack", "%s was given up and is taken back as it is", s.machine.Name)
+
+	return nil
 }

@@ -3,13 +3,20 @@ package talosmachine_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/workload"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // giveUp has a dead machine taken out of the cluster, as its group does once it has been replaced.
@@ -44,8 +51,39 @@ func (e *env) giveUp(name string) {
 	})
 }
 
+// approve says that a machine which was given up may be wiped, as the annotation on its control plane does.
+func (e *env) approve(name string) {
+	e.Helper()
+	e.record(func(rt *clusterstate.Runtime) {
+		for key, g := range rt.GivenUp {
+			if g.Name == name {
+				g.WipeApproved = true
+				rt.GivenUp[key] = g
+			}
+		}
+	})
+}
+
+// resets are how often a machine was told to wipe itself.
+func (e *env) resets(name string) int { return e.nodes[name].Faults().Calls("Reset") }
+
+// left passes over a machine that was given up and is back: it is left as it is, and the reason is told.
+func (e *env) left(name, doubt string) {
+	e.Helper()
+	e.until(name, "a person is asked", func(m *v1alpha1.TalosMachine) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
+
+		return c != nil && c.Reason == v1alpha1.ReasonMachineReturned && strings.Contains(c.Message, doubt)
+	})
+
+	if n := e.resets(name); n != 0 {
+		e.Errorf("%s was reset %d times", name, n)
+	}
+}
+
 // TestGivenUpMachineIsListedAgain: a control-plane node and a worker that were given up come back to life with all that
-// they had, and somebody lists them again. They are wiped before anything else, and begin anew.
+// they had, and are listed again. Kubernetes calls their Nodes ready, so that a person has to say that they are wiped.
+// That is done before anything else, and they begin anew.
 func TestGivenUpMachineIsListedAgain(t *testing.T) {
 	e := found(t, 3, 1)
 	former := e.machine("cp-2").Status.EtcdMemberID
@@ -79,6 +117,8 @@ func TestGivenUpMachineIsListedAgain(t *testing.T) {
 	e.list("w-0", 100, &v1alpha1.ObjectReference{Name: group})
 
 	for _, name := range []string{"cp-2", "w-0"} {
+		e.left(name, "Kubernetes calls its Node "+name+" ready")
+		e.approve(name)
 		e.until(name, "it is back", func(m *v1alpha1.TalosMachine) bool { return ready(m) && m.Status.WorkingHash != "" })
 
 		if n := e.nodes[name].Faults().Calls("Reset"); n != 1 {
@@ -97,4 +137,123 @@ func TestGivenUpMachineIsListedAgain(t *testing.T) {
 	if left := e.state().Runtime.GivenUp; len(left) > 0 {
 		t.Errorf("the state still has %+v", left)
 	}
+}
+
+// TestSharedUUID: boards whose firmware has one UUID for all of them. One worker is given up; the others, which nobody
+// gave up, are left alone, and the one that comes back cannot be told from them.
+func TestSharedUUID(t *testing.T) {
+	for what, uuid := range map[string]string{
+		"known to be shared": "03000200-0400-0500-0006-000700080009", "unheard of": "6d1b8c7e-0000-4000-8000-00000000beef",
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := newEnv(t)
+			e.createGroups(1)
+			e.createState()
+			e.boot("cp-0", 1, nil)
+
+			workers := []string{"w-0", "w-1", "w-2"}
+			for i, name := range workers {
+				e.boot(name, 100+i, &v1alpha1.ObjectReference{Name: group}, func(o *node.Options) { o.UUID = uuid })
+			}
+
+			e.bootstrap("cp-0")
+
+			for name := range e.nodes {
+				e.until(name, "it is ready", func(m *v1alpha1.TalosMachine) bool { return m.Status.WorkingHash != "" })
+			}
+
+			e.giveUp("w-0")
+
+			if err := e.nodes["w-0"].PowerOn(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+
+			e.list("w-0", 100, &v1alpha1.ObjectReference{Name: group})
+			e.until("w-0", "it is back", ready)
+
+			for _, name := range workers {
+				e.pass(name)
+
+				if n := e.resets(name); n != 0 {
+					t.Errorf("%s was reset %d times", name, n)
+				}
+			}
+		})
+	}
+}
+
+// TestOldState: w-0 was given up once, came back, began anew, and works. An older copy of the state Secret tells only of
+// the first. It is left as it is until a person says that it belongs to the cluster.
+func TestOldState(t *testing.T) {
+	e := found(t, 1, 1)
+	m := e.machine("w-0")
+	e.record(func(rt *clusterstate.Runtime) {
+		delete(rt.Machines, "w-0")
+		rt.GiveUp(clusterstate.GivenUp{
+			Name: "w-0", Hostname: m.Status.Hostname, Address: m.Status.Address, UUID: m.Status.UUID,
+			At: e.Clock.Now().Add(-30 * 24 * time.Hour),
+		})
+	})
+
+	e.left("w-0", "it has worked since")
+
+	// Neither does a status that was lost make it another machine.
+	m = e.machine("w-0")
+	m.Status.WorkingHash = ""
+	e.UpdateStatus(m)
+	e.left("w-0", "Kubernetes calls its Node w-0 ready")
+
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AcceptMachineAnnotation, m.Status.UUID)
+	})
+	e.until("w-0", "it is taken back", func(m *v1alpha1.TalosMachine) bool { return ready(m) && m.Status.WorkingHash != "" })
+
+	if rt := e.state().Runtime; len(rt.GivenUp) > 0 || rt.Machines["w-0"].UUID == "" || e.resets("w-0") != 0 {
+		t.Errorf("%d resets; the state has %+v and %+v", e.resets("w-0"), rt.GivenUp, rt.Machines)
+	}
+}
+
+// TestReturnedUnderAnotherName: the UUID is that of a machine that was given up, and the rest is not. A person decides.
+func TestReturnedUnderAnotherName(t *testing.T) {
+	for what, tc := range map[string]struct {
+		change func(*clusterstate.GivenUp)
+		doubt  string
+	}{
+		"name":    {func(g *clusterstate.GivenUp) { g.Name = "w-9" }, "its name was w-9"},
+		"address": {func(g *clusterstate.GivenUp) { g.Address = "127.0.0.9" }, "its address was 127.0.0.9"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := found(t, 1, 1)
+			m := e.machine("w-0")
+			g := clusterstate.GivenUp{
+				Name: "w-0", Hostname: "gone", Address: m.Status.Address, UUID: m.Status.UUID, At: e.Clock.Now(),
+			}
+			tc.change(&g)
+			e.record(func(rt *clusterstate.Runtime) {
+				delete(rt.Machines, "w-0")
+				rt.GiveUp(g)
+			})
+
+			e.left("w-0", tc.doubt)
+			e.approve(g.Name)
+			e.until("w-0", "it is wiped", func(*v1alpha1.TalosMachine) bool { return e.resets("w-0") == 1 })
+		})
+	}
+}
+
+// TestNobodyToAsk: without an answer of Kubernetes nobody is wiped.
+func TestNobodyToAsk(t *testing.T) {
+	e := found(t, 1, 1)
+	e.giveUp("w-0")
+
+	if err := e.nodes["w-0"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.list("w-0", 100, &v1alpha1.ObjectReference{Name: group})
+
+	// Its certificates for the Kubernetes API have ended.
+	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+
+	e.left("w-0", "the Kubernetes API cannot be asked")
 }

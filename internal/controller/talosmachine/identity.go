@@ -48,11 +48,11 @@ func (s *scope) checkIdentity(uuid string) error {
 // same, or a person says so.
 func (s *scope) checkHardware(uuid string) error {
 	known, accepted := s.uuid(), s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]
-	if known == "" || uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID) {
+	if uuid != "" && uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID) {
 		return nil
 	}
 
-	if owner := s.ownerOf(uuid); owner != "" || s.everConfigured() {
+	if s.everConfigured() || known != "" && s.ownerOf(uuid) != "" {
 		return s.refuseStranger(uuid, s.whois(uuid))
 	}
 

@@ -161,12 +161,12 @@ func (e *env) createState() {
 }
 
 // boot powers a machine on and makes its TalosMachine.
-func (e *env) boot(name string, i int, worker *v1alpha1.ObjectReference) {
+func (e *env) boot(name string, i int, worker *v1alpha1.ObjectReference, change ...func(*node.Options)) {
 	e.Helper()
 
-	n, err := e.estate.Boot(e.Context(), i-1, func(o *node.Options) {
+	n, err := e.estate.Boot(e.Context(), i-1, append(change, func(o *node.Options) {
 		o.Name, o.Modelled, o.Assets, o.Heartbeat = name, e.assets == "", e.assets, time.Second
-	})
+	})...)
 	if err != nil {
 		e.Fatal(err)
 	}
