@@ -253,7 +253,21 @@ func TestSparesOfCluster(t *testing.T) {
 	w.nodesReady("stocked", 4)
 	w.etcdMembers("stocked", 3)
 
-	// The machine that was replaced comes back with its old data. It is wiped, and takes the next place.
+	// The machine that was replaced comes back with its old data. It is wiped, and takes the next place. Its Node may
+	// well be ready before anybody looks: a person said beforehand that this changes nothing.
+	change(w, &v1alpha1.TalosControlPlane{}, "stocked", func(cp *v1alpha1.TalosControlPlane) {
+		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.WipeMachinesAnnotation, "stocked-cp-1")
+	})
+	w.eventually("the word is taken", func(context.Context) error {
+		for _, g := range w.state("stocked").Runtime.GivenUp {
+			if g.Name == "stocked-cp-1" && g.WipeApproved {
+				return nil
+			}
+		}
+
+		return fmt.Errorf("the state has %+v", w.state("stocked").Runtime.GivenUp)
+	})
+
 	if err := w.nodes[w.address(2)].PowerOn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
