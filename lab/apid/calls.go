@@ -25,6 +25,8 @@ type Call struct {
 	Forwarded bool
 	// Mutating says that the call asks for a change: a dry run does not. It is set only for calls that were authorized.
 	Mutating bool
+	// Request is the message of a call with a single one; nil otherwise. Who subscribes must not change it.
+	Request any
 }
 
 // call is a call under way.
@@ -203,7 +205,7 @@ func (f *Faults) arrive(ctx context.Context, method string, who *caller) *call {
 
 // started notes that a call is authorized and about to run.
 func (f *Faults) started(c *call, request any) {
-	c.Mutating = isMutating(c.Method, request)
+	c.Mutating, c.Request = isMutating(c.Method, request), request
 
 	f.mu.Lock()
 

@@ -162,6 +162,9 @@ func (n *Node) Readdress(address string) error {
 	return n.connect(address)
 }
 
+// EtcdDir is where the machine's etcd keeps its data.
+func (n *Node) EtcdDir() string { return n.system.EphemeralPath("etcd") }
+
 // UUID returns the machine's system UUID.
 func (n *Node) UUID() string { return n.hw.UUID }
 

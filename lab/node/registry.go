@@ -70,6 +70,9 @@ func (r *Registry) modelNodes(key clusterKey) *kubernetes.ModelNodes {
 // Network is what stands between the nodes' machine APIs, for partitions between some of them.
 func (r *Registry) Network() *apid.Network { return r.network }
 
+// Etcd is the etcd of all modelled nodes.
+func (r *Registry) Etcd() *quorum.Model { return r.model }
+
 // announce tells the cluster about a node.
 func (r *Registry) announce(key clusterKey, a affiliate) {
 	r.mu.Lock()

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +36,7 @@ const defaultRetry = 500 * time.Millisecond
 type Model struct {
 	mu       sync.Mutex
 	clusters map[uint64]*modelCluster
+	founded  []func(Founding)
 }
 
 // NewModel returns an engine without clusters.
@@ -41,12 +44,15 @@ func NewModel() *Model { return &Model{clusters: map[uint64]*modelCluster{}} }
 
 // modelCluster is one raft group. Model.mu guards all of it.
 type modelCluster struct {
-	id      uint64
-	members map[uint64]*modelEntry
-	leader  uint64
-	term    uint64
-	index   uint64
-	changed chan struct{} // closed and replaced whenever something changed
+	id uint64
+	// authority is the fingerprint of the CA of etcd that the cluster was founded with; empty where it was brought back.
+	authority string
+	writes    []string
+	members   map[uint64]*modelEntry
+	leader    uint64
+	term      uint64
+	index     uint64
+	changed   chan struct{} // closed and replaced whenever something changed
 }
 
 // modelEntry is one line of the member list.
@@ -56,6 +62,8 @@ type modelEntry struct {
 	Address string `json:"address"`
 	Learner bool   `json:"learner"`
 	running *modelMember
+	dir     string    // where the member keeps its data
+	since   time.Time // when it began or ceased to serve
 }
 
 // modelData is what lies in the data directory of a modelled member.
@@ -77,15 +85,27 @@ func (m *Model) Bootstrap(_ context.Context, s Start) (Member, error) {
 	}
 
 	m.mu.Lock()
-	defer m.mu.Unlock()
 
-	c := &modelCluster{id: randomID(), members: map[uint64]*modelEntry{}, term: 2, index: 4, changed: make(chan struct{})}
+	c := &modelCluster{
+		id: randomID(), authority: authority(s.CA), members: map[uint64]*modelEntry{}, term: 2, index: 4,
+		changed: make(chan struct{}),
+	}
+	found := Founding{Cluster: c.id, Dir: s.Dir, Others: m.listOf(c.authority)}
 	m.clusters[c.id] = c
 
 	e := &modelEntry{ID: randomID(), Name: s.Name, Address: s.Address}
 	c.members[e.ID] = e
 
-	return m.run(c, e, s)
+	member, err := m.run(c, e, s)
+	founded := slices.Clone(m.founded)
+
+	m.mu.Unlock()
+
+	for _, fn := range founded {
+		fn(found)
+	}
+
+	return member, err
 }
 
 // Recover starts a cluster of one from a snapshot.
@@ -228,8 +248,8 @@ func (m *Model) clusterOf(peers []string) *modelCluster {
 // run starts a member; the caller holds the lock.
 func (m *Model) run(c *modelCluster, e *modelEntry, s Start) (Member, error) {
 	member := &modelMember{model: m, cluster: c, entry: e, dir: s.Dir, done: make(chan struct{})}
-	e.running = member
-
+	e.running, e.dir, e.since = member, s.Dir, time.Now()
+	c.authority = cmp.Or(c.authority, authority(s.CA))
 	c.index += 2
 	c.touch()
 

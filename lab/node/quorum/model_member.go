@@ -310,7 +310,7 @@ func (m *modelMember) Kill() {
 // end marks the member as ended; the caller holds the lock.
 func (m *modelMember) end() {
 	if m.entry.running == m {
-		m.entry.running = nil
+		m.entry.running, m.entry.since = nil, time.Now()
 	}
 
 	m.once.Do(func() { close(m.done) })
@@ -320,6 +320,10 @@ func (m *modelMember) end() {
 func (m *modelMember) Freeze(frozen bool) error {
 	m.model.mu.Lock()
 	defer m.model.mu.Unlock()
+
+	if m.frozen != frozen {
+		m.entry.since = time.Now()
+	}
 
 	m.frozen = frozen
 	m.cluster.touch()
