@@ -137,7 +137,7 @@ func (o *Oracle) Yield(name string, up bool) {
 	}
 }
 
-// Retire says that a person gives the whole cluster up: nothing is judged any more.
+// Retire says that a person gives the whole cluster up: nothing is judged any more but whether it comes to rest.
 func (o *Oracle) Retire() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -254,7 +254,7 @@ func (o *Oracle) nameOf(m quorum.MemberView) string {
 
 // violate notes a violation; the caller holds the lock.
 func (o *Oracle) violate(rule Rule, format string, args ...any) {
-	if o.retired {
+	if o.retired && rule != RuleConvergence {
 		return
 	}
 
