@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -28,9 +27,9 @@ const backupPasses = 4
 func setupBackups(
 	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *statestore.Store,
 ) error {
-	series := &metrics.Backups{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+	series := &metrics.Backups{Client: mgr.GetClient(), Clock: o.clock()}
 
-	schedules := metrics.Schedules{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+	schedules := metrics.Schedules{Client: mgr.GetClient(), Clock: o.clock()}
 
 	if err := errors.Join(ctrlmetrics.Registry.Register(series), ctrlmetrics.Registry.Register(schedules)); err != nil {
 		return fmt.Errorf("registering the metrics of backups: %w", err)
@@ -41,7 +40,7 @@ func setupBackups(
 	err := (&talosetcdbackup.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states,
 		Stores: stores,
-		Runner: talosetcdbackup.NewRunner(ctx, o.BackupConcurrency), Clock: clock.RealClock{},
+		Runner: talosetcdbackup.NewRunner(ctx, o.BackupConcurrency), Clock: o.clock(),
 		Recorder: mgr.GetEventRecorder("talosetcdbackup"), Failed: series.Failed, Tool: o.Version, Resync: machineResync,
 		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})
@@ -51,7 +50,7 @@ func setupBackups(
 
 	err = (&talosetcdbackupschedule.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Stores: stores,
-		Runner: talosetcdbackupschedule.NewRunner(ctx, scheduleWorks), Clock: clock.RealClock{},
+		Runner: talosetcdbackupschedule.NewRunner(ctx, scheduleWorks), Clock: o.clock(),
 		Recorder: mgr.GetEventRecorder("talosetcdbackupschedule"), Failed: series.Failed, Resync: machineResync,
 		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})

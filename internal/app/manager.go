@@ -12,7 +12,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -182,12 +181,12 @@ func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 }
 
 func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error {
-	real := clock.RealClock{}
+	clock := o.clock()
 	pool := talos.NewPool()
 	watcher := nodewatch.New(ctx, pool)
-	workloads := &workload.Clients{Clock: real}
+	workloads := &workload.Clients{Clock: clock}
 	cached := kube.Indexed(kube.Current(mgr.GetClient(), mgr.GetAPIReader()))
-	states := &statestore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: real}
+	states := &statestore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock}
 
 	nodes := func() controller.Options {
 		return controller.Options{MaxConcurrentReconciles: o.NodeConcurrency, RateLimiter: backoff()}
@@ -198,23 +197,23 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		kube.Index(ctx, mgr.GetFieldIndexer(), &vitistackv1alpha1.Machine{}, &v1alpha1.TalosControlPlane{},
 			&v1alpha1.TalosWorker{}, &v1alpha1.TalosMachine{}),
 		(&kubernetescluster.Reconciler{
-			Client: cached, Reader: mgr.GetAPIReader(), Clock: real, Resync: o.ReconcileInterval,
+			Client: cached, Reader: mgr.GetAPIReader(), Clock: clock, Resync: o.ReconcileInterval,
 			Details:   condition.SummaryTogether,
 			Manifests: &manifest.Store{Root: o.ResultsPath, Count: metrics.CountFile},
 			Recorder:  mgr.GetEventRecorder("kubernetescluster"),
 		}).SetupWithManager(mgr, clusters),
 		(&machine.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr, nodes()),
 		(&taloscontrolplane.Reconciler{
-			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: real,
+			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: clock,
 			Workloads: workloads, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
 			Recorder: mgr.GetEventRecorder("taloscontrolplane"), Details: condition.DetailsTogether,
 		}).SetupWithManager(mgr, nodes()),
 		(&talosworker.Reconciler{
-			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: real,
+			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: clock,
 			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
 		}).SetupWithManager(mgr, nodes()),
 		(&talosmachine.Reconciler{
-			Client: cached, States: states, Nodes: pool, Watcher: watcher, Clock: real, Resync: machineResync,
+			Client: cached, States: states, Nodes: pool, Watcher: watcher, Clock: clock, Resync: machineResync,
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
 			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether,
 		}).SetupWithManager(mgr, nodes()),

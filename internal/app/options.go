@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
 )
@@ -53,6 +54,17 @@ type Options struct {
 	LogLevel string
 	// Kubeconfig of the management cluster; default: in-cluster, KUBECONFIG, or the home directory.
 	Kubeconfig string
+	// Clock that decisions are made by; that of the computer when nil. There is no flag for it.
+	Clock clock.PassiveClock
+}
+
+// clock returns the one to decide by.
+func (o Options) clock() clock.PassiveClock {
+	if o.Clock == nil {
+		return clock.RealClock{}
+	}
+
+	return o.Clock
 }
 
 // Defaults returns the defaults, overridden by the environment variables of the operations guide.

@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -24,7 +23,7 @@ func setupRestores(mgr manager.Manager, o Options, cached client.Client, states 
 	err := (&talosetcdrestore.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
 		Storage:  o.Stores(mgr.GetAPIReader()),
-		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: clock.RealClock{}, Version: o.Version,
+		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: o.clock(), Version: o.Version,
 		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: restoreConcurrency, RateLimiter: backoff()})
 	if err != nil {
