@@ -170,6 +170,15 @@ bench-scale: kube build ## Measure the operator against CLUSTERS (200) modelled 
 bench-backup: kube build ## Measure backups of up to 2 GiB and the recovery from a total loss; prints JSON lines.
 	@$(BIN)/talos-lab bench-backup
 
+DURATION ?= 10m
+# Of the first history; random when empty.
+SEED     ?=
+
+.PHONY: chaos
+chaos: kube build ## Run random faults against the operator for DURATION (10m), judged by an oracle; prints JSON lines. SEED=N replays.
+	@go build -o $(BIN)/ ./hack/skewed
+	@$(BIN)/talos-lab chaos --operator $(BIN)/skewed --skewed --duration $(DURATION) $(if $(SEED),--seed $(SEED))
+
 .PHONY: clean
 clean: ## Remove what was built, apart from Go's own caches.
 	rm -rf $(BIN)

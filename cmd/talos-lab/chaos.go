@@ -23,6 +23,7 @@ type chaosFlags struct {
 	seed                  uint64
 	histories, parallel   int
 	steps                 int
+	skewed                bool
 	duration, bound       time.Duration
 	scale                 float64
 }
@@ -55,6 +56,7 @@ The exit code is 1 when there is a violation. "--seed N --histories 1" makes the
 	}
 	f := cmd.Flags()
 	f.StringVar(&flags.operator, "operator", "", "path of talos-operator (default: next to talos-lab, else in PATH)")
+	f.BoolVar(&flags.skewed, "skewed", false, "the operator is the one of hack/skewed: histories have clocks that jump")
 	f.StringVar(&flags.subnet, "subnet", "", "network of the machines, a /16 within 127.0.0.0/8 (default: a free one)")
 	f.StringVar(&flags.dir, "dir", "", "keep the lab and its logs in this directory (default: a temporary one)")
 	f.Uint64Var(&flags.seed, "seed", 0, "seed of the first history; the next one has the next number (default: random)")
@@ -100,7 +102,7 @@ func runChaos(ctx context.Context, out, progress io.Writer, flags *chaosFlags) (
 	enc := json.NewEncoder(out)
 
 	return chaos.Run(ctx, chaos.Options{
-		Stack: opts, Operator: opts.Operator, Seed: flags.seed, Duration: flags.duration, Histories: flags.histories,
+		Stack: opts, Operator: opts.Operator, Skewed: flags.skewed, Seed: flags.seed, Duration: flags.duration, Histories: flags.histories,
 		Parallel: flags.parallel, Steps: flags.steps, Bound: flags.bound, Progress: progress,
 		Metrics: func(m chaos.Metric) error { return enc.Encode(m) },
 		Report:  func(r chaos.Report) error { return enc.Encode(r) },

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +25,8 @@ type Options struct {
 	Stack stack.Options
 	// Operator is the path of talos-operator.
 	Operator string
+	// Skewed says that it is the one of hack/skewed, whose clock can jump.
+	Skewed bool
 	// Seed of the first history; each further one has the next number.
 	Seed uint64
 	// Duration is for how long histories begin; they are lived to their end. Histories bounds their number; 0 does not.
@@ -207,14 +208,16 @@ func (r *run) one(ctx context.Context, slot int, seed uint64) error {
 
 	etcd.Founded(func(f quorum.Founding) { h.oracle.Founded(f) })
 
-	got, err := h.run()
-
-	// With a directory to keep, every history can be read again.
-	path := filepath.Join(r.stack.Dir(), "operators", h.ns+".txt")
-	if werr := os.WriteFile(path, []byte(strings.Join(got.Told, "\n")+"\n"), 0o600); werr != nil {
-		return fmt.Errorf("writing down a history: %w", werr)
+	log, err := os.Create(filepath.Join(r.stack.Dir(), "operators", h.ns+".txt"))
+	if err != nil {
+		return fmt.Errorf("writing down a history: %w", err)
 	}
 
+	defer log.Close() //nolint:errcheck // a person may read it, nothing depends on it
+
+	h.log = log
+
+	got, err := h.run()
 	if err != nil {
 		return fmt.Errorf("history %d: %w", seed, err)
 	}

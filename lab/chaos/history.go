@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -61,6 +62,7 @@ type history struct {
 	began       time.Time
 
 	mu     sync.Mutex
+	log    io.Writer
 	told   []string
 	faults map[string]int
 }
@@ -91,7 +93,11 @@ func (h *history) tell(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
-	h.told = append(h.told, fmt.Sprintf("%6.1fs ", time.Since(h.began).Seconds())+fmt.Sprintf(format, args...))
+	line := fmt.Sprintf("%6.1fs ", time.Since(h.began).Seconds()) + fmt.Sprintf(format, args...)
+	h.told = append(h.told, line)
+
+	// With a directory that is kept, every history can be read, also while it lasts.
+	_, _ = fmt.Fprintln(h.log, line)
 }
 
 // run lives the history.

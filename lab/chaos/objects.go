@@ -125,6 +125,10 @@ func (h *history) takeCopy(Step) (string, func()) {
 	}
 
 	for _, s := range h.secrets() {
+		if len(s.OwnerReferences) > 0 { // those are made anew, and go with their owner
+			continue
+		}
+
 		c.secrets = append(c.secrets, corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations},
 			Type:       s.Type, Data: s.Data,

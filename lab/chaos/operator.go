@@ -3,7 +3,9 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/stack"
@@ -20,6 +22,19 @@ const (
 	operatorNumber = 10
 	perHistory     = 2
 )
+
+// clockFile is the variable with the file that says how wrong the clock of the operator is, where it is the one of
+// hack/skewed.
+const clockFile = "LAB_CLOCK_FILE"
+
+func (h *history) clockPath() string { return filepath.Join(h.stack.Dir(), "operators", h.ns+".clock") }
+
+// setClock makes the clocks of the operators wrong.
+func (h *history) setClock(skew time.Duration) {
+	if err := os.WriteFile(h.clockPath(), []byte(skew.String()), 0o600); err != nil {
+		h.tell("%v", err)
+	}
+}
 
 // startOperator starts the first or the second operator of the history, or starts it again.
 func (h *history) startOperator(which int) error {
@@ -43,6 +58,7 @@ func (h *history) startOperator(which int) error {
 			Results: filepath.Join(dir, h.ns+"-results"),
 			Log:     filepath.Join(dir, fmt.Sprintf("%s-%d.log", h.ns, number)),
 			Args:    []string{"--namespaces=" + h.ns, "--leader-elect=false"},
+			Env:     []string{clockFile + "=" + h.clockPath()},
 		}})
 	}
 

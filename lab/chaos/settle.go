@@ -16,6 +16,10 @@ import (
 // personPause is how often the person looks whether something has to be done by hand.
 const personPause = 5 * time.Second
 
+// relistAfter is when the person no longer believes that members of etcd on machines that are not listed will go away:
+// the operator removes them after two looks a minute apart, and not while they are too many.
+const relistAfter = 2 * time.Minute
+
 // settle ends all faults and waits until the cluster has come to rest, acting as the person whom conditions ask for. It
 // returns the state in which the cluster waits for something that this person cannot do, empty where there is none.
 func (h *history) settle() string {
@@ -34,13 +38,18 @@ func (h *history) settle() string {
 	h.absent, h.remedy, h.approval = false, false, v1alpha1.ApprovalAutomatic
 	h.apply()
 
-	looked := time.Now()
+	began := time.Now()
+	looked := began
 
 	wrong := h.await(h.opts.Bound, func() string {
 		what := h.unsettled()
 		if what != "" && time.Since(looked) > personPause {
 			looked = time.Now()
 			h.help()
+
+			if time.Since(began) > relistAfter {
+				h.relist()
+			}
 		}
 
 		return what
@@ -185,6 +194,32 @@ func (h *history) adoptReplacements(cp *v1alpha1.TalosControlPlane) {
 	}
 }
 
+// relist puts machines with members of etcd that serves on the list again, from which they were taken while the objects
+// were deleted or by an older copy of them.
+func (h *history) relist() {
+	members := slices.Clone(h.want.Members)
+
+	for _, c := range h.etcds() {
+		for _, m := range c.Members {
+			for _, name := range h.machines {
+				if m.Serving && h.node(name).EtcdDir() == m.Dir && !slices.Contains(h.want.names(), name) {
+					members = append(members, name)
+				}
+			}
+		}
+	}
+
+	if blank := h.blanks(); len(members)%2 == 0 && len(blank) > 0 {
+		members = append(members, blank[0])
+	}
+
+	if len(members) > len(h.want.Members) && len(members)%2 == 1 {
+		h.tell("person: list %s", shorts(members))
+		h.want.Members = members
+		h.apply()
+	}
+}
+
 // helpEtcd allows a new etcd once no disk holds data of one, and has machines forgotten that are not listed and whose
 // disks are empty.
 func (h *history) helpEtcd(cp *v1alpha1.TalosControlPlane) {
@@ -195,7 +230,8 @@ func (h *history) helpEtcd(cp *v1alpha1.TalosControlPlane) {
 		h.annotate(cp, clusterName, v1alpha1.AllowBootstrapAnnotation, "true")
 	}
 
-	if !reasonIn(cp.Status.Conditions, v1alpha1.ReasonWaitingForEvidence) {
+	waits := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionBootstrapped)
+	if waits == nil || waits.Reason != v1alpha1.ReasonWaitingForEvidence {
 		return
 	}
 

@@ -28,6 +28,7 @@ func init() { //nolint:gochecknoinits // the table refers to functions that refe
 		{"operator-kill", 8, (*history).killOperator},
 		{"operator-down", 3, (*history).stopOperator},
 		{"second-operator", 3, (*history).secondOperator},
+		{"clock-jump", 4, (*history).jumpClock},
 		{"scale-control-plane", 5, (*history).scaleMembers},
 		{"scale-workers", 5, (*history).scaleWorkers},
 		{"exchange-member", 4, (*history).exchangeMember},
@@ -321,6 +322,24 @@ func (h *history) secondOperator(Step) (string, func()) {
 	h.start(1)
 
 	return "beside the first one", func() { h.operators[1].stop() }
+}
+
+// jumps are how wrong a clock becomes.
+var jumps = []time.Duration{
+	-24 * time.Hour, -time.Hour, -5 * time.Minute, -30 * time.Second,
+	30 * time.Second, 5 * time.Minute, time.Hour, 24 * time.Hour,
+}
+
+// jumpClock sets the clock of the operators wrong, and right again.
+func (h *history) jumpClock(step Step) (string, func()) {
+	if !h.opts.Skewed {
+		return "", nil
+	}
+
+	skew := jumps[int(step.A)%len(jumps)]
+	h.setClock(skew)
+
+	return skew.String(), func() { h.setClock(0) }
 }
 
 // isBlank tells whether a machine waits for a config.
