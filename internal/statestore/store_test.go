@@ -263,6 +263,16 @@ func (b *bench) access(t *testing.T) {
 		t.Error("credentials of another PKI")
 	}
 
+	b.clock.SetTime(now.Add(37 * time.Hour))
+
+	ahead := get(bundle)
+
+	b.clock.SetTime(now.Add(13 * time.Hour))
+
+	if get(bundle) == ahead {
+		t.Error("credentials are kept that are not valid yet, because a clock was ahead")
+	}
+
 	third := get(bundle)
 	b.store.Forget(b.key("c"))
 

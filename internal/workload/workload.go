@@ -80,9 +80,13 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Int
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	now := c.Clock.Now()
-	if have, ok := c.clients[address]; ok && have.fingerprint == b.Fingerprint() && have.until.Sub(now) > clientRenew {
-		return have.client, nil
+	// The monotonic reading goes: what counts is what the clock says. A certificate that was made by a clock that was
+	// ahead is worth nothing once it is right again, for as long as it was ahead.
+	now := c.Clock.Now().Round(0)
+	if have, ok := c.clients[address]; ok && have.fingerprint == b.Fingerprint() {
+		if left := have.until.Sub(now); left > clientRenew && left <= clientTTL {
+			return have.client, nil
+		}
 	}
 
 	cfg, err := b.RESTConfig("https://"+net.JoinHostPort(address, apiServerPort), now, clientTTL)
