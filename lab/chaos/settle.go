@@ -268,8 +268,18 @@ func (h *history) holders() []string {
 	return out
 }
 
-// helpMachine has a failed change tried again, and wipes a machine that came back and is left as it is.
+// helpMachine has a failed change tried again, and accepts the machine at the address of the list where another one was
+// there when the cluster first asked.
 func (h *history) helpMachine(m v1alpha1.TalosMachine) {
+	name := h.ns + "/" + m.Name
+	uuid := h.node(name).UUID()
+
+	if reasonIn(m.Status.Conditions, v1alpha1.ReasonWrongMachine) && h.isBlank(name) &&
+		m.Annotations[v1alpha1.AcceptMachineAnnotation] != uuid {
+		h.tell("person: accept %s", m.Name)
+		h.annotate(&m, m.Name, v1alpha1.AcceptMachineAnnotation, uuid)
+	}
+
 	if reasonIn(m.Status.Conditions, v1alpha1.ReasonChangeFailed) ||
 		reasonIn(m.Status.Conditions, v1alpha1.ReasonRolloutStopped) {
 		h.tell("person: retry %s", m.Name)
