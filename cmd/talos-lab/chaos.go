@@ -44,9 +44,9 @@ Printed is one JSON object a line: each violation with the seed of its history, 
   histories                         that were lived to their end
   faults, faults_KIND               that were made
   held                              histories that ended in a state that only a person ends
-  violations                        of: split (a second etcd under one PKI), quorum (lost by a step of the operator), writes
-                                    (acknowledged and lost), wipe (of a member, or of a node that was not given up),
-                                    convergence (no rest without faults)
+  violations                        of: split (a second etcd under one PKI), quorum (lost by a step of the operator),
+                                    writes (acknowledged and lost), wipe (of a member, or of a node that was not given
+                                    up), convergence (no rest without faults)
 
 The exit code is 1 when there is a violation. "--seed N --histories 1" makes the choices of history N again.`,
 		Args: args(cobra.NoArgs),
@@ -102,8 +102,8 @@ func runChaos(ctx context.Context, out, progress io.Writer, flags *chaosFlags) (
 	enc := json.NewEncoder(out)
 
 	return chaos.Run(ctx, chaos.Options{
-		Stack: opts, Operator: opts.Operator, Skewed: flags.skewed, Seed: flags.seed, Duration: flags.duration, Histories: flags.histories,
-		Parallel: flags.parallel, Steps: flags.steps, Bound: flags.bound, Progress: progress,
+		Stack: opts, Operator: opts.Operator, Skewed: flags.skewed, Seed: flags.seed, Duration: flags.duration,
+		Histories: flags.histories, Parallel: flags.parallel, Steps: flags.steps, Bound: flags.bound, Progress: progress,
 		Metrics: func(m chaos.Metric) error { return enc.Encode(m) },
 		Report:  func(r chaos.Report) error { return enc.Encode(r) },
 	})

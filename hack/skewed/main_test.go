@@ -11,7 +11,7 @@ import (
 func TestSkewed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "skew")
 	c := skewed{path}
-	off := func() time.Duration { return c.Now().Sub(time.Now()).Round(time.Minute) }
+	off := func() time.Duration { return time.Until(c.Now()).Round(time.Minute) }
 
 	if got := off(); got != 0 {
 		t.Errorf("without a file it is off by %s", got)

@@ -89,7 +89,7 @@ func TestScript(t *testing.T) {
 		drawn[s.Kind] = true
 	}
 
-	if want := 25; len(drawn) != want {
+	if want := 26; len(drawn) != want {
 		t.Errorf("%d kinds of steps were drawn, want %d: %v", len(drawn), want, drawn)
 	}
 

@@ -33,8 +33,8 @@ func (h *history) hosts(names []string) []netip.Prefix {
 // goneBound is how long a step waits for objects to go. They may go later, too.
 const goneBound = 15 * time.Second
 
-// deleteObjects deletes the objects and applies them again: the same, with another list, or with a list of other machines
-// while those of the cluster are off.
+// deleteObjects deletes the objects and applies them again: the same, with another list, or with a list of other
+// machines while those of the cluster are off.
 func (h *history) deleteObjects(step Step) (string, func()) {
 	if h.absent {
 		return "", nil

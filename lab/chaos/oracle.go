@@ -41,8 +41,8 @@ type etcds interface {
 }
 
 // Oracle judges what an operator does to the machines of one cluster, from outside: by the calls that reach them and by
-// what is true of their etcd. It knows nothing of how the operator decides, and it does not judge people: what they give
-// up may be wiped. All methods may be called concurrently.
+// what is true of their etcd. It knows nothing of how the operator decides, and it does not judge people: what they
+// give up may be wiped. All methods may be called concurrently.
 type Oracle struct {
 	etcd  etcds
 	clock func() time.Time
@@ -65,9 +65,9 @@ type subject struct {
 }
 
 // excuse is how long the operator need not have noticed that a fault took a member away: calls that were under way and
-// evidence that was being gathered are as old as that on a busy computer. What goes away by an act of the operator has no
-// such excuse.
-const excuse = 10 * time.Second
+// evidence that was being gathered are as old as that on a busy computer. What goes away by an act of the operator has
+// no such excuse.
+const excuse = 5 * time.Second
 
 // NewOracle returns an oracle without machines.
 func NewOracle(etcd etcds, clock func() time.Time) *Oracle {
@@ -76,8 +76,8 @@ func NewOracle(etcd etcds, clock func() time.Time) *Oracle {
 	}
 }
 
-// Watch makes a machine one of the cluster's. Its etcd keeps its data in dir; ready tells whether its Kubernetes node is
-// Ready.
+// Watch makes a machine one of the cluster's. Its etcd keeps its data in dir; ready tells whether its Kubernetes node
+// is Ready.
 func (o *Oracle) Watch(name, dir string, ready func() bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -41,7 +41,7 @@ const (
 const (
 	shortestPause = 200 * time.Millisecond
 	longestPause  = 4 * time.Second
-	longestFault  = 6
+	longestFault  = 8
 )
 
 // NewScript draws what happens in a history of so many steps. The same seed draws the same.
@@ -63,7 +63,7 @@ func NewScript(seed uint64, steps int) Script {
 	for range steps {
 		step := Step{
 			Kind: draw(r.IntN(total)), A: r.Uint32(), B: r.Uint32(), Lasts: 1 + r.IntN(longestFault),
-			Pause: shortestPause + time.Duration(r.Float64()*r.Float64()*float64(longestPause-shortestPause)),
+			Pause: shortestPause + time.Duration(r.Float64()*float64(longestPause-shortestPause)),
 		}
 		s.Steps = append(s.Steps, step)
 	}
@@ -81,8 +81,8 @@ func draw(n int) string {
 	return kinds[0].name
 }
 
-// kind is one way to make life hard. Do returns what was done, empty where it could not be done, and how that is undone;
-// nil where it needs no undoing.
+// kind is one way to make life hard. Do returns what was done, empty where it could not be done, and how that is
+// undone; nil where it needs no undoing.
 type kind struct {
 	name   string
 	weight int

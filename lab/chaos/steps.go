@@ -34,15 +34,26 @@ func init() { //nolint:gochecknoinits // the table refers to functions that refe
 		{"exchange-member", 4, (*history).exchangeMember},
 		{"replace", 4, (*history).replace},
 		{"remediation", 2, (*history).toggleRemediation},
-		{"config-reboot", 9, (*history).changeConfig},
+		{"config-reboot", 12, (*history).changeConfig},
 		{"config-label", 3, (*history).changeLabel},
 		{"approval", 2, (*history).toggleApproval},
 		{"pause", 2, (*history).pauseObjects},
 		{"objects-deleted", 3, (*history).deleteObjects},
+		{"nothing", 6, (*history).nothing},
 		{"copy", 6, (*history).takeCopy},
 		{"state-restored", 4, (*history).restoreState},
 		{"objects-restored", 3, (*history).restoreObjects},
 	}
+}
+
+// nothing happens for a while, so that the operator acts on the faults that there are.
+func (h *history) nothing(step Step) (string, func()) {
+	const most = 8
+
+	d := time.Duration(1+step.A%most) * time.Second
+	h.pause(d)
+
+	return "for " + d.String(), nil
 }
 
 // pick chooses one of a list; empty where there is none.
