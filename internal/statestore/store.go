@@ -201,9 +201,9 @@ const (
 	accessRenew = 12 * time.Hour
 )
 
-// Access returns credentials for a cluster, made anew when the PKI changed, when they come near their end, and when they
-// were made at a time that is still to come: once a clock that was ahead is right again, no node would take them for as
-// long as it was ahead.
+// Access returns credentials for a cluster, made anew when the PKI changed, when they come near their end, and when
+// they were made at a time that is still to come: once a clock that was ahead is right again, no node would take them
+// for as long as it was ahead.
 func (s *Store) Access(controlPlane types.NamespacedName, b *clusterstate.Bundle) (*Access, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

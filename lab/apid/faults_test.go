@@ -387,6 +387,10 @@ func TestCounters(t *testing.T) {
 		t.Errorf("first call: %+v", seen[0])
 	}
 
+	if r, ok := seen[len(seen)-1].Request.(*machine.ApplyConfigurationRequest); !ok || !r.GetDryRun() {
+		t.Errorf("last call: %+v", seen[len(seen)-1])
+	}
+
 	cp2.faults.ResetCalls()
 
 	if cp2.faults.Calls("")+cp2.faults.MutatingCalls() != 0 {
