@@ -216,6 +216,7 @@ func (h *history) relist() {
 	if len(members) > len(h.want.Members) && len(members)%2 == 1 {
 		h.tell("person: list %s", shorts(members))
 		h.want.Members = members
+		h.want.Spares = slices.DeleteFunc(h.want.Spares, func(s string) bool { return slices.Contains(members, s) })
 		h.apply()
 	}
 }
