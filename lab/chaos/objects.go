@@ -45,7 +45,7 @@ func (h *history) deleteObjects(step Step) (string, func()) {
 		h.tell("%s", left)
 	}
 
-	const variants = 4
+	const variants = 3
 
 	blank := h.blanks()
 

@@ -38,7 +38,7 @@ func init() { //nolint:gochecknoinits // the table refers to functions that refe
 		{"config-label", 3, (*history).changeLabel},
 		{"approval", 2, (*history).toggleApproval},
 		{"pause", 2, (*history).pauseObjects},
-		{"objects-deleted", 3, (*history).deleteObjects},
+		{"objects-deleted", 6, (*history).deleteObjects},
 		{"nothing", 6, (*history).nothing},
 		{"copy", 6, (*history).takeCopy},
 		{"state-restored", 4, (*history).restoreState},
