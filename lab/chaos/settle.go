@@ -209,14 +209,19 @@ func (h *history) relist() {
 		}
 	}
 
+	if len(members) == len(h.want.Members) {
+		return
+	}
+
+	h.want.Spares = nil // they may be needed to make the number odd
+
 	if blank := h.blanks(); len(members)%2 == 0 && len(blank) > 0 {
 		members = append(members, blank[0])
 	}
 
-	if len(members) > len(h.want.Members) && len(members)%2 == 1 {
+	if len(members)%2 == 1 {
 		h.tell("person: list %s", shorts(members))
 		h.want.Members = members
-		h.want.Spares = slices.DeleteFunc(h.want.Spares, func(s string) bool { return slices.Contains(members, s) })
 		h.apply()
 	}
 }
