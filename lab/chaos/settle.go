@@ -17,7 +17,8 @@ import (
 const personPause = 5 * time.Second
 
 // relistAfter is when the person no longer believes that members of etcd on machines that are not listed will go away:
-// the operator removes them after two looks a minute apart, and not while it remembers the machine or there are too many.
+// the operator removes them after two looks a minute apart, and not while it remembers the machine or there are too
+// many.
 const relistAfter = 75 * time.Second
 
 // settle ends all faults and waits until the cluster has come to rest, acting as the person whom conditions ask for. It
