@@ -206,7 +206,7 @@ func (r *run) one(ctx context.Context, slot int, seed uint64) error {
 		faults: map[string]int{}, surrendered: map[string]bool{},
 	}
 
-	etcd.Founded(func(f quorum.Founding) { h.oracle.Founded(f) })
+	defer etcd.Founded(func(f quorum.Founding) { h.oracle.Founded(f) })()
 
 	log, err := os.Create(filepath.Join(r.stack.Dir(), "operators", h.ns+".txt"))
 	if err != nil {

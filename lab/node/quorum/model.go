@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,11 +37,14 @@ const defaultRetry = 500 * time.Millisecond
 type Model struct {
 	mu       sync.Mutex
 	clusters map[uint64]*modelCluster
-	founded  []func(Founding)
+	founded  map[int]func(Founding)
+	nextID   int
 }
 
 // NewModel returns an engine without clusters.
-func NewModel() *Model { return &Model{clusters: map[uint64]*modelCluster{}} }
+func NewModel() *Model {
+	return &Model{clusters: map[uint64]*modelCluster{}, founded: map[int]func(Founding){}}
+}
 
 // modelCluster is one raft group. Model.mu guards all of it.
 type modelCluster struct {
@@ -97,7 +101,7 @@ func (m *Model) Bootstrap(_ context.Context, s Start) (Member, error) {
 	c.members[e.ID] = e
 
 	member, err := m.run(c, e, s)
-	founded := slices.Clone(m.founded)
+	founded := slices.Collect(maps.Values(m.founded))
 
 	m.mu.Unlock()
 

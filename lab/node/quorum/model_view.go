@@ -56,12 +56,22 @@ func (m *Model) Clusters() []View {
 	return list
 }
 
-// Founded calls a function with every cluster that is founded from now on, and with what there was before it.
-func (m *Model) Founded(fn func(Founding)) {
+// Founded calls a function with every cluster that is founded from now on, and with what there was before it, until
+// cancel is called.
+func (m *Model) Founded(fn func(Founding)) (cancel func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	m.founded = append(m.founded, fn)
+	id := m.nextID
+	m.nextID++
+	m.founded[id] = fn
+
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+
+		delete(m.founded, id)
+	}
 }
 
 // Write writes a value to a cluster. It is kept where the answer is true, and is not where it is false.

@@ -23,7 +23,7 @@ func TestModelFromOutside(t *testing.T) {
 
 	var founded []quorum.Founding
 
-	m.Founded(func(f quorum.Founding) { founded = append(founded, f) })
+	cancel := m.Founded(func(f quorum.Founding) { founded = append(founded, f) })
 
 	a, err := m.Bootstrap(t.Context(), start("a"))
 	if err != nil {
@@ -78,6 +78,12 @@ func TestModelFromOutside(t *testing.T) {
 	}
 
 	second, _ := view("a2")
+
+	cancel()
+
+	if _, err := m.Bootstrap(t.Context(), start("a3")); err != nil {
+		t.Fatal(err)
+	}
 
 	switch {
 	case len(founded) != 2 || len(founded[0].Others) != 0 || len(founded[1].Others) != 1:
