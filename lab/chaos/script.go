@@ -28,6 +28,8 @@ type Script struct {
 	Early bool
 	// Reset: the machines are wiped by the operator in the end.
 	Reset bool
+	// Late: a person takes a while to list machines again that hold members of etcd.
+	Late  bool
 	Steps []Step
 }
 
@@ -59,6 +61,10 @@ func NewScript(seed uint64, steps int) Script {
 	for _, k := range kinds {
 		total += k.weight
 	}
+
+	const lateShare = 3
+
+	s.Late = seed%lateShare == 0
 
 	for range steps {
 		step := Step{

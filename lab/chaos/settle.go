@@ -16,10 +16,12 @@ import (
 // personPause is how often the person looks whether something has to be done by hand.
 const personPause = 5 * time.Second
 
-// relistAfter is when the person no longer believes that members of etcd on machines that are not listed will go away:
-// the operator removes them after two looks a minute apart, and not while it remembers the machine or there are too
-// many.
-const relistAfter = 75 * time.Second
+// The person lists machines again that hold members of etcd and are not listed: soon, or not before the operator would
+// have removed the members by itself, which takes two looks a minute apart. It does not while it remembers the machine.
+const (
+	relistSoon = 10 * time.Second
+	relistLate = 75 * time.Second
+)
 
 // settle ends all faults and waits until the cluster has come to rest, acting as the person whom conditions ask for. It
 // returns the state in which the cluster waits for something that this person cannot do, empty where there is none.
@@ -40,7 +42,11 @@ func (h *history) settle() string {
 	h.apply()
 
 	began := time.Now()
-	looked := began
+	looked, relistAfter := began, relistSoon
+
+	if h.script.Late {
+		relistAfter = relistLate
+	}
 
 	wrong := h.await(h.opts.Bound, func() string {
 		what := h.unsettled()
