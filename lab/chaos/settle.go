@@ -184,6 +184,8 @@ func (h *history) adoptReplacements(cp *v1alpha1.TalosControlPlane) {
 		replaced = append(replaced, w.Status.Replacements...)
 	}
 
+	before := shorts(h.want.names())
+
 	for _, r := range replaced {
 		for _, list := range [][]string{h.want.Members, h.want.Workers} {
 			if i := slices.Index(list, h.ns+"/"+r.Machine); i >= 0 {
@@ -195,7 +197,7 @@ func (h *history) adoptReplacements(cp *v1alpha1.TalosControlPlane) {
 		h.surrendered[h.ns+"/"+r.Machine] = true
 	}
 
-	if len(replaced) > 0 {
+	if shorts(h.want.names()) != before {
 		h.tell("person: list the replacements: %s", shorts(h.want.names()))
 		h.apply()
 	}
