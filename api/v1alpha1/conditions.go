@@ -25,6 +25,8 @@ const (
 	ConditionRemediating = "Remediating"
 	// ConditionFencing: a machine that was given up is back with its old data; the message says what becomes of it.
 	ConditionFencing = "Fencing"
+	// ConditionStateAtRisk: the state Secret is being deleted, and only its finalizer keeps it; the message says what to do.
+	ConditionStateAtRisk = "StateAtRisk"
 	// ConditionWouldChange: in a dry run, what the operator would write; the message names it.
 	ConditionWouldChange = "WouldChange"
 	// ConditionPaused: the paused annotation or the reconcile mode holds the object.
@@ -80,6 +82,13 @@ const (
 	ReasonNameConflict = "NameConflict"
 	// ReasonStateSecretInvalid: the state Secret cannot be read, is incomplete, or is of another cluster.
 	ReasonStateSecretInvalid = "StateSecretInvalid"
+	// ReasonStateSecretDeleting: the state Secret is being deleted while it is needed.
+	ReasonStateSecretDeleting = "StateSecretDeleting"
+	// ReasonOwnedElsewhere: another TalosControlPlane, of another management plane or an earlier one of the name, managed
+	// the cluster last, and nothing is sent to its nodes until a person confirms the change.
+	ReasonOwnedElsewhere = "OwnedElsewhere"
+	// ReasonTakenOver: the cluster was taken over from another TalosControlPlane, as the annotation said.
+	ReasonTakenOver = "TakenOver"
 	// ReasonBootstrapSecretsInvalid: the Secret named by bootstrapSecretsRef is missing or incomplete.
 	ReasonBootstrapSecretsInvalid = "BootstrapSecretsInvalid"
 	// ReasonImportSecretInvalid: the Secret named by import is missing, incomplete, or of another cluster than the nodes.

@@ -9,6 +9,9 @@ import (
 const (
 	// Finalizer holds an object until the operator has finished its part of the deletion.
 	Finalizer = "talos-operator.io/finalizer"
+	// StateFinalizer on a state Secret holds it while its TalosControlPlane exists: without the Secret the nodes run on and
+	// cannot be managed any more.
+	StateFinalizer = "talos-operator.io/in-use-by-control-plane"
 	// PausedAnnotation, with any value but "false", stops all writes to the nodes below an object, deletions included.
 	PausedAnnotation = "talos-operator.io/paused"
 	// ReconcileModeAnnotation on a KubernetesCluster, TalosControlPlane, TalosWorker or TalosMachine says how much is done
@@ -27,6 +30,12 @@ const (
 	// WipeMachinesAnnotation on a TalosControlPlane, a list of names separated by commas, has machines wiped that were given
 	// up and are back, although Kubernetes calls their Nodes ready. It is taken off once that is recorded.
 	WipeMachinesAnnotation = "talos-operator.io/wipe-machines"
+	// ReleaseStateAnnotation on a TalosControlPlane that is being deleted, value "true", lets a state Secret go that is being
+	// deleted, too, although machines may still run under its PKI: a copy was saved, or the machines are gone.
+	ReleaseStateAnnotation = "talos-operator.io/release-state"
+	// TakeOverAnnotation on a TalosControlPlane confirms that it is to manage a cluster that another one managed last: its
+	// value is the UID of that other one. It is taken off once that is recorded.
+	TakeOverAnnotation = "talos-operator.io/take-over"
 	// KeepNodeAnnotation, value "true", keeps a Node object of a managed cluster although it belongs to no machine and
 	// nobody hears of it any more. On a TalosControlPlane it keeps all of that cluster.
 	KeepNodeAnnotation = "talos-operator.io/keep-node"

@@ -41,7 +41,7 @@ var (
 )
 
 // finalizers go along; those of others are put there by whoever serves the copy.
-var finalizers = []string{v1alpha1.Finalizer, vitistackv1alpha1.ClusterFinalizer}
+var finalizers = []string{v1alpha1.Finalizer, v1alpha1.StateFinalizer, vitistackv1alpha1.ClusterFinalizer}
 
 // reference names one object of the source.
 type reference struct {
@@ -273,7 +273,7 @@ func (t *transfer) adopt(o *unstructured.Unstructured) error {
 		return nil
 	}
 
-	state.Runtime.OwnerUID = string(uid)
+	state.Runtime.FormerOwnerUID, state.Runtime.OwnerUID = state.Runtime.OwnerUID, string(uid)
 
 	data, err := state.Encode()
 	if err != nil {

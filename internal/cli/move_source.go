@@ -17,6 +17,16 @@ import (
 // deleteSource removes the objects from the source while they are paused, so that nothing there acts on them: without
 // our finalizers, from below. The state Secret stays, as always, and the credentials go with their owner.
 func (t *transfer) deleteSource(ctx context.Context) error {
+	// The operator, which has to let go of it otherwise, does nothing there any more.
+	state, err := get(ctx, t.from, t.items[0])
+	if err != nil {
+		return err
+	}
+
+	if err := t.harmless(ctx, state); err != nil {
+		return err
+	}
+
 	for _, r := range slices.Backward(t.items) {
 		if r.kind == kindSecret || r == t.top() {
 			continue

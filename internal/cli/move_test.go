@@ -158,8 +158,16 @@ func (e *estate) arrived() {
 	}
 
 	state, err := clusterstate.Decode(secret.Data)
-	if err != nil || !state.Bundle.Equal(e.state.Bundle) || state.Runtime.OwnerUID != string(cp.UID) || cp.UID == e.cp.UID {
-		e.t.Errorf("state: %v, owner %s, control plane %s", err, state.Runtime.OwnerUID, cp.UID)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+
+	if !slices.Equal(secret.Finalizers, []string{v1alpha1.StateFinalizer}) || state.Runtime.FormerOwnerUID != string(e.cp.UID) {
+		e.t.Errorf("the state is not protected (%v), or does not name the former owner", secret.Finalizers)
+	}
+
+	if !state.Bundle.Equal(e.state.Bundle) || state.Runtime.OwnerUID != string(cp.UID) || cp.UID == e.cp.UID {
+		e.t.Errorf("the state: owner %s, control plane %s", state.Runtime.OwnerUID, cp.UID)
 	}
 
 	for i, owner := range []client.Object{cp, worker} {
@@ -256,7 +264,10 @@ func moves(t *testing.T) {
 		}
 	}
 
-	e.secret("here-state")
+	if s := e.secret("here-state"); len(s.Finalizers) != 0 {
+		t.Errorf("the state Secret of the source cannot be deleted: %v", s.Finalizers)
+	}
+
 	e.arrived()
 }
 

@@ -62,8 +62,10 @@ type Runtime struct {
 	ClusterID   string `json:"clusterID"`
 	// CAFingerprint is that of the bundle's Talos API CA; it shows when somebody exchanged the bundle alone.
 	CAFingerprint string `json:"caFingerprint"`
-	// OwnerUID is the UID of the TalosControlPlane that wrote this last.
+	// OwnerUID is the UID of the TalosControlPlane that manages the cluster; empty once that one was deleted.
 	OwnerUID string `json:"ownerUID,omitempty"`
+	// FormerOwnerUID is the one before: what the cluster itself says of its owner may still name it.
+	FormerOwnerUID string `json:"formerOwnerUID,omitempty"`
 	// Machines by name of their TalosMachine.
 	Machines map[string]Machine `json:"machines,omitempty"`
 	// Bootstrap of etcd, recorded before the call.
@@ -206,6 +208,9 @@ type Bootstrap struct {
 	// EstablishedAt is when etcd first answered with a member list; MemberID is that of Machine.
 	EstablishedAt *time.Time `json:"establishedAt,omitempty"`
 	MemberID      uint64     `json:"memberID,omitempty,string"`
+	// Earlier: the record is that of an earlier TalosControlPlane, whose nodes may have been wiped since. It counts where
+	// nodes still have its data.
+	Earlier bool `json:"earlier,omitempty"`
 }
 
 // NewState is the state of a cluster that is about to be made.

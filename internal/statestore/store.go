@@ -30,6 +30,8 @@ var ErrNotFound = errors.New("state Secret not found")
 type CorruptError struct {
 	// Secret name.
 	Secret string
+	// Deleting: only its finalizer keeps it.
+	Deleting bool
 	// Err is a *clusterstate.DecodeError or several; it prints no content.
 	Err error
 }
@@ -82,7 +84,7 @@ func (s *Store) Load(ctx context.Context, controlPlane types.NamespacedName) (*H
 
 	state, err := clusterstate.Decode(secret.Data)
 	if err != nil {
-		return nil, &CorruptError{Secret: name, Err: err}
+		return nil, &CorruptError{Secret: name, Deleting: secret.DeletionTimestamp != nil, Err: err}
 	}
 
 	return &Held{State: state, secret: secret}, nil
@@ -103,6 +105,8 @@ func (s *Store) Create(ctx context.Context, controlPlane types.NamespacedName, s
 			Namespace: controlPlane.Namespace,
 			Name:      clusterstate.SecretName(controlPlane.Name),
 			Labels:    map[string]string{v1alpha1.ControlPlaneLabel: controlPlane.Name},
+			// It goes when the control plane does.
+			Finalizers: []string{v1alpha1.StateFinalizer},
 		},
 		Type: corev1.SecretTypeOpaque,
 		Data: data,

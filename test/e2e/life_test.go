@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -337,6 +339,11 @@ func (w *world) move(name, manifest string) {
 	plane := w.startPlane()
 	w.plane, w.client = plane, w.clientTo(plane)
 
+	old, err := clusterstate.Decode(state.Data)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+
 	state.ResourceVersion, state.UID = "", ""
 	if err := w.client.Create(context.Background(), state); err != nil {
 		w.t.Fatal(err)
@@ -344,6 +351,14 @@ func (w *world) move(name, manifest string) {
 
 	w.apply(manifest)
 	w.manager = w.startManager(plane)
+
+	// The other management plane was killed, and nobody here can tell.
+	cp, owner := &v1alpha1.TalosControlPlane{}, old.Runtime.OwnerUID
+	w.eventually("a person has to confirm it", w.condition(cp, name, v1alpha1.ConditionStalled, metav1.ConditionTrue,
+		v1alpha1.ReasonOwnedElsewhere))
+	change(w, cp, name, func(cp *v1alpha1.TalosControlPlane) {
+		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.TakeOverAnnotation, owner)
+	})
 	w.running(name)
 }
 

@@ -31,7 +31,8 @@ import (
 // credentialTTL is how long the certificates are valid that tests make for themselves.
 const credentialTTL = 24 * time.Hour
 
-// NewState makes the PKI of a cluster, and what an operator knows of it that has just made that.
+// NewState makes the PKI of a cluster, and what an operator knows of it that has just made that. No control plane has
+// claimed it yet.
 func NewState(name, endpoint string) (*clusterstate.State, error) {
 	bundle, err := pki.New(time.Now())
 	if err != nil {
@@ -41,7 +42,7 @@ func NewState(name, endpoint string) (*clusterstate.State, error) {
 	return clusterstate.NewState(bundle, clusterstate.BundleConfig{
 		ClusterName: name, Endpoint: endpoint, TalosVersion: TalosVersion, KubernetesVersion: KubernetesVersion,
 		Contract: "v1.13",
-	}, "uid"), nil
+	}, ""), nil
 }
 
 // Config is the machine config of a role in a cluster.

@@ -98,7 +98,7 @@ func (r *Reconciler) askedLately(s *scope, machine string) bool {
 	rt := &s.held.State.Runtime
 	b := rt.Bootstrap
 
-	return b != nil && b.Machine == machine && rt.OwnerUID == string(s.cp.UID) &&
+	return b != nil && b.Machine == machine && !b.Earlier && rt.OwnerUID == string(s.cp.UID) &&
 		r.Clock.Since(b.IntentAt) < repeatBootstrap
 }
 
@@ -135,7 +135,7 @@ func (r *Reconciler) poll(s *scope) time.Duration {
 func (r *Reconciler) bootstrapRecord(s *scope) plan.BootstrapRecord {
 	rt := &s.held.State.Runtime
 	rec := plan.BootstrapRecord{
-		EarlierLife:  rt.OwnerUID != string(s.cp.UID) || rt.DecommissionedAt != nil,
+		EarlierLife:  s.earlierLife() || rt.DecommissionedAt != nil,
 		AllowNewEtcd: kube.AnnotationTrue(s.cp, v1alpha1.AllowBootstrapAnnotation),
 	}
 
@@ -191,7 +191,7 @@ func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d plan.Bootstr
 // recordEstablished notes that etcd was seen at work. From then on an empty etcd is a loss, not a beginning.
 func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
 	rt := &s.held.State.Runtime
-	if rt.Bootstrap != nil && rt.Bootstrap.EstablishedAt != nil && rt.OwnerUID == string(s.cp.UID) {
+	if rt.Bootstrap != nil && rt.Bootstrap.EstablishedAt != nil && !s.earlierLife() {
 		return nil
 	}
 
@@ -205,7 +205,7 @@ func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
 		rt.Bootstrap = &clusterstate.Bootstrap{Machine: s.etcd.Voting[0], IntentAt: now}
 	}
 
-	rt.Bootstrap.EstablishedAt = &now
+	rt.Bootstrap.EstablishedAt, rt.Bootstrap.Earlier = &now, false
 	rt.OwnerUID = string(s.cp.UID)
 	rt.DecommissionedAt = nil
 

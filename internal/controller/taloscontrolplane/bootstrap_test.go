@@ -239,7 +239,7 @@ func TestStateOfWipedNodes(t *testing.T) {
 	pki := e.state().Bundle
 
 	e.record(func(s *clusterstate.State) {
-		s.Runtime.OwnerUID = "an earlier object of the same name"
+		s.Runtime.OwnerUID = "" // the earlier object of the name ended in order
 		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "gone", Address: "gone", IntentAt: at, EstablishedAt: &at}
 	})
 

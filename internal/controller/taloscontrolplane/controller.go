@@ -104,6 +104,7 @@ func (r *Reconciler) converge(ctx context.Context, s *scope) (ctrl.Result, error
 	return runPhases(ctx, s,
 		r.ensureFinalizer,
 		r.ensureSecrets,
+		r.ensureOwner,
 		r.renewCredentials,
 		r.validate,
 		r.ensureMachines,

@@ -33,7 +33,18 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 	reset := s.cp.Spec.DeletionPolicy == v1alpha1.DeletionReset
 
 	if reset {
+		if err := r.checkOwner(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+
 		if err := r.awaitWorkers(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+
+	// Nothing is let go before it is plain that the PKI stays: until then the policy can still be changed.
+	if !reset {
+		if err := r.keepState(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -44,6 +55,11 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 
 	if reset {
 		if err := r.decommission(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+
+		// Machines that a person released without a reset run on.
+		if err := r.keepState(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -125,6 +141,10 @@ func ignoreUnusable(err error) error {
 }
 
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
+	if err := r.States.Release(ctx, s.key(), string(s.cp.UID)); err != nil {
+		return err
+	}
+
 	s.released = true
 
 	r.States.Forget(s.key())

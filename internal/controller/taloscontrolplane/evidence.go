@@ -35,8 +35,15 @@ func (s *scope) established() bool {
 		return false
 	}
 
-	return rt.OwnerUID == string(s.cp.UID) ||
+	return !s.earlierLife() ||
 		slices.ContainsFunc(s.nodes, func(n plan.Node) bool { return n.EtcdData == plan.DataPresent })
+}
+
+// earlierLife: what is recorded of the bootstrap is that of an earlier object.
+func (s *scope) earlierLife() bool {
+	rt := &s.held.State.Runtime
+
+	return rt.OwnerUID != string(s.cp.UID) || rt.Bootstrap != nil && rt.Bootstrap.Earlier
 }
 
 // quorumLost: an established etcd has lost its quorum.

@@ -61,6 +61,10 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) (ctrl.Result, 
 			"untouched: put the Secret of this cluster in its place", clusterstate.SecretName(s.cp.Name), err), err)
 	}
 
+	if err := r.States.Protect(ctx, held); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	access, err := r.States.Access(s.key(), held.State.Bundle)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -41,7 +41,7 @@ func TestStateSecret(t *testing.T) {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
 
-	if len(made.OwnerReferences) != 0 || len(made.Finalizers) != 0 || made.Labels[v1alpha1.ControlPlaneLabel] != name {
+	if len(made.OwnerReferences) != 0 || !slices.Equal(made.Finalizers, []string{v1alpha1.StateFinalizer}) || made.Labels[v1alpha1.ControlPlaneLabel] != name {
 		t.Errorf("metadata: %+v", made.ObjectMeta)
 	}
 
@@ -69,8 +69,13 @@ func TestStateSecret(t *testing.T) {
 	e.Delete(cp)
 	e.until(cp, "the control plane is gone", func() bool { return e.Gone(cp) })
 
-	if diff := cmp.Diff(made, e.secret("c-state")); diff != "" {
-		t.Errorf("the deletion touched the Secret (-before +after):\n%s", diff)
+	left := e.secret("c-state")
+	if diff := cmp.Diff(made.Data["secretBundle"], left.Data["secretBundle"]); diff != "" || len(left.Finalizers) != 0 {
+		t.Errorf("the deletion left finalizers %v and changed the PKI: %t", left.Finalizers, diff != "")
+	}
+
+	if rt := e.state().Runtime; rt.OwnerUID != "" || rt.FormerOwnerUID != string(cp.UID) {
+		t.Errorf("owner %q, former owner %q", rt.OwnerUID, rt.FormerOwnerUID)
 	}
 
 	again := e.create(1)
@@ -80,6 +85,11 @@ func TestStateSecret(t *testing.T) {
 
 	if diff := cmp.Diff(cp.Status.SecretBundle, again.Status.SecretBundle); diff != "" {
 		t.Errorf("the reference to the PKI (-before +after):\n%s", diff)
+	}
+
+	if s := e.secret("c-state"); !slices.Equal(s.Finalizers, []string{v1alpha1.StateFinalizer}) ||
+		e.state().Runtime.OwnerUID != string(again.UID) {
+		t.Errorf("the next control plane left it unprotected (%v) or unclaimed", s.Finalizers)
 	}
 
 	if b := again.Status.Bootstrap; b == nil || b.Machine != "cp-0" || again.Status.ObservedKubeVersion != kubernetes {
@@ -168,7 +178,7 @@ func TestStateSecretIsGone(t *testing.T) {
 	}
 
 	made := e.secret("c-state")
-	e.Delete(made)
+	e.dropState()
 
 	if _, err := e.pass(cp); failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid {
 		t.Errorf("without its Secret: %v", err)
@@ -180,11 +190,15 @@ func TestStateSecretIsGone(t *testing.T) {
 		t.Error("a second PKI was made")
 	}
 
-	made.ResourceVersion, made.UID = "", ""
+	made.ResourceVersion, made.UID, made.Finalizers = "", "", nil
 	e.Create(made)
 
 	if _, err := e.pass(cp); err != nil {
 		t.Errorf("after the Secret came back: %v", err)
+	}
+
+	if s := e.secret("c-state"); !slices.Equal(s.Finalizers, []string{v1alpha1.StateFinalizer}) {
+		t.Errorf("the Secret that came back is not protected: %v", s.Finalizers)
 	}
 }
 

@@ -162,6 +162,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	}
 
 	setCertificates(s, set)
+	setStateAtRisk(s, set)
 	setReady(s, err, set)
 	set.Transient(paused, deleting(s.cp), err)
 

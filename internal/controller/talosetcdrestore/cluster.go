@@ -66,6 +66,10 @@ func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 		return err
 	}
 
+	if err := held.CheckOwner(s.cp); err != nil {
+		return err
+	}
+
 	s.held = held
 
 	access, err := r.States.Access(s.controlPlaneKey(), held.State.Bundle)

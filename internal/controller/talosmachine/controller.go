@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	case s.paused:
 		return r.observeOnly(ctx, s)
 	case deleting(m):
-		return runPhases(ctx, s, r.loadState, r.resolveAddress, r.watch, r.leaveToRestore, r.delete)
+		return runPhases(ctx, s, r.loadState, r.resolveAddress, r.watch, r.awaitOwner, r.leaveToRestore, r.delete)
 	}
 
 	return runPhases(ctx, s,
@@ -103,6 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.watch,
 		r.noteTrial,
 		r.observe,
+		r.awaitOwner,
 		r.fence,
 		r.recordPlace,
 		r.configure,
@@ -241,6 +242,16 @@ func (r *Reconciler) loadState(ctx context.Context, s *scope) (ctrl.Result, erro
 	s.creds = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
 
 	return ctrl.Result{}, nil
+}
+
+// awaitOwner sends nothing to a node of a cluster that another control plane manages. An object that ends without a
+// reset sends nothing.
+func (r *Reconciler) awaitOwner(_ context.Context, s *scope) (ctrl.Result, error) {
+	if s.held == nil || s.controlPlane == nil || deleting(s.machine) && !s.decommissions() && !r.mustReset(s) {
+		return ctrl.Result{}, nil
+	}
+
+	return ctrl.Result{}, s.held.CheckOwner(s.controlPlane)
 }
 
 // resolveAddress finds out where the machine is: its own address, or that of its Machine.

@@ -146,6 +146,10 @@ func (r *Reconciler) converge(
 		return ctrl.Result{}, err
 	}
 
+	if err := r.awaitOwner(ctx, s, cp); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if err := r.ensureMachines(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}

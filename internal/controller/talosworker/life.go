@@ -6,9 +6,25 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
+
+// awaitOwner takes and gives no machine in a cluster that another control plane manages. Without a control plane, or
+// before its PKI, there is no owner.
+func (r *Reconciler) awaitOwner(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) error {
+	held, err := r.States.Load(ctx, s.controlPlaneKey())
+
+	switch {
+	case cp.UID == "", statestore.IsUnusable(err):
+		return nil
+	case err != nil:
+		return err
+	}
+
+	return held.CheckOwner(cp)
+}
 
 // sign looks for a sign of life of one of the group's machines; empty when there is none.
 func (r *Reconciler) sign(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) (string, error) {

@@ -1,0 +1,106 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// ensureOwner claims the cluster in its state before anything is done with it. A state that names another owner is a
+// copy, whose original may be at work on another management plane, or that of an object that ended without a trace: as
+// long as machines run, or may run, a person has to tell.
+func (r *Reconciler) ensureOwner(ctx context.Context, s *scope) (ctrl.Result, error) {
+	rt := &s.held.State.Runtime
+	other := rt.OwnedElsewhere(string(s.cp.UID))
+	confirmed := other != "" && s.cp.Annotations[v1alpha1.TakeOverAnnotation] == other
+
+	if other != "" && !confirmed {
+		running, err := r.runningMachine(ctx, s)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+
+		if running != "" {
+			return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("Secret %s names another "+
+				"TalosControlPlane as the owner of the cluster, and %s: make sure that nothing else manages the cluster, then "+
+				"annotate the object with %s=%s", clusterstate.SecretName(s.cp.Name), running, v1alpha1.TakeOverAnnotation,
+				other), nil)
+		}
+	}
+
+	rt.Claim(string(s.cp.UID))
+
+	// Nothing is written where nothing changed.
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return ctrl.Result{}, fmt.Errorf("recording the owner of %s: %w", s.cp.Name, err)
+	}
+
+	if confirmed {
+		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonTakenOver, "TakeOver",
+			"Took the cluster over from the TalosControlPlane with the UID %s", other)
+	}
+
+	return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.TakeOverAnnotation)
+}
+
+// checkOwner refuses to wipe machines that another control plane manages.
+func (r *Reconciler) checkOwner(ctx context.Context, s *scope) error {
+	held, err := r.States.Load(ctx, s.key())
+	if err != nil {
+		return ignoreUnusable(err)
+	}
+
+	other := held.State.Runtime.OwnedElsewhere(string(s.cp.UID))
+	if other == "" || s.cp.Annotations[v1alpha1.TakeOverAnnotation] == other {
+		held.State.Runtime.Claim(string(s.cp.UID))
+
+		return r.States.Update(ctx, held)
+	}
+
+	return failure.Waiting(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("Secret %s names another TalosControlPlane as the "+
+		"owner of the cluster: set spec.deletionPolicy to Preserve, or annotate the object with %s=%s to wipe machines that "+
+		"another one may manage", clusterstate.SecretName(s.cp.Name), v1alpha1.TakeOverAnnotation, other), pollDelete)
+}
+
+// runningMachine says of one machine that it runs under the PKI of the cluster, or that this cannot be excluded; empty
+// when none does. Those that ever got a config have to answer; of the others it is enough that they do not run.
+func (r *Reconciler) runningMachine(ctx context.Context, s *scope) (string, error) {
+	rt := &s.held.State.Runtime
+
+	for _, name := range rt.Configured() {
+		probe, _ := r.Nodes.Probe(ctx, rt.Machines[name].Address, &s.creds)
+
+		switch probe.State {
+		case talos.StateMember:
+			return name + " runs", ctx.Err()
+		case talos.StateUnreachable:
+			return name + " is unreachable", ctx.Err()
+		case talos.StateMaintenance, talos.StateForeign:
+		}
+	}
+
+	for _, entry := range s.cp.Spec.Machines {
+		address, err := r.entryAddress(ctx, s, entry)
+		if err != nil {
+			return "", err
+		}
+
+		if address == "" {
+			continue
+		}
+
+		if probe, _ := r.Nodes.Probe(ctx, address, &s.creds); probe.State == talos.StateMember {
+			return entry.Name + " runs", nil
+		}
+	}
+
+	return "", ctx.Err()
+}

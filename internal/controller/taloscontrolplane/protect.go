@@ -1,0 +1,99 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+)
+
+// keepState holds a control plane that is being deleted while its state Secret would go with it, alone or with the
+// namespace, and machines run under the PKI in there: it is the only copy. What it waits for shows in the condition
+// Deleting.
+func (r *Reconciler) keepState(ctx context.Context, s *scope) error {
+	if kube.AnnotationTrue(s.cp, v1alpha1.ReleaseStateAnnotation) {
+		return nil
+	}
+
+	held, err := r.States.Load(ctx, s.key())
+
+	var corrupt *statestore.CorruptError
+
+	var machines string
+
+	var goes bool
+
+	switch {
+	case errors.Is(err, statestore.ErrNotFound):
+		return nil
+	case errors.As(err, &corrupt):
+		// It may be mended by hand, and what runs under it is not known.
+		machines, goes = "its machines", corrupt.Deleting
+	case err != nil:
+		return err
+	default:
+		names := held.State.Runtime.Configured()
+		if len(names) == 0 {
+			return nil
+		}
+
+		machines, goes = strings.Join(names, ", "), held.Deleting()
+	}
+
+	if !goes {
+		if goes, err = r.namespaceGoes(ctx, s); err != nil || !goes {
+			return err
+		}
+	}
+
+	instead := ""
+	if s.cp.Spec.DeletionPolicy != v1alpha1.DeletionReset {
+		instead = "; to wipe the machines instead, set spec.deletionPolicy to Reset"
+	}
+
+	return failure.Waiting(v1alpha1.ReasonStateSecretDeleting, fmt.Sprintf("Secret %s is being deleted and holds the only "+
+		"PKI of machines that may still run (%s): save a copy of it, then annotate the object with %s=true%s",
+		clusterstate.SecretName(s.cp.Name), machines, v1alpha1.ReleaseStateAnnotation, instead), pollDelete)
+}
+
+// namespaceGoes tells whether the namespace is being deleted: its Secrets go with it, marked already or not.
+func (r *Reconciler) namespaceGoes(ctx context.Context, s *scope) (bool, error) {
+	ns := &corev1.Namespace{}
+
+	err := r.Reader.Get(ctx, client.ObjectKey{Name: s.cp.Namespace}, ns)
+
+	switch {
+	case apierrors.IsForbidden(err):
+		return false, failure.Waiting(v1alpha1.ReasonWaitingForEvidence, fmt.Sprintf("the operator may not read namespace %s, "+
+			"so it is unknown whether the state Secret is being deleted with it: update the roles of the operator",
+			s.cp.Namespace), r.Resync)
+	case err != nil:
+		return false, client.IgnoreNotFound(fmt.Errorf("reading namespace %s: %w", s.cp.Namespace, err))
+	}
+
+	return !ns.DeletionTimestamp.IsZero(), nil
+}
+
+// setStateAtRisk tells of a Secret that somebody deleted while its control plane goes on.
+func setStateAtRisk(s *scope, set condition.Set) {
+	if s.held == nil {
+		return
+	}
+
+	name := clusterstate.SecretName(s.cp.Name)
+
+	set.While(s.held.Deleting() && !deleting(s.cp), v1alpha1.ConditionStateAtRisk, v1alpha1.ReasonStateSecretDeleting,
+		fmt.Sprintf("Secret %s was deleted and is kept by its finalizer while the control plane exists: pause the object, "+
+			"save the Secret, remove its finalizer and apply the copy", name))
+}
