@@ -37,6 +37,10 @@ type Options struct {
 	BackupDirectory string
 	// AllowOwnCredentials says from which namespaces, and for which buckets, the operator's own credentials may be used.
 	AllowOwnCredentials backupstorage.Grants
+	// AllowStores are the only buckets that backups and restores may name; all when empty.
+	AllowStores backupstorage.Places
+	// AllowRecipients are the only keys that backups may be encrypted to; all when empty.
+	AllowRecipients backupstorage.RecipientList
 	// ScratchDirectory is where plain databases are put while they are looked at; the folder for temporary files when
 	// empty.
 	ScratchDirectory string
@@ -103,6 +107,8 @@ func Defaults() (Options, error) {
 		},
 		"BACKUP_DIRECTORY":      into(&o.BackupDirectory),
 		"ALLOW_OWN_CREDENTIALS": o.AllowOwnCredentials.Set,
+		"ALLOW_STORES":          o.AllowStores.Set,
+		"ALLOW_RECIPIENTS":      o.AllowRecipients.Set,
 		"SCRATCH_DIRECTORY":     into(&o.ScratchDirectory),
 		"LOG_LEVEL":             into(&o.LogLevel),
 	} {
@@ -148,6 +154,13 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.Var(&o.AllowOwnCredentials, "allow-own-credentials",
 		"buckets for which the operator's own credentials may be used, as NAMESPACE=BUCKET or NAMESPACE=BUCKET/PREFIX, "+
 			"* for all, separated by commas, besides those of ALLOW_OWN_CREDENTIALS; default: none")
+	f.Var(&o.AllowStores, "allow-stores",
+		"buckets that backups and restores may name, as NAMESPACE=https://HOST/BUCKET[/PREFIX], "+
+			"NAMESPACE=s3://BUCKET[/PREFIX] for AWS, or NAMESPACE=*, separated by commas, besides those of ALLOW_STORES; "+
+			"default: all")
+	f.Var(&o.AllowRecipients, "allow-recipients",
+		"age public keys that backups may be encrypted to, separated by commas, besides those of ALLOW_RECIPIENTS; "+
+			"default: all")
 	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
 		"folder for plain databases while they are looked at, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,

@@ -73,3 +73,39 @@ func TestOwnCredentials(t *testing.T) {
 		}
 	}
 }
+
+// TestAllowLists: the lists of stores and recipients reach what opens stores, from the environment and from flags.
+func TestAllowLists(t *testing.T) {
+	const key = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+
+	t.Setenv("ALLOW_STORES", "red=s3://backups")
+	t.Setenv("ALLOW_RECIPIENTS", key)
+
+	o, err := app.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(flags)
+
+	if err := flags.Parse([]string{"--allow-stores=blue=s3://backups"}); err != nil {
+		t.Fatal(err)
+	}
+
+	stores := o.Stores(nil)
+
+	for namespace, want := range map[string]bool{"red": true, "blue": true, "green": false} {
+		if got := stores.Places.Allow(namespace, "", "backups", ""); got != want {
+			t.Errorf("%s: %v", namespace, got)
+		}
+	}
+
+	if got := stores.Allowed.String(); got != key {
+		t.Errorf("recipients: %s", got)
+	}
+
+	if err := flags.Parse([]string{"--allow-recipients=key"}); err == nil {
+		t.Error("it is a key")
+	}
+}

@@ -31,6 +31,10 @@ const (
 	ReasonDirectory = "BackupDirectoryInvalid"
 	// ReasonOwnIdentity: the operator's own credentials may not be used for a bucket from a namespace.
 	ReasonOwnIdentity = "BackupIdentityForbidden"
+	// ReasonStoreForbidden: the operator was started with a list of stores, and this one is not on it.
+	ReasonStoreForbidden = "BackupStoreForbidden"
+	// ReasonRecipientForbidden: the operator was started with a list of recipients, and this one is not on it.
+	ReasonRecipientForbidden = "BackupRecipientForbidden"
 )
 
 // Opener opens stores. It keeps nothing of a Secret beyond the store that it opened.
@@ -42,6 +46,9 @@ type Opener struct {
 	Root string
 	// Own says who may use the credentials that the operator itself has.
 	Own Grants
+	// Places are the buckets that may be named, all without any; Allowed the recipients, likewise.
+	Places  Places
+	Allowed RecipientList
 	// Stall is how long a connection to a bucket may make no progress; a minute when zero.
 	Stall time.Duration
 }
@@ -75,6 +82,12 @@ func (o *Opener) Open(ctx context.Context, namespace string, s *v1alpha1.BackupS
 }
 
 func (o *Opener) openS3(ctx context.Context, namespace string, s *v1alpha1.S3Storage) (store.Store, error) {
+	if !o.Places.Allow(namespace, s.Endpoint, s.Bucket, s.Prefix) {
+		return nil, failure.Terminal(ReasonStoreForbidden, fmt.Sprintf("bucket %s may not be used from namespace %s: the "+
+			"operator was started with a list of stores; it would need --allow-stores=%s", s.Bucket, namespace,
+			placeOf(namespace, s.Endpoint, s.Bucket, s.Prefix)), nil)
+	}
+
 	settings := store.S3Settings{
 		Endpoint: s.Endpoint, Region: s.Region, Bucket: s.Bucket, Prefix: s.Prefix, Style: s.Addressing, Stall: o.Stall,
 	}
@@ -202,8 +215,18 @@ func (o *Opener) Recipients(
 		recipients = append(recipients, value)
 	}
 
-	if _, err := backup.ParseRecipients(recipients); err != nil {
+	parsed, err := backup.ParseRecipients(recipients)
+	if err != nil {
 		return nil, err
+	}
+
+	switch refused := o.Allowed.Refused(parsed); {
+	case len(o.Allowed) > 0 && len(parsed) == 0:
+		return nil, failure.Terminal(ReasonRecipientForbidden, "the operator was started with a list of recipients, so that "+
+			"backups without one are refused: name one of them", nil)
+	case refused != "":
+		return nil, failure.Terminal(ReasonRecipientForbidden, fmt.Sprintf("recipient %.80s is not on the list that the "+
+			"operator was started with (--allow-recipients)", refused), nil)
 	}
 
 	return recipients, nil

@@ -14,10 +14,14 @@ import (
 // awaitOwner takes and gives no machine in a cluster that another control plane manages. Without a control plane, or
 // before its PKI, there is no owner.
 func (r *Reconciler) awaitOwner(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) error {
+	if cp.UID == "" {
+		return nil
+	}
+
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
 
 	switch {
-	case cp.UID == "", statestore.IsUnusable(err):
+	case statestore.IsUnusable(err):
 		return nil
 	case err != nil:
 		return err
