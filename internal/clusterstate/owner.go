@@ -6,17 +6,25 @@ import (
 )
 
 // OwnedElsewhere is the UID of the TalosControlPlane that manages the cluster when that is another one than the given;
-// empty otherwise. A Secret that was copied, to another management plane for example, names the one of the original.
+// empty otherwise. A Secret that was copied, to another management plane for example, names the one of the original; the
+// cluster itself may name one that took over with a copy.
 func (r *Runtime) OwnedElsewhere(uid string) string {
-	if r.OwnerUID == uid || r.DecommissionedAt != nil {
+	switch {
+	case r.DecommissionedAt != nil:
 		return ""
+	case r.OwnerUID != uid && r.OwnerUID != "":
+		return r.OwnerUID
 	}
 
-	return r.OwnerUID
+	return r.RivalUID
 }
 
 // Claim makes a TalosControlPlane the owner. What was recorded of the bootstrap is that of an earlier one from then on.
 func (r *Runtime) Claim(uid string) {
+	if r.RivalUID != "" {
+		r.FormerOwnerUID, r.RivalUID = r.RivalUID, ""
+	}
+
 	if r.OwnerUID == uid {
 		return
 	}

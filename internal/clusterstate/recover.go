@@ -13,6 +13,8 @@ func (s *State) Recovered(ownerUID string, r Restore) *State {
 	out.ObservedKubeVersion = s.ObservedKubeVersion
 	out.Runtime.Restore = &r
 	out.Runtime.Bootstrap = s.established(r)
+	// The owner that the restored cluster names.
+	out.Runtime.FormerOwnerUID = s.Runtime.OwnerUID
 
 	return out
 }
@@ -35,6 +37,7 @@ func (s *State) Isolated(ownerUID string, cfg BundleConfig, now time.Time, r Res
 	out := NewState(made, cfg, ownerUID)
 	out.Runtime.Restore = &r
 	out.Runtime.Bootstrap = s.established(r)
+	out.Runtime.FormerOwnerUID = s.Runtime.OwnerUID
 
 	return out, nil
 }

@@ -66,6 +66,8 @@ type Runtime struct {
 	OwnerUID string `json:"ownerUID,omitempty"`
 	// FormerOwnerUID is the one before: what the cluster itself says of its owner may still name it.
 	FormerOwnerUID string `json:"formerOwnerUID,omitempty"`
+	// RivalUID is the UID of another TalosControlPlane that the cluster itself named as its owner when it was last asked.
+	RivalUID string `json:"rivalUID,omitempty"`
 	// Machines by name of their TalosMachine.
 	Machines map[string]Machine `json:"machines,omitempty"`
 	// Bootstrap of etcd, recorded before the call.

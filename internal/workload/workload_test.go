@@ -177,6 +177,26 @@ func TestWorkload(t *testing.T) {
 	}
 
 	removeNode(t, c, cluster)
+	owners(t, c, cluster)
+}
+
+// owners: of control planes that claim a cluster the first one has it, until the next one names it as the former owner.
+func owners(t *testing.T, c clientset.Interface, cluster *workload.Cluster) {
+	t.Helper()
+
+	for _, step := range []struct{ uid, former, want string }{
+		{"a", "", "a"}, {"a", "", "a"}, {"b", "", "a"}, {"b", "c", "a"}, {"b", "a", "b"}, {"a", "", "b"}, {"b", "a", "b"},
+	} {
+		got, err := cluster.Own(t.Context(), workload.Claim{UID: step.uid, Name: "ns/" + step.uid, Former: step.former})
+		if err != nil || got != step.want {
+			t.Errorf("%+v: %s, %v", step, got, err)
+		}
+	}
+
+	record, err := c.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), workload.OwnerConfigMap, metav1.GetOptions{})
+	if err != nil || record.Data["controlPlane"] != "ns/b" {
+		t.Errorf("the record: %v, %v", record.Data, err)
+	}
 }
 
 // removeNode: a Node goes only as it was read.

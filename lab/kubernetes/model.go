@@ -34,8 +34,8 @@ type ModelOptions struct {
 	Pass func(context.Context) error
 }
 
-// Model is an API server without the API server: it serves the readiness, the version and the Node objects of a
-// cluster over the same TLS with the same certificates, and knows no other kind. Hundreds of them cost what one real
+// Model is an API server without the API server: it serves the readiness, the version, the Node objects and the
+// ConfigMaps of a cluster over the same TLS with the same certificates, and knows no other kind. Hundreds of them cost what one real
 // API server does.
 type Model struct {
 	opts ModelOptions
@@ -128,6 +128,7 @@ func (m *Model) routes() http.Handler {
 	mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})
 	})
+	m.configMaps(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: r.URL.Path}, ""))
 	})

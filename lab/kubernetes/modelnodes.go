@@ -18,11 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// ModelNodes are the Node objects of one modelled cluster.
+// ModelNodes are the Node objects of one modelled cluster, and its ConfigMaps.
 type ModelNodes struct {
-	mu    sync.Mutex
-	rev   int
-	nodes map[string]*modelNode
+	mu      sync.Mutex
+	rev     int
+	nodes   map[string]*modelNode
+	configs map[types.NamespacedName]*corev1.ConfigMap
 }
 
 // modelNode is a Node object and whether its kubelet is heard of.

@@ -36,5 +36,13 @@ func (r *Reconciler) permit(ctx context.Context, s *scope, d plan.Disruption) (p
 		s.backup = &verdict
 	}
 
+	if verdict.Action != plan.Proceed {
+		return verdict, nil
+	}
+
+	if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != plan.Proceed {
+		return owner, err
+	}
+
 	return verdict, nil
 }

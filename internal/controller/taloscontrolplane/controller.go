@@ -52,6 +52,8 @@ type Reconciler struct {
 	pulls  pulls
 	stale  sightings
 	nodes  nodeLooks
+	// records tells when clusters were last asked who manages them.
+	records records
 }
 
 // Reconcile drives one TalosControlPlane. It keeps nothing between calls that a restart may not lose.
@@ -64,6 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.claims.Forget(req.NamespacedName)
 			r.writes.Forget(req.NamespacedName)
 			r.pulls.forget(req.NamespacedName)
+			r.records.forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -120,6 +123,7 @@ func (r *Reconciler) converge(ctx context.Context, s *scope) (ctrl.Result, error
 		r.ensureKubeconfig,
 		r.askAPI,
 		r.saveState,
+		r.keepRecord,
 		r.removeStaleNode,
 	)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -23,16 +24,8 @@ func (r *Reconciler) ensureOwner(ctx context.Context, s *scope) (ctrl.Result, er
 	confirmed := other != "" && s.cp.Annotations[v1alpha1.TakeOverAnnotation] == other
 
 	if other != "" && !confirmed {
-		running, err := r.runningMachine(ctx, s)
-		if err != nil {
+		if err := r.checkClaim(ctx, s, other); err != nil {
 			return ctrl.Result{}, err
-		}
-
-		if running != "" {
-			return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("Secret %s names another "+
-				"TalosControlPlane as the owner of the cluster, and %s: make sure that nothing else manages the cluster, then "+
-				"annotate the object with %s=%s", clusterstate.SecretName(s.cp.Name), running, v1alpha1.TakeOverAnnotation,
-				other), nil)
 		}
 	}
 
@@ -51,6 +44,38 @@ func (r *Reconciler) ensureOwner(ctx context.Context, s *scope) (ctrl.Result, er
 	return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.TakeOverAnnotation)
 }
 
+// checkClaim refuses a claim without the word of a person while a machine of the other owner's runs. Where the cluster
+// itself named that one, it is asked again: the record may be another one by now.
+func (r *Reconciler) checkClaim(ctx context.Context, s *scope, other string) error {
+	running, err := r.runningMachine(ctx, s)
+	if err != nil || running == "" {
+		return err
+	}
+
+	rt := &s.held.State.Runtime
+	if rt.OwnerUID != string(s.cp.UID) {
+		return ownedElsewhere(fmt.Sprintf("Secret %s names another TalosControlPlane as the owner of the cluster, and %s",
+			clusterstate.SecretName(s.cp.Name), running), other)
+	}
+
+	if s.machines, err = machineset.List(ctx, r.Client, s.cp); err != nil {
+		return err
+	}
+
+	is, err := r.askOwner(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	if is != ownerConfirmed {
+		return ownedElsewhere(recordedRival, rt.RivalUID)
+	}
+
+	rt.RivalUID = ""
+
+	return nil
+}
+
 // checkOwner refuses to wipe machines that another control plane manages.
 func (r *Reconciler) checkOwner(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.key())
@@ -62,12 +87,28 @@ func (r *Reconciler) checkOwner(ctx context.Context, s *scope) error {
 	if other == "" || s.cp.Annotations[v1alpha1.TakeOverAnnotation] == other {
 		held.State.Runtime.Claim(string(s.cp.UID))
 
-		return r.States.Update(ctx, held)
+		if err := r.States.Update(ctx, held); err != nil {
+			return err
+		}
+
+		s.held = held
+
+		is, err := r.askOwner(ctx, s)
+		if err != nil || is == ownerConfirmed || is == ownerSilent {
+			return err
+		}
+
+		other = held.State.Runtime.RivalUID
 	}
 
-	return failure.Waiting(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("Secret %s names another TalosControlPlane as the "+
-		"owner of the cluster: set spec.deletionPolicy to Preserve, or annotate the object with %s=%s to wipe machines that "+
-		"another one may manage", clusterstate.SecretName(s.cp.Name), v1alpha1.TakeOverAnnotation, other), pollDelete)
+	if other == "" {
+		return failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "the API of the cluster answers, and does not tell who "+
+			"manages it: see "+ownerRecord, pollDelete)
+	}
+
+	return failure.Waiting(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("another TalosControlPlane owns the cluster: set "+
+		"spec.deletionPolicy to Preserve, or annotate the object with %s=%s to wipe machines that another one may manage",
+		v1alpha1.TakeOverAnnotation, other), pollDelete)
 }
 
 // runningMachine says of one machine that it runs under the PKI of the cluster, or that this cannot be excluded; empty

@@ -102,6 +102,10 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 func (r *Reconciler) permitRemoval(ctx context.Context, s *scope, name string, gone bool) (plan.Verdict, error) {
 	id := plan.MemberOf(s.nodes, name)
 	if id == 0 && plan.Gone(s.nodes, name) {
+		if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != plan.Proceed {
+			return owner, err
+		}
+
 		return plan.Verdict{Action: plan.Proceed, Reason: v1alpha1.ReasonSafe, Message: "it has no member in etcd"}, nil
 	}
 

@@ -1,0 +1,152 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// ownerInterval is how often a cluster is asked for its owner when nothing is disrupted.
+const ownerInterval = 5 * time.Minute
+
+// records are when clusters last named us as their owner. A restart asks again.
+type records struct {
+	mu    sync.Mutex
+	asked map[types.NamespacedName]time.Time
+}
+
+func (r *records) due(key types.NamespacedName, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	at, ok := r.asked[key]
+
+	return !ok || now.Sub(at) >= ownerInterval || now.Before(at)
+}
+
+func (r *records) note(key types.NamespacedName, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if r.asked == nil {
+		r.asked = map[types.NamespacedName]time.Time{}
+	}
+
+	r.asked[key] = now
+}
+
+func (r *records) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	delete(r.asked, key)
+}
+
+// ownership is what a cluster says of its owner.
+type ownership int
+
+const (
+	// ownerSilent: no API server answers, so that the state alone decides.
+	ownerSilent ownership = iota
+	ownerConfirmed
+	// ownerUnknown: an API server answers, and not this question.
+	ownerUnknown
+	ownerOther
+)
+
+// askOwner asks the cluster who manages it, and has it remember us where that is nobody. Another owner is recorded, so
+// that everything that reads the state stops.
+func (r *Reconciler) askOwner(ctx context.Context, s *scope) (ownership, error) {
+	rt := &s.held.State.Runtime
+
+	cluster, err := r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
+	if err != nil {
+		return ownerSilent, ctx.Err()
+	}
+
+	owner, err := cluster.Own(ctx, workload.Claim{
+		UID: string(s.cp.UID), Name: s.key().String(), Former: rt.FormerOwnerUID,
+	})
+
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "The record of the owner in the cluster cannot be kept")
+	}
+
+	switch {
+	case owner == "":
+		return ownerUnknown, ctx.Err()
+	case owner != string(s.cp.UID):
+		r.records.forget(s.key())
+
+		rt.RivalUID = owner
+		if err := r.States.Update(ctx, s.held); err != nil {
+			return ownerOther, fmt.Errorf("recording another owner of %s: %w", s.cp.Name, err)
+		}
+
+		return ownerOther, nil
+	}
+
+	r.records.note(s.key(), r.Clock.Now())
+
+	return ownerConfirmed, nil
+}
+
+// keepRecord asks a cluster for its owner from time to time: what is sent to workers does not ask by itself.
+func (r *Reconciler) keepRecord(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !r.records.due(s.key(), r.Clock.Now()) {
+		return ctrl.Result{}, nil
+	}
+
+	is, err := r.askOwner(ctx, s)
+	if err != nil || is != ownerOther {
+		return ctrl.Result{}, err
+	}
+
+	return ctrl.Result{}, ownedElsewhere(recordedRival, s.held.State.Runtime.RivalUID)
+}
+
+// ownedElsewhere asks a person who manages a cluster: witness names another one.
+func ownedElsewhere(witness, other string) error {
+	return failure.Terminal(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("%s: make sure that nothing else manages the "+
+		"cluster, then annotate the object with %s=%s", witness, v1alpha1.TakeOverAnnotation, other), nil)
+}
+
+// recordedRival is how the cluster itself names its owner.
+const recordedRival = ownerRecord + " names another TalosControlPlane as the owner of the cluster"
+
+const ownerRecord = "ConfigMap " + metav1.NamespaceSystem + "/" + workload.OwnerConfigMap + " of the cluster"
+
+// ownerPermits asks right before a disruption. A cluster whose API is down cannot tell, and may need just this step to
+// come back: there the state decides, which names us.
+func (r *Reconciler) ownerPermits(ctx context.Context, s *scope) (plan.Verdict, error) {
+	is, err := r.askOwner(ctx, s)
+	if err != nil {
+		return plan.Verdict{}, err
+	}
+
+	switch is {
+	case ownerUnknown:
+		return plan.Verdict{
+			Action: plan.Wait, Reason: v1alpha1.ReasonWaitingForEvidence,
+			Message: "the API of the cluster answers, and does not tell who manages it: see " + ownerRecord,
+		}, nil
+	case ownerOther:
+		return plan.Verdict{
+			Action: plan.Wait, Reason: v1alpha1.ReasonOwnedElsewhere,
+			Message: failure.Message(ownedElsewhere(recordedRival, s.held.State.Runtime.RivalUID)),
+		}, nil
+	case ownerSilent, ownerConfirmed:
+	}
+
+	return plan.Verdict{Action: plan.Proceed}, nil
+}
