@@ -170,10 +170,39 @@ func (h *history) help() {
 		h.approve()
 	}
 
+	h.helpOwner(cp)
 	h.helpEtcd(cp)
 
 	for _, m := range h.talosMachines() {
 		h.helpMachine(m)
+	}
+}
+
+// helpOwner confirms that objects which were restored manage the cluster that their earlier life managed, and has
+// machines wiped that the person has given up, and that are back.
+func (h *history) helpOwner(cp *v1alpha1.TalosControlPlane) {
+	for _, c := range cp.Status.Conditions {
+		if _, uid, ok := strings.Cut(c.Message, v1alpha1.TakeOverAnnotation+"="); ok && c.Reason == v1alpha1.ReasonOwnedElsewhere {
+			h.tell("person: take over from %s", uid)
+			h.annotate(cp, clusterName, v1alpha1.TakeOverAnnotation, uid)
+		}
+	}
+
+	if !reasonIn(cp.Status.Conditions, v1alpha1.ReasonMachineReturned) {
+		return
+	}
+
+	var wipe []string
+
+	for _, name := range h.machines {
+		if h.surrendered[name] && !slices.Contains(h.want.names(), name) {
+			wipe = append(wipe, short(name))
+		}
+	}
+
+	if len(wipe) > 0 {
+		h.tell("person: wipe %s", strings.Join(wipe, ","))
+		h.annotate(cp, clusterName, v1alpha1.WipeMachinesAnnotation, strings.Join(wipe, ","))
 	}
 }
 
