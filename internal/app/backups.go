@@ -64,6 +64,7 @@ func setupBackups(
 // Stores opens the stores that objects name; reader reads Secrets live.
 func (o *Options) Stores(reader client.Reader) *backupstorage.Opener {
 	return &backupstorage.Opener{
-		Reader: reader, Root: o.BackupDirectory, Own: o.AllowOwnCredentials, Places: o.AllowStores, Allowed: o.AllowRecipients,
+		Reader: reader, Root: o.BackupDirectory, Own: o.AllowOwnCredentials,
+		Places: o.AllowStores, Allowed: o.AllowRecipients,
 	}
 }

@@ -66,8 +66,8 @@ func parsePlace(where string) (Place, error) {
 
 	place.Bucket, place.Prefix, _ = strings.Cut(path, "/")
 
-	known := slices.Contains([]string{s3Scheme, "http", "https"}, u.Scheme)
-	if !known || u.Host == "" || place.Bucket == "" || strings.Trim(path, "/") != path || u.User != nil || u.RawQuery != "" ||
+	known := slices.Contains([]string{s3Scheme, "http", "https"}, u.Scheme) && u.User == nil && u.RawQuery == ""
+	if !known || u.Host == "" || place.Bucket == "" || strings.Trim(path, "/") != path ||
 		place.Bucket == everyone && place.Prefix != "" {
 		return Place{}, fmt.Errorf("%q is no place in a store", where)
 	}

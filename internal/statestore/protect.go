@@ -26,8 +26,8 @@ func (h *Held) CheckOwner(controlPlane metav1.Object) error {
 		return nil
 	}
 
-	return failure.Waiting(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("waiting for confirmation that TalosControlPlane %s "+
-		"manages the cluster: its condition Stalled says how to confirm", controlPlane.GetName()), time.Minute)
+	return failure.Waiting(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("waiting for confirmation that "+
+		"TalosControlPlane %s manages the cluster: its condition Stalled says how to confirm", controlPlane.GetName()), time.Minute)
 }
 
 // Protect holds the Secret of a control plane that exists: deleted alone, or with its namespace, it stays readable and

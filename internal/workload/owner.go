@@ -24,9 +24,9 @@ type Claim struct {
 	Former string
 }
 
-// Own returns the UID of the TalosControlPlane that manages the cluster, as the cluster has it. Where it has none, or the
-// former one, that is the claimant from then on. Of two claimants at once one gets an error. An error with the UID of the
-// claimant says that no other owner is recorded, and that the claim cannot be.
+// Own returns the UID of the TalosControlPlane that manages the cluster, as the cluster has it. Where it has none, or
+// the former one, that is the claimant from then on. Of two claimants at once one gets an error. An error with the UID of
+// the claimant says that no other owner is recorded, and that the claim cannot be.
 func (c *Cluster) Own(ctx context.Context, claim Claim) (string, error) {
 	maps := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 
@@ -58,6 +58,27 @@ func (c *Cluster) Own(ctx context.Context, claim Claim) (string, error) {
 	}
 
 	return claim.UID, fmt.Errorf("recording the owner of the cluster: %w", err)
+}
+
+// Disown has the cluster forget an owner that lets go of it. One that is another's stays.
+func (c *Cluster) Disown(ctx context.Context, uid string) error {
+	maps := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+
+	have, err := maps.Get(ctx, OwnerConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && have.Data[ownerUID] != uid {
+		return nil
+	}
+
+	if err == nil {
+		have.Data = map[string]string{}
+		_, err = maps.Update(ctx, have, metav1.UpdateOptions{})
+	}
+
+	if err != nil {
+		return fmt.Errorf("taking the owner from the cluster: %w", err)
+	}
+
+	return nil
 }
 
 func (c Claim) data() map[string]string {

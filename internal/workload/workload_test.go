@@ -197,6 +197,16 @@ func owners(t *testing.T, c clientset.Interface, cluster *workload.Cluster) {
 	if err != nil || record.Data["controlPlane"] != "ns/b" {
 		t.Errorf("the record: %v, %v", record.Data, err)
 	}
+
+	for _, step := range []struct{ ends, next, want string }{{"a", "c", "b"}, {"b", "c", "c"}} {
+		if err := cluster.Disown(t.Context(), step.ends); err != nil {
+			t.Error(err)
+		}
+
+		if got, err := cluster.Own(t.Context(), workload.Claim{UID: step.next}); err != nil || got != step.want {
+			t.Errorf("%+v: %s, %v", step, got, err)
+		}
+	}
 }
 
 // removeNode: a Node goes only as it was read.

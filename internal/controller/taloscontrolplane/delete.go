@@ -141,6 +141,8 @@ func ignoreUnusable(err error) error {
 }
 
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
+	r.disown(ctx, s)
+
 	if err := r.States.Release(ctx, s.key(), string(s.cp.UID)); err != nil {
 		return err
 	}
@@ -150,6 +152,7 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	r.States.Forget(s.key())
 	r.stale.forget(s.key())
 	r.nodes.forget(s.key())
+	r.records.forget(s.key())
 	metrics.ForgetCertificates(s.cp.Namespace, s.cp.Name)
 
 	if !controllerutil.RemoveFinalizer(s.cp, v1alpha1.Finalizer) {

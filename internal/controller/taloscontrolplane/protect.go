@@ -62,8 +62,8 @@ func (r *Reconciler) keepState(ctx context.Context, s *scope) error {
 		instead = "; to wipe the machines instead, set spec.deletionPolicy to Reset"
 	}
 
-	return failure.Waiting(v1alpha1.ReasonStateSecretDeleting, fmt.Sprintf("Secret %s is being deleted and holds the only "+
-		"PKI of machines that may still run (%s): save a copy of it, then annotate the object with %s=true%s",
+	return failure.Waiting(v1alpha1.ReasonStateSecretDeleting, fmt.Sprintf("Secret %s is being deleted and holds the "+
+		"only PKI of machines that may still run (%s): save a copy of it, then annotate the object with %s=true%s",
 		clusterstate.SecretName(s.cp.Name), machines, v1alpha1.ReleaseStateAnnotation, instead), pollDelete)
 }
 
@@ -75,8 +75,8 @@ func (r *Reconciler) namespaceGoes(ctx context.Context, s *scope) (bool, error) 
 
 	switch {
 	case apierrors.IsForbidden(err):
-		return false, failure.Waiting(v1alpha1.ReasonWaitingForEvidence, fmt.Sprintf("the operator may not read namespace %s, "+
-			"so it is unknown whether the state Secret is being deleted with it: update the roles of the operator",
+		return false, failure.Waiting(v1alpha1.ReasonWaitingForEvidence, fmt.Sprintf("the operator may not read namespace "+
+			"%s, so it is unknown whether the state Secret is being deleted with it: update the roles of the operator",
 			s.cp.Namespace), r.Resync)
 	case err != nil:
 		return false, client.IgnoreNotFound(fmt.Errorf("reading namespace %s: %w", s.cp.Namespace, err))

@@ -115,6 +115,42 @@ func (r *Reconciler) keepRecord(ctx context.Context, s *scope) (ctrl.Result, err
 	return ctrl.Result{}, ownedElsewhere(recordedRival, s.held.State.Runtime.RivalUID)
 }
 
+// disownTimeout bounds how long a deletion waits for a cluster that may be gone.
+const disownTimeout = 5 * time.Second
+
+// disown has a cluster that runs on know that nobody manages it: the next one to do so need not ask. A cluster that does
+// not answer keeps the record, and then it is the state that names the former owner.
+func (r *Reconciler) disown(ctx context.Context, s *scope) {
+	held, err := r.States.Load(ctx, s.key())
+	if err != nil || held.State.Runtime.OwnerUID != string(s.cp.UID) {
+		return
+	}
+
+	var addresses []string
+
+	for _, name := range held.State.Runtime.Configured() {
+		if m := held.State.Runtime.Machines[name]; m.Role != string(v1alpha1.RoleWorker) && m.Address != "" {
+			addresses = append(addresses, m.Address)
+		}
+	}
+
+	if len(addresses) == 0 {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, disownTimeout)
+	defer cancel()
+
+	cluster, err := r.Workloads.Cluster(ctx, held.State.Bundle, addresses)
+	if err == nil {
+		err = cluster.Disown(ctx, string(s.cp.UID))
+	}
+
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("The cluster keeps the record of its owner", "error", err.Error())
+	}
+}
+
 // ownedElsewhere asks a person who manages a cluster: witness names another one.
 func ownedElsewhere(witness, other string) error {
 	return failure.Terminal(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("%s: make sure that nothing else manages the "+

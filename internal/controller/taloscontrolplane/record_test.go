@@ -102,6 +102,20 @@ func TestOwnerIsGivenBack(t *testing.T) {
 	e.until(cp, "it goes on", func() bool { return e.state().Runtime.RivalUID == "" })
 }
 
+// TestOwnerLetsGo: a control plane that is deleted in order leaves a cluster that the next one takes without a question,
+// with its state or without.
+func TestOwnerLetsGo(t *testing.T) {
+	e := newEnv(t)
+	cp := e.owning()
+
+	e.Delete(cp)
+	e.until(cp, "it is gone", func() bool { return e.Gone(cp) })
+
+	if got := e.claim("next", ""); got != "next" {
+		t.Errorf("the cluster still names %s", got)
+	}
+}
+
 // TestWipeAsksTheCluster: machines of a cluster that another control plane took over are not wiped, although the state
 // does not know that yet.
 func TestWipeAsksTheCluster(t *testing.T) {
