@@ -275,6 +275,11 @@ const (
 	ReasonRestoreConflict = "RestoreConflict"
 	// ReasonRestoreFailed: etcd does not start from the snapshot, or not as it should.
 	ReasonRestoreFailed = "RestoreFailed"
+	// ReasonRestoreAlreadyRan: the state Secret records that a restore of this name has run; its object came back without a
+	// status, or with an old one. It does not run again without a person's word.
+	ReasonRestoreAlreadyRan = "RestoreAlreadyRan"
+	// ReasonEtcdRunsAgain: etcd serves with quorum where it was to be wiped, and it is not the one that was recorded before.
+	ReasonEtcdRunsAgain = "EtcdRunsAgain"
 	// ReasonDataWouldBeLost: etcd has data that is newer than the backup, and nobody said that it may be lost.
 	ReasonDataWouldBeLost = "DataWouldBeLost"
 	// ReasonBackupMismatch: the backup is of another cluster, or of a newer version than the nodes run.

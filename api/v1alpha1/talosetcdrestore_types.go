@@ -193,7 +193,15 @@ type RestoreNodeStatus struct {
 	// wipes is how often it was wiped.
 	// +optional
 	Wipes int32 `json:"wipes,omitempty"`
+	// boot ID that the node had when its etcd data was copied, or, without a copy, when the restore left Preflight.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Boot string `json:"boot,omitempty"`
 }
+
+// RunAgainAnnotation on a TalosEtcdRestore, with the UID of that object as its value, lets it run although the state
+// Secret records that a restore of its name has run. It is taken off once it is at work.
+const RunAgainAnnotation = "talos-operator.io/run-again"
 
 // TalosEtcdRestoreStatus is how far a restore is.
 type TalosEtcdRestoreStatus struct {
@@ -223,6 +231,10 @@ type TalosEtcdRestoreStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	LastSnapshot string `json:"lastSnapshot,omitempty"`
+	// bootsAt is when boot IDs were last recorded in nodes, or the machine was chosen. An etcd with quorum is not wiped when
+	// that is more than an hour ago.
+	// +optional
+	BootsAt *metav1.Time `json:"bootsAt,omitempty"`
 	// nodes of the control plane.
 	// +optional
 	// +listType=map

@@ -1572,6 +1572,10 @@ func (in *TalosEtcdRestoreStatus) DeepCopyInto(out *TalosEtcdRestoreStatus) {
 		*out = new(RestoredBackup)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.BootsAt != nil {
+		in, out := &in.BootsAt, &out.BootsAt
+		*out = (*in).DeepCopy()
+	}
 	if in.Nodes != nil {
 		in, out := &in.Nodes, &out.Nodes
 		*out = make([]RestoreNodeStatus, len(*in))

@@ -131,6 +131,12 @@ func (r Runtime) normalized() Runtime {
 		}
 	}
 
+	out.Restores = slices.Clone(r.Restores)
+	for i := range out.Restores {
+		run := &out.Restores[i]
+		run.Since, run.EndedAt = run.Since.UTC().Truncate(time.Second), seconds(run.EndedAt)
+	}
+
 	out.Conditions = slices.Clone(r.Conditions)
 	for i := range out.Conditions {
 		at := out.Conditions[i].LastTransitionTime

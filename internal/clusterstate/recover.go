@@ -2,11 +2,13 @@ package clusterstate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
 // Recovered is the state of a cluster that is brought back from a backup. The PKI and the parameters stay; what was
-// known of its nodes does not, they may all be others now. It counts as established: nobody gives it an empty etcd
+// known of its nodes does not, they may all be others now. Which restores have run is not forgotten: their objects may be
+// applied again together with the one that brings the cluster back. It counts as established: nobody gives it an empty etcd
 // because its nodes have none.
 func (s *State) Recovered(ownerUID string, r Restore) *State {
 	out := NewState(s.Bundle, s.BundleConfig, ownerUID)
@@ -15,6 +17,7 @@ func (s *State) Recovered(ownerUID string, r Restore) *State {
 	out.Runtime.Bootstrap = s.established(r)
 	// The owner that the restored cluster names.
 	out.Runtime.FormerOwnerUID = s.Runtime.OwnerUID
+	out.Runtime.Restores = slices.Clone(s.Runtime.Restores)
 
 	return out
 }

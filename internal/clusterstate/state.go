@@ -77,6 +77,9 @@ type Runtime struct {
 	// Restore is the restore that works on the cluster; recorded before it touches anything. While it is there nothing
 	// else does anything to a node that runs.
 	Restore *Restore `json:"restore,omitempty"`
+	// Restores are the restores that wiped or founded etcd, or were about to; recorded first. Their objects may come back
+	// without a status, or with an old one.
+	Restores []RestoreRun `json:"restores,omitempty"`
 	// Replaced names the spare machines that stand in for listed ones of the control plane, by the name of the listed one.
 	Replaced map[string]string `json:"replaced,omitempty"`
 	// ReplacedWorkers does so for the worker groups, by the name of their TalosWorker.

@@ -93,12 +93,19 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	return chooseNode(rec, nodes)
 }
 
-// unlisted says what can be done about machines that are remembered and not listed.
-func unlisted(nodes []Node) string {
-	list := strings.ReplaceAll(names(nodes), " ", "")
+// AdviseUnlisted says what can be done about machines that are remembered and not listed by their owner.
+func AdviseUnlisted(owner string, machines []string) string {
+	it, is := "it", "it is"
+	if len(machines) > 1 {
+		it, is = "them", "they are"
+	}
 
-	return fmt.Sprintf("list %s again, or, once %s wiped or destroyed, annotate the object with %s=%s",
-		does(nodes, "it", "them"), does(nodes, "it is", "they are"), v1alpha1.ForgetMachinesAnnotation, list)
+	return fmt.Sprintf("list %s again, or, once %s wiped or destroyed, annotate %s with %s=%s", it, is, owner,
+		v1alpha1.ForgetMachinesAnnotation, strings.Join(machines, ","))
+}
+
+func unlisted(nodes []Node) string {
+	return AdviseUnlisted("the object", strings.Split(names(nodes), ", "))
 }
 
 func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {

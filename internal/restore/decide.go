@@ -10,16 +10,17 @@ import (
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
 
-// Decide says what to do next. Nodes are those of the control plane, in the order of their list.
-func Decide(o Options, r Record, nodes []Node) Decision {
-	if d, over := o.lost(nodes); over {
+// Decide says what to do next from all that is known of the control plane: its nodes, in the order of their list, and
+// machines that are remembered and not listed.
+func Decide(o Options, r Record, all []Node) Decision {
+	if d, over := o.lost(all); over {
 		return d
 	}
 
+	all = slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return slices.Contains(o.Lost, n.Name) })
+
 	// Who leaves counts as long as it may hold data: it is not in maintenance mode before that is wiped.
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool {
-		return slices.Contains(o.Lost, n.Name) || n.Leaving && n.Answer == plan.AnswerMaintenance
-	})
+	nodes := slices.DeleteFunc(listed(all), func(n Node) bool { return n.Leaving && n.Answer == plan.AnswerMaintenance })
 	if !slices.ContainsFunc(nodes, func(n Node) bool { return !n.Leaving }) {
 		return wait(v1alpha1.ReasonWaitingForMachines, "there is no control-plane machine yet")
 	}
@@ -29,6 +30,25 @@ func Decide(o Options, r Record, nodes []Node) Decision {
 			"reset it by hand", list(foreign))
 	}
 
+	switch r.Step {
+	case v1alpha1.RestoreWiping:
+		if restored(r, all) {
+			return next(v1alpha1.RestoreRecovering)
+		}
+	case v1alpha1.RestoreProving, v1alpha1.RestoreJoining:
+		return finish(r, nodes, joined(all))
+	default:
+	}
+
+	d := o.decide(r, nodes)
+	if held, holds := unlisted(all); holds && d.commits(r, nodes) {
+		return held
+	}
+
+	return d
+}
+
+func (o Options) decide(r Record, nodes []Node) Decision {
 	switch r.Step {
 	case v1alpha1.RestoreSaving:
 		return o.save(r, nodes)
@@ -40,13 +60,11 @@ func Decide(o Options, r Record, nodes []Node) Decision {
 		return o.upload(r, nodes)
 	case v1alpha1.RestoreRecovering:
 		return o.recover(r, nodes)
-	case v1alpha1.RestoreProving, v1alpha1.RestoreJoining:
-		return finish(r, nodes)
 	case v1alpha1.RestoreComplete:
 		return wait(v1alpha1.ReasonRestored, "the restore is complete")
 	case v1alpha1.RestoreStopped:
 		return wait(v1alpha1.ReasonRestoreFailed, "the restore was stopped")
-	case v1alpha1.RestorePreflight:
+	case v1alpha1.RestorePreflight, v1alpha1.RestoreProving, v1alpha1.RestoreJoining:
 	}
 
 	return o.check(nodes)
@@ -116,11 +134,13 @@ func etcdState(nodes []Node) string {
 func runs(n Node) bool { return n.EtcdRuns || n.Serves() }
 
 // Leaderless says whether some etcd runs, and none has quorum.
-func Leaderless(nodes []Node) bool { return slices.ContainsFunc(nodes, runs) && !HasQuorum(nodes) }
+func Leaderless(nodes []Node) bool {
+	return slices.ContainsFunc(listed(nodes), runs) && !HasQuorum(nodes)
+}
 
 // HasQuorum says whether some member sees a leader.
 func HasQuorum(nodes []Node) bool {
-	return slices.ContainsFunc(nodes, func(n Node) bool { return n.Serves() && n.Leader != 0 })
+	return slices.ContainsFunc(listed(nodes), func(n Node) bool { return n.Serves() && n.Leader != 0 })
 }
 
 // silent waits for nodes of which nobody knows whether they hold data. One in maintenance mode may: its config may be
@@ -208,8 +228,8 @@ func (o Options) copyOf(r Record, nodes []Node, with []string, quorum bool) Deci
 // wipe goes on until no node has data. All are wiped at once: one that is empty while others still run joins them
 // again.
 func (o Options) wipe(r Record, nodes []Node) Decision {
-	if restored(r, nodes) {
-		return next(v1alpha1.RestoreRecovering)
+	if d, again := r.runsAgain(nodes); again {
+		return d
 	}
 
 	if d, act := o.wipeData(r, nodes); act {
@@ -231,16 +251,6 @@ func (o Options) wipe(r Record, nodes []Node) Decision {
 	}
 
 	return next(v1alpha1.RestorePreparing)
-}
-
-// restored: what was taken for debris of our own try runs after all.
-func restored(r Record, nodes []Node) bool {
-	n := find(nodes, r.Machine)
-	if n == nil || r.Tries == 0 || !r.Asked || !n.Serves() || n.Leader == 0 {
-		return false
-	}
-
-	return !slices.ContainsFunc(nodes, func(o Node) bool { return o.Name != r.Machine && o.hasData() })
 }
 
 // wipeData records and wipes what has data.
@@ -407,9 +417,8 @@ func started(r Record, n *Node) Decision {
 	return next(v1alpha1.RestoreWiping)
 }
 
-// finish proves what was restored, then waits for the other members.
-func finish(r Record, nodes []Node) Decision {
-	bare := make([]plan.Node, 0, len(nodes))
+// finish proves what was restored, then waits for the other members. Those that joined and are not listed are members too.
+func finish(r Record, nodes []Node, bare []plan.Node) Decision {
 	for _, n := range nodes {
 		if !n.Leaving || !n.empty() {
 			bare = append(bare, n.Node)

@@ -121,6 +121,12 @@ type Record struct {
 	// Saved: there is a copy of the data that is about to be lost. SaveFailures counts tries that failed.
 	Saved        bool
 	SaveFailures int
+	// Boots that the nodes with data had when it was copied, or, without a copy, when the first step ended. Noted is how
+	// long ago the last of these boots, or of those of Wipes, was recorded.
+	Boots map[string]string
+	Noted time.Duration
+	// Again is for how long RunsAgain was true without a break.
+	Again time.Duration
 	// HadQuorum: etcd was seen with quorum before anything was wiped. Leaderless is for how long it was seen without.
 	HadQuorum  bool
 	Leaderless time.Duration

@@ -21,28 +21,13 @@ func TestHistories(t *testing.T) {
 	for seed := range uint64(*histories) { //nolint:gosec // positive
 		w := newWorld(t, seed)
 
-		for turn := 0; !w.done && !w.stopped; turn++ {
-			if turn == 150 {
-				w.faults = false
-
-				// A person does what the restore advises.
-				for _, m := range w.machines {
-					m.config = restore.ConfigSettled
-				}
-			}
-
-			if turn == 800 {
-				w.fail("it does not end; step %s, %+v", w.record.Step, restore.Decide(w.options, w.record, w.evidence()))
-			}
-
-			w.live()
-			w.turn()
-		}
+		w.run()
+		ends[w.end()]++
 
 		if w.done {
-			ends["complete"]++
-		} else {
-			ends[string(w.record.Step)]++
+			w.comesBack()
+			w.run()
+			ends["again "+w.end()]++
 		}
 	}
 
@@ -51,6 +36,46 @@ func TestHistories(t *testing.T) {
 	if ends["complete"] < *histories/3 || ends[""] == 0 {
 		t.Errorf("the histories prove little: %v", ends)
 	}
+}
+
+// run lets the restore work until it ends.
+func (w *world) run() {
+	for turn := 0; !w.done && !w.stopped; turn++ {
+		if turn == w.keepAt && !w.old {
+			w.keep()
+		}
+
+		if turn == 150 {
+			w.faults = false
+
+			// A person does what the restore advises.
+			w.forget(false)
+
+			for _, m := range w.machines {
+				m.config = restore.ConfigSettled
+			}
+		}
+
+		if turn == 300 {
+			w.options.Save = v1alpha1.LastSnapshotTry // another restore, because etcd never answers again
+			w.forget(w.record.Step != v1alpha1.RestoreJoining)
+		}
+
+		if turn == 800 {
+			w.fail("it does not end; step %s, %+v", w.record.Step, restore.Decide(w.options, w.record, w.evidence()))
+		}
+
+		w.live()
+		w.turn()
+	}
+}
+
+func (w *world) end() string {
+	if w.done {
+		return "complete"
+	}
+
+	return string(w.record.Step)
 }
 
 // member is a node that runs under our CA.
@@ -217,8 +242,9 @@ func TestDecide(t *testing.T) {
 			want: restore.Choose,
 		},
 		"a machine that is being deleted runs on": {
-			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreWiping},
-			nodes: []restore.Node{member("a"), member("b", serving, leaving)}, want: restore.IntendWipe, part: "b",
+			options: restore.Options{Discard: true},
+			record:  restore.Record{Step: v1alpha1.RestoreWiping, Boots: map[string]string{"b": "b-1"}},
+			nodes:   []restore.Node{member("a"), member("b", serving, leaving)}, want: restore.IntendWipe, part: "b",
 		},
 		"a machine that is being deleted is silent": {
 			nodes: []restore.Node{member("a"), member("b", mute, leaving)}, want: restore.Wait, part: "b",

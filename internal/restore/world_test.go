@@ -2,6 +2,7 @@ package restore_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ type machine struct {
 	config restore.Config
 	// leaving: its object is being deleted, so nobody gives it a config.
 	leaving bool
+	// unlisted: it had a config once, and the objects know nothing of it.
+	unlisted bool
 }
 
 // world is an estate with a restore that works on it.
@@ -50,9 +53,15 @@ type world struct {
 	saved   bool
 	// starting is the boot that Starting of the record belongs to.
 	starting string
-	ended    restore.Action
-	done     bool
-	stopped  bool
+	// members of each etcd cluster, those whose data is gone too: nobody takes them off its list.
+	members map[string][]string
+	// kept is the record as it was in the turn keepAt: a backup of the management plane. old: it has come back.
+	kept    restore.Record
+	keepAt  int
+	old     bool
+	ended   restore.Action
+	done    bool
+	stopped bool
 }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -66,8 +75,10 @@ func (w *world) fail(format string, args ...any) {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a test
-		record: restore.Record{Wipes: map[string]restore.Wipe{}}, faults: true,
+		record: restore.Record{Wipes: map[string]restore.Wipe{}, Boots: map[string]string{}}, faults: true,
+		members: map[string][]string{},
 	}
+	w.keepAt = w.rng.IntN(40)
 
 	kind := w.rng.IntN(4)
 
@@ -86,9 +97,23 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.machines = append(w.machines, m)
 	}
 
+	if w.rng.IntN(4) == 0 {
+		m := &machine{name: "cp-7", boot: 1, unlisted: true, config: restore.ConfigSettled}
+		if m.data = []string{"", "old"}[w.rng.IntN(2)]; w.rng.IntN(3) == 0 {
+			m.down = 1 + w.rng.IntN(400)
+		}
+
+		w.machines = append(w.machines, m)
+	}
+
+	for _, m := range w.machines {
+		w.takes(m, m.data)
+	}
+
 	w.options.Discard = w.rng.IntN(4) > 0
 	w.options.Save = []v1alpha1.LastSnapshotPolicy{"", "Require", "Try", "Skip"}[w.rng.IntN(4)]
 	w.damaged = max(0, w.rng.IntN(6)-3)
+	w.keep()
 
 	return w
 }
@@ -97,18 +122,24 @@ func (w *world) holders(cluster string) []*machine {
 	return slices.DeleteFunc(slices.Clone(w.machines), func(m *machine) bool { return m.data != cluster || m.failed || m.hung })
 }
 
-// up are the members of a cluster that run, if they are a majority of it.
+// takes: the machine has the data of a cluster, and is a member of it.
+func (w *world) takes(m *machine, cluster string) {
+	if m.data = cluster; cluster != "" && !slices.Contains(w.members[cluster], m.name) {
+		w.members[cluster] = append(w.members[cluster], m.name)
+	}
+}
+
+// quorum: a majority of the members of a cluster runs.
 func (w *world) quorum(cluster string) bool {
-	all := w.holders(cluster)
 	up := 0
 
-	for _, m := range all {
+	for _, m := range w.holders(cluster) {
 		if m.down == 0 && !m.resetting && !m.maintenance {
 			up++
 		}
 	}
 
-	return up > len(all)/2
+	return up > len(w.members[cluster])/2
 }
 
 func id(name string) uint64 { return uint64(name[len(name)-1]) + 1 }
@@ -117,7 +148,7 @@ func (w *world) evidence() []restore.Node {
 	var out []restore.Node
 
 	for _, m := range w.machines {
-		n := restore.Node{Node: plan.Node{Name: m.name, Address: m.name}, Leaving: m.leaving}
+		n := restore.Node{Node: plan.Node{Name: m.name, Address: m.name, Unlisted: m.unlisted}, Leaving: m.leaving}
 
 		switch {
 		case m.down > 0:
@@ -142,12 +173,15 @@ func (w *world) evidence() []restore.Node {
 			if m.data != "" && !m.failed && !m.hung && !m.resetting {
 				n.MemberID = id(m.name)
 
-				for _, o := range w.holders(m.data) {
-					n.Members = append(n.Members, plan.Member{ID: id(o.name), Name: o.name})
-				}
-
+				// Without a leader it gives no list.
 				if w.quorum(m.data) {
-					n.Leader = n.Members[0].ID
+					n.Leader = id(w.holders(m.data)[0].name)
+
+					for _, name := range w.members[m.data] {
+						n.Members = append(n.Members, plan.Member{ID: id(name), Name: name})
+					}
+				} else {
+					n.NoLeader, n.EtcdRuns = true, true
 				}
 			}
 		}
@@ -170,7 +204,7 @@ func (w *world) live() {
 			m.resetting, m.data, m.failed, m.hung, m.uploaded, m.promised = false, "", false, false, false, false
 			m.boots()
 			m.down = w.rng.IntN(3)
-		case m.maintenance && !m.leaving && w.rng.IntN(2) == 0:
+		case m.maintenance && !m.leaving && !m.unlisted && w.rng.IntN(2) == 0:
 			m.maintenance = false // the control plane gives it its config
 			m.boots()
 		case m.promised:
@@ -199,7 +233,7 @@ func (w *world) found(m *machine) {
 	}
 
 	w.founded++
-	m.data = fmt.Sprintf("new-%d", w.founded)
+	w.takes(m, fmt.Sprintf("new-%d", w.founded))
 	w.note("%s runs %s", m.name, m.data)
 }
 
@@ -207,7 +241,7 @@ func (w *world) found(m *machine) {
 func (w *world) join(m *machine) {
 	for _, o := range w.machines {
 		if o != m && o.data != "" && o.down == 0 && !o.failed && !o.hung && !o.resetting && w.quorum(o.data) {
-			m.data = o.data
+			w.takes(m, o.data)
 			w.note("%s joins %s", m.name, m.data)
 
 			return
@@ -262,6 +296,7 @@ func (w *world) turn() {
 	w.check(d, nodes)
 	w.ended = d.Action
 	w.record.Age += 5 * time.Second
+	w.record.Noted += 5 * time.Second
 
 	if d.Action != restore.Wait {
 		w.note("%s: %d %v %s", w.record.Step, d.Action, d.Machines, d.Message)
@@ -272,10 +307,20 @@ func (w *world) turn() {
 	switch d.Action {
 	case restore.Wait:
 	case restore.Next:
+		if w.record.Step == "" {
+			w.noteBoots(nodes)
+		}
+
 		w.enter(d.Step)
 	case restore.Save:
 		w.save(d, dies)
+
+		if w.record.Saved {
+			w.noteBoots(nodes)
+		}
 	case restore.IntendWipe:
+		w.record.Noted = 0
+
 		for _, name := range d.Machines {
 			old := w.record.Wipes[name]
 			w.record.Wipes[name] = restore.Wipe{Boot: fmt.Sprintf("%s-%d", name, w.machine(name).boot), Times: old.Times + 1}
@@ -290,6 +335,7 @@ func (w *world) turn() {
 		w.record.Machine = d.Machines[0]
 		w.record.Boot = fmt.Sprintf("%s-%d", d.Machines[0], w.machine(d.Machines[0]).boot)
 		w.record.Tries++
+		w.record.Noted = 0
 		w.record.Asked, w.record.Starting, w.starting = false, 0, ""
 		w.enter(v1alpha1.RestoreUploading)
 	case restore.Upload:
@@ -306,6 +352,10 @@ func (w *world) turn() {
 // watch keeps what the controller records of what it sees.
 func (w *world) watch(nodes []restore.Node) {
 	switch w.record.Step {
+	case v1alpha1.RestoreWiping:
+		if w.record.Again += 5 * time.Second; !restore.RunsAgain(w.record, nodes) {
+			w.record.Again = 0
+		}
 	case "", v1alpha1.RestorePreflight, v1alpha1.RestoreSaving:
 		if restore.HasQuorum(nodes) {
 			w.record.HadQuorum, w.record.Leaderless = true, 0
@@ -324,6 +374,49 @@ func (w *world) watch(nodes []restore.Node) {
 		}
 	default:
 	}
+}
+
+// noteBoots keeps the boots of the nodes with data.
+func (w *world) noteBoots(nodes []restore.Node) {
+	w.record.Boots, w.record.Noted = map[string]string{}, 0
+
+	for _, n := range nodes {
+		if n.EtcdData == plan.DataPresent {
+			w.record.Boots[n.Name] = n.Boot
+		}
+	}
+}
+
+// keep makes a backup of the management plane.
+func (w *world) keep() {
+	w.kept = w.record
+	w.kept.Wipes, w.kept.Boots = maps.Clone(w.record.Wipes), maps.Clone(w.record.Boots)
+}
+
+// comesBack: weeks later the record of a restore that is complete is what it was in the middle of it.
+func (w *world) comesBack() {
+	for _, m := range w.machines {
+		m.unlisted = false // by now it is
+
+		if w.rng.IntN(2) == 0 {
+			m.boots()
+		}
+	}
+
+	const weeks = 300 * time.Hour
+
+	w.note("the record comes back as it was in the step %q", w.kept.Step)
+	w.record, w.saved, w.old, w.done, w.stopped, w.faults = w.kept, false, true, false, false, true
+	w.record.Age += weeks
+	w.record.Noted += weeks
+}
+
+// forget: a person finds the machines that are not listed, wipes them, and says so; at first only those that have not
+// joined what was restored.
+func (w *world) forget(all bool) {
+	w.machines = slices.DeleteFunc(w.machines, func(m *machine) bool {
+		return m.unlisted && (all || !strings.HasPrefix(m.data, "new"))
+	})
 }
 
 func (w *world) enter(step v1alpha1.RestoreStep) { w.record.Step = step }
@@ -370,9 +463,14 @@ func (w *world) check(d restore.Decision, nodes []restore.Node) {
 	switch d.Action {
 	case restore.IntendWipe, restore.WipeData:
 		w.checkWayOn(d)
+		w.checkUnlisted(d)
 
 		for _, name := range d.Machines {
 			m := w.machine(name)
+			if w.old && w.kept.Step != "" && !w.saved && w.quorum(m.data) {
+				w.fail("%s serves %s, of which there is no copy, and is wiped", name, m.data)
+			}
+
 			if m.data == "old" && !w.options.Discard {
 				w.fail("%s is wiped without leave", name)
 			}
@@ -383,13 +481,13 @@ func (w *world) check(d restore.Decision, nodes []restore.Node) {
 		}
 	case restore.Upload:
 		for _, m := range w.machines {
-			if m.name != d.Machines[0] && m.data != "" && m.down == 0 {
+			if m.name != d.Machines[0] && m.data != "" && (m.down == 0 || m.unlisted) {
 				w.fail("the snapshot goes to %s, and %s holds %s", d.Machines[0], m.name, m.data)
 			}
 		}
 	case restore.Finish:
 		for _, m := range w.machines {
-			if m.leaving && m.data == "" {
+			if (m.leaving || m.unlisted) && m.data == "" {
 				continue
 			}
 
@@ -398,10 +496,19 @@ func (w *world) check(d restore.Decision, nodes []restore.Node) {
 			}
 		}
 	case restore.Stop:
-		if !olds && w.record.Step == "" && !slices.ContainsFunc(nodes, func(n restore.Node) bool { return n.Type == "init" }) {
+		if !olds && !w.old && w.record.Step == "" && !slices.ContainsFunc(nodes, func(n restore.Node) bool { return n.Type == "init" }) {
 			w.fail("refused without a reason: %s", d.Message)
 		}
 	case restore.Wait, restore.Next, restore.Save, restore.Choose, restore.Prove:
+	}
+}
+
+// checkUnlisted: nothing is wiped for the first time while a machine that is not listed may run on.
+func (w *world) checkUnlisted(d restore.Decision) {
+	for _, m := range w.machines {
+		if m.unlisted && m.data != "" && d.Action == restore.IntendWipe && len(w.record.Wipes) == 0 {
+			w.fail("%v are to be wiped while %s, which is not listed, has %s", d.Machines, m.name, m.data)
+		}
 	}
 }
 
@@ -412,7 +519,7 @@ func (w *world) checkWayOn(d restore.Decision) {
 	}
 
 	for _, m := range w.machines {
-		if m.down > 0 || m.maintenance || m.leaving {
+		if m.down > 0 || m.maintenance || m.leaving || m.unlisted {
 			continue
 		}
 

@@ -160,14 +160,15 @@ func ended(o *v1alpha1.TalosEtcdRestore) bool {
 // before that must not keep a cluster from its backups for weeks, and one that waits for a backup not from that very
 // backup.
 func underWay(o *v1alpha1.TalosEtcdRestore) bool {
+	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+
 	switch o.Status.Step {
 	case "", v1alpha1.RestorePreflight:
-		ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
-
 		return !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled) &&
 			!meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPaused) &&
 			(ready == nil || ready.Reason == v1alpha1.ReasonRestoring)
 	default:
-		return true
+		// One that came back with an old status, and is refused, does nothing.
+		return ready == nil || ready.Reason != v1alpha1.ReasonRestoreAlreadyRan
 	}
 }

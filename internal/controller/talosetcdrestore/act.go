@@ -35,6 +35,10 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	case restore.Wait:
 		return failure.Waiting(d.Reason, d.Message, r.poll(s))
 	case restore.Next:
+		if s.step() == v1alpha1.RestorePreflight {
+			s.noteBoots(r.stamp())
+		}
+
 		return r.enter(ctx, s, d.Step, "")
 	case restore.Save:
 		return r.saveLast(ctx, s, d)
@@ -58,7 +62,7 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 
 // note records what the nodes show now and may not show later, before anything is decided.
 func (r *Reconciler) note(ctx context.Context, s *scope) error {
-	s.starting = r.starting(s)
+	s.starting, s.again = r.starting(s), r.again(s)
 
 	early := s.step() == v1alpha1.RestorePreflight || s.step() == v1alpha1.RestoreSaving
 	if !early || !s.noteQuorum(metav1.NewTime(r.Clock.Now())) {
@@ -93,7 +97,8 @@ func (s *scope) noteQuorum(now metav1.Time) bool {
 // unseen is the longest time between two looks at an etcd that starts, for them to count as one watch.
 const unseen = time.Minute
 
-// watched is an etcd that has data and does not answer, as it was seen without a break.
+// watched is what was seen without a break: an etcd that has data and does not answer, in one boot, or one that is not to
+// be wiped.
 type watched struct {
 	boot          string
 	since, looked time.Time
@@ -102,21 +107,39 @@ type watched struct {
 // starting is for how long the restored etcd was seen to have data and not to answer, in the step that waits for it. It
 // is not recorded: whatever it did while nobody looked, or in an earlier boot, is no reason to wipe it.
 func (r *Reconciler) starting(s *scope) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	now, key := r.Clock.Now(), string(s.restore.UID)
+	key := string(s.restore.UID)
 
 	n := s.evidenceOf(s.restore.Status.Machine)
 	if s.step() != v1alpha1.RestoreRecovering || n == nil || n.EtcdData != plan.DataPresent || n.Serves() || n.Boot == "" {
+		return r.watch(key, "", false)
+	}
+
+	return r.watch(key, n.Boot, true)
+}
+
+func againKey(s *scope) string { return string(s.restore.UID) + "/again" }
+
+// again is for how long etcd was seen to be another one than the record allows to be wiped.
+func (r *Reconciler) again(s *scope) time.Duration {
+	is := s.step() == v1alpha1.RestoreWiping && restore.RunsAgain(s.record(r.Clock.Now()), s.nodes)
+
+	return r.watch(againKey(s), "", is)
+}
+
+// watch is for how long something is so, in one boot, and was seen to be without a break.
+func (r *Reconciler) watch(key, boot string, is bool) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if !is {
 		delete(r.starts, key)
 
 		return 0
 	}
 
-	w := r.starts[key]
-	if w.boot != n.Boot || now.Sub(w.looked) > unseen {
-		w = watched{boot: n.Boot, since: now}
+	now, w := r.Clock.Now(), r.starts[key]
+	if w.boot != boot || now.Sub(w.looked) > unseen {
+		w = watched{boot: boot, since: now}
 	}
 
 	w.looked = now
@@ -148,6 +171,15 @@ func (r *Reconciler) stop(ctx context.Context, s *scope, reason, message string)
 		}
 	}
 
+	if err := r.rememberStop(ctx, s); err != nil {
+		return err
+	}
+
+	return r.end(ctx, s, reason, message)
+}
+
+// end writes that the restore does not go on.
+func (r *Reconciler) end(ctx context.Context, s *scope, reason, message string) error {
 	s.endStep(r.Clock.Now(), message)
 	s.restore.Status.Step = v1alpha1.RestoreStopped
 
@@ -164,8 +196,6 @@ func (r *Reconciler) stop(ctx context.Context, s *scope, reason, message string)
 
 // intendWipe records which nodes are going to be wiped, with the boot that they are in, and then wipes them.
 func (r *Reconciler) intendWipe(ctx context.Context, s *scope, d restore.Decision) error {
-	st := &s.restore.Status
-
 	// It was verified before, and that may be long ago.
 	from, _, _, err := r.openChosen(ctx, s)
 	if err != nil {
@@ -173,6 +203,13 @@ func (r *Reconciler) intendWipe(ctx context.Context, s *scope, d restore.Decisio
 	}
 
 	from.Close()
+
+	if err := r.remember(ctx, s, v1alpha1.RestoreWiping); err != nil {
+		return err
+	}
+
+	st := &s.restore.Status
+	st.BootsAt = r.stamp()
 
 	for _, name := range d.Machines {
 		entry := nodeStatus(st, name)
@@ -248,9 +285,21 @@ func (r *Reconciler) due(key string) bool {
 	return true
 }
 
+// stamp is now, for a status.
+func (r *Reconciler) stamp() *metav1.Time {
+	at := metav1.NewTime(r.Clock.Now())
+
+	return &at
+}
+
 // choose records the machine and its boot, before anything is sent to it.
 func (r *Reconciler) choose(ctx context.Context, s *scope, d restore.Decision) error {
+	if err := r.remember(ctx, s, v1alpha1.RestoreUploading); err != nil {
+		return err
+	}
+
 	st := &s.restore.Status
+	st.BootsAt = r.stamp()
 	st.Machine = d.Machines[0]
 	st.Boot = s.evidenceOf(st.Machine).Boot
 	st.Tries++

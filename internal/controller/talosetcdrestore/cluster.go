@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/blang/semver/v4"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -140,6 +139,11 @@ func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clustersta
 			"correct the name, or make a restore with isolate to look at it as another cluster", s.clusterName(), err), nil)
 	}
 
+	// The state of the cluster may be lost, and its backup still knows.
+	if err := s.refuseAgain(state); err != nil {
+		return nil, err
+	}
+
 	return state.Recovered(string(s.cp.UID), r.mark(s)), nil
 }
 
@@ -219,7 +223,7 @@ func ours(s *scope, held *statestore.Held) bool {
 func (r *Reconciler) holdOthers(ctx context.Context, s *scope) error {
 	rt := &s.held.State.Runtime
 
-	if ours(s, s.held) || s.gaveBack() {
+	if ours(s, s.held) {
 		return nil
 	}
 
@@ -248,16 +252,6 @@ func (r *Reconciler) holdOthers(ctx context.Context, s *scope) error {
 	}
 
 	return nil
-}
-
-// gaveBack: the restore is through and has given the cluster to the others, and the operator ended before it could say
-// so in the status. Whatever they have begun since is theirs.
-func (s *scope) gaveBack() bool {
-	rt := &s.held.State.Runtime
-
-	return s.step() == v1alpha1.RestoreJoining && rt.Restore == nil && rt.Bootstrap != nil &&
-		rt.Bootstrap.Machine == s.restore.Status.Machine && rt.Bootstrap.EstablishedAt != nil &&
-		!rt.Bootstrap.EstablishedAt.Before(s.began(v1alpha1.RestoreJoining).Truncate(time.Second))
 }
 
 // works tells whether another restore still does something.

@@ -93,9 +93,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	for _, phase := range []func(context.Context, *scope) error{
-		r.findBackup, r.openCluster, r.observe, r.act,
+		r.recall, r.findBackup, r.openCluster, r.observe, r.act,
 	} {
-		if err := phase(ctx, s); err != nil {
+		if err := phase(ctx, s); err != nil || s.ended() {
 			return ctrl.Result{}, err
 		}
 	}
@@ -153,6 +153,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 
 	r.mu.Lock()
 	delete(r.starts, string(s.restore.UID))
+	delete(r.starts, againKey(s))
 	r.mu.Unlock()
 
 	if err := r.release(ctx, s); err != nil {

@@ -49,6 +49,7 @@ func (r *Reconciler) saveLast(ctx context.Context, s *scope, d restore.Decision)
 	}
 
 	s.restore.Status.LastSnapshot, s.restore.Status.SavingID = at, ""
+	s.noteBoots(r.stamp())
 	r.tell(s, "Save", "Copied the data that etcd still has to %s", at)
 
 	return r.save(ctx, s)

@@ -102,6 +102,11 @@ func (r *Reconciler) complete(ctx context.Context, s *scope, d restore.Decision)
 		message += "; not back yet: " + strings.Join(workers, ", ")
 	}
 
+	return r.succeed(ctx, s, message)
+}
+
+// succeed writes that the restore is complete.
+func (r *Reconciler) succeed(ctx context.Context, s *scope, message string) error {
 	s.endStep(r.Clock.Now(), message)
 	s.beginStep(r.Clock.Now(), v1alpha1.RestoreComplete)
 	s.endStep(r.Clock.Now(), message)
@@ -181,14 +186,11 @@ func (r *Reconciler) standsAlone(ctx context.Context, s *scope, m *v1alpha1.Talo
 
 // recordRestored notes the etcd that the cluster has now, and ends the hold on the others.
 func (r *Reconciler) recordRestored(ctx context.Context, s *scope) error {
-	if s.gaveBack() {
-		return nil
-	}
-
 	rt, now := &s.held.State.Runtime, r.Clock.Now().UTC().Truncate(time.Second)
 	first := s.restore.Status.Machine
 
 	rt.Restore, rt.Disruption, rt.DecommissionedAt = nil, nil, nil
+	rt.RecordRestore(s.runAt(v1alpha1.RestoreComplete, now))
 	rt.OwnerUID = string(s.cp.UID)
 	rt.Bootstrap = &clusterstate.Bootstrap{
 		Machine: first, Address: rt.Machines[first].Address, IntentAt: now, EstablishedAt: &now,

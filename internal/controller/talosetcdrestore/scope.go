@@ -16,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/plan"
 	"github.com/talos-operator/talos-operator/internal/restore"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -36,6 +37,8 @@ type scope struct {
 	nodes    []restore.Node
 	// starting is for how long the restored etcd was seen with data and without an answer.
 	starting time.Duration
+	// again is for how long etcd was seen to be another one than may be wiped.
+	again time.Duration
 	// identities decrypt the backup; read when they are needed.
 	identities []age.Identity
 	// message says what the pass waits for, where it ended without an error.
@@ -156,6 +159,22 @@ func (s *scope) endStep(now time.Time, message string) {
 	}
 }
 
+// noteBoots records in which boots the data is that is about to be lost.
+func (s *scope) noteBoots(at *metav1.Time) {
+	st := &s.restore.Status
+	st.BootsAt = at
+
+	for i := range st.Nodes {
+		st.Nodes[i].Boot = ""
+	}
+
+	for _, n := range s.nodes {
+		if n.EtcdData == plan.DataPresent && !n.Unlisted {
+			nodeStatus(st, n.Name).Boot = n.Boot
+		}
+	}
+}
+
 // maxText is the length of the message of a step.
 const maxText = 1000
 
@@ -164,7 +183,7 @@ func (s *scope) record(now time.Time) restore.Record {
 	st := &s.restore.Status
 	rec := restore.Record{
 		Step: s.step(), Machine: st.Machine, Boot: st.Boot, Tries: int(st.Tries), Wipes: map[string]restore.Wipe{},
-		Saved: st.LastSnapshot != "", SaveFailures: int(st.SaveFailures),
+		Boots: map[string]string{}, Saved: st.LastSnapshot != "", SaveFailures: int(st.SaveFailures),
 		HadQuorum: st.HadQuorum,
 	}
 
@@ -172,7 +191,11 @@ func (s *scope) record(now time.Time) restore.Record {
 		rec.Asked, rec.Age = true, now.Sub(st.SentAt.Time)
 	}
 
-	rec.Starting = s.starting
+	rec.Starting, rec.Again = s.starting, s.again
+
+	if st.BootsAt != nil {
+		rec.Noted = now.Sub(st.BootsAt.Time)
+	}
 
 	if st.LeaderlessAt != nil {
 		rec.Leaderless = now.Sub(st.LeaderlessAt.Time)
@@ -183,7 +206,11 @@ func (s *scope) record(now time.Time) restore.Record {
 	}
 
 	for _, n := range st.Nodes {
-		rec.Wipes[n.Machine] = restore.Wipe{Boot: n.WipedBoot, Times: int(n.Wipes)}
+		if n.Wipes > 0 {
+			rec.Wipes[n.Machine] = restore.Wipe{Boot: n.WipedBoot, Times: int(n.Wipes)}
+		}
+
+		rec.Boots[n.Machine] = n.Boot
 	}
 
 	return rec

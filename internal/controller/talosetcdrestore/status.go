@@ -73,6 +73,7 @@ func (s *scope) explained(now time.Time, err error) error {
 // badReasons are told as warnings.
 var badReasons = slices.Concat(condition.BadReasons, []string{
 	v1alpha1.ReasonRestoreRefused, v1alpha1.ReasonRestoreConflict, v1alpha1.ReasonRestoreFailed,
+	v1alpha1.ReasonRestoreAlreadyRan, v1alpha1.ReasonEtcdRunsAgain,
 	v1alpha1.ReasonDataWouldBeLost, v1alpha1.ReasonBackupMismatch, v1alpha1.ReasonBackupNotFound,
 	v1alpha1.ReasonNodeDiskFull,
 	backup.ReasonIdentity, backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
