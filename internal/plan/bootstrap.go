@@ -86,8 +86,8 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 			advice = "; " + names(other) + does(other, " is", " are") + " no longer listed: " + unlisted(other)
 		}
 
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to respond: bootstrapping etcd requires proof that no "+
-			"control-plane node already has etcd data%s", names(silent), advice)
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to respond: bootstrapping etcd requires proof that "+
+			"no control-plane node already has etcd data%s", names(silent), advice)
 	}
 
 	return chooseNode(rec, nodes)

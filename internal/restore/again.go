@@ -12,8 +12,8 @@ import (
 // management plane, and the cluster may have worked for weeks since.
 const maxNoted = time.Hour
 
-// RunsAgain says whether etcd may be another one than the record allows to be wiped: it has quorum, and no node is in the
-// boot that was recorded; or the record is old, and etcd has quorum or nothing shows that a wipe has ever begun.
+// RunsAgain says whether etcd may be another one than the record allows to be wiped: it has quorum, and no node is in
+// the boot that was recorded; or the record is old, and etcd has quorum or nothing shows that a wipe has ever begun.
 func RunsAgain(r Record, nodes []Node) bool {
 	nodes = listed(nodes)
 
@@ -43,8 +43,8 @@ func (r Record) recordedBoot(n Node) bool {
 	return n.Boot == r.Wipes[n.Name].Boot || n.hasData() && n.Boot == r.Boots[n.Name]
 }
 
-// runsAgain keeps an etcd from being wiped whose data is neither what was copied nor what a person spoke of. A leader that
-// is gone shows for a moment, and a node that is silent may run the recorded etcd.
+// runsAgain keeps an etcd from being wiped whose data is neither what was copied nor what a person spoke of. A leader
+// that is gone shows for a moment, and a node that is silent may run the recorded etcd.
 func (r Record) runsAgain(nodes []Node) (Decision, bool) {
 	if !RunsAgain(r, nodes) {
 		return Decision{}, false
@@ -62,8 +62,8 @@ func (r Record) runsAgain(nodes []Node) (Decision, bool) {
 			"the wipe; waiting whether etcd has quorum", with), true
 	}
 
-	return stop(v1alpha1.ReasonEtcdRunsAgain, "%s has etcd data and is not wiped: etcd has quorum since another boot than "+
-		"was recorded before the wipe, or that was more than an hour ago; delete this restore to keep the data, or create "+
+	return stop(v1alpha1.ReasonEtcdRunsAgain, "%s has etcd data and is not wiped: etcd has quorum since another boot "+
+		"than was recorded before the wipe, or that was more than an hour ago; delete this restore to keep the data, or create "+
 		"another one", with), true
 }
 

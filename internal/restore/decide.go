@@ -417,7 +417,8 @@ func started(r Record, n *Node) Decision {
 	return next(v1alpha1.RestoreWiping)
 }
 
-// finish proves what was restored, then waits for the other members. Those that joined and are not listed are members too.
+// finish proves what was restored, then waits for the other members. Those that joined and are not listed are members
+// too.
 func finish(r Record, nodes []Node, bare []plan.Node) Decision {
 	for _, n := range nodes {
 		if !n.Leaving || !n.empty() {

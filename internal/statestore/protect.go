@@ -27,7 +27,8 @@ func (h *Held) CheckOwner(controlPlane metav1.Object) error {
 	}
 
 	return failure.Waiting(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("waiting for confirmation that "+
-		"TalosControlPlane %s manages the cluster: its condition Stalled says how to confirm", controlPlane.GetName()), time.Minute)
+		"TalosControlPlane %s manages the cluster: its condition Stalled says how to confirm", controlPlane.GetName()),
+		time.Minute)
 }
 
 // Protect holds the Secret of a control plane that exists: deleted alone, or with its namespace, it stays readable and

@@ -11,9 +11,9 @@ type handover struct {
 
 // Handover ends the API of a machine that has got its first config and begins it anew with the backend's identity, as a
 // real node does: the old one stops listening at once and waits for calls, and for streams that clients hold open,
-// which go on to show what happens, for as long as the limit. A call under way, such as the one with the config, is given
-// the grace beyond that, which is for processors and not for the times of a machine. Only then, after the pause, the new
-// one listens; in between, connections are refused. Handover does not wait for that, so a handler may call it.
+// which go on to show what happens, for as long as the limit. A call under way, such as the one with the config, is
+// given the grace beyond that, which is for processors and not for the times of a machine. Only then, after the pause,
+// the new one listens; in between, connections are refused. Handover does not wait for that, so a handler may call it.
 func (s *Server) Handover(limit, grace, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

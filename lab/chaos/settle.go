@@ -182,7 +182,8 @@ func (h *history) help() {
 // machines wiped that the person has given up, and that are back.
 func (h *history) helpOwner(cp *v1alpha1.TalosControlPlane) {
 	for _, c := range cp.Status.Conditions {
-		if _, uid, ok := strings.Cut(c.Message, v1alpha1.TakeOverAnnotation+"="); ok && c.Reason == v1alpha1.ReasonOwnedElsewhere {
+		_, uid, ok := strings.Cut(c.Message, v1alpha1.TakeOverAnnotation+"=")
+		if ok && c.Reason == v1alpha1.ReasonOwnedElsewhere {
 			h.tell("person: take over from %s", uid)
 			h.annotate(cp, clusterName, v1alpha1.TakeOverAnnotation, uid)
 		}

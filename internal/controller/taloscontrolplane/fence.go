@@ -193,8 +193,8 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, state t
 			" UTC, and is told again until it is done")
 	default:
 		if doubt := r.doubt(ctx, s, g); doubt != "" {
-			s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is left as it is; to have it wiped, annotate this object with "+
-				"%s=%s", back, doubt, v1alpha1.WipeMachinesAnnotation, g.Name))
+			s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is left as it is; to have it wiped, annotate this object "+
+				"with %s=%s", back, doubt, v1alpha1.WipeMachinesAnnotation, g.Name))
 
 			return nil
 		}

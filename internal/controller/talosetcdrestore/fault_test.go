@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -508,7 +509,8 @@ func TestBackupGoesBeforeTheWipe(t *testing.T) {
 
 	e.waits(r, v1alpha1.ReasonRestoring, "nothing is wiped while the backup cannot be read")
 
-	if calls := e.estate.Calls("Reset"); calls > 0 || len(r.Status.Nodes) > 0 {
+	recorded := slices.ContainsFunc(r.Status.Nodes, func(n v1alpha1.RestoreNodeStatus) bool { return n.Wipes > 0 })
+	if calls := e.estate.Calls("Reset"); calls > 0 || recorded {
 		t.Errorf("%d resets; the status is %s", calls, harness.Show(r))
 	}
 

@@ -63,8 +63,8 @@ func (s *scope) refuseAgain(state *clusterstate.State) error {
 		same = "another"
 	}
 
-	return failure.Terminal(v1alpha1.ReasonRestoreAlreadyRan, fmt.Sprintf("a restore %s with %s spec has already run on this "+
-		"cluster, from backup %s (%s), and does not run again; create one with another name, or annotate this one with %s=%s",
+	return failure.Terminal(v1alpha1.ReasonRestoreAlreadyRan, fmt.Sprintf("a restore %s with %s spec has already run on "+
+		"this cluster, from backup %s (%s), and does not run again; create one with another name, or annotate this one with %s=%s",
 		run.Name, same, cmp.Or(run.Backup, "unknown"), end, v1alpha1.RunAgainAnnotation, s.restore.UID), nil)
 }
 
