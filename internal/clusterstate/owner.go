@@ -6,8 +6,8 @@ import (
 )
 
 // OwnedElsewhere is the UID of the TalosControlPlane that manages the cluster when that is another one than the given;
-// empty otherwise. A Secret that was copied, to another management plane for example, names the one of the original; the
-// cluster itself may name one that took over with a copy.
+// empty otherwise. A Secret that was copied, to another management plane for example, names the one of the original;
+// the cluster itself may name one that took over with a copy.
 func (r *Runtime) OwnedElsewhere(uid string) string {
 	switch {
 	case r.DecommissionedAt != nil:

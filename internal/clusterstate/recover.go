@@ -7,9 +7,9 @@ import (
 )
 
 // Recovered is the state of a cluster that is brought back from a backup. The PKI and the parameters stay; what was
-// known of its nodes does not, they may all be others now. Which restores have run is not forgotten: their objects may be
-// applied again together with the one that brings the cluster back. It counts as established: nobody gives it an empty
-// etcd because its nodes have none.
+// known of its nodes does not, they may all be others now. Which restores have run is not forgotten: their objects may
+// be applied again together with the one that brings the cluster back. It counts as established: nobody gives it an
+// empty etcd because its nodes have none.
 func (s *State) Recovered(ownerUID string, r Restore) *State {
 	out := NewState(s.Bundle, s.BundleConfig, ownerUID)
 	out.ObservedKubeVersion = s.ObservedKubeVersion

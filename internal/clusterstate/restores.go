@@ -36,8 +36,8 @@ func (r *Runtime) RestoreRun(name, uid string) *RestoreRun {
 	return nil
 }
 
-// RecordRestore remembers what a restore is about to do, or what became of it. There is one entry a name. Of too many the
-// one is forgotten that began first, those that have ended before others.
+// RecordRestore remembers what a restore is about to do, or what became of it. There is one entry a name. Of too many
+// the one is forgotten that began first, those that have ended before others.
 func (r *Runtime) RecordRestore(run RestoreRun) {
 	if i := slices.IndexFunc(r.Restores, func(o RestoreRun) bool { return o.Name == run.Name }); i >= 0 {
 		if r.Restores[i].UID == run.UID {

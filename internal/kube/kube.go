@@ -90,7 +90,8 @@ func AnnotationTrue(obj metav1.Object, annotation string) bool {
 }
 
 // TakeAnnotation removes an annotation from an object that a reconciliation goes on with, and from the base of its
-// status patch. A write in between is a conflict: what the annotation stood for was decided on the version that was read.
+// status patch. A write in between is a conflict: what the annotation stood for was decided on the version that was
+// read.
 func TakeAnnotation(ctx context.Context, c client.Client, o, base client.Object, annotation string) error {
 	if _, ok := o.GetAnnotations()[annotation]; !ok {
 		return nil

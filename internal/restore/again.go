@@ -63,12 +63,12 @@ func (r Record) runsAgain(nodes []Node) (Decision, bool) {
 	}
 
 	return stop(v1alpha1.ReasonEtcdRunsAgain, "%s has etcd data and is not wiped: etcd has quorum since another boot "+
-		"than was recorded before the wipe, or that was more than an hour ago; delete this restore to keep the data, or create "+
-		"another one", with), true
+		"than was recorded before the wipe, or that was more than an hour ago; delete this restore to keep the data, or "+
+		"create another one", with), true
 }
 
-// restored: what was taken for debris of our own try runs after all. Others may have joined it, those that are not listed
-// too: all were empty when the snapshot was sent. Then its members are known nodes, and nobody else has data.
+// restored: what was taken for debris of our own try runs after all. Others may have joined it, those that are not
+// listed too: all were empty when the snapshot was sent. Then its members are known nodes, and nobody else has data.
 func restored(r Record, nodes []Node) bool {
 	n := find(nodes, r.Machine)
 	if n == nil || r.Tries == 0 || !r.Asked || !n.Serves() || n.Leader == 0 {

@@ -151,8 +151,8 @@ func readFacts(ctx context.Context, c *talosclient.Client) (Facts, error) {
 	return f, r.err
 }
 
-// UUID of the machine's firmware, which tells it from every other one; empty where it has none that does. It is asked for
-// now.
+// UUID of the machine's firmware, which tells it from every other one; empty where it has none that does. It is asked
+// for now.
 func (n *Node) UUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -34,7 +34,8 @@ func TellingUUID(text string) string {
 	}
 
 	form := id.String()
-	if sharedUUIDs[form] || strings.HasSuffix(form, unfinished) || strings.Count(string(id[:]), string(id[:1])) == len(id) {
+	uniform := strings.Count(string(id[:]), string(id[:1])) == len(id)
+	if uniform || sharedUUIDs[form] || strings.HasSuffix(form, unfinished) {
 		return ""
 	}
 

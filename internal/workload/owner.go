@@ -25,8 +25,8 @@ type Claim struct {
 }
 
 // Own returns the UID of the TalosControlPlane that manages the cluster, as the cluster has it. Where it has none, or
-// the former one, that is the claimant from then on. Of two claimants at once one gets an error. An error with the UID of
-// the claimant says that no other owner is recorded, and that the claim cannot be.
+// the former one, that is the claimant from then on. Of two claimants at once one gets an error. An error with the UID
+// of the claimant says that no other owner is recorded, and that the claim cannot be.
 func (c *Cluster) Own(ctx context.Context, claim Claim) (string, error) {
 	maps := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 

@@ -246,9 +246,9 @@ func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
 	return kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.WipeMachinesAnnotation)
 }
 
-// doubt is what speaks against wiping a machine without asking anybody; empty when nothing does. A state Secret that was
-// restored from a copy knows of machines that have long been taken back: where Kubernetes calls the Node ready, whichever
-// machine registered it, a person decides.
+// doubt is what speaks against wiping a machine without asking anybody; empty when nothing does. A state Secret that
+// was restored from a copy knows of machines that have long been taken back: where Kubernetes calls the Node ready,
+// whichever machine registered it, a person decides.
 func (r *Reconciler) doubt(ctx context.Context, s *scope, g clusterstate.GivenUp) string {
 	switch {
 	case g.WipeApproved:
@@ -330,8 +330,9 @@ func (r *Reconciler) endGivenUp(s *scope, key string, g clusterstate.GivenUp, fo
 		"Forget", format, args...)
 }
 
-// removeNodes removes the Nodes that machines which were given up have registered again, wherever they are now, and that
-// are not ready or that a person wants gone. What fails is tried again by the next pass; askAPI tells when nobody answers.
+// removeNodes removes the Nodes that machines which were given up have registered again, wherever they are now, and
+// that are not ready or that a person wants gone. What fails is tried again by the next pass; askAPI tells when nobody
+// answers.
 func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 	var gone []clusterstate.GivenUp
 

@@ -118,8 +118,8 @@ func (r *Reconciler) keepRecord(ctx context.Context, s *scope) (ctrl.Result, err
 // disownTimeout bounds how long a deletion waits for a cluster that may be gone.
 const disownTimeout = 5 * time.Second
 
-// disown has a cluster that runs on know that nobody manages it: the next one to do so need not ask. A cluster that does
-// not answer keeps the record, and then it is the state that names the former owner.
+// disown has a cluster that runs on know that nobody manages it: the next one to do so need not ask. A cluster that
+// does not answer keeps the record, and then it is the state that names the former owner.
 func (r *Reconciler) disown(ctx context.Context, s *scope) {
 	held, err := r.States.Load(ctx, s.key())
 	if err != nil || held.State.Runtime.OwnerUID != string(s.cp.UID) {

@@ -66,8 +66,9 @@ func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]plan.Node, 
 	return nodes, ctx.Err()
 }
 
-// forgetNamed forgets the machines that the annotation declares wiped or destroyed. Only control-plane machines that are
-// remembered and not listed can be forgotten: the entry of a machine in use, a worker's too, tells which hardware it is.
+// forgetNamed forgets the machines that the annotation declares wiped or destroyed. Only control-plane machines that
+// are remembered and not listed can be forgotten: the entry of a machine in use, a worker's too, tells which hardware
+// it is.
 func (r *Reconciler) forgetNamed(ctx context.Context, s *scope) error {
 	value, ok := s.cp.Annotations[v1alpha1.ForgetMachinesAnnotation]
 	if !ok {

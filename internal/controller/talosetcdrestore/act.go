@@ -97,8 +97,8 @@ func (s *scope) noteQuorum(now metav1.Time) bool {
 // unseen is the longest time between two looks at an etcd that starts, for them to count as one watch.
 const unseen = time.Minute
 
-// watched is what was seen without a break: an etcd that has data and does not answer, in one boot, or one that is not to
-// be wiped.
+// watched is what was seen without a break: an etcd that has data and does not answer, in one boot, or one that is not
+// to be wiped.
 type watched struct {
 	boot          string
 	since, looked time.Time

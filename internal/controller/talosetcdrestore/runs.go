@@ -16,8 +16,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
-// recall looks in the state whether the restore has run before. Its object may come back without a status, or with an old
-// one: backup tools of Kubernetes, GitOps and copies of manifests make it anew. Its nodes know nothing of that.
+// recall looks in the state whether the restore has run before. Its object may come back without a status, or with an
+// old one: backup tools of Kubernetes, GitOps and copies of manifests make it anew. Its nodes know nothing of that.
 func (r *Reconciler) recall(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
 	if statestore.IsUnusable(err) {
@@ -64,12 +64,13 @@ func (s *scope) refuseAgain(state *clusterstate.State) error {
 	}
 
 	return failure.Terminal(v1alpha1.ReasonRestoreAlreadyRan, fmt.Sprintf("a restore %s with %s spec has already run on "+
-		"this cluster, from backup %s (%s), and does not run again; create one with another name, or annotate this one with %s=%s",
+		"this cluster, from backup %s (%s), and does not run again; create one with another name, or annotate this one "+
+		"with %s=%s",
 		run.Name, same, cmp.Or(run.Backup, "unknown"), end, v1alpha1.RunAgainAnnotation, s.restore.UID), nil)
 }
 
-// conclude writes into the status how the restore has ended: the operator ended before it could, or the status is an old
-// one.
+// conclude writes into the status how the restore has ended: the operator ended before it could, or the status is an
+// old one.
 func (r *Reconciler) conclude(ctx context.Context, s *scope, run *clusterstate.RestoreRun) error {
 	if run.Step == string(v1alpha1.RestoreComplete) {
 		return r.succeed(ctx, s, "etcd runs from backup "+run.Backup)

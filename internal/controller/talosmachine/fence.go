@@ -101,8 +101,8 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 }
 
 // doubt is what speaks against wiping a machine without asking anybody; empty when nothing does. A UUID alone is no
-// proof: boards share them, and a state Secret that was restored from a copy knows of machines that have long been taken
-// back.
+// proof: boards share them, and a state Secret that was restored from a copy knows of machines that have long been
+// taken back.
 func (r *Reconciler) doubt(ctx context.Context, s *scope, g clusterstate.GivenUp) string {
 	switch {
 	case g.Name != s.machine.Name:

@@ -43,9 +43,9 @@ func (s *scope) checkIdentity(uuid string) error {
 }
 
 // checkHardware does so for a machine in maintenance mode. A machine whose config it is to get has the keys of the
-// cluster after that, those of all CAs where it is one of the control plane. A machine in maintenance mode shows nothing
-// to prove who it is, so that a machine which has been here before gets another config only where its hardware is the
-// same, or a person says so.
+// cluster after that, those of all CAs where it is one of the control plane. A machine in maintenance mode shows
+// nothing to prove who it is, so that a machine which has been here before gets another config only where its hardware
+// is the same, or a person says so.
 func (s *scope) checkHardware(uuid string) error {
 	known, accepted := s.uuid(), s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]
 	if uuid != "" && uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID) {
