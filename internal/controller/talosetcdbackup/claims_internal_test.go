@@ -320,7 +320,9 @@ func (e *claims) check(b *v1alpha1.TalosEtcdBackup) {
 	failed := e.final == b.Generation
 
 	for what, lie := range map[string]bool{
-		"Ready":               is(v1alpha1.ConditionReady) != good,
+		"Ready": is(v1alpha1.ConditionReady) && !good,
+		// A backup that is being deleted may be done and not recorded as such: nobody counts on it any more.
+		"no Ready":            !is(v1alpha1.ConditionReady) && good && !deleting,
 		"Verified":            is(v1alpha1.ConditionVerified) && !reached,
 		"Stalled":             is(v1alpha1.ConditionStalled) && !failed && !e.broken && !deleting,
 		"no Stalled":          !is(v1alpha1.ConditionStalled) && failed && !deleting,
