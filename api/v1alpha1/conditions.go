@@ -136,6 +136,8 @@ const (
 	ReasonNodeUnreachable = "NodeUnreachable"
 	// ReasonNodeDiskFull: the node answers that nothing more fits on its disk.
 	ReasonNodeDiskFull = "NodeDiskFull"
+	// ReasonAnswerTooLarge: the node answers with more than any Talos node has to say; its answer was not read to the end.
+	ReasonAnswerTooLarge = "AnswerTooLarge"
 	// ReasonReachable: answers.
 	ReasonReachable = "Reachable"
 	// ReasonAuthFailed: the node refuses our credentials.

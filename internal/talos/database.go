@@ -43,8 +43,12 @@ func (n *Node) EtcdDatabase(parent context.Context) (io.ReadCloser, error) {
 
 	archive := tar.NewReader(plain)
 
-	for {
+	for range maxEntries {
 		head, err := archive.Next()
+		if err == nil && head.Size > maxDatabase {
+			err = fmt.Errorf("%w: a database of %d bytes", ErrTooMuch, head.Size)
+		}
+
 		if err != nil {
 			cancel()
 
@@ -55,7 +59,17 @@ func (n *Node) EtcdDatabase(parent context.Context) (io.ReadCloser, error) {
 			return &databaseReader{archive: archive, plain: plain, c: c}, nil
 		}
 	}
+
+	cancel()
+
+	return nil, c.broken(fmt.Errorf("%w: more than %d entries", ErrTooMuch, maxEntries))
 }
+
+// maxEntries is how many entries of an archive are looked at: the copy of a file has one.
+const maxEntries = 16
+
+// maxArchiveEnd is more than what follows the database in an archive: it is padded to 10 KiB.
+const maxArchiveEnd = mib
 
 // databaseCall is how errors call the copy.
 const databaseCall = "a copy of the etcd database"
@@ -126,7 +140,12 @@ func (d *databaseReader) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		// The checksum of the compression comes last.
-		if _, err := io.Copy(io.Discard, d.plain); err != nil {
+		rest, err := io.Copy(io.Discard, io.LimitReader(d.plain, maxArchiveEnd))
+		if err == nil && rest == maxArchiveEnd {
+			err = fmt.Errorf("%w: the archive goes on after its end", ErrTooMuch)
+		}
+
+		if err != nil {
 			return n, d.c.broken(err)
 		}
 	case err != nil:

@@ -34,6 +34,11 @@ func classify(call, node string, err error) error {
 
 	cause := scrubbed(err)
 
+	if isTooMuch(err) {
+		return failure.Transient(v1alpha1.ReasonAnswerTooLarge, fmt.Sprintf("%s answers %s with more than any node has to "+
+			"say: is it a Talos node?", node, call), fmt.Errorf("%w: %w", ErrTooMuch, cause))
+	}
+
 	if isTrust(err) {
 		return failure.Auth(v1alpha1.ReasonAuthFailed, node+" does not accept our certificate, or shows one that is not "+
 			"of its cluster's CA", cause)
@@ -73,7 +78,12 @@ func isFull(err error) bool {
 // scrubbed is the error as it may be logged. What is no answer of a node is left as it is.
 func scrubbed(err error) error {
 	if s, ok := status.FromError(err); ok {
-		return status.Error(s.Code(), redactText(s.Message()))
+		text := s.Message()
+		if len(text) > maxErrorText {
+			text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+		}
+
+		return status.Error(s.Code(), redactText(text))
 	}
 
 	return err

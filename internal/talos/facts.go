@@ -3,8 +3,10 @@ package talos
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
@@ -86,7 +88,7 @@ func isAbsent(err error) bool {
 
 // Facts reads everything that a status shows.
 func (n *Node) Facts(ctx context.Context) (Facts, error) {
-	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()
 
 	f, err := readFacts(ctx, n.c)
@@ -148,7 +150,55 @@ func readFacts(ctx context.Context, c *talosclient.Client) (Facts, error) {
 		f.EtcdMemberID = e.TypedSpec().MemberID
 	}
 
+	if r.err == nil {
+		r.err = f.fit()
+	}
+
 	return f, r.err
+}
+
+// Bounds of facts: those of the fields of a status that show them. A status that breaks one is refused as a whole.
+const (
+	maxUnmet, maxUnmetText = 32, 300
+	maxAddresses           = 64
+)
+
+// fit shortens what is for people, and refuses a node that names itself with what no node is called.
+func (f *Facts) fit() error {
+	f.Unmet = f.Unmet[:min(len(f.Unmet), maxUnmet)]
+	for i, text := range f.Unmet {
+		f.Unmet[i] = clip(text, maxUnmetText)
+	}
+
+	f.Addresses = f.Addresses[:min(len(f.Addresses), maxAddresses)]
+
+	for _, name := range []struct {
+		text string
+		most int
+	}{
+		{f.Stage, 32},
+		{f.Hostname, 253},
+		{f.TalosVersion, 64},
+		{f.KubeletVersion, 64},
+		{f.UUID, 64},
+		{f.EtcdMemberID, 32},
+		{f.SystemDisk, 253},
+	} {
+		if utf8.RuneCountInString(name.text) > name.most {
+			return fmt.Errorf("%w: a name of more than %d characters", ErrTooMuch, name.most)
+		}
+	}
+
+	return nil
+}
+
+// clip keeps the beginning of a text.
+func clip(text string, most int) string {
+	if r := []rune(text); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+
+	return text
 }
 
 // UUID of the machine's firmware, which tells it from every other one; empty where it has none that does. It is asked
@@ -207,16 +257,28 @@ func readHardware(ctx context.Context, r *reader, f *Facts) {
 		return
 	}
 
-	if list, err := safe.ReaderListAll[*hardware.Processor](ctx, r.c.COSI); err == nil {
+	list, err := safe.ReaderListAll[*hardware.Processor](ctx, r.c.COSI)
+
+	switch {
+	case err == nil:
 		for p := range list.All() {
 			f.CPUs += int32(cmp.Or(p.TypedSpec().ThreadCount, p.TypedSpec().CoreCount)) //nolint:gosec // a few hundred at most
 		}
+	case isTooMuch(err):
+		r.err = err
+
+		return
 	}
 
-	if mem, err := r.c.MachineClient.Memory(ctx, &emptypb.Empty{}); err == nil {
+	mem, err := r.c.MachineClient.Memory(ctx, &emptypb.Empty{})
+
+	switch {
+	case err == nil:
 		for _, m := range mem.GetMessages() {
 			f.MemoryMiB = int64(m.GetMeminfo().GetMemtotal() / 1024) //nolint:gosec // KiB
 		}
+	case isTooMuch(err):
+		r.err = err
 	}
 }
 

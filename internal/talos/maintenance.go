@@ -33,7 +33,7 @@ func (m *Maintenance) Close() { _ = m.c.Close() }
 
 // Facts reads what a machine in maintenance mode tells.
 func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
-	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()
 
 	f, err := readFacts(ctx, m.c)
@@ -83,7 +83,7 @@ type Volume struct {
 
 // Disks lists the disks and what they hold. A machine may have none, or show none yet.
 func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
-	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
 	found, err := safe.ReaderListAll[*block.Disk](ctx, m.c.COSI)

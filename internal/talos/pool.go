@@ -23,6 +23,8 @@ import (
 const (
 	// callTimeout ends a call: etcd calls never answer where etcd does not run.
 	callTimeout = 5 * time.Second
+	// factsTimeout ends the dozen calls that read what a status shows. A node that takes longer holds up others.
+	factsTimeout = 8 * time.Second
 	// slowTimeout ends calls that do work on the node before they answer.
 	slowTimeout = 30 * time.Second
 	// answerTimeout ends the question whether a node answers at all.
@@ -251,7 +253,7 @@ func dial(
 	c, err := talosclient.New(ctx, //nolint:forbidigo // this is its home
 		talosclient.WithTLSConfig(cfg),
 		talosclient.WithEndpoints(address),
-		talosclient.WithGRPCDialOptions(append(opts,
+		talosclient.WithGRPCDialOptions(append(append(bounds(), opts...),
 			grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
 				if dialled != nil {
 					dialled()

@@ -69,6 +69,9 @@ type pulse struct{ heard atomic.Int64 }
 // started is what pulses are counted from: a clock that is set back must not have a node look alive.
 var started = time.Now()
 
+// monotonic is the time by a clock that is never set.
+func monotonic() time.Time { return started.Add(time.Since(started)) }
+
 func (p *pulse) beat() { p.heard.Store(int64(time.Since(started))) }
 
 // left is how much of the time that a node may be silent is left: whatever it says is a sign of life.

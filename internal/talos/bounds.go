@@ -1,0 +1,204 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// ErrTooMuch is what a call ends with whose answer is larger than that of any honest node. Whatever is at an address of
+// a machine list answers, so that nothing may be read without an end.
+var ErrTooMuch = errors.New("the answer is too large")
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+
+	// maxMessage is the largest answer of a unary call, and the largest part of a stream. The largest honest one is a
+	// machine config, which has to fit into a Secret (1 MiB) as well; the containers of a full node take 200 KiB.
+	maxMessage = 4 * mib
+	// maxHeaders bounds headers and trailers, which carry the texts of errors. A refused config quotes some KiB of it.
+	maxHeaders = 256 * kib
+	// window is how much of a stream is under way before it is read. gRPC would let it grow to 16 MiB for each
+	// connection; with this one a snapshot still takes 20 MiB/s over a path of 50 ms.
+	window = mib
+	// maxDatabase is the largest etcd database, as a snapshot and as a copy: twice what etcd supports.
+	maxDatabase = 16 << 30
+	// maxErrorText is how much of the text of an error is kept.
+	maxErrorText = 4 * kib
+)
+
+// bound is how much a stream may bring.
+type bound struct {
+	items int
+	bytes int64
+}
+
+// listBounds are those of the resources that are listed.
+var listBounds = map[string]bound{
+	// One for each socket.
+	hardware.ProcessorType: {items: 256, bytes: mib},
+	// Disk shelves hold some hundred; each is told in less than 1 KiB.
+	block.DiskType: {items: 2048, bytes: 4 * mib},
+	// Each disk has some partitions, and logical volumes come on top.
+	block.DiscoveredVolumeType: {items: 8192, bytes: 8 * mib},
+	// Kubernetes supports 5,000 nodes; each is told in less than 1 KiB.
+	cluster.MemberType: {items: 10_000, bytes: 16 * mib},
+	// The image factory knows about a hundred.
+	runtime.ExtensionStatusType: {items: 512, bytes: mib},
+	// The live one, the one on the disk, and that of maintenance mode.
+	config.MachineConfigType: {items: 8, bytes: 8 * mib},
+}
+
+// otherList bounds lists of other resources.
+var otherList = bound{items: 256, bytes: mib}
+
+// streamBounds are those of calls whose answer is a stream, by method.
+var streamBounds = map[string]bound{
+	// Only /proc is read.
+	machineapi.MachineService_Read_FullMethodName: {items: 256, bytes: mib},
+	// It ends at the first entry of a folder.
+	machineapi.MachineService_List_FullMethodName: {items: 64, bytes: mib},
+	// A node keeps the images of its own services here, some for each version.
+	machineapi.ImageService_List_FullMethodName: {items: 4096, bytes: 4 * mib},
+	// Parts of 32 KiB and less; the readers bound the database itself, which Copy compresses.
+	machineapi.MachineService_EtcdSnapshot_FullMethodName: {bytes: maxDatabase},
+	machineapi.MachineService_Copy_FullMethodName:         {bytes: maxDatabase},
+}
+
+// otherStream bounds streams of other methods: none is read.
+var otherStream = bound{items: 256, bytes: mib}
+
+// What a watch may bring at once, and in each second after that. A booting node tells some ten changes a second of the
+// five resources that are watched; a machine config has up to 1 MiB.
+const (
+	watchBurst, watchRate           = 1024, 50
+	watchBytesBurst, watchBytesRate = 16 * mib, 256 * kib
+)
+
+// bounds are the options of a connection that bound what comes over it.
+func bounds() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
+		grpc.WithChainStreamInterceptor(boundStream),
+	}
+}
+
+// boundStream ends a stream with ErrTooMuch that brings more than its kind may.
+//
+//nolint:revive // the arguments are those of an interceptor
+func boundStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	s, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+
+	if method == cosiv1alpha1.State_Watch_FullMethodName {
+		return &pacedStream{
+			ClientStream: s, events: rate.NewLimiter(watchRate, watchBurst),
+			bytes: rate.NewLimiter(watchBytesRate, watchBytesBurst),
+		}, nil
+	}
+
+	b, known := streamBounds[method]
+	if !known {
+		b = otherStream
+	}
+
+	return &boundedStream{ClientStream: s, bound: b}, nil
+}
+
+// boundedStream counts what comes.
+type boundedStream struct {
+	grpc.ClientStream
+
+	bound bound
+	items int
+	bytes int64
+}
+
+// SendMsg implements grpc.ClientStream. What is listed says how much of it there may be.
+func (s *boundedStream) SendMsg(m any) error {
+	if r, ok := m.(*cosiv1alpha1.ListRequest); ok {
+		if s.bound, ok = listBounds[r.GetType()]; !ok {
+			s.bound = otherList
+		}
+	}
+
+	return s.ClientStream.SendMsg(m)
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *boundedStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+
+	s.items++
+	s.bytes += size(m)
+
+	switch {
+	case s.bound.items > 0 && s.items > s.bound.items:
+		return fmt.Errorf("%w: more than %d items", ErrTooMuch, s.bound.items)
+	case s.bytes > s.bound.bytes:
+		return fmt.Errorf("%w: more than %d bytes", ErrTooMuch, s.bound.bytes)
+	}
+
+	return nil
+}
+
+// pacedStream bounds a stream that has no end.
+type pacedStream struct {
+	grpc.ClientStream
+
+	events, bytes *rate.Limiter
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *pacedStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+
+	now := monotonic()
+
+	if !s.events.AllowN(now, 1) || !s.bytes.AllowN(now, int(size(m))) {
+		return fmt.Errorf("%w: a watch brings more than %d changes or %d bytes a second", ErrTooMuch, watchRate,
+			watchBytesRate)
+	}
+
+	return nil
+}
+
+func size(m any) int64 {
+	if p, ok := m.(proto.Message); ok {
+		return int64(proto.Size(p))
+	}
+
+	return 0
+}
+
+// isTooMuch tells whether an answer was cut off because of its size: by a stream that counts, or by gRPC itself.
+func isTooMuch(err error) bool {
+	return errors.Is(err, ErrTooMuch) ||
+		status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
+}
