@@ -86,7 +86,7 @@ verify: generate ## Fail when generated files are not up to date.
 # times as dear. Where few of a package's tests have goroutines meet, it watches those (WATCHED), and make test-race all,
 # with the lab's servers and the pure calculations.
 RACED  := ./internal/backup ./internal/backup/store/... ./internal/backupstorage/... ./internal/controller/evidence/... \
-  ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
+  ./internal/controller/fair/... ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
   ./internal/metrics/... ./internal/schedule/... ./internal/statestore/... ./internal/talos/... ./internal/validation/... \
   ./internal/workload/...
 SOME   := ./internal/backup/verify/... ./internal/cli/... ./internal/clusterstate/... ./internal/controller/talosetcdbackup/... \

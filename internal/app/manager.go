@@ -28,6 +28,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/fair"
 	"github.com/talos-operator/talos-operator/internal/controller/kubernetescluster"
 	"github.com/talos-operator/talos-operator/internal/controller/machine"
 	"github.com/talos-operator/talos-operator/internal/controller/taloscontrolplane"
@@ -191,6 +192,12 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 	nodes := func() controller.Options {
 		return controller.Options{MaxConcurrentReconciles: o.NodeConcurrency, RateLimiter: backoff()}
 	}
+	shared := func(cluster func(reconcile.Request) string) controller.Options {
+		opts := nodes()
+		opts.NewQueue = fair.Share{Workers: o.NodeConcurrency, Cluster: cluster, Clock: real}.Queue
+
+		return opts
+	}
 	clusters := controller.Options{MaxConcurrentReconciles: o.MaxConcurrentReconciles, RateLimiter: backoff()}
 
 	err := errors.Join(
@@ -207,16 +214,17 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: clock,
 			Workloads: workloads, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
 			Recorder: mgr.GetEventRecorder("taloscontrolplane"), Details: condition.DetailsTogether,
-		}).SetupWithManager(mgr, nodes()),
+			Pass: 2 * o.PassTimeout,
+		}).SetupWithManager(mgr, shared(reconcile.Request.String)),
 		(&talosworker.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: clock,
 			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
-		}).SetupWithManager(mgr, nodes()),
+		}).SetupWithManager(mgr, shared(workerCluster(ctx, mgr.GetClient()))),
 		(&talosmachine.Reconciler{
 			Client: cached, States: states, Nodes: pool, Watcher: watcher, Clock: clock, Resync: machineResync,
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
-			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether,
-		}).SetupWithManager(mgr, nodes()),
+			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether, Pass: o.PassTimeout,
+		}).SetupWithManager(mgr, shared(machineCluster(ctx, mgr.GetClient()))),
 	)
 	if err != nil {
 		return fmt.Errorf("setting up the controllers: %w", err)

@@ -24,6 +24,8 @@ type Options struct {
 	MaxConcurrentReconciles int
 	// NodeConcurrency is how many control planes, worker groups and machines are worked on at once. A slow node holds one.
 	NodeConcurrency int
+	// PassTimeout is how long a pass may ask a machine; one over a control plane may take twice that. Acts have their own.
+	PassTimeout time.Duration
 	// MetricsBindAddress of the metrics server; 0 turns it off.
 	MetricsBindAddress string
 	// HealthProbeBindAddress of the health probes; 0 turns them off.
@@ -77,6 +79,7 @@ func Defaults() (Options, error) {
 		ReconcileInterval:       30 * time.Second,
 		MaxConcurrentReconciles: 1,
 		NodeConcurrency:         16,
+		PassTimeout:             10 * time.Second,
 		MetricsBindAddress:      ":8080",
 		HealthProbeBindAddress:  ":8081",
 		PprofBindAddress:        "0",
@@ -141,6 +144,8 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"KubernetesClusters that are worked on at once (MAX_CONCURRENT_RECONCILES)")
 	f.IntVar(&o.NodeConcurrency, "node-concurrency", o.NodeConcurrency,
 		"control planes, worker groups and machines that are worked on at once")
+	f.DurationVar(&o.PassTimeout, "pass-timeout", o.PassTimeout,
+		"how long the questions to one machine may take, and half of how long those to a whole control plane may")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress,
 		"address of the metrics server, 0 turns it off (METRICS_BIND_ADDRESS)")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress,
@@ -184,6 +189,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("MAX_CONCURRENT_RECONCILES is %d: it must be at least 1", o.MaxConcurrentReconciles)
 	case o.NodeConcurrency < 1:
 		return fmt.Errorf("the node concurrency is %d: it must be at least 1", o.NodeConcurrency)
+	case o.PassTimeout < time.Second:
+		return fmt.Errorf("the pass timeout is %s: it must be at least 1s", o.PassTimeout)
 	case o.BackupConcurrency < 1:
 		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):

@@ -54,7 +54,7 @@ const noChanges = "No changes."
 
 // Apply sends a config to a configured node.
 func (n *Node) Apply(ctx context.Context, config []byte, o ApplyOptions) (Applied, error) {
-	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	ctx, cancel := context.WithTimeout(acting(ctx), slowTimeout)
 	defer cancel()
 
 	req := &machineapi.ApplyConfigurationRequest{

@@ -43,7 +43,7 @@ func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 
 // Apply sends the first config.
 func (m *Maintenance) Apply(ctx context.Context, config []byte) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	ctx, cancel := context.WithTimeout(acting(ctx), slowTimeout)
 	defer cancel()
 
 	resp, err := m.c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{

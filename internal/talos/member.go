@@ -11,6 +11,8 @@ import (
 
 // ForfeitLeadership has the node's member give up the leadership of etcd. It is no error when it does not lead.
 func (n *Node) ForfeitLeadership(parent context.Context) error {
+	parent = acting(parent)
+
 	ctx, cancel := context.WithTimeout(parent, slowTimeout)
 	defer cancel()
 
@@ -24,6 +26,8 @@ func (n *Node) ForfeitLeadership(parent context.Context) error {
 // RemoveMember has this node, a survivor, take a member out of etcd by its ID. A member that is not on the list any
 // more is no error: that is what was wanted.
 func (n *Node) RemoveMember(parent context.Context, id uint64) error {
+	parent = acting(parent)
+
 	ctx, cancel := context.WithTimeout(parent, slowTimeout)
 	defer cancel()
 
@@ -39,6 +43,8 @@ func (n *Node) RemoveMember(parent context.Context, id uint64) error {
 
 // EtcdDefragment shrinks the database of the node's own member, which serves nobody meanwhile: one node at a time.
 func (n *Node) EtcdDefragment(parent context.Context) error {
+	parent = acting(parent)
+
 	// It may take minutes, and where etcd does not run it takes for ever, so that is asked first.
 	if _, err := n.EtcdStatus(parent); err != nil {
 		return err
@@ -56,6 +62,8 @@ func (n *Node) EtcdDefragment(parent context.Context) error {
 
 // LeaveEtcd has the node leave etcd and delete its data. It works only while the node's own etcd answers.
 func (n *Node) LeaveEtcd(parent context.Context) error {
+	parent = acting(parent)
+
 	ctx, cancel := context.WithTimeout(parent, slowTimeout)
 	defer cancel()
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	operatorv1alpha1 "github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // Watched is what a stream of a node tells, enough to know that a closer look is due.
@@ -82,6 +86,9 @@ func (p *pulse) left(silence time.Duration) time.Duration {
 // ErrStreamEnded says that a node closed its stream.
 var ErrStreamEnded = errors.New("the stream ended")
 
+// ErrSilent says that nothing at all came from the address of a node, not even a refusal.
+var ErrSilent = errors.New("no answer")
+
 // Stream watches a node until it fails or the context ends, over the connection that its calls take. Each change calls
 // emit.
 func (p *Pool) Stream(ctx context.Context, ref NodeRef, emit func(Watched)) error {
@@ -119,6 +126,10 @@ func watch(
 
 	tooLong.Stop()
 
+	if errors.Is(err, ErrSilent) {
+		return failure.Transient(operatorv1alpha1.ReasonNodeUnreachable, "no answer from "+address, err)
+	}
+
 	if err != nil {
 		return classify("a watch", address, err)
 	}
@@ -132,7 +143,7 @@ func watch(
 func subscribe(
 	ctx context.Context, c *talosclient.Client, secure bool, events chan state.Event, answered func(),
 ) error {
-	if err := beat(ctx, c); err != nil {
+	if err := greeted(ctx, c); err != nil {
 		return err
 	}
 
@@ -163,6 +174,19 @@ func subscribe(
 	}
 
 	return nil
+}
+
+// greeted asks for the first sign of life.
+func greeted(ctx context.Context, c *talosclient.Client) error {
+	first, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+
+	err := beat(first, c)
+	if err != nil && ctx.Err() == nil && (isDeadline(err) || strings.Contains(err.Error(), "i/o timeout")) {
+		return fmt.Errorf("%w: %w", ErrSilent, err)
+	}
+
+	return err
 }
 
 // watchState is the client's state without its own retries: those hide for a quarter of an hour that a node is gone.

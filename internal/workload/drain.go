@@ -17,9 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
 
-	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // Cluster is the Kubernetes API of one managed cluster, at whichever of its API servers answers.
@@ -29,22 +27,17 @@ type Cluster struct {
 
 // Cluster connects to the first API server that is ready.
 func (c *Clients) Cluster(ctx context.Context, b *clusterstate.Bundle, addresses []string) (*Cluster, error) {
-	var last error
-
-	for _, address := range addresses {
-		if _, last = c.versionAt(ctx, b, address); last != nil {
-			continue
-		}
-
-		client, err := c.client(b, address)
-		if err != nil {
-			return nil, err
-		}
-
-		return &Cluster{client: client}, nil
+	at, err := c.ready(ctx, b, addresses)
+	if err != nil {
+		return nil, err
 	}
 
-	return nil, failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers", last)
+	client, err := c.client(b, at.address)
+	if err != nil {
+		return nil, err
+	}
+
+	return &Cluster{client: client}, nil
 }
 
 // DrainOptions say how pods leave a node.

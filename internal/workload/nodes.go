@@ -16,18 +16,26 @@ import (
 
 // Nodes lists the Node objects of the cluster, as etcd has them now.
 func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
-	list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the nodes of the cluster: %w", err)
+	var out []plan.ClusterNode
+
+	page := metav1.ListOptions{Limit: pageSize}
+
+	for range maxPages {
+		list, err := c.client.CoreV1().Nodes().List(ctx, page)
+		if err != nil {
+			return nil, fmt.Errorf("listing the nodes of the cluster: %w", err)
+		}
+
+		for i := range list.Items {
+			out = append(out, clusterNode(&list.Items[i]))
+		}
+
+		if page.Continue = list.Continue; page.Continue == "" {
+			return out, nil
+		}
 	}
 
-	out := make([]plan.ClusterNode, 0, len(list.Items))
-
-	for i := range list.Items {
-		out = append(out, clusterNode(&list.Items[i]))
-	}
-
-	return out, nil
+	return nil, fmt.Errorf("listing the nodes of the cluster: %w: more than %d pages", ErrTooMuch, maxPages)
 }
 
 // Ready tells whether the cluster itself takes the node of a machine for alive: where nobody has heard of its kubelet

@@ -39,7 +39,7 @@ func (c *Cluster) Contents(ctx context.Context) (Contents, error) {
 
 	page := metav1.ListOptions{Limit: pageSize}
 
-	for {
+	for range maxSecretPages {
 		secrets, err := c.client.CoreV1().Secrets("").List(ctx, page)
 		if err != nil {
 			return out, fmt.Errorf("reading the Secrets of the cluster: %w", err)
@@ -51,6 +51,8 @@ func (c *Cluster) Contents(ctx context.Context) (Contents, error) {
 			return out, nil
 		}
 	}
+
+	return out, fmt.Errorf("reading the Secrets of the cluster: %w: more than %d pages", ErrTooMuch, maxSecretPages)
 }
 
 // Alive tells whether the kubelet of a node has renewed its lease after a time, and says that the node is ready. The

@@ -20,8 +20,13 @@ import (
 const (
 	apiServerPort = "6443"
 	callTimeout   = 3 * time.Second
-	clientTTL     = 24 * time.Hour
-	clientRenew   = 12 * time.Hour
+	// askTimeout ends the question to all API servers of a cluster, hedge is how long one is waited for before the next
+	// one is asked as well.
+	askTimeout = 5 * time.Second
+	hedge      = 500 * time.Millisecond
+
+	clientTTL   = 24 * time.Hour
+	clientRenew = 12 * time.Hour
 )
 
 // Clients keeps one client an API server.
@@ -39,20 +44,61 @@ type cached struct {
 	until       time.Time
 }
 
-// Version asks the API servers at the addresses, one after the other, until one is ready, and returns its version.
+// Version asks the API servers at the addresses until one is ready, and returns its version.
 func (c *Clients) Version(ctx context.Context, b *clusterstate.Bundle, addresses []string) (string, error) {
+	found, err := c.ready(ctx, b, addresses)
+
+	return found.version, err
+}
+
+// found is an API server that is ready.
+type found struct {
+	address, version string
+	err              error
+}
+
+// ready finds an API server that is ready. The next one is asked when one fails, or has not answered for a moment: three
+// that are gone without a word must not take three times as long as one.
+func (c *Clients) ready(ctx context.Context, b *clusterstate.Bundle, addresses []string) (found, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+
+	answers := make(chan found, len(addresses))
+	next := time.NewTimer(0)
+
+	defer next.Stop()
+
 	var last error
 
-	for _, address := range addresses {
-		version, err := c.versionAt(ctx, b, address)
-		if err == nil {
-			return version, nil
-		}
+	for asked, failed := 0, 0; failed < len(addresses); {
+		select {
+		case <-next.C:
+			if asked == len(addresses) {
+				continue
+			}
 
-		last = err
+			address := addresses[asked]
+			asked++
+
+			go func() {
+				version, err := c.versionAt(ctx, b, address)
+				answers <- found{address: address, version: version, err: err}
+			}()
+
+			next.Reset(hedge)
+		case a := <-answers:
+			if a.err == nil {
+				return a, nil
+			}
+
+			failed++
+			last = a.err
+
+			next.Reset(0)
+		}
 	}
 
-	return "", failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers", last)
+	return found{}, failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers", last)
 }
 
 func (c *Clients) versionAt(ctx context.Context, b *clusterstate.Bundle, address string) (string, error) {
@@ -95,6 +141,7 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Int
 	}
 
 	cfg.Timeout = callTimeout
+	cfg.Wrap(boundAnswers)
 
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

@@ -3,6 +3,7 @@ package workload_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -103,6 +104,8 @@ func TestWorkload(t *testing.T) {
 	if err != nil || version != "v1.36.2" {
 		t.Errorf("version %q, %v", version, err)
 	}
+
+	blackHoles(t, clients, bundle, subnet, address)
 
 	_, err = clients.Version(t.Context(), bundle, []string{silent})
 	if failure.ClassOf(err) != failure.ClassTransient {
@@ -206,6 +209,31 @@ func owners(t *testing.T, c clientset.Interface, cluster *workload.Cluster) {
 		if got, err := cluster.Own(t.Context(), workload.Claim{UID: step.next}); err != nil || got != step.want {
 			t.Errorf("%+v: %s, %v", step, got, err)
 		}
+	}
+}
+
+// blackHoles: API servers that are gone without a word do not hold up the question to one that is there.
+func blackHoles(t *testing.T, clients *workload.Clients, bundle *clusterstate.Bundle, subnet, address string) {
+	t.Helper()
+
+	var addresses []string
+
+	for _, last := range []string{".21", ".22", ".23"} {
+		l, err := net.Listen("tcp", subnet+last+":6443") // nobody accepts
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+
+		addresses = append(addresses, subnet+last)
+	}
+
+	// Less than all of them take one after the other.
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+
+	if version, err := clients.Version(ctx, bundle, append(addresses, address)); err != nil || version != "v1.36.2" {
+		t.Errorf("behind three that are gone: %q, %v", version, err)
 	}
 }
 

@@ -27,8 +27,15 @@ type Source struct {
 	State *clusterstate.State
 }
 
+// collectTimeout ends the questions to all nodes. A node whose etcd hangs takes five seconds to tell so; what one has not
+// told after this time is missing, and missing evidence means no.
+const collectTimeout = 8 * time.Second
+
 // Collect asks every machine at once. A node that does not answer is evidence too: that nothing is known of it.
 func (s Source) Collect(ctx context.Context, machines []v1alpha1.TalosMachine) []plan.Node {
+	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
+	defer cancel()
+
 	nodes := make([]plan.Node, len(machines))
 
 	var wg sync.WaitGroup

@@ -43,6 +43,8 @@ type Reconciler struct {
 	// Resync is how often a control plane is looked at when nothing tells of a change; less often where there are many.
 	// Nodes tell of themselves, of their etcd's health and of their member at once.
 	Resync time.Duration
+	// Pass is how long a pass may ask the nodes and the API servers of a cluster; without a bound when zero.
+	Pass time.Duration
 	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
 	Details time.Duration
 
@@ -75,7 +77,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	r.estate.Add(req.NamespacedName)
 
 	s := newScope(cp)
-	defer func() { res, err = r.finish(ctx, s, res, err) }()
+	whole := ctx // the status is written also when the time of the pass is over
+
+	defer func() { res, err = r.finish(whole, s, res, err) }()
+
+	ctx, cancel := talos.Pass(ctx, r.Pass)
+	defer cancel()
 
 	if s.hold, err = pause.Find(ctx, r.Client, cp); err != nil {
 		return ctrl.Result{}, err

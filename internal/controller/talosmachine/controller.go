@@ -45,6 +45,8 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	// Resync is how often a machine is looked at when nothing tells of a change.
 	Resync time.Duration
+	// Pass is how long a pass may ask a machine; without a bound when zero.
+	Pass time.Duration
 	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
 	Details time.Duration
 
@@ -73,7 +75,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	s := newScope(m, r.Clock.Now())
-	defer func() { res, err = r.finish(ctx, s, res, err) }()
+	whole := ctx // the status is written also when the time of the pass is over
+
+	defer func() { res, err = r.finish(whole, s, res, err) }()
+
+	ctx, cancel := talos.Pass(ctx, r.Pass)
+	defer cancel()
 
 	if err := r.loadOwners(ctx, s); err != nil {
 		return ctrl.Result{}, err

@@ -32,6 +32,11 @@ const (
 	pollCertificate  = 500 * time.Millisecond
 )
 
+// firstAnswerShare is the part of a pass in which a machine that was never asked may answer. The pass is over then, and
+// says nothing of it; the watch wakes us once it is known whether it answers. After a restart all machines are asked for
+// the first time, and those that are gone must not have the others wait.
+const firstAnswerShare = 20
+
 // refuseConflict keeps two objects from configuring one node.
 func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result, error) {
 	other, err := machineset.AddressConflict(ctx, r.Client, s.machine, s.address)
@@ -77,6 +82,18 @@ func (r *Reconciler) setTarget(s *scope, mode nodewatch.Mode) {
 func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.address == "" {
 		return ctrl.Result{}, nil
+	}
+
+	if r.Pass > 0 && !r.Watcher.Tried(ctx, s.key().String(), r.Pass/firstAnswerShare) {
+		return ctrl.Result{RequeueAfter: r.Pass}, nil
+	}
+
+	// Its stream has asked, and asks again: whoever asks here as well holds a worker for nothing.
+	if r.Watcher.Silent(s.key().String()) {
+		s.probed, s.answer = true, talos.StateUnreachable
+		r.missPatience(s)
+
+		return ctrl.Result{}, unreachable(s, nil)
 	}
 
 	probe, err := r.Nodes.Probe(ctx, s.address, &s.creds)

@@ -4,11 +4,13 @@ package nodewatch
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -67,6 +69,11 @@ const (
 	recentBackoff = 250 * time.Millisecond
 	// patience is the part of an outage that a reconnect may come late.
 	patience = 50
+	// silentFor is how long a node counts as silent after an attempt in vain: the next one comes sooner.
+	silentFor = 20 * time.Second
+	// wakeBurst and wakeRate are how often a node may wake the queue, at once and in a second: one that changes without
+	// an end must not keep a worker for itself. What comes faster is told together.
+	wakeBurst, wakeRate = 32, 4
 )
 
 // Watcher keeps the streams.
@@ -84,6 +91,13 @@ type watched struct {
 	target   Target
 	cancel   context.CancelFunc
 	snapshot Snapshot
+	// tried is closed once the first attempt has had an outcome.
+	tried chan struct{}
+	// silent is when the last attempt ended to which nothing at all was answered; zero after another outcome.
+	silent time.Time
+	// wakes limits how often the node wakes the queue; late is true while it will be woken in a moment.
+	wakes *rate.Limiter
+	late  bool
 }
 
 // New returns a watcher whose streams end with the context. They share the connections of the pool.
@@ -108,7 +122,9 @@ func (w *Watcher) Set(t Target) {
 	}
 
 	ctx, cancel := context.WithCancel(w.ctx)
-	n := &watched{target: t, cancel: cancel}
+	n := &watched{
+		target: t, cancel: cancel, tried: make(chan struct{}), wakes: rate.NewLimiter(wakeRate, wakeBurst),
+	}
 	w.nodes[t.Key] = n
 
 	w.wg.Go(func() { w.run(ctx, n) })
@@ -138,6 +154,41 @@ func (w *Watcher) Get(key string) (Snapshot, bool) {
 	return n.snapshot, true
 }
 
+// Silent tells whether nothing at all has come from a node lately: whoever asks it waits in vain. The queue is woken as
+// soon as that changes.
+func (w *Watcher) Silent(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	n := w.nodes[key]
+
+	return n != nil && !n.silent.IsZero() && time.Since(n.silent) < silentFor
+}
+
+// Tried tells whether it is known, or becomes known within a time, how the first attempt to reach a node went. The queue
+// is woken then. It is true for a node that is not watched.
+func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) bool {
+	w.mu.Lock()
+	n := w.nodes[key]
+	w.mu.Unlock()
+
+	if n == nil {
+		return true
+	}
+
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+
+	select {
+	case <-n.tried:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+
+	return false
+}
+
 // Wait returns once all streams have ended, after the context of the watcher has.
 func (w *Watcher) Wait() { w.wg.Wait() }
 
@@ -152,11 +203,15 @@ func (w *Watcher) run(ctx context.Context, n *watched) {
 			return
 		}
 
+		w.note(n, errors.Is(err, talos.ErrSilent))
 		w.update(n, func(s *Snapshot) {
 			s.Reachable, s.Class = false, failure.ClassOf(err)
 		})
 
-		if time.Since(started) > maxBackoff {
+		switch {
+		case errors.Is(err, talos.ErrTooMuch):
+			pause = maxBackoff // it does so again
+		case time.Since(started) > maxBackoff:
 			pause = minBackoff
 		}
 
@@ -185,6 +240,7 @@ func (w *Watcher) limit(n *watched) time.Duration {
 
 func (w *Watcher) stream(ctx context.Context, n *watched) error {
 	emit := func(seen talos.Watched) {
+		w.note(n, false)
 		w.update(n, func(s *Snapshot) {
 			s.Reachable, s.Class, s.Watched = true, failure.ClassTransient, seen
 		})
@@ -211,10 +267,56 @@ func (w *Watcher) update(n *watched, change func(*Snapshot)) {
 	}
 
 	changed := n.snapshot != before
+	wait := time.Duration(0)
+
+	if changed && !n.late {
+		wait = n.wakes.Reserve().Delay()
+		n.late = wait > 0
+	} else if changed {
+		changed = false // it is told together with what came before
+	}
+
+	w.mu.Unlock()
+
+	switch {
+	case !changed:
+	case wait == 0:
+		w.wake(n)
+	default:
+		time.AfterFunc(wait, func() {
+			w.mu.Lock()
+			n.late = false
+			w.mu.Unlock()
+
+			w.wake(n)
+		})
+	}
+}
+
+// note keeps how an attempt went.
+func (w *Watcher) note(n *watched, silent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	n.silent = time.Time{}
+	if silent {
+		n.silent = time.Now()
+	}
+
+	select {
+	case <-n.tried:
+	default:
+		close(n.tried)
+	}
+}
+
+// wake tells of a node, unless it is watched in another way meanwhile.
+func (w *Watcher) wake(n *watched) {
+	w.mu.Lock()
 	current := w.nodes[n.target.Key] == n
 	w.mu.Unlock()
 
-	if !changed || !current {
+	if !current {
 		return
 	}
 

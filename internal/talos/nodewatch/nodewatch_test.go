@@ -296,3 +296,42 @@ func installed(t *testing.T, n *node.Node) {
 		return nil
 	})
 }
+
+// TestSilent: a node from which nothing at all comes is told from one that refuses, and its return is noticed.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+
+	const key = "ns/silent"
+
+	b := newBench(t)
+	address := loopback.Address(t)
+	n := b.boot(address)
+
+	n.Partition(true)
+	b.w.Set(nodewatch.Target{Key: key, Address: address, Mode: nodewatch.Maintenance})
+
+	if b.w.Silent(key) || b.w.Tried(t.Context(), key, 0) {
+		t.Error("it is silent before it was asked")
+	}
+
+	wait.For(t, "it is silent", func(context.Context) error { return wait.True(b.w.Silent(key)) })
+
+	if !b.w.Tried(t.Context(), key, 0) || !b.w.Tried(t.Context(), "ns/unknown", 0) {
+		t.Error("it was not tried")
+	}
+
+	b.told(key)
+	n.Partition(false)
+	b.until(key, "its return", maintenance)
+
+	if b.w.Silent(key) {
+		t.Error("it is silent although it answers")
+	}
+
+	n.Kill()
+	b.until(key, "the power cut", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+
+	if b.w.Silent(key) {
+		t.Error("who refuses a connection is not silent")
+	}
+}

@@ -1,0 +1,34 @@
+package app
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// machineCluster names the cluster of a TalosMachine; none for one that is gone.
+func machineCluster(ctx context.Context, c client.Reader) func(reconcile.Request) string {
+	return func(req reconcile.Request) string {
+		m := &v1alpha1.TalosMachine{}
+		if err := c.Get(ctx, req.NamespacedName, m); err != nil {
+			return ""
+		}
+
+		return m.Namespace + "/" + m.Spec.ControlPlaneRef.Name
+	}
+}
+
+// workerCluster names the cluster of a TalosWorker; none for one that is gone.
+func workerCluster(ctx context.Context, c client.Reader) func(reconcile.Request) string {
+	return func(req reconcile.Request) string {
+		w := &v1alpha1.TalosWorker{}
+		if err := c.Get(ctx, req.NamespacedName, w); err != nil {
+			return ""
+		}
+
+		return w.Namespace + "/" + w.Spec.ControlPlaneRef.Name
+	}
+}
