@@ -194,7 +194,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 	}
 	shared := func(cluster func(reconcile.Request) string) controller.Options {
 		opts := nodes()
-		opts.NewQueue = fair.Share{Workers: o.NodeConcurrency, Cluster: cluster, Clock: real}.Queue
+		opts.NewQueue = fair.Share{Workers: o.NodeConcurrency, Cluster: cluster, Clock: clock}.Queue
 
 		return opts
 	}
