@@ -23,7 +23,7 @@ type scaleFlags struct {
 	pprof, profile        string
 	clusters, kill        int
 	idle, timeout         time.Duration
-	scale                 float64
+	scale, gone, hostile  float64
 }
 
 func newBenchScaleCommand() *cobra.Command {
@@ -48,6 +48,11 @@ print what it took, one JSON object a line:
   restart_catchup_s                 from the end of the operator until a new one has seen all objects, watches all nodes
                                     and has no work left
   restart_mutating_calls            calls of the new operator that ask a node for a change
+  hostile_gone_noticed_s            from the end of the operator, with --gone of the nodes off the network and --hostile of
+                                    them hanging or answering without an end, until a new one has noticed the former
+  hostile_node_down_detect_p50_s,   as above, for other nodes among them
+    _p99_s
+  hostile_recovered_s               from the end of all that until all clusters are ready again
   manager_rss_peak_mib              most memory that the operator has used, over all`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,6 +70,8 @@ print what it took, one JSON object a line:
 	f.StringVar(&flags.profile, "cpu-profile", "", "write a CPU profile of the lab itself to this file")
 	f.IntVar(&flags.clusters, "clusters", 200, "how many clusters")
 	f.IntVar(&flags.kill, "kill", 50, "how many nodes lose their power")
+	f.Float64Var(&flags.gone, "gone", 0.3, "share of the nodes that go off the network without a word, at the end")
+	f.Float64Var(&flags.hostile, "hostile", 0.1, "share of the nodes that hang or answer without an end, beside them")
 	f.DurationVar(&flags.idle, "idle", 2*time.Minute, "how long the idle operator is watched")
 	f.Float64Var(&flags.scale, "scale", node.DefaultScale, "times of the machines as a factor of those of real ones")
 	f.DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")
@@ -112,7 +119,8 @@ func benchScale(ctx context.Context, out, progress io.Writer, flags *scaleFlags)
 	enc := json.NewEncoder(out)
 
 	return scale.Run(ctx, scale.Options{
-		Stack: opts, Clusters: flags.clusters, Idle: flags.idle, Kill: flags.kill, Progress: progress,
+		Stack: opts, Clusters: flags.clusters, Idle: flags.idle, Kill: flags.kill,
+		Gone: flags.gone, Hostile: flags.hostile, Progress: progress,
 		Metrics: func(m scale.Metric) error { return enc.Encode(m) },
 	})
 }

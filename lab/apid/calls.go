@@ -34,6 +34,8 @@ type call struct {
 	Call
 
 	faults *Faults
+	// flood: what is sent first is sent without an end.
+	flood bool
 }
 
 type counter struct {

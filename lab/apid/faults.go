@@ -47,6 +47,8 @@ type Rule struct {
 	Message string
 	// Late lets the handler do its work and then loses the answer: the caller sees only Code.
 	Late bool
+	// Flood has a stream bring the first part of its answer over and over, without an end.
+	Flood bool
 }
 
 type activeRule struct {
@@ -84,6 +86,11 @@ func (f *Faults) Unblock() {
 // Slow makes every call of a method take longer. An empty method means all.
 func (f *Faults) Slow(method string, delay time.Duration) {
 	f.Add(Rule{Method: method, Delay: delay})
+}
+
+// Flood makes the streams of a method bring the first part of their answers without an end. An empty method means all.
+func (f *Faults) Flood(method string) {
+	f.Add(Rule{Method: method, Flood: true})
 }
 
 // Fail makes calls of a method fail, from the nth call on (1 is the next one), count times (0: for ever), without doing
@@ -185,6 +192,7 @@ type verdict struct {
 	delay time.Duration
 	err   error
 	late  bool
+	flood bool
 }
 
 func (f *Faults) judge(method string) verdict {
@@ -206,6 +214,7 @@ func (f *Faults) judge(method string) verdict {
 		}
 
 		out.delay += rule.Delay
+		out.flood = out.flood || rule.Flood
 
 		if rule.Code != codes.OK && out.err == nil {
 			message := rule.Message
@@ -237,6 +246,7 @@ func (c *call) run(ctx context.Context, request any, handler func() (any, error)
 	c.faults.started(c, request)
 
 	v := c.faults.judge(c.Method)
+	c.flood = v.flood
 
 	if v.delay > 0 {
 		timer := time.NewTimer(v.delay)

@@ -133,10 +133,39 @@ func (b *bench) idle(ctx context.Context) error {
 
 // outage measures how soon the status says so when nodes lose their power.
 func (b *bench) outage(ctx context.Context) error {
-	victims := b.victims()
+	victims := b.victims(nil)
 
 	b.logf("cutting the power of %d nodes at once", len(victims))
 
+	took, err := b.cut(ctx, victims)
+	if err != nil {
+		return err
+	}
+
+	b.logf("all are noticed; switching them on again")
+
+	if err := b.emit(
+		Metric{"node_down_detect_p50_s", percentile(took, 50), "s"},
+		Metric{"node_down_detect_p99_s", percentile(took, 99), "s"},
+	); err != nil {
+		return err
+	}
+
+	for _, name := range victims {
+		if err := b.stack.Lab.PowerOn(ctx, name); err != nil {
+			return err
+		}
+	}
+
+	if err := b.allReady(ctx); err != nil {
+		return err
+	}
+
+	return b.settle(ctx)
+}
+
+// cut cuts the power of nodes at once, and returns how soon the status of each says so.
+func (b *bench) cut(ctx context.Context, victims []string) ([]time.Duration, error) {
 	before := time.Now()
 	killed := make([]time.Time, len(victims))
 
@@ -166,34 +195,30 @@ func (b *bench) outage(ctx context.Context) error {
 
 		return true, nil
 	}, nil)
-	if err != nil {
-		return err
-	}
 
-	b.logf("all are noticed; switching them on again")
+	return took, err
+}
 
-	if err := b.emit(
-		Metric{"node_down_detect_p50_s", percentile(took, 50), "s"},
-		Metric{"node_down_detect_p99_s", percentile(took, 99), "s"},
-	); err != nil {
-		return err
-	}
+// victims are nodes of as many clusters as there are, control-plane nodes and workers by turns, without those that are
+// spared.
+func (b *bench) victims(spared map[string]bool) []string {
+	byCluster := b.byCluster()
 
-	for _, name := range victims {
-		if err := b.stack.Lab.PowerOn(ctx, name); err != nil {
-			return err
+	var out []string
+
+	for round := range machinesPerCluster {
+		for i, names := range byCluster {
+			if len(out) < b.opts.Kill && round < len(names) && !spared[names[(round+i)%len(names)]] {
+				out = append(out, names[(round+i)%len(names)])
+			}
 		}
 	}
 
-	if err := b.allReady(ctx); err != nil {
-		return err
-	}
-
-	return b.settle(ctx)
+	return out
 }
 
-// victims are nodes of as many clusters as there are, control-plane nodes and workers by turns.
-func (b *bench) victims() []string {
+// byCluster are the names of the machines of each cluster.
+func (b *bench) byCluster() [][]string {
 	byCluster := make([][]string, b.opts.Clusters)
 
 	for _, name := range b.stack.Lab.Names() {
@@ -203,17 +228,7 @@ func (b *bench) victims() []string {
 		}
 	}
 
-	var out []string
-
-	for round := range machinesPerCluster {
-		for i, names := range byCluster {
-			if len(out) < b.opts.Kill && round < len(names) {
-				out = append(out, names[(round+i)%len(names)])
-			}
-		}
-	}
-
-	return out
+	return byCluster
 }
 
 // key is the object behind the name of a machine in the lab: Machines and TalosMachines share their names.

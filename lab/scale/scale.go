@@ -30,6 +30,9 @@ type Options struct {
 	Idle time.Duration
 	// Kill is how many nodes lose their power; fewer when there are fewer.
 	Kill int
+	// Gone is the share of nodes that go off the network without a word, Hostile that of those that hang or answer without
+	// an end, both from 0 to 1. Nothing is measured with them when both are 0.
+	Gone, Hostile float64
 	// Metrics receives each value as soon as it is known.
 	Metrics func(Metric) error
 	// Progress receives lines for a person.
@@ -48,6 +51,10 @@ type bench struct {
 func Run(ctx context.Context, o Options) (err error) {
 	if o.Clusters < 1 || o.Clusters > maxClusters {
 		return fmt.Errorf("the number of clusters must be between 1 and %d", maxClusters)
+	}
+
+	if o.Gone < 0 || o.Hostile < 0 || o.Gone+o.Hostile >= 1 {
+		return errors.New("the shares of nodes that are gone and of hostile ones must be less than 1 together")
 	}
 
 	o.Stack.Modelled = true
@@ -75,7 +82,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 
-	for _, phase := range []func(context.Context) error{b.create, b.idle, b.outage, b.restart} {
+	for _, phase := range []func(context.Context) error{b.create, b.idle, b.outage, b.restart, b.besieged} {
 		if err := phase(ctx); err != nil {
 			return err
 		}

@@ -47,7 +47,7 @@ func TestBenchmark(t *testing.T) {
 
 	err := scale.Run(t.Context(), scale.Options{
 		Stack:    stack.Options{Dir: t.TempDir(), Operator: operator, Subnet: loopback.Network(t)},
-		Clusters: 2, Idle: 3 * time.Second, Kill: 3, Progress: progress,
+		Clusters: 2, Idle: 3 * time.Second, Kill: 3, Gone: 0.3, Hostile: 0.2, Progress: progress,
 		Metrics: func(m scale.Metric) error {
 			if _, twice := got[m.Name]; twice {
 				t.Errorf("%s is told twice", m.Name)
@@ -68,6 +68,8 @@ func TestBenchmark(t *testing.T) {
 		"api_requests_get": "requests", "api_requests_create": "requests", "api_requests_patch": "requests",
 		"node_calls_ApplyConfiguration": "calls", "node_calls_Bootstrap": "calls", "node_calls_ResourceWatch": "calls",
 		"node_down_detect_p50_s": "s", "node_down_detect_p99_s": "s", "restart_catchup_s": "s",
+		"hostile_gone_noticed_s": "s", "hostile_node_down_detect_p50_s": "s", "hostile_node_down_detect_p99_s": "s",
+		"hostile_recovered_s": "s",
 	} {
 		if m := got[name]; m.Value <= 0 || m.Unit != unit {
 			t.Errorf("%s: %+v, want a value in %s", name, m, unit)

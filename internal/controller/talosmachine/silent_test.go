@@ -49,7 +49,9 @@ func TestSilentMachine(t *testing.T) {
 	e.condition("cp-0", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "does not answer")
 
 	e.nodes["cp-0"].Partition(false)
-	e.until("cp-0", "it is noticed that it is back", func(m *v1alpha1.TalosMachine) bool { return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable) })
+	e.until("cp-0", "it is noticed that it is back", func(m *v1alpha1.TalosMachine) bool {
+		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable)
+	})
 }
 
 // TestHangingMachine: the time of a pass is over before the machine has shown its state, and the status says so.

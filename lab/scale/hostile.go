@@ -1,0 +1,127 @@
+package scale
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// hang is longer than anybody waits for an answer.
+const hang = time.Hour
+
+// besieged measures how the other machines are served while many are gone without a word and some are hostile: every
+// other one of these hangs at each call, the rest answer without an end. The operator begins anew among them, when it
+// knows nothing of any machine.
+func (b *bench) besieged(ctx context.Context) error {
+	gone, hostile := b.besiegers()
+	if len(gone)+len(hostile) == 0 {
+		return nil
+	}
+
+	b.logf("taking %d nodes off the network, turning %d hostile, and restarting the operator", len(gone), len(hostile))
+
+	b.besiege(gone, hostile)
+
+	began, restarts := time.Now(), b.stack.Manager.Restarts()
+
+	if err := b.stack.Manager.Restart(ctx); err != nil {
+		return err
+	}
+
+	err := b.await(ctx, "the nodes that are gone are noticed", func() (bool, error) {
+		return b.stack.Manager.Restarts() > restarts && !slices.ContainsFunc(gone, func(name string) bool {
+			_, lost := b.watch.lostAt(key(name), began)
+
+			return !lost
+		}), nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+
+	noticed := time.Since(began)
+
+	b.logf("they are noticed after %.1f s", noticed.Seconds())
+
+	spared := map[string]bool{}
+	for _, name := range slices.Concat(gone, hostile) {
+		spared[name] = true
+	}
+
+	victims := b.victims(spared)
+
+	b.logf("cutting the power of %d of the other nodes at once", len(victims))
+
+	took, err := b.cut(ctx, victims)
+	if err != nil {
+		return err
+	}
+
+	recovered, err := b.relieve(ctx, gone, hostile, victims)
+	if err != nil {
+		return err
+	}
+
+	return b.emit(
+		Metric{"hostile_gone_noticed_s", noticed.Seconds(), "s"},
+		Metric{"hostile_node_down_detect_p50_s", percentile(took, 50), "s"},
+		Metric{"hostile_node_down_detect_p99_s", percentile(took, 99), "s"},
+		Metric{"hostile_recovered_s", recovered.Seconds(), "s"},
+	)
+}
+
+// besiegers are the nodes that go away, whole clusters of them, and those of the clusters after them that turn hostile.
+func (b *bench) besiegers() (gone, hostile []string) {
+	all := slices.Concat(b.byCluster()...)
+	first := int(b.opts.Gone * float64(len(all)))
+	last := min(first+int(b.opts.Hostile*float64(len(all))), len(all))
+
+	return all[:first], all[first:last]
+}
+
+func (b *bench) besiege(gone, hostile []string) {
+	for _, name := range gone {
+		b.stack.Lab.Node(name).Partition(true)
+	}
+
+	for i, name := range hostile {
+		faults := b.stack.Lab.Node(name).Faults()
+
+		if i%2 == 0 {
+			faults.Slow("", hang)
+		} else {
+			faults.Flood("")
+		}
+	}
+}
+
+// relieve ends all that, and returns how long it takes until everything is ready again.
+func (b *bench) relieve(ctx context.Context, gone, hostile, victims []string) (time.Duration, error) {
+	b.logf("ending all that")
+
+	began := time.Now()
+
+	for _, name := range gone {
+		b.stack.Lab.Node(name).Partition(false)
+	}
+
+	for _, name := range hostile {
+		b.stack.Lab.Node(name).Faults().Clear()
+	}
+
+	for _, name := range victims {
+		if err := b.stack.Lab.PowerOn(ctx, name); err != nil {
+			return 0, err
+		}
+	}
+
+	if err := b.allReady(ctx); err != nil {
+		return 0, err
+	}
+
+	took := time.Since(began)
+
+	b.logf("all clusters are ready again after %.1f s", took.Seconds())
+
+	return took, b.settle(ctx)
+}
