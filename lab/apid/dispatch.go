@@ -130,7 +130,7 @@ func (r *router) serveStream(stream grpc.ServerStream, impl any, m *grpc.StreamD
 	defer stop()
 
 	_, err := call.run(ctx, nil, func() (any, error) {
-		return nil, m.Handler(impl, &contextStream{ServerStream: stream, ctx: ctx, call: call})
+		return nil, m.Handler(impl, &faultyStream{contextStream: contextStream{ServerStream: stream, ctx: ctx}, call: call})
 	})
 
 	if r.generation.ctx.Err() != nil && stream.Context().Err() == nil {
@@ -144,12 +144,18 @@ func (r *router) serveStream(stream grpc.ServerStream, impl any, m *grpc.StreamD
 type contextStream struct {
 	grpc.ServerStream
 
-	ctx  context.Context //nolint:containedctx // what a gRPC stream has
+	ctx context.Context //nolint:containedctx // what a gRPC stream has
+}
+
+// faultyStream is a stream under the faults of its call.
+type faultyStream struct {
+	contextStream
+
 	call *call
 }
 
 // SendMsg implements grpc.ServerStream.
-func (s *contextStream) SendMsg(m any) error {
+func (s *faultyStream) SendMsg(m any) error {
 	err := s.ServerStream.SendMsg(m)
 	for s.call.flood && err == nil && s.ctx.Err() == nil {
 		err = s.ServerStream.SendMsg(m)
