@@ -220,7 +220,7 @@ func (n *Node) UUID(ctx context.Context) (string, error) {
 
 // Connection numbers the TCP connections to the node so far. As long as it stays the same, whatever answers is the same
 // machine; a connection that broke counts until another one is made, so it tells nothing without an answer.
-func (n *Node) Connection() int64 { return n.dials.Load() }
+func (n *Node) Connection() int64 { return n.line.dials.Load() }
 
 // UUIDOver is the UUID of the machine at the other end of a connection, by its number. It is asked for once; the caller
 // has an answer over that connection, and sees afterwards that it is still the same.

@@ -15,26 +15,34 @@ import (
 // sent over it but the first config, which the machine has to get somehow.
 type Maintenance struct {
 	address string
+	line    line
 	c       *talosclient.Client
 }
 
 // Maintenance connects to a machine in maintenance mode. The caller closes the connection.
 func (p *Pool) Maintenance(ctx context.Context, address string) (*Maintenance, error) {
-	c, err := dial(ctx, address, insecureTLS(), nil)
-	if err != nil {
-		return nil, err
-	}
+	m := &Maintenance{address: address}
 
-	return &Maintenance{address: address, c: c}, nil
+	var err error
+	m.c, err = dial(ctx, address, insecureTLS(), &m.line)
+
+	return m, err
 }
 
 // Close closes the connection.
 func (m *Maintenance) Close() { _ = m.c.Close() }
 
-// Facts reads what a machine in maintenance mode tells.
+// Facts reads what a machine in maintenance mode tells. From then on everything goes over the connection on which it did,
+// or fails: the config is for the machine that was looked at, and for no other one that takes its address.
 func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()
+
+	if _, err := m.c.Version(ctx); err != nil {
+		return Facts{}, classify("its version", m.address, err)
+	}
+
+	m.line.hold()
 
 	f, err := readFacts(ctx, m.c)
 

@@ -24,8 +24,9 @@ type Node struct {
 	c   *talosclient.Client
 	// pulse is when the node was last heard of.
 	pulse *pulse
-	// dials counts the TCP connections so far, calls the unary calls under way.
-	dials, calls atomic.Int64
+	// line is the TCP connection, calls counts the unary calls under way.
+	line  line
+	calls atomic.Int64
 
 	// streams that hold the connection, and whether the pool has given it up. Both belong to the pool.
 	streams int
@@ -47,6 +48,10 @@ func (n *Node) count(ctx context.Context, method string, req, reply any, cc *grp
 ) error {
 	n.calls.Add(1)
 	defer n.calls.Add(-1)
+
+	if n.line.isHeld() {
+		opts = append(opts, grpc.WaitForReady(false)) // there will be no other connection
+	}
 
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	if err == nil {

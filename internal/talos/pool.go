@@ -183,7 +183,7 @@ func open(ctx context.Context, ref NodeRef) (*Node, error) {
 	n := &Node{ref: ref, pulse: &pulse{}}
 
 	// The node has just answered a probe, so a connection that lags behind is worth waiting for, up to the deadline.
-	n.c, err = dial(ctx, ref.Address, cfg, func() { n.dials.Add(1) },
+	n.c, err = dial(ctx, ref.Address, cfg, &n.line,
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithChainUnaryInterceptor(n.count))
 
 	return n, err
@@ -242,11 +242,11 @@ func (p *Pool) Close() {
 	}
 }
 
-// dial opens a client to exactly one node; dialled, unless nil, is called for each TCP connection. A peer that lost
-// power is noticed within four seconds: by TCP keepalive where nothing is under way, one second of silence and three
-// probes, and by what it did not acknowledge where something is.
+// dial opens a client to exactly one node; each TCP connection goes through the line. A peer that lost power is noticed within
+// four seconds: by TCP keepalive where nothing is under way, one second of silence and three probes, and by what it did
+// not acknowledge where something is.
 func dial(
-	ctx context.Context, address string, cfg *tls.Config, dialled func(), opts ...grpc.DialOption,
+	ctx context.Context, address string, cfg *tls.Config, l *line, opts ...grpc.DialOption,
 ) (*talosclient.Client, error) {
 	dialer := newDialer()
 
@@ -255,11 +255,7 @@ func dial(
 		talosclient.WithEndpoints(address),
 		talosclient.WithGRPCDialOptions(append(append(bounds(), opts...),
 			grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
-				if dialled != nil {
-					dialled()
-				}
-
-				return dialer.DialContext(ctx, "tcp", target)
+				return l.connect(func() (net.Conn, error) { return dialer.DialContext(ctx, "tcp", target) })
 			}),
 			// There are thousands of connections, nearly all of which are silent nearly all the time.
 			grpc.WithReadBufferSize(connectionBuffer),

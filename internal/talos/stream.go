@@ -103,7 +103,7 @@ func (p *Pool) Stream(ctx context.Context, ref NodeRef, emit func(Watched)) erro
 
 // StreamMaintenance is the insecure stream of a machine in maintenance mode.
 func (p *Pool) StreamMaintenance(ctx context.Context, address string, emit func(Watched)) error {
-	c, err := dial(ctx, address, insecureTLS(), nil)
+	c, err := dial(ctx, address, insecureTLS(), &line{})
 	if err != nil {
 		return err
 	}

@@ -177,7 +177,10 @@ func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d plan.Bootstr
 			return err
 		}
 
-		if err := node.Bootstrap(ctx); err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
+		err = node.ToItself(ctx, talos.Self{UUID: s.held.State.Runtime.UUID(m.Name)}, func() error {
+			return node.Bootstrap(ctx)
+		})
+		if err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
 			return err
 		}
 

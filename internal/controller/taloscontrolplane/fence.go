@@ -96,11 +96,11 @@ func (r *Reconciler) listedAddresses(ctx context.Context, s *scope) (map[string]
 
 // meetGivenUp asks every address where a machine was given up, at once, who is there. It tells only of the very
 // machine.
-func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[string]bool) map[string]talos.State {
+func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[string]bool) map[string]met {
 	var (
 		mu  sync.Mutex
 		wg  sync.WaitGroup
-		out = map[string]talos.State{}
+		out = map[string]met{}
 	)
 
 	for key, g := range s.held.State.Runtime.GivenUp {
@@ -109,11 +109,11 @@ func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[strin
 		}
 
 		wg.Go(func() {
-			if state, is := r.isReturned(ctx, s, g); is {
+			if who, is := r.isReturned(ctx, s, g); is {
 				mu.Lock()
 				defer mu.Unlock()
 
-				out[key] = state
+				out[key] = who
 			}
 		})
 	}
@@ -123,39 +123,45 @@ func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[strin
 	return out
 }
 
-// isReturned tells whether the machine that answers is the one that was given up, and what it is now.
-func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.GivenUp) (talos.State, bool) {
-	probe, err := r.Nodes.Probe(ctx, g.Address, &s.creds)
-	if err != nil {
-		return probe.State, false
-	}
+// met is a machine that was given up and answers.
+type met struct {
+	state talos.State
+	self  talos.Self
+}
 
-	uuid := ""
+// isReturned tells whether the machine that answers is the one that was given up, and what it is now.
+func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.GivenUp) (met, bool) {
+	probe, err := r.Nodes.Probe(ctx, g.Address, &s.creds)
+	who := met{state: probe.State}
+
+	if err != nil {
+		return who, false
+	}
 
 	switch probe.State {
 	case talos.StateMember:
 		node, nerr := r.Nodes.Node(ctx, r.givenUpRef(s, g))
 		if nerr != nil {
-			return probe.State, false
+			return who, false
 		}
 
 		facts, ferr := node.Facts(ctx)
-		if uuid, err = facts.UUID, ferr; facts.Hostname != cmp.Or(g.Hostname, facts.Hostname) {
-			return probe.State, false // another machine by its name
+		if who.self, err = (talos.Self{UUID: facts.UUID, BootID: facts.BootID}), ferr; facts.Hostname != cmp.Or(g.Hostname, facts.Hostname) {
+			return who, false // another machine by its name
 		}
 	case talos.StateMaintenance:
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address)
 		if nerr != nil {
-			return probe.State, false
+			return who, false
 		}
 		defer node.Close()
 
 		facts, ferr := node.Facts(ctx)
-		uuid, err = facts.UUID, ferr
+		who.self.UUID, err = facts.UUID, ferr
 	case talos.StateUnreachable, talos.StateForeign:
 	}
 
-	return probe.State, err == nil && uuid == g.UUID
+	return who, err == nil && who.self.UUID == g.UUID
 }
 
 func (r *Reconciler) givenUpRef(s *scope, g clusterstate.GivenUp) talos.NodeRef {
@@ -164,12 +170,12 @@ func (r *Reconciler) givenUpRef(s *scope, g clusterstate.GivenUp) talos.NodeRef 
 	}
 }
 
-// fenceOne takes one step with one machine; state is StateUnreachable while it has not been met.
-func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, state talos.State) error {
+// fenceOne takes one step with one machine; its state is StateUnreachable while it has not been met.
+func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met) error {
 	g := s.held.State.Runtime.GivenUp[key]
 	back := fmt.Sprintf("%s at %s was given up and is back", g.Name, g.Address)
 
-	switch state {
+	switch who.state {
 	case talos.StateMaintenance:
 		r.endGivenUp(s, key, g, "%s at %s was given up, and is wiped now", g.Name, g.Address)
 
@@ -199,7 +205,7 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, state t
 			return nil
 		}
 
-		return r.wipe(ctx, s, key, g, back)
+		return r.wipe(ctx, s, key, who.self, back)
 	}
 
 	return nil
@@ -291,9 +297,10 @@ func (s *scope) memberGone(g clusterstate.GivenUp) bool {
 	return plan.Gone(nodes, g.UUID)
 }
 
-// wipe has the machine wiped. That is recorded first, and a repeat does no harm. Only a state that cannot be written
-// ends the pass: a machine that refuses is asked again, and holds up nobody.
-func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, g clusterstate.GivenUp, back string) error {
+// wipe has the very machine wiped that was met. That is recorded first, and a repeat does no harm. Only a state that
+// cannot be written ends the pass: a machine that refuses is asked again, and holds up nobody.
+func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.Self, back string) error {
+	g := s.held.State.Runtime.GivenUp[key]
 	now := r.now()
 	g.ResetAt = &now
 	s.held.State.Runtime.GivenUp[key] = g
@@ -304,7 +311,7 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, g clusterst
 
 	node, err := r.Nodes.Node(ctx, r.givenUpRef(s, g))
 	if err == nil {
-		err = node.Reset(ctx, talos.ResetOptions{Reboot: true})
+		err = node.ToItself(ctx, self, func() error { return node.Reset(ctx, talos.ResetOptions{Reboot: true}) })
 	}
 
 	if err != nil {

@@ -257,7 +257,9 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, d restore.Decision) err
 func (r *Reconciler) wipeOne(ctx context.Context, s *scope, name string) {
 	node, err := r.node(ctx, s, name)
 	if err == nil {
-		err = node.Reset(ctx, talos.ResetOptions{Reboot: true, KeepConfig: true})
+		err = node.ToItself(ctx, talos.Self{BootID: s.evidenceOf(name).Boot}, func() error {
+			return node.Reset(ctx, talos.ResetOptions{Reboot: true, KeepConfig: true})
+		})
 	}
 
 	if err != nil {
@@ -344,7 +346,10 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 		return err
 	}
 
-	if err := node.BootstrapRecover(ctx, copied); err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
+	err = node.ToItself(ctx, talos.Self{BootID: s.restore.Status.Boot}, func() error {
+		return node.BootstrapRecover(ctx, copied)
+	})
+	if err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
 		if failure.ClassOf(err) != failure.ClassTransient {
 			s.restore.Status.SentAt = nil // it has answered that it does not
 		}

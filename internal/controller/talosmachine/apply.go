@@ -107,7 +107,11 @@ func (r *Reconciler) send(ctx context.Context, s *scope, o talos.ApplyOptions) (
 		return false, err
 	}
 
-	_, err = node.Apply(ctx, s.want, o)
+	err = node.ToItself(ctx, s.self(), func() error {
+		_, err := node.Apply(ctx, s.want, o)
+
+		return err
+	})
 
 	switch {
 	case err == nil:

@@ -113,7 +113,10 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	if err := node.Reset(ctx, talos.ResetOptions{Graceful: graceful, Reboot: true}); err != nil {
+	err = node.ToItself(ctx, s.self(), func() error {
+		return node.Reset(ctx, talos.ResetOptions{Graceful: graceful, Reboot: true})
+	})
+	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("resetting %s: %w", s.machine.Name, err)
 	}
 

@@ -99,6 +99,9 @@ func (s *scope) refuseStranger(uuid, who string) error {
 		cmp.Or(uuid, v1alpha1.AcceptNoUUID)), retryDisk)
 }
 
+// self is the machine that was looked at in this pass, in the boot that it was in.
+func (s *scope) self() talos.Self { return talos.Self{UUID: s.facts.UUID, BootID: s.facts.BootID} }
+
 // met: the machine itself has answered at the address in this pass, or nobody was ever there.
 func (s *scope) met() bool { return s.facts != nil || !s.everConfigured() && !s.stranger }
 

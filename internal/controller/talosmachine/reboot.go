@@ -145,14 +145,17 @@ func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	if s.machine.Spec.Role == v1alpha1.RoleControlPlane && s.facts.EtcdMemberID != "" {
-		// A leader that goes without a word costs the cluster an election timeout, and no more.
-		if err := node.ForfeitLeadership(ctx); err != nil {
-			ctrl.LoggerFrom(ctx).Info("Moving the leadership of etcd failed; rebooting all the same", "error", err.Error())
+	err = node.ToItself(ctx, s.self(), func() error {
+		if s.machine.Spec.Role == v1alpha1.RoleControlPlane && s.facts.EtcdMemberID != "" {
+			// A leader that goes without a word costs the cluster an election timeout, and no more.
+			if err := node.ForfeitLeadership(ctx); err != nil {
+				ctrl.LoggerFrom(ctx).Info("Moving the leadership of etcd failed; rebooting all the same", "error", err.Error())
+			}
 		}
-	}
 
-	if err := node.Reboot(ctx); err != nil {
+		return node.Reboot(ctx)
+	})
+	if err != nil {
 		return fmt.Errorf("rebooting %s: %w", s.machine.Name, err)
 	}
 
