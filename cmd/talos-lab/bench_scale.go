@@ -48,8 +48,8 @@ print what it took, one JSON object a line:
   restart_catchup_s                 from the end of the operator until a new one has seen all objects, watches all nodes
                                     and has no work left
   restart_mutating_calls            calls of the new operator that ask a node for a change
-  hostile_gone_noticed_s            from the end of the operator, with --gone of the nodes off the network and --hostile of
-                                    them hanging or answering without an end, until a new one has noticed the former
+  hostile_gone_noticed_s            from the end of the operator, with --gone of the nodes off the network and --hostile
+                                    of them hanging or answering without an end, until a new one has noticed the former
   hostile_node_down_detect_p50_s,   as above, for other nodes among them
     _p99_s
   hostile_recovered_s               from the end of all that until all clusters are ready again

@@ -12,8 +12,8 @@ import (
 )
 
 // line is the TCP connection of a client, which makes another one by itself when it breaks: perhaps to another machine
-// that has the address by then. While it is held there is no other one, so that what is sent reaches the machine that has
-// answered, or nobody.
+// that has the address by then. While it is held there is no other one, so that what is sent reaches the machine that
+// has answered, or nobody.
 type line struct {
 	// dials counts the connections so far, holders those who want no other one.
 	dials, holders atomic.Int64
@@ -46,9 +46,9 @@ func (l *line) connect(dial func() (net.Conn, error)) (net.Conn, error) {
 // Self tells one machine from others, and one boot of it from others. What is empty is not known, and not compared.
 type Self struct{ UUID, BootID string }
 
-// ToItself does something to a node that only this machine in this boot is meant for: it is asked again who it is, and act
-// goes over the connection on which it has answered. Where it is another one by now, act is not called and the error has
-// the reason WrongMachine.
+// ToItself does something to a node that only this machine in this boot is meant for: it is asked again who it is, and
+// act goes over the connection on which it has answered. Where it is another one by now, act is not called and the
+// error has the reason WrongMachine.
 func (n *Node) ToItself(ctx context.Context, want Self, act func() error) error {
 	// This makes a connection where there is none.
 	if _, err := n.BootID(ctx); err != nil {
@@ -71,8 +71,8 @@ func (n *Node) ToItself(ctx context.Context, want Self, act func() error) error 
 	}
 
 	if want.BootID != "" && boot != want.BootID || uuid != want.UUID {
-		return failure.Transient(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has rebooted, or another one has "+
-			"the address, since it was looked at: nothing was sent", n.name()), nil)
+		return failure.Transient(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has rebooted, or another one "+
+			"has the address, since it was looked at: nothing was sent", n.name()), nil)
 	}
 
 	return act()

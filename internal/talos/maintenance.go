@@ -32,8 +32,8 @@ func (p *Pool) Maintenance(ctx context.Context, address string) (*Maintenance, e
 // Close closes the connection.
 func (m *Maintenance) Close() { _ = m.c.Close() }
 
-// Facts reads what a machine in maintenance mode tells. From then on everything goes over the connection on which it did,
-// or fails: the config is for the machine that was looked at, and for no other one that takes its address.
+// Facts reads what a machine in maintenance mode tells. From then on everything goes over the connection on which it
+// did, or fails: the config is for the machine that was looked at, and for no other one that takes its address.
 func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 type passKey struct{}
 
 // Pass bounds what a pass over an object asks: a node that hangs holds up one pass after the other, and each holds a
-// worker. Zero is no bound. An act, such as a config that is applied or a member that is removed, keeps the time that it
-// has by itself: to break it off would leave open what became of it.
+// worker. Zero is no bound. An act, such as a config that is applied or a member that is removed, keeps the time that
+// it has by itself: to break it off would leave open what became of it.
 func Pass(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
 		return context.WithCancel(ctx)

@@ -242,9 +242,9 @@ func (p *Pool) Close() {
 	}
 }
 
-// dial opens a client to exactly one node; each TCP connection goes through the line. A peer that lost power is noticed within
-// four seconds: by TCP keepalive where nothing is under way, one second of silence and three probes, and by what it did
-// not acknowledge where something is.
+// dial opens a client to exactly one node; each TCP connection goes through the line. A peer that lost power is noticed
+// within four seconds: by TCP keepalive where nothing is under way, one second of silence and three probes, and by what
+// it did not acknowledge where something is.
 func dial(
 	ctx context.Context, address string, cfg *tls.Config, l *line, opts ...grpc.DialOption,
 ) (*talosclient.Client, error) {

@@ -57,8 +57,8 @@ type found struct {
 	err              error
 }
 
-// ready finds an API server that is ready. The next one is asked when one fails, or has not answered for a moment: three
-// that are gone without a word must not take three times as long as one.
+// ready finds an API server that is ready. The next one is asked when one fails, or has not answered for a moment:
+// three that are gone without a word must not take three times as long as one.
 func (c *Clients) ready(ctx context.Context, b *clusterstate.Bundle, addresses []string) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -27,8 +27,8 @@ type Source struct {
 	State *clusterstate.State
 }
 
-// collectTimeout ends the questions to all nodes. A node whose etcd hangs takes five seconds to tell so; what one has not
-// told after this time is missing, and missing evidence means no.
+// collectTimeout ends the questions to all nodes. A node whose etcd hangs takes five seconds to tell so; what one has
+// not told after this time is missing, and missing evidence means no.
 const collectTimeout = 8 * time.Second
 
 // Collect asks every machine at once. A node that does not answer is evidence too: that nothing is known of it.

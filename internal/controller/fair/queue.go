@@ -149,7 +149,7 @@ func (q *queue) finish(item reconcile.Request) {
 	for i, next := range q.parked {
 		if q.room(next.cluster) {
 			q.parked = append(q.parked[:i], q.parked[i+1:]...)
-			q.PriorityQueue.AddWithOpts(priorityqueue.AddOpts{Priority: &next.priority}, next.item)
+			q.AddWithOpts(priorityqueue.AddOpts{Priority: &next.priority}, next.item)
 			q.PriorityQueue.Done(next.item)
 
 			return

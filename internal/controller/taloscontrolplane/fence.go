@@ -146,7 +146,9 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 		}
 
 		facts, ferr := node.Facts(ctx)
-		if who.self, err = (talos.Self{UUID: facts.UUID, BootID: facts.BootID}), ferr; facts.Hostname != cmp.Or(g.Hostname, facts.Hostname) {
+		who.self, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, ferr
+
+		if facts.Hostname != cmp.Or(g.Hostname, facts.Hostname) {
 			return who, false // another machine by its name
 		}
 	case talos.StateMaintenance:

@@ -33,8 +33,8 @@ const (
 )
 
 // firstAnswerShare is the part of a pass in which a machine that was never asked may answer. The pass is over then, and
-// says nothing of it; the watch wakes us once it is known whether it answers. After a restart all machines are asked for
-// the first time, and those that are gone must not have the others wait.
+// says nothing of it; the watch wakes us once it is known whether it answers. After a restart all machines are asked
+// for the first time, and those that are gone must not have the others wait.
 const firstAnswerShare = 20
 
 // refuseConflict keeps two objects from configuring one node.

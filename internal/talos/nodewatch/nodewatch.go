@@ -165,8 +165,8 @@ func (w *Watcher) Silent(key string) bool {
 	return n != nil && !n.silent.IsZero() && time.Since(n.silent) < silentFor
 }
 
-// Tried tells whether it is known, or becomes known within a time, how the first attempt to reach a node went. The queue
-// is woken then. It is true for a node that is not watched.
+// Tried tells whether it is known, or becomes known within a time, how the first attempt to reach a node went. The
+// queue is woken then. It is true for a node that is not watched.
 func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) bool {
 	w.mu.Lock()
 	n := w.nodes[key]

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/talos-operator/talos-operator/test/wait"
 	"golang.org/x/time/rate"
+
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestWakesAreLimited: a node that changes without an end does not wake the queue without one, and what it changes last is
