@@ -38,8 +38,10 @@ func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()
 
-	if _, err := m.c.Version(ctx); err != nil {
-		return Facts{}, classify("its version", m.address, err)
+	// This makes the connection.
+	r := &reader{c: m.c}
+	if readStage(ctx, r, &Facts{}); r.err != nil {
+		return Facts{}, classify("its state", m.address, r.err)
 	}
 
 	m.line.hold()
