@@ -186,7 +186,13 @@ func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) b
 	case <-timer.C:
 	}
 
-	return false
+	// Of several that are ready select takes any.
+	select {
+	case <-n.tried:
+		return true
+	default:
+		return false
+	}
 }
 
 // Wait returns once all streams have ended, after the context of the watcher has.
