@@ -13,6 +13,7 @@ import (
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -49,20 +50,40 @@ func TestFaultyNodesDelayOnlyThemselves(t *testing.T) {
 	machine("faulty-workers-2", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable)
 	machine("faulty-workers-4", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable)
 
-	c := &vitistackv1alpha1.KubernetesCluster{}
-	w.get(c, "faulty")
-
-	if !c.Status.ControlPlaneReady || c.Status.WorkersReady != 2 {
-		t.Errorf("the others have not finished: %+v", c.Status)
-	}
-
-	group := &v1alpha1.TalosWorker{}
-	w.get(group, "faulty-workers")
-
-	for _, culprit := range []string{"faulty-workers-1", "faulty-workers-2", "faulty-workers-4"} {
-		if text := fmt.Sprint(group.Status.Conditions); !strings.Contains(text, culprit) {
-			t.Errorf("%s is not named in %s", culprit, text)
+	w.eventually("the others have finished", func(ctx context.Context) error {
+		c := &vitistackv1alpha1.KubernetesCluster{}
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "faulty"}, c); err != nil {
+			return err
 		}
+
+		if !c.Status.ControlPlaneReady || c.Status.WorkersReady != 2 {
+			return fmt.Errorf("they have not: %+v", c.Status)
+		}
+
+		return nil
+	})
+
+	w.eventually("the culprits are named", func(ctx context.Context) error {
+		group := &v1alpha1.TalosWorker{}
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "faulty-workers"}, group); err != nil {
+			return err
+		}
+
+		for _, culprit := range []string{"faulty-workers-1", "faulty-workers-2", "faulty-workers-4"} {
+			if text := fmt.Sprint(group.Status.Conditions); !strings.Contains(text, culprit) {
+				return fmt.Errorf("%s is not named in %s", culprit, text)
+			}
+		}
+
+		return nil
+	})
+
+	// Who refuses is asked less and less often.
+	calls := refusing.Faults().Calls("ApplyConfiguration")
+	t.Logf("%d configs were refused", calls)
+
+	if calls == 0 || calls > 30 {
+		t.Errorf("the worker that refuses its config was sent it %d times", calls)
 	}
 
 	frozen.Freeze(false)

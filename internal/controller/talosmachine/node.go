@@ -59,7 +59,10 @@ func (r *Reconciler) watch(ctx context.Context, s *scope) (ctrl.Result, error) {
 	}
 
 	mode := nodewatch.Maintenance
-	if s.everConfigured() {
+
+	// One that has its config recorded and is in maintenance mode is watched there until it leaves it. Each change of the
+	// way to watch wakes us, so that to change it with each pass would be passes without an end.
+	if s.everConfigured() && !r.Watcher.Bare(s.key().String(), s.address) {
 		mode = nodewatch.Secure
 
 		// Before its stream, which shares the connection: one with credentials that nobody else has yet would count as late.

@@ -195,6 +195,18 @@ func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) b
 	}
 }
 
+// Bare tells whether a node is watched in maintenance mode at an address, and nothing speaks against that: it answers so,
+// or was not asked yet. Once it no longer does, the queue is woken.
+func (w *Watcher) Bare(key, address string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	n := w.nodes[key]
+
+	return n != nil && n.target.Mode == Maintenance && n.target.Address == address &&
+		(n.snapshot.Reachable || n.snapshot.Since.IsZero())
+}
+
 // Wait returns once all streams have ended, after the context of the watcher has.
 func (w *Watcher) Wait() { w.wg.Wait() }
 
