@@ -23,7 +23,7 @@ import (
 const (
 	// reloadGrace is how long calls that are under way may take after a reload: the answer of the ApplyConfiguration
 	// that caused it must still reach its caller.
-	reloadGrace = 2 * time.Second
+	reloadGrace = 10 * time.Second
 	// connectionBuffer keeps a connection small; the largest messages are rare and arrive in pieces.
 	connectionBuffer = 4 * 1024
 )
