@@ -10,7 +10,6 @@ import (
 	"errors"
 	"math/big"
 	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/resource/protobuf"
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
@@ -42,7 +42,7 @@ type hostile struct {
 	cosiv1alpha1.UnimplementedStateServer
 
 	// items are sent in answer to lists of their types, without an end, and one of them to a Get.
-	items map[string]resource.Resource
+	items map[string]*cosiv1alpha1.Resource
 	// memory is the answer to Memory.
 	memory *machineapi.MemoryResponse
 	// sent counts the bytes that were taken off the server's hands.
@@ -57,12 +57,7 @@ func (h *hostile) marshal(typ string) (*cosiv1alpha1.Resource, error) {
 		return nil, status.Error(codes.NotFound, "no such resource")
 	}
 
-	p, err := protobuf.FromResource(r)
-	if err != nil {
-		return nil, err
-	}
-
-	return p.Marshal()
+	return r, nil
 }
 
 func (h *hostile) Get(ctx context.Context, r *cosiv1alpha1.GetRequest) (*cosiv1alpha1.GetResponse, error) {
@@ -168,8 +163,19 @@ func (h *hostile) serve(t *testing.T) string {
 	return address
 }
 
+// with has it send a resource. To encode a large one may take longer than a client waits, so that is done here.
 func (h *hostile) with(r resource.Resource) *hostile {
-	h.items = map[string]resource.Resource{r.Metadata().Type(): r}
+	p, err := protobuf.FromResource(r)
+	if err != nil {
+		panic(err)
+	}
+
+	m, err := p.Marshal()
+	if err != nil {
+		panic(err)
+	}
+
+	h.items = map[string]*cosiv1alpha1.Resource{r.Metadata().Type(): m}
 
 	return h
 }
@@ -197,7 +203,9 @@ func TestHostileAnswers(t *testing.T) {
 		return err
 	}
 
-	large := &machineapi.MemoryResponse{Messages: slices.Repeat([]*machineapi.Memory{{}}, 3<<20)}
+	large := &machineapi.MemoryResponse{Messages: []*machineapi.Memory{{
+		Metadata: &common.Metadata{Hostname: strings.Repeat("h", 5<<20)},
+	}}}
 
 	hostname := network.NewHostnameStatus(network.NamespaceName, network.HostnameID)
 	hostname.TypedSpec().Hostname = strings.Repeat("h", 300)

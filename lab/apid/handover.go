@@ -33,6 +33,8 @@ func (s *Server) Handover(limit, grace, pause time.Duration) {
 		defer close(drained)
 
 		h.generation.drain(h.listener, limit, grace)
+		// The call that has brought the config is on one before, where a new certificate was shown at once.
+		h.generation.awaitBefore()
 	})
 
 	go func() {
@@ -91,4 +93,11 @@ func (g *generation) drain(l *listener, limit, grace time.Duration) {
 	g.server.GracefulStop()
 	g.cancel()
 	g.backends.close()
+}
+
+// awaitBefore waits until the connections of all generations before are gone.
+func (g *generation) awaitBefore() {
+	if g.before != nil {
+		<-g.before
+	}
 }

@@ -178,9 +178,15 @@ func (s *Server) Reload() {
 	s.current = s.newGeneration(identity)
 	s.listener.setTarget(s.current.feed)
 
-	l := s.listener
+	l, gone := s.listener, make(chan struct{})
+	s.current.before = gone
 
-	s.retiring.Go(func() { old.retire(l, reloadGrace) })
+	s.retiring.Go(func() {
+		defer close(gone)
+
+		old.retire(l, reloadGrace)
+		old.awaitBefore()
+	})
 }
 
 // Serving says whether the server is started, or about to be.
@@ -210,6 +216,8 @@ type generation struct {
 
 	ctx    context.Context //nolint:containedctx // the life of the generation itself
 	cancel context.CancelFunc
+	// before is closed once the connections of all generations before are gone; nil for the first one.
+	before chan struct{}
 }
 
 func (s *Server) newGeneration(id *Identity) *generation {
