@@ -55,7 +55,7 @@ var listBounds = map[string]bound{
 	// Disk shelves hold some hundred; each is told in less than 1 KiB.
 	block.DiskType: {items: 2048, bytes: 4 * mib},
 	// Each disk has some partitions, and logical volumes come on top.
-	block.DiscoveredVolumeType: {items: 8192, bytes: 8 * mib},
+	block.DiscoveredVolumeType: {items: 4096, bytes: 8 * mib},
 	// Kubernetes supports 5,000 nodes; each is told in less than 1 KiB.
 	cluster.MemberType: {items: 10_000, bytes: 16 * mib},
 	// The image factory knows about a hundred.

@@ -100,6 +100,36 @@ func TestHandoverEndsWithThePower(t *testing.T) {
 	}
 }
 
+// TestHandoverAnswersAfterReload: so is one that came before the machine showed a new certificate and then went over.
+func TestHandoverAnswersAfterReload(t *testing.T) {
+	t.Parallel()
+
+	cluster, addr := newPKI(t), addresses(t, 1)[0]
+	n := startNode(t, "cp-1", addr, maintenance(t, "cp-1", addr))
+	n.faults.Slow("Version", 300*time.Millisecond)
+
+	identity := cluster.controlPlane(t, "cp-1", addr)
+
+	var once sync.Once
+
+	defer n.faults.Subscribe(func(apid.Call) {
+		once.Do(func() {
+			n.setIdentity(identity)
+			n.server.Reload()
+			n.server.Handover(time.Nanosecond, time.Hour, 0)
+		})
+	})()
+
+	if err := version(t, insecure(t, n), patience); err != nil {
+		t.Error(err)
+	}
+
+	n.faults.Clear()
+
+	c := cluster.client(t, n, role.Admin)
+	wait.For(t, "the API is back", func(context.Context) error { return version(t, c, patience) })
+}
+
 // TestHandoverAnswers: the call that causes it is answered however short its streams may last, since a machine that is
 // emulated at a hundred times its speed does not have processors of that speed.
 func TestHandoverAnswers(t *testing.T) {
