@@ -221,7 +221,8 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
 		}).SetupWithManager(mgr, shared(workerCluster(ctx, mgr.GetClient()))),
 		(&talosmachine.Reconciler{
-			Client: cached, States: states, Nodes: pool, Watcher: watcher, Clock: clock, Resync: machineResync,
+			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Watcher: watcher, Clock: clock,
+			Resync:    machineResync,
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
 			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether, Pass: o.PassTimeout,
 		}).SetupWithManager(mgr, shared(machineCluster(ctx, mgr.GetClient()))),

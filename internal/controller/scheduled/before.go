@@ -65,6 +65,31 @@ func Before(
 	return known, wanted, nil
 }
 
+// Permit asks about a disruption with what is known of the backup that the control plane demands before it. Where
+// nothing but a missing backup holds it, that is made, returned, and asked about again. The reader should be a live one.
+func Permit(
+	ctx context.Context, c client.Client, live client.Reader, cp *v1alpha1.TalosControlPlane, now time.Time,
+	ask func(plan.Backup) plan.Verdict,
+) (plan.Verdict, *v1alpha1.TalosEtcdBackup, error) {
+	known, wanted, err := Before(ctx, live, cp, now)
+	if err != nil {
+		return plan.Verdict{}, nil, err
+	}
+
+	verdict := ask(known)
+	if verdict.Reason != v1alpha1.ReasonWaitingForBackup || wanted == nil {
+		return verdict, nil, nil
+	}
+
+	if err := Make(ctx, c, wanted); err != nil {
+		return plan.Verdict{}, nil, err
+	}
+
+	known.State, known.Name, known.Message = plan.BackupRunning, wanted.Name, ""
+
+	return ask(known), wanted, nil
+}
+
 // judge is pure.
 func judge(
 	cp *v1alpha1.TalosControlPlane, s *v1alpha1.TalosEtcdBackupSchedule, backups []v1alpha1.TalosEtcdBackup, now time.Time,

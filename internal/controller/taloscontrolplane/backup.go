@@ -12,24 +12,18 @@ import (
 
 // permit asks the safety kernel about one disruption. Where nothing but a missing backup holds it, that is made.
 func (r *Reconciler) permit(ctx context.Context, s *scope, d plan.Disruption) (plan.Verdict, error) {
-	known, wanted, err := scheduled.Before(ctx, r.Reader, s.cp, r.Clock.Now())
+	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.cp, r.Clock.Now(), func(b plan.Backup) plan.Verdict {
+		d.Backup = b
+
+		return plan.Permit(s.nodes, "", d)
+	})
 	if err != nil {
 		return plan.Verdict{}, err
 	}
 
-	d.Backup = known
-	verdict := plan.Permit(s.nodes, "", d)
-
-	if verdict.Reason == v1alpha1.ReasonWaitingForBackup && wanted != nil {
-		if err := scheduled.Make(ctx, r.Client, wanted); err != nil {
-			return plan.Verdict{}, err
-		}
-
+	if made != nil {
 		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonWaitingForBackup, "Backup",
-			"Taking TalosEtcdBackup %s before %s goes away", wanted.Name, d.Machine)
-
-		d.Backup.State, d.Backup.Name, d.Backup.Message = plan.BackupRunning, wanted.Name, ""
-		verdict = plan.Permit(s.nodes, "", d)
+			"Taking TalosEtcdBackup %s before %s goes away", made.Name, d.Machine)
 	}
 
 	if verdict.Reason == v1alpha1.ReasonWaitingForBackup || verdict.Reason == v1alpha1.ReasonBackupFailed {

@@ -31,6 +31,8 @@ import (
 // Reconciler drives TalosMachines.
 type Reconciler struct {
 	Client client.Client
+	// Reader reads backups live, right before a node goes away.
+	Reader client.Reader
 	// States reads and writes state Secrets.
 	States *statestore.Store
 	// Configs reads and writes what is remembered of machine configs.

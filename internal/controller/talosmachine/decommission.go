@@ -238,7 +238,11 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 			"waiting for the control plane to take "+s.machine.Name+" out", retryHeld)
 	}
 
-	verdict := plan.Permit(nodes, busy, plan.Disruption{Act: plan.ActRemove, Machine: s.machine.Name})
+	verdict, err := r.permitNow(ctx, s, nodes, busy, plan.ActRemove)
+	if err != nil {
+		return err
+	}
+
 	if verdict.Action != plan.Proceed {
 		return failure.Waiting(verdict.Reason, verdict.Message, pollDrain)
 	}

@@ -98,7 +98,7 @@ func (e *env) restart() {
 	}()
 
 	e.r = &talosmachine.Reconciler{
-		Client: e.cache, States: &statestore.Store{Client: e.cache, Reader: e.cache, Clock: e.Clock},
+		Client: e.cache, Reader: e.cache, States: &statestore.Store{Client: e.cache, Reader: e.cache, Clock: e.Clock},
 		Configs: &configstore.Store{Client: e.cache, Reader: e.cache}, Nodes: pool, Watcher: watcher,
 		Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock, Resync: 10 * time.Minute,
 	}

@@ -7,6 +7,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
@@ -113,7 +114,6 @@ func (r *Reconciler) permitChange(ctx context.Context, s *scope) (bool, error) {
 // permit asks the safety kernel, with live evidence, right before a control-plane node goes away. It returns what the
 // node has to wait for.
 func (r *Reconciler) permit(ctx context.Context, s *scope) (string, error) {
-
 	machines, err := r.controlPlaneMachines(ctx, s)
 	if err != nil {
 		return "", err
@@ -129,13 +129,33 @@ func (r *Reconciler) permit(ctx context.Context, s *scope) (string, error) {
 	}
 
 	nodes := r.evidence(s).Collect(ctx, machines)
-	verdict := plan.Permit(nodes, busy, plan.Disruption{Act: plan.ActReboot, Machine: s.machine.Name})
 
-	if verdict.Action != plan.Proceed {
-		return verdict.Message, nil
+	verdict, err := r.permitNow(ctx, s, nodes, busy, plan.ActReboot)
+	if err != nil || verdict.Action == plan.Proceed {
+		return "", err
 	}
 
-	return "", nil
+	return verdict.Message, nil
+}
+
+// permitNow asks the safety kernel about the act itself. What was granted may have waited for hours, so the backup that
+// is demanded before it has to be fresh now.
+func (r *Reconciler) permitNow(ctx context.Context, s *scope, nodes []plan.Node, busy string, act plan.Act,
+) (plan.Verdict, error) {
+	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.controlPlane, r.Clock.Now(),
+		func(b plan.Backup) plan.Verdict {
+			return plan.Permit(nodes, busy, plan.Disruption{Act: act, Machine: s.machine.Name, Backup: b})
+		})
+	if err != nil {
+		return plan.Verdict{}, fmt.Errorf("looking for the backup before %s goes away: %w", s.machine.Name, err)
+	}
+
+	if made != nil {
+		r.event(s, v1alpha1.ReasonWaitingForBackup, "Backup", "Taking TalosEtcdBackup %s before %s goes away", made.Name,
+			s.machine.Name)
+	}
+
+	return verdict, nil
 }
 
 // reboot asks for the reboot that is recorded.
