@@ -44,6 +44,9 @@ func TestBootstrap(t *testing.T) {
 	starting := with(fresh("c"), func(n *plan.Node) { n.EtcdData, n.EtcdWaiting = plan.DataPresent, false })
 	// A bootstrap has just got there: the service restarts for it, and there is no data yet.
 	asked := with(fresh("c"), func(n *plan.Node) { n.EtcdWaiting = false })
+	answersAt := func(address string, since int64) plan.Node {
+		return with(fresh(address), func(n *plan.Node) { n.Address, n.EtcdSince = address, since })
+	}
 	unlisted := func(n plan.Node) plan.Node { return with(n, func(n *plan.Node) { n.Unlisted = true }) }
 	lost := plan.BootstrapRecord{Machine: "c", Established: true, AllowNewEtcd: true}
 	recent := plan.BootstrapRecord{Machine: "c", Established: true, AllowNewEtcd: true, Recent: true}
@@ -90,6 +93,12 @@ func TestBootstrap(t *testing.T) {
 		{"one that left the list has data", plan.BootstrapRecord{}, []plan.Node{fresh("a"), unlisted(starting)}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
 		{"one that left the list serves", plan.BootstrapRecord{}, []plan.Node{fresh("a"), unlisted(serving("c", 1, 1))}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
 		{"the one chosen left the list", plan.BootstrapRecord{Machine: "c"}, []plan.Node{fresh("a"), unlisted(fresh("c"))}, plan.BootstrapRefuse, "", v1alpha1.ReasonWaitingForEvidence},
+		{"asked a moment ago, and another one starts", plan.BootstrapRecord{Machine: "a", Recent: true}, []plan.Node{fresh("a"), asked}, plan.BootstrapWait, "", v1alpha1.ReasonBootstrapping},
+		{"asked a moment ago, and no other one starts", plan.BootstrapRecord{Machine: "a", Recent: true}, []plan.Node{fresh("a"), fresh("b")}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"asked a while ago, and another one starts", plan.BootstrapRecord{Machine: "a"}, []plan.Node{fresh("a"), asked}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping},
+		{"one machine answers for another one", plan.BootstrapRecord{}, []plan.Node{answersAt("10.0.0.1", 7), answersAt("10.0.0.2", 7)}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		{"one machine under two names", plan.BootstrapRecord{}, []plan.Node{answersAt("10.0.0.1", 7), unlisted(answersAt("10.0.0.1", 7))}, plan.BootstrapNode, "10.0.0.1", v1alpha1.ReasonBootstrapping},
+		{"services without a time", plan.BootstrapRecord{}, []plan.Node{answersAt("10.0.0.1", -1), answersAt("10.0.0.2", -1)}, plan.BootstrapNode, "10.0.0.1", v1alpha1.ReasonBootstrapping},
 		{"nothing there", plan.BootstrapRecord{}, nil, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForMachines},
 	}
 

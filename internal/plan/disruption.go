@@ -167,8 +167,13 @@ func permitReplace(nodes []Node, d Disruption) Verdict {
 			"member %s is not on one list that all nodes that answer agree on", FormatMemberID(d.Member))
 	}
 
-	if n := holder(nodes, view[i]); n != nil {
-		if v, held := holdDead(*n, view[i], d); held {
+	owners := holders(nodes, view[i])
+	if len(owners) > 0 && !slices.ContainsFunc(owners, func(n Node) bool { return n.Name == d.Machine }) {
+		return waitFor(v1alpha1.ReasonMemberAlive, "member %s belongs to %s", FormatMemberID(d.Member), names(owners))
+	}
+
+	for _, n := range owners {
+		if v, held := holdDead(n, view[i], d.Gone && n.Name == d.Machine); held {
 			return v
 		}
 	}
@@ -183,11 +188,9 @@ func permitReplace(nodes []Node, d Disruption) Verdict {
 		FormatMemberID(d.Member)}
 }
 
-// holdDead tells whether the node that a member belongs to speaks against the member's removal.
-func holdDead(n Node, m Member, d Disruption) (Verdict, bool) {
+// holdDead tells whether a node that a member may belong to speaks against the member's removal.
+func holdDead(n Node, m Member, gone bool) (Verdict, bool) {
 	switch {
-	case d.Machine != n.Name:
-		return waitFor(v1alpha1.ReasonMemberAlive, "member %s belongs to %s", FormatMemberID(m.ID), n.Name), true
 	case n.MemberID == m.ID && n.Serves():
 		return refuseTo(v1alpha1.ReasonMemberAlive, "member %s runs on %s and answers", FormatMemberID(m.ID), n.Name), true
 	case n.Answer == AnswerMaintenance:
@@ -196,7 +199,7 @@ func holdDead(n Node, m Member, d Disruption) (Verdict, bool) {
 	case n.Answer == AnswerMember && n.EtcdData == DataAbsent && n.MemberID == 0:
 		// Likewise; it may join again under a new ID.
 		return Verdict{}, false
-	case !d.Gone:
+	case !gone:
 		return waitFor(v1alpha1.ReasonNodeUnreachable, "%s may come back, and its member with it", n.Name), true
 	case n.Answer == AnswerMember:
 		return waitFor(v1alpha1.ReasonMemberAlive, "%s answers and has etcd data: its member may come back", n.Name), true
@@ -205,27 +208,33 @@ func holdDead(n Node, m Member, d Disruption) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// holder is the node that a member belongs to: by the ID that the node reports, else by the ID that it had when it was
-// last seen, else by the address that the member was announced with. Names repeat too easily.
-func holder(nodes []Node, m Member) *Node {
+// holders are the nodes that a member may belong to: the one that reports its ID, else those that had it when they were
+// last seen, else those at the address that the member was announced with. Names repeat too easily. A node that reports
+// another member has none but that one, whatever it had before it got another address.
+func holders(nodes []Node, m Member) []Node {
 	for _, belongs := range []func(Node) bool{
 		func(n Node) bool { return n.MemberID == m.ID },
-		func(n Node) bool { return n.LastMember == m.ID },
-		func(n Node) bool { return slices.Contains(m.PeerAddresses, n.Address) },
+		func(n Node) bool { return n.MemberID == 0 && n.LastMember == m.ID },
+		func(n Node) bool { return n.MemberID == 0 && slices.Contains(m.PeerAddresses, n.Address) },
 	} {
-		if i := slices.IndexFunc(nodes, belongs); i >= 0 {
-			return &nodes[i]
+		if found := filter(nodes, belongs); len(found) > 0 {
+			return found
 		}
 	}
 
 	return nil
 }
 
+// mayHold: a member may belong to a machine.
+func mayHold(nodes []Node, m Member, machine string) bool {
+	return slices.ContainsFunc(holders(nodes, m), func(n Node) bool { return n.Name == machine })
+}
+
 // MemberOf is the ID of the member that belongs to a machine, as the nodes that answer have it: 0 when none does, or
 // when they disagree.
 func MemberOf(nodes []Node, machine string) uint64 {
 	for _, m := range agreedView(nodes) {
-		if n := holder(nodes, m); n != nil && n.Name == machine {
+		if mayHold(nodes, m, machine) {
 			return m.ID
 		}
 	}
@@ -235,21 +244,44 @@ func MemberOf(nodes []Node, machine string) uint64 {
 
 // Gone tells whether a machine is known to have no member: a node serves, all that serve agree on the list, and every
 // member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine
-// holds no etcd data.
+// holds no etcd data. Evidence that contradicts itself proves nothing: where two machines report one member, which of
+// them it belongs to is not known, and no more where the member that the machine had last is another one's now: they may
+// be one machine that answers at both addresses.
 func Gone(nodes []Node, machine string) bool {
 	view := agreedView(nodes)
-	empty := slices.ContainsFunc(nodes, func(n Node) bool { return n.Name == machine && n.holdsNothing() })
+	if len(view) == 0 || duplicate(nodes) != "" {
+		return false
+	}
 
-	return len(view) > 0 && !slices.ContainsFunc(view, func(m Member) bool {
-		n := holder(nodes, m)
+	var own Node
+	if i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == machine }); i >= 0 {
+		own = nodes[i]
+	}
 
-		return n == nil && !empty || n != nil && n.Name == machine
+	return !slices.ContainsFunc(view, func(m Member) bool {
+		owners := holders(nodes, m)
+
+		switch {
+		case mayHold(nodes, m, machine):
+			return true
+		case own.holdsNothing():
+			return false
+		case len(owners) == 0 || own.LastMember == m.ID:
+			return true
+		}
+
+		return own.untold() && owners[0].MemberID != m.ID
 	})
 }
 
 // holdsNothing: the node has said that it has no etcd data.
 func (n Node) holdsNothing() bool {
 	return n.Answer == AnswerMaintenance || n.Answer == AnswerMember && n.EtcdData == DataAbsent
+}
+
+// untold: the node answers, and has never told which member it has, if any.
+func (n Node) untold() bool {
+	return n.Answer == AnswerMember && n.MemberID == 0 && n.LastMember == 0
 }
 
 // agreedView is the member list, if all nodes that answer have the same; nil otherwise.
@@ -304,7 +336,7 @@ func duplicate(nodes []Node) string {
 		}
 	}
 
-	return ""
+	return sameMachine(nodes)
 }
 
 // lagging names the nodes that are far behind the one that is furthest.

@@ -106,6 +106,12 @@ var voluntary = []permitCase{
 	{"remove the last one", 1, nil, "", remove("a"), plan.Refuse, "LastMember"},
 }
 
+// twice: the machines b and c, of five, had the member 3 last.
+func twice(n []plan.Node) {
+	n[1], n[2] = dead(n[1]), dead(n[2])
+	n[1].LastMember, n[2].LastMember = 3, 3
+}
+
 // dead members: cluster-api-control-plane-provider-talos 237 and 262, omni 3146. Each of them deadlocked there.
 var deadMembers = []permitCase{
 	{"silent, may come back", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "", replace("c", 3, false), plan.Wait, "NodeUnreachable"},
@@ -122,6 +128,8 @@ var deadMembers = []permitCase{
 	{"it lost its data and waits to join", 3, at(2, func(n *plan.Node) {
 		n.Members, n.MemberID, n.EtcdData = nil, 0, plan.DataAbsent
 	}), "", replace("c", 3, false), plan.Proceed, "Safe"},
+	{"another silent machine had it, too", 5, twice, "", replace("c", 3, true), plan.Wait, "NodeUnreachable"},
+	{"another empty machine had it, too", 5, func(n []plan.Node) { twice(n); n[1] = with(wiped(n[1]), func(n *plan.Node) { n.LastMember = 3 }) }, "", replace("b", 3, false), plan.Wait, "NodeUnreachable"},
 	{"the ID of somebody else", 3, at(2, func(n *plan.Node) { *n = dead(*n) }), "", replace("c", 2, true), plan.Wait, "MemberAlive"},
 	{"on no list", 3, nil, "", replace("c", 7, true), plan.Wait, "WaitingForEvidence"},
 	{"the lists differ", 3, func(n []plan.Node) { n[2] = dead(n[2]); n[1].Members = n[1].Members[:2] }, "", replace("c", 3, true), plan.Wait, "WaitingForEvidence"},
@@ -194,18 +202,54 @@ func TestGone(t *testing.T) {
 		return nodes
 	}
 
+	// Machine c answers at the address of a, too, and all boards have one UUID.
+	twins := controlPlane(3)
+	twins[0].MemberID, twins[2].MemberID, twins[0].LastMember = 3, 3, 1
+
+	// Machine c once answered at the address of b, so that both are remembered with its member.
+	swapped := func(c plan.Node) []plan.Node {
+		nodes := controlPlane(3)
+		nodes[1] = plan.Node{Name: "b", Address: address(1), LastMember: 3, EverConfigured: true}
+		nodes[2] = c
+
+		return nodes
+	}
+	placed := swapped(plan.Node{Name: "c", LastMember: 3, EverConfigured: true})
+	placed[1] = with(controlPlane(3)[2], func(n *plan.Node) { n.Name, n.Address = "b", address(1) })
+	placed[0].Members, placed[1].Members = []plan.Member{{ID: 1}, {ID: 3}}, []plan.Member{{ID: 1}, {ID: 3}}
+
+	// Machine b is silent, and c does not tell which member it has.
+	untold := func(c plan.Node) []plan.Node {
+		nodes := controlPlane(3)
+		nodes[0].Members, nodes[1], nodes[2] = nodes[0].Members[:2], dead(nodes[1]), c
+
+		return nodes
+	}
+	// Machines a, b and c answer at each other's addresses, and c has not started its etcd yet.
+	rotated := controlPlane(3)
+	rotated[0].MemberID, rotated[1].MemberID = 2, 3
+	rotated[2].MemberID, rotated[2].LastMember, rotated[2].Members, rotated[2].Leader = 0, 3, nil, 0
+
 	for name, tc := range map[string]struct {
 		nodes []plan.Node
 		gone  bool
 	}{
-		"removed":             {removed(), true},
-		"a member":            {controlPlane(3), false},
-		"nobody serves":       {nil, false},
-		"with data":           {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember, EtcdData: plan.DataPresent}), false},
-		"silent":              {unplaced(plan.Node{Name: "c"}), false},
-		"does not tell":       {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember}), false},
-		"without data":        {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember, EtcdData: plan.DataAbsent}), true},
-		"in maintenance mode": {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMaintenance}), true},
+		"rotated":              {rotated, false},
+		"untold":               {untold(plan.Node{Name: "c", Answer: plan.AnswerMember}), false},
+		"told":                 {untold(plan.Node{Name: "c", Answer: plan.AnswerMember, LastMember: 7}), true},
+		"untold, without data": {untold(plan.Node{Name: "c", Answer: plan.AnswerMember, EtcdData: plan.DataAbsent}), true},
+		"twins":                {twins, false},
+		"swapped":              {swapped(plan.Node{Name: "c", LastMember: 3, EverConfigured: true}), false},
+		"swapped and empty":    {swapped(plan.Node{Name: "c", LastMember: 3, Answer: plan.AnswerMaintenance}), false},
+		"swapped and placed":   {placed, false},
+		"removed":              {removed(), true},
+		"a member":             {controlPlane(3), false},
+		"nobody serves":        {nil, false},
+		"with data":            {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember, EtcdData: plan.DataPresent}), false},
+		"silent":               {unplaced(plan.Node{Name: "c"}), false},
+		"does not tell":        {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember}), false},
+		"without data":         {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMember, EtcdData: plan.DataAbsent}), true},
+		"in maintenance mode":  {unplaced(plan.Node{Name: "c", Answer: plan.AnswerMaintenance}), true},
 	} {
 		if got := plan.Gone(tc.nodes, "c"); got != tc.gone {
 			t.Errorf("%s: %v", name, got)
@@ -253,6 +297,15 @@ func TestStale(t *testing.T) {
 	elsewhere[2].Answer, elsewhere[2].EverConfigured = plan.AnswerMember, true
 	if again, id := plan.Stale(elsewhere, seen, now+3600); id != 0 || len(again) != 0 {
 		t.Errorf("a machine that may have joined again under another ID: %v, %d", again, id)
+	}
+
+	// Machines a, b and c answer at each other's addresses, and c has not started its etcd yet: its member is 1.
+	rotated := controlPlane(3)
+	rotated[0].MemberID, rotated[1].MemberID = 2, 3
+	rotated[2].MemberID, rotated[2].LastMember, rotated[2].Members, rotated[2].Leader = 0, 3, nil, 0
+
+	if again, id := plan.Stale(rotated, plan.Sightings{1: now}, now+3600); id != 0 || len(again) != 0 {
+		t.Errorf("machines that have exchanged their addresses: %v, %d", again, id)
 	}
 
 	nodes[1].Members = nodes[1].Members[:3]

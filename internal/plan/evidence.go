@@ -115,6 +115,21 @@ func splitViews(nodes []Node) (a, b string, split bool) {
 	return "", "", false
 }
 
+// sameMachine finds two addresses at which one machine answers: the etcd services of two do not change in the same
+// nanosecond. Then nobody has heard the machine that one of the addresses stands for. Boards that share a firmware UUID
+// cannot be told apart otherwise.
+func sameMachine(nodes []Node) string {
+	for i, a := range nodes {
+		for _, b := range nodes[i+1:] {
+			if a.EtcdSince > 0 && a.EtcdSince == b.EtcdSince && a.Address != b.Address {
+				return fmt.Sprintf("%s and %s are one machine, which answers at both addresses", a.Name, b.Name)
+			}
+		}
+	}
+
+	return ""
+}
+
 func disjoint(a, b []Member) bool {
 	return !slices.ContainsFunc(a, func(m Member) bool {
 		return slices.ContainsFunc(b, func(o Member) bool { return o.ID == m.ID })

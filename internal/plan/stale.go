@@ -14,14 +14,14 @@ const SecondLook = 60
 // same list, and while nobody is unaccounted for: a silent machine whose member cannot be told may have any of them.
 func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
 	view, next := agreedView(nodes), Sightings{}
-	if slices.ContainsFunc(nodes, func(n Node) bool { return unaccounted(n, view) }) {
+	if slices.ContainsFunc(nodes, func(n Node) bool { return unaccounted(nodes, n, view) }) {
 		return next, 0
 	}
 
 	var ripe []uint64
 
 	for _, m := range view {
-		if holder(nodes, m) != nil {
+		if len(holders(nodes, m)) > 0 {
 			continue
 		}
 
@@ -44,8 +44,9 @@ func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
 	return next, slices.Min(ripe)
 }
 
-// unaccounted: the machine may have a member, and nobody can tell which one of the list it is.
-func unaccounted(n Node, view []Member) bool {
+// unaccounted: the machine may have a member, and nobody can tell which one of the list it is: none is its own that is
+// not another one's.
+func unaccounted(nodes []Node, n Node, view []Member) bool {
 	if !n.EverConfigured || n.Answer == AnswerMaintenance || n.EtcdData == DataAbsent {
 		return false
 	}
@@ -57,6 +58,7 @@ func unaccounted(n Node, view []Member) bool {
 	}
 
 	return !slices.ContainsFunc(view, func(m Member) bool {
-		return n.MemberID == m.ID || last == m.ID || slices.Contains(m.PeerAddresses, n.Address)
+		return mayHold(nodes, m, n.Name) &&
+			(n.MemberID == m.ID || last == m.ID || slices.Contains(m.PeerAddresses, n.Address))
 	})
 }
