@@ -136,6 +136,10 @@ RUNS ?= 5
 test-stress: tests-built ## Run every test RUNS (5) times while other processes hold all processors busy; ends with each test that failed.
 	go run ./hack/stress --runs $(RUNS) --reports $(REPORTS)/stress -- $(MAKE) --no-print-directory test TEST_FLAGS=-count=1
 
+.PHONY: test-mutation
+test-mutation: ## Change the code that decides about etcd in many small ways, and print those that the random histories do not notice (a quarter of an hour).
+	go run ./hack/mutation
+
 .PHONY: soak
 soak: tests-built ## Run for about an hour what make test does briefly: rest of a fleet, random histories.
 	SOAK=1 $(RUN_TESTS) -- $(GO_TEST) -parallel 6 -count=1 -run TestLife ./test/e2e

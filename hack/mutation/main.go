@@ -1,0 +1,244 @@
+// Command mutation changes the code that decides about etcd in many small ways, and tells which changes the random
+// histories and the properties do not notice. It prints JSON lines: one for each survivor, and at the end the score.
+//
+// All changes of a package are compiled into one test binary, and a variable of the environment selects one of them, so
+// that each costs a run of the tests and no build. The changed files stand in for the real ones by an overlay of the
+// build; nothing in the working tree changes.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// target is a package with code that is mutated.
+type target struct {
+	dir string
+	// files that are mutated; all of the package when there are none.
+	files []string
+	// tests that have to notice, and nothing but them: tables of cases are left out on purpose.
+	tests string
+	// few and many are arguments of a first, short run and of a second one for what has survived it.
+	few, many []string
+}
+
+var targets = []target{
+	{
+		dir: "internal/plan", files: []string{
+			"backup.go", "bootstrap.go", "disruption.go", "etcd.go", "evidence.go", "stale.go",
+		}, tests: "^(TestHistories|TestProperties.*)$",
+		few: []string{"-histories", "300"}, many: []string{"-histories", "4000"},
+	},
+	{
+		dir: "internal/restore", files: []string{"decide.go", "seen.go", "ready.go"},
+		tests: "^(TestHistories|TestProperties.*)$",
+		few:   []string{"-histories", "300"}, many: []string{"-histories", "4000"},
+	},
+}
+
+type options struct {
+	only    string
+	match   string
+	workers int
+	minimum float64
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+
+	ok, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+
+	if err != nil || !ok {
+		os.Exit(1) //nolint:gocritic // the process ends
+	}
+}
+
+// run is true when the score is high enough and every survivor is explained.
+func run(ctx context.Context, args []string, out, progress io.Writer) (bool, error) {
+	var o options
+
+	flags := pflag.NewFlagSet("mutation", pflag.ContinueOnError)
+	flags.StringVar(&o.only, "package", "", "mutate this folder alone")
+	flags.StringVar(&o.match, "match", "", "try only mutants whose description contains this")
+	flags.IntVar(&o.workers, "workers", runtime.NumCPU(), "how many mutants to try at once")
+	flags.Float64Var(&o.minimum, "minimum", 0.9, "the lowest score that passes")
+
+	if err := flags.Parse(args); err != nil {
+		return false, err //nolint:wrapcheck // it says what is wrong
+	}
+
+	known, err := readExplained()
+	if err != nil {
+		return false, err
+	}
+
+	began, s := time.Now(), summary{Packages: map[string]*count{}}
+
+	for _, t := range targets {
+		if o.only != "" && o.only != t.dir {
+			continue
+		}
+
+		if err := s.try(ctx, t, o, known, out, progress); err != nil {
+			return false, fmt.Errorf("mutating %s: %w", t.dir, err)
+		}
+	}
+
+	s.Seconds = int(time.Since(began).Seconds())
+
+	return s.end(o, known, out)
+}
+
+// count counts mutants.
+type count struct {
+	Mutants  int `json:"mutants"`
+	Killed   int `json:"killed"`
+	Survived int `json:"survived"`
+}
+
+// summary is the last line of the output.
+type summary struct {
+	Score float64 `json:"mutation_score"`
+	count
+	Explained   int               `json:"explained"`
+	Unexplained int               `json:"unexplained"`
+	Stale       []string          `json:"stale_explanations,omitempty"`
+	Seconds     int               `json:"seconds"`
+	Packages    map[string]*count `json:"packages"`
+}
+
+// try tries all mutants of a package.
+func (s *summary) try(ctx context.Context, t target, o options, known *explanations, out, progress io.Writer) error {
+	b, err := build(ctx, t, known)
+	if err != nil {
+		return err
+	}
+	defer b.remove()
+
+	baseline, err := b.baseline(ctx)
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintf(progress, "%s: %d mutants; the tests take %s\n", t.dir, len(b.mutants), baseline.Round(time.Millisecond))
+
+	c := &count{}
+	s.Packages[t.dir] = c
+
+	results := b.tryAll(ctx, o, baseline)
+	for r := range results {
+		s.count.add(r.killed)
+		c.add(r.killed)
+
+		if c.Mutants%50 == 0 {
+			fmt.Fprintf(progress, "%s: %d tried, %d survive\n", t.dir, c.Mutants, c.Survived)
+		}
+
+		if r.killed {
+			continue
+		}
+
+		line := survivor{mutant: r.mutant, Package: t.dir, Why: known.why(r.mutant)}
+		if line.Why == "" {
+			s.Unexplained++
+		} else {
+			s.Explained++
+		}
+
+		if err := json.NewEncoder(out).Encode(line); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
+
+	return ctx.Err() //nolint:wrapcheck // it was interrupted
+}
+
+// survivor is a line of the output.
+type survivor struct {
+	Package string `json:"package"`
+	mutant
+	Why string `json:"explained,omitempty"`
+}
+
+func (c *count) add(killed bool) {
+	c.Mutants++
+
+	if killed {
+		c.Killed++
+	} else {
+		c.Survived++
+	}
+}
+
+func (s *summary) end(o options, known *explanations, out io.Writer) (bool, error) {
+	if s.Mutants == 0 {
+		return false, errors.New("there are no such mutants")
+	}
+
+	s.Score = float64(s.Killed) / float64(s.Mutants)
+
+	// What is explained and no longer survives is explained in vain.
+	if o.only == "" && o.match == "" {
+		s.Stale = known.unused()
+	}
+
+	if err := json.NewEncoder(out).Encode(s); err != nil {
+		return false, fmt.Errorf("writing: %w", err)
+	}
+
+	return s.Score >= o.minimum && s.Unexplained == 0 && len(s.Stale) == 0, nil
+}
+
+type result struct {
+	mutant mutant
+	killed bool
+}
+
+// tryAll tries mutants at once.
+func (b *binary) tryAll(ctx context.Context, o options, baseline time.Duration) <-chan result {
+	todo, done := make(chan mutant), make(chan result)
+
+	var wg sync.WaitGroup
+
+	for range max(o.workers, 1) {
+		wg.Go(func() {
+			for m := range todo {
+				if killed, err := b.kills(ctx, m, baseline); err == nil {
+					done <- result{mutant: m, killed: killed}
+				}
+			}
+		})
+	}
+
+	go func() {
+		defer close(done)
+		defer wg.Wait()
+		defer close(todo)
+
+		for _, m := range b.mutants {
+			if ctx.Err() != nil {
+				return
+			}
+
+			if m.matches(o.match) {
+				todo <- m
+			}
+		}
+	}()
+
+	return done
+}
