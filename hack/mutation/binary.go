@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,7 +98,7 @@ func (b *binary) compile(ctx context.Context, known *explanations) error {
 	}
 
 	slices.SortFunc(b.mutants, func(a, b mutant) int {
-		return strings.Compare(fmt.Sprintf("%s:%06d:%s", a.File, a.Line, a.id), fmt.Sprintf("%s:%06d:%s", b.File, b.Line, b.id))
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), strings.Compare(a.id, b.id))
 	})
 
 	extra := filepath.Join(p.dir, "mutant_overlay.go")

@@ -41,7 +41,8 @@ type listed struct {
 
 // load reads the files that are mutated, and the types of the whole package.
 func load(ctx context.Context, t target) (*pkg, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles", "./"+t.dir)
+	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles",
+		"./"+t.dir)
 
 	var failure bytes.Buffer
 

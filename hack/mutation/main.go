@@ -39,11 +39,6 @@ var targets = []target{
 		}, tests: "^(TestHistories|TestProperties.*)$",
 		few: []string{"-histories", "300"}, many: []string{"-histories", "4000"},
 	},
-	{
-		dir: "internal/restore", files: []string{"decide.go", "seen.go", "ready.go"},
-		tests: "^(TestHistories|TestProperties.*)$",
-		few:   []string{"-histories", "300"}, many: []string{"-histories", "4000"},
-	},
 }
 
 type options struct {
@@ -141,7 +136,7 @@ func (s *summary) try(ctx context.Context, t target, o options, known *explanati
 
 	results := b.tryAll(ctx, o, baseline)
 	for r := range results {
-		s.count.add(r.killed)
+		s.add(r.killed)
 		c.add(r.killed)
 
 		if c.Mutants%50 == 0 {

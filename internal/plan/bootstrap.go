@@ -91,8 +91,8 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 
 	if same := sameMachine(nodes); same != "" {
-		return wait(v1alpha1.ReasonWaitingForEvidence, "the evidence contradicts itself: %s; bootstrapping etcd requires proof "+
-			"that no control-plane node already has etcd data", same)
+		return wait(v1alpha1.ReasonWaitingForEvidence, "the evidence contradicts itself: %s; bootstrapping etcd requires "+
+			"proof that no control-plane node already has etcd data", same)
 	}
 
 	return chooseNode(rec, nodes)
@@ -150,15 +150,12 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 
 // boundBy tells what the recorded choice leaves open: the machine that it binds to, empty where another one may be
 // chosen, or what stands in the way. Between the call and the first data of etcd a node neither waits nor has data, so
-// that a machine that got a config binds, whatever a person allows, until it waits for a bootstrap again. As long as the
-// call may be under way, no other node may be in that state: it could be the one that was called, at another address.
+// that a machine that got a config binds, whatever a person allows, until it waits for a bootstrap again. As long as
+// the call may be under way, no other node may be in that state: it could be the one that was called, at another
+// address.
 func boundBy(rec BootstrapRecord, nodes, ready []Node) (string, *BootstrapDecision) {
 	is := func(n Node) bool { return n.Name == rec.Machine && !n.Unlisted }
 	again := rec.EarlierLife || rec.Established && rec.AllowNewEtcd
-	begins := func(n Node) bool {
-		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && !n.EtcdWaiting && n.Name != rec.Machine
-	}
-
 	switch i := slices.IndexFunc(nodes, is); {
 	case i < 0 && !again && !rec.AllowNewEtcd:
 		d := refuse(v1alpha1.ReasonWaitingForEvidence, "machine %s was chosen for the bootstrap and is not listed any "+
@@ -169,7 +166,7 @@ func boundBy(rec BootstrapRecord, nodes, ready []Node) (string, *BootstrapDecisi
 		d := wait(v1alpha1.ReasonBootstrapping, "waiting for %s, the node chosen for the bootstrap", rec.Machine)
 
 		return "", &d
-	case i >= 0 && !again && (!rec.Recent || !slices.ContainsFunc(nodes, begins)):
+	case i >= 0 && !again && !rec.elsewhere(nodes):
 		return rec.Machine, nil
 	case rec.Recent:
 		d := wait(v1alpha1.ReasonBootstrapping, "waiting for what becomes of the bootstrap of %s", rec.Machine)
@@ -178,6 +175,14 @@ func boundBy(rec BootstrapRecord, nodes, ready []Node) (string, *BootstrapDecisi
 	}
 
 	return "", nil
+}
+
+// elsewhere: the call may be under way, and another node than the chosen one neither waits for a bootstrap nor has
+// data. It may be the one that was called, at another address.
+func (rec BootstrapRecord) elsewhere(nodes []Node) bool {
+	return rec.Recent && slices.ContainsFunc(nodes, func(n Node) bool {
+		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && !n.EtcdWaiting && n.Name != rec.Machine
+	})
 }
 
 func wait(reason, format string, args ...any) BootstrapDecision {

@@ -245,8 +245,8 @@ func MemberOf(nodes []Node, machine string) uint64 {
 // Gone tells whether a machine is known to have no member: a node serves, all that serve agree on the list, and every
 // member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine
 // holds no etcd data. Evidence that contradicts itself proves nothing: where two machines report one member, which of
-// them it belongs to is not known, and no more where the member that the machine had last is another one's now: they may
-// be one machine that answers at both addresses.
+// them it belongs to is not known, and no more where the member that the machine had last is another one's now: they
+// may be one machine that answers at both addresses.
 func Gone(nodes []Node, machine string) bool {
 	view := agreedView(nodes)
 	if len(view) == 0 || duplicate(nodes) != "" {

@@ -68,7 +68,7 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 	behind := []uint64{0, 3999, 4000, 4001, 4999, 5000, 5001}[r.IntN(7)]
 	flip := func(b *bool) { *b = !*b }
 
-	switch r.IntN(32) {
+	switch r.IntN(36) {
 	case 0:
 		*n = plan.Node{Name: n.Name, Address: n.Address, EverConfigured: n.EverConfigured, LastMember: n.LastMember, Unlisted: n.Unlisted}
 	case 1:
@@ -123,6 +123,29 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 		// It was wiped, or has lost its data, and is remembered as a member.
 		*n = empty(*n)
 		n.Answer, n.EtcdWaiting, n.LastMember = plan.Answer(1+r.IntN(2)), false, ids[r.IntN(len(ids))]
+	case 32, 33:
+		// It starts, and has another address than its member was announced with; or nothing is heard of it.
+		n.Members, n.Leader, n.MemberID, n.LastMember, n.Address = nil, 0, 0, n.MemberID, "192.168.0.9"
+		n.Answer = plan.Answer(r.IntN(3))
+	case 34:
+		// Both are remembered with one member: one of them once answered at the other's address.
+		n.Members, n.Leader, n.MemberID, n.LastMember, n.Answer = nil, 0, 0, other.MemberID, plan.AnswerUnknown
+		for i := range nodes {
+			if o := &nodes[i]; o.Name == other.Name && r.IntN(2) == 0 {
+				o.Members, o.Leader, o.MemberID, o.LastMember, o.Answer = nil, 0, 0, other.MemberID, plan.Answer(r.IntN(2))
+			}
+		}
+	case 35:
+		// One machine under two names.
+		name := n.Name
+		*n = other
+		n.Name = name
+
+		for i := range nodes {
+			if nodes[i].Address == n.Address {
+				nodes[i].EtcdSince = 7
+			}
+		}
 	case 25, 26, 27:
 		// All see the same, which is another list than their own.
 		members := randomMembers(r, n.Members)

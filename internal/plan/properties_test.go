@@ -16,7 +16,9 @@ func all(nodes []plan.Node, holds func(plan.Node) bool) bool {
 	return !slices.ContainsFunc(nodes, func(n plan.Node) bool { return !holds(n) })
 }
 
-func some(nodes []plan.Node, holds func(plan.Node) bool) bool { return slices.ContainsFunc(nodes, holds) }
+func some(nodes []plan.Node, holds func(plan.Node) bool) bool {
+	return slices.ContainsFunc(nodes, holds)
+}
 
 func tally(nodes []plan.Node, holds func(plan.Node) bool) (count int) {
 	for _, n := range nodes {
@@ -235,7 +237,7 @@ func boundSpec(rec plan.BootstrapRecord, nodes, ready []plan.Node, first string)
 		return plan.BootstrapRefuse, "", "WaitingForEvidence"
 	case chosen >= 0 && !waits && (!free || nodes[chosen].EverConfigured):
 		return plan.BootstrapWait, "", "Bootstrapping"
-	case chosen >= 0 && !free && !(rec.Recent && starting):
+	case chosen >= 0 && !free && (!rec.Recent || !starting):
 		return plan.BootstrapNode, rec.Machine, "Bootstrapping"
 	case rec.Recent:
 		return plan.BootstrapWait, "", "Bootstrapping"
@@ -333,6 +335,15 @@ func TestPropertiesOrder(t *testing.T) {
 		machines := []string{"a", "b", "c", "d", "e", "x"}
 		r.Shuffle(len(machines), func(i, j int) { machines[i], machines[j] = machines[j], machines[i] })
 		machines = machines[:r.IntN(len(machines)+1)]
+
+		for _, m := range machines {
+			i := slices.IndexFunc(nodes, func(n plan.Node) bool { return n.Name == m })
+
+			want := i < 0 || votes(nodes)(nodes[i]) && len(nodes[i].Alarms) == 0
+			if got := plan.Whole(nodes, m); got != want {
+				return fmt.Sprintf("the member of %s is whole: %t, not %t", m, got, want)
+			}
+		}
 
 		var faulty, others, leaders []string
 

@@ -36,9 +36,9 @@ type estate struct {
 
 // hardware is one machine.
 type hardware struct {
-	id                             int
-	uuid, address, alias, peer     string
-	power, dead, configured, ready bool
+	id                         int
+	uuid, address, alias, peer string
+	power, dead, configured    bool
 	// cut from the other members; hidden from the operator; a stranger was never the operator's.
 	cut, hidden, stranger bool
 	// What is on its disk, and the list of members as it knows it.
@@ -82,8 +82,8 @@ const (
 
 // object is a machine as the management plane has it.
 type object struct {
-	name, address          string
-	leaving, reboot, spare bool
+	name, address   string
+	leaving, reboot bool
 	// last is the member that it had when it last told.
 	last uint64
 	// silent is since when it does not answer; -1 while it does.

@@ -23,8 +23,8 @@ import (
 const (
 	// callTimeout ends a call: etcd calls never answer where etcd does not run.
 	callTimeout = 5 * time.Second
-	// factsTimeout ends the dozen calls that read what a status shows, most of them at once. A node that takes longer holds
-	// up others.
+	// factsTimeout ends the dozen calls that read what a status shows, most of them at once. A node that takes longer
+	// holds up others.
 	factsTimeout = 8 * time.Second
 	// slowTimeout ends calls that do work on the node before they answer.
 	slowTimeout = 30 * time.Second

@@ -174,8 +174,13 @@ func judgeAbsence(t Truth, a Act, away []string) []Violation {
 		out = violation(Alone, "%s of %s, member %d, while %s is away", a.Kind, a.Machine, a.Member, away[i])
 	}
 
-	if len(before) <= len(voters)/2 {
-		return out // there was no quorum to lose
+	return append(out, judgeQuorum(*e, a, len(before), len(left), voters)...)
+}
+
+// judgeQuorum judges by how many members work before and after, of those that vote.
+func judgeQuorum(e Etcd, a Act, before, left int, voters []Member) []Violation {
+	if before <= len(voters)/2 {
+		return nil // there was no quorum to lose
 	}
 
 	if a.Kind == Remove {
@@ -184,15 +189,15 @@ func judgeAbsence(t Truth, a Act, away []string) []Violation {
 
 	switch {
 	case len(voters) == 0:
-		out = append(out, violation(Wipe, "the last member of etcd %d is removed", e.ID)...)
-	case a.Kind == Reboot && len(voters) <= 2 && len(before) == len(voters):
-		// There is no way to reboot one of two without an interruption.
-	case len(left) <= len(voters)/2:
-		out = append(out, violation(Quorum, "%s of %s, member %d, leaves %d of %d voting members", a.Kind, a.Machine,
-			a.Member, len(left), len(voters))...)
+		return violation(Wipe, "the last member of etcd %d is removed", e.ID)
+	case a.Kind == Reboot && len(voters) <= 2 && before == len(voters):
+		return nil // there is no way to reboot one of two without an interruption
+	case left <= len(voters)/2:
+		return violation(Quorum, "%s of %s, member %d, leaves %d of %d voting members", a.Kind, a.Machine, a.Member, left,
+			len(voters))
 	}
 
-	return out
+	return nil
 }
 
 // Watch judges a moment: at most one etcd has quorum, and what has quorum has every write that was acknowledged.

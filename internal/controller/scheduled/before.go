@@ -66,7 +66,8 @@ func Before(
 }
 
 // Permit asks about a disruption with what is known of the backup that the control plane demands before it. Where
-// nothing but a missing backup holds it, that is made, returned, and asked about again. The reader should be a live one.
+// nothing but a missing backup holds it, that is made, returned, and asked about again. The reader should be a live
+// one.
 func Permit(
 	ctx context.Context, c client.Client, live client.Reader, cp *v1alpha1.TalosControlPlane, now time.Time,
 	ask func(plan.Backup) plan.Verdict,

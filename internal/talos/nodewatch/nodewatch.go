@@ -195,8 +195,8 @@ func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) b
 	}
 }
 
-// Bare tells whether a node is watched in maintenance mode at an address, and nothing speaks against that: it answers so,
-// or was not asked yet. Once it no longer does, the queue is woken.
+// Bare tells whether a node is watched in maintenance mode at an address, and nothing speaks against that: it answers
+// so, or was not asked yet. Once it no longer does, the queue is woken.
 func (w *Watcher) Bare(key, address string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
