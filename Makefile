@@ -21,6 +21,8 @@ KUBE_FLAGS  := -s -w -X $(VERSION_PKG).gitVersion=$(KUBERNETES_VERSION) -X $(VER
 export KUBEBUILDER_ASSETS := $(KUBE)
 # What was compiled holds no path of the checkout, so that Go's cache serves every other checkout, too.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+# Go keeps linked programs in its cache for go run, and not for go build: so a fresh clone has these at once.
+GO_KEEP := go run -exec install
 # The race detector needs a C compiler, which Go finds or not. The tests pass without one, too.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # A program under the race detector sleeps for a second before it ends unless told otherwise.
@@ -46,17 +48,17 @@ $(KUBE)/kube-apiserver: kube/go.mod kube/go.sum kube/cmd/kube-apiserver/main.go 
 	@mkdir -p $(KUBE)
 	@echo "Building kube-apiserver $(KUBERNETES_VERSION) from its Go module."
 	@echo "The first time takes about 11 CPU minutes (4 to 6 minutes on two cores) and 4 GB of build cache; after that it is cached."
-	@cd kube && SECONDS=0 && go build -trimpath -ldflags '$(KUBE_FLAGS)' -o $@ ./cmd/kube-apiserver && touch $@ && echo "Built kube-apiserver in $${SECONDS} s."
+	@cd kube && SECONDS=0 && $(GO_KEEP) -ldflags '$(KUBE_FLAGS)' ./cmd/kube-apiserver $@ && touch $@ && echo "Built kube-apiserver in $${SECONDS} s."
 
 $(KUBE)/etcd $(KUBE)/etcdutl: kube/etcd/go.mod kube/etcd/go.sum kube/etcd/cmd/etcd/main.go kube/etcd/cmd/etcdutl/main.go
 	@mkdir -p $(KUBE)
 	@echo "Building $(notdir $@) from its Go module (about one CPU minute the first time)."
-	@cd kube/etcd && SECONDS=0 && go build -trimpath -ldflags '-s -w' -o $@ ./cmd/$(notdir $@) && touch $@ && echo "Built $(notdir $@) in $${SECONDS} s."
+	@cd kube/etcd && SECONDS=0 && $(GO_KEEP) -ldflags '-s -w' ./cmd/$(notdir $@) $@ && touch $@ && echo "Built $(notdir $@) in $${SECONDS} s."
 
 $(KUBE)/versitygw: lab/s3/gateway/go.mod lab/s3/gateway/go.sum
 	@mkdir -p $(KUBE)
 	@echo "Building the S3 server versitygw from its Go module (about two CPU minutes the first time)."
-	@cd lab/s3/gateway && SECONDS=0 && go build -trimpath -ldflags '-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw && touch $@ && echo "Built versitygw in $${SECONDS} s."
+	@cd lab/s3/gateway && SECONDS=0 && $(GO_KEEP) -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw $@ && touch $@ && echo "Built versitygw in $${SECONDS} s."
 
 ##@ Develop
 
@@ -148,7 +150,7 @@ soak: tests-built ## Run for about an hour what make test does briefly: rest of 
 .PHONY: tests-built
 tests-built: kube build $(GOTESTSUM)
 	@mkdir -p $(REPORTS)
-	@go build -o $(BIN)/ ./hack/testplane
+	@$(GO_KEEP) ./hack/testplane $(BIN)/testplane
 
 .PHONY: conformance
 conformance: kube ## Compare emulated nodes with the recordings of real ones.
