@@ -176,7 +176,7 @@ func (e *estate) confuse(h *hardware) {
 func (e *estate) person() {
 	o := e.objects[e.r.IntN(len(e.objects))]
 
-	switch e.r.IntN(6) {
+	switch e.r.IntN(7) {
 	case 0:
 		e.allow = true
 		e.note("a new etcd is allowed")
@@ -189,6 +189,27 @@ func (e *estate) person() {
 		e.listAgain()
 	case 5:
 		e.forget()
+	case 6:
+		e.approve()
+	}
+}
+
+// approve has a machine wiped that was given up and is back, whatever Kubernetes says of its Node. A person looks which
+// machine it is.
+func (e *estate) approve() {
+	for _, name := range slices.Sorted(maps.Keys(e.rec.givenUp)) {
+		g := e.rec.givenUp[name]
+		if g.approved || e.at(g.address) != g.hw {
+			continue
+		}
+
+		rec := e.rec.clone()
+		g.approved = true
+		rec.givenUp[name] = g
+		e.store(&rec)
+		e.note("the wipe of %s is approved", g.hw)
+
+		return
 	}
 }
 

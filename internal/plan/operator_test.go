@@ -328,6 +328,12 @@ func (o *operator) depart(s sighting, rec *record, obj *object) bool {
 		}
 
 		if known.last = obj.last; ever {
+			known.hold = o.e.r.IntN(6) == 0
+
+			if o.e.r.IntN(4) > 0 {
+				known.hostname = known.hw.String()
+			}
+
 			rec.givenUp[obj.name] = known
 		}
 	} else if h := o.reach(s, obj.name); h != nil {
@@ -433,21 +439,61 @@ func (o *operator) drop(c *etcd, id uint64, evidence int64, dead bool) bool {
 	return true
 }
 
-// fence wipes machines that were given up and are back, once every member is known to be another machine's. A UUID that
-// several boards share tells of none.
+// fence wipes machines that were given up and are back, as far as the kernel says so.
 func (o *operator) fence(s sighting, rec record) {
 	for _, name := range slices.Sorted(maps.Keys(rec.givenUp)) {
 		g := rec.givenUp[name]
 		h := o.e.at(g.address)
 
-		if h == nil || !h.power || h.hidden || !h.configured || h.uuid != g.uuid || o.e.oneUUID ||
+		if h == nil || !h.power || h.hidden || !h.configured ||
 			slices.ContainsFunc(o.e.objects, func(x *object) bool { return x.address == g.address }) {
 			continue
 		}
 
 		nodes := append(slices.Clone(s.nodes), plan.Node{Name: "given up", Address: g.address, LastMember: g.last})
-		if o.shown = nodes; plan.Gone(nodes, "given up") && !o.h.between(o) && o.e.at(g.address) == h {
+		o.shown = nodes
+		f := o.fencing(rec, name, h, plan.Gone(nodes, "given up"))
+
+		step, doubt := plan.Fence(f)
+		if step == plan.FenceAskCluster {
+			f.Node = o.e.nodeState(h)
+			step, doubt = plan.Fence(f)
+		}
+
+		o.h.fences(g, h, step, doubt)
+
+		if step == plan.FenceWipe && !o.h.between(o) && o.e.at(g.address) == h {
 			o.wipe(s.tick, h)
 		}
 	}
 }
+
+func (o *operator) fencing(rec record, name string, h *hardware, gone bool) plan.Fencing {
+	g := rec.givenUp[name]
+	f := plan.Fencing{
+		Abandoned:  plan.Identity{Name: name, Hostname: g.hostname, Address: g.address, UUID: g.uuid},
+		Found:      plan.Identity{Hostname: h.String(), Address: g.address, UUID: h.uuid},
+		MemberGone: gone, Approved: g.approved, Hold: g.hold,
+	}
+
+	for _, m := range rec.machines {
+		f.Ambiguous = f.Ambiguous || m.uuid == g.uuid
+	}
+
+	return f
+}
+
+// nodeState is what Kubernetes says of a machine's Node: it knows only while etcd has quorum.
+func (e *estate) nodeState(h *hardware) plan.NodeState {
+	switch {
+	case e.running() == nil:
+		return plan.NodeUnknown
+	case h.kubelet():
+		return plan.NodeReady
+	}
+
+	return plan.NodeNotReady
+}
+
+// kubelet: the machine's kubelet works. It does not after every other boot.
+func (h *hardware) kubelet() bool { return h.power && h.configured && h.boot%2 == 0 }

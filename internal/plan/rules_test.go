@@ -201,3 +201,23 @@ func (h *history) stale(nodes []plan.Node, id uint64, before plan.Sightings) {
 		}
 	}
 }
+
+// fences judges what becomes of a machine that was given up and is back.
+func (h *history) fences(g entry, found *hardware, step plan.FenceStep, doubt plan.FenceDoubt) {
+	if (step == plan.FenceAskPerson) != (doubt != plan.DoubtNone) {
+		h.fail("%s: step %d with doubt %d", found, step, doubt)
+	}
+
+	switch {
+	case step == plan.FenceAskCluster:
+		h.fail("%s: Kubernetes is to be asked twice", found)
+	case step != plan.FenceWipe:
+	case g.hold:
+		h.fail("%s is wiped, and was to be left alone", found)
+	case g.approved:
+	case g.hw != found:
+		h.fail("%s is wiped for %s", found, g.hw)
+	case h.e.running() == nil || found.kubelet():
+		h.fail("%s is wiped, and its Node may be ready", found)
+	}
+}

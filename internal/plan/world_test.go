@@ -106,9 +106,11 @@ type record struct {
 }
 
 type entry struct {
-	address, uuid string
-	last          uint64
-	hw            *hardware // for the oracle alone
+	address, uuid, hostname string
+	last                    uint64
+	// hold and approved of a machine that was given up: it is to be left alone, a person wants it wiped.
+	hold, approved bool
+	hw             *hardware // for the oracle alone
 }
 
 type backup struct {

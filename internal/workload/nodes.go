@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
 
@@ -47,6 +48,36 @@ func (c *Cluster) Ready(ctx context.Context, ref NodeRef) (bool, error) {
 	}
 
 	return clusterNode(n).Ready, nil
+}
+
+// ObserveNode asks the cluster whether the Node of a returned machine is ready, whichever machine registered it. What
+// cannot be asked, or is not answered, is unknown.
+func ObserveNode(ctx context.Context, connect func(context.Context) (*Cluster, error), f *plan.Fencing) {
+	f.Node = plan.NodeUnknown
+
+	cluster, err := connect(ctx)
+	if err != nil {
+		f.NodeError = failure.Message(err)
+
+		return
+	}
+
+	for _, name := range f.NodeNames() {
+		ready, err := cluster.Ready(ctx, NodeRef{Name: name})
+		if err != nil {
+			f.NodeError = failure.Message(err)
+
+			return
+		}
+
+		if f.NodeName = name; ready {
+			f.Node = plan.NodeReady
+
+			return
+		}
+	}
+
+	f.Node = plan.NodeNotReady
 }
 
 func clusterNode(n *corev1.Node) plan.ClusterNode {

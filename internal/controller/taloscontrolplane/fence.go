@@ -1,7 +1,6 @@
 package taloscontrolplane
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,8 +27,6 @@ import (
 const (
 	// pollGivenUp is how often machines that were given up are looked for: nobody tells when one comes back.
 	pollGivenUp = 15 * time.Second
-	// repeatWipe is after how long a wipe that shows no effect is asked for again.
-	repeatWipe = time.Minute
 	// givenUpFor is how long a machine that was given up is looked for.
 	givenUpFor = 90 * 24 * time.Hour
 )
@@ -123,10 +120,12 @@ func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[strin
 	return out
 }
 
-// met is a machine that was given up and answers.
+// met is a machine that responds where one was given up.
 type met struct {
 	state talos.State
 	self  talos.Self
+	// hostname is what it calls itself; empty in maintenance mode.
+	hostname string
 }
 
 // isReturned tells whether the machine that answers is the one that was given up, and what it is now.
@@ -146,11 +145,7 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 		}
 
 		facts, ferr := node.Facts(ctx)
-		who.self, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, ferr
-
-		if facts.Hostname != cmp.Or(g.Hostname, facts.Hostname) {
-			return who, false // another machine by its name
-		}
+		who.self, who.hostname, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, facts.Hostname, ferr
 	case talos.StateMaintenance:
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address)
 		if nerr != nil {
@@ -191,26 +186,51 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 		return nil
 	}
 
-	switch {
-	case g.Hold:
+	f := r.fencing(s, g, who)
+
+	step, doubt := plan.Fence(f)
+	if step == plan.FenceAskCluster {
+		workload.ObserveNode(ctx, func(ctx context.Context) (*workload.Cluster, error) {
+			return r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
+		}, &f)
+
+		step, doubt = plan.Fence(f)
+	}
+
+	switch step {
+	case plan.FenceIgnore, plan.FenceAwaitRestore, plan.FenceAskCluster:
+	case plan.FenceHold:
 		s.fenced = append(s.fenced, back+"; it is kept out of the cluster and left as it is: wipe it, or switch it off")
-	case !s.memberGone(g):
+	case plan.FenceAwaitMember:
 		s.fenced = append(s.fenced, back+"; it is wiped once the control plane confirms that it has no member in etcd")
-	case g.ResetAt != nil && r.Clock.Since(*g.ResetAt) < repeatWipe:
+	case plan.FenceAwaitWipe:
 		s.fenced = append(s.fenced, back+"; it is being wiped: it was told so at "+g.ResetAt.UTC().Format(time.TimeOnly)+
 			" UTC, and is told again until it is done")
-	default:
-		if doubt := r.doubt(ctx, s, g); doubt != "" {
-			s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is left as it is; to have it wiped, annotate this object "+
-				"with %s=%s", back, doubt, v1alpha1.WipeMachinesAnnotation, g.Name))
-
-			return nil
-		}
-
+	case plan.FenceAskPerson:
+		s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is left as it is; to have it wiped, annotate this object "+
+			"with %s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name))
+	case plan.FenceWipe:
 		return r.wipe(ctx, s, key, who.self, back)
 	}
 
 	return nil
+}
+
+// fencing is the evidence about a machine that no object lists, and that was met at the address where it was given up.
+func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) plan.Fencing {
+	_, known := s.held.State.Runtime.Returned(g.UUID)
+	f := plan.Fencing{
+		Abandoned: plan.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
+		Found:     plan.Identity{Hostname: who.hostname, Address: g.Address, UUID: who.self.UUID},
+		Ambiguous: !known, Hold: g.Hold, MemberGone: s.memberGone(g), Approved: g.WipeApproved,
+	}
+
+	if g.ResetAt != nil {
+		ago := r.Clock.Since(*g.ResetAt)
+		f.Told = &ago
+	}
+
+	return f
 }
 
 // approveWipes records which machines a person wants wiped although something speaks against it.
@@ -252,34 +272,6 @@ func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
 	}
 
 	return kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.WipeMachinesAnnotation)
-}
-
-// doubt is what speaks against wiping a machine without asking anybody; empty when nothing does. A state Secret that
-// was restored from a copy knows of machines that have long been taken back: where Kubernetes calls the Node ready,
-// whichever machine registered it, a person decides.
-func (r *Reconciler) doubt(ctx context.Context, s *scope, g clusterstate.GivenUp) string {
-	switch {
-	case g.WipeApproved:
-		return ""
-	case g.Hostname == "":
-		return "the name of its Node is not known"
-	}
-
-	cluster, err := r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
-	if err != nil {
-		return "the Kubernetes API cannot be asked whether its Node is ready (" + failure.Message(err) + ")"
-	}
-
-	ready, err := cluster.Ready(ctx, workload.NodeRef{Name: g.Hostname})
-
-	switch {
-	case err != nil:
-		return "the Kubernetes API does not tell whether its Node is ready (" + failure.Message(err) + ")"
-	case ready:
-		return "Kubernetes calls its Node " + g.Hostname + " ready"
-	}
-
-	return ""
 }
 
 // memberGone: every control-plane node that serves confirms that the machine has no member. The machine itself is not

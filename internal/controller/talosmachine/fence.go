@@ -69,72 +69,62 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, r.takeBack(ctx, s)
 	}
 
-	back := s.machine.Name + " was given up and is back"
-
-	if s.held.State.Runtime.Restore != nil {
-		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonRestoring, back+"; it is wiped once the restore is complete",
-			pollRestore)
+	f, err := r.fencing(ctx, s, g)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 
-	if !g.WipeApproved {
-		if doubt := r.doubt(ctx, s, g); doubt != "" {
-			return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, fmt.Sprintf("%s, and %s: it is left as it "+
-				"is; to have it wiped, annotate the TalosControlPlane with %s=%s; to keep it, annotate the TalosMachine with "+
-				"%s=%s", back, doubt, v1alpha1.WipeMachinesAnnotation, g.Name, v1alpha1.AcceptMachineAnnotation,
-				s.facts.UUID), pollEvidence)
-		}
+	step, doubt := plan.Fence(f)
+	if step == plan.FenceAskCluster {
+		workload.ObserveNode(ctx, func(ctx context.Context) (*workload.Cluster, error) { return r.cluster(ctx, s) }, &f)
+
+		step, doubt = plan.Fence(f)
+	}
+
+	back := s.machine.Name + " was given up and is back"
+
+	switch step {
+	case plan.FenceIgnore, plan.FenceHold, plan.FenceAskCluster:
+	case plan.FenceAwaitRestore:
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonRestoring, back+"; it is wiped once the restore is complete",
+			pollRestore)
+	case plan.FenceAwaitMember:
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, back+
+			"; waiting for the control plane to confirm that it has no member in etcd, before it is wiped", pollEvidence)
+	case plan.FenceAskPerson:
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, fmt.Sprintf("%s, and %s: it is left as it "+
+			"is; to have it wiped, annotate the TalosControlPlane with %s=%s; to keep it, annotate the TalosMachine with "+
+			"%s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name, v1alpha1.AcceptMachineAnnotation,
+			s.facts.UUID), pollEvidence)
+	case plan.FenceAwaitWipe, plan.FenceWipe:
+		// The reset remembers itself what it has asked for.
+		return r.reset(ctx, s)
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// fencing is the evidence about a machine that was given up and is listed again.
+func (r *Reconciler) fencing(ctx context.Context, s *scope, g clusterstate.GivenUp) (plan.Fencing, error) {
+	f := plan.Fencing{
+		Abandoned: plan.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
+		Found: plan.Identity{
+			Name: s.machine.Name, Hostname: s.facts.Hostname, Address: s.address, UUID: s.facts.UUID,
+		},
+		Restoring: s.held.State.Runtime.Restore != nil, MemberGone: true, Approved: g.WipeApproved,
+		Worked: s.machine.Status.WorkingHash != "",
 	}
 
 	if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
 		machines, err := r.controlPlaneMachines(ctx, s)
 		if err != nil {
-			return ctrl.Result{}, err
+			return f, err
 		}
 
-		if !plan.Gone(r.evidence(s).Collect(ctx, machines), s.machine.Name) {
-			return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, back+
-				"; waiting for the control plane to confirm that it has no member in etcd, before it is wiped", pollEvidence)
-		}
+		f.MemberGone = plan.Gone(r.evidence(s).Collect(ctx, machines), s.machine.Name)
 	}
 
-	return r.reset(ctx, s)
-}
-
-// doubt is what speaks against wiping a machine without asking anybody; empty when nothing does. A UUID alone is no
-// proof: boards share them, and a state Secret that was restored from a copy knows of machines that have long been
-// taken back.
-func (r *Reconciler) doubt(ctx context.Context, s *scope, g clusterstate.GivenUp) string {
-	switch {
-	case g.Name != s.machine.Name:
-		return "its name was " + g.Name
-	case g.Address != "" && g.Address != s.address:
-		return "its address was " + g.Address
-	case s.machine.Status.WorkingHash != "":
-		return "it has worked since"
-	}
-
-	cluster, err := r.cluster(ctx, s)
-	if err != nil {
-		return "the Kubernetes API cannot be asked whether its Node is ready (" + failure.Message(err) + ")"
-	}
-
-	for _, name := range []string{g.Hostname, s.facts.Hostname} {
-		if name == "" {
-			continue
-		}
-
-		// Whichever machine has registered it.
-		ready, err := cluster.Ready(ctx, workload.NodeRef{Name: name})
-		if err != nil {
-			return "the Kubernetes API does not tell whether its Node is ready (" + failure.Message(err) + ")"
-		}
-
-		if ready {
-			return "Kubernetes calls its Node " + name + " ready"
-		}
-	}
-
-	return ""
+	return f, nil
 }
 
 // takeBack has a machine that was given up belong to the cluster again, as a person says.
