@@ -219,6 +219,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		(&talosworker.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: clock,
 			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
+			Pass: 2 * o.PassTimeout,
 		}).SetupWithManager(mgr, shared(workerCluster(ctx, mgr.GetClient()))),
 		(&talosmachine.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Watcher: watcher, Clock: clock,

@@ -54,6 +54,8 @@ type Node struct {
 	Address string
 	// Answer of the node.
 	Answer Answer
+	// BootID of a node whose etcd waits for a bootstrap; empty where it is unknown.
+	BootID string
 	// EverConfigured: a config under this cluster's PKI was sent to the node, or may have been.
 	EverConfigured bool
 	// Unlisted: the machine is remembered from earlier and not on the list now. It is evidence, and nothing is done to it.

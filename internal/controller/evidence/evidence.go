@@ -140,6 +140,13 @@ func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.Talos
 	got.Answer = plan.AnswerMember
 	askEtcd(ctx, node, service, &got)
 
+	// A bootstrap is meant for this boot of this machine alone.
+	if got.EtcdWaiting {
+		if got.BootID, err = node.BootID(ctx); err != nil {
+			got.EtcdWaiting = false
+		}
+	}
+
 	if node.Connection() != connection {
 		return false
 	}

@@ -3,10 +3,12 @@
 package remediation
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -204,30 +206,33 @@ type Look struct {
 }
 
 // ChooseNow is Choose with spares that are fit and machines that are gone at this moment. One that lives after all
-// keeps nobody from replacing the next one.
+// does not keep the next one from being replaced.
 func (g Group) ChooseNow(look Look) (Choice, error) {
-	var kept Choice
+	var (
+		kept  Choice
+		signs map[string]sighting
+	)
 
 	g.Unfit, g.spared = map[string]string{}, map[string]bool{}
+
+	first := g.Choose()
+	if first.Spare == "" {
+		return first, nil
+	}
+
+	if err := g.askSpares(look); err != nil {
+		return first, err
+	}
 
 	for {
 		c := g.Choose()
 
-		if spare, found := g.spare(c.Spare); found {
-			why, err := look.Unfit(spare)
-			if err != nil {
-				return c, err
-			}
-
-			if why != "" {
-				g.Unfit[c.Spare] = why
-
-				continue
-			}
-		}
-
 		if c.Gone && c.Reason == "" {
-			if c = c.Confirm(look.Sign(g.existing(c.Machine))); c.Reason != "" {
+			if signs == nil {
+				signs = g.askGone(look)
+			}
+
+			if c = c.Confirm(signs[c.Machine].sign, signs[c.Machine].err); c.Reason != "" {
 				g.spared[c.Machine] = true
 				kept = c
 
@@ -241,6 +246,73 @@ func (g Group) ChooseNow(look Look) (Choice, error) {
 
 		return c, nil
 	}
+}
+
+// sighting is what a look at a machine that counts as gone found.
+type sighting struct {
+	sign string
+	err  error
+}
+
+// askSpares asks all free spares at once: each that is off the network takes seconds to show it, and the first that is
+// fit may be the last one.
+func (g Group) askSpares(look Look) error {
+	free := slices.DeleteFunc(slices.Clone(g.Spares), func(s v1alpha1.MachineEntry) bool { return g.used(s.Name) })
+	errs := make([]error, len(free))
+	unfit := make([]string, len(free))
+
+	atOnce(len(free), func(i int) { unfit[i], errs[i] = look.Unfit(free[i]) })
+
+	for i, spare := range free {
+		if unfit[i] != "" {
+			g.Unfit[spare.Name] = unfit[i]
+		}
+	}
+
+	return errors.Join(errs...)
+}
+
+// askGone asks all machines that count as gone at once, for the same reason.
+func (g Group) askGone(look Look) map[string]sighting {
+	var gone []*v1alpha1.TalosMachine
+
+	for i := range g.Existing {
+		if m := &g.Existing[i]; g.Gone(m) && g.listed(m.Name) && g.free(m) {
+			gone = append(gone, m)
+		}
+	}
+
+	found := make([]sighting, len(gone))
+	atOnce(len(gone), func(i int) { found[i].sign, found[i].err = look.Sign(gone[i]) })
+
+	out := map[string]sighting{}
+	for i, m := range gone {
+		out[m.Name] = found[i]
+	}
+
+	return out
+}
+
+// askedAtOnce bounds how many machines are asked at the same time.
+const askedAtOnce = 32
+
+// atOnce calls do for 0 to n-1, several at a time.
+func atOnce(n int, do func(int)) {
+	var wg sync.WaitGroup
+
+	places := make(chan struct{}, askedAtOnce)
+
+	for i := range n {
+		places <- struct{}{}
+
+		wg.Go(func() {
+			defer func() { <-places }()
+
+			do(i)
+		})
+	}
+
+	wg.Wait()
 }
 
 // Confirm takes in what a live look at a machine that is gone found: a sign of life, or an error where nobody can tell.
@@ -265,7 +337,7 @@ func (c Choice) Confirm(sign string, err error) Choice {
 func (g Group) Abandoned(
 	leaving []string, sign func(m *v1alpha1.TalosMachine) (string, error),
 ) []*v1alpha1.TalosMachine {
-	var out []*v1alpha1.TalosMachine
+	var candidates, out []*v1alpha1.TalosMachine
 
 	for i := range g.Existing {
 		m := &g.Existing[i]
@@ -277,9 +349,16 @@ func (g Group) Abandoned(
 			continue
 		}
 
+		candidates = append(candidates, m)
+	}
+
+	found := make([]sighting, len(candidates))
+	atOnce(len(candidates), func(i int) { found[i].sign, found[i].err = sign(candidates[i]) })
+
+	for i, m := range candidates {
 		// One that lives is wiped as soon as it answers.
 		_, asked := m.Annotations[v1alpha1.ReplaceAnnotation]
-		if found, err := sign(m); found == "" && (err == nil || asked) {
+		if found[i].sign == "" && (found[i].err == nil || asked) {
 			out = append(out, m)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/remediation"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -361,5 +363,45 @@ func TestAbandoned(t *testing.T) {
 		if (len(got) == 1) != tc.want {
 			t.Errorf("%s: %d are abandoned", what, len(got))
 		}
+	}
+}
+
+// TestAskedAtOnce: spares and gone machines that are off the network take seconds each to show it: they are asked at the
+// same time, so that a pass has time for what comes after.
+func TestAskedAtOnce(t *testing.T) {
+	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
+	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", time.Hour))
+	g.Spares = entries("x", "y", "z")
+
+	// No look ends before all three have begun.
+	meet := func() func() {
+		var asked sync.WaitGroup
+
+		asked.Add(3)
+
+		return func() { asked.Done(); asked.Wait() }
+	}
+	spares, gone := meet(), meet()
+
+	done := make(chan remediation.Choice)
+
+	go func() {
+		c, _ := g.ChooseNow(remediation.Look{
+			Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
+				spares()
+
+				return map[bool]string{true: "does not answer"}[spare.Name != "z"], nil
+			},
+			Sign: func(m *v1alpha1.TalosMachine) (string, error) {
+				gone()
+
+				return map[bool]string{true: "it lives"}[m.Name != "c"], nil
+			},
+		})
+		done <- c
+	}()
+
+	if c := wait.Done(t, "the choice", done); c.Machine != "c" || c.Spare != "z" || c.Reason != "" {
+		t.Errorf("%+v", c)
 	}
 }

@@ -166,6 +166,19 @@ func (r *Reconciler) recordIntent(ctx context.Context, s *scope, machine string)
 	return nil
 }
 
+// waiting is the machine, and its boot, that the evidence for its bootstrap is about.
+func (s *scope) waiting(machine string) talos.Self {
+	self := talos.Self{UUID: s.held.State.Runtime.UUID(machine)}
+
+	for _, n := range s.nodes {
+		if n.Name == machine {
+			self.BootID = n.BootID
+		}
+	}
+
+	return self
+}
+
 func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d plan.BootstrapDecision) error {
 	for _, m := range s.machines {
 		if m.Name != d.Machine {
@@ -177,9 +190,7 @@ func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d plan.Bootstr
 			return err
 		}
 
-		err = node.ToItself(ctx, talos.Self{UUID: s.held.State.Runtime.UUID(m.Name)}, func() error {
-			return node.Bootstrap(ctx)
-		})
+		err = node.ToItself(ctx, s.waiting(m.Name), func() error { return node.Bootstrap(ctx) })
 		if err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
 			return err
 		}

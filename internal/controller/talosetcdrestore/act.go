@@ -346,12 +346,16 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 		return err
 	}
 
+	sent := false
+
 	err = node.ToItself(ctx, talos.Self{BootID: s.restore.Status.Boot}, func() error {
+		sent = true
+
 		return node.BootstrapRecover(ctx, copied)
 	})
 	if err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
-		if failure.ClassOf(err) != failure.ClassTransient {
-			s.restore.Status.SentAt = nil // it has answered that it does not
+		if !sent || failure.ClassOf(err) != failure.ClassTransient {
+			s.restore.Status.SentAt = nil // it was not asked, or has answered that it does not
 		}
 
 		return err

@@ -262,19 +262,27 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 	return r.leave(ctx, s)
 }
 
-// leave has the node take its own member out of etcd.
+// leave has the node take its own member out of etcd. A member that took its address meanwhile would leave in its place,
+// and delete its data.
 func (r *Reconciler) leave(ctx context.Context, s *scope) error {
 	node, err := r.node(ctx, s)
 	if err != nil {
 		return err
 	}
 
-	if err := node.ForfeitLeadership(ctx); err != nil {
-		return fmt.Errorf("moving the leadership of etcd from %s: %w", s.machine.Name, err)
-	}
+	err = node.ToItself(ctx, s.self(), func() error {
+		if err := node.ForfeitLeadership(ctx); err != nil {
+			return fmt.Errorf("moving the leadership of etcd from %s: %w", s.machine.Name, err)
+		}
 
-	if err := node.LeaveEtcd(ctx); err != nil {
-		return fmt.Errorf("taking %s out of etcd: %w", s.machine.Name, err)
+		if err := node.LeaveEtcd(ctx); err != nil {
+			return fmt.Errorf("taking %s out of etcd: %w", s.machine.Name, err)
+		}
+
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 
 	id := s.machine.Status.Intent.MemberID

@@ -99,7 +99,13 @@ func (s *scope) refuseStranger(uuid, who string) error {
 		cmp.Or(uuid, v1alpha1.AcceptNoUUID)), retryDisk)
 }
 
-// self is the machine that was looked at in this pass, in the boot that it was in.
+// isAsBefore: what was decided in this pass is about the machine, and the boot of it, that was there before, also where
+// neither has a UUID.
+func (s *scope) isAsBefore(f talos.Facts) bool {
+	return s.facts == nil || s.facts.UUID == f.UUID && s.facts.BootID == f.BootID
+}
+
+// self is the machine that was observed in this pass, in the boot that it was in.
 func (s *scope) self() talos.Self { return talos.Self{UUID: s.facts.UUID, BootID: s.facts.BootID} }
 
 // met: the machine itself has answered at the address in this pass, or nobody was ever there.

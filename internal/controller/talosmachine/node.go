@@ -173,6 +173,11 @@ func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
 		return err
 	}
 
+	if !s.isAsBefore(facts) {
+		return failure.Transient(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has rebooted, or another one "+
+			"has taken its address, since it was observed: nothing was sent", s.address), nil)
+	}
+
 	s.facts = &facts
 
 	return nil

@@ -58,6 +58,8 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	// Resync is how often a group is looked at when nothing tells of a change.
 	Resync time.Duration
+	// Pass is how long a pass may ask machines and API servers; without a bound when zero.
+	Pass time.Duration
 	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
 	Details time.Duration
 
@@ -98,7 +100,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	s := &scope{worker: w, base: w.DeepCopy()}
-	defer func() { res, err = r.finish(ctx, s, res, err) }()
+	whole := ctx // the status is written also when the time of the pass is over
+
+	defer func() { res, err = r.finish(whole, s, res, err) }()
+
+	ctx, cancel := talos.Pass(ctx, r.Pass)
+	defer cancel()
 
 	if s.machines, err = machineset.List(ctx, r.Client, w); err != nil {
 		return ctrl.Result{}, err
