@@ -102,6 +102,9 @@ const (
 	// ReasonWrongMachine: another machine of the cluster, or one that nobody knows, answers at the address; nothing was
 	// sent to it.
 	ReasonWrongMachine = "WrongMachine"
+	// ReasonMaintenanceCertificateMismatch: a machine in maintenance mode shows another certificate than the one whose
+	// fingerprint its maintenanceFingerprint names; nothing was sent to it. The message names both fingerprints.
+	ReasonMaintenanceCertificateMismatch = "MaintenanceCertificateMismatch"
 	// ReasonWaitingForControlPlane: the TalosControlPlane is not there yet or has no PKI yet.
 	ReasonWaitingForControlPlane = "WaitingForControlPlane"
 	// ReasonWaitingForAddress: no provider has given the machine an address yet.

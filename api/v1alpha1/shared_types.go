@@ -399,6 +399,16 @@ type MachineEntry struct {
 	// machineRef names a Machine (vitistack.io) whose provider fills in the address.
 	// +optional
 	MachineRef *ObjectReference `json:"machineRef,omitempty"`
+	// maintenanceFingerprint is what the certificate of this machine in maintenance mode has to have: base64 of the SHA-256
+	// of its public key (SubjectPublicKeyInfo), 44 characters, as the machine prints it on its console ("server certificate
+	// fingerprint") and as talosctl --cert-fingerprint takes it. A machine that shows another certificate gets nothing.
+	// Talos makes a new certificate with each boot into maintenance mode, and when the addresses of the machine change: the
+	// value is that of the current boot, and without effect once the machine has its config. Default: every certificate is
+	// accepted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=44
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
+	MaintenanceFingerprint string `json:"maintenanceFingerprint,omitempty"`
 	// network of this machine.
 	// +optional
 	Network *MachineNetwork `json:"network,omitempty"`

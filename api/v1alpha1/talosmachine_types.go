@@ -26,6 +26,12 @@ type TalosMachineSpec struct {
 	// machineRef names the Machine (vitistack.io) that has the address.
 	// +optional
 	MachineRef *ObjectReference `json:"machineRef,omitempty"`
+	// maintenanceFingerprint is what the certificate of the machine in maintenance mode has to have, as in the machine
+	// list: base64 of the SHA-256 of its public key. Without it every certificate is accepted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=44
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
+	MaintenanceFingerprint string `json:"maintenanceFingerprint,omitempty"`
 	// network of this machine.
 	// +optional
 	Network *MachineNetwork `json:"network,omitempty"`
@@ -140,6 +146,11 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	UUID string `json:"uuid,omitempty"`
+	// maintenanceFingerprint is that of the certificate which the machine shows in maintenance mode, in the format of
+	// spec.maintenanceFingerprint: compare it to the console of the machine. Empty once the machine has its config.
+	// +optional
+	// +kubebuilder:validation:MaxLength=44
+	MaintenanceFingerprint string `json:"maintenanceFingerprint,omitempty"`
 	// etcdMemberID is the ID of the node's etcd member, hexadecimal; empty also while its etcd is unhealthy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32

@@ -65,7 +65,7 @@ func printTable(w io.Writer, wide bool, nodes []control.Node) error {
 
 	header := "NAME\tADDRESS\tPOWER\tSTAGE\tREADY\tTYPE\tCLUSTER\tTALOS"
 	if wide {
-		header += "\tKUBERNETES\tETCD MEMBER\tBOOT ID\tUNMET"
+		header += "\tKUBERNETES\tETCD MEMBER\tBOOT ID\tMAINTENANCE FINGERPRINT\tUNMET"
 	}
 
 	fmt.Fprintln(t, header)
@@ -78,7 +78,7 @@ func printTable(w io.Writer, wide bool, nodes []control.Node) error {
 
 		if wide {
 			cells = append(cells, dash(n.KubernetesVersion), dash(n.EtcdMember), dash(n.BootID),
-				dash(strings.Join(n.Unmet, ",")))
+				dash(n.MaintenanceFingerprint), dash(strings.Join(n.Unmet, ",")))
 		}
 
 		fmt.Fprintln(t, strings.Join(cells, "\t"))

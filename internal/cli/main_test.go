@@ -280,7 +280,7 @@ func (s *shell) bootControlPlane(c *sample) *node.Node {
 	first := n.Status().BootID
 
 	wait.For(s.t, n.Name()+" takes its config", func(ctx context.Context) error {
-		m, err := pool.Maintenance(ctx, n.Address())
+		m, err := pool.Maintenance(ctx, n.Address(), "")
 		if err != nil {
 			return err
 		}

@@ -339,7 +339,7 @@ func TestRebootAndReset(t *testing.T) {
 	data := c.config(configmachine.TypeControlPlane)
 	pool := talos.NewPool()
 
-	m, err := pool.Maintenance(t.Context(), n.Address())
+	m, err := pool.Maintenance(t.Context(), n.Address(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -234,7 +234,7 @@ func TestHostileAnswers(t *testing.T) {
 			pool := talos.NewPool()
 			defer pool.Close()
 
-			m, err := pool.Maintenance(t.Context(), tc.h.serve(t))
+			m, err := pool.Maintenance(t.Context(), tc.h.serve(t), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,7 +260,7 @@ func TestHostileWatch(t *testing.T) {
 	h := (&hostile{}).with(runtime.NewMachineStatus())
 	pool := talos.NewPool()
 
-	err := pool.StreamMaintenance(t.Context(), h.serve(t), func(talos.Watched) {})
+	err := pool.StreamMaintenance(t.Context(), h.serve(t), "", func(talos.Watched) {})
 	if !errors.Is(err, talos.ErrTooMuch) || failure.Reason(err) != v1alpha1.ReasonAnswerTooLarge {
 		t.Errorf("it ended with %v", err)
 	}
@@ -273,7 +273,7 @@ func TestHangingNode(t *testing.T) {
 	h := &hostile{memory: &machineapi.MemoryResponse{}}
 	pool := talos.NewPool()
 
-	m, err := pool.Maintenance(t.Context(), h.serve(t))
+	m, err := pool.Maintenance(t.Context(), h.serve(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,7 @@ func (c *cluster) configure(n *node.Node) {
 	pool := talos.NewPool()
 	defer pool.Close()
 
-	m, err := pool.Maintenance(c.t.Context(), n.Address())
+	m, err := pool.Maintenance(c.t.Context(), n.Address(), "")
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func TestFirstConfigToItself(t *testing.T) {
 
 	n, second := boot(t, loopback.Address(t)), boot(t, loopback.Address(t))
 
-	m, err := talos.NewPool().Maintenance(t.Context(), n.Address())
+	m, err := talos.NewPool().Maintenance(t.Context(), n.Address(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

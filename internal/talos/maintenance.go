@@ -11,20 +11,23 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 )
 
-// Maintenance is a connection to a machine without a config. Its certificate cannot be known, so nothing secret is
-// sent over it but the first config, which the machine has to get somehow.
+// Maintenance is a connection to a machine without a config. Its certificate comes from no CA that is known, so nothing
+// secret is sent over it but the first config, which the machine has to get somehow.
 type Maintenance struct {
 	address string
 	line    line
+	pin     pin
 	c       *talosclient.Client
 }
 
-// Maintenance connects to a machine in maintenance mode. The caller closes the connection.
-func (p *Pool) Maintenance(ctx context.Context, address string) (*Maintenance, error) {
-	m := &Maintenance{address: address}
+// Maintenance connects to a machine in maintenance mode, whose certificate has to have the fingerprint; without one
+// every certificate is accepted. Where it has another one each call fails, and Mismatch tells. The caller closes the
+// connection.
+func (p *Pool) Maintenance(ctx context.Context, address, fingerprint string) (*Maintenance, error) {
+	m := &Maintenance{address: address, pin: pin{expected: fingerprint}}
 
 	var err error
-	m.c, err = dial(ctx, address, insecureTLS(), &m.line)
+	m.c, err = dial(ctx, address, m.pin.tls(), &m.line)
 
 	return m, err
 }
@@ -41,14 +44,14 @@ func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 	// This makes the connection.
 	r := &reader{c: m.c}
 	if readStage(ctx, r, &Facts{}); r.err != nil {
-		return Facts{}, classify("its state", m.address, r.err)
+		return Facts{}, m.pin.classify("its state", m.address, r.err)
 	}
 
 	m.line.hold()
 
 	f, err := readFacts(ctx, m.c)
 
-	return f, classify("its state", m.address, err)
+	return f, m.pin.classify("its state", m.address, err)
 }
 
 // Apply sends the first config.
@@ -60,7 +63,7 @@ func (m *Maintenance) Apply(ctx context.Context, config []byte) ([]string, error
 		Data: config, Mode: machineapi.ApplyConfigurationRequest_AUTO,
 	})
 	if err != nil {
-		return nil, classify("the machine config", m.address, err)
+		return nil, m.pin.classify("the machine config", m.address, err)
 	}
 
 	return applied(resp).Warnings, nil
@@ -98,12 +101,12 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 
 	found, err := safe.ReaderListAll[*block.Disk](ctx, m.c.COSI)
 	if err != nil {
-		return nil, classify("its disks", m.address, err)
+		return nil, m.pin.classify("its disks", m.address, err)
 	}
 
 	volumes, err := safe.ReaderListAll[*block.DiscoveredVolume](ctx, m.c.COSI)
 	if err != nil {
-		return nil, classify("its volumes", m.address, err)
+		return nil, m.pin.classify("its volumes", m.address, err)
 	}
 
 	var out []Disk

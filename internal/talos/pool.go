@@ -69,11 +69,6 @@ func (c Credentials) TLSConfig() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// insecureTLS is for nodes in maintenance mode, whose certificate nobody can know.
-func insecureTLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} //nolint:gosec // maintenance mode only
-}
-
 // NodeRef names one node.
 type NodeRef struct {
 	// Key is the namespace and name of the TalosMachine.

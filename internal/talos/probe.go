@@ -36,6 +36,8 @@ const (
 type Probe struct {
 	// State of the machine.
 	State State
+	// Fingerprint of the certificate that a machine in maintenance mode has shown; empty in every other state.
+	Fingerprint string
 }
 
 const (
@@ -61,9 +63,18 @@ func (p *Pool) Probe(ctx context.Context, address string, creds *Credentials) (P
 		}
 	}
 
-	switch met, err := meet(ctx, address, insecureTLS()); met {
+	// Nothing is expected of the certificate here: who asks learns which one it is, and what to send depends on it.
+	shown := ""
+	cfg := (&pin{}).tls()
+	cfg.VerifyConnection = func(c tls.ConnectionState) error {
+		shown = shownBy(c).String()
+
+		return nil
+	}
+
+	switch met, err := meet(ctx, address, cfg); met {
 	case metAnswer:
-		return Probe{State: StateMaintenance}, nil
+		return Probe{State: StateMaintenance, Fingerprint: shown}, nil
 	case metRefusal:
 	case metStranger, metInvalid, metNothing:
 		return Probe{}, silent(address, err)

@@ -101,15 +101,22 @@ func (p *Pool) Stream(ctx context.Context, ref NodeRef, emit func(Watched)) erro
 	return watch(ctx, n.c, n.pulse, ref.Address, true, emit)
 }
 
-// StreamMaintenance is the insecure stream of a machine in maintenance mode.
-func (p *Pool) StreamMaintenance(ctx context.Context, address string, emit func(Watched)) error {
-	c, err := dial(ctx, address, insecureTLS(), &line{})
+// StreamMaintenance is the insecure stream of a machine in maintenance mode, whose certificate has to have the
+// fingerprint; without one every certificate is accepted.
+func (p *Pool) StreamMaintenance(ctx context.Context, address, fingerprint string, emit func(Watched)) error {
+	pinned := &pin{expected: fingerprint}
+
+	c, err := dial(ctx, address, pinned.tls(), &line{})
 	if err != nil {
 		return err
 	}
 	defer c.Close() //nolint:errcheck // it is over
 
-	return watch(ctx, c, &pulse{}, address, false, emit)
+	if err = watch(ctx, c, &pulse{}, address, false, emit); err != nil && pinned.mismatch.Load() != nil {
+		return pinned.classify("a watch", address, err)
+	}
+
+	return err
 }
 
 func watch(

@@ -41,6 +41,20 @@ type Names struct {
 	Extra []string
 }
 
+// Fingerprint is that of the server certificate, as a node without a config prints it on its console.
+func (id *Identity) Fingerprint() string {
+	if len(id.Certificate.Certificate) == 0 {
+		return ""
+	}
+
+	fingerprint, err := x509.SPKIFingerprintFromDER(id.Certificate.Certificate[0])
+	if err != nil {
+		return ""
+	}
+
+	return fingerprint.String()
+}
+
 // NewMaintenanceIdentity makes the identity of a node without a machine config.
 func NewMaintenanceIdentity(names Names) (*Identity, error) {
 	authority, err := x509.NewSelfSignedCertificateAuthority(x509.Organization("talos"), lifetime())

@@ -64,6 +64,8 @@ type Node struct {
 	ClusterName       string   `json:"clusterName,omitempty"`
 	KubernetesVersion string   `json:"kubernetesVersion,omitempty"`
 	EtcdMember        string   `json:"etcdMember,omitempty"`
+	// MaintenanceFingerprint is that of the certificate which the machine shows in maintenance mode.
+	MaintenanceFingerprint string `json:"maintenanceFingerprint,omitempty"`
 	// Calls is how many calls the machine API has seen, MutatingCalls how many of them asked for a change.
 	Calls         int `json:"calls"`
 	MutatingCalls int `json:"mutatingCalls"`

@@ -129,6 +129,10 @@ func (s *session) maintenance(ctx context.Context) error {
 		return err
 	}
 
+	// What a person compares on the console before the machine gets a config.
+	s.logf("server certificate fingerprint:")
+	s.logf("\t%s", s.maintenanceFingerprint())
+
 	// Whoever reads of the stage finds the API there.
 	s.setStage(runtime.MachineStageMaintenance)
 

@@ -258,6 +258,18 @@ func (s *session) refreshIdentity() bool {
 	return true
 }
 
+// maintenanceFingerprint is that of the certificate that is shown in maintenance mode; empty in every other.
+func (s *session) maintenanceFingerprint() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.identity == nil || !s.identity.Maintenance {
+		return ""
+	}
+
+	return s.identity.Fingerprint()
+}
+
 func (s *session) newIdentity() (*apid.Identity, error) {
 	cfg, ok := s.complete()
 	if !ok {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/tls"
 	"net"
+	"strings"
 	"testing"
 
+	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 
@@ -59,5 +61,42 @@ func TestConfigsKeepTheAPI(t *testing.T) {
 
 	if bytes.Equal(b.shown(), first) {
 		t.Error("another name made apid show the same certificate")
+	}
+}
+
+// TestConsoleFingerprint: a machine in maintenance mode prints the fingerprint of the certificate that it shows, as the
+// status of the lab does.
+func TestConsoleFingerprint(t *testing.T) {
+	t.Parallel()
+
+	b := newBench(t, loopback.Address(t))
+
+	shown, err := x509.SPKIFingerprintFromDER(b.shown())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if got := b.n.Status().MaintenanceFingerprint; got != shown.String() {
+		t.Errorf("the status has %q; the certificate %q", got, shown)
+	}
+
+	stream, err := b.insecure().Dmesg(t.Context(), false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var console strings.Builder
+
+	for {
+		line, err := stream.Recv()
+		if err != nil {
+			break
+		}
+
+		console.Write(line.GetBytes())
+	}
+
+	if !strings.Contains(console.String(), shown.String()) {
+		t.Errorf("the console does not show %q: %s", shown, console.String())
 	}
 }

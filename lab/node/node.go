@@ -73,6 +73,8 @@ type Status struct {
 	Hostname, MachineType, ClusterID, ClusterName, KubernetesVersion string
 	// EtcdMember is the ID of the local etcd member in hex; empty when there is none.
 	EtcdMember string
+	// MaintenanceFingerprint is that of the certificate which the machine shows in maintenance mode; empty in every other.
+	MaintenanceFingerprint string
 }
 
 // New loads the machine kept in o.Dir, or makes a new one there. Its power is off.
@@ -420,6 +422,8 @@ func (n *Node) Status() Status {
 	}
 
 	st.Powered, st.BootID, st.TalosVersion, st.Hostname = true, s.bootID, s.tag, s.hostname()
+
+	st.MaintenanceFingerprint = s.maintenanceFingerprint()
 
 	stage, ready, unmet := s.machineStatus()
 	st.Stage, st.Ready = stage.String(), ready

@@ -79,7 +79,7 @@ func Install(ctx context.Context, n *node.Node, config []byte) error {
 	pool := talos.NewPool()
 	defer pool.Close()
 
-	m, err := pool.Maintenance(ctx, n.Address())
+	m, err := pool.Maintenance(ctx, n.Address(), "")
 	if err != nil {
 		return err
 	}

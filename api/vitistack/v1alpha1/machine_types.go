@@ -13,6 +13,7 @@ const ProviderStatic = "static"
 
 // Provider says who gives a machine its infrastructure.
 // +kubebuilder:validation:XValidation:rule="!has(self.addresses) || (has(self.name) && self.name == 'static')",message="addresses belong to the static provider"
+// +kubebuilder:validation:XValidation:rule="!has(self.maintenanceFingerprints) || (has(self.addresses) && size(self.maintenanceFingerprints) <= size(self.addresses))",message="maintenanceFingerprints belong to addresses, one to each"
 type Provider struct {
 	// name of the provider: static, or the name that another provider answers to. Without a name the machine waits until
 	// a provider claims it.
@@ -26,6 +27,16 @@ type Provider struct {
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=45
 	Addresses []string `json:"addresses,omitempty"`
+	// maintenanceFingerprints of the certificates that these machines show in maintenance mode, in the order of addresses:
+	// base64 of the SHA-256 of the public key, as each machine prints it on its console ("server certificate fingerprint").
+	// A machine that shows another certificate gets nothing; an empty text accepts every certificate. Talos makes a new
+	// certificate with each boot into maintenance mode, so a value is that of the current boot.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=44
+	// +kubebuilder:validation:items:Pattern=`^([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)?$`
+	MaintenanceFingerprints []string `json:"maintenanceFingerprints,omitempty"`
 	// parameters for the provider; their meaning is the provider's.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64

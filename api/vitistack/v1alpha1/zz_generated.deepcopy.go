@@ -570,6 +570,11 @@ func (in *Provider) DeepCopyInto(out *Provider) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.MaintenanceFingerprints != nil {
+		in, out := &in.MaintenanceFingerprints, &out.MaintenanceFingerprints
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Parameters != nil {
 		in, out := &in.Parameters, &out.Parameters
 		*out = make(map[string]string, len(*in))

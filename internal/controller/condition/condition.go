@@ -14,6 +14,7 @@ import (
 // BadReasons are told as warnings: a person has to know.
 var BadReasons = []string{
 	v1alpha1.ReasonForeignNode, v1alpha1.ReasonWrongMachine, v1alpha1.ReasonMachineReturned,
+	v1alpha1.ReasonMaintenanceCertificateMismatch,
 	v1alpha1.ReasonAddressConflict, v1alpha1.ReasonNameConflict, v1alpha1.ReasonInvalidSpec,
 	v1alpha1.ReasonInvalidPatch, v1alpha1.ReasonNodeUnreachable, v1alpha1.ReasonAuthFailed,
 	v1alpha1.ReasonConfigRefused, v1alpha1.ReasonInstallDisk, v1alpha1.ReasonStateSecretInvalid,

@@ -93,7 +93,10 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) plan.Node {
 
 	switch probe.State {
 	case talos.StateMaintenance:
-		n.Answer = plan.AnswerMaintenance
+		// Of a machine that does not show the certificate that it has to, nobody knows which one it is.
+		if probe.Check(m.Spec.MaintenanceFingerprint) == nil {
+			n.Answer = plan.AnswerMaintenance
+		}
 	case talos.StateMember:
 		s.askMember(ctx, m, &n)
 	case talos.StateUnreachable, talos.StateForeign:

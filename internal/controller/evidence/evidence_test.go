@@ -59,8 +59,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// machine boots one with a name of its own, and with that a UUID of its own, and makes it a node of the cluster.
-func (w *world) machine(name string) *node.Node {
+// bare boots a machine with a name of its own, and with that a UUID of its own.
+func (w *world) bare(name string) *node.Node {
 	w.Helper()
 
 	n, err := node.New(node.Options{Name: name, Address: w.address, Dir: w.TempDir(), Modelled: true})
@@ -73,6 +73,15 @@ func (w *world) machine(name string) *node.Node {
 	}
 
 	w.Cleanup(n.Kill)
+
+	return n
+}
+
+// machine boots one and makes it a node of the cluster.
+func (w *world) machine(name string) *node.Node {
+	w.Helper()
+
+	n := w.bare(name)
 
 	in, err := generate.NewInput("c", "https://"+w.address+":6443", "1.36.2", generate.WithSecretsBundle(w.bundle),
 		generate.WithVersionContract(machineryconfig.TalosVersion1_13), generate.WithInstallDisk("/dev/sda"))
@@ -93,7 +102,7 @@ func (w *world) machine(name string) *node.Node {
 	first := n.Status().BootID
 
 	wait.For(w, "the config to be taken", func(ctx context.Context) error {
-		m, err := w.pool.Maintenance(ctx, w.address)
+		m, err := w.pool.Maintenance(ctx, w.address, "")
 		if err != nil {
 			return err
 		}
@@ -178,6 +187,38 @@ func TestAnotherMachine(t *testing.T) {
 	}
 
 	answer(first.UUID(), plan.AnswerMember)
+}
+
+// TestFingerprint: a machine in maintenance mode that shows another certificate than it has to is no evidence of a lost
+// disk, and no spare machine to rely on.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld(t)
+	n := w.bare("first")
+	src := evidence.Source{Nodes: w.pool, Credentials: w.creds, State: &clusterstate.State{}}
+
+	wait.For(t, "maintenance mode", func(context.Context) error {
+		return wait.True(n.Status().Stage == "maintenance")
+	})
+
+	shown := n.Status().MaintenanceFingerprint
+
+	for expected, want := range map[string]plan.Answer{
+		"": plan.AnswerMaintenance, shown: plan.AnswerMaintenance,
+		"pnduMqbUZ/sQyDW1o4kP6c1u1PoB2gRQu8KEV38guAM=": plan.AnswerUnknown,
+	} {
+		m := v1alpha1.TalosMachine{Spec: v1alpha1.TalosMachineSpec{Address: w.address, MaintenanceFingerprint: expected}}
+		if got := src.Collect(t.Context(), []v1alpha1.TalosMachine{m})[0].Answer; got != want {
+			t.Errorf("with %q expected the answer is %v, want %v", expected, got, want)
+		}
+
+		spare := v1alpha1.MachineEntry{Name: "s", Address: w.address, MaintenanceFingerprint: expected}
+		if unfit, err := evidence.Unfit(t.Context(), nil, w.pool, "ns", spare); err != nil ||
+			(unfit == "") != (want == plan.AnswerMaintenance) {
+			t.Errorf("with %q expected the spare is unfit because it %q, error %v", expected, unfit, err)
+		}
+	}
 }
 
 // TestSign: a machine that answers lives, whatever its status says; where it does not, its cluster is asked, and who

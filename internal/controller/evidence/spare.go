@@ -44,5 +44,9 @@ func Unfit(
 		return "is not in maintenance mode", nil
 	}
 
+	if wrong := probe.Check(spare.MaintenanceFingerprint); wrong != nil {
+		return fmt.Sprintf("shows the certificate fingerprint %s instead of its maintenanceFingerprint", wrong.Shown), nil
+	}
+
 	return "", nil
 }

@@ -145,11 +145,12 @@ func (t topology) machine(
 		m.Labels[vitistackv1alpha1.WorkerGroupLabel] = workerGroup
 	}
 
-	if addresses := template.Provider.Addresses; len(addresses) > 0 {
-		m.Spec.Provider.Addresses = nil
-		if index < len(addresses) {
-			m.Spec.Provider.Addresses = addresses[index : index+1]
-		}
+	m.Spec.Provider.Addresses = ownOf(template.Provider.Addresses, index)
+	// An empty text in the list stands for a machine whose fingerprint is not known.
+	if own := ownOf(template.Provider.MaintenanceFingerprints, index); len(own) > 0 && own[0] != "" {
+		m.Spec.Provider.MaintenanceFingerprints = own
+	} else {
+		m.Spec.Provider.MaintenanceFingerprints = nil
 	}
 
 	m.Spec.ReclaimPolicy = vitistackv1alpha1.ReclaimDelete
@@ -164,6 +165,15 @@ func (t topology) machine(
 	}
 
 	return m
+}
+
+// ownOf is the part of a list of the template that belongs to one machine.
+func ownOf(list []string, index int) []string {
+	if index >= len(list) {
+		return nil
+	}
+
+	return list[index : index+1]
 }
 
 func (t topology) installDisk(template vitistackv1alpha1.MachineSpec) string {
@@ -254,7 +264,14 @@ func (t topology) workers() []*v1alpha1.TalosWorker {
 
 // entry turns a Machine into an entry of a machine list; the provider's part stays behind.
 func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
+	fingerprint := ""
+	if own := m.Spec.Provider.MaintenanceFingerprints; len(own) > 0 {
+		fingerprint = own[0]
+	}
+
 	return v1alpha1.MachineEntry{
+		MaintenanceFingerprint: fingerprint,
+
 		Name:       m.Name,
 		MachineRef: &v1alpha1.ObjectReference{Name: m.Name},
 		Network:    m.Spec.Network,

@@ -184,9 +184,12 @@ func (g Group) machine(entry v1alpha1.MachineEntry, c client.Client) (*v1alpha1.
 			Role:            v1alpha1.RoleControlPlane,
 			Address:         entry.Address,
 			MachineRef:      entry.MachineRef,
-			Network:         entry.Network,
-			DeletionPolicy:  g.DeletionPolicy,
-			NodeOptions:     entry.NodeOptions,
+
+			MaintenanceFingerprint: entry.MaintenanceFingerprint,
+
+			Network:        entry.Network,
+			DeletionPolicy: g.DeletionPolicy,
+			NodeOptions:    entry.NodeOptions,
 		},
 	}
 

@@ -147,7 +147,8 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 		facts, ferr := node.Facts(ctx)
 		who.self, who.hostname, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, facts.Hostname, ferr
 	case talos.StateMaintenance:
-		node, nerr := r.Nodes.Maintenance(ctx, g.Address)
+		// Its spec is gone, and so is what is expected of its certificate: its UUID is read, and nothing is sent.
+		node, nerr := r.Nodes.Maintenance(ctx, g.Address, "")
 		if nerr != nil {
 			return who, false
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -97,6 +98,21 @@ func (s *scope) refuseStranger(uuid, who string) error {
 		"%s; nothing was sent to it: correct the address, or, if the hardware was exchanged, annotate the TalosMachine with "+
 		"%s=%s", s.address, shows, s.machine.Name, who, v1alpha1.AcceptMachineAnnotation,
 		cmp.Or(uuid, v1alpha1.AcceptNoUUID)), retryDisk)
+}
+
+// retryCertificate is how soon a machine in maintenance mode is asked again that shows another certificate than it has
+// to: that lasts until it reboots or a person acts, and a change of the spec is noticed at once.
+const retryCertificate = 5 * time.Minute
+
+// refuseCertificate keeps everything from a machine in maintenance mode that does not show the certificate which the
+// spec names. Fingerprints are public, so that both are told.
+func (s *scope) refuseCertificate(wrong *talos.MismatchError) error {
+	s.stranger = true
+
+	return failure.Waiting(v1alpha1.ReasonMaintenanceCertificateMismatch, fmt.Sprintf("%s at %s is in maintenance mode "+
+		"and shows the certificate fingerprint %s; maintenanceFingerprint is %s: nothing was sent. Correct the field if "+
+		"the console of the machine shows the first one", s.machine.Name, s.address, wrong.Shown, wrong.Expected),
+		retryCertificate)
 }
 
 // isAsBefore: what was decided in this pass is about the machine, and the boot of it, that was there before, also where

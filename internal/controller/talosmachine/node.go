@@ -77,7 +77,10 @@ func (r *Reconciler) watch(ctx context.Context, s *scope) (ctrl.Result, error) {
 }
 
 func (r *Reconciler) setTarget(s *scope, mode nodewatch.Mode) {
-	r.Watcher.Set(nodewatch.Target{Key: s.key().String(), Address: s.address, Credentials: s.creds, Mode: mode})
+	r.Watcher.Set(nodewatch.Target{
+		Key: s.key().String(), Address: s.address, Credentials: s.creds, Mode: mode,
+		Fingerprint: s.machine.Spec.MaintenanceFingerprint,
+	})
 }
 
 // observe asks the node, live, what it is and how it is. A node that does not answer is no error of the pass: the
@@ -107,6 +110,11 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, r.readFacts(ctx, s)
 	case talos.StateMaintenance:
 		r.missPatience(s)
+
+		s.fingerprint = probe.Fingerprint
+		if wrong := probe.Check(s.machine.Spec.MaintenanceFingerprint); wrong != nil {
+			return ctrl.Result{}, s.refuseCertificate(wrong)
+		}
 
 		if s.everConfigured() {
 			// A configured node that is back in maintenance mode has lost its disk; only the insecure API tells more.
@@ -190,13 +198,17 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, nil
 	}
 
-	node, err := r.Nodes.Maintenance(ctx, s.address)
+	node, err := r.Nodes.Maintenance(ctx, s.address, s.machine.Spec.MaintenanceFingerprint)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	defer node.Close()
 
 	facts, err := node.Facts(ctx)
+	if wrong := talos.Mismatch(err); wrong != nil {
+		return ctrl.Result{}, s.refuseCertificate(wrong)
+	}
+
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the state of %s in maintenance mode: %w", s.machine.Name, err)
 	}

@@ -36,6 +36,8 @@ type scope struct {
 	facts  *talos.Facts
 	// stranger is true when another machine answers at the address.
 	stranger bool
+	// fingerprint is that of the certificate that the machine shows in maintenance mode.
+	fingerprint string
 	// stored is what is remembered of the config, as far as it was needed.
 	stored configstore.Config
 	// told is the version of the live config that the stream had told before it was read.

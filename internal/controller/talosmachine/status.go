@@ -107,7 +107,8 @@ func (s *scope) weight(outage bool) condition.Weight {
 const pollUnwatched = 15 * time.Second
 
 func (r *Reconciler) unwatched(s *scope) bool {
-	if s.answer != talos.StateMember && s.answer != talos.StateMaintenance {
+	// One that shows another certificate than it has to is not streamed from, and is asked again seldom.
+	if s.stranger || s.answer != talos.StateMember && s.answer != talos.StateMaintenance {
 		return false
 	}
 
@@ -156,6 +157,10 @@ func computeStatus(s *scope, err error) condition.Set {
 }
 
 func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
+	if s.probed {
+		st.MaintenanceFingerprint = s.fingerprint
+	}
+
 	if s.probed && s.answer == talos.StateUnreachable {
 		st.Stage, st.UnmetConditions = "", nil
 
@@ -191,6 +196,8 @@ func setReachable(s *scope, err error, set condition.Set) {
 	case !s.probed:
 	case failure.ClassOf(err) == failure.ClassAuth:
 		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonAuthFailed, failure.Message(err))
+	case failure.Reason(err) == v1alpha1.ReasonMaintenanceCertificateMismatch:
+		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonMaintenanceCertificateMismatch, failure.Message(err))
 	case s.stranger:
 		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonWrongMachine, failure.Message(err))
 	case s.answer == talos.StateUnreachable:

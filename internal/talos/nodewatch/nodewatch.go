@@ -40,10 +40,13 @@ type Target struct {
 	Credentials talos.Credentials
 	// Mode of the watch.
 	Mode Mode
+	// Fingerprint of the certificate that the node has to show in maintenance mode; empty for every one.
+	Fingerprint string
 }
 
 func (t Target) equal(o Target) bool {
 	return t.Address == o.Address && t.Mode == o.Mode &&
+		(t.Mode != Maintenance || t.Fingerprint == o.Fingerprint) &&
 		(t.Mode == Maintenance || string(t.Credentials.Cert) == string(o.Credentials.Cert) &&
 			string(t.Credentials.CA) == string(o.Credentials.CA))
 }
@@ -64,6 +67,9 @@ type Snapshot struct {
 const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 10 * time.Second
+	// mismatchBackoff is the pause where a node shows another certificate than it has to: that lasts until it reboots, or
+	// until another certificate is expected, which begins a watch anew.
+	mismatchBackoff = time.Minute
 	// recentBackoff is the least that the limit of the backoff gets: a node that was just seen, or just added, is likely
 	// on its way up.
 	recentBackoff = 250 * time.Millisecond
@@ -227,6 +233,8 @@ func (w *Watcher) run(ctx context.Context, n *watched) {
 		})
 
 		switch {
+		case talos.Mismatch(err) != nil:
+			pause = mismatchBackoff
 		case errors.Is(err, talos.ErrTooMuch):
 			pause = maxBackoff // it does so again
 		case time.Since(started) > maxBackoff:
@@ -265,7 +273,7 @@ func (w *Watcher) stream(ctx context.Context, n *watched) error {
 	}
 
 	if n.target.Mode == Maintenance {
-		return w.pool.StreamMaintenance(ctx, n.target.Address, emit)
+		return w.pool.StreamMaintenance(ctx, n.target.Address, n.target.Fingerprint, emit)
 	}
 
 	return w.pool.Stream(ctx, talos.NodeRef{

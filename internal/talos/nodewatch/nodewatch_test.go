@@ -266,7 +266,7 @@ func configure(t *testing.T, n *node.Node) talos.Credentials {
 	pool := talos.NewPool()
 	defer pool.Close()
 
-	m, err := pool.Maintenance(t.Context(), n.Address())
+	m, err := pool.Maintenance(t.Context(), n.Address(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,4 +334,30 @@ func TestSilent(t *testing.T) {
 	if b.w.Silent(key) {
 		t.Error("who refuses a connection is not silent")
 	}
+}
+
+// TestFingerprint: a machine that shows another certificate in maintenance mode than it has to is not watched, until
+// that one is expected: that begins a watch at once.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+
+	const key = "ns/pinned"
+
+	address := loopback.Address(t)
+	b := newBench(t)
+	n := b.boot(address)
+
+	b.w.Set(nodewatch.Target{
+		Key: key, Address: address, Mode: nodewatch.Maintenance, Fingerprint: "pnduMqbUZ/sQyDW1o4kP6c1u1PoB2gRQu8KEV38guAM=",
+	})
+	b.told(key)
+
+	if s, _ := b.w.Get(key); s.Reachable || n.Faults().Calls("Watch") != 0 {
+		t.Errorf("a machine with another certificate is watched: %+v", s)
+	}
+
+	b.w.Set(nodewatch.Target{
+		Key: key, Address: address, Mode: nodewatch.Maintenance, Fingerprint: n.Status().MaintenanceFingerprint,
+	})
+	b.until(key, "the machine with its own certificate", maintenance)
 }

@@ -1,0 +1,110 @@
+package talos
+
+import (
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/siderolabs/crypto/x509"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// MismatchError says that a machine in maintenance mode shows another certificate than the one that is expected.
+// Fingerprints are public: a machine prints its own on its console.
+type MismatchError struct {
+	// Expected and Shown are fingerprints: base64 of the SHA-256 of a public key.
+	Expected, Shown string
+}
+
+// Error implements error.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("the certificate has the fingerprint %s instead of %s", e.Shown, e.Expected)
+}
+
+// isPinned tells whether a certificate with the fingerprint is good enough for what is expected. Without an expectation
+// every certificate is; what is no fingerprint is none that a certificate has.
+func isPinned(expected string, shown x509.Fingerprint) bool {
+	if expected == "" {
+		return true
+	}
+
+	want, err := x509.ParseFingerprint(expected)
+
+	return err == nil && len(shown) > 0 && subtle.ConstantTimeCompare(want, shown) == 1
+}
+
+// pin holds all connections of one client in maintenance mode to one certificate. A client connects anew by itself, so
+// that the check belongs into the handshake: what is sent goes to a machine that has passed it, or nowhere.
+type pin struct {
+	expected string
+	// mismatch is what ended the last handshake; nil where it passed, or did not come so far.
+	mismatch atomic.Pointer[MismatchError]
+}
+
+// tls is for machines in maintenance mode, whose CA is unknown.
+func (p *pin) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, //nolint:gosec // maintenance mode only
+		VerifyConnection: p.verify,
+	}
+}
+
+func (p *pin) verify(c tls.ConnectionState) error {
+	p.mismatch.Store(nil)
+
+	shown := shownBy(c)
+	if isPinned(p.expected, shown) {
+		return nil
+	}
+
+	e := &MismatchError{Expected: p.expected, Shown: shown.String()}
+	p.mismatch.Store(e)
+
+	return e
+}
+
+// shownBy is the fingerprint of the certificate of the other side.
+func shownBy(c tls.ConnectionState) x509.Fingerprint {
+	if len(c.PeerCertificates) == 0 {
+		return nil
+	}
+
+	return x509.SPKIFingerprint(c.PeerCertificates[0])
+}
+
+// classify is the classification of an error of a call over one of the connections. gRPC hands the cause of a failed
+// handshake on as text only, so that it is kept here.
+func (p *pin) classify(call, address string, err error) error {
+	mismatch := p.mismatch.Load()
+	if err == nil || mismatch == nil {
+		return classify(call, address, err)
+	}
+
+	return failure.Transient(v1alpha1.ReasonMaintenanceCertificateMismatch, fmt.Sprintf("the machine at %s shows the "+
+		"certificate fingerprint %s in maintenance mode; expected %s", address, mismatch.Shown, mismatch.Expected), mismatch)
+}
+
+// Mismatch is the certificate that an error tells of; nil where it is about something else.
+func Mismatch(err error) *MismatchError {
+	var e *MismatchError
+	if errors.As(err, &e) {
+		return e
+	}
+
+	return nil
+}
+
+// Check compares the certificate that a machine in maintenance mode has shown with what is expected of it; nil where it
+// is that one, or nothing is expected. Whoever concludes something from such a machine asks this first.
+func (p Probe) Check(expected string) *MismatchError {
+	shown, err := x509.ParseFingerprint(p.Fingerprint)
+	if err == nil && isPinned(expected, shown) {
+		return nil
+	}
+
+	return &MismatchError{Expected: expected, Shown: p.Fingerprint}
+}
