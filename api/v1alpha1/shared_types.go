@@ -25,7 +25,8 @@ const (
 	AllowBootstrapAnnotation = "talos-operator.io/allow-new-etcd"
 	// ForgetMachinesAnnotation on a TalosControlPlane, a list of names separated by commas, says of machines that are not
 	// listed any more that they are wiped or destroyed: what they may hold of etcd's data does not count any more. It is
-	// taken off once they are forgotten. A machine that is listed is not forgotten.
+	// taken off once they are forgotten. A machine that is listed is not forgotten, nor is one that responds while it is
+	// being taken out.
 	ForgetMachinesAnnotation = "talos-operator.io/forget-machines"
 	// WipeMachinesAnnotation on a TalosControlPlane, a list of names separated by commas, has machines wiped that were given
 	// up and are back, although Kubernetes calls their Nodes ready. It is taken off once that is recorded.

@@ -108,6 +108,9 @@ type Machine struct {
 	// Imported: the machine got its config elsewhere. What that has beyond the spec when the two are first held against
 	// each other is kept.
 	Imported bool `json:"imported,omitempty"`
+	// Forgotten: a person has said that the machine, which is about to leave, is wiped or destroyed. As long as it is
+	// silent, what it may hold of etcd's data does not count.
+	Forgotten bool `json:"forgotten,omitempty"`
 }
 
 // UUID of a machine as far as it was ever seen; empty otherwise, and where another machine was seen with the same one:

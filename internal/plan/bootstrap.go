@@ -82,12 +82,12 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 
 	if silent := filter(nodes, Node.mayHideData); len(silent) > 0 {
 		advice := ""
-		if other := filter(silent, func(n Node) bool { return n.Unlisted }); len(other) > 0 {
+		if other := filter(silent, Node.mayBeForgotten); len(other) > 0 {
 			advice = "; " + names(other) + does(other, " is", " are") + " no longer listed: " + unlisted(other)
 		}
 
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to respond: bootstrapping etcd requires proof that "+
-			"no control-plane node already has etcd data%s", names(silent), advice)
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: bootstrapping etcd requires proof that "+
+			"no control-plane node already has etcd data%s", toTell(silent), advice)
 	}
 
 	if same := sameMachine(nodes); same != "" {
@@ -96,6 +96,38 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 
 	return chooseNode(rec, nodes)
+}
+
+// toTell says what nodes have to do before they tell whether they hold etcd data. A machine in maintenance mode tells
+// once it has its config again, which it gets by itself while it is listed.
+func toTell(nodes []Node) string {
+	bare := filter(nodes, func(n Node) bool { return n.Answer == AnswerMaintenance })
+	silent := filter(nodes, func(n Node) bool { return n.Answer != AnswerMaintenance })
+
+	var parts []string
+
+	if len(silent) > 0 {
+		parts = append(parts, names(silent)+" to respond")
+	}
+
+	if len(bare) > 0 {
+		parts = append(parts, names(bare)+", in maintenance mode, to get "+does(bare, "its config", "their configs")+" again")
+	}
+
+	return strings.Join(parts, "; and for ")
+}
+
+// mayBeForgotten: a person may say that the machine is wiped or destroyed.
+func (n Node) mayBeForgotten() bool { return n.Unlisted || n.Departing && n.Answer == AnswerUnknown }
+
+// listed names the machines of the list, in brackets.
+func listed(nodes []Node) string {
+	on := filter(nodes, func(n Node) bool { return !n.Unlisted && !n.Departing })
+	if len(on) == 0 {
+		return ""
+	}
+
+	return " (" + names(on) + ")"
 }
 
 // AdviseUnlisted says what can be done about machines that are remembered and not listed by their owner.
@@ -121,11 +153,14 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 			v1alpha1.AllowBootstrapAnnotation)
 	}
 
-	ready := filter(nodes, func(n Node) bool {
+	waiting := filter(nodes, func(n Node) bool {
 		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && n.EtcdWaiting && !n.Unlisted
 	})
+	// An etcd that began on a machine which is about to leave would have to leave it at once.
+	ready := filter(waiting, func(n Node) bool { return !n.Departing })
 	if len(ready) == 0 {
-		return wait(v1alpha1.ReasonWaitingForMachines, "no control-plane node waits for the bootstrap of etcd yet")
+		return wait(v1alpha1.ReasonWaitingForMachines, "no control-plane node waits for the bootstrap of etcd yet%s",
+			listed(nodes))
 	}
 
 	machine := ready[0].Name
@@ -134,7 +169,7 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 
 	if rec.Machine != "" {
-		bound, d := boundBy(rec, nodes, ready)
+		bound, d := boundBy(rec, nodes, waiting)
 		if d != nil {
 			return *d
 		}
@@ -153,7 +188,7 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 // that a machine that got a config binds, whatever a person allows, until it waits for a bootstrap again. As long as
 // the call may be under way, no other node may be in that state: it could be the one that was called, at another
 // address.
-func boundBy(rec BootstrapRecord, nodes, ready []Node) (string, *BootstrapDecision) {
+func boundBy(rec BootstrapRecord, nodes, waiting []Node) (string, *BootstrapDecision) {
 	is := func(n Node) bool { return n.Name == rec.Machine && !n.Unlisted }
 	again := rec.EarlierLife || rec.Established && rec.AllowNewEtcd
 	switch i := slices.IndexFunc(nodes, is); {
@@ -162,7 +197,7 @@ func boundBy(rec BootstrapRecord, nodes, ready []Node) (string, *BootstrapDecisi
 			"more; list it again, or annotate the object with %s=true", rec.Machine, v1alpha1.AllowBootstrapAnnotation)
 
 		return "", &d
-	case i >= 0 && (nodes[i].EverConfigured || !again) && !slices.ContainsFunc(ready, is):
+	case i >= 0 && (nodes[i].EverConfigured || !again) && !slices.ContainsFunc(waiting, is):
 		d := wait(v1alpha1.ReasonBootstrapping, "waiting for %s, the node chosen for the bootstrap", rec.Machine)
 
 		return "", &d

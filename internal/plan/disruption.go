@@ -151,8 +151,8 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 	}
 
 	if have, need := working(nodes, view, target), Quorum(voters(view)); len(view) == 0 || have < need {
-		return waitFor(v1alpha1.ReasonQuorumAtRisk, "%s is held: without it %d of %d needed voting members work",
-			n.Name, have, need)
+		return waitFor(v1alpha1.ReasonQuorumAtRisk, "%s is held: without it %d of %d needed voting members work; bring "+
+			"%s back", n.Name, have, need, idle(nodes, view))
 	}
 
 	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without " + n.Name}
@@ -163,8 +163,7 @@ func permitReplace(nodes []Node, d Disruption) Verdict {
 	view := agreedView(nodes)
 	i := slices.IndexFunc(view, func(m Member) bool { return m.ID == d.Member })
 	if i < 0 {
-		return waitFor(v1alpha1.ReasonWaitingForEvidence,
-			"member %s is not on one list that all nodes that answer agree on", FormatMemberID(d.Member))
+		return waitFor(v1alpha1.ReasonWaitingForEvidence, "%s", unplaced(nodes, view, d))
 	}
 
 	owners := holders(nodes, view[i])
@@ -181,11 +180,46 @@ func permitReplace(nodes []Node, d Disruption) Verdict {
 	have, need := working(nodes, view, -1), Quorum(voters(view))
 	if have < need {
 		return refuseTo(v1alpha1.ReasonQuorumAtRisk, "etcd has no quorum: %d of %d needed voting members work, and without "+
-			"one it removes nobody; bring a node back, or restore a backup", have, need)
+			"one it removes nobody; bring %s back, or restore a backup", have, need, idle(nodes, view))
 	}
 
 	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without member " +
 		FormatMemberID(d.Member)}
+}
+
+// unplaced says why the member that is to be removed cannot be told.
+func unplaced(nodes []Node, view []Member, d Disruption) string {
+	what := "member " + FormatMemberID(d.Member)
+
+	switch {
+	case d.Member == 0:
+		what = "which member of etcd is that of " + d.Machine + " is not known"
+	case d.Machine != "":
+		what += " of " + d.Machine + " cannot be removed"
+	default:
+		what += " cannot be removed"
+	}
+
+	serving := filter(nodes, Node.Serves)
+
+	switch {
+	case len(serving) == 0:
+		return what + ": no etcd answers; bring " + idle(nodes, nil) + " back, or restore a backup"
+	case len(view) == 0:
+		return what + ": " + names(serving) + " have different lists of the members"
+	}
+
+	return what + ": it is not on the list of " + names(serving)
+}
+
+// idle names the nodes whose members do not work.
+func idle(nodes []Node, view []Member) string {
+	out := filter(nodes, func(n Node) bool { return !nodeWorks(n, view) })
+	if len(out) == 0 {
+		return "the missing members"
+	}
+
+	return names(out)
 }
 
 // holdDead tells whether a node that a member may belong to speaks against the member's removal.

@@ -50,7 +50,7 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 
 	for _, m := range view {
 		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID }) {
-			faults = append(faults, "member "+FormatMemberID(m.ID)+" belongs to no node that answers")
+			faults = append(faults, strayMember(nodes, m))
 		}
 	}
 
@@ -71,6 +71,36 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	h.Message = strings.Join(faults, "; ")
 
 	return h
+}
+
+// strayMember says of a member that no node reports where it is announced, and which machines may have it.
+func strayMember(nodes []Node, m Member) string {
+	text := "member " + FormatMemberID(m.ID) + announced(m) + " belongs to no node that answers"
+
+	if owners := holders(nodes, m); len(owners) > 0 {
+		return text + ": it was last that of " + names(owners)
+	}
+
+	may := filter(nodes, func(n Node) bool { return n.mayVote() && n.MemberID == 0 && !n.holdsNothing() })
+	if len(may) == 0 {
+		return text + ", and no listed machine can have it"
+	}
+
+	return text + ": it may be that of " + names(may)
+}
+
+// announced is the name and the address that a member was announced with, as far as they are known.
+func announced(m Member) string {
+	switch address := strings.Join(m.PeerAddresses, ", "); {
+	case m.Name == "" && address == "":
+		return ""
+	case m.Name == "":
+		return " at " + address
+	case address == "":
+		return " (" + m.Name + ")"
+	default:
+		return " (" + m.Name + " at " + address + ")"
+	}
 }
 
 // Quorum is the number of voters that a cluster of n voters needs.

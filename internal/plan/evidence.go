@@ -60,6 +60,8 @@ type Node struct {
 	EverConfigured bool
 	// Unlisted: the machine is remembered from earlier and not on the list now. It is evidence, and nothing is done to it.
 	Unlisted bool
+	// Departing: the machine left the list, and is about to be taken out. It is evidence, and no etcd begins on it.
+	Departing bool
 	// EtcdData on the node.
 	EtcdData Data
 	// EtcdWaiting: the etcd service waits for a bootstrap or for a cluster to join.
@@ -97,6 +99,14 @@ func (n Node) Serves() bool { return len(n.Members) > 0 }
 // mayHideData: the node got our config at some time, and nobody knows now whether it holds etcd data.
 func (n Node) mayHideData() bool {
 	return n.EtcdData == DataUnknown && (n.EverConfigured || n.Answer == AnswerMember)
+}
+
+// AllLost tells whether every node that may have had a member has said that it holds no etcd data, or is in maintenance
+// mode. Then no etcd is left that could let a member go.
+func AllLost(nodes []Node) bool {
+	had := filter(nodes, Node.mayVote)
+
+	return len(had) > 0 && !slices.ContainsFunc(had, func(n Node) bool { return !n.holdsNothing() })
 }
 
 func (n Node) knows(id uint64) bool {

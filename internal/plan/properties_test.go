@@ -173,6 +173,11 @@ func TestPropertiesBootstrap(t *testing.T) {
 			Machine: []string{"", "", "a", "b", "x"}[r.IntN(5)], Recent: r.IntN(3) == 0, Established: r.IntN(3) == 0,
 			EarlierLife: r.IntN(3) == 0, AllowNewEtcd: r.IntN(3) == 0,
 		}
+
+		for i := range nodes {
+			nodes[i].Departing = r.IntN(4) == 0
+		}
+
 		got := plan.Bootstrap(rec, nodes)
 		action, machine, reason := bootstrapSpec(rec, nodes)
 
@@ -187,9 +192,10 @@ func TestPropertiesBootstrap(t *testing.T) {
 func bootstrapSpec(rec plan.BootstrapRecord, nodes []plan.Node) (plan.BootstrapAction, string, string) {
 	listed := func(n plan.Node) bool { return !n.Unlisted }
 	data := func(n plan.Node) bool { return n.EtcdData == plan.DataPresent }
-	ready := slices.DeleteFunc(slices.Clone(nodes), func(n plan.Node) bool {
+	waiting := slices.DeleteFunc(slices.Clone(nodes), func(n plan.Node) bool {
 		return n.Unlisted || !runs(n) || n.EtcdData != plan.DataAbsent || !n.EtcdWaiting
 	})
+	ready := slices.DeleteFunc(slices.Clone(waiting), func(n plan.Node) bool { return n.Departing })
 
 	switch {
 	case apart(nodes):
@@ -220,13 +226,15 @@ func bootstrapSpec(rec plan.BootstrapRecord, nodes []plan.Node) (plan.BootstrapA
 		return plan.BootstrapNode, first, "Bootstrapping"
 	}
 
-	return boundSpec(rec, nodes, ready, first)
+	return boundSpec(rec, nodes, waiting, first)
 }
 
 // boundSpec is what becomes of a choice that was recorded.
-func boundSpec(rec plan.BootstrapRecord, nodes, ready []plan.Node, first string) (plan.BootstrapAction, string, string) {
+func boundSpec(rec plan.BootstrapRecord, nodes, waiting []plan.Node, first string) (
+	plan.BootstrapAction, string, string,
+) {
 	chosen := slices.IndexFunc(nodes, func(n plan.Node) bool { return n.Name == rec.Machine && !n.Unlisted })
-	waits := some(ready, func(n plan.Node) bool { return n.Name == rec.Machine })
+	waits := some(waiting, func(n plan.Node) bool { return n.Name == rec.Machine })
 	free := rec.EarlierLife || rec.Established && rec.AllowNewEtcd
 	starting := some(nodes, func(n plan.Node) bool {
 		return n.Name != rec.Machine && runs(n) && n.EtcdData == plan.DataAbsent && !n.EtcdWaiting
@@ -246,6 +254,20 @@ func boundSpec(rec plan.BootstrapRecord, nodes, ready []plan.Node, first string)
 	}
 
 	return plan.BootstrapNode, first, "Bootstrapping"
+}
+
+// TestPropertiesAllLost: it takes the word of every node that may have had a member, and of one at least.
+func TestPropertiesAllLost(t *testing.T) {
+	eachEvidence(t, func(_ *rand.Rand, nodes []plan.Node) string {
+		had := func(n plan.Node) bool { return n.EverConfigured || n.LastMember > 0 || runs(n) }
+
+		want := some(nodes, had) && all(nodes, func(n plan.Node) bool { return !had(n) || emptied(n) })
+		if got := plan.AllLost(nodes); got != want {
+			return fmt.Sprintf("got %t, want %t", got, want)
+		}
+
+		return ""
+	})
 }
 
 // TestPropertiesPermit: what may be disrupted, and on what evidence.

@@ -27,6 +27,9 @@ type QuorumView struct {
 	State QuorumState
 	// Missing names the nodes whose members are missing, in their order.
 	Missing []string
+	// Total: no node that answers has data any more, and too few others are left for a quorum. The etcd does not come
+	// back.
+	Total bool
 	// Message for people: what is missing, and what brings it back; empty while there is quorum.
 	Message string
 }
@@ -73,6 +76,7 @@ func AssessQuorum(nodes []Node) QuorumView {
 			names(l.leaderless))
 	default:
 		v.State = QuorumLost
+		v.Total = left == 0 && len(l.silent) < need
 		v.Message = lostQuorum(l, left, expected)
 	}
 

@@ -30,7 +30,8 @@ func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
 			first = now
 		}
 
-		next[m.ID] = first
+		// What a clock saw that was ahead counts from now, and not for as long as it was ahead.
+		next[m.ID] = min(first, now)
 
 		if now-first >= SecondLook {
 			ripe = append(ripe, m.ID)
@@ -42,6 +43,25 @@ func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
 	}
 
 	return next, slices.Min(ripe)
+}
+
+// Suspects names those of the given machines that a member of etcd may belong to which no other one has: as long as
+// nobody tells, it stays.
+func Suspects(nodes []Node, machines []Node) []string {
+	view := agreedView(nodes)
+
+	var out []string
+
+	for _, n := range machines {
+		holds := func(m Member) bool { return mayHold(nodes, m, n.Name) }
+		if unaccounted(nodes, n, view) || slices.ContainsFunc(view, holds) {
+			out = append(out, n.Name)
+		}
+	}
+
+	slices.Sort(out)
+
+	return out
 }
 
 // unaccounted: the machine may have a member, and nobody can tell which one of the list it is: none is its own that is

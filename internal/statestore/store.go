@@ -234,13 +234,21 @@ func (s *Store) Access(controlPlane types.NamespacedName, b *clusterstate.Bundle
 	return s.access[controlPlane], nil
 }
 
-// Forget drops the credentials of a control plane that is gone.
-func (s *Store) Forget(controlPlane types.NamespacedName) {
+// Fingerprint tells the PKI that the credentials belong to from every other one.
+func (a *Access) Fingerprint() string { return a.fingerprint }
+
+// Forget drops the credentials of a control plane that is gone, and returns them, so that what was opened with them can
+// be closed; nil where there were none.
+func (s *Store) Forget(controlPlane types.NamespacedName) *Access {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	access := s.access[controlPlane]
+
 	delete(s.access, controlPlane)
 	delete(s.records, controlPlane)
+
+	return access
 }
 
 // IsUnusable tells whether a state Secret is missing or cannot be used, as opposed to a read that failed.

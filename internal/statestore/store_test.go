@@ -274,7 +274,9 @@ func (b *bench) access(t *testing.T) {
 	}
 
 	third := get(bundle)
-	b.store.Forget(b.key("c"))
+	if b.store.Forget(b.key("c")) != third || b.store.Forget(b.key("c")) != nil {
+		t.Error("what is forgotten is not what was kept")
+	}
 
 	if get(bundle) == third {
 		t.Error("not forgotten")

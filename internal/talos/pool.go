@@ -4,6 +4,7 @@
 package talos
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -224,6 +225,19 @@ func (p *Pool) Drop(key string) {
 
 	if n := p.nodes[key]; n != nil {
 		p.retire(n)
+	}
+}
+
+// Forget closes the connections to all nodes of a cluster that is gone, by its CA, each after its stream: those as well
+// that nobody drops by their key, because a late call has opened them once more.
+func (p *Pool) Forget(ca []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for _, n := range p.nodes {
+		if bytes.Equal(n.ref.Credentials.CA, ca) {
+			p.retire(n)
+		}
 	}
 }
 

@@ -251,3 +251,28 @@ func TestDroppedNode(t *testing.T) {
 	s.stop()
 	connected(t, ref.Address, "it closes", 0)
 }
+
+// TestForget: the connections to the nodes of a cluster that is gone are closed, and those to other clusters are kept.
+func TestForget(t *testing.T) {
+	t.Parallel()
+
+	_, _, ref, pool, s := watched(t)
+	_, _, other := member(t)
+
+	if _, err := pool.Node(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+
+	pool.Forget(ref.Credentials.CA)
+	s.stop()
+	connected(t, ref.Address, "its cluster is gone, and its stream has ended", 0)
+
+	kept, err := pool.Node(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := kept.BootID(t.Context()); err != nil {
+		t.Errorf("the node of another cluster: %v", err)
+	}
+}

@@ -47,3 +47,34 @@ func TestClientAfterClockJump(t *testing.T) {
 		t.Error("a client is kept whose certificate is not valid yet")
 	}
 }
+
+// TestForget: the clients of a cluster that is gone are dropped, with the keys in them, and those of others are kept.
+func TestForget(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	clients := &Clients{Clock: testclock.NewFakePassiveClock(now)}
+
+	var fingerprints []string
+
+	for _, address := range []string{"127.0.0.1", "127.0.0.2"} {
+		bundle, err := pki.New(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := clients.client(bundle, address); err != nil {
+			t.Fatal(err)
+		}
+
+		fingerprints = append(fingerprints, bundle.Fingerprint())
+	}
+
+	clients.Forget(fingerprints[0])
+
+	if _, kept := clients.clients["127.0.0.1"]; kept {
+		t.Error("the client of a cluster that is gone is kept")
+	}
+
+	if _, kept := clients.clients["127.0.0.2"]; !kept {
+		t.Error("the client of another cluster is dropped")
+	}
+}

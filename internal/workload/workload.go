@@ -5,6 +5,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -49,6 +50,14 @@ func (c *Clients) Version(ctx context.Context, b *clusterstate.Bundle, addresses
 	found, err := c.ready(ctx, b, addresses)
 
 	return found.version, err
+}
+
+// Forget drops the clients of a cluster that is gone, and the keys in them, by the fingerprint of its bundle.
+func (c *Clients) Forget(fingerprint string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	maps.DeleteFunc(c.clients, func(_ string, have cached) bool { return have.fingerprint == fingerprint })
 }
 
 // found is an API server that is ready.

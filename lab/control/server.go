@@ -158,7 +158,8 @@ func Describe(name string, n *node.Node) Node {
 		Stage: st.Stage, Ready: st.Ready, Unmet: st.Unmet, BootID: st.BootID, Installed: st.Installed,
 		TalosVersion: st.TalosVersion, Hostname: st.Hostname, MachineType: st.MachineType, ClusterID: st.ClusterID,
 		ClusterName: st.ClusterName, KubernetesVersion: st.KubernetesVersion, EtcdMember: st.EtcdMember,
-		MaintenanceFingerprint: st.MaintenanceFingerprint, Calls: n.Faults().Calls(""), MutatingCalls: n.Faults().MutatingCalls(),
+		MaintenanceFingerprint: st.MaintenanceFingerprint,
+		Calls:                  n.Faults().Calls(""), MutatingCalls: n.Faults().MutatingCalls(),
 	}
 
 	for _, t := range n.Timings() {

@@ -107,6 +107,8 @@ func (s *scope) explainWait(d *plan.BootstrapDecision) {
 	pulls := s.stuckPulls()
 
 	switch {
+	case s.lostForGood(d):
+		// What a new etcd waits for; that the old one is lost stands in EtcdHealthy and Available.
 	case s.quorumLost():
 		d.Reason, d.Message = v1alpha1.ReasonQuorumLost, s.quorum.Message
 	case pulls == "":
@@ -115,6 +117,12 @@ func (s *scope) explainWait(d *plan.BootstrapDecision) {
 	default: // it is not the pull that holds the bootstrap up
 		d.Message += "; " + pulls
 	}
+}
+
+// lostForGood: no machine that answers has data of the established etcd any more, and evidence of others is missing,
+// before a person can be asked to restore a backup or to allow a new etcd.
+func (s *scope) lostForGood(d *plan.BootstrapDecision) bool {
+	return s.quorumLost() && s.quorum.Total && d.Reason == v1alpha1.ReasonWaitingForEvidence
 }
 
 // isHeld tells whether the node of a machine is paused. A machine without an object is not.

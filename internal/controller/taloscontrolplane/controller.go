@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,6 +57,7 @@ type Reconciler struct {
 	nodes  nodeLooks
 	// records tells when clusters were last asked who manages them.
 	records records
+	orphans orphans
 }
 
 // Reconcile drives one TalosControlPlane. It keeps nothing between calls that a restart may not lose.
@@ -63,12 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	cp := &v1alpha1.TalosControlPlane{}
 	if err := r.Client.Get(ctx, req.NamespacedName, cp); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.estate.Forget(req.NamespacedName)
-			r.APIs.Forget(req.NamespacedName)
-			r.claims.Forget(req.NamespacedName)
-			r.writes.Forget(req.NamespacedName)
-			r.pulls.forget(req.NamespacedName)
-			r.records.forget(req.NamespacedName)
+			r.forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -107,6 +104,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	return r.observeAnyway(ctx, s, res, err)
+}
+
+// forget drops what was kept of a control plane that is gone, and the credentials of its cluster above all: in memory
+// they would outlive it for as long as the operator runs. What still belongs to the cluster, workers for example, has
+// them made again.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.estate.Forget(key)
+	r.APIs.Forget(key)
+	r.claims.Forget(key)
+	r.writes.Forget(key)
+	r.pulls.forget(key)
+	r.records.forget(key)
+	r.orphans.forget(key)
+	r.stale.forget(key)
+	r.nodes.forget(key)
+
+	if access := r.States.Forget(key); access != nil {
+		r.Workloads.Forget(access.Fingerprint())
+		r.Nodes.Forget(access.Talos.CA)
+	}
 }
 
 // converge takes the next steps towards the spec.

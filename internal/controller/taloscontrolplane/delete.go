@@ -149,10 +149,7 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 
 	s.released = true
 
-	r.States.Forget(s.key())
-	r.stale.forget(s.key())
-	r.nodes.forget(s.key())
-	r.records.forget(s.key())
+	r.forget(s.key())
 	metrics.ForgetCertificates(s.cp.Namespace, s.cp.Name)
 
 	if !controllerutil.RemoveFinalizer(s.cp, v1alpha1.Finalizer) {

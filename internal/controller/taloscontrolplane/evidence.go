@@ -21,10 +21,32 @@ func (r *Reconciler) source(s *scope) evidence.Source {
 func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
 	s.nodes = r.source(s).Collect(ctx, s.machines)
 	s.observed = true
+	s.noteDeparting()
+
 	s.etcd, s.quorum = plan.AssessEtcd(s.nodes), plan.AssessQuorum(s.nodes)
 	r.observePulls(ctx, s)
 
 	return ctrl.Result{}, ctx.Err()
+}
+
+// noteDeparting marks the nodes of machines that left the list. A silent one of which a person has said that it is
+// wiped or destroyed is no evidence any more.
+func (s *scope) noteDeparting() {
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		n.Departing = slices.Contains(s.extra, n.Name) || deleting(&s.machines[i])
+
+		if n.Departing && n.Answer == plan.AnswerUnknown && s.held.State.Runtime.Machines[n.Name].Forgotten {
+			n.EverConfigured, n.LastMember = false, 0
+		}
+	}
+}
+
+// isDepartingSilently: the machine left the list, and does not answer.
+func (s *scope) isDepartingSilently(name string) bool {
+	return slices.ContainsFunc(s.nodes, func(n plan.Node) bool {
+		return n.Name == name && n.Departing && n.Answer == plan.AnswerUnknown
+	})
 }
 
 // established: etcd of this cluster has been seen at work, and its nodes were not wiped since. A record of an earlier

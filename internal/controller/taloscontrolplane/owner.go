@@ -30,6 +30,7 @@ func (r *Reconciler) ensureOwner(ctx context.Context, s *scope) (ctrl.Result, er
 	}
 
 	rt.Claim(string(s.cp.UID))
+	rt.Settle(r.now())
 
 	// Nothing is written where nothing changed.
 	if err := r.States.Update(ctx, s.held); err != nil {

@@ -68,7 +68,7 @@ func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]plan.Node, 
 
 // forgetNamed forgets the machines that the annotation declares wiped or destroyed. Only control-plane machines that
 // are remembered and not listed can be forgotten: the entry of a machine in use, a worker's too, tells which hardware
-// it is.
+// it is. One that still has its object, because it is to be taken out, is forgotten where it does not answer.
 func (r *Reconciler) forgetNamed(ctx context.Context, s *scope) error {
 	value, ok := s.cp.Annotations[v1alpha1.ForgetMachinesAnnotation]
 	if !ok {
@@ -85,16 +85,22 @@ func (r *Reconciler) forgetNamed(ctx context.Context, s *scope) error {
 	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
 
-		if !slices.ContainsFunc(remembered, func(n plan.Node) bool { return n.Name == name }) {
+		switch m, known := s.held.State.Runtime.Machines[name]; {
+		case slices.ContainsFunc(remembered, func(n plan.Node) bool { return n.Name == name }):
+			delete(s.held.State.Runtime.Machines, name)
+		case known && s.isDepartingSilently(name):
+			m.Forgotten = true
+			s.held.State.Runtime.Machines[name] = m
+		default:
 			refused = append(refused, name)
 
 			continue
 		}
 
-		delete(s.held.State.Runtime.Machines, name)
-
 		forgotten = append(forgotten, name)
 	}
+
+	s.noteDeparting()
 
 	if len(forgotten) > 0 {
 		if err := r.States.Update(ctx, s.held); err != nil {

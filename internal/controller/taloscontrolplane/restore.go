@@ -3,13 +3,17 @@ package taloscontrolplane
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
@@ -19,7 +23,13 @@ import (
 func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result, error) {
 	restore := s.held.State.Runtime.Restore
 	if restore == nil {
+		r.orphans.forget(s.key())
+
 		return ctrl.Result{}, nil
+	}
+
+	if over, err := r.releaseOrphan(ctx, s, *restore); over || err != nil {
+		return ctrl.Result{}, err
 	}
 
 	d := plan.Bootstrap(r.bootstrapRecord(s), s.nodes)
@@ -40,6 +50,80 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 	}
 
 	return ctrl.Result{}, waiting
+}
+
+// orphanPatience is how long a cluster is left to a restore whose object is gone: a node may still be reading the
+// snapshot that it was sent.
+const orphanPatience = 10 * time.Minute
+
+// orphans are restores that clusters are left to and whose objects are gone, and when that was first observed. A
+// restart forgets them: that only takes longer.
+type orphans struct {
+	mu   sync.Mutex
+	seen map[types.NamespacedName]orphan
+}
+
+type orphan struct {
+	uid   string
+	since time.Time
+}
+
+// over tells whether the restore has been gone for long enough.
+func (o *orphans) over(key types.NamespacedName, uid string, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if o.seen == nil {
+		o.seen = map[types.NamespacedName]orphan{}
+	}
+
+	if have, ok := o.seen[key]; !ok || have.uid != uid || have.since.After(now) {
+		o.seen[key] = orphan{uid: uid, since: now}
+
+		return false
+	}
+
+	return now.Sub(o.seen[key].since) >= orphanPatience
+}
+
+func (o *orphans) forget(key types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	delete(o.seen, key)
+}
+
+// releaseOrphan gives a cluster back whose restore has ended without a trace, because its finalizer was removed by
+// hand. Only the API server tells that, read live. What the nodes hold by then decides about everything else: data that
+// the restore has brought there is found, and without data a person is asked, as after every loss.
+func (r *Reconciler) releaseOrphan(ctx context.Context, s *scope, mark clusterstate.Restore) (bool, error) {
+	o := &v1alpha1.TalosEtcdRestore{}
+
+	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: s.cp.Namespace, Name: mark.Name}, o)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading TalosEtcdRestore %s: %w", mark.Name, err)
+	}
+
+	if err == nil && string(o.UID) == mark.UID {
+		r.orphans.forget(s.key())
+
+		return false, nil
+	}
+
+	if !r.orphans.over(s.key(), mark.UID, r.Clock.Now()) {
+		return false, nil
+	}
+
+	s.held.State.Runtime.Restore = nil
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return false, fmt.Errorf("giving the cluster %s back: %w", s.cp.Name, err)
+	}
+
+	r.orphans.forget(s.key())
+	r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonRestoring, "Release",
+		"TalosEtcdRestore %s does not exist any more; the cluster is no longer left to it", mark.Name)
+
+	return true, nil
 }
 
 // awaitRestore keeps a new PKI from a cluster that is to be brought back from a backup. It reads live: the restore may

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,6 +102,11 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 
 	switch {
 	case !seen:
+		if names := plan.Suspects(nodes, remembered); len(names) > 0 {
+			s.etcd.Message += "; of the machines that are no longer listed it may be that of " + strings.Join(names, ", ") +
+				": " + plan.AdviseUnlisted("the object", names)
+		}
+
 		return ctrl.Result{}, nil
 	case id == 0:
 		return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message+"; what belongs to no machine is removed when a "+

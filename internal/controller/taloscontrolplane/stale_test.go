@@ -142,6 +142,10 @@ func TestStaleMemberOfARememberedMachine(t *testing.T) {
 	if got := harness.Calls("EtcdRemoveMemberByID", nodes...); got != 0 || cp.Status.EtcdMembers != 4 {
 		t.Errorf("%d removals, %d members", got, cp.Status.EtcdMembers)
 	}
+
+	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy,
+		"it may be that of cp-9: list it again, or, once it is wiped or destroyed, annotate the object with "+
+			v1alpha1.ForgetMachinesAnnotation+"=cp-9")
 }
 
 // nodeObjects are the names of the Node objects of the cluster.

@@ -276,7 +276,7 @@ func setBootstrapped(s *scope, set condition.Set) {
 	switch {
 	case s.bootstrap.Action == plan.BootstrapDone:
 		set.True(v1alpha1.ConditionBootstrapped, s.bootstrap.Reason, s.bootstrap.Message)
-	case s.bootstrap.Action == plan.BootstrapWait && s.established():
+	case s.bootstrap.Action == plan.BootstrapWait && s.established() && !s.lostForGood(s.bootstrap):
 		set.True(v1alpha1.ConditionBootstrapped, v1alpha1.ReasonBootstrapped,
 			"etcd was bootstrapped; EtcdHealthy tells its state")
 	default:

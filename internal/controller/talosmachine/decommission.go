@@ -60,6 +60,12 @@ func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, e
 	case talos.StateMember:
 		return r.decommissionMember(ctx, s)
 	case talos.StateMaintenance, talos.StateForeign:
+		if lost, err := r.allLost(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		} else if lost {
+			return r.configure(ctx, s)
+		}
+
 		return ctrl.Result{}, r.depart(ctx, s)
 	case talos.StateUnreachable:
 	}
@@ -297,8 +303,8 @@ func (r *Reconciler) removeMember(ctx context.Context, s *scope, machines []v1al
 ) error {
 	id := plan.MemberOf(nodes, s.machine.Name)
 	if id == 0 {
-		return failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "the survivors do not agree on the members of etcd",
-			pollDrain)
+		return failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "the survivors do not agree on which member of etcd is "+
+			"that of "+s.machine.Name, pollDrain)
 	}
 
 	survivor, err := r.survivor(ctx, s, machines, nodes)
@@ -381,7 +387,7 @@ func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1
 	}
 
 	return nil, failure.Waiting(v1alpha1.ReasonWaitingForEvidence,
-		"no other control-plane node has an etcd that answers, and is not held", retryHeld)
+		"no control-plane node but "+s.machine.Name+" has an etcd that answers, and is not paused", retryHeld)
 }
 
 // controlPlaneMachines are all machines of the cluster's control plane, this one included.

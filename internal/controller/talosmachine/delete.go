@@ -177,6 +177,13 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	r.Watcher.Remove(s.key().String())
 	r.Nodes.Drop(s.key().String())
 
+	// A worker outlives its control plane, and has its credentials made once more.
+	if s.controlPlane == nil {
+		if access := r.States.Forget(s.controlPlaneKey()); access != nil {
+			r.Workloads.Forget(access.Fingerprint())
+		}
+	}
+
 	s.released = true
 
 	if !controllerutil.RemoveFinalizer(s.machine, v1alpha1.Finalizer) {

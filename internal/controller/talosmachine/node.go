@@ -219,10 +219,8 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 
 	s.facts = &facts
 
-	if contract := s.held.State.BundleConfig.Contract; !machineconfig.Reads(facts.TalosVersion, contract) {
-		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonUnsupportedVersion, fmt.Sprintf("machine %s runs Talos %s "+
-			"from its boot medium, which cannot read machine configs of %s; nothing was sent: boot it from %s or later",
-			s.machine.Name, facts.TalosVersion, contract, contract), nil)
+	if err := s.checkMedium(); err != nil {
+		return ctrl.Result{}, err
 	}
 
 	disk, err := r.chooseDisk(ctx, node, s)
@@ -261,6 +259,18 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 	r.setTarget(s, nodewatch.Secure)
 
 	return ctrl.Result{}, nil
+}
+
+// checkMedium refuses a machine whose Talos cannot read the configs of its cluster.
+func (s *scope) checkMedium() error {
+	contract := s.held.State.BundleConfig.Contract
+	if machineconfig.Reads(s.facts.TalosVersion, contract) {
+		return nil
+	}
+
+	return failure.Terminal(v1alpha1.ReasonUnsupportedVersion, fmt.Sprintf("machine %s runs Talos %s from its boot "+
+		"medium, which cannot read machine configs of %s; nothing was sent: boot it from %s or later", s.machine.Name,
+		s.facts.TalosVersion, contract, contract), nil)
 }
 
 func (r *Reconciler) chooseDisk(ctx context.Context, node *talos.Maintenance, s *scope) (string, error) {
@@ -370,7 +380,7 @@ func (r *Reconciler) markConfigured(s *scope, state *clusterstate.State) {
 
 	m := rt.Machines[s.machine.Name]
 	m.Address, m.UUID = s.address, cmp.Or(s.facts.UUID, m.UUID)
-	m.Role = string(s.machine.Spec.Role)
+	m.Role, m.Forgotten = string(s.machine.Spec.Role), false
 
 	if m.ConfiguredAt == nil {
 		now := r.Clock.Now().UTC().Truncate(time.Second)

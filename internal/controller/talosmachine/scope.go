@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -68,7 +69,32 @@ type comparison struct {
 }
 
 func newScope(m *v1alpha1.TalosMachine, now time.Time) *scope {
-	return &scope{machine: m, base: m.DeepCopy(), now: now}
+	s := &scope{machine: m, base: m.DeepCopy(), now: now}
+	settleTimes(&m.Status, now)
+
+	return s
+}
+
+// settleTimes brings the times of a status into the past: a clock that was set back must not delay what is reckoned
+// from them for as long as it was ahead.
+func settleTimes(st *v1alpha1.TalosMachineStatus, now time.Time) {
+	past := func(at *metav1.Time) {
+		if settled := clusterstate.Past(at.Time, now); !settled.Equal(at.Time) {
+			*at = stamp(settled)
+		}
+	}
+
+	if st.Intent != nil {
+		past(&st.Intent.Since)
+	}
+
+	if st.Change != nil {
+		past(&st.Change.Since)
+	}
+
+	for i := range st.Conditions {
+		past(&st.Conditions[i].LastTransitionTime)
+	}
 }
 
 func (s *scope) key() types.NamespacedName {

@@ -1,0 +1,164 @@
+package taloscontrolplane_test
+
+import (
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// TestCredentialsOfTheGone: what opens the nodes of a cluster does not stay in memory when its control plane is gone, in
+// order or without its finalizer.
+func TestCredentialsOfTheGone(t *testing.T) {
+	for name, stripped := range map[string]bool{"deleted": false, "without its finalizer": true} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			cp, _ := e.found(1)
+			e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
+
+			if stripped {
+				cp.Finalizers = nil
+				e.Update(cp)
+			}
+
+			e.Delete(cp)
+			e.Until(cp, "it is gone", nil, func() error { _, err := e.pass(cp); return err }, func() bool { return e.Gone(cp) })
+
+			if _, err := e.pass(cp); err != nil {
+				t.Error(err)
+			}
+
+			if e.r.States.Forget(client.ObjectKeyFromObject(cp)) != nil {
+				t.Error("the credentials of the cluster are still in memory")
+			}
+		})
+	}
+}
+
+// TestClockSetBack: the clock was ahead by a day when a bootstrap was recorded whose call got lost. It is repeated after
+// the usual time, and not after a day.
+func TestClockSetBack(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.found(3)
+	ahead := e.Clock.Now().Add(24 * time.Hour)
+
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.OwnerUID = string(cp.UID)
+		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-0", Address: e.address(0), IntentAt: ahead}
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-9", Act: string(plan.ActReboot), Since: ahead}
+	})
+
+	if _, err := e.pass(cp); err != nil || bootstrapped(cp) {
+		t.Fatalf("it does not wait for the call that was recorded: %v", err)
+	}
+
+	if at := e.state().Runtime.Bootstrap.IntentAt; at.After(e.Clock.Now()) {
+		t.Errorf("the record says %s, and it is %s", at, e.Clock.Now())
+	}
+
+	e.Clock.Sleep(16 * time.Second)
+	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
+}
+
+// TestDisruptionOfTheGone: the object of a machine that was being taken out, or rebooted, has lost its finalizer and is
+// gone. What is recorded of it holds nothing up.
+func TestDisruptionOfTheGone(t *testing.T) {
+	for _, act := range []plan.Act{plan.ActRemove, plan.ActReboot} {
+		t.Run(string(act), func(t *testing.T) {
+			e := newEnv(t)
+			cp, _ := e.found(1)
+			e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
+			e.record(func(s *clusterstate.State) {
+				s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-9", Act: string(act), Since: e.Clock.Now(), Change: "c"}
+			})
+			e.until(cp, "the record is taken off", func() bool { return e.state().Runtime.Disruption == nil })
+		})
+	}
+}
+
+// TestRestoreOfTheGone: the object of a restore has lost its finalizer and is gone. The cluster is left to it until no node
+// can be reading a snapshot any more; a restore that is there keeps it for as long as it takes.
+func TestRestoreOfTheGone(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.found(1)
+	r := e.restore("meant", name)
+
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.Restore = &clusterstate.Restore{Name: r.Name, UID: string(r.UID), Since: e.Clock.Now()}
+	})
+
+	left := func() bool { return e.state().Runtime.Restore != nil }
+
+	for range 3 {
+		_, _ = e.pass(cp)
+
+		e.Clock.Sleep(time.Hour)
+	}
+
+	if !left() {
+		t.Fatal("the cluster was taken from a restore that is there")
+	}
+
+	// Another one of the name is another one.
+	r.Finalizers = nil
+	e.Update(r)
+	e.Delete(r)
+	e.restore("meant", "another")
+
+	for range 3 {
+		_, _ = e.pass(cp)
+
+		e.Clock.Sleep(3 * time.Minute)
+	}
+
+	if !left() {
+		t.Fatal("the cluster was taken from the restore at once")
+	}
+
+	e.Clock.Sleep(2 * time.Minute)
+	e.until(cp, "the cluster goes on", func() bool { return !left() && bootstrapped(cp) })
+}
+
+// departed is the machine that is to be taken out in the test below.
+const departed = "cp-2"
+
+// TestLostWhileLeaving: all disks are lost while machines leave the list. The way out is that of every total loss: what
+// has to be known of a machine that leaves is named, a person may say that one is destroyed, and may then allow a new
+// etcd, which begins on a machine that stays.
+func TestLostWhileLeaving(t *testing.T) {
+	e := newEnv(t)
+	cp, nodes := e.found(3)
+	at := e.Clock.Now().Add(-24 * time.Hour)
+
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.OwnerUID = string(cp.UID)
+		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-1", Address: e.address(1), IntentAt: at, EstablishedAt: &at}
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: departed, Act: string(plan.ActRemove), Since: at}
+	})
+	e.shrink(cp, "cp-0")
+	nodes[2].Kill()
+
+	e.until(cp, "the machine that leaves is named", func() bool {
+		return has(cp, v1alpha1.ConditionBootstrapped, v1alpha1.ReasonWaitingForEvidence)
+	})
+	e.Condition(cp, v1alpha1.ConditionReady, "False", v1alpha1.ReasonWaitingForEvidence,
+		"annotate the object with "+v1alpha1.ForgetMachinesAnnotation+"="+departed)
+
+	e.annotate(cp, v1alpha1.ForgetMachinesAnnotation, departed)
+	e.until(cp, "the loss is told", func() bool { return has(cp, v1alpha1.ConditionReady, v1alpha1.ReasonEtcdLost) })
+
+	if m := e.state().Runtime.Machines[departed]; !m.Forgotten || m.ConfiguredAt == nil {
+		t.Errorf("the state has %+v", m)
+	}
+
+	e.annotate(cp, v1alpha1.AllowBootstrapAnnotation, "true")
+	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
+
+	if got := e.state().Runtime.Bootstrap.Machine; got != "cp-0" {
+		t.Errorf("etcd was bootstrapped on %s", got)
+	}
+}

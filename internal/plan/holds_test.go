@@ -1,0 +1,164 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/plan"
+)
+
+// TestHoldsNameMachines: whatever holds a step names the machines that it is about, or those that may be behind it, and
+// what a person can do.
+func TestHoldsNameMachines(t *testing.T) {
+	t.Parallel()
+
+	silent := func(name string, last uint64) plan.Node {
+		return plan.Node{Name: name, EverConfigured: true, LastMember: last}
+	}
+	wiped := func(name string) plan.Node {
+		return plan.Node{Name: name, Answer: plan.AnswerMaintenance, EverConfigured: true}
+	}
+	departing := func(n plan.Node) plan.Node { return with(n, func(n *plan.Node) { n.Departing = true }) }
+	placed := with(serving("a", 1, 1, 2), func(n *plan.Node) {
+		n.Members[1].Name, n.Members[1].PeerAddresses = "host-2", []string{"10.0.0.2"}
+	})
+	gone := plan.Disruption{Act: plan.ActReplace, Machine: "c", Member: 3, Gone: true}
+	unknown := plan.Disruption{Act: plan.ActReplace, Machine: "c"}
+
+	for name, tc := range map[string]struct{ got, want string }{
+		"a member that was last another one's": {
+			plan.AssessEtcd([]plan.Node{serving("a", 1, 1, 2), silent("b", 2)}).Message,
+			"member 0000000000000002 belongs to no node that answers: it was last that of b",
+		},
+		"a member that may be one of two": {
+			plan.AssessEtcd([]plan.Node{placed, silent("b", 0), silent("c", 0)}).Message,
+			"(host-2 at 10.0.0.2) belongs to no node that answers: it may be that of b, c",
+		},
+		"a member that no listed machine can have": {
+			plan.AssessEtcd([]plan.Node{placed, wiped("b")}).Message,
+			"(host-2 at 10.0.0.2) belongs to no node that answers, and no listed machine can have it",
+		},
+		"no etcd": {
+			plan.Permit([]plan.Node{silent("a", 1), silent("b", 2), wiped("c")}, "", unknown).Message,
+			"which member of etcd is that of c is not known: no etcd answers; bring a, b, c back, or restore a backup",
+		},
+		"two lists": {
+			plan.Permit([]plan.Node{serving("a", 1, 1, 2, 3), serving("b", 2, 1, 2)}, "", gone).Message,
+			"member 0000000000000003 of c cannot be removed: a, b have different lists of the members",
+		},
+		"not on the list": {
+			plan.Permit([]plan.Node{serving("a", 1, 1, 2), serving("b", 2, 1, 2)}, "", gone).Message,
+			"member 0000000000000003 of c cannot be removed: it is not on the list of a, b",
+		},
+		"no quorum": {
+			plan.Permit([]plan.Node{serving("a", 1, 1, 2, 3), silent("b", 2), silent("c", 3)}, "", gone).Message,
+			"bring b, c back, or restore a backup",
+		},
+		"quorum at risk": {
+			plan.Permit([]plan.Node{serving("a", 1, 1, 2, 3), fresh("b"), silent("c", 3)}, "",
+				plan.Disruption{Act: plan.ActReboot, Machine: "b"}).Message,
+			"b is held: without it 1 of 2 needed voting members work; bring b, c back",
+		},
+		"nobody waits": {
+			plan.Bootstrap(plan.BootstrapRecord{}, []plan.Node{{Name: "a"}, {Name: "b"}}).Message,
+			"no control-plane node waits for the bootstrap of etcd yet (a, b)",
+		},
+		"silent and bare": {
+			plan.Bootstrap(plan.BootstrapRecord{}, []plan.Node{silent("a", 1), departing(silent("b", 2)), wiped("c")}).Message,
+			"waiting for a, b to respond; and for c, in maintenance mode, to get its config again: bootstrapping etcd requires " +
+				"proof that no control-plane node already has etcd data; b is no longer listed: list it again, or, once it is " +
+				"wiped or destroyed, annotate the object with talos-operator.io/forget-machines=b",
+		},
+	} {
+		if !strings.Contains(tc.got, tc.want) {
+			t.Errorf("%s: %q does not say %q", name, tc.got, tc.want)
+		}
+	}
+}
+
+// TestAllLost: it takes the word of every node that may have had a member.
+func TestAllLost(t *testing.T) {
+	t.Parallel()
+
+	wiped := plan.Node{Name: "w", Answer: plan.AnswerMaintenance, EverConfigured: true}
+
+	for name, tc := range map[string]struct {
+		nodes []plan.Node
+		want  bool
+	}{
+		"nobody":             {nil, false},
+		"none with a config": {[]plan.Node{{Name: "n"}}, false},
+		"all":                {[]plan.Node{wiped, fresh("a"), {Name: "n"}}, true},
+		"a silent one":       {[]plan.Node{wiped, {Name: "s", EverConfigured: true}}, false},
+		"one with data":      {[]plan.Node{wiped, with(fresh("a"), func(n *plan.Node) { n.EtcdData = plan.DataPresent })}, false},
+		"one that serves":    {[]plan.Node{wiped, serving("a", 1, 1)}, false},
+		"one that had a member": {
+			[]plan.Node{wiped, {Name: "s", LastMember: 3}}, false,
+		},
+	} {
+		if got := plan.AllLost(tc.nodes); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestPropertiesClockSetBack: what was seen by a clock that was ahead is seen anew, and not for as long as it was ahead.
+func TestPropertiesClockSetBack(t *testing.T) {
+	t.Parallel()
+
+	nodes := []plan.Node{serving("a", 1, 1, 9)}
+
+	seen, id := plan.Stale(nodes, plan.Sightings{9: 100_000}, 1000)
+	if id != 0 || seen[9] != 1000 {
+		t.Errorf("member %d is removed, seen %v", id, seen)
+	}
+
+	if _, id = plan.Stale(nodes, seen, 1000+plan.SecondLook); id != 9 {
+		t.Errorf("the second look removes %d", id)
+	}
+}
+
+// TestBootstrapWhileLeaving: a machine that is to be taken out is evidence like every other one, and no etcd begins on it
+// unless that was recorded and may be under way.
+func TestBootstrapWhileLeaving(t *testing.T) {
+	t.Parallel()
+
+	silent := plan.Node{Name: "c", EverConfigured: true, Departing: true}
+	wiped := with(silent, func(n *plan.Node) { n.Answer = plan.AnswerMaintenance })
+	empty := with(fresh("c"), func(n *plan.Node) { n.Departing = true })
+	lost := plan.BootstrapRecord{Machine: "c", Established: true, AllowNewEtcd: true}
+
+	for name, tc := range map[string]struct {
+		record  plan.BootstrapRecord
+		nodes   []plan.Node
+		action  plan.BootstrapAction
+		machine string
+		reason  string
+	}{
+		"it is empty": {
+			plan.BootstrapRecord{}, []plan.Node{empty, fresh("d")}, plan.BootstrapNode, "d", v1alpha1.ReasonBootstrapping,
+		},
+		"it alone waits": {
+			plan.BootstrapRecord{}, []plan.Node{empty, {Name: "d"}}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForMachines,
+		},
+		"it was wiped": {lost, []plan.Node{fresh("a"), wiped}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		"it is silent": {lost, []plan.Node{fresh("a"), silent}, plan.BootstrapWait, "", v1alpha1.ReasonWaitingForEvidence},
+		"it was chosen once, and all disks are lost": {
+			lost, []plan.Node{fresh("a"), empty}, plan.BootstrapNode, "a", v1alpha1.ReasonBootstrapping,
+		},
+		"it was chosen once, and nothing is allowed": {
+			plan.BootstrapRecord{Machine: "c", Established: true}, []plan.Node{fresh("a"), empty}, plan.BootstrapRefuse, "",
+			v1alpha1.ReasonEtcdLost,
+		},
+		"it was chosen before etcd was established": {
+			plan.BootstrapRecord{Machine: "c"}, []plan.Node{fresh("a"), empty}, plan.BootstrapNode, "c",
+			v1alpha1.ReasonBootstrapping,
+		},
+	} {
+		got := plan.Bootstrap(tc.record, tc.nodes)
+		if got.Action != tc.action || got.Machine != tc.machine || got.Reason != tc.reason {
+			t.Errorf("%s: %+v, want action %v, machine %q, reason %s", name, got, tc.action, tc.machine, tc.reason)
+		}
+	}
+}
