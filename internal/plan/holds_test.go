@@ -117,6 +117,18 @@ func TestPropertiesClockSetBack(t *testing.T) {
 	if _, id = plan.Stale(nodes, seen, 1000+plan.SecondLook); id != 9 {
 		t.Errorf("the second look removes %d", id)
 	}
+
+	machines := []plan.ClusterMachine{{Names: []string{"a"}, Well: true}}
+	objects := []plan.ClusterNode{{Name: "a", UID: "1", Ready: true}, {Name: "ghost", UID: "2", Silent: true, Talos: true}}
+
+	ghosts, stale := plan.StaleNode(machines, objects, plan.NodeSightings{"2": 100_000}, 1000)
+	if stale != nil || ghosts["2"] != 1000 {
+		t.Errorf("Node %+v is removed, seen %v", stale, ghosts)
+	}
+
+	if _, stale = plan.StaleNode(machines, objects, ghosts, 1000+plan.SecondLook); stale == nil || stale.Name != "ghost" {
+		t.Errorf("the second look removes %+v", stale)
+	}
 }
 
 // TestBootstrapWhileLeaving: a machine that is to be taken out is evidence like every other one, and no etcd begins on it

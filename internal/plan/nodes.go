@@ -63,7 +63,8 @@ func StaleNode(machines []ClusterMachine, nodes []ClusterNode, seen NodeSighting
 			first = now
 		}
 
-		next[n.UID] = first
+		// What a clock saw that was ahead counts from now, and not for as long as it was ahead.
+		next[n.UID] = min(first, now)
 
 		if now-first >= SecondLook && (ripe == nil || n.Name < ripe.Name) {
 			ripe = n

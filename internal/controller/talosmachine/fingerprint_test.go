@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -38,6 +39,15 @@ func TestFingerprint(t *testing.T) {
 	right := map[string]string{}
 	for name := range e.nodes {
 		right[name] = e.console(name)
+	}
+
+	for _, bad := range []string{"none", strings.TrimSuffix(otherFingerprint, "="), strings.Repeat("A", 43) + "B="} {
+		m := e.machine("cp-0")
+		m.Spec.MaintenanceFingerprint = bad
+
+		if err := e.Admin.Update(e.Context(), m); !apierrors.IsInvalid(err) {
+			t.Errorf("the API server takes %q for a fingerprint: %v", bad, err)
+		}
 	}
 
 	e.expect("cp-0", otherFingerprint)
