@@ -14,6 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/control"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // serve opens an estate with a control socket in a directory.
@@ -76,6 +77,12 @@ func TestActions(t *testing.T) {
 	if hw := n.Hardware(); hw.CPUs != 4 || len(hw.Disks) != 2 {
 		t.Errorf("hardware %+v", hw)
 	}
+
+	wait.For(t, "the fingerprint that its console shows", func(context.Context) error {
+		d := control.Describe("node-1", n)
+
+		return wait.True(d.MaintenanceFingerprint != "" && d.MaintenanceFingerprint == n.Status().MaintenanceFingerprint)
+	})
 
 	do := func(action string) control.Node {
 		return act(t, c, control.Action{Names: []string{"node-1"}, Action: action})
