@@ -11,7 +11,9 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 
+	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // shown is the certificate that the machine API shows now.
@@ -70,6 +72,7 @@ func TestConsoleFingerprint(t *testing.T) {
 	t.Parallel()
 
 	b := newBench(t, loopback.Address(t))
+	wait.For(t, "maintenance mode", shows(b.n, func(s node.Status) bool { return s.Stage == "maintenance" }))
 
 	shown, err := x509.SPKIFingerprintFromDER(b.shown())
 	if err != nil {
