@@ -84,7 +84,7 @@ func TestParseManifest(t *testing.T) {
 		}
 	}
 
-	_, err := backup.ParseManifest([]byte(strings.Replace(good, `"version":1`, `"version":2,"new":true`, 1)))
+	_, err := backup.ParseManifest([]byte(strings.Replace(good, `"version":1`, `"version":3,"new":true`, 1)))
 	if !strings.Contains(failure.Message(err), "newer version") {
 		t.Errorf("a newer manifest: %v", err)
 	}
