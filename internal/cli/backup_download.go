@@ -19,6 +19,9 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 type backupDownloader struct {
@@ -155,14 +158,25 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 	case d.state && set.Foreign:
 		return nil, fmt.Errorf("%s was written by another tool: it has no state Secret", set.ID)
 	case set.Foreign && d.raw:
+		st.warnf("%s: %s", set.ID, backup.Foreign.Warning())
+
 		return []download{d.object(st, contentSnapshot, set.Snapshot, nil)}, nil
 	case set.Foreign:
+		st.warnf("%s: %s", set.ID, backup.Foreign.Warning())
+
 		return []download{d.plain(st, set, nil)}, nil
 	}
 
 	m, err := backup.ReadManifest(ctx, st, set)
 	if err != nil {
 		return nil, err
+	}
+
+	// As it is stored even a forgery can be fetched, to look at it.
+	if _, err := st.authenticate(set.ID, m); err != nil && !d.raw {
+		return nil, err
+	} else if err != nil {
+		st.warnf("%s", failure.Message(err))
 	}
 
 	if d.raw {
@@ -207,6 +221,12 @@ func (d *backupDownloader) secret(st *openStore, set backup.Set, m *backup.Manif
 		s, err := backup.ReadState(ctx, st, backup.StateOf(set, m, st.identities))
 		if err != nil {
 			return err
+		}
+
+		if state, derr := clusterstate.Decode(s.Data); derr == nil {
+			if err := verify.CheckPKI(m, state.Bundle); err != nil {
+				return err
+			}
 		}
 
 		b, err := json.MarshalIndent(s, "", "  ")

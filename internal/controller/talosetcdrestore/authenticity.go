@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
@@ -38,9 +36,7 @@ func (r *Reconciler) verificationKeys(ctx context.Context, s *scope, at location
 
 		return []signature.Public{key}, err
 	case errors.As(err, &corrupt):
-		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("the verification key of backups cannot "+
-			"be found: %s; restore Secret %s from a copy, or move it away to have that of the backup", corrupt.Error(),
-			clusterstate.SecretName(name)), err)
+		return nil, unreadable(corrupt)
 	case err != nil && !errors.Is(err, statestore.ErrNotFound):
 		return nil, err
 	}

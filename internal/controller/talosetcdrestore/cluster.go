@@ -55,8 +55,7 @@ func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 
 	switch {
 	case errors.As(err, &corrupt):
-		return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, corrupt.Error()+"; it was left untouched: restore it "+
-			"from a copy, or move it away to have that of the backup", err)
+		return unreadable(corrupt)
 	case errors.Is(err, statestore.ErrNotFound):
 		held, err = r.recoverState(ctx, s)
 	case err == nil && s.step() == v1alpha1.RestorePreflight:
@@ -81,6 +80,11 @@ func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 	s.creds = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
 
 	return r.holdOthers(ctx, s)
+}
+
+func unreadable(err *statestore.CorruptError) error {
+	return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, err.Error()+"; it was left untouched: restore it from a "+
+		"copy, or move it away to have that of the backup", err)
 }
 
 // mark is the record of this restore in the state of the cluster.
