@@ -148,6 +148,8 @@ func (l *backupLister) run(ctx context.Context, args []string) error {
 		return err
 	}
 
+	result.warn(l.ErrOut)
+
 	return format.print(l.Out, result, func(w io.Writer) { result.table(w, l.output == outputWide, time.Now()) })
 }
 
@@ -341,8 +343,6 @@ func (l *backupList) table(w io.Writer, wide bool, now time.Time) {
 	}
 
 	_ = tw.Flush() // the writer below reports its errors by itself
-
-	l.warn(w)
 
 	if l.Older > 0 {
 		fmt.Fprintf(w, "%d older ones are not listed: --limit 0 lists all.\n", l.Older)

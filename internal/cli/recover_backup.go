@@ -42,7 +42,10 @@ func (v *recovery) findBackup(ctx context.Context) error {
 		return err
 	}
 
-	var first error
+	var (
+		first     error
+		unchecked bool
+	)
 
 	for i := range sets {
 		v.set = sets[i]
@@ -52,7 +55,10 @@ func (v *recovery) findBackup(ctx context.Context) error {
 			return err
 		}
 
-		first = cmp.Or(first, err)
+		// Without a key the first one to be told of is one that a key would check.
+		if first == nil || !unchecked && v.look.entry.Authenticity == string(backup.Unchecked) {
+			first, unchecked = err, v.look.entry.Authenticity == string(backup.Unchecked)
+		}
 
 		v.warn("backup %s is passed over: %s", v.set.ID, failure.Message(err))
 	}
