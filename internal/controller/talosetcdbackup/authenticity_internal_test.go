@@ -1,7 +1,7 @@
 package talosetcdbackup
 
 import (
-	"bytes"
+	stdbytes "bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -22,7 +22,7 @@ import (
 func signer(t *testing.T, cluster byte) *signature.Key {
 	t.Helper()
 
-	key, err := signature.Derive(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{cluster}, ed25519.SeedSize)))
+	key, err := signature.Derive(ed25519.NewKeyFromSeed(stdbytes.Repeat([]byte{cluster}, ed25519.SeedSize)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,14 +50,14 @@ func TestResolveTakesOursOnly(t *testing.T) {
 		b := &v1alpha1.TalosEtcdBackup{}
 		b.Status.BackupID = backup.NewID(at, "x")
 		b.Status.Key = backup.Prefix("c") + b.Status.BackupID + manifestSuffix
-		content := bytes.Repeat([]byte("0123456789abcdef"), 32)
+		content := stdbytes.Repeat([]byte("0123456789abcdef"), 32)
 		sum := sha256.Sum256(content)
 
 		if _, err := backup.Take(t.Context(), s, backup.Request{
 			ID: b.Status.BackupID, Cluster: backup.Cluster{Name: "c", Namespace: "ns"}, AllowUnencrypted: true, Sign: tt.sign,
 			State: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "c-state"}, Data: map[string][]byte{"a": []byte("b")}},
 			Snapshot: func(context.Context) (io.ReadCloser, error) {
-				return io.NopCloser(bytes.NewReader(append(content, sum[:]...))), nil
+				return io.NopCloser(stdbytes.NewReader(append(content, sum[:]...))), nil
 			},
 			Now: func() time.Time { return at },
 		}); err != nil {
