@@ -76,8 +76,8 @@ func (m *Manifest) SignedBy(key signature.Public) bool {
 }
 
 // Authenticate says what is known of the origin of a backup, with the keys that are accepted: those of its cluster, or
-// none where its PKI is not known. The manifest is nil for files of other tools. A signature that is wrong, or made with
-// another key, is an error: such a backup is refused by everybody.
+// none where its PKI is not known. The manifest is nil for files of other tools. A signature that is wrong, or made
+// with another key, is an error: such a backup is refused everywhere.
 //
 // What has no signature is no error here, because older versions made such backups: see Accept.
 func Authenticate(m *Manifest, accepted ...signature.Public) (Authenticity, error) {

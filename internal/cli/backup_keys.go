@@ -129,7 +129,8 @@ operator checks them by itself. After a total loss the PKI is in the backup alon
 cluster from what somebody else wrote into the store. It is no secret, and stays the same for the life of the cluster:
 keep it beside the age identity.`,
 		Example: `  talos-operator backup key prod -n clusters
-  talos-operator recover -f prod.yaml -n clusters --storage s3://backups/prod -i key.txt --verification-key ed25519:...`,
+  talos-operator recover -f prod.yaml -n clusters --storage s3://backups/prod -i key.txt \
+    --verification-key ed25519:...`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeCluster,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -167,8 +168,8 @@ func backupKey(ctx context.Context, s *session, name string) (*backupKeyResult, 
 	}
 
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("TalosControlPlane %s has no PKI yet, or its state Secret may not be read: kubectl describe it",
-			c.controlPlane.Name)
+		return nil, fmt.Errorf("TalosControlPlane %s has no PKI yet, or its state Secret may not be read: kubectl describe "+
+			"it", c.controlPlane.Name)
 	}
 
 	return &backupKeyResult{Cluster: c.name(), Namespace: p.namespace, VerificationKey: keys[0].String()}, nil

@@ -370,8 +370,9 @@ func (l *backupList) warn(w io.Writer) {
 }
 
 func (e *backupEntry) row(w io.Writer, wide bool, now time.Time) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", e.ID, cmp.Or(e.Cluster, "-"), ago(now, e.Time), e.revision(),
-		number(e.Keys), bytesOf(e.Size), e.verified(now), originOf(e.Authenticity), yes(e.Encrypted), e.locked(), e.State)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", e.ID, cmp.Or(e.Cluster, "-"), ago(now, e.Time),
+		e.revision(), number(e.Keys), bytesOf(e.Size), e.verified(now), originOf(e.Authenticity),
+		yes(e.Encrypted), e.locked(), e.State)
 
 	if wide {
 		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s", e.Time.UTC().Format(time.RFC3339), sizeOrNone(e.Database),

@@ -54,10 +54,10 @@ func newRecoverCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Long: `Bring a cluster back from a backup, after the loss of its etcd or of everything.
 
 After a total loss: with an empty management plane, fresh machines in maintenance mode, a store, an age identity and
-the verification key of the cluster (backup key printed it), name the manifest of the cluster with -f. The PKI comes from
-the backup, so that old kubeconfigs and the certificates of workers stay valid. Without the verification key nothing
-tells the backups of the cluster from what somebody else wrote into the store: then name one with --backup, and say
---allow-unauthenticated.
+the verification key of the cluster (backup key printed it), name the manifest of the cluster with -f. The PKI comes
+from the backup, so that old kubeconfigs and the certificates of workers stay valid. Without the verification key
+nothing tells the backups of the cluster from what somebody else wrote into the store: then name one with --backup, and
+say --allow-unauthenticated.
 
 A cluster that is there goes back to a backup with CLUSTER. What it wrote since is lost, which --discard-newer-data has
 to say; a copy of it is kept beside the backup where it can still be read.

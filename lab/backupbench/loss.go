@@ -99,8 +99,9 @@ func lose(ctx context.Context, o stack.Options, manifest func(*stack.Stack) []by
 	}
 
 	return survivors{
-		verificationKey: verificationKey, subnet: s.Lab.Subnet().String(), bucket: filepath.Join(s.Dir(), "s3"), age: keys.Data,
-		kubeconfig: credentials.Kubeconfig,
+		subnet: s.Lab.Subnet().String(), bucket: filepath.Join(s.Dir(), "s3"), age: keys.Data,
+		verificationKey: verificationKey,
+		kubeconfig:      credentials.Kubeconfig,
 	}, nil
 }
 

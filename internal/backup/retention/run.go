@@ -43,8 +43,8 @@ type Result struct {
 	Oldest, Newest time.Time
 	// Deleted are IDs of what was deleted, debris too.
 	Deleted []string
-	// Locked, Foreign, Others, Unreadable, Forged, Future and Incomplete count what was left alone, and Unsigned those of the
-	// complete ones that the cluster did not sign.
+	// Locked, Foreign, Others, Unreadable, Forged, Future and Incomplete count what was left alone, and Unsigned those of
+	// the complete ones that the cluster did not sign.
 	Locked, Foreign, Others, Unreadable, Forged, Future, Incomplete, Unsigned int
 	// More is left to delete: the limit was reached.
 	More bool

@@ -45,8 +45,8 @@ type Report struct {
 	Database   *DatabaseReport   `json:"database,omitempty"`
 	Kubernetes *KubernetesReport `json:"kubernetes,omitempty"`
 	Drill      *DrillReport      `json:"drill,omitempty"`
-	// ManifestSHA256 is the digest of the manifest that was verified, and Signature that of all of the report. Both are empty
-	// in version 1.
+	// ManifestSHA256 is the digest of the manifest that was verified, and Signature that of all of the report. Both are
+	// empty in version 1.
 	ManifestSHA256 string               `json:"manifestSHA256,omitempty"`
 	Signature      *signature.Signature `json:"signature,omitempty"`
 }
@@ -195,7 +195,8 @@ func (r *Report) validate() error {
 	switch {
 	case r.Format != reportFormat || r.Version < reportVersion || r.Version > signedVersion:
 		return errors.New("it is of another kind or version")
-	case (r.Version == signedVersion) != (r.Signature != nil) || (r.Signature != nil) != sum256.MatchString(r.ManifestSHA256):
+	case (r.Version == signedVersion) != (r.Signature != nil),
+		(r.Version == signedVersion) != sum256.MatchString(r.ManifestSHA256):
 		return errors.New("its signature or the digest of its manifest is missing, or does not belong there")
 	case r.Level.rank() == 0:
 		return errors.New("its level is not known")

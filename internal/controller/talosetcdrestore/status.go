@@ -77,7 +77,8 @@ var badReasons = slices.Concat(condition.BadReasons, []string{
 	v1alpha1.ReasonDataWouldBeLost, v1alpha1.ReasonBackupMismatch, v1alpha1.ReasonBackupNotFound,
 	v1alpha1.ReasonNodeDiskFull,
 	backup.ReasonIdentity, backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
-	backup.ReasonForeign, backup.ReasonNotAuthentic, backup.ReasonUnauthenticated, verify.ReasonDatabase, verify.ReasonDrill, verify.ReasonState, raise.Reason,
+	backup.ReasonForeign, backup.ReasonNotAuthentic, backup.ReasonUnauthenticated,
+	verify.ReasonDatabase, verify.ReasonDrill, verify.ReasonState, raise.Reason,
 })
 
 // concluded: the conditions of the end are written, and stay. Those of a stop come with it.
