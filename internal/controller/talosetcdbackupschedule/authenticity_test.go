@@ -1,6 +1,7 @@
 package talosetcdbackupschedule_test
 
 import (
+	"encoding/json"
 	"os"
 	"slices"
 	"strings"
@@ -103,4 +104,52 @@ func TestVerificationOfTheUnsigned(t *testing.T) {
 	e.later(o, time.Second)
 	e.until(o, "it is verified", func() bool { return o.Status.Verification != nil })
 	e.Condition(o, v1alpha1.ConditionVerified, metav1.ConditionTrue, v1alpha1.ReasonVerified, id)
+}
+
+// TestStrippedRecoveryPoint: a newest backup that has lost its signature in the store is no recovery point. One that
+// somebody else adds changes nothing.
+func TestStrippedRecoveryPoint(t *testing.T) {
+	e := newEnv(t)
+	o := e.schedule(e.verification(v1alpha1.VerificationChecksum), func(s *spec) { s.Suspend = false })
+	e.keep(time.Hour)
+	id := e.keep(0)
+	e.later(o, time.Second)
+
+	b := e.finish(e.slot(0))
+	b.Status.BackupID, b.Status.VerificationKey = id, "ed25519:x"
+	e.UpdateStatus(b)
+	e.keep(-time.Second, unsigned)
+
+	e.until(o, "it is verified", func() bool { return o.Status.Verification != nil && o.Status.Stored != nil })
+	e.Condition(o, v1alpha1.ConditionVerified, metav1.ConditionTrue, v1alpha1.ReasonVerified, id)
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionTrue, v1alpha1.ReasonRecoveryPointMet, "")
+
+	name := e.dir + "/" + backup.Prefix(cluster) + id + ".manifest.json"
+
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	m := map[string]any{}
+	if err := json.Unmarshal(content, &m); err != nil {
+		t.Fatal(err)
+	}
+
+	delete(m, "signature")
+	m["version"] = 1
+
+	if content, err = json.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	harness.Change(e.Env, o, func(o *v1alpha1.TalosEtcdBackupSchedule) { o.Spec.Suspend = true })
+	e.later(o, time.Hour)
+	e.until(o, "it is found", func() bool { return len(e.failures()) > 0 })
+	e.Condition(o, v1alpha1.ConditionVerified, metav1.ConditionFalse, backup.ReasonNotAuthentic, id)
+	e.Condition(o, v1alpha1.ConditionRecoveryPointMet, metav1.ConditionFalse, v1alpha1.ReasonBackupDamaged, "")
 }

@@ -200,7 +200,12 @@ func (r *Reconciler) verify(
 			return outcome{}, err
 		}
 
-		set, err := at.newest(ctx, now)
+		signed, err := r.lastSigned(ctx, o, now)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		set, err := at.newest(ctx, now, signed)
 		if err != nil {
 			return outcome{}, err
 		}
@@ -214,6 +219,22 @@ func (r *Reconciler) verify(
 	}
 }
 
+// lastSigned is the ID of the newest good backup of the schedule, if that was signed; empty without one.
+func (r *Reconciler) lastSigned(
+	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule, now time.Time,
+) (string, error) {
+	backups, err := scheduled.List(ctx, r.Reader, o)
+	if err != nil {
+		return "", err
+	}
+
+	if b := scheduled.Newest(backups, now); b != nil && b.Status.VerificationKey != "" {
+		return b.Status.BackupID, nil
+	}
+
+	return "", nil
+}
+
 // named says of which backup an error speaks.
 func named(set *backup.Set, err error) error {
 	return failure.Terminal(failure.Reason(err), fmt.Sprintf("backup %s: %s", set.ID, failure.Message(err)), err)
@@ -222,8 +243,8 @@ func named(set *backup.Set, err error) error {
 // newest is the newest complete backup that the cluster signed. Those of another cluster of the same name, those from
 // the future, and those that are signed with another key are passed over: retention tells of them. One whose manifest
 // cannot be read is not, it has to be told of. Where the cluster has signed none yet, the newest without a signature
-// has to do.
-func (at *shelf) newest(ctx context.Context, now time.Time) (*backup.Set, error) {
+// has to do. The backup that is known to have been signed has to be it still: it is the recovery point.
+func (at *shelf) newest(ctx context.Context, now time.Time, signed string) (*backup.Set, error) {
 	sets, err := backup.List(ctx, at.store, backup.Prefix(at.cluster.Name))
 	if err != nil {
 		return nil, err
@@ -251,6 +272,8 @@ func (at *shelf) newest(ctx context.Context, now time.Time) (*backup.Set, error)
 		switch origin, err := backup.Authenticate(m, at.keys...); {
 		case err == nil && origin == backup.Authentic:
 			return set, nil
+		case set.ID == signed:
+			return nil, backup.NotAuthentic(set.ID, "it was signed when it was taken, and is not that backup any more")
 		case err == nil && unsigned == nil:
 			unsigned = set
 		}
