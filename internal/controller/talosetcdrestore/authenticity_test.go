@@ -153,6 +153,9 @@ func TestPKIIsReplacedMeanwhile(t *testing.T) {
 	}{
 		"another PKI":         {func(e *env) func(*backup.Request) { return e.forged }, backup.ReasonNotAuthentic},
 		"without a signature": {func(*env) func(*backup.Request) { return unsigned }, backup.ReasonUnauthenticated},
+		"another PKI inside": {func(e *env) func(*backup.Request) {
+			return func(r *backup.Request) { e.forged(r); r.Sign = e.signer() }
+		}, backup.ReasonNotAuthentic},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,6 +173,96 @@ func TestPKIIsReplacedMeanwhile(t *testing.T) {
 
 			if e.held() != nil {
 				t.Error("the PKI of somebody else was taken over")
+			}
+		})
+	}
+}
+
+// TestPlantedCopy: somebody who knows what the copy of the data that is about to be wiped is going to be called puts
+// something there. That is no copy: nothing is wiped before there is one of ours.
+func TestPlantedCopy(t *testing.T) {
+	t.Parallel()
+
+	for name, edit := range map[string]func(*env) func(*backup.Request){
+		"another PKI":         func(e *env) func(*backup.Request) { return e.forged },
+		"without a signature": func(*env) func(*backup.Request) { return unsigned },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			e := backedUp(t, 1)
+			r := e.restore("r", discard)
+			e.at(r, v1alpha1.RestoreSaving)
+
+			id := backup.NewID(e.Clock.Now(), "planted")
+			e.backUp(edit(e), func(r *backup.Request) { r.ID = id })
+
+			r.Status.SavingID = id
+			e.UpdateStatus(r)
+
+			before := e.estate.Calls("EtcdSnapshot")
+			e.until(r, "the copy is made", func() bool { return r.Status.LastSnapshot != "" })
+
+			if strings.HasSuffix(r.Status.LastSnapshot, id) || e.estate.Calls("EtcdSnapshot") == before {
+				t.Errorf("what was planted counts as the copy: %s", harness.Show(r))
+			}
+		})
+	}
+}
+
+// TestRememberedKeys: what this management plane still knows of a cluster checks its backups without a person: the state
+// Secret of the one that is looked into, the status of a control plane whose Secret is gone, and a TalosEtcdBackup.
+func TestRememberedKeys(t *testing.T) {
+	t.Parallel()
+
+	keyless := func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.VerificationKeys = nil }
+
+	for name, tt := range map[string]struct {
+		without []string
+		prepare func(*env, *backup.Manifest) edits
+	}{
+		"the state of the one that is looked into": {nil, func(e *env, _ *backup.Manifest) edits {
+			cp := &v1alpha1.TalosControlPlane{}
+			e.Get(cp, cluster)
+			e.Create(&v1alpha1.TalosControlPlane{
+				ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "look"}, Spec: cp.Spec,
+			})
+
+			return edits{keyless, func(s *v1alpha1.TalosEtcdRestoreSpec) {
+				s.ControlPlaneRef.Name, s.Source.Cluster, s.Isolate = "look", cluster, true
+			}}
+		}},
+		"the status of the control plane": {[]string{"state"}, func(e *env, _ *backup.Manifest) edits {
+			cp := &v1alpha1.TalosControlPlane{}
+			e.Get(cp, cluster)
+			cp.Status.BackupVerificationKey = e.signer().Public().String()
+			e.UpdateStatus(cp)
+
+			return edits{keyless}
+		}},
+		"a TalosEtcdBackup": {[]string{"state"}, func(e *env, m *backup.Manifest) edits {
+			e.taken("b", backup.Prefix(cluster)+m.ID+".manifest.json")
+
+			b := &v1alpha1.TalosEtcdBackup{}
+			e.Get(b, "b")
+			b.Status.VerificationKey = e.signer().Public().String()
+			e.UpdateStatus(b)
+
+			return edits{byRef("b")}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			e := newEnv(t, must(t, modelled), tt.without...)
+			good := e.backUp()
+			e.backUp(e.forged, later(1))
+
+			r := e.restore("r", tt.prepare(e, good)...)
+			e.until(r, "a backup is chosen", func() bool { return r.Status.Backup != nil })
+
+			if b := r.Status.Backup; b.ID != good.ID || b.Authenticity != string(backup.Authentic) {
+				t.Errorf("the backup is %+v, want %s", b, good.ID)
 			}
 		})
 	}
