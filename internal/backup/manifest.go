@@ -181,10 +181,6 @@ func (m *Manifest) validate() error {
 	switch {
 	case m.Format != manifestFormat || m.Version < unsignedVersion || m.Version > signedVersion:
 		return errors.New("it is of another kind or version")
-	case m.Version == signedVersion && m.Signature == nil:
-		return errors.New("its signature is missing")
-	case m.Version == unsignedVersion && m.Signature != nil:
-		return errors.New("its version has no signature")
 	case !validID(m.ID):
 		return errors.New("its ID is not valid")
 	case !validName(m.Cluster.Name) || !validName(m.Cluster.Namespace):
@@ -195,13 +191,20 @@ func (m *Manifest) validate() error {
 		return errors.New("its revision is not valid")
 	}
 
-	if m.Signature != nil {
-		if err := m.Signature.Validate(); err != nil {
-			return err
-		}
+	return errors.Join(m.validateSignature(), m.validateTexts(), m.Snapshot.validate(m.ID+suffixSnapshot), m.State.validate(m.ID+suffixState))
+}
+
+func (m *Manifest) validateSignature() error {
+	switch {
+	case m.Version == signedVersion && m.Signature == nil:
+		return errors.New("its signature is missing")
+	case m.Version == unsignedVersion && m.Signature != nil:
+		return errors.New("its version has no signature")
+	case m.Signature == nil:
+		return nil
 	}
 
-	return errors.Join(m.validateTexts(), m.Snapshot.validate(m.ID+suffixSnapshot), m.State.validate(m.ID+suffixState))
+	return m.Signature.Validate()
 }
 
 func (m *Manifest) validateTexts() error {

@@ -92,6 +92,7 @@ func TestParseManifest(t *testing.T) {
 
 func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(goodManifest(f)))
+	f.Add([]byte(goldenManifest))
 	f.Add([]byte(`{"format":"talos-operator.io/etcd-backup","version":1}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		m, err := backup.ParseManifest(content)

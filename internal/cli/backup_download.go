@@ -113,6 +113,10 @@ func (d *backupDownloader) run(ctx context.Context, args []string) error {
 		return err
 	}
 
+	if set.Foreign {
+		st.warnf("%s: %s", set.ID, backup.Foreign.Warning())
+	}
+
 	paths, err := d.paths(files)
 	if err != nil {
 		return err
@@ -158,12 +162,8 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 	case d.state && set.Foreign:
 		return nil, fmt.Errorf("%s was written by another tool: it has no state Secret", set.ID)
 	case set.Foreign && d.raw:
-		st.warnf("%s: %s", set.ID, backup.Foreign.Warning())
-
 		return []download{d.object(st, contentSnapshot, set.Snapshot, nil)}, nil
 	case set.Foreign:
-		st.warnf("%s: %s", set.ID, backup.Foreign.Warning())
-
 		return []download{d.plain(st, set, nil)}, nil
 	}
 
@@ -172,17 +172,26 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 		return nil, err
 	}
 
-	// As it is stored even a forgery can be fetched, to look at it.
-	if _, err := st.authenticate(set.ID, m); err != nil && !d.raw {
-		return nil, err
-	} else if err != nil {
-		st.warnf("%s", failure.Message(err))
-	}
+	_, err = st.authenticate(set.ID, m)
 
 	if d.raw {
+		// As it is stored even a forgery can be fetched, to look at it.
+		if err != nil {
+			st.warnf("%s", failure.Message(err))
+		}
+
 		return d.objects(st, set, m), nil
 	}
 
+	if err != nil {
+		return nil, err
+	}
+
+	return d.decoded(st, set, m), nil
+}
+
+// decoded are the files that are decrypted on the way.
+func (d *backupDownloader) decoded(st *openStore, set backup.Set, m *backup.Manifest) []download {
 	var out []download
 	if d.snapshot {
 		out = append(out, d.plain(st, set, m))
@@ -192,7 +201,7 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 		out = append(out, d.secret(st, set, m))
 	}
 
-	return out, nil
+	return out
 }
 
 // plain is the decrypted and decompressed snapshot.

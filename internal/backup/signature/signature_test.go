@@ -51,7 +51,7 @@ func TestDerive(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if derive(t, other).Public() != derive(t, other).Public() {
+	if first, again := derive(t, other).Public(), derive(t, other).Public(); first != again {
 		t.Error("the key of an ECDSA CA is not always the same")
 	}
 
@@ -75,10 +75,6 @@ func TestKeyIsNeverPrinted(t *testing.T) {
 		if rest := strings.ReplaceAll(text, public, ""); rest != "private key of " {
 			t.Errorf("printed %s", text)
 		}
-	}
-
-	if b, err := json.Marshal(k); err != nil || string(b) != "{}" {
-		t.Errorf("encoded %s, %v", b, err)
 	}
 }
 
