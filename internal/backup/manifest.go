@@ -191,7 +191,8 @@ func (m *Manifest) validate() error {
 		return errors.New("its revision is not valid")
 	}
 
-	return errors.Join(m.validateSignature(), m.validateTexts(), m.Snapshot.validate(m.ID+suffixSnapshot), m.State.validate(m.ID+suffixState))
+	return errors.Join(m.validateSignature(), m.validateTexts(), m.Snapshot.validate(m.ID+suffixSnapshot),
+		m.State.validate(m.ID+suffixState))
 }
 
 func (m *Manifest) validateSignature() error {
