@@ -35,6 +35,8 @@ const (
 	ConditionVerified = "Verified"
 	// ConditionRecoveryPointMet: the last good backup is not older than the schedule allows.
 	ConditionRecoveryPointMet = "RecoveryPointMet"
+	// ConditionBackupAuthenticated: the backup that is restored is signed with the key of its cluster.
+	ConditionBackupAuthenticated = "BackupAuthenticated"
 	// ConditionRetentionApplied: what the store need not keep was deleted when it was last looked at.
 	ConditionRetentionApplied = "RetentionApplied"
 	// ConditionDeleting: the object is being deleted; the message says what it waits for.
@@ -289,6 +291,8 @@ const (
 	ReasonDataWouldBeLost = "DataWouldBeLost"
 	// ReasonBackupMismatch: the backup is of another cluster, or of a newer version than the nodes run.
 	ReasonBackupMismatch = "BackupMismatch"
+	// ReasonBackupAuthentic: the backup is signed with the key of its cluster.
+	ReasonBackupAuthentic = "BackupAuthentic"
 	// ReasonBackupNotFound: the store has no backup as the source asks for.
 	ReasonBackupNotFound = "BackupNotFound"
 )

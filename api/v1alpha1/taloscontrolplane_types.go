@@ -153,6 +153,11 @@ type TalosControlPlaneStatus struct {
 	// secretBundle points to the PKI.
 	// +optional
 	SecretBundle *SecretBundleStatus `json:"secretBundle,omitempty"`
+	// backupVerificationKey is the public key that checks the signatures of backups. It follows from the PKI. Keep it beside
+	// the age identity: it is needed when the PKI is lost.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	BackupVerificationKey string `json:"backupVerificationKey,omitempty"`
 	// bootstrap records the one bootstrap of etcd.
 	// +optional
 	Bootstrap *BootstrapStatus `json:"bootstrap,omitempty"`

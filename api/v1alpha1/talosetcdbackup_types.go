@@ -153,6 +153,10 @@ type TalosEtcdBackupStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SnapshotSHA256 string `json:"snapshotSHA256,omitempty"`
+	// verificationKey is the public key that checks the signature of the backup; empty for one without a signature.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	VerificationKey string `json:"verificationKey,omitempty"`
 	// talosVersion and kubernetesVersion of the cluster at that time.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

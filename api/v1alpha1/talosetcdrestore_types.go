@@ -76,6 +76,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="(has(self.backupRef) ? 1 : 0) + (has(self.storage) ? 1 : 0) == 1",message="set backupRef or storage"
 // +kubebuilder:validation:XValidation:rule="!has(self.backupRef) || (!has(self.before) && !has(self.key) && !has(self.cluster))",message="before, key and cluster go with storage"
 // +kubebuilder:validation:XValidation:rule="!has(self.before) || !has(self.key)",message="set before or key, not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.allowUnauthenticated) || !self.allowUnauthenticated || has(self.key) || has(self.backupRef)",message="allowUnauthenticated accepts one backup: name it with key or backupRef"
 type RestoreSource struct {
 	// backupRef names a TalosEtcdBackup.
 	// +optional
@@ -94,6 +95,20 @@ type RestoreSource struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Key string `json:"key,omitempty"`
+	// verificationKeys are public keys that check the signature of the backup, as status.backupVerificationKey of the
+	// TalosControlPlane had it. They are needed where the cluster has no state Secret any more, and with isolate; else the
+	// key follows from the state Secret, and these are not looked at.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=52
+	// +kubebuilder:validation:items:Pattern=`^ed25519:[A-Za-z0-9+/]{43}=$`
+	VerificationKeys []string `json:"verificationKeys,omitempty"`
+	// allowUnauthenticated accepts a backup that has no signature, or one that cannot be checked because no verification key
+	// is known: anyone who can write to the store can have made it. It has to be named by key or backupRef. A signature that
+	// is wrong is refused all the same.
+	// +optional
+	AllowUnauthenticated bool `json:"allowUnauthenticated,omitempty"`
 }
 
 // RestoreStep is where a restore is.
@@ -178,6 +193,11 @@ type RestoredBackup struct {
 	// copied says that it is the copy of a database, without a checksum at its end.
 	// +optional
 	Copied bool `json:"copied,omitempty"`
+	// authenticity: Authentic (signed with the key of the cluster), Unchecked (signed, and there was no key to check that
+	// with), Unsigned, or Foreign (of another tool).
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Authenticity string `json:"authenticity,omitempty"`
 }
 
 // RestoreNodeStatus is what a restore did to one control-plane node.
@@ -205,7 +225,7 @@ const RunAgainAnnotation = "talos-operator.io/run-again"
 
 // TalosEtcdRestoreStatus is how far a restore is.
 type TalosEtcdRestoreStatus struct {
-	// conditions: Ready (complete and proven), and Reconciling, Stalled, Deleting while they are true.
+	// conditions: Ready (complete and proven), BackupAuthenticated once a backup was chosen, and Reconciling, Stalled, Deleting while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -13,6 +13,7 @@ import (
 	"filippo.io/age"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
@@ -43,6 +44,10 @@ const (
 	ReasonLocked = "BackupLocked"
 	// ReasonForeign: somebody else wrote it, and we delete nothing of others.
 	ReasonForeign = "BackupForeign"
+	// ReasonNotAuthentic: it is signed, and not by the cluster that it says it is of, or it was changed since.
+	ReasonNotAuthentic = "BackupNotAuthentic"
+	// ReasonUnauthenticated: nothing shows who wrote it: it has no signature, or there is no key to check that with.
+	ReasonUnauthenticated = "BackupUnauthenticated"
 )
 
 // Compressions of a snapshot.
@@ -78,6 +83,9 @@ type Request struct {
 	Recipients []string
 	// AllowUnencrypted permits a backup without recipients, with the root credentials of the cluster readable.
 	AllowUnencrypted bool
+	// Sign is the key of the cluster that signs the backup. Without one it is not signed, and restored only where a person
+	// accepts that.
+	Sign *signature.Key
 	// Compression is CompressionZstd when empty.
 	Compression string
 	// Stall is how long the snapshot may make no progress; two minutes when zero.
@@ -184,7 +192,7 @@ func (r *Request) stall() time.Duration {
 // manifest is what is known before the backup is taken.
 func (r *Request) manifest() *Manifest {
 	return &Manifest{
-		Format: manifestFormat, Version: manifestVersion, ID: r.ID,
+		Format: manifestFormat, Version: unsignedVersion, ID: r.ID,
 		Cluster: r.Cluster.described(), TalosVersion: r.TalosVersion, KubernetesVersion: r.KubernetesVersion,
 		Etcd: r.Source, Tool: r.Tool, StartedAt: r.now(),
 	}
@@ -321,6 +329,12 @@ func (t *taking) finish(ctx context.Context) error {
 	t.manifest.FinishedAt = t.request.now()
 	if t.manifest.FinishedAt.Before(t.manifest.StartedAt) {
 		t.manifest.FinishedAt = t.manifest.StartedAt // the clock was set back meanwhile
+	}
+
+	if t.request.Sign != nil {
+		if err := t.manifest.sign(t.request.Sign); err != nil {
+			return err
+		}
 	}
 
 	content, err := t.manifest.encode()

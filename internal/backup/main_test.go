@@ -136,6 +136,53 @@ func request(snapshot []byte, recipients ...string) backup.Request {
 
 const bucket = "backups"
 
+// goldenManifest was signed once.
+const goldenManifest = `{
+  "format": "talos-operator.io/etcd-backup",
+  "version": 2,
+  "id": "20261121T065007Z-df59627b",
+  "cluster": {
+    "name": "c1",
+    "namespace": "ns",
+    "id": "5754202b7ee5f35b31df48f3244f532a",
+    "caFingerprint": "aa:bb"
+  },
+  "talosVersion": "v1.13.9",
+  "kubernetesVersion": "v1.36.4",
+  "etcd": {
+    "node": "n1",
+    "memberID": "abc",
+    "version": "3.6.12",
+    "revision": 301
+  },
+  "snapshot": {
+    "name": "20261121T065007Z-df59627b.snap.zst",
+    "size": 85,
+    "sha256": "e9b3d8031af355aa45cfd0b8c5661cc9912b2af3419c84251beb52b5c4e8d208",
+    "plainSize": 1056,
+    "plainSHA256": "593cc73ac0da4ceabedb337c08d6e78b8aaca0d005b727700d134fa386607a60",
+    "databaseSHA256": "d499feb290bad6abe6b890e9a049d855c6b007f182885e98aeeaad52f783b7bf",
+    "compression": "zstd"
+  },
+  "state": {
+    "name": "20261121T065007Z-df59627b.state.json",
+    "size": 210,
+    "sha256": "83b5953af2db0dd77567f045280ea3fa73726290b6b40fb941f28831d3dc6391",
+    "plainSize": 210,
+    "plainSHA256": "83b5953af2db0dd77567f045280ea3fa73726290b6b40fb941f28831d3dc6391",
+    "compression": "none"
+  },
+  "tool": "v1.0.0",
+  "startedAt": "2026-11-21T06:50:07Z",
+  "finishedAt": "2026-11-21T06:50:07Z",
+  "signature": {
+    "type": "ed25519",
+    "key": "ed25519:xtZLptwwL8kilH8QypHnoExP/trL9+FiMvoMdEh4usI=",
+    "value": "ysBZ4L14DE06CKiCSWYgndhhvH8GGVtsuIu/wAiAQq/b0mHrElMLAsegH7w3AGSDnD9w+i43JXu5RVPncdxRAA=="
+  }
+}
+`
+
 // patience is how long streams may stall where that is not what a test is about.
 const patience = 10 * time.Minute
 
@@ -182,7 +229,7 @@ func s3Store(t *testing.T, server *s3.Server, endpoint string) store.Store {
 	return s
 }
 
-func directory(t *testing.T) store.Store {
+func directory(t testing.TB) store.Store {
 	t.Helper()
 
 	s, err := store.NewDirectory(t.TempDir())
@@ -239,6 +286,13 @@ func overwrite(t *testing.T, s store.Store, key string, content []byte) {
 	if err := s.Delete(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
+
+	write(t, s, key, content)
+}
+
+// write stores an object behind our back.
+func write(t *testing.T, s store.Store, key string, content []byte) {
+	t.Helper()
 
 	if _, err := s.Put(t.Context(), key, func(w io.Writer) error {
 		_, err := w.Write(content)

@@ -12,12 +12,15 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 const (
-	manifestFormat  = "talos-operator.io/etcd-backup"
-	manifestVersion = 1
+	manifestFormat = "talos-operator.io/etcd-backup"
+	// unsignedVersion is the version of manifests without a signature, signedVersion of those with one. A manifest that is
+	// stripped of its signature is of neither, unless its version is changed too: then it is an unsigned one.
+	unsignedVersion, signedVersion = 1, 2
 	// maxManifest is many times what one needs.
 	maxManifest = 64 << 10
 
@@ -44,6 +47,8 @@ type Manifest struct {
 	Tool       string    `json:"tool,omitempty"`
 	StartedAt  time.Time `json:"startedAt"`
 	FinishedAt time.Time `json:"finishedAt"`
+	// Signature of all of the above; nil in version 1.
+	Signature *signature.Signature `json:"signature,omitempty"`
 }
 
 // Cluster that a backup is of.
@@ -140,7 +145,7 @@ func ParseManifest(content []byte) (*Manifest, error) {
 		return nil, badManifest(err)
 	}
 
-	if head.Format == manifestFormat && head.Version > manifestVersion {
+	if head.Format == manifestFormat && head.Version > signedVersion {
 		return nil, failure.Terminal(ReasonManifest,
 			fmt.Sprintf("the backup was written by a newer version: its manifest has version %d", head.Version), nil)
 	}
@@ -174,7 +179,7 @@ func validName(name string) bool { return dnsLabel.MatchString(name) }
 // validate says whether the manifest makes sense by itself.
 func (m *Manifest) validate() error {
 	switch {
-	case m.Format != manifestFormat || m.Version != manifestVersion:
+	case m.Format != manifestFormat || m.Version < unsignedVersion || m.Version > signedVersion:
 		return errors.New("it is of another kind or version")
 	case !validID(m.ID):
 		return errors.New("its ID is not valid")
@@ -186,6 +191,24 @@ func (m *Manifest) validate() error {
 		return errors.New("its revision is not valid")
 	}
 
+	return errors.Join(m.validateSignature(), m.validateTexts(), m.Snapshot.validate(m.ID+suffixSnapshot),
+		m.State.validate(m.ID+suffixState))
+}
+
+func (m *Manifest) validateSignature() error {
+	switch {
+	case m.Version == signedVersion && m.Signature == nil:
+		return errors.New("its signature is missing")
+	case m.Version == unsignedVersion && m.Signature != nil:
+		return errors.New("its version has no signature")
+	case m.Signature == nil:
+		return nil
+	}
+
+	return m.Signature.Validate()
+}
+
+func (m *Manifest) validateTexts() error {
 	for _, text := range []string{
 		m.TalosVersion, m.KubernetesVersion, m.Tool, m.Cluster.ID, m.Cluster.CAFingerprint,
 		m.Etcd.Node, m.Etcd.ID, m.Etcd.Version, m.Etcd.StorageVersion,
@@ -200,7 +223,7 @@ func (m *Manifest) validate() error {
 		return errors.New("the checksum of its database is not valid")
 	}
 
-	return errors.Join(m.Snapshot.validate(m.ID+suffixSnapshot), m.State.validate(m.ID+suffixState))
+	return nil
 }
 
 func (f *File) validate(name string) error {

@@ -84,7 +84,7 @@ func TestParseManifest(t *testing.T) {
 		}
 	}
 
-	_, err := backup.ParseManifest([]byte(strings.Replace(good, `"version":1`, `"version":2,"new":true`, 1)))
+	_, err := backup.ParseManifest([]byte(strings.Replace(good, `"version":1`, `"version":3,"new":true`, 1)))
 	if !strings.Contains(failure.Message(err), "newer version") {
 		t.Errorf("a newer manifest: %v", err)
 	}
@@ -92,6 +92,7 @@ func TestParseManifest(t *testing.T) {
 
 func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(goodManifest(f)))
+	f.Add([]byte(goldenManifest))
 	f.Add([]byte(`{"format":"talos-operator.io/etcd-backup","version":1}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		m, err := backup.ParseManifest(content)

@@ -18,7 +18,7 @@ AWS_PROFILE, a web identity token, the metadata service.`,
 	}
 	cmd.AddCommand(
 		newBackupListCommand(streams), newBackupInspectCommand(streams), newBackupVerifyCommand(streams),
-		newBackupDownloadCommand(streams), newBackupCreateCommand(streams),
+		newBackupDownloadCommand(streams), newBackupCreateCommand(streams), newBackupKeyCommand(streams),
 	)
 
 	return cmd

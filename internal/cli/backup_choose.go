@@ -47,7 +47,7 @@ func (c *backupChoice) find(ctx context.Context, st *openStore, args []string) (
 			return nil, err
 		}
 
-		return &sets[0], nil
+		return st.authenticFirst(ctx, sets)
 	}
 
 	return findBackup(ctx, st, cluster, id)

@@ -19,6 +19,9 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 type backupDownloader struct {
@@ -110,6 +113,10 @@ func (d *backupDownloader) run(ctx context.Context, args []string) error {
 		return err
 	}
 
+	if set.Foreign {
+		st.warnf("%s: %s", set.ID, backup.Foreign.Warning())
+	}
+
 	paths, err := d.paths(files)
 	if err != nil {
 		return err
@@ -165,10 +172,26 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 		return nil, err
 	}
 
+	_, err = st.authenticate(set.ID, m)
+
 	if d.raw {
+		// As it is stored even a forgery can be fetched, to look at it.
+		if err != nil {
+			st.warnf("%s", failure.Message(err))
+		}
+
 		return d.objects(st, set, m), nil
 	}
 
+	if err != nil {
+		return nil, err
+	}
+
+	return d.decoded(st, set, m), nil
+}
+
+// decoded are the files that are decrypted on the way.
+func (d *backupDownloader) decoded(st *openStore, set backup.Set, m *backup.Manifest) []download {
 	var out []download
 	if d.snapshot {
 		out = append(out, d.plain(st, set, m))
@@ -178,7 +201,7 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 		out = append(out, d.secret(st, set, m))
 	}
 
-	return out, nil
+	return out
 }
 
 // plain is the decrypted and decompressed snapshot.
@@ -207,6 +230,12 @@ func (d *backupDownloader) secret(st *openStore, set backup.Set, m *backup.Manif
 		s, err := backup.ReadState(ctx, st, backup.StateOf(set, m, st.identities))
 		if err != nil {
 			return err
+		}
+
+		if state, derr := clusterstate.Decode(s.Data); derr == nil {
+			if err := verify.CheckPKI(m, state.Bundle); err != nil {
+				return err
+			}
 		}
 
 		b, err := json.MarshalIndent(s, "", "  ")

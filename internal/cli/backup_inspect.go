@@ -109,11 +109,12 @@ func (i *backupInspector) inspect(ctx context.Context, st *openStore, set backup
 	known := out.Report != nil && out.Report.Database != nil
 	readable := !out.Encrypted || len(st.identities) > 0
 
-	if known || i.recorded || !readable || out.State == stateIncomplete || out.State == stateUnreadable {
+	if known || i.recorded || !readable || out.State == stateIncomplete || out.State == stateUnreadable ||
+		out.State == stateForged {
 		return out, nil
 	}
 
-	out.Report, err = i.examine(ctx, st, set, verify.Options{
+	out.Report, _, err = i.examine(ctx, st, set, verify.Options{
 		Level: verify.Database, Identities: st.identities, Dir: i.scratch,
 	})
 	if err != nil {
@@ -141,6 +142,7 @@ func (i *inspection) text(w io.Writer, now time.Time) {
 	line("Size", "%s stored, %s database", bytesOf(i.Size), cmp.Or(sizeOrNone(i.Database), "-"))
 	line("Locked", "%s", i.locked())
 	line("Verified", "%s", i.verified(now))
+	line("Signed", "%s", i.signed())
 
 	if i.Manifest != nil {
 		printManifest(line, i.Manifest)
@@ -158,6 +160,24 @@ func (i *inspection) text(w io.Writer, now time.Time) {
 	default:
 		printObjects(w, i.Report.Kubernetes)
 	}
+}
+
+// signed says who wrote the backup, as far as that is known.
+func (i *inspection) signed() string {
+	text := originOf(i.Authenticity)
+	if i.Manifest != nil && i.Manifest.Signature != nil {
+		text += ", with " + i.Manifest.Signature.Key.String()
+	}
+
+	if i.Authenticity == notAuthentic {
+		return text
+	}
+
+	if why := backup.Authenticity(i.Authenticity).Warning(); i.Authenticity != "" && why != "" {
+		text += ": " + why
+	}
+
+	return text
 }
 
 func printManifest(line func(string, string, ...any), m *backup.Manifest) {

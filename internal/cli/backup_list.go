@@ -39,6 +39,7 @@ const (
 	stateIncomplete = "Incomplete"
 	stateForeign    = "Foreign"
 	stateUnreadable = "Unreadable"
+	stateForged     = notAuthentic
 )
 
 // backupEntry is a backup as `list` shows it.
@@ -46,10 +47,13 @@ type backupEntry struct {
 	ID      string    `json:"id"`
 	Cluster string    `json:"cluster,omitempty"`
 	Time    time.Time `json:"time"`
-	// State is Complete, Incomplete (it is not offered for a restore), Foreign (of another tool) or Unreadable; Problem
-	// says why.
+	// State is Complete, Incomplete (it is not offered for a restore), Foreign (of another tool), Unreadable or
+	// NotAuthentic; Problem says why.
 	State   string `json:"state"`
 	Problem string `json:"problem,omitempty"`
+	// Authenticity is Authentic (signed with the key of the cluster), Unchecked (signed, and no key is known), Unsigned,
+	// Foreign or NotAuthentic (the signature is wrong).
+	Authenticity string `json:"authenticity,omitempty"`
 	// Revision and Keys are those that a verification has read; AtLeast is what etcd was at when the backup began.
 	Revision int64 `json:"revision,omitempty"`
 	AtLeast  int64 `json:"revisionAtLeast,omitempty"`
@@ -144,6 +148,8 @@ func (l *backupLister) run(ctx context.Context, args []string) error {
 		return err
 	}
 
+	result.warn(l.ErrOut)
+
 	return format.print(l.Out, result, func(w io.Writer) { result.table(w, l.output == outputWide, time.Now()) })
 }
 
@@ -198,10 +204,12 @@ type lookedAt struct {
 	manifest *backup.Manifest
 	// report is nil when there is none that covers the snapshot.
 	report *verify.Report
+	// forged is why the backup is not authentic.
+	forged error
 }
 
 // lookAt reads what describes a backup. What is wrong with it is in the entry; errors are those of the store.
-func lookAt(ctx context.Context, st store.Store, set backup.Set, now time.Time) (*lookedAt, error) {
+func lookAt(ctx context.Context, st *openStore, set backup.Set, now time.Time) (*lookedAt, error) {
 	out := &lookedAt{entry: backupEntry{
 		ID: set.ID, Cluster: set.Cluster, Time: set.Time, Size: set.Size(), State: stateComplete,
 	}}
@@ -222,7 +230,7 @@ func lookAt(ctx context.Context, st store.Store, set backup.Set, now time.Time) 
 
 	switch {
 	case set.Foreign:
-		e.State = stateForeign
+		e.State, e.Authenticity = stateForeign, string(backup.Foreign)
 
 		return out, nil
 	case !set.Complete():
@@ -250,7 +258,7 @@ func missingOf(set *backup.Set) []string {
 }
 
 // describe reads the manifest and the recorded verification.
-func (l *lookedAt) describe(ctx context.Context, st store.Store, set backup.Set) error {
+func (l *lookedAt) describe(ctx context.Context, st *openStore, set backup.Set) error {
 	e := &l.entry
 
 	m, err := backup.ReadManifest(ctx, st, set)
@@ -261,6 +269,15 @@ func (l *lookedAt) describe(ctx context.Context, st store.Store, set backup.Set)
 	l.manifest = m
 	e.AtLeast, e.Database, e.Encrypted = m.Etcd.Revision, m.Snapshot.PlainSize, m.Snapshot.Encryption != nil
 	e.Talos, e.Kubernetes, e.Node = m.TalosVersion, m.KubernetesVersion, m.Etcd.Node
+
+	origin, err := backup.Authenticate(m, st.keys...)
+	if err != nil {
+		l.forged, e.State, e.Authenticity, e.Problem = err, stateForged, notAuthentic, failure.Message(err)
+
+		return nil
+	}
+
+	e.Authenticity = string(origin)
 
 	if set.Verified == nil {
 		return nil
@@ -275,6 +292,13 @@ func (l *lookedAt) describe(ctx context.Context, st store.Store, set backup.Set)
 
 	if err != nil || !report.Covers(m) {
 		return err
+	}
+
+	// Anyone who can write to the store can write a result.
+	if !report.Covers(m, st.keys...) {
+		e.Problem = "the result of its verification is not signed with the key of the cluster"
+
+		return nil
 	}
 
 	l.report = report
@@ -306,7 +330,7 @@ func (l *backupList) table(w io.Writer, wide bool, now time.Time) {
 	}
 
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprint(tw, "ID\tCLUSTER\tAGE\tREVISION\tKEYS\tSIZE\tVERIFIED\tENCRYPTED\tLOCKED\tSTATE")
+	fmt.Fprint(tw, "ID\tCLUSTER\tAGE\tREVISION\tKEYS\tSIZE\tVERIFIED\tSIGNED\tENCRYPTED\tLOCKED\tSTATE")
 
 	if wide {
 		fmt.Fprint(tw, "\tTIME\tDATABASE\tTALOS\tKUBERNETES\tNODE\tPROBLEM")
@@ -325,9 +349,30 @@ func (l *backupList) table(w io.Writer, wide bool, now time.Time) {
 	}
 }
 
+// warn says what is not known of the origin of backups.
+func (l *backupList) warn(w io.Writer) {
+	count := map[string]int{}
+	for i := range l.Backups {
+		count[l.Backups[i].Authenticity]++
+	}
+
+	if n := count[string(backup.Unchecked)]; n > 0 {
+		fmt.Fprintf(w, "Warning: the signatures of %d were not checked: name the key with --verification-key.\n", n)
+	}
+
+	if n := count[string(backup.Unsigned)]; n > 0 {
+		fmt.Fprintf(w, "Warning: %d have no signature: anyone who can write to the store can have made them.\n", n)
+	}
+
+	if n := count[notAuthentic]; n > 0 {
+		fmt.Fprintf(w, "Warning: %d are not authentic: they were changed, or signed with another key.\n", n)
+	}
+}
+
 func (e *backupEntry) row(w io.Writer, wide bool, now time.Time) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", e.ID, cmp.Or(e.Cluster, "-"), ago(now, e.Time), e.revision(),
-		number(e.Keys), bytesOf(e.Size), e.verified(now), yes(e.Encrypted), e.locked(), e.State)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", e.ID, cmp.Or(e.Cluster, "-"), ago(now, e.Time),
+		e.revision(), number(e.Keys), bytesOf(e.Size), e.verified(now), originOf(e.Authenticity),
+		yes(e.Encrypted), e.locked(), e.State)
 
 	if wide {
 		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s", e.Time.UTC().Format(time.RFC3339), sizeOrNone(e.Database),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
 )
@@ -33,7 +35,7 @@ type storeFlags struct {
 	storage                              string
 	endpoint, region, caFile, addressing string
 	schedule, object, directory          string
-	identities                           []string
+	identities, verificationKeys         []string
 }
 
 // addressFlags go with --storage only.
@@ -46,6 +48,12 @@ type openStore struct {
 	// cluster is the name of the object's cluster in the store, and id its backup; empty when the flags name no object.
 	cluster, id string
 	identities  []age.Identity
+	// keys check the signatures of backups: those of the flags, and that of the object's control plane.
+	keys []signature.Public
+	// plane and controlPlane are those of the object; nil and empty without one.
+	plane        *plane
+	controlPlane string
+	errOut       io.Writer
 }
 
 // add adds the flags of commands that open the store. --backup is left to those that mean something else by it.
@@ -55,6 +63,7 @@ func (f *storeFlags) add(s *session, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.caFile, "s3-ca-file", os.Getenv("AWS_CA_BUNDLE"),
 		"certificates in PEM that the S3 server's is checked against (AWS_CA_BUNDLE; without it: those of the system)")
+	f.addKeys(cmd)
 	flags.StringVar(&f.directory, "backup-directory", "",
 		"where the folder of the operator's --backup-directory is here, for objects that keep backups in it")
 
@@ -112,13 +121,18 @@ func (f *storeFlags) open(ctx context.Context, s *session, keys bool) (*openStor
 		return nil, err
 	}
 
+	accepted, err := f.keys()
+	if err != nil {
+		return nil, err
+	}
+
 	switch {
 	case f.storage != "" && f.schedule != "":
 		return nil, errors.New("name the store with --storage or with --schedule, not with both")
 	case f.storage != "":
 		st, err := f.openAddress()
 
-		return &openStore{Store: st, identities: identities}, err
+		return &openStore{Store: st, identities: identities, keys: accepted, errOut: s.ErrOut}, err
 	case f.schedule == "" && f.object == "":
 		return nil, errors.New("say where the backups lie: --storage s3://bucket/prefix or dir:/path, --schedule NAME or " +
 			"--backup NAME")
@@ -136,6 +150,13 @@ func (f *storeFlags) open(ctx context.Context, s *session, keys bool) (*openStor
 
 	out, err := f.openObject(ctx, p, o)
 	if err != nil {
+		return nil, err
+	}
+
+	out.keys, out.errOut = accepted, s.ErrOut
+	if err := out.acceptObject(ctx); err != nil {
+		out.Close()
+
 		return nil, err
 	}
 
@@ -324,7 +345,22 @@ func (f *storeFlags) openObject(ctx context.Context, p *plane, o *storedBy) (*op
 		return nil, fmt.Errorf("opening the storage of %s: %w", o.title, err)
 	}
 
-	return &openStore{Store: st, cluster: o.cluster, id: o.id}, nil
+	return &openStore{Store: st, cluster: o.cluster, id: o.id, plane: p, controlPlane: o.controlPlane}, nil
+}
+
+// acceptObject accepts the key of the object's control plane, where that is there.
+func (s *openStore) acceptObject(ctx context.Context) error {
+	cp := &v1alpha1.TalosControlPlane{}
+
+	err := s.plane.Get(ctx, client.ObjectKey{Namespace: s.plane.namespace, Name: s.controlPlane}, cp)
+	if err != nil {
+		return explainNil("reading TalosControlPlane "+s.controlPlane, client.IgnoreNotFound(err))
+	}
+
+	keys, err := verificationKeyOf(ctx, s.plane, cp)
+	s.accept(keys...)
+
+	return err
 }
 
 // readIdentities reads files with age identities.

@@ -73,11 +73,11 @@ func TestBackupList(t *testing.T) {
 	}
 
 	rows := columns(t, out)
-	want := map[string]struct{ cluster, verified, encrypted, state string }{
-		good.ID: {"prod", "Database", "yes", "Complete"}, plain.ID: {"prod", "no", "no", "Complete"},
-		other.ID: {"stage", "no", "no", "Complete"}, half: {"prod", "no", "no", "Incomplete"},
-		bad: {"prod", "no", "no", "Unreadable"}, "db.snapshot": {"-", "no", "no", "Foreign"},
-		"prod-2026-11-20T10:00:00Z.snap.zst.age": {"prod", "no", "yes", "Foreign"},
+	want := map[string]struct{ cluster, verified, signed, encrypted, state string }{
+		good.ID: {"prod", "Database", "unchecked", "yes", "Complete"}, plain.ID: {"prod", "no", "unchecked", "no", "Complete"},
+		other.ID: {"stage", "no", "unchecked", "no", "Complete"}, half: {"prod", "no", "-", "no", "Incomplete"},
+		bad: {"prod", "no", "-", "no", "Unreadable"}, "db.snapshot": {"-", "no", "-", "no", "Foreign"},
+		"prod-2026-11-20T10:00:00Z.snap.zst.age": {"prod", "no", "-", "yes", "Foreign"},
 	}
 
 	if len(rows) != len(want)+1 {
@@ -86,8 +86,8 @@ func TestBackupList(t *testing.T) {
 
 	for id, w := range want {
 		row := rows[id]
-		if len(row) != 9 || row[0] != w.cluster || !strings.HasPrefix(row[5], w.verified) || row[6] != w.encrypted ||
-			row[8] != w.state || strings.HasPrefix(row[7], "until 2") != (id == good.ID) {
+		if len(row) != 10 || row[0] != w.cluster || !strings.HasPrefix(row[5], w.verified) || row[6] != w.signed ||
+			row[7] != w.encrypted || row[9] != w.state || strings.HasPrefix(row[8], "until 2") != (id == good.ID) {
 			t.Errorf("%s: %q", id, row)
 		}
 	}

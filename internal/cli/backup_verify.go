@@ -85,9 +85,17 @@ func (v *backupVerifier) run(ctx context.Context, args []string) error {
 		return err
 	}
 
-	report, err := v.examine(ctx, st, *set, verify.Options{
+	options := verify.Options{
 		Level: verify.Level(v.level), Identities: st.identities, Dir: v.scratch, Timeout: v.timeout,
-	})
+	}
+
+	if v.record && st.plane != nil {
+		if options.Sign, err = signingKeyOf(ctx, st.plane, st.plane.namespace, st.controlPlane); err != nil {
+			return err
+		}
+	}
+
+	report, origin, err := v.examine(ctx, st, *set, options)
 	if err != nil {
 		return v.bad(ctx, st, set, err)
 	}
@@ -98,7 +106,17 @@ func (v *backupVerifier) run(ctx context.Context, args []string) error {
 		}
 	}
 
-	return v.output.print(v.Out, report, func(w io.Writer) { printVerified(w, set, report, v.record) })
+	result := &verification{Report: report, Authenticity: origin}
+
+	return v.output.print(v.Out, result, func(w io.Writer) { result.text(w, set, v.record) })
+}
+
+// verification is what -o prints.
+type verification struct {
+	*verify.Report
+
+	// Authenticity is Authentic, Unchecked, Unsigned or Foreign.
+	Authenticity backup.Authenticity `json:"authenticity"`
 }
 
 // bad says what kind of failure it was, and withdraws an earlier result where the backup is damaged.
@@ -124,7 +142,16 @@ func (v *backupVerifier) bad(ctx context.Context, st *openStore, set *backup.Set
 // examine verifies a backup and shows how far that is.
 func (s *session) examine(
 	ctx context.Context, st *openStore, set backup.Set, o verify.Options,
-) (*verify.Report, error) {
+) (*verify.Report, backup.Authenticity, error) {
+	var origin backup.Authenticity
+
+	o.Keys = st.keys
+	o.Accept = func(_ *backup.Manifest, a backup.Authenticity) error {
+		origin = a
+
+		return nil
+	}
+
 	if set.Snapshot != nil {
 		p := newProgress(s.ErrOut, "reading "+set.ID, set.Snapshot.Size)
 		defer p.end()
@@ -141,10 +168,12 @@ func (s *session) examine(
 		}
 	}
 
-	return verify.Run(ctx, st, set, o)
+	report, err := verify.Run(ctx, st, set, o)
+
+	return report, origin, err
 }
 
-func printVerified(w io.Writer, set *backup.Set, r *verify.Report, recorded bool) {
+func (r *verification) text(w io.Writer, set *backup.Set, recorded bool) {
 	fmt.Fprintf(w, "Backup %s%s is good: level %s.\n", set.ID, of(set.Cluster), r.Level)
 
 	switch d := r.Database; {
@@ -160,7 +189,17 @@ func printVerified(w io.Writer, set *backup.Set, r *verify.Report, recorded bool
 			d.EncryptedSecrets)
 	}
 
-	if recorded {
+	if why := r.Authenticity.Warning(); why != "" {
+		fmt.Fprintf(w, "Warning: %s.\n", why)
+	} else {
+		fmt.Fprintln(w, "It is signed with the key of its cluster.")
+	}
+
+	switch {
+	case recorded && r.Signature == nil:
+		fmt.Fprintln(w, "The result is recorded in the store without a signature: where the key of the cluster is known, it "+
+			"does not count. With --schedule or --backup, and the right to read the state Secret, it is signed.")
+	case recorded:
 		fmt.Fprintln(w, "The result is recorded in the store.")
 	}
 }

@@ -20,13 +20,19 @@ import (
 func (s *shell) controlPlane(name string) {
 	s.t.Helper()
 
-	s.create(&v1alpha1.TalosControlPlane{
+	cp := &v1alpha1.TalosControlPlane{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.TalosControlPlaneSpec{
 			TalosVersion: talosV, KubernetesVersion: kubernetes, Endpoint: "https://10.0.0.1:6443",
 			Machines: []v1alpha1.MachineEntry{{Name: name + "-cp", Address: "10.0.0.1"}},
 		},
-	})
+	}
+	s.create(cp)
+
+	cp.Status.BackupVerificationKey = signer(s.t).Public().String()
+	if err := s.client.Status().Update(s.t.Context(), cp); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // backups of the namespace.

@@ -39,6 +39,7 @@ type recoverer struct {
 // recoverOptions go into the TalosEtcdRestore as they are.
 type recoverOptions struct {
 	discard, foreign, copied, isolate bool
+	unauthenticated                   bool
 	lost                              []string
 	last, verification                string
 	bump                              int64
@@ -52,9 +53,11 @@ func newRecoverCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Short: "Bring a cluster back from a backup, after the loss of its etcd or of everything",
 		Long: `Bring a cluster back from a backup, after the loss of its etcd or of everything.
 
-After a total loss: with an empty management plane, fresh machines in maintenance mode, a store and an age identity,
-name the manifest of the cluster with -f. The PKI comes from the backup, so that old kubeconfigs and the certificates
-of workers stay valid.
+After a total loss: with an empty management plane, fresh machines in maintenance mode, a store, an age identity and
+the verification key of the cluster (backup key printed it), name the manifest of the cluster with -f. The PKI comes
+from the backup, so that old kubeconfigs and the certificates of workers stay valid. Without the verification key
+nothing tells the backups of the cluster from what somebody else wrote into the store: then name one with --backup, and
+say --allow-unauthenticated.
 
 A cluster that is there goes back to a backup with CLUSTER. What it wrote since is lost, which --discard-newer-data has
 to say; a copy of it is kept beside the backup where it can still be read.
@@ -63,7 +66,8 @@ The command shows what it is going to do and asks. Then it makes the namespace, 
 backup with, a TalosEtcdRestore and the objects of the manifest, in this order, and follows the restore to its proof.
 Run it again after an interruption: it goes on with the restore that is there. Exit codes: 0 the cluster runs from the
 backup, 1 it does not, or not yet.`,
-		Example: `  talos-operator recover -f prod.yaml -n clusters --storage s3://backups/prod -i key.txt
+		Example: `  talos-operator recover -f prod.yaml -n clusters --storage s3://backups/prod -i key.txt \
+    --verification-key ed25519:…
   talos-operator recover prod -n clusters --schedule nightly --before 2h --discard-newer-data`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: r.completeCluster,
@@ -107,6 +111,8 @@ func (o *recoverOptions) add(cmd *cobra.Command) {
 	f.BoolVar(&o.foreign, "allow-foreign", false, "accept a snapshot of another tool: nothing tells which cluster "+
 		"it is of")
 	f.BoolVar(&o.copied, "allow-missing-checksum", false, "accept a database that was copied from a node")
+	f.BoolVar(&o.unauthenticated, "allow-unauthenticated", false, "accept the backup that --backup names although it has "+
+		"no signature, or no verification key is known: anyone who can write to the store can have made it")
 	f.BoolVar(&o.isolate, "isolate", false, "make another cluster from it, with a PKI of its own, to look at what "+
 		"is in it")
 	f.StringSliceVar(&o.lost, "lost-machine", nil, "control-plane machine that never comes back; may be repeated")
@@ -207,6 +213,10 @@ func (v *recovery) findStore(ctx context.Context) error {
 	}
 
 	v.store = st
+
+	if err := v.acceptTarget(ctx); err != nil {
+		return err
+	}
 
 	if v.named != nil {
 		v.storage, v.identitiesFrom = &v.named.storage, v.named.identitiesFrom

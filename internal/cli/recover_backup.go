@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
@@ -32,24 +33,34 @@ func (v *recovery) findBackup(ctx context.Context) error {
 		return v.checkBackup(ctx)
 	}
 
+	if v.options.unauthenticated {
+		return errors.New("--allow-unauthenticated accepts one backup: name it with --backup")
+	}
+
 	sets, err := v.choice.newest(ctx, v.store, v.storeCluster())
 	if err != nil {
 		return err
 	}
 
-	var first error
+	var (
+		first     error
+		unchecked bool
+	)
 
 	for i := range sets {
 		v.set = sets[i]
 
 		err := v.checkBackup(ctx)
-		if err == nil || !verify.IsDamage(err) {
+		if err == nil || !verify.IsDamage(err) && failure.Reason(err) != backup.ReasonUnauthenticated {
 			return err
 		}
 
-		first = cmp.Or(first, err)
+		// Without a key the first one to be told of is one that a key would check.
+		if first == nil || !unchecked && v.look.entry.Authenticity == string(backup.Unchecked) {
+			first, unchecked = err, v.look.entry.Authenticity == string(backup.Unchecked)
+		}
 
-		v.warn("backup %s is no good: %s", v.set.ID, failure.Message(err))
+		v.warn("backup %s is passed over: %s", v.set.ID, failure.Message(err))
 	}
 
 	return fmt.Errorf("no backup of %s is good: %w", v.storeCluster(), first)
@@ -73,6 +84,10 @@ func (v *recovery) checkBackup(ctx context.Context) error {
 
 	v.look = found
 
+	if found.forged != nil {
+		return found.forged
+	}
+
 	switch {
 	case v.set.Foreign && !v.options.foreign:
 		return fmt.Errorf("%s was written by another tool, and nothing tells which cluster it is of: say --allow-foreign if "+
@@ -80,6 +95,7 @@ func (v *recovery) checkBackup(ctx context.Context) error {
 	case v.set.Foreign:
 		v.warn("%s comes without the PKI of its cluster: the Secret %s has to be there", v.set.ID,
 			clusterstate.SecretName(v.controlPlane))
+		v.warn("%s: %s", v.set.ID, backup.Foreign.Warning())
 
 		return nil
 	case found.manifest == nil:
@@ -88,7 +104,53 @@ func (v *recovery) checkBackup(ctx context.Context) error {
 		return fmt.Errorf("backup %s is encrypted: name the file of its age identity with --identity", v.set.ID)
 	}
 
-	secret, err := backup.ReadState(ctx, v.store, backup.StateOf(v.set, found.manifest, v.store.identities))
+	if err := v.accepts(backup.Authenticity(found.entry.Authenticity)); err != nil {
+		return err
+	}
+
+	return v.checkState(ctx, found.manifest)
+}
+
+// accepts says whether a backup of that origin may be restored.
+func (v *recovery) accepts(origin backup.Authenticity) error {
+	err := backup.Accept(v.set.ID, origin, v.pinned && v.options.unauthenticated)
+
+	switch {
+	case err == nil:
+		if why := origin.Warning(); why != "" {
+			v.warn("backup %s is accepted although %s", v.set.ID, why)
+		}
+
+		return nil
+	case origin == backup.Unchecked:
+		return failure.Terminal(failure.Reason(err), failure.Message(err)+"; name the verification key of the cluster with "+
+			"--verification-key, or, if it is lost, accept this backup with --backup "+v.set.ID+" --allow-unauthenticated", nil)
+	}
+
+	return failure.Terminal(failure.Reason(err), failure.Message(err)+"; if it is the right one, accept it with --backup "+
+		v.set.ID+" --allow-unauthenticated", nil)
+}
+
+// acceptTarget accepts the key of the cluster that is brought back, where its control plane still knows it.
+func (v *recovery) acceptTarget(ctx context.Context) error {
+	if !v.exists || v.options.isolate {
+		return nil
+	}
+
+	cp := &v1alpha1.TalosControlPlane{}
+	if err := v.plane.Get(ctx, client.ObjectKey{Namespace: v.namespace, Name: v.controlPlane}, cp); err != nil {
+		return explain("reading TalosControlPlane "+v.controlPlane, err)
+	}
+
+	keys, err := verificationKeyOf(ctx, v.plane, cp)
+	v.store.accept(keys...)
+
+	return err
+}
+
+// checkState looks into the state Secret of the backup.
+func (v *recovery) checkState(ctx context.Context, m *backup.Manifest) error {
+	secret, err := backup.ReadState(ctx, v.store, backup.StateOf(v.set, m, v.store.identities))
 	if err != nil {
 		return err
 	}
@@ -96,6 +158,14 @@ func (v *recovery) checkBackup(ctx context.Context) error {
 	state, err := clusterstate.Decode(secret.Data)
 	if err != nil {
 		return failure.Terminal(verify.ReasonState, "the state Secret in the backup cannot be used", nil)
+	}
+
+	if err := verify.CheckPKI(m, state.Bundle); err != nil {
+		return err
+	}
+
+	if v.key, err = state.Bundle.BackupVerificationKey(); err != nil {
+		return err
 	}
 
 	if v.options.isolate {
@@ -140,11 +210,17 @@ func (v *recovery) describe(context.Context) error {
 // source names the backup. Where the newest one was asked for, the restore may fall back to the one before it, and
 // takes none that was made since.
 func (v *recovery) source() v1alpha1.RestoreSource {
-	if v.where.object != "" && v.where.schedule == "" {
-		return v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectReference{Name: v.where.object}}
+	out := v1alpha1.RestoreSource{
+		VerificationKeys: v.givenKeys(), AllowUnauthenticated: v.options.unauthenticated,
 	}
 
-	out := v1alpha1.RestoreSource{Storage: v.storage}
+	if v.where.object != "" && v.where.schedule == "" {
+		out.BackupRef = &v1alpha1.ObjectReference{Name: v.where.object}
+
+		return out
+	}
+
+	out.Storage = v.storage
 	if name := v.storeCluster(); name != v.cluster {
 		out.Cluster = name
 	}
@@ -154,6 +230,20 @@ func (v *recovery) source() v1alpha1.RestoreSource {
 	} else {
 		before := metav1.NewTime(v.set.Time.Add(time.Second).UTC())
 		out.Before = &before
+	}
+
+	return out
+}
+
+// givenKeys are the verification keys that the operator cannot find out by itself.
+func (v *recovery) givenKeys() []string {
+	if !v.options.isolate {
+		return v.where.verificationKeys
+	}
+
+	var out []string
+	for _, key := range v.store.keys {
+		out = append(out, key.String())
 	}
 
 	return out

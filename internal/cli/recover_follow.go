@@ -19,6 +19,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 )
 
 const removeTimeout = time.Minute
@@ -46,6 +47,8 @@ type recoverResult struct {
 	Kubeconfig string   `json:"kubeconfigSecret"`
 	Secrets    []string `json:"secrets,omitempty"`
 	Warnings   []string `json:"warnings,omitempty"`
+	// VerificationKey checks the backups of the cluster; empty where that is not known.
+	VerificationKey string `json:"verificationKey,omitempty"`
 }
 
 // recoverStep is one step of the restore.
@@ -77,6 +80,7 @@ func (v *recovery) text(w io.Writer, now time.Time) {
 		e.verified(now))
 	line("", "revision %s, %s, Talos %s, Kubernetes %s", e.revision(), bytesOf(e.Size), cmp.Or(e.Talos, "not known"),
 		cmp.Or(e.Kubernetes, "not known"))
+	line("", "signed: %s", originOf(e.Authenticity))
 	line("Store", "%s", v.store.Location())
 	line("Control plane", "%s", cmp.Or(strings.Join(v.machines, ", "), "as the manifest says"))
 	line("Workers", "%s", orNone(v.workers))
@@ -232,6 +236,10 @@ func (v *recovery) result() *recoverResult {
 		out.Backup = b.ID
 	}
 
+	if v.key != (signature.Public{}) && !v.options.isolate {
+		out.VerificationKey = v.key.String()
+	}
+
 	for _, s := range v.secrets {
 		out.Secrets = append(out.Secrets, s.Name)
 	}
@@ -269,6 +277,11 @@ func (r *recoverResult) text(w io.Writer) {
 
 	fmt.Fprintf(w, "\nKubeconfigs from before are valid. A new one:\n"+
 		"  kubectl get secret %s -n %s -o jsonpath='{.data.value}' | base64 -d\n", r.Kubeconfig, r.Namespace)
+
+	if r.VerificationKey != "" {
+		fmt.Fprintf(w, "Keep the key that checks the backups of the cluster beside the age identity:\n  %s\n",
+			r.VerificationKey)
+	}
 
 	if len(r.Secrets) > 0 {
 		fmt.Fprintf(w, "The keys for the backup are not needed any more, unless a backup schedule uses them:\n"+

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
 )
@@ -56,6 +57,8 @@ type recovery struct {
 
 	set  backupSet
 	look *lookedAt
+	// key checks the backups of the cluster; zero where the backup comes without a PKI.
+	key signature.Public
 	// pinned: this backup and no other.
 	pinned bool
 

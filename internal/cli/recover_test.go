@@ -102,7 +102,7 @@ func TestRecoverFromNothing(t *testing.T) {
 
 	take(t, v, "prod", 1, id.Recipient().String())
 	newest := take(t, v, "prod", 2, id.Recipient().String())
-	args := append([]string{"recover", "-f", clusterFile(t, "prod"), "-n", ns, "-i", key}, v.flags...)
+	args := append([]string{"recover", "-f", clusterFile(t, "prod"), "-n", ns, "-i", key, "--verification-key", signer(t).Public().String()}, v.flags...)
 	name := "prod-" + strings.ToLower(newest.ID)
 
 	out, _, failed := s.run(append(args, "--dry-run")...)
@@ -185,7 +185,7 @@ func (s *shell) recovering(ns, name string, v *vault, identity string, m *backup
 				CAFrom:         &v1alpha1.SecretKeyReference{Name: "prod-recovery-storage", Key: "ca.crt"},
 				CredentialsRef: &v1alpha1.ObjectReference{Name: "prod-recovery-storage"},
 			}},
-			Before: &before,
+			Before: &before, VerificationKeys: []string{signer(t).Public().String()},
 		},
 		IdentitiesFrom: []v1alpha1.SecretKeyReference{{Name: "prod-recovery-identity", Key: "identity"}},
 	}
@@ -336,7 +336,7 @@ func TestRecoverFollows(t *testing.T) {
 	out, told, failed := s.run(args...)
 	for _, want := range []string{
 		"Cluster prod runs from backup " + m.ID, "Proof: 4 Secrets that can be read.",
-		"kubectl get secret prod-kubeconfig -n " + s.ns,
+		"kubectl get secret prod-kubeconfig -n " + s.ns, "beside the age identity:\n  " + signer(t).Public().String(),
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s%s", want, out, failed)
@@ -436,10 +436,10 @@ spec:
     machineTemplate: {spec: {provider: {name: static, addresses: [10.0.0.1, 10.0.0.2]}}}
 `, s.ns, talosV, kubernetes))
 
-	args := []string{"recover", "--storage", dir, "--yes", "--wait=false"}
+	args := []string{"recover", "--storage", dir, "--yes", "--wait=false", "--verification-key", signer(t).Public().String()}
 
 	out, told, failed := s.run(append(args, "-f", top, "-i", key)...)
-	if failed != "" || !strings.Contains(told, "Warning: backup "+bad.ID+" is no good: ") || !strings.Contains(told, good.ID) ||
+	if failed != "" || !strings.Contains(told, "Warning: backup "+bad.ID+" is passed over: ") || !strings.Contains(told, good.ID) ||
 		!strings.Contains(told, "10.0.0.1, 10.0.0.2, one of provider static") || out == "" {
 		t.Errorf("%q, %q, %q", out, told, failed)
 	}

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/lab/etcd"
@@ -162,8 +163,34 @@ func took(i int) time.Time {
 	return begun.Add(time.Duration(i-10) * time.Hour).UTC().Truncate(time.Second)
 }
 
+// signer is the key of the clusters in the tests.
+func signer(t *testing.T) *signature.Key {
+	t.Helper()
+
+	b, err := bundle()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	key, err := b.BackupKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return key
+}
+
 // take takes the i-th backup of a cluster.
 func take(t *testing.T, s store.Store, cluster string, i int, recipients ...string) *backup.Manifest {
+	t.Helper()
+
+	return takeSigned(t, s, cluster, i, signer(t), recipients...)
+}
+
+// takeSigned signs with any key, or with none.
+func takeSigned(
+	t *testing.T, s store.Store, cluster string, i int, key *signature.Key, recipients ...string,
+) *backup.Manifest {
 	t.Helper()
 
 	content, at := realSnapshot(t), took(i)
@@ -176,7 +203,7 @@ func take(t *testing.T, s store.Store, cluster string, i int, recipients ...stri
 		},
 		TalosVersion: talosV, KubernetesVersion: kubernetes, Source: backup.Member{Node: "cp-1", ID: "abc", Version: "3.6.12"},
 		Snapshot: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
-		State:    secret, Recipients: recipients, AllowUnencrypted: len(recipients) == 0, Tool: "v1.0.0",
+		State:    secret, Recipients: recipients, AllowUnencrypted: len(recipients) == 0, Tool: "v1.0.0", Sign: key,
 		Now: func() time.Time { return at },
 	})
 	if err != nil {

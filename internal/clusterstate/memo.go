@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
@@ -28,6 +29,8 @@ var (
 	expiries memo[time.Time]
 	// fitting are talosconfigs and kubeconfigs that are what they have to be, and when their certificates are valid.
 	fitting memo[period]
+	// backupKeys are the public keys that follow from private keys of CAs.
+	backupKeys memo[signature.Public]
 )
 
 // get returns what is known of a text, and finds it out when nothing is. A failure is not remembered.

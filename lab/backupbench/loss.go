@@ -23,12 +23,14 @@ const (
 
 var errNoteLost = errors.New("what was written before the backup did not come back")
 
-// survivors are what is left after a total loss: the bucket, the age key, the manifest, and somebody's old kubeconfig.
+// survivors are what is left after a total loss: the bucket, the age key with the verification key beside it, the
+// manifest, and somebody's old kubeconfig.
 type survivors struct {
-	subnet     string
-	bucket     string
-	age        map[string][]byte
-	kubeconfig []byte
+	subnet          string
+	bucket          string
+	age             map[string][]byte
+	verificationKey string
+	kubeconfig      []byte
 }
 
 // TotalLoss makes a cluster from a manifest, backs it up, loses the management plane and all machines with their disks,
@@ -91,9 +93,15 @@ func lose(ctx context.Context, o stack.Options, manifest func(*stack.Stack) []by
 		return left, err
 	}
 
+	verificationKey, err := cluster.VerificationKey(ctx)
+	if err != nil {
+		return left, err
+	}
+
 	return survivors{
 		subnet: s.Lab.Subnet().String(), bucket: filepath.Join(s.Dir(), "s3"), age: keys.Data,
-		kubeconfig: credentials.Kubeconfig,
+		verificationKey: verificationKey,
+		kubeconfig:      credentials.Kubeconfig,
 	}, nil
 }
 
@@ -153,7 +161,7 @@ func recoverAll(
 	}
 
 	cluster := &demo.Cluster{Key: key, Client: c}
-	if err := cluster.BeginRestore(ctx, objectName, vault(s)); err != nil {
+	if err := cluster.BeginRestore(ctx, objectName, vault(s), left.verificationKey); err != nil {
 		return err
 	}
 

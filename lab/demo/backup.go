@@ -67,13 +67,23 @@ func (c *Cluster) Back(ctx context.Context, name string, v Vault) (*v1alpha1.Tal
 	return b, err
 }
 
-// BeginRestore asks for the newest verified backup.
-func (c *Cluster) BeginRestore(ctx context.Context, name string, v Vault) error {
+// VerificationKey is the public key that checks the backups of the cluster. A person keeps it beside the age key.
+func (c *Cluster) VerificationKey(ctx context.Context) (string, error) {
+	cp := &v1alpha1.TalosControlPlane{}
+	if err := c.Client.Get(ctx, c.Key, cp); err != nil {
+		return "", fmt.Errorf("reading the TalosControlPlane %s: %w", c.Key.Name, err)
+	}
+
+	return cp.Status.BackupVerificationKey, nil
+}
+
+// BeginRestore asks for the newest verified backup. Where the PKI is lost with all the rest, the keys check it.
+func (c *Cluster) BeginRestore(ctx context.Context, name string, v Vault, verificationKeys ...string) error {
 	r := &v1alpha1.TalosEtcdRestore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Key.Namespace, Name: name},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: c.Key.Name},
-			Source:          v1alpha1.RestoreSource{Storage: new(v.Storage())},
+			Source:          v1alpha1.RestoreSource{Storage: new(v.Storage()), VerificationKeys: verificationKeys},
 			IdentitiesFrom:  v.identities(),
 		},
 	}

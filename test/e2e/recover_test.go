@@ -88,6 +88,10 @@ func TestRecoverCommand(t *testing.T) {
 	fingerprint := w.identity("ash").fingerprint
 	w.backUpByCommand("ash", v)
 
+	// What a person keeps beside the age identity.
+	printed, _ := w.commandWith(nil, "backup", "key", "ash", "--kubeconfig", w.kubeconfigOf(w.plane, "first"))
+	key := strings.TrimSpace(printed)
+
 	// Everything burns.
 	w.manager.kill()
 	w.plane.Kill()
@@ -113,6 +117,7 @@ func TestRecoverCommand(t *testing.T) {
 
 	args := append([]string{
 		"recover", "--kubeconfig", w.kubeconfigOf(w.plane, "second"), "-f", file, "-i", v.key, "--yes",
+		"--verification-key", key,
 	}, v.flags...)
 
 	w.killedWith(v.env, args)

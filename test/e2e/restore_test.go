@@ -119,6 +119,11 @@ func (w *world) backUp(cluster, address string, id *age.X25519Identity) *backup.
 		w.t.Fatal(err)
 	}
 
+	key, err := state.Bundle.BackupKey()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+
 	c := w.talos(cluster)
 
 	m, err := backup.Take(context.Background(), dir, backup.Request{
@@ -127,7 +132,7 @@ func (w *world) backUp(cluster, address string, id *age.X25519Identity) *backup.
 			Name: cluster, Namespace: w.ns, ID: state.Bundle.ClusterID(), CAFingerprint: state.Bundle.CAFingerprint(),
 		},
 		TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Source: backup.Member{Node: address}, State: secret,
-		Recipients: []string{id.Recipient().String()},
+		Recipients: []string{id.Recipient().String()}, Sign: key,
 		Snapshot: func(ctx context.Context) (io.ReadCloser, error) {
 			return c.EtcdSnapshot(talosclient.WithNode(ctx, address), &machineapi.EtcdSnapshotRequest{})
 		},
@@ -137,6 +142,20 @@ func (w *world) backUp(cluster, address string, id *age.X25519Identity) *backup.
 	}
 
 	return m
+}
+
+// verificationKey is what a person notes beside the age identity.
+func (w *world) verificationKey(cluster string) string {
+	w.t.Helper()
+
+	cp := &v1alpha1.TalosControlPlane{}
+	w.get(cp, cluster)
+
+	if cp.Status.BackupVerificationKey == "" {
+		w.t.Fatal("the control plane does not show the verification key of its backups")
+	}
+
+	return cp.Status.BackupVerificationKey
 }
 
 func (w *world) restore(name, cluster string, edit ...func(*v1alpha1.TalosEtcdRestoreSpec)) {
@@ -300,6 +319,7 @@ func TestTotalLoss(t *testing.T) {
 	w.credentials(s3)
 	w.schedule("phoenix", s3, id)
 	w.backedUp("phoenix")
+	key := w.verificationKey("phoenix")
 
 	// Everything burns.
 	w.manager.kill()
@@ -321,7 +341,9 @@ func TestTotalLoss(t *testing.T) {
 
 	w.secret("age", map[string]string{"identity": id.String()})
 	w.credentials(s3)
-	w.restore("rise", "phoenix", func(r *v1alpha1.TalosEtcdRestoreSpec) { r.Source.Storage = new(storage(s3)) })
+	w.restore("rise", "phoenix", func(r *v1alpha1.TalosEtcdRestoreSpec) {
+		r.Source.Storage, r.Source.VerificationKeys = new(storage(s3)), []string{key}
+	})
 	w.apply(planeManifest(w, "phoenix"))
 
 	w.restored("rise", v1alpha1.RestorePreflight, v1alpha1.RestorePreparing, v1alpha1.RestoreRecovering,

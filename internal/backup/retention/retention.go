@@ -45,13 +45,19 @@ const (
 	Another
 	// Unreadable: its manifest cannot be read, or does not fit its files.
 	Unreadable
+	// Forged: its signature is wrong, or made with another key than that of the cluster.
+	Forged
 )
 
 // Fact is what was read of a backup.
 type Fact struct {
 	Owner Owner
-	// Verified: a verification is recorded beside it, of the very snapshot that it holds.
+	// Unsigned: nothing shows that the cluster wrote it, although there is a key to check that with.
+	Unsigned bool
+	// Verified: a verification is recorded beside it, of the very snapshot that it holds, and signed where there is a key.
 	Verified bool
+	// Claimed: a verification is recorded beside it, whoever wrote that.
+	Claimed bool
 }
 
 // Evidence is what is known of a store.
@@ -84,9 +90,10 @@ type Decision struct {
 	More   bool
 	// Kept are complete sets of the cluster that stay.
 	Kept []backup.Set
-	// Foreign, Others, Unreadable, Future and Incomplete are left alone: files of other tools, backups of another cluster
-	// of the same name, those whose manifest cannot be read, those from the future, and those without all files.
-	Foreign, Others, Unreadable, Future, Incomplete []backup.Set
+	// Foreign, Others, Unreadable, Forged, Future and Incomplete are left alone: files of other tools, backups of another
+	// cluster of the same name, those whose manifest cannot be read, those that the cluster did not sign, those from the
+	// future, and those without all files.
+	Foreign, Others, Unreadable, Forged, Future, Incomplete []backup.Set
 }
 
 // Decide says what to delete. A set stays when any of the policies keeps it, so several schedules can share a store.
@@ -105,11 +112,7 @@ func Decide(e Evidence, policies ...Policy) Decision {
 	}
 
 	keep := map[string]bool{}
-	for _, p := range policies {
-		p.mark(ours, keep)
-	}
-
-	d.Ask = markVerified(e, ours, keep)
+	d.Ask = e.mark(ours, keep, policies)
 
 	var candidates []backup.Set
 
@@ -157,6 +160,8 @@ func (d *Decision) sort(e Evidence) []backup.Set {
 			d.Incomplete = append(d.Incomplete, s)
 		case owner == Unreadable:
 			d.Unreadable = append(d.Unreadable, s)
+		case owner == Forged:
+			d.Forged = append(d.Forged, s)
 		default:
 			ours = append(ours, s)
 		}
@@ -208,8 +213,33 @@ func (p Policy) mark(sets []backup.Set, keep map[string]bool) {
 	}
 }
 
-// markVerified keeps the newest set that is verified, and returns the one that has to be looked at to find it.
-func markVerified(e Evidence, sets []backup.Set, keep map[string]bool) []backup.Set {
+// mark notes the sets that stay, and returns those that have to be looked at to find that out.
+//
+// What is not signed does not count against what is: anyone who can write to the store could push the good backups out
+// with newer ones. The signed ones do count against the others, so that backups of older versions go in their time.
+func (e *Evidence) mark(sets []backup.Set, keep map[string]bool, policies []Policy) []backup.Set {
+	signed := slices.DeleteFunc(slices.Clone(sets), func(s backup.Set) bool { return e.Facts[s.ID].Unsigned })
+
+	for _, p := range policies {
+		p.mark(signed, keep)
+		p.mark(sets, keep)
+	}
+
+	ask, found := e.markNewest(signed, keep, func(f Fact) bool { return f.Verified })
+	if found || len(ask) > 0 {
+		return ask
+	}
+
+	// Before the first one that is signed was verified, the newest that is said to be verified stays.
+	ask, _ = e.markNewest(sets, keep, func(f Fact) bool { return f.Claimed })
+
+	return ask
+}
+
+// markNewest keeps the newest set that is verified, and returns the one that has to be looked at to find it.
+func (e *Evidence) markNewest(
+	sets []backup.Set, keep map[string]bool, verified func(Fact) bool,
+) (ask []backup.Set, found bool) {
 	for _, s := range sets {
 		if s.Verified == nil {
 			continue
@@ -217,15 +247,15 @@ func markVerified(e Evidence, sets []backup.Set, keep map[string]bool) []backup.
 
 		switch fact := e.Facts[s.ID]; {
 		case fact.Owner == Unknown:
-			return []backup.Set{s}
-		case fact.Owner == Us && fact.Verified:
+			return []backup.Set{s}, false
+		case fact.Owner == Us && verified(fact):
 			keep[s.ID] = true
 
-			return nil
+			return nil, true
 		}
 	}
 
-	return nil
+	return nil, false
 }
 
 func unknown(e Evidence, sets []backup.Set) []backup.Set {
@@ -251,18 +281,19 @@ func distinct(sets []backup.Set) []backup.Set {
 	})
 }
 
-// clean adds what is left of backups that never were complete, or that were half deleted. Without a manifest nobody can
-// tell whose it is, so nothing that tells of another cluster may be in the folder; and only a whole backup of ours that
-// is a day younger, by the clock of the store, shows that nobody writes or needs it any more.
+// clean adds what is left of backups that never were complete, or that were half deleted. Without a manifest nobody
+// can tell whose it is, so nothing that tells of another cluster may be in the folder. Only a whole backup of ours shows
+// that nobody writes or needs it any more: one that is a day younger by the clock of the store, and signed where there
+// is a key.
 func (d *Decision) clean(e Evidence) {
-	if d.More || len(d.Others)+len(d.Unreadable)+len(d.Future) > 0 {
+	if d.More || len(d.Others)+len(d.Unreadable)+len(d.Forged)+len(d.Future) > 0 {
 		return
 	}
 
 	var newest time.Time
 
 	for _, s := range d.Kept {
-		if e.Facts[s.ID].Owner == Us && s.Modified.After(newest) {
+		if fact := e.Facts[s.ID]; fact.Owner == Us && !fact.Unsigned && s.Modified.After(newest) {
 			newest = s.Modified
 		}
 	}

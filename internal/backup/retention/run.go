@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -19,6 +20,8 @@ const defaultLimit = 1000
 type Options struct {
 	// Cluster whose backups are looked at. Its ID is that of Talos, not the fingerprint.
 	Cluster backup.Cluster
+	// Keys of the cluster, which sign its backups. Without any, all count as signed.
+	Keys []signature.Public
 	// Policies that may keep a backup: those of all schedules that share the store. Without one, all is kept.
 	Policies []Policy
 	// Protected are IDs of backups that stay.
@@ -40,8 +43,9 @@ type Result struct {
 	Oldest, Newest time.Time
 	// Deleted are IDs of what was deleted, debris too.
 	Deleted []string
-	// Locked, Foreign, Others, Unreadable, Future and Incomplete count what was left alone.
-	Locked, Foreign, Others, Unreadable, Future, Incomplete int
+	// Locked, Foreign, Others, Unreadable, Forged, Future and Incomplete count what was left alone, and Unsigned those of
+	// the complete ones that the cluster did not sign.
+	Locked, Foreign, Others, Unreadable, Forged, Future, Incomplete, Unsigned int
 	// More is left to delete: the limit was reached.
 	More bool
 }
@@ -119,8 +123,16 @@ func (r *run) look(ctx context.Context, set backup.Set) (Fact, error) {
 		return Fact{}, err
 	case !r.owns(m.Cluster):
 		return Fact{Owner: Another}, nil
-	case set.Verified == nil:
-		return Fact{Owner: Us}, nil
+	}
+
+	origin, err := backup.Authenticate(m, r.Keys...)
+	if err != nil {
+		return Fact{Owner: Forged}, nil //nolint:nilerr // that is what was found
+	}
+
+	fact := Fact{Owner: Us, Unsigned: len(r.Keys) > 0 && origin != backup.Authentic}
+	if set.Verified == nil {
+		return fact, nil
 	}
 
 	report, err := verify.Recorded(ctx, r.store, set)
@@ -128,7 +140,9 @@ func (r *run) look(ctx context.Context, set backup.Set) (Fact, error) {
 		return Fact{}, err
 	}
 
-	return Fact{Owner: Us, Verified: report.Covers(m)}, nil
+	fact.Verified, fact.Claimed = report.Covers(m, r.Keys...), report.Covers(m)
+
+	return fact, nil
 }
 
 // owns compares what stays the same for the life of a cluster. The namespace does not: a cluster may move.
@@ -176,14 +190,20 @@ func (r *run) count(d Decision) {
 	out := &r.result
 	out.Locked, out.Foreign, out.Others = len(r.evidence.Locked), len(d.Foreign), len(d.Others)
 	out.Unreadable, out.Future, out.Incomplete = len(d.Unreadable), len(d.Future), len(d.Incomplete)
+	out.Forged = len(d.Forged)
 
 	for _, set := range r.evidence.Sets {
 		if set.Foreign || set.Cluster != r.Cluster.Name || !set.Complete() {
 			continue
 		}
 
-		if owner := r.evidence.Facts[set.ID].Owner; owner == Another || owner == Unreadable {
+		fact := r.evidence.Facts[set.ID]
+		if fact.Owner == Another || fact.Owner == Unreadable || fact.Owner == Forged {
 			continue
+		}
+
+		if fact.Unsigned {
+			out.Unsigned++
 		}
 
 		out.Count++

@@ -5,16 +5,29 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // Covers says whether the report is of the very snapshot that a manifest names: only then the backup counts as
-// verified. The report may be nil.
-func (r *Report) Covers(m *backup.Manifest) bool {
-	return r != nil && m != nil && r.Backup == m.ID && r.Snapshot.SHA256 == m.Snapshot.SHA256
+// verified. Where keys of the cluster are known, the report has to be signed with one of them, and of that very
+// manifest: anyone who can write to the store can write a report. The report may be nil.
+func (r *Report) Covers(m *backup.Manifest, keys ...signature.Public) bool {
+	if r == nil || m == nil || r.Backup != m.ID || r.Snapshot.SHA256 != m.Snapshot.SHA256 {
+		return false
+	}
+
+	if len(keys) == 0 {
+		return true
+	}
+
+	digest, err := m.Digest()
+
+	return err == nil && r.ManifestSHA256 == digest && slices.ContainsFunc(keys, r.signedBy)
 }
 
 // Record stores a report beside its backup. A report of a lower level does not replace one of a higher level on the
@@ -43,7 +56,7 @@ func Record(ctx context.Context, s store.Store, set backup.Set, r *Report) error
 	switch {
 	case err != nil && failure.Reason(err) != ReasonReport:
 		return err
-	case old != nil && old.Snapshot.SHA256 == r.Snapshot.SHA256 && old.Level.rank() > r.Level.rank():
+	case old != nil && old.Snapshot.SHA256 == r.Snapshot.SHA256 && old.Level.rank() > r.Level.rank() && r.yieldsTo(old):
 		return nil
 	}
 

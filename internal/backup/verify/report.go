@@ -11,12 +11,14 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 const (
-	reportFormat  = "talos-operator.io/etcd-backup-verification"
-	reportVersion = 1
+	reportFormat = "talos-operator.io/etcd-backup-verification"
+	// reportVersion is that of reports without a signature, signedVersion of those with one.
+	reportVersion, signedVersion = 1, 2
 	// maxNames bounds each list of names in a report, maxResources the kinds that are counted one by one.
 	maxNames, maxResources = 200, 500
 	// maxMembers is far above what etcd works with.
@@ -43,6 +45,10 @@ type Report struct {
 	Database   *DatabaseReport   `json:"database,omitempty"`
 	Kubernetes *KubernetesReport `json:"kubernetes,omitempty"`
 	Drill      *DrillReport      `json:"drill,omitempty"`
+	// ManifestSHA256 is the digest of the manifest that was verified, and Signature that of all of the report. Both are
+	// empty in version 1.
+	ManifestSHA256 string               `json:"manifestSHA256,omitempty"`
+	Signature      *signature.Signature `json:"signature,omitempty"`
 }
 
 // SnapshotFile is the snapshot as it was read back.
@@ -187,8 +193,11 @@ var (
 // validate says whether the report makes sense by itself. Its texts are shown to people, on terminals.
 func (r *Report) validate() error {
 	switch {
-	case r.Format != reportFormat || r.Version != reportVersion:
+	case r.Format != reportFormat || r.Version < reportVersion || r.Version > signedVersion:
 		return errors.New("it is of another kind or version")
+	case (r.Version == signedVersion) != (r.Signature != nil),
+		(r.Version == signedVersion) != sum256.MatchString(r.ManifestSHA256):
+		return errors.New("its signature or the digest of its manifest is missing, or does not belong there")
 	case r.Level.rank() == 0:
 		return errors.New("its level is not known")
 	case !anyID.MatchString(r.Backup):
@@ -199,6 +208,12 @@ func (r *Report) validate() error {
 		return errors.New("its state is not valid")
 	case !r.hasLevel():
 		return errors.New("it does not say what its level asks for")
+	}
+
+	if r.Signature != nil {
+		if err := r.Signature.Validate(); err != nil {
+			return err
+		}
 	}
 
 	return errors.Join(r.Snapshot.validate(), r.Database.validate(), r.Kubernetes.validate(), r.Drill.validate())

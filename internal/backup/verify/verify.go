@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/scratch"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -42,7 +43,7 @@ const (
 // DamageReasons say that a backup itself is bad, and not the look at it.
 var DamageReasons = []string{
 	backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
-	store.ReasonObjectNotFound, store.ReasonLost, ReasonDatabase, ReasonDrill, ReasonState,
+	backup.ReasonNotAuthentic, store.ReasonObjectNotFound, store.ReasonLost, ReasonDatabase, ReasonDrill, ReasonState,
 }
 
 // IsDamage says of an error that the backup itself is no good. Others, of our keys or of the store, say nothing about
@@ -85,6 +86,14 @@ type Options struct {
 	Level Level
 	// Identities decrypt the backup. Checksum can do without them, and then sees what is stored only.
 	Identities []age.Identity
+	// Keys are the verification keys of the cluster, where its PKI is known or a person gave them: a backup that is signed
+	// with another key is refused. Without any a signature has to fit the PKI in the backup, which needs an identity.
+	Keys []signature.Public
+	// Accept is asked about the origin of the backup before its content is read; nil accepts what is not
+	// signed. The manifest is nil for files of other tools.
+	Accept func(*backup.Manifest, backup.Authenticity) error
+	// Sign is the key of the cluster that signs the report; nil leaves it without a signature.
+	Sign *signature.Key
 	// Dir is where the plain database is put for a while, in a private folder; the one for temporary files when empty.
 	Dir string
 	// Exe is our own binary, for the child process; that of this process when empty.
@@ -183,24 +192,43 @@ func Run(ctx context.Context, s store.Store, set backup.Set, o Options) (*Report
 		return nil, failure.Terminal(backup.ReasonIncomplete, fmt.Sprintf("the backup %s is not complete", set.ID), nil)
 	}
 
-	if !set.Foreign {
-		m, err := backup.ReadManifest(ctx, s, set)
-		if err != nil {
-			return nil, err
-		}
-
-		r.manifest = m
-
-		if err := r.state(ctx); err != nil {
-			return nil, err
-		}
+	if err := r.describe(ctx); err != nil {
+		return nil, err
 	}
 
 	if err := r.snapshot(ctx); err != nil {
 		return nil, err
 	}
 
-	return r.report.finish(o.Now())
+	report, err := r.report.finish(o.Now())
+	if err != nil || o.Sign == nil || r.manifest == nil {
+		return report, err
+	}
+
+	return report, report.sign(o.Sign, r.manifest)
+}
+
+// describe reads the manifest, sees who wrote it, and checks the state Secret.
+func (r *run) describe(ctx context.Context) error {
+	if !r.set.Foreign {
+		m, err := backup.ReadManifest(ctx, r.store, r.set)
+		if err != nil {
+			return err
+		}
+
+		r.manifest = m
+	}
+
+	origin, err := backup.Authenticate(r.manifest, r.Keys...)
+	if err == nil && r.Accept != nil {
+		err = r.Accept(r.manifest, origin)
+	}
+
+	if err != nil || r.manifest == nil {
+		return err
+	}
+
+	return r.state(ctx)
 }
 
 // state checks the state Secret. It holds root credentials: it stays in memory.
@@ -238,7 +266,7 @@ func (r *run) state(ctx context.Context) error {
 
 	r.report.State.Decoded = true
 
-	return nil
+	return CheckPKI(r.manifest, state.Bundle)
 }
 
 func undecodable(err error) error {

@@ -81,6 +81,11 @@ func TestImport(t *testing.T) {
 		t.Errorf("another PKI: %+v", cp.Status.SecretBundle)
 	}
 
+	// Imported clusters sign their backups, too.
+	if cp.Status.BackupVerificationKey == "" {
+		t.Error("it has no key of backups")
+	}
+
 	b := state.Runtime.Bootstrap
 	if b == nil || b.EstablishedAt == nil || b.MemberID == 0 || state.Runtime.OwnerUID != string(cp.UID) {
 		t.Errorf("bootstrap: %+v", b)

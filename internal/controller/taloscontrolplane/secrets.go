@@ -92,6 +92,10 @@ func restoreStatus(s *scope) {
 		ClusterID:   s.held.State.Bundle.ClusterID(),
 	}
 
+	if key, err := s.held.State.Bundle.BackupVerificationKey(); err == nil { // a bundle that was checked has one
+		st.BackupVerificationKey = key.String()
+	}
+
 	if st.ObservedKubeVersion == "" {
 		st.ObservedKubeVersion = s.held.State.ObservedKubeVersion
 	}

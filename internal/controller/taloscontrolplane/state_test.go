@@ -46,6 +46,10 @@ func TestStateSecret(t *testing.T) {
 	}
 
 	bundle := e.state().Bundle
+	if key, err := bundle.BackupVerificationKey(); err != nil || cp.Status.BackupVerificationKey != key.String() {
+		t.Errorf("the key of backups is %q, want %s, %v", cp.Status.BackupVerificationKey, key, err)
+	}
+
 	if st := cp.Status.SecretBundle; st == nil || st.SecretRef.Name != "c-state" || st.Fingerprint != bundle.Fingerprint() ||
 		st.ClusterID != bundle.ClusterID() {
 		t.Errorf("status: %+v", st)

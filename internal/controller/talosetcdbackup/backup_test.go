@@ -81,6 +81,10 @@ func TestBackup(t *testing.T) {
 		t.Errorf("manifest %+v, %v", m, err)
 	}
 
+	if m.Signature == nil || m.Signature.Key.String() != st.VerificationKey || !m.SignedBy(m.Signature.Key) {
+		t.Errorf("it is not signed: %+v, status %q", m.Signature, st.VerificationKey)
+	}
+
 	api.NoWrites(t, e.Namespace, func() {
 		e.restart()
 

@@ -120,7 +120,7 @@ func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 		defer s.Close()
 
 		if retains(b) {
-			_, err := resolve(ctx, s, b, r.Clock.Now())
+			_, err := resolve(ctx, s, b, nil, r.Clock.Now())
 
 			return outcome{}, err
 		}

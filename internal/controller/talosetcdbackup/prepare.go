@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -55,6 +56,8 @@ type tools struct {
 	held       *statestore.Held
 	source     evidence.Source
 	folder     string
+	// sign is the key of the cluster, which follows from its PKI.
+	sign *signature.Key
 }
 
 func (t *tools) close() {
@@ -103,6 +106,10 @@ func (r *Reconciler) fill(ctx context.Context, t *tools, b *v1alpha1.TalosEtcdBa
 
 	t.source.State = t.held.State
 	t.source.Credentials = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
+	if t.sign, err = t.held.State.Bundle.BackupKey(); err != nil {
+		return err
+	}
+
 	t.folder = backup.Prefix(t.held.State.BundleConfig.ClusterName)
 
 	return nil
@@ -117,7 +124,7 @@ func (t *tools) request(b *v1alpha1.TalosEtcdBackup, tool string) backup.Request
 			Name: s.BundleConfig.ClusterName, Namespace: b.Namespace, ID: s.Bundle.ClusterID(),
 			CAFingerprint: s.Bundle.CAFingerprint(),
 		},
-		State: t.held.Secret(), Recipients: t.recipients, AllowUnencrypted: b.Spec.AllowUnencrypted,
+		State: t.held.Secret(), Recipients: t.recipients, AllowUnencrypted: b.Spec.AllowUnencrypted, Sign: t.sign,
 		Compression: strings.ToLower(string(b.Spec.Compression)), Stall: stall(b), Tool: tool,
 	}
 }
@@ -134,7 +141,7 @@ func (r *Reconciler) prepare(
 		defer t.close()
 
 		if b.Status.BackupID != "" {
-			found, err := resolve(ctx, t.store, b, r.Clock.Now())
+			found, err := resolve(ctx, t.store, b, t.sign, r.Clock.Now())
 			if err != nil || found != nil {
 				return outcome{complete: found}, err
 			}
@@ -251,10 +258,11 @@ func recorded(ctx context.Context, s store.Store, b *v1alpha1.TalosEtcdBackup) (
 	return nil, nil //nolint:nilnil // nothing is there, and that is no error
 }
 
-// resolve looks what became of a try that was recorded and whose end nobody saw. With a manifest it is complete: there
-// is never a second one. Without, all of it is removed.
+// resolve looks what became of a try that was recorded and whose end nobody saw. With a manifest of the cluster it is
+// complete: there is never a second one. Without a manifest, all of it is removed. What is complete and not signed with
+// the key of the cluster is not ours: it stays, and another try has another name. The key is nil where no try follows.
 func resolve(
-	ctx context.Context, s store.Store, b *v1alpha1.TalosEtcdBackup, now time.Time,
+	ctx context.Context, s store.Store, b *v1alpha1.TalosEtcdBackup, key *signature.Key, now time.Time,
 ) (*complete, error) {
 	set, err := recorded(ctx, s, b)
 	if err != nil {
@@ -265,6 +273,10 @@ func resolve(
 		m, err := backup.ReadManifest(ctx, s, *set)
 		if err != nil {
 			return nil, err
+		}
+
+		if key != nil && !m.SignedBy(key.Public()) {
+			return nil, nil //nolint:nilnil // nothing of ours is there, and that is no error
 		}
 
 		return &complete{manifest: m, location: locate(s, b)}, nil

@@ -13,11 +13,13 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // conclude records what came of work, and starts what follows.
@@ -185,6 +187,11 @@ func (s *scope) completed(c *complete, now time.Time) {
 
 	st.CompletedAt, st.Failures, st.NextTryAt = &at, 0, nil
 	st.Location, st.SnapshotSHA256 = c.location, m.Snapshot.PlainSHA256
+
+	if m.Signature != nil {
+		st.VerificationKey = m.Signature.Key.String()
+	}
+
 	st.Size = resource.NewQuantity(m.Snapshot.PlainSize, resource.BinarySI)
 	st.StoredSize = resource.NewQuantity(m.Snapshot.Size+m.State.Size, resource.BinarySI)
 	st.TalosVersion, st.KubernetesVersion = m.TalosVersion, m.KubernetesVersion
@@ -222,6 +229,10 @@ func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 			},
 		}
 
+		if err := r.authenticated(ctx, b, &options); err != nil {
+			return outcome{}, err
+		}
+
 		if v := b.Spec.Verification; v != nil {
 			options.Identities, err = stores.Identities(ctx, b.Namespace, v.IdentitiesFrom)
 			if err != nil {
@@ -243,6 +254,39 @@ func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 
 		return outcome{report: report}, err
 	}
+}
+
+// authenticated has a verification check who wrote the backup, and sign its result. Without the state Secret, of a
+// cluster that is gone, what was stored can still be read back.
+func (r *Reconciler) authenticated(ctx context.Context, b *v1alpha1.TalosEtcdBackup, o *verify.Options) error {
+	held, err := r.States.Load(ctx, client.ObjectKey{Namespace: b.Namespace, Name: b.Spec.ControlPlaneRef.Name})
+	if statestore.IsUnusable(err) {
+		return nil
+	}
+
+	if err != nil {
+		return err
+	}
+
+	if o.Sign, err = held.State.Bundle.BackupKey(); err != nil {
+		return err
+	}
+
+	o.Keys = []signature.Public{o.Sign.Public()}
+	o.Accept = func(m *backup.Manifest, a backup.Authenticity) error { return stillSigned(b, m, a) }
+
+	return nil
+}
+
+// stillSigned refuses a backup that was signed when it was taken and is not any more. Older versions signed none: there
+// the checksum that was recorded has to do.
+func stillSigned(b *v1alpha1.TalosEtcdBackup, m *backup.Manifest, a backup.Authenticity) error {
+	if a == backup.Authentic ||
+		b.Status.VerificationKey == "" && m != nil && m.Snapshot.PlainSHA256 == b.Status.SnapshotSHA256 {
+		return nil
+	}
+
+	return backup.NotAuthentic(b.Status.BackupID, "it is not the one that was taken: "+a.Warning())
 }
 
 // verified records a verification.

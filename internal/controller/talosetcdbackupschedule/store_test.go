@@ -30,8 +30,15 @@ func (e *env) keep(age time.Duration, change ...func(*backup.Request)) string {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 32*4)
 	sum := sha256.Sum256(content)
 	at := e.Clock.Now().Add(-age)
+
+	key, err := e.state.Bundle.BackupKey()
+	if err != nil {
+		e.Fatal(err)
+	}
+
 	r := backup.Request{
-		ID: backup.NewID(at, age.String()), Recipients: []string{e.id.Recipient().String()},
+		Sign: key,
+		ID:   backup.NewID(at, age.String()), Recipients: []string{e.id.Recipient().String()},
 		Cluster: backup.Cluster{
 			Name: cluster, Namespace: e.Namespace, ID: e.state.Bundle.ClusterID(), CAFingerprint: e.state.Bundle.CAFingerprint(),
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/retention"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/backupstorage"
@@ -24,6 +25,9 @@ type shelf struct {
 	store   store.Store
 	stores  *backupstorage.Opener
 	cluster backup.Cluster
+	// sign is the key of the cluster, and keys the public one of it.
+	sign *signature.Key
+	keys []signature.Public
 }
 
 func (r *Reconciler) open(ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule) (*shelf, error) {
@@ -32,6 +36,11 @@ func (r *Reconciler) open(ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedu
 	held, err := r.States.Require(ctx, types.NamespacedName{
 		Namespace: o.Namespace, Name: template.ControlPlaneRef.Name,
 	})
+	if err != nil {
+		return nil, err
+	}
+
+	key, err := held.State.Bundle.BackupKey()
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +55,7 @@ func (r *Reconciler) open(ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedu
 		return nil, err
 	}
 
-	return &shelf{store: s, stores: stores, cluster: backup.Cluster{
+	return &shelf{store: s, stores: stores, sign: key, keys: []signature.Public{key.Public()}, cluster: backup.Cluster{
 		Name: held.State.BundleConfig.ClusterName, Namespace: o.Namespace, ID: held.State.Bundle.ClusterID(),
 		CAFingerprint: held.State.Bundle.CAFingerprint(),
 	}}, nil
@@ -73,7 +82,9 @@ func (r *Reconciler) retain(
 			return outcome{}, err
 		}
 
-		options := retention.Options{Cluster: at.cluster, Policies: policies, Protected: protected, Now: now}
+		options := retention.Options{
+			Cluster: at.cluster, Keys: at.keys, Policies: policies, Protected: protected, Now: now,
+		}
 		// A restore that is made meanwhile may need just what would be deleted next.
 		options.Before = func(ctx context.Context) error { return r.unused(ctx, o, at) }
 		deleted := []string{}
@@ -181,6 +192,7 @@ func (r *Reconciler) verify(
 
 		options := verify.Options{
 			Level: verify.Level(o.Spec.Verification.Level), Dir: r.Scratch, Exe: r.Exe, Timeout: timeout(o), Now: r.Clock.Now,
+			Keys: at.keys, Sign: at.sign,
 		}
 
 		options.Identities, err = at.stores.Identities(ctx, o.Namespace, o.Spec.Verification.IdentitiesFrom)
@@ -188,7 +200,12 @@ func (r *Reconciler) verify(
 			return outcome{}, err
 		}
 
-		set, err := at.newest(ctx, now)
+		signed, err := r.lastSigned(ctx, o, now)
+		if err != nil {
+			return outcome{}, err
+		}
+
+		set, err := at.newest(ctx, now, signed)
 		if err != nil {
 			return outcome{}, err
 		}
@@ -202,18 +219,38 @@ func (r *Reconciler) verify(
 	}
 }
 
+// lastSigned is the ID of the newest good backup of the schedule, if that was signed; empty without one.
+func (r *Reconciler) lastSigned(
+	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule, now time.Time,
+) (string, error) {
+	backups, err := scheduled.List(ctx, r.Reader, o)
+	if err != nil {
+		return "", err
+	}
+
+	if b := scheduled.Newest(backups, now); b != nil && b.Status.VerificationKey != "" {
+		return b.Status.BackupID, nil
+	}
+
+	return "", nil
+}
+
 // named says of which backup an error speaks.
 func named(set *backup.Set, err error) error {
 	return failure.Terminal(failure.Reason(err), fmt.Sprintf("backup %s: %s", set.ID, failure.Message(err)), err)
 }
 
-// newest is the newest complete backup of the cluster. Those of another cluster of the same name, and those from the
-// future, are passed over; one whose manifest cannot be read is not, it has to be told of.
-func (at *shelf) newest(ctx context.Context, now time.Time) (*backup.Set, error) {
+// newest is the newest complete backup that the cluster signed. Those of another cluster of the same name, those from
+// the future, and those that are signed with another key are passed over: retention tells of them. One whose manifest
+// cannot be read is not, it has to be told of. Where the cluster has signed none yet, the newest without a signature
+// has to do. The backup that is known to have been signed has to be it still: it is the recovery point.
+func (at *shelf) newest(ctx context.Context, now time.Time, signed string) (*backup.Set, error) {
 	sets, err := backup.List(ctx, at.store, backup.Prefix(at.cluster.Name))
 	if err != nil {
 		return nil, err
 	}
+
+	var unsigned *backup.Set
 
 	for i := range slices.Backward(sets) {
 		set := &sets[i]
@@ -228,9 +265,22 @@ func (at *shelf) newest(ctx context.Context, now time.Time) (*backup.Set, error)
 			return set, nil
 		case err != nil:
 			return nil, err
-		case m.Cluster.ID == backup.Fingerprint(at.cluster.ID):
-			return set, nil
+		case m.Cluster.ID != backup.Fingerprint(at.cluster.ID):
+			continue
 		}
+
+		switch origin, err := backup.Authenticate(m, at.keys...); {
+		case err == nil && origin == backup.Authentic:
+			return set, nil
+		case set.ID == signed:
+			return nil, backup.NotAuthentic(set.ID, "it was signed when it was taken, and is not that backup any more")
+		case err == nil && unsigned == nil:
+			unsigned = set
+		}
+	}
+
+	if unsigned != nil {
+		return unsigned, nil
 	}
 
 	return nil, failure.Terminal(v1alpha1.ReasonBackupNotFound,

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/retention"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
@@ -126,9 +128,24 @@ func (r *Reconciler) retained(s *scope, at time.Time, found *retention.Result) {
 			"Deleted %d backups that need not be kept; %d are left", n, found.Count)
 	}
 
+	r.warnOfForged(s, found)
+
 	if s.schedule.Spec.Retention != nil {
 		s.set().True(v1alpha1.ConditionRetentionApplied, v1alpha1.ReasonRetentionApplied, leftAlone(found))
 	}
+}
+
+// warnOfForged tells once of backups that the cluster did not sign: somebody else writes to the store.
+func (r *Reconciler) warnOfForged(s *scope, found *retention.Result) {
+	told := meta.FindStatusCondition(s.schedule.Status.Conditions, v1alpha1.ConditionRetentionApplied)
+
+	if found.Forged == 0 || told != nil && told.Message == leftAlone(found) {
+		return
+	}
+
+	r.Recorder.Eventf(s.schedule, nil, corev1.EventTypeWarning, backup.ReasonNotAuthentic, "Retention",
+		"%d backups in the store are not authentic: they were changed, or signed with another key than that of the cluster",
+		found.Forged)
 }
 
 // leftAlone tells of what retention does not touch.
@@ -140,7 +157,8 @@ func leftAlone(found *retention.Result) string {
 		what  string
 	}{
 		{found.Locked, "locked"}, {found.Foreign, "of other tools"}, {found.Others, "of another cluster"},
-		{found.Unreadable, "with an unreadable manifest"}, {found.Future, "from the future"},
+		{found.Unreadable, "with an unreadable manifest"}, {found.Forged, "not authentic"},
+		{found.Unsigned, "without a signature"}, {found.Future, "from the future"},
 		{found.Incomplete, "incomplete"},
 	} {
 		if part.count > 0 {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/taloscontrolplane"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -53,8 +55,7 @@ func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 
 	switch {
 	case errors.As(err, &corrupt):
-		return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, corrupt.Error()+"; it was left untouched: restore it "+
-			"from a copy, or move it away to have that of the backup", err)
+		return unreadable(corrupt)
 	case errors.Is(err, statestore.ErrNotFound):
 		held, err = r.recoverState(ctx, s)
 	case err == nil && s.step() == v1alpha1.RestorePreflight:
@@ -81,6 +82,11 @@ func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 	return r.holdOthers(ctx, s)
 }
 
+func unreadable(err *statestore.CorruptError) error {
+	return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, err.Error()+"; it was left untouched: restore it from a "+
+		"copy, or move it away to have that of the backup", err)
+}
+
 // mark is the record of this restore in the state of the cluster.
 func (r *Reconciler) mark(s *scope) clusterstate.Restore {
 	return clusterstate.Restore{Name: s.restore.Name, UID: string(s.restore.UID), Since: r.Clock.Now().UTC()}
@@ -103,15 +109,9 @@ func (r *Reconciler) recoverState(ctx context.Context, s *scope) (*statestore.He
 		return nil, err
 	}
 
-	secret, err := backup.ReadState(ctx, st, backup.StateOf(set, m, s.identities))
+	state, err := r.readState(ctx, s, st, set, m)
 	if err != nil {
 		return nil, err
-	}
-
-	state, err := clusterstate.Decode(secret.Data)
-	if err != nil {
-		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid,
-			"the state in the backup cannot be used: "+err.Error(), nil)
 	}
 
 	next, err := r.nextState(s, state)
@@ -127,6 +127,29 @@ func (r *Reconciler) recoverState(ctx context.Context, s *scope) (*statestore.He
 	r.tell(s, "RecoverPKI", "Brought the PKI of %s back from backup %s", s.clusterName(), set.ID)
 
 	return held, nil
+}
+
+// readState reads the PKI in the backup. That is looked at once more who wrote it: the choice was recorded by the
+// checksum of the snapshot, and somebody else may have replaced the rest since.
+func (r *Reconciler) readState(
+	ctx context.Context, s *scope, st store.Store, set backup.Set, m *backup.Manifest,
+) (*clusterstate.State, error) {
+	if err := r.reauthenticate(ctx, s, m); err != nil {
+		return nil, err
+	}
+
+	secret, err := backup.ReadState(ctx, st, backup.StateOf(set, m, s.identities))
+	if err != nil {
+		return nil, err
+	}
+
+	state, err := clusterstate.Decode(secret.Data)
+	if err != nil {
+		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid,
+			"the state in the backup cannot be used: "+err.Error(), nil)
+	}
+
+	return state, verify.CheckPKI(m, state.Bundle)
 }
 
 func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clusterstate.State, error) {

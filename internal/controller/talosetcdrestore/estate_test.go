@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/etcd"
@@ -244,11 +245,23 @@ func (e *env) request() backup.Request {
 		State: &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: clusterstate.SecretName(cluster)}, Data: encoded,
 		},
-		Recipients: []string{e.id.Recipient().String()},
+		Recipients: []string{e.id.Recipient().String()}, Sign: e.signer(),
 		Snapshot: func(context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(data)), nil
 		},
 	}
+}
+
+// signer is the key of the estate's cluster.
+func (e *env) signer() *signature.Key {
+	e.Helper()
+
+	key, err := e.estate.State.Bundle.BackupKey()
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	return key
 }
 
 // backUp takes a backup.

@@ -94,7 +94,14 @@ func (r *Reconciler) leftOver(ctx context.Context, s *scope, st store.Store, ser
 			return place(st, set.Snapshot.Key), false, nil
 		}
 
-		return place(st, prefix), false, nil
+		ours, err := signedByUs(ctx, s, st, set)
+		if err != nil {
+			return "", false, err
+		}
+
+		if ours {
+			return place(st, prefix), false, nil
+		}
 	}
 
 	return "", len(sets) == 0, nil
@@ -191,6 +198,12 @@ func (r *Reconciler) request(ctx context.Context, s *scope, name string, m *back
 
 	n := s.evidenceOf(name)
 	b := s.held.State.Bundle
+
+	sign, err := b.BackupKey()
+	if err != nil {
+		return backup.Request{}, err
+	}
+
 	recipients := backup.RecipientsOf(s.identities)
 	plain := m != nil && m.Snapshot.Encryption == nil // a file of another tool says nothing about what may be readable
 
@@ -203,7 +216,7 @@ func (r *Reconciler) request(ctx context.Context, s *scope, name string, m *back
 		Source: backup.Member{
 			Node: name, ID: plan.FormatMemberID(n.MemberID), Leader: n.Leader != 0 && n.Leader == n.MemberID,
 		},
-		State: secret, Recipients: recipients, AllowUnencrypted: len(recipients) == 0 && plain,
+		Sign: sign, State: secret, Recipients: recipients, AllowUnencrypted: len(recipients) == 0 && plain,
 		Tool: kube.Shorten(r.Version, 100), Now: r.Clock.Now,
 	}, nil
 }

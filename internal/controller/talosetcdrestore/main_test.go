@@ -155,8 +155,11 @@ func (e *env) restore(name string, edit ...func(*v1alpha1.TalosEtcdRestoreSpec))
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name},
 		Spec: v1alpha1.TalosEtcdRestoreSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
-			Source:          v1alpha1.RestoreSource{Storage: &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}}},
-			IdentitiesFrom:  []v1alpha1.SecretKeyReference{{Name: "age", Key: "identity"}},
+			Source: v1alpha1.RestoreSource{
+				Storage:          &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}},
+				VerificationKeys: []string{e.signer().Public().String()},
+			},
+			IdentitiesFrom: []v1alpha1.SecretKeyReference{{Name: "age", Key: "identity"}},
 		},
 	}
 	for _, f := range edit {

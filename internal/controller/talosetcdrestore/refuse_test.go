@@ -162,6 +162,10 @@ func of(e *env, st *clusterstate.State) func(*backup.Request) {
 
 		r.Cluster.ID, r.Cluster.CAFingerprint = st.Bundle.ClusterID(), st.Bundle.CAFingerprint()
 		r.Cluster.Name, r.State.Data = st.BundleConfig.ClusterName, data
+
+		if r.Sign, err = st.Bundle.BackupKey(); err != nil {
+			e.Fatal(err)
+		}
 	}
 }
 
@@ -257,7 +261,45 @@ var refusals = map[string]refusal{
 
 			return edits{discard}
 		},
+		reason: backup.ReasonNotAuthentic, part: "not the verification key of the cluster",
+	},
+	"another cluster of the name, without a signature": {
+		prepare: func(e *env) edits {
+			st, err := harness.NewState(cluster, e.estate.Endpoint())
+			if err != nil {
+				e.Fatal(err)
+			}
+
+			m := e.backUp(of(e, st), unsigned)
+
+			return edits{discard, byKey(m.ID), unauthenticated}
+		},
 		reason: v1alpha1.ReasonBackupMismatch, part: "another cluster",
+	},
+	"no signature": {
+		prepare: func(e *env) edits { e.backUp(unsigned); return edits{discard} },
+		reason:  backup.ReasonUnauthenticated, part: "source.allowUnauthenticated",
+	},
+	"no signature, and it is named": {
+		prepare: func(e *env) edits { return edits{discard, byKey(e.backUp(unsigned).ID)} },
+		reason:  backup.ReasonUnauthenticated, part: "anyone who can write to the store",
+	},
+	"signed with another key, and it is accepted": {
+		prepare: func(e *env) edits {
+			return edits{discard, byKey(e.backUp(e.forged).ID), unauthenticated}
+		},
+		reason: backup.ReasonNotAuthentic, part: "not the verification key of the cluster",
+	},
+	"changed, and it is accepted": {
+		prepare: func(e *env) edits {
+			m := e.backUp()
+			e.rewrite(".manifest.json", func(b []byte) []byte {
+				return bytes.Replace(b, []byte(`"node": "cp-0"`), []byte(`"node": "cp-1"`), 1)
+			})
+
+			return edits{discard, byKey(m.ID), unauthenticated}
+		},
+		reason: backup.ReasonNotAuthentic, part: "not what was signed",
 	},
 	"a newer Talos": {
 		prepare: func(e *env) edits {

@@ -11,8 +11,10 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/restore"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -351,10 +353,21 @@ func TestTotalLoss(t *testing.T) {
 	e := recovering(t, 3)
 	e.backUp()
 
+	// Whoever has nothing but the bucket may have written what is in it.
+	keyless := e.restore("keyless", func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.VerificationKeys = nil })
+	e.refused(keyless, backup.ReasonUnauthenticated, "source.verificationKeys")
+	e.gone(keyless)
+
+	if e.held() != nil {
+		t.Fatal("there is a state Secret")
+	}
+
 	r := e.restore("r")
 	e.complete(r)
 	e.once(1)
 	e.holds(e.estate.State, 2, content[0], early)
+
+	e.Condition(r, v1alpha1.ConditionBackupAuthenticated, metav1.ConditionTrue, v1alpha1.ReasonBackupAuthentic, "")
 
 	held := e.held()
 	if held.State.Bundle.Fingerprint() != e.estate.State.Bundle.Fingerprint() {
@@ -379,7 +392,14 @@ func TestIsolated(t *testing.T) {
 
 	e.backUp(of(e, st))
 
-	origin := func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.Cluster = "origin" }
+	key, err := st.Bundle.BackupVerificationKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	origin := func(s *v1alpha1.TalosEtcdRestoreSpec) {
+		s.Source.Cluster, s.Source.VerificationKeys = "origin", []string{key.String()}
+	}
 
 	// Without isolate it would be a second cluster with the PKI of the first.
 	clash := e.restore("clash", origin)

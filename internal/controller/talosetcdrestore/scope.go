@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -41,6 +42,8 @@ type scope struct {
 	again time.Duration
 	// identities decrypt the backup; read when they are needed.
 	identities []age.Identity
+	// keys check the signature of the backup; read with the identities.
+	keys []signature.Public
 	// message says what the pass waits for, where it ended without an error.
 	message string
 	// released is true when the finalizer goes in this pass.

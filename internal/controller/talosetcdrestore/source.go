@@ -26,6 +26,8 @@ type location struct {
 	storage *v1alpha1.BackupStorage
 	// cluster is the folder in the store; key names one backup, empty for the newest that is good.
 	cluster, key string
+	// controlPlane that the TalosEtcdBackup is of, and the key that it recorded; empty where the source names none.
+	controlPlane, verificationKey string
 }
 
 // locate reads where the source of the restore is.
@@ -52,7 +54,10 @@ func (r *Reconciler) locate(ctx context.Context, s *scope) (location, error) {
 			fmt.Sprintf("waiting for TalosEtcdBackup %s to be complete", b.Name), pollSlow)
 	}
 
-	return location{storage: &b.Spec.Storage, cluster: path.Base(path.Dir(b.Status.Key)), key: b.Status.Key}, nil
+	return location{
+		storage: &b.Spec.Storage, cluster: path.Base(path.Dir(b.Status.Key)), key: b.Status.Key,
+		controlPlane: b.Spec.ControlPlaneRef.Name, verificationKey: b.Status.VerificationKey,
+	}, nil
 }
 
 // open opens the store of the source, and reads the identities.
@@ -93,6 +98,10 @@ func (r *Reconciler) findBackup(ctx context.Context, s *scope) error {
 	}
 	defer st.Close()
 
+	if s.keys, err = r.verificationKeys(ctx, s, at); err != nil {
+		return err
+	}
+
 	sets, err := candidates(ctx, st, at, s.restore.Spec.Source.Before)
 	if err != nil {
 		return err
@@ -103,14 +112,12 @@ func (r *Reconciler) findBackup(ctx context.Context, s *scope) error {
 	for i := range sets {
 		found, err := r.verify(ctx, s, st, sets[i])
 		if err == nil {
-			s.restore.Status.Backup = found
-
-			return r.save(ctx, s)
+			return r.chose(ctx, s, found)
 		}
 
 		first = cmp.Or(first, err)
 
-		if at.key != "" || !verify.IsDamage(err) {
+		if at.key != "" || !passedOver(err) {
 			return first
 		}
 
@@ -124,6 +131,22 @@ func (r *Reconciler) findBackup(ctx context.Context, s *scope) error {
 
 	return failure.Waiting(v1alpha1.ReasonBackupNotFound,
 		fmt.Sprintf("%s has no complete backup of %s as the source asks for", st.Location(), at.cluster), pollStuck)
+}
+
+// chose records the backup, and warns of one that nothing authenticates.
+func (r *Reconciler) chose(ctx context.Context, s *scope, found *v1alpha1.RestoredBackup) error {
+	s.restore.Status.Backup = found
+
+	if err := r.save(ctx, s); err != nil {
+		return err
+	}
+
+	if why := backup.Authenticity(found.Authenticity).Warning(); why != "" {
+		r.event(s, corev1.EventTypeWarning, backup.ReasonUnauthenticated, "Choose", "Backup %s was accepted although %s",
+			found.ID, why)
+	}
+
+	return nil
 }
 
 // candidates are the backups to look at, in their order.
@@ -173,8 +196,15 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 		level = verify.Database
 	}
 
+	var origin backup.Authenticity
+
 	report, err := verify.Run(ctx, st, set, verify.Options{
-		Level: level, Identities: s.identities, Dir: r.Scratch, Exe: r.Exe, Now: r.Clock.Now,
+		Level: level, Identities: s.identities, Dir: r.Scratch, Exe: r.Exe, Now: r.Clock.Now, Keys: s.keys,
+		Accept: func(_ *backup.Manifest, a backup.Authenticity) error {
+			origin = a
+
+			return s.accepts(set.ID, a)
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -191,7 +221,7 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 		ID: set.ID, Cluster: set.Cluster, Time: &at,
 		Location: strings.TrimSuffix(st.Location(), "/") + "/" + set.Snapshot.Key,
 		Size:     report.Snapshot.PlainSize, SHA256: report.Snapshot.PlainSHA256, Copied: !report.Snapshot.Checksummed,
-		Revision: d.Revision, TotalKeys: d.TotalKeys, StorageVersion: d.StorageVersion,
+		Revision: d.Revision, TotalKeys: d.TotalKeys, StorageVersion: d.StorageVersion, Authenticity: string(origin),
 	}, nil
 }
 

@@ -77,7 +77,8 @@ var badReasons = slices.Concat(condition.BadReasons, []string{
 	v1alpha1.ReasonDataWouldBeLost, v1alpha1.ReasonBackupMismatch, v1alpha1.ReasonBackupNotFound,
 	v1alpha1.ReasonNodeDiskFull,
 	backup.ReasonIdentity, backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
-	backup.ReasonForeign, verify.ReasonDatabase, verify.ReasonDrill, verify.ReasonState, raise.Reason,
+	backup.ReasonForeign, backup.ReasonNotAuthentic, backup.ReasonUnauthenticated,
+	verify.ReasonDatabase, verify.ReasonDrill, verify.ReasonState, raise.Reason,
 })
 
 // concluded: the conditions of the end are written, and stay. Those of a stop come with it.
@@ -102,12 +103,31 @@ func setConditions(s *scope, err error) {
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
 	}
 
+	showAuthenticity(set, st.Backup)
 	set.Transient(s.hold.Any(), deleting(s.restore), err)
 	s.hold.Show(set)
 
 	if err == nil && !s.ended() && !s.hold.Any() {
 		set.True(v1alpha1.ConditionReconciling, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
 	}
+}
+
+// showAuthenticity tells of the backup that was chosen. One that an earlier version chose says nothing of its origin.
+func showAuthenticity(set condition.Set, b *v1alpha1.RestoredBackup) {
+	if b == nil || b.Authenticity == "" {
+		return
+	}
+
+	why := backup.Authenticity(b.Authenticity).Warning()
+	if why == "" {
+		set.True(v1alpha1.ConditionBackupAuthenticated, v1alpha1.ReasonBackupAuthentic,
+			"backup "+b.ID+" is signed with the key of the cluster")
+
+		return
+	}
+
+	set.False(v1alpha1.ConditionBackupAuthenticated, backup.ReasonUnauthenticated,
+		"backup "+b.ID+" was accepted although "+why)
 }
 
 // outcome of a complete restore.

@@ -1,0 +1,129 @@
+package talosetcdrestore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/signature"
+	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/statestore"
+)
+
+// verificationKeys are the keys that a backup may be signed with. Where the PKI of the cluster that was backed up is on
+// this management plane the key follows from it, and no other one counts; else they are those that a person gave, and
+// those that objects remember.
+func (r *Reconciler) verificationKeys(ctx context.Context, s *scope, at location) ([]signature.Public, error) {
+	name := s.cp.Name
+	if s.restore.Spec.Isolate {
+		// What comes out of it gets a PKI of its own: the cluster that was backed up is another one.
+		name = cmp.Or(at.controlPlane, at.cluster)
+	}
+
+	held, err := r.States.Load(ctx, types.NamespacedName{Namespace: s.restore.Namespace, Name: name})
+
+	var corrupt *statestore.CorruptError
+
+	switch {
+	case err == nil && !s.restore.Spec.Isolate, err == nil && held.State.Runtime.ClusterName == at.cluster:
+		key, err := held.State.Bundle.BackupVerificationKey()
+
+		return []signature.Public{key}, err
+	case errors.As(err, &corrupt):
+		return nil, unreadable(corrupt)
+	case err != nil && !errors.Is(err, statestore.ErrNotFound):
+		return nil, err
+	}
+
+	keys, err := signature.ParseAll(s.restore.Spec.Source.VerificationKeys)
+	if err != nil {
+		return nil, failure.Terminal(v1alpha1.ReasonRestoreRefused, "source.verificationKeys: "+err.Error(), nil)
+	}
+
+	return append(keys, s.remembered(at)...), nil
+}
+
+// remembered are the keys that this management plane still knows of a cluster whose state Secret is gone.
+func (s *scope) remembered(at location) []signature.Public {
+	texts := []string{at.verificationKey}
+	if !s.restore.Spec.Isolate {
+		texts = append(texts, s.cp.Status.BackupVerificationKey)
+	}
+
+	var out []signature.Public
+
+	for _, text := range texts {
+		if key, err := signature.Parse(text); err == nil {
+			out = append(out, key)
+		}
+	}
+
+	return out
+}
+
+// accepts says whether a backup of that origin may be restored. A file of another tool has no signature, and only who
+// names it and says allowForeign gets it: that is the word of a person already.
+func (s *scope) accepts(id string, a backup.Authenticity) error {
+	src := &s.restore.Spec.Source
+	named := src.BackupRef != nil || src.Key != ""
+
+	err := backup.Accept(id, a, named && (src.AllowUnauthenticated || a == backup.Foreign))
+	if err == nil {
+		return nil
+	}
+
+	hint := "; if it is the right one, name it with source.key and set source.allowUnauthenticated in another restore"
+	if a == backup.Unchecked {
+		hint = "; give the verification key of the cluster in source.verificationKeys of another restore"
+	}
+
+	return failure.Terminal(failure.Reason(err), failure.Message(err)+hint, nil)
+}
+
+// passedOver says of a backup that could not be chosen that an older one may be: it is damaged, or not known to be
+// authentic.
+func passedOver(err error) bool {
+	return verify.IsDamage(err) || failure.Reason(err) == backup.ReasonUnauthenticated
+}
+
+// reauthenticate looks once more who wrote the backup that was chosen.
+func (r *Reconciler) reauthenticate(ctx context.Context, s *scope, m *backup.Manifest) error {
+	at, err := r.locate(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	keys, err := r.verificationKeys(ctx, s, at)
+	if err != nil {
+		return err
+	}
+
+	origin, err := backup.Authenticate(m, keys...)
+	if err != nil {
+		return err
+	}
+
+	return s.accepts(m.ID, origin)
+}
+
+// signedByUs says whether a backup under the name of our copy is the one that we made.
+func signedByUs(ctx context.Context, s *scope, st store.Store, set backup.Set) (bool, error) {
+	m, err := backup.ReadManifest(ctx, st, set)
+	if err != nil {
+		if verify.IsDamage(err) {
+			return false, nil
+		}
+
+		return false, err
+	}
+
+	key, err := s.held.State.Bundle.BackupVerificationKey()
+
+	return err == nil && m.SignedBy(key), err
+}
