@@ -39,6 +39,11 @@ var targets = []target{
 		}, tests: "^(TestHistories|TestProperties.*)$",
 		few: []string{"-histories", "300"}, many: []string{"-histories", "4000"},
 	},
+	{
+		dir: "internal/restore", files: []string{"again.go", "decide.go", "doc.go", "ready.go", "unlisted.go"},
+		tests: "^(TestHistories|TestProperties.*)$",
+		few:   []string{"-histories", "300"}, many: []string{"-histories", "4000"},
+	},
 }
 
 type options struct {

@@ -10,7 +10,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/restore"
 )
 
-var histories = flag.Int("histories", 5000, "how many random restores are gone through")
+var (
+	histories = flag.Int("histories", 5000, "how many random restores are gone through")
+	from      = flag.Uint64("seed", 0, "seed of the first history; with -histories 1 it replays one")
+)
 
 // TestHistories: whatever breaks and whenever the operator dies, nothing is wiped without leave, a snapshot goes to one
 // node only while all others are empty, a restore is complete only where all nodes run the restored etcd; and when the
