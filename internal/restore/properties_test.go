@@ -35,7 +35,7 @@ func those(nodes []restore.Node, are func(restore.Node) bool) (out []restore.Nod
 	return out
 }
 
-func any1(nodes []restore.Node, is func(restore.Node) bool) bool { return len(those(nodes, is)) > 0 }
+func some(nodes []restore.Node, is func(restore.Node) bool) bool { return len(those(nodes, is)) > 0 }
 
 func not(is func(restore.Node) bool) func(restore.Node) bool {
 	return func(n restore.Node) bool { return !is(n) }
@@ -308,11 +308,11 @@ func (f facts) preflight() *verdict {
 func (f facts) saving() *verdict {
 	var (
 		policy   = f.options.Save
-		quorum   = f.record.HadQuorum || any1(f.own, led)
+		quorum   = f.record.HadQuorum || some(f.own, led)
 		required = policy == "Require" || policy == "" && quorum
 		holders  = called(those(f.own, holder))
 		vague    = called(those(f.own, func(n restore.Node) bool { return holder(n) && n.Boot == "" }))
-		electing = any1(f.own, func(n restore.Node) bool { return etcd(n) || n.EtcdRuns })
+		electing = some(f.own, func(n restore.Node) bool { return etcd(n) || n.EtcdRuns })
 	)
 
 	// By the highest index of all, and among equals by the list.
@@ -362,7 +362,7 @@ func (f facts) chosen() *restore.Node {
 
 func (f facts) preparing() *verdict {
 	own := func(n restore.Node) bool { return f.record.Tries > 0 && n.Name == f.record.Machine }
-	late := any1(those(f.own, holder), not(own))
+	late := some(those(f.own, holder), not(own))
 
 	where := goTo(v1alpha1.RestoreWiping)
 	if late && f.options.Discard && !f.record.Saved && f.options.Save != "Skip" {
@@ -370,7 +370,7 @@ func (f facts) preparing() *verdict {
 	}
 
 	return first(
-		when(any1(f.own, holder), where), f.unready(),
+		when(some(f.own, holder), where), f.unready(),
 		when(f.record.Tries >= 5, giveUp(v1alpha1.ReasonRestoreFailed)), f.choosing(),
 	)
 }
@@ -400,7 +400,7 @@ func (f facts) choosing() *verdict {
 	atWork := last != nil && last.Boot == f.record.Boot && !last.EtcdFailed && f.busy()
 
 	machine := f.future[0].Name
-	if any1(f.future, named(f.record.Machine)) {
+	if some(f.future, named(f.record.Machine)) {
 		machine = f.record.Machine
 	}
 
@@ -411,7 +411,7 @@ func (f facts) uploading() *verdict {
 	again := goTo(v1alpha1.RestorePreparing)
 
 	n := f.chosen()
-	if n == nil || any1(those(f.own, holder), not(named(n.Name))) {
+	if n == nil || some(those(f.own, holder), not(named(n.Name))) {
 		return again
 	}
 
@@ -471,7 +471,7 @@ func (f facts) joining() *verdict {
 	voters := called(those(f.own, func(n restore.Node) bool { return led(n) && !n.Learner }))
 
 	return first(
-		when(!any1(f.own, func(n restore.Node) bool { return !blank(n) && !bare(n) }), goTo(v1alpha1.RestorePreparing)),
+		when(!some(f.own, func(n restore.Node) bool { return !blank(n) && !bare(n) }), goTo(v1alpha1.RestorePreparing)),
 		when(len(voters) == 0, hold(restoring)),
 		when(f.record.Step == v1alpha1.RestoreProving, do(restore.Prove, voters...)),
 		when(!plan.AssessEtcd(all).Healthy, hold(restoring, "*")),

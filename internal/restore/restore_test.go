@@ -8,10 +8,11 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/plan"
 	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
 var (
-	histories = flag.Int("histories", 5000, "how many random restores are gone through")
+	histories = flag.Int("histories", 4000, "how many random restores are gone through")
 	from      = flag.Uint64("seed", 0, "seed of the first history; with -histories 1 it replays one")
 )
 
@@ -21,8 +22,8 @@ var (
 func TestHistories(t *testing.T) {
 	ends := map[string]int{}
 
-	for seed := range uint64(*histories) { //nolint:gosec // positive
-		w := newWorld(t, seed)
+	for i := range uint64(*histories) { //nolint:gosec // positive
+		w := newWorld(t, *from+i)
 
 		w.run()
 		ends[w.end()]++
@@ -36,7 +37,7 @@ func TestHistories(t *testing.T) {
 
 	t.Logf("ends: %v", ends)
 
-	if ends["complete"] < *histories/3 || ends[""] == 0 {
+	if *histories >= 100 && (ends["complete"] < *histories/3 || ends[""] == 0) {
 		t.Errorf("the histories prove little: %v", ends)
 	}
 }
@@ -49,14 +50,7 @@ func (w *world) run() {
 		}
 
 		if turn == 150 {
-			w.faults = false
-
-			// A person does what the restore advises.
-			w.forget(false)
-
-			for _, m := range w.machines {
-				m.config = restore.ConfigSettled
-			}
+			w.fixes()
 		}
 
 		if turn == 300 {
@@ -70,6 +64,10 @@ func (w *world) run() {
 
 		w.live()
 		w.turn()
+
+		for _, v := range oracle.Watch(w.truth()) {
+			w.fail("%s", v)
+		}
 	}
 }
 

@@ -35,12 +35,12 @@ func (f facts) recovered() bool {
 	}
 
 	for _, m := range chosen.Members {
-		if !any1(f.heard, func(n restore.Node) bool { return n.MemberID == m.ID }) {
+		if !some(f.heard, func(n restore.Node) bool { return n.MemberID == m.ID }) {
 			return false // somebody is a member, and has not been seen
 		}
 	}
 
-	return chosen.Boot == f.record.Boot && !any1(others, func(o restore.Node) bool {
+	return chosen.Boot == f.record.Boot && !some(others, func(o restore.Node) bool {
 		return !knows(*chosen, o) || !knows(o, *chosen)
 	})
 }
@@ -66,9 +66,9 @@ func (f facts) marked(n restore.Node) bool {
 // newer: the data may be newer than what the record speaks of.
 func (f facts) newer() bool {
 	if f.record.Noted > time.Hour {
-		cleared := any1(f.listed(), func(n restore.Node) bool { return blank(n) || bare(n) })
+		cleared := some(f.listed(), func(n restore.Node) bool { return blank(n) || bare(n) })
 
-		return any1(f.listed(), led) || any1(f.listed(), holder) && !cleared
+		return some(f.listed(), led) || some(f.listed(), holder) && !cleared
 	}
 
 	// It is the recorded one as long as one node has not rebooted since.
@@ -79,7 +79,7 @@ func (f facts) newer() bool {
 		return n.Boot != f.record.Boots[n.Name] && n.Boot != f.record.Wipes[n.Name].Boot
 	}
 
-	return any1(those(f.listed(), led), other) && !any1(f.listed(), same)
+	return some(those(f.listed(), led), other) && !some(f.listed(), same)
 }
 
 func (f facts) listed() []restore.Node {
@@ -130,7 +130,7 @@ func (f facts) wipes() *verdict {
 	// As long as nothing has been wiped, nothing is before it is sure to go on.
 	untouched := true
 	for name := range f.record.Wipes {
-		untouched = untouched && any1(f.own, func(n restore.Node) bool {
+		untouched = untouched && some(f.own, func(n restore.Node) bool {
 			return n.Name == name && speaks(n) && holder(n) && f.marked(n)
 		})
 	}
