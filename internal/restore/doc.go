@@ -77,7 +77,7 @@ const (
 	ConfigStaged Config = "Staged"
 )
 
-// Machine types of a config. One of the type init never recovers an etcd.
+// Machine types of a config. One of the type init never recovers an etcd: an empty one founds its own.
 const (
 	typeControlPlane = "controlplane"
 	typeInit         = "init"

@@ -113,6 +113,9 @@ func (w *world) checkWayOn(d restore.Decision) {
 		case m.unlisted || slices.Contains(w.options.Lost, m.name):
 		case silent:
 			w.fail("%v are to be wiped while %s is silent", d.Machines, m.name)
+		case m.leaving && slices.Contains(d.Machines, m.name) && (m.config == restore.ConfigSettled && m.kind == "init" ||
+			m.config == restore.ConfigStaged && m.nextKind == "init"):
+			w.fail("%v are to be wiped while %s would found an etcd of its own", d.Machines, m.name)
 		case m.maintenance || m.leaving:
 		case m.config == restore.ConfigTried, m.config == restore.ConfigStaged && m.data == "":
 			w.fail("%v are to be wiped while %s is %s, and then it does not go on", d.Machines, m.name, m.config)

@@ -260,7 +260,12 @@ func lacks(n restore.Node, boots bool) string {
 
 // deadEnd: once everything is wiped, the restore would wait for something that no wipe brings.
 func (f facts) deadEnd() *verdict {
-	for _, n := range those(f.future, speaks) {
+	for _, n := range those(f.own, speaks) {
+		// One that leaves may be as it is, unless it founds an etcd when it boots.
+		if n.Leaving && typeAfter(n) != "init" {
+			continue
+		}
+
 		if reason := lacks(n, holder(n)); reason != "" {
 			return hold(reason, n.Name)
 		}

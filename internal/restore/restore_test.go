@@ -384,14 +384,17 @@ func TestNothingIsWipedInVain(t *testing.T) {
 		"a worker after the boot": {
 			node: member("a", withData, typed("controlplane", "worker")), part: "staged on a is of the type worker",
 		},
-		"an init node that gets its type":  {node: member("a", withData, typed("init", "controlplane")), wiped: true},
-		"an empty init node that gets it":  {node: member("a", typed("init", "controlplane")), part: "reboot it"},
-		"a worker":                         {node: member("a", withData, typed("worker", "worker")), part: "of a is of the type worker"},
-		"the clock":                        {node: member("a", withData, unsynced), part: "clock of a"},
-		"the clock of an empty node":       {node: member("a", unsynced), part: "clock of a"},
-		"the boot ID":                      {node: member("a", withData, func(n *restore.Node) { n.Boot = "" }), part: "boot ID of a"},
-		"silent":                           {node: member("a", mute), part: "waiting for a"},
-		"leaving, whatever its config is":  {node: member("a", withData, tried, leaving), wiped: true},
+		"an init node that gets its type": {node: member("a", withData, typed("init", "controlplane")), wiped: true},
+		"an empty init node that gets it": {node: member("a", typed("init", "controlplane")), part: "reboot it"},
+		"a worker":                        {node: member("a", withData, typed("worker", "worker")), part: "of a is of the type worker"},
+		"the clock":                       {node: member("a", withData, unsynced), part: "clock of a"},
+		"the clock of an empty node":      {node: member("a", unsynced), part: "clock of a"},
+		"the boot ID":                     {node: member("a", withData, func(n *restore.Node) { n.Boot = "" }), part: "boot ID of a"},
+		"silent":                          {node: member("a", mute), part: "waiting for a"},
+		"leaving, whatever its config is": {node: member("a", withData, tried, leaving), wiped: true},
+		"leaving, and founds its own etcd": {
+			node: member("a", withData, typed("controlplane", "init"), leaving), part: "staged on a is of the type init",
+		},
 		"in maintenance mode, gets config": {node: restore.Node{Node: plan.Node{Name: "a", Answer: plan.AnswerMaintenance}}, wiped: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -260,7 +260,9 @@ func (w *world) live() {
 		case m.dead:
 			continue
 		case m.down > 0:
+			// What is cut off goes on.
 			m.down--
+			m.reads, m.starts = max(0, m.reads-1), max(0, m.starts-1)
 
 			continue
 		case m.resetting && m.stubborn > 0:
@@ -275,7 +277,7 @@ func (w *world) live() {
 		case m.starts > 0:
 			m.starts--
 		case m.maintenance && !m.leaving && !m.unlisted && w.rng.IntN(2) == 0:
-			m.maintenance = false // the control plane gives it its config
+			m.maintenance, m.kind = false, "controlplane" // the control plane gives it its config
 			m.boots()
 		case m.promised && m.reads > 0:
 			m.reads--
@@ -366,7 +368,7 @@ func (w *world) breaks(m *machine) {
 		w.note("%s is silent", m.name)
 	case 3:
 		m.config = []restore.Config{restore.ConfigSettled, restore.ConfigStaged, restore.ConfigTried}[w.rng.IntN(3)]
-		m.nextKind = []string{"controlplane", "controlplane", "worker"}[w.rng.IntN(3)]
+		m.nextKind = []string{"controlplane", "controlplane", "worker", "init"}[w.rng.IntN(4)]
 	case 5:
 		m.unsynced = w.rng.IntN(2) == 0
 	case 6:

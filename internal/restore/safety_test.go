@@ -100,7 +100,8 @@ func (f facts) boldWipe(d restore.Decision) string {
 func (f facts) boldBegin() string {
 	for _, n := range f.heard {
 		silent := !holder(n) && !blank(n) && !bare(n)
-		unfit := speaks(n) && !n.Leaving && (!n.TimeSynced || n.Config == restore.ConfigTried ||
+		founds := speaks(n) && typeAfter(n) == "init"
+		unfit := founds || speaks(n) && !n.Leaving && (!n.TimeSynced || n.Config == restore.ConfigTried ||
 			n.Config == restore.ConfigUnread || typeAfter(n) != "controlplane")
 
 		switch {
