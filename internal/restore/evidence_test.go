@@ -160,7 +160,7 @@ func randomSituation(r *rand.Rand) situation {
 	}
 
 	if r.IntN(3) == 0 {
-		agree(s.nodes)
+		agree(r, s.nodes)
 	}
 
 	s.options = restore.Options{
@@ -175,13 +175,18 @@ func randomSituation(r *rand.Rand) situation {
 	return s
 }
 
-// agree makes one etcd of all that serve.
-func agree(nodes []restore.Node) {
+// agree makes one etcd of all that serve. Now and then one has no number, which is no member.
+func agree(r *rand.Rand, nodes []restore.Node) {
 	var members []plan.Member
+
+	none := r.IntN(20)
 
 	for i := range nodes {
 		if len(nodes[i].Members) > 0 {
-			nodes[i].MemberID = uint64(i + 1) //nolint:gosec // small
+			if nodes[i].MemberID = uint64(i + 1); i == none { //nolint:gosec // small
+				nodes[i].MemberID = 0
+			}
+
 			members = append(members, plan.Member{ID: nodes[i].MemberID, Learner: nodes[i].Learner})
 		}
 	}

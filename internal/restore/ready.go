@@ -7,8 +7,8 @@ import (
 
 // afterWipe holds every node against what a restore needs of it once the data of all of them is wiped: what is found
 // missing only then leaves a cluster without data and without a way on. A wipe ends in a boot, which takes the config
-// on the disk. A node without data is not wiped, and stays as it is. One that is being deleted need not be ready, but of
-// the type init it would found an etcd of its own as soon as it is empty.
+// on the disk. A node without data is not wiped, and stays as it is. One that is being deleted need not be ready, but
+// one that becomes of the type init founds an etcd of its own as soon as it is empty.
 func afterWipe(nodes []Node) (Decision, bool) {
 	for _, n := range nodes {
 		if n.Answer != plan.AnswerMember || n.Leaving && !n.becomesInit() {
