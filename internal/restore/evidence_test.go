@@ -256,7 +256,7 @@ func randomRecord(r *rand.Rand, step v1alpha1.RestoreStep, nodes []restore.Node)
 func disturb(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
 	flip := func(b *bool) { *b = !*b }
 
-	switch r.IntN(24) {
+	switch r.IntN(26) {
 	case 0:
 		n.Boot = ""
 	case 1, 2:
@@ -280,7 +280,9 @@ func disturb(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
 	case 16:
 		n.EtcdData = plan.Data(r.IntN(3))
 	case 17:
-		n.Answer = plan.Answer(r.IntN(3))
+		if n.Answer = plan.Answer(r.IntN(3)); !speaks(*n) {
+			n.Members = nil // only etcd gives a list
+		}
 	case 18:
 		n.Leader = 0
 	case 19:
@@ -288,12 +290,18 @@ func disturb(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
 	case 20:
 		n.MemberID = uint64(r.IntN(6)) //nolint:gosec // small
 	case 21:
-		n.Members = append(slices.Clone(n.Members), plan.Member{ID: one(r, uint64(0), 1, 5, 9)})
+		if speaks(*n) {
+			n.Members = append(slices.Clone(n.Members), plan.Member{ID: one(r, uint64(0), 1, 5, 9)})
+		}
 	case 22:
 		n.Members = slices.Clone(n.Members)
 		r.Shuffle(len(n.Members), func(i, j int) { n.Members[i], n.Members[j] = n.Members[j], n.Members[i] })
 		n.Members = n.Members[:r.IntN(len(n.Members)+1)]
-	case 23:
+	case 23, 24:
+		n.Leaving = true
+		n.Config = one(r, restore.ConfigUnread, restore.ConfigTried, restore.ConfigSettled, restore.ConfigStaged)
+		n.Type, n.NextType = one(r, "init", "controlplane"), one(r, "init", "controlplane")
+	case 25:
 		one(r, states...)(r, nodes, n)
 		n.Leaving = r.IntN(2) == 0
 	}

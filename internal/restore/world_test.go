@@ -264,6 +264,10 @@ func (w *world) live() {
 			m.down--
 			m.reads, m.starts = max(0, m.reads-1), max(0, m.starts-1)
 
+			if m.promised && m.reads == 0 {
+				w.found(m)
+			}
+
 			continue
 		case m.resetting && m.stubborn > 0:
 			m.resetting = false
