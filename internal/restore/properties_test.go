@@ -443,7 +443,7 @@ func (f facts) recovering() *verdict {
 		return again
 	}
 
-	overdue := f.record.Asked && f.record.Starting > 5*time.Minute+3*f.perRead()
+	overdue := f.record.Starting > 5*time.Minute+3*f.perRead()
 	forgot := n.Boot != f.record.Boot || n.EtcdFailed || n.EtcdWaiting && !f.busy()
 
 	return first(

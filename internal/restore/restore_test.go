@@ -339,6 +339,10 @@ func TestDecide(t *testing.T) {
 				Age: 400e9, Starting: 301e9},
 			nodes: []restore.Node{member("a", withData)}, want: restore.Next, step: v1alpha1.RestoreWiping,
 		},
+		"etcd does not start, and no call is on record": {
+			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Starting: 301e9},
+			nodes:  []restore.Node{member("a", withData)}, want: restore.Next, step: v1alpha1.RestoreWiping,
+		},
 		"a wipe that was recorded and never begun": {
 			record: restore.Record{
 				Step: v1alpha1.RestoreWiping, Wipes: map[string]restore.Wipe{"a": {Boot: "a-1", Times: 1}},

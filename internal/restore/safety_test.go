@@ -195,7 +195,7 @@ func TestPropertiesTimid(t *testing.T) {
 
 		for range 30 {
 			d := s.decide()
-			if d.Action != restore.Wait || d.Reason != evidence && d.Reason != machines {
+			if d.Action != restore.Wait || d.Reason == v1alpha1.ReasonRestored || d.Reason == v1alpha1.ReasonRestoreFailed {
 				cured += min(1, len(heard))
 
 				return ""
@@ -218,6 +218,7 @@ func TestPropertiesTimid(t *testing.T) {
 func (s situation) cure(d restore.Decision) situation {
 	s.nodes = slices.Clone(s.nodes)
 	s.record.Age += time.Hour
+	s.record.Starting += time.Hour
 	s.record.Again += time.Minute
 	s.record.Leaderless += time.Minute
 
@@ -236,7 +237,28 @@ func (s situation) cure(d restore.Decision) situation {
 		}
 	}
 
+	switch s.record.Step {
+	case v1alpha1.RestoreWiping:
+		for i := range s.nodes {
+			if n := &s.nodes[i]; d.Reason == restoring && strings.Contains(d.Message, n.Name) {
+				*n = member(n.Name, func(n *restore.Node) { n.Boot = "back" })
+			}
+		}
+	case v1alpha1.RestoreProving, v1alpha1.RestoreJoining:
+		s.join()
+	default:
+	}
+
 	return s
+}
+
+// join: all nodes are members of one etcd, and vote.
+func (s *situation) join() {
+	s.nodes = slices.DeleteFunc(s.nodes, func(n restore.Node) bool { return n.Unlisted })
+
+	for i := range s.nodes {
+		isWorking(rand.New(rand.NewPCG(1, 1)), s.nodes, &s.nodes[i]) //nolint:gosec // a simulation
+	}
 }
 
 // better: the machine tells all of itself, as it is, and is as it should be.

@@ -604,6 +604,12 @@ func (w *world) upload(m *machine, dies bool) {
 	m.uploaded = true
 	w.record.Asked, w.record.Age = true, 0
 
+	if w.faults && w.rng.IntN(10) == 0 {
+		w.record.Asked = false // it answers that it does not
+
+		return
+	}
+
 	if dies && w.rng.IntN(2) == 0 {
 		return // before the bootstrap
 	}
