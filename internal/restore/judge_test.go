@@ -1,6 +1,7 @@
 package restore_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -68,6 +69,8 @@ func (w *world) checkWipe(d restore.Decision, nodes []restore.Node) {
 		m := w.machine(name)
 
 		switch {
+		case !w.faults && w.quorum(m.data) && w.unknown():
+			w.fail("%s serves, no machine is in a boot that was recorded, and it is wiped", name)
 		case w.old && w.kept.Step != "" && !w.saved && w.quorum(m.data):
 			w.fail("%s serves %s, of which there is no copy, and is wiped", name, m.data)
 		case m.data == "old" && !w.options.Discard:
@@ -82,6 +85,26 @@ func (w *world) checkWipe(d restore.Decision, nodes []restore.Node) {
 			w.fail("%s is wiped, and is not listed", name)
 		}
 	}
+}
+
+// unknown: some etcd has quorum, and since it was recorded every machine that answers has booted.
+func (w *world) unknown() bool {
+	serves := false
+
+	for _, m := range w.machines {
+		if m.down > 0 || m.dead || m.maintenance || m.unlisted {
+			continue
+		}
+
+		boot := fmt.Sprintf("%s-%d", m.name, m.boot)
+		if boot == w.record.Wipes[m.name].Boot || m.data != "" && boot == w.record.Boots[m.name] {
+			return false
+		}
+
+		serves = serves || m.up() && m.sound() && w.quorum(m.data)
+	}
+
+	return serves
 }
 
 // untouched: every node whose wipe was recorded shows that it has not begun. One that does not may be in it.
@@ -170,7 +193,7 @@ func (w *world) checkStop(d restore.Decision) {
 	why := map[string]bool{
 		v1alpha1.ReasonDataWouldBeLost: !w.options.Discard && is(func(m *machine) bool { return m.data != "" && !m.unlisted }),
 		v1alpha1.ReasonRestoreRefused:  w.record.Step == "" && is(func(m *machine) bool { return m.kind == "init" }),
-		v1alpha1.ReasonEtcdRunsAgain:   is(func(m *machine) bool { return m.data != "" }),
+		v1alpha1.ReasonEtcdRunsAgain:   is(func(m *machine) bool { return m.data != "" }) && (w.faults || w.old || w.unknown()),
 		v1alpha1.ReasonRestoreFailed:   often,
 	}
 	if !why[d.Reason] {

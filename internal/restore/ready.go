@@ -35,11 +35,12 @@ func afterWipe(nodes []Node) (Decision, bool) {
 // recorded and shows on no node yet. One that has begun goes on: a node that is empty while others still run joins them
 // again.
 func (d Decision) unlessStuckAfter(r Record, nodes []Node) Decision {
-	if d.Action != IntendWipe && (d.Action != WipeData || r.begun(nodes)) {
+	begun := r.begun(nodes)
+	if d.Action != IntendWipe && (d.Action != WipeData || begun) {
 		return d
 	}
 
-	if len(r.Wipes) == 0 || d.Action == WipeData {
+	if !begun {
 		if mute, unknown := silent(nodes); unknown {
 			return mute
 		}

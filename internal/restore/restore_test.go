@@ -349,6 +349,15 @@ func TestDecide(t *testing.T) {
 			},
 			nodes: []restore.Node{member("a")}, want: restore.WipeData, part: "a",
 		},
+		"more data shows while nothing has begun, and a node is silent": {
+			options: restore.Options{Discard: true},
+			record: restore.Record{
+				Step: v1alpha1.RestoreWiping, Wipes: map[string]restore.Wipe{"a": {Boot: "a-1", Times: 1}},
+				Boots: map[string]string{"b": "b-1"},
+			},
+			nodes: []restore.Node{member("a", withData), member("b", withData), member("c", mute)}, want: restore.Wait,
+			reason: v1alpha1.ReasonWaitingForEvidence, part: "waiting for c",
+		},
 		"data of others is not": {
 			record: restore.Record{Step: v1alpha1.RestoreWiping, Machine: "a", Tries: 1},
 			nodes:  []restore.Node{member("a"), member("b", withData)}, want: restore.Stop,

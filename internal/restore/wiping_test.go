@@ -137,7 +137,7 @@ func (f facts) wipes() *verdict {
 
 	if len(unmarked) > 0 {
 		return first(
-			when(len(f.record.Wipes) == 0, f.open()), f.deadEnd(), when(untouched, f.strangers()),
+			when(untouched, f.open()), f.deadEnd(), when(untouched, f.strangers()),
 			do(restore.IntendWipe, unmarked...),
 		)
 	}
