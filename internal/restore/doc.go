@@ -77,7 +77,7 @@ const (
 	ConfigStaged Config = "Staged"
 )
 
-// Machine types of a config. One of the type init never recovers an etcd.
+// Machine types of a config. One of the type init never recovers an etcd: an empty one founds its own.
 const (
 	typeControlPlane = "controlplane"
 	typeInit         = "init"
@@ -152,8 +152,8 @@ func (r Record) Reading() time.Duration {
 }
 
 // stuck: etcd should run from the snapshot by now. Time in which nobody looked, or before the node's present boot, does
-// not count.
-func (r Record) stuck() bool { return r.Asked && r.Starting > stuckStart+3*r.reading() }
+// not count. The data may be of a call that was heard although a later one was refused, so that none is on record.
+func (r Record) stuck() bool { return r.Starting > stuckStart+3*r.reading() }
 
 // Action is what to do next.
 type Action int

@@ -7,10 +7,11 @@ import (
 
 // afterWipe holds every node against what a restore needs of it once the data of all of them is wiped: what is found
 // missing only then leaves a cluster without data and without a way on. A wipe ends in a boot, which takes the config
-// on the disk. A node without data is not wiped, and stays as it is.
+// on the disk. A node without data is not wiped, and stays as it is. One that is being deleted need not be ready, but
+// one that becomes of the type init founds an etcd of its own as soon as it is empty.
 func afterWipe(nodes []Node) (Decision, bool) {
 	for _, n := range nodes {
-		if n.Answer != plan.AnswerMember || n.Leaving {
+		if n.Answer != plan.AnswerMember || n.Leaving && !n.becomesInit() {
 			continue
 		}
 
@@ -34,11 +35,12 @@ func afterWipe(nodes []Node) (Decision, bool) {
 // recorded and shows on no node yet. One that has begun goes on: a node that is empty while others still run joins them
 // again.
 func (d Decision) unlessStuckAfter(r Record, nodes []Node) Decision {
-	if d.Action != IntendWipe && (d.Action != WipeData || r.begun(nodes)) {
+	begun := r.begun(nodes)
+	if d.Action != IntendWipe && (d.Action != WipeData || begun) {
 		return d
 	}
 
-	if len(r.Wipes) == 0 || d.Action == WipeData {
+	if !begun {
 		if mute, unknown := silent(nodes); unknown {
 			return mute
 		}
@@ -89,6 +91,11 @@ func (n Node) unready() (Decision, bool) {
 // isInit: the node is of the old type, and no other one is staged.
 func (n Node) isInit() bool {
 	return n.Type == typeInit && (n.Config != ConfigStaged || n.NextType != typeControlPlane)
+}
+
+// becomesInit: the next boot makes the node one of the old type.
+func (n Node) becomesInit() bool {
+	return n.Config == ConfigSettled && n.Type == typeInit || n.Config == ConfigStaged && n.NextType == typeInit
 }
 
 // wrongType: the next boot makes the node no machine of a control plane that recovers an etcd.
