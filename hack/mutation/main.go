@@ -217,8 +217,10 @@ func (b *binary) tryAll(ctx context.Context, o options, baseline time.Duration) 
 	for range max(o.workers, 1) {
 		wg.Go(func() {
 			for m := range todo {
-				if killed, err := b.kills(ctx, m, baseline); err == nil {
-					done <- result{mutant: m, killed: killed}
+				// What could not be tried was not noticed.
+				killed, err := b.kills(ctx, m, baseline)
+				if ctx.Err() == nil {
+					done <- result{mutant: m, killed: killed && err == nil}
 				}
 			}
 		})
