@@ -282,9 +282,9 @@ func distinct(sets []backup.Set) []backup.Set {
 }
 
 // clean adds what is left of backups that never were complete, or that were half deleted. Without a manifest nobody
-// can tell whose it is, so nothing that tells of another cluster may be in the folder. Only a whole backup of ours shows
-// that nobody writes or needs it any more: one that is a day younger by the clock of the store, and signed where there
-// is a key.
+// can tell whose it is, so nothing that tells of another cluster may be in the folder. Only a whole backup of ours
+// shows that nobody writes or needs it any more: one that is a day younger by the clock of the store, and signed
+// where there is a key.
 func (d *Decision) clean(e Evidence) {
 	if d.More || len(d.Others)+len(d.Unreadable)+len(d.Forged)+len(d.Future) > 0 {
 		return
