@@ -47,6 +47,9 @@ type hostile struct {
 	memory *machineapi.MemoryResponse
 	// sent counts the bytes that were taken off the server's hands.
 	sent atomic.Int64
+	// hang holds the answers to all Gets but the first one.
+	hang <-chan struct{}
+	gets atomic.Int64
 	// left is the longest time that a call left for its answer.
 	left atomic.Int64
 }
@@ -65,6 +68,13 @@ func (h *hostile) Get(ctx context.Context, r *cosiv1alpha1.GetRequest) (*cosiv1a
 		h.left.Store(max(h.left.Load(), int64(time.Until(at))))
 	} else {
 		h.left.Store(int64(time.Hour))
+	}
+
+	if h.gets.Add(1) > 1 && h.hang != nil {
+		select {
+		case <-h.hang:
+		case <-ctx.Done():
+		}
 	}
 
 	m, err := h.marshal(r.GetType())
@@ -180,6 +190,23 @@ func (h *hostile) with(r resource.Resource) *hostile {
 	return h
 }
 
+// withEmpties has it answer a Get with a resource that repeats an empty text: two bytes each, and sixteen in memory.
+func (h *hostile) withEmpties(r resource.Resource, count int) *hostile {
+	h.with(r).items[r.Metadata().Type()].Metadata.Finalizers = make([]string, count)
+
+	return h
+}
+
+// empties is an answer that repeats an empty message: two bytes each, and a hundred in memory.
+func empties(count int) *machineapi.MemoryResponse {
+	out := &machineapi.MemoryResponse{}
+	for range count {
+		out.Messages = append(out.Messages, &machineapi.Memory{})
+	}
+
+	return out
+}
+
 func aDisk(model int) resource.Resource {
 	d := block.NewDisk(block.NamespaceName, "sda")
 	d.TypedSpec().Model = strings.Repeat("x", model)
@@ -210,9 +237,6 @@ func TestHostileAnswers(t *testing.T) {
 	hostname := network.NewHostnameStatus(network.NamespaceName, network.HostnameID)
 	hostname.TypedSpec().Hostname = strings.Repeat("h", 300)
 
-	volume := block.NewDiscoveredVolume(block.NamespaceName, "sda1")
-	volume.TypedSpec().Parent = "sda"
-
 	for _, tc := range []struct {
 		name string
 		h    *hostile
@@ -221,12 +245,14 @@ func TestHostileAnswers(t *testing.T) {
 		most int64
 	}{
 		{"disks without an end", (&hostile{}).with(aDisk(16)), disks, 2 << 20},
-		{"large disks without an end", (&hostile{}).with(aDisk(1 << 20)), disks, 8 << 20},
+		{"large disks without an end", (&hostile{}).with(aDisk(32 << 10)), disks, 8 << 20},
 		{"a disk that is too large", (&hostile{}).with(aDisk(5 << 20)), disks, 16 << 20},
-		{"volumes without an end", (&hostile{}).with(volume), disks, 4 << 20},
 		{"processors without an end", (&hostile{}).with(hardware.NewProcessorInfo("cpu")), facts, 2 << 20},
 		{"a hostname that is too long", (&hostile{}).with(hostname), facts, 0},
 		{"an answer that is too large", &hostile{memory: large}, facts, 0},
+		{"empty messages", &hostile{memory: empties(64 << 10)}, facts, 0},
+		{"empty texts", (&hostile{}).withEmpties(runtime.NewMachineStatus(), 64<<10), facts, 0},
+		{"empty texts of a disk", (&hostile{}).withEmpties(block.NewDisk(block.NamespaceName, "sda"), 64<<10), disks, 2 << 20},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +296,10 @@ func TestHostileWatch(t *testing.T) {
 func TestHangingNode(t *testing.T) {
 	t.Parallel()
 
-	h := &hostile{memory: &machineapi.MemoryResponse{}}
+	hang := make(chan struct{})
+	defer close(hang)
+
+	h := &hostile{memory: &machineapi.MemoryResponse{}, hang: hang}
 	pool := talos.NewPool()
 
 	m, err := pool.Maintenance(t.Context(), h.serve(t))
@@ -279,8 +308,10 @@ func TestHangingNode(t *testing.T) {
 	}
 	defer m.Close()
 
-	if _, err := m.Facts(t.Context()); err != nil {
-		t.Fatal(err)
+	// Its first answer comes, and no other one.
+	_, err = m.Facts(t.Context())
+	if failure.Reason(err) != v1alpha1.ReasonNodeUnreachable {
+		t.Errorf("it ended with %v", err)
 	}
 
 	if left := time.Duration(h.left.Load()); left == 0 || left > 10*time.Second {
