@@ -39,6 +39,9 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return failure.Result(res, err, r.Resync)
 	}
 
+	// What a refused machine tells rarely changes that.
+	r.Watcher.Refused(s.key().String(), failure.ClassOf(err) == failure.ClassTerminal)
+
 	before := slices.Clone(s.base.Status.Conditions)
 
 	set := computeStatus(s, err)
