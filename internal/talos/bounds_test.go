@@ -20,6 +20,7 @@ import (
 	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
@@ -34,6 +35,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // hostile is a server at the address of a machine that answers as no Talos node does. Nothing proves who it is: a machine
@@ -50,6 +52,8 @@ type hostile struct {
 	// hang holds the answers to all Gets but the first one.
 	hang <-chan struct{}
 	gets atomic.Int64
+	// refusal is the answer to a Get, if set.
+	refusal error
 	// left is the longest time that a call left for its answer.
 	left atomic.Int64
 }
@@ -68,6 +72,10 @@ func (h *hostile) Get(ctx context.Context, r *cosiv1alpha1.GetRequest) (*cosiv1a
 		h.left.Store(max(h.left.Load(), int64(time.Until(at))))
 	} else {
 		h.left.Store(int64(time.Hour))
+	}
+
+	if h.refusal != nil {
+		return nil, h.refusal
 	}
 
 	if h.gets.Add(1) > 1 && h.hang != nil {
@@ -316,5 +324,58 @@ func TestHangingNode(t *testing.T) {
 
 	if left := time.Duration(h.left.Load()); left == 0 || left > 10*time.Second {
 		t.Errorf("a node that hangs is waited for up to %s", left)
+	}
+}
+
+// TestSlowIsNotSilent: a node that has shaken hands and does not answer in time, or says so itself, is told from one
+// from which nothing comes.
+func TestSlowIsNotSilent(t *testing.T) {
+	t.Parallel()
+
+	hang := make(chan struct{})
+	defer close(hang)
+
+	hanging := &hostile{hang: hang}
+	hanging.gets.Store(1)
+
+	for name, h := range map[string]*hostile{
+		"it hangs":       hanging,
+		"it is too late": {refusal: status.Error(codes.DeadlineExceeded, "context deadline exceeded")},
+	} {
+		err := talos.NewPool().StreamMaintenance(t.Context(), h.serve(t), func(talos.Watched) {})
+		if err == nil || errors.Is(err, talos.ErrSilent) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestHangingDryRun: a dry run is a question, so that a node that hangs holds no worker beyond the time of a pass.
+func TestHangingDryRun(t *testing.T) {
+	t.Parallel()
+
+	address := loopback.Address(t)
+	c := newCluster(t, address)
+	n := boot(t, address)
+
+	awaitState(t, n, nil, talos.StateMaintenance)
+	c.configure(n)
+
+	node := c.open(n, c.creds())
+
+	wait.For(t, "the node answers", func(ctx context.Context) error {
+		_, err := node.BootID(ctx)
+
+		return err
+	})
+	n.Faults().Slow("ApplyConfiguration", time.Hour)
+
+	pass, cancel := talos.Pass(t.Context(), time.Second)
+	defer cancel()
+
+	began := time.Now()
+
+	_, err := node.Apply(pass, c.config(machine.TypeControlPlane), talos.ApplyOptions{DryRun: true})
+	if took := time.Since(began); err == nil || took > 20*time.Second {
+		t.Errorf("it ended after %s with %v", took, err)
 	}
 }
