@@ -2,6 +2,7 @@ package talos
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
@@ -92,6 +93,19 @@ func TestMessageBounds(t *testing.T) {
 	} {
 		if got := messageBound(tc.method, tc.req); got != tc.most {
 			t.Errorf("%s: %d bytes, not %d", name, got, tc.most)
+		}
+	}
+}
+
+// TestBootID: what a status does not take is not a boot ID.
+func TestBootID(t *testing.T) {
+	t.Parallel()
+
+	for text, good := range map[string]bool{
+		"6f9c1c8e-0d4c-4a52-9d3e-3a8b7c5d2e1f\n": true, "": false, "\n": false, strings.Repeat("x", 65): false,
+	} {
+		if id, err := readBootID([]byte(text)); (err == nil) != good || good && id != strings.TrimSpace(text) {
+			t.Errorf("%q: %q, %v", text, id, err)
 		}
 	}
 }

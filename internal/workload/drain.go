@@ -96,8 +96,8 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 
 	// The helper would list the pods for as long as the API server has yet another page.
 	h := &drain.Helper{
-		Ctx: ctx, Client: listed{Interface: c.client, pods: pods}, Force: true, GracePeriodSeconds: o.GracePeriodSeconds, IgnoreAllDaemonSets: true,
-		DeleteEmptyDirData: true, DisableEviction: o.Force, Out: io.Discard, ErrOut: io.Discard,
+		Ctx: ctx, Client: listed{Interface: c.client, pods: pods}, Force: true, GracePeriodSeconds: o.GracePeriodSeconds,
+		IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, DisableEviction: o.Force, Out: io.Discard, ErrOut: io.Discard,
 	}
 
 	list, errs := h.GetPodsForDeletion(node)

@@ -300,7 +300,10 @@ func TestHostileVersion(t *testing.T) {
 func TestHostileOwner(t *testing.T) {
 	t.Parallel()
 
-	record := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: workload.OwnerConfigMap}, Data: map[string]string{"controlPlaneUID": strings.Repeat("ü", 1<<16)}}
+	record := corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: workload.OwnerConfigMap},
+		Data:       map[string]string{"controlPlaneUID": strings.Repeat("ü", 1<<16)},
+	}
 	server := newAPIServer(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(record) })
 
 	owner, err := server.cluster(t).Own(t.Context(), workload.Claim{UID: "ours"})

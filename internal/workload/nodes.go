@@ -46,8 +46,8 @@ func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
 	return out, nil
 }
 
-// Bounds of what is kept of a Node: no API server takes longer names, and its own marks are shorter. An address may be a
-// name, too.
+// Bounds of what is kept of a Node: no API server takes longer names, and its own marks are shorter. An address may be
+// a name, too.
 const (
 	maxName, maxMark, maxAddresses = 253, 253, 64
 )

@@ -141,7 +141,7 @@ func computeStatus(s *scope, err error) condition.Set {
 
 	st.LastError = ""
 	if err != nil && failure.ClassOf(err) != failure.ClassWaiting {
-		st.LastError = failure.Message(err)
+		st.LastError = cut(failure.Message(err), longestError)
 	}
 
 	set := condition.Begin(&st.Conditions, s.machine.Generation)
