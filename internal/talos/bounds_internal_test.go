@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// endless is a stream that brings as much as anybody reads.
+// endless is a stream without an end.
 type endless struct {
 	grpc.ClientStream
 

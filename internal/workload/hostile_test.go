@@ -112,7 +112,7 @@ func list(next, items string) string {
 
 func say(w http.ResponseWriter, text string) { _, _ = w.Write([]byte(text)) }
 
-// forever sends a text until nobody takes it any more.
+// forever sends a text until the connection ends.
 func forever(w http.ResponseWriter, head, text string) {
 	for _, err := w.Write([]byte(head)); err == nil; _, err = w.Write([]byte(text)) {
 		continue

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// hang is longer than anybody waits for an answer.
+	// hang is longer than any call waits for its answer.
 	hang = time.Hour
 	// flap is how long what a flapping machine tells of is gone, or there.
 	flap = 250 * time.Millisecond
