@@ -145,7 +145,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.NodeConcurrency, "node-concurrency", o.NodeConcurrency,
 		"control planes, worker groups and machines that are worked on at once")
 	f.DurationVar(&o.PassTimeout, "pass-timeout", o.PassTimeout,
-		"how long the questions to one machine may take, and half of how long those to a whole control plane may")
+		"how long the questions to one machine may take, and half of how long those to a whole control plane may; at least 10s")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress,
 		"address of the metrics server, 0 turns it off (METRICS_BIND_ADDRESS)")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress,
@@ -180,6 +180,10 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"kubeconfig of the management cluster, default: in-cluster, then KUBECONFIG, then the home directory")
 }
 
+// minPassTimeout is more than the evidence of one machine may take: in a pass that is shorter, a slow node would never
+// be observed as a whole.
+const minPassTimeout = 10 * time.Second
+
 // Validate refuses options that cannot work.
 func (o *Options) Validate() error {
 	switch {
@@ -189,8 +193,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("MAX_CONCURRENT_RECONCILES is %d: it must be at least 1", o.MaxConcurrentReconciles)
 	case o.NodeConcurrency < 1:
 		return fmt.Errorf("the node concurrency is %d: it must be at least 1", o.NodeConcurrency)
-	case o.PassTimeout < time.Second:
-		return fmt.Errorf("the pass timeout is %s: it must be at least 1s", o.PassTimeout)
+	case o.PassTimeout < minPassTimeout:
+		return fmt.Errorf("the pass timeout is %s: it must be at least %s", o.PassTimeout, minPassTimeout)
 	case o.BackupConcurrency < 1:
 		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):

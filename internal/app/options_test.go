@@ -39,6 +39,27 @@ func TestScratchDirectory(t *testing.T) {
 	}
 }
 
+// TestPassTimeout: a pass that is shorter than its questions never ends with an answer.
+func TestPassTimeout(t *testing.T) {
+	for text, valid := range map[string]bool{"1s": false, "9s": false, "10s": true, "1m": true} {
+		o, err := app.Defaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.AddFlags(flags)
+
+		if err := flags.Parse([]string{"--pass-timeout=" + text}); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := o.Validate(); (err == nil) != valid {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // TestOwnCredentials: what the environment and flags allow reaches the stores, and nothing is allowed by default.
 func TestOwnCredentials(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -52,9 +52,13 @@ const diffTitle = "Config diff:"
 // noChanges is the whole diff where there is none.
 const noChanges = "No changes."
 
-// Apply sends a config to a configured node.
+// Apply sends a config to a configured node. A dry run is a question, and ends with the pass that asks it.
 func (n *Node) Apply(ctx context.Context, config []byte, o ApplyOptions) (Applied, error) {
-	ctx, cancel := context.WithTimeout(acting(ctx), slowTimeout)
+	if !o.DryRun {
+		ctx = acting(ctx)
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
 	defer cancel()
 
 	req := &machineapi.ApplyConfigurationRequest{

@@ -28,8 +28,8 @@ const (
 	kib = 1 << 10
 	mib = 1 << 20
 
-	// maxMessage is the largest answer of a unary call, and the largest part of a stream. The largest honest one is a
-	// machine config, which has to fit into a Secret (1 MiB) as well; the containers of a full node take 200 KiB.
+	// maxMessage is the largest answer of a unary call, and the largest part of a stream: a machine config. Most have a
+	// smaller bound of their own.
 	maxMessage = 4 * mib
 	// maxHeaders bounds headers and trailers, which carry the texts of errors. A refused config quotes some KiB of it.
 	maxHeaders = 256 * kib
@@ -97,6 +97,7 @@ func bounds() []grpc.DialOption {
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithStaticStreamWindowSize(window),
 		grpc.WithStaticConnWindowSize(window),
+		grpc.WithChainUnaryInterceptor(boundMessage),
 		grpc.WithChainStreamInterceptor(boundStream),
 	}
 }
@@ -107,24 +108,43 @@ func bounds() []grpc.DialOption {
 func boundStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 	streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	s, err := streamer(ctx, desc, cc, method, opts...)
-	if err != nil {
-		return nil, err
+	begin := func(req any) (grpc.ClientStream, error) {
+		s, err := streamer(ctx, desc, cc, method, append(opts, grpc.MaxCallRecvMsgSize(messageBound(method, req)))...)
+		if err != nil {
+			return nil, err
+		}
+
+		return bounded(s, method, req), nil
 	}
 
+	if desc.ClientStreams {
+		return begin(nil) // it may end without a request, and what it sends does not say what comes
+	}
+
+	return &lateStream{ctx: ctx, begin: begin}, nil
+}
+
+func bounded(s grpc.ClientStream, method string, req any) grpc.ClientStream {
 	if method == cosiv1alpha1.State_Watch_FullMethodName {
 		return &pacedStream{
 			ClientStream: s, events: rate.NewLimiter(watchRate, watchBurst),
 			bytes: rate.NewLimiter(watchBytesRate, watchBytesBurst),
-		}, nil
+		}
 	}
 
-	b, known := streamBounds[method]
+	bounds, other, kind := streamBounds, otherStream, method
+
+	// What is listed says how much of it there may be.
+	if r, ok := req.(*cosiv1alpha1.ListRequest); ok {
+		bounds, other, kind = listBounds, otherList, r.GetType()
+	}
+
+	b, known := bounds[kind]
 	if !known {
-		b = otherStream
+		b = other
 	}
 
-	return &boundedStream{ClientStream: s, bound: b}, nil
+	return &boundedStream{ClientStream: s, bound: b}
 }
 
 // boundedStream counts what comes.
@@ -134,17 +154,6 @@ type boundedStream struct {
 	bound bound
 	items int
 	bytes int64
-}
-
-// SendMsg implements grpc.ClientStream. What is listed says how much of it there may be.
-func (s *boundedStream) SendMsg(m any) error {
-	if r, ok := m.(*cosiv1alpha1.ListRequest); ok {
-		if s.bound, ok = listBounds[r.GetType()]; !ok {
-			s.bound = otherList
-		}
-	}
-
-	return s.ClientStream.SendMsg(m)
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -179,9 +188,12 @@ func (s *pacedStream) RecvMsg(m any) error {
 		return err
 	}
 
-	now := monotonic()
+	now, events := monotonic(), 1
+	if r, ok := m.(*cosiv1alpha1.WatchResponse); ok {
+		events = max(len(r.GetEvent()), 1)
+	}
 
-	if !s.events.AllowN(now, 1) || !s.bytes.AllowN(now, int(size(m))) {
+	if !s.events.AllowN(now, events) || !s.bytes.AllowN(now, int(size(m))) {
 		return fmt.Errorf("%w: a watch brings more than %d changes or %d bytes a second", ErrTooMuch, watchRate,
 			watchBytesRate)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
@@ -34,6 +35,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // hostile is a server at the address of a machine that answers as no Talos node does. Nothing proves who it is: a machine
@@ -47,6 +49,11 @@ type hostile struct {
 	memory *machineapi.MemoryResponse
 	// sent counts the bytes that were taken off the server's hands.
 	sent atomic.Int64
+	// hang holds the answers to all Gets but the first one.
+	hang <-chan struct{}
+	gets atomic.Int64
+	// refusal is the answer to a Get, if set.
+	refusal error
 	// left is the longest time that a call left for its answer.
 	left atomic.Int64
 }
@@ -65,6 +72,17 @@ func (h *hostile) Get(ctx context.Context, r *cosiv1alpha1.GetRequest) (*cosiv1a
 		h.left.Store(max(h.left.Load(), int64(time.Until(at))))
 	} else {
 		h.left.Store(int64(time.Hour))
+	}
+
+	if h.refusal != nil {
+		return nil, h.refusal
+	}
+
+	if h.gets.Add(1) > 1 && h.hang != nil {
+		select {
+		case <-h.hang:
+		case <-ctx.Done():
+		}
 	}
 
 	m, err := h.marshal(r.GetType())
@@ -180,6 +198,23 @@ func (h *hostile) with(r resource.Resource) *hostile {
 	return h
 }
 
+// withEmpties has it answer a Get with a resource that repeats an empty text: two bytes each, and sixteen in memory.
+func (h *hostile) withEmpties(r resource.Resource, count int) *hostile {
+	h.with(r).items[r.Metadata().Type()].Metadata.Finalizers = make([]string, count)
+
+	return h
+}
+
+// empties is an answer that repeats an empty message: two bytes each, and a hundred in memory.
+func empties(count int) *machineapi.MemoryResponse {
+	out := &machineapi.MemoryResponse{}
+	for range count {
+		out.Messages = append(out.Messages, &machineapi.Memory{})
+	}
+
+	return out
+}
+
 func aDisk(model int) resource.Resource {
 	d := block.NewDisk(block.NamespaceName, "sda")
 	d.TypedSpec().Model = strings.Repeat("x", model)
@@ -210,9 +245,6 @@ func TestHostileAnswers(t *testing.T) {
 	hostname := network.NewHostnameStatus(network.NamespaceName, network.HostnameID)
 	hostname.TypedSpec().Hostname = strings.Repeat("h", 300)
 
-	volume := block.NewDiscoveredVolume(block.NamespaceName, "sda1")
-	volume.TypedSpec().Parent = "sda"
-
 	for _, tc := range []struct {
 		name string
 		h    *hostile
@@ -221,12 +253,14 @@ func TestHostileAnswers(t *testing.T) {
 		most int64
 	}{
 		{"disks without an end", (&hostile{}).with(aDisk(16)), disks, 2 << 20},
-		{"large disks without an end", (&hostile{}).with(aDisk(1 << 20)), disks, 8 << 20},
+		{"large disks without an end", (&hostile{}).with(aDisk(32 << 10)), disks, 8 << 20},
 		{"a disk that is too large", (&hostile{}).with(aDisk(5 << 20)), disks, 16 << 20},
-		{"volumes without an end", (&hostile{}).with(volume), disks, 4 << 20},
 		{"processors without an end", (&hostile{}).with(hardware.NewProcessorInfo("cpu")), facts, 2 << 20},
 		{"a hostname that is too long", (&hostile{}).with(hostname), facts, 0},
 		{"an answer that is too large", &hostile{memory: large}, facts, 0},
+		{"empty messages", &hostile{memory: empties(64 << 10)}, facts, 0},
+		{"empty texts", (&hostile{}).withEmpties(runtime.NewMachineStatus(), 64<<10), facts, 0},
+		{"empty texts of a disk", (&hostile{}).withEmpties(block.NewDisk(block.NamespaceName, "sda"), 64<<10), disks, 2 << 20},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +304,10 @@ func TestHostileWatch(t *testing.T) {
 func TestHangingNode(t *testing.T) {
 	t.Parallel()
 
-	h := &hostile{memory: &machineapi.MemoryResponse{}}
+	hang := make(chan struct{})
+	defer close(hang)
+
+	h := &hostile{memory: &machineapi.MemoryResponse{}, hang: hang}
 	pool := talos.NewPool()
 
 	m, err := pool.Maintenance(t.Context(), h.serve(t), "")
@@ -279,11 +316,66 @@ func TestHangingNode(t *testing.T) {
 	}
 	defer m.Close()
 
-	if _, err := m.Facts(t.Context()); err != nil {
-		t.Fatal(err)
+	// Its first answer comes, and no other one.
+	_, err = m.Facts(t.Context())
+	if failure.Reason(err) != v1alpha1.ReasonNodeUnreachable {
+		t.Errorf("it ended with %v", err)
 	}
 
 	if left := time.Duration(h.left.Load()); left == 0 || left > 10*time.Second {
 		t.Errorf("a node that hangs is waited for up to %s", left)
+	}
+}
+
+// TestSlowIsNotSilent: a node that has shaken hands and does not answer in time, or says so itself, is told from one
+// from which nothing comes.
+func TestSlowIsNotSilent(t *testing.T) {
+	t.Parallel()
+
+	hang := make(chan struct{})
+	defer close(hang)
+
+	hanging := &hostile{hang: hang}
+	hanging.gets.Store(1)
+
+	for name, h := range map[string]*hostile{
+		"it hangs":       hanging,
+		"it is too late": {refusal: status.Error(codes.DeadlineExceeded, "context deadline exceeded")},
+	} {
+		err := talos.NewPool().StreamMaintenance(t.Context(), h.serve(t), func(talos.Watched) {})
+		if err == nil || errors.Is(err, talos.ErrSilent) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestHangingDryRun: a dry run is a question, so that a node that hangs holds no worker beyond the time of a pass.
+func TestHangingDryRun(t *testing.T) {
+	t.Parallel()
+
+	address := loopback.Address(t)
+	c := newCluster(t, address)
+	n := boot(t, address)
+
+	awaitState(t, n, nil, talos.StateMaintenance)
+	c.configure(n)
+
+	node := c.open(n, c.creds())
+
+	wait.For(t, "the node answers", func(ctx context.Context) error {
+		_, err := node.BootID(ctx)
+
+		return err
+	})
+	n.Faults().Slow("ApplyConfiguration", time.Hour)
+
+	pass, cancel := talos.Pass(t.Context(), time.Second)
+	defer cancel()
+
+	began := time.Now()
+
+	_, err := node.Apply(pass, c.config(machine.TypeControlPlane), talos.ApplyOptions{DryRun: true})
+	if took := time.Since(began); err == nil || took > 20*time.Second {
+		t.Errorf("it ended after %s with %v", took, err)
 	}
 }

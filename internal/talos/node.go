@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
@@ -153,15 +154,28 @@ func (n *Node) bootID(ctx context.Context) (string, error) {
 	}
 	defer r.Close() //nolint:errcheck // read to the end
 
-	data, err := io.ReadAll(io.LimitReader(r, 128))
+	data, err := io.ReadAll(io.LimitReader(r, 2*maxBootID))
 	if err != nil {
 		return "", classify("its boot ID", n.name(), err)
 	}
 
-	// The client ends a stream that was cut off by a deadline as if it were complete.
+	id, err := readBootID(data)
+
+	return id, classify("its boot ID", n.name(), err)
+}
+
+// maxBootID is what a status takes: one that is longer would have it refused as a whole. Linux has 36 characters.
+const maxBootID = 64
+
+func readBootID(data []byte) (string, error) {
 	id := strings.TrimSpace(string(data))
-	if id == "" {
-		return "", classify("its boot ID", n.name(), status.Error(codes.DeadlineExceeded, "the stream was cut off"))
+
+	switch {
+	case id == "":
+		// The client ends a stream that was cut off by a deadline as if it were complete.
+		return "", status.Error(codes.DeadlineExceeded, "the stream was cut off")
+	case utf8.RuneCountInString(id) > maxBootID:
+		return "", fmt.Errorf("%w: a boot ID of more than %d characters", ErrTooMuch, maxBootID)
 	}
 
 	return id, nil

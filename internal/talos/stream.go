@@ -20,6 +20,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	operatorv1alpha1 "github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -86,7 +87,7 @@ func (p *pulse) left(silence time.Duration) time.Duration {
 // ErrStreamEnded says that a node closed its stream.
 var ErrStreamEnded = errors.New("the stream ended")
 
-// ErrSilent says that nothing at all came from the address of a node, not even a refusal.
+// ErrSilent says that nothing at all came from the address of a node: no refusal, and no connection.
 var ErrSilent = errors.New("no answer")
 
 // Stream watches a node until it fails or the context ends, over the connection that its calls take. Each change calls
@@ -183,13 +184,14 @@ func subscribe(
 	return nil
 }
 
-// greeted asks for the first sign of life.
+// greeted asks for the first sign of life. A node that is slow, or says itself that the time is over, is not silent: it
+// has shaken hands.
 func greeted(ctx context.Context, c *talosclient.Client) error {
 	first, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 
 	err := beat(first, c)
-	if err != nil && ctx.Err() == nil && (isDeadline(err) || strings.Contains(err.Error(), "i/o timeout")) {
+	if err != nil && ctx.Err() == nil && c.Conn().GetState() != connectivity.Ready && (isDeadline(err) || strings.Contains(err.Error(), "i/o timeout")) {
 		return fmt.Errorf("%w: %w", ErrSilent, err)
 	}
 

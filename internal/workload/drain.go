@@ -85,13 +85,19 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 		return nil, err
 	}
 
-	h := &drain.Helper{
-		Ctx: ctx, Client: c.client, Force: true, GracePeriodSeconds: o.GracePeriodSeconds, IgnoreAllDaemonSets: true,
-		DeleteEmptyDirData: true, DisableEviction: o.Force, Out: io.Discard, ErrOut: io.Discard,
-	}
-
 	if err := c.cordon(ctx, n); err != nil {
 		return nil, err
+	}
+
+	pods, err := c.podsOn(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+
+	// The helper would list the pods for as long as the API server has yet another page.
+	h := &drain.Helper{
+		Ctx: ctx, Client: listed{Interface: c.client, pods: pods}, Force: true, GracePeriodSeconds: o.GracePeriodSeconds,
+		IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, DisableEviction: o.Force, Out: io.Discard, ErrOut: io.Discard,
 	}
 
 	list, errs := h.GetPodsForDeletion(node)
@@ -173,18 +179,29 @@ func (c *Cluster) evict(ctx context.Context, h *drain.Helper, pod corev1.Pod) st
 
 // budgets names the PodDisruptionBudgets of a pod. The answer to an eviction names one in a text for people only.
 func (c *Cluster) budgets(ctx context.Context, pod corev1.Pod) string {
-	list, err := c.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "its PodDisruptionBudget"
-	}
-
 	var names []string
 
-	for i := range list.Items {
-		selector, err := metav1.LabelSelectorAsSelector(list.Items[i].Spec.Selector)
-		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			names = append(names, list.Items[i].Name)
+	all := lists{what: "listing the PodDisruptionBudgets", size: pageSize, most: maxBudgets}
+
+	err := all.each(ctx, func(ctx context.Context, page metav1.ListOptions) (string, error) {
+		list, err := c.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, page)
+		if err != nil {
+			return "", err //nolint:wrapcheck // it is not shown
 		}
+
+		for i := range list.Items {
+			b := &list.Items[i]
+
+			selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+			if err == nil && len(names) < maxShown && len(b.Name) <= maxName && selector.Matches(labels.Set(pod.Labels)) {
+				names = append(names, b.Name)
+			}
+		}
+
+		return list.Continue, nil
+	})
+	if err != nil {
+		return "its PodDisruptionBudget"
 	}
 
 	// A webhook may answer so as well.

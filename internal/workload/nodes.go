@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,24 +20,44 @@ import (
 func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
 	var out []plan.ClusterNode
 
-	page := metav1.ListOptions{Limit: pageSize}
+	all := lists{what: "listing the nodes", size: pageSize, most: maxNodes}
 
-	for range maxPages {
+	err := all.each(ctx, func(ctx context.Context, page metav1.ListOptions) (string, error) {
 		list, err := c.client.CoreV1().Nodes().List(ctx, page)
 		if err != nil {
-			return nil, fmt.Errorf("listing the nodes of the cluster: %w", err)
+			return "", err //nolint:wrapcheck // the caller does
 		}
 
+		next := make([]plan.ClusterNode, len(list.Items))
 		for i := range list.Items {
-			out = append(out, clusterNode(&list.Items[i]))
+			if next[i] = clusterNode(&list.Items[i]); !fits(next[i]) {
+				return "", fmt.Errorf("%w: a Node with a name that no API server takes", ErrTooMuch)
+			}
 		}
 
-		if page.Continue = list.Continue; page.Continue == "" {
-			return out, nil
-		}
+		out = append(out, next...)
+
+		return list.Continue, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 
-	return nil, fmt.Errorf("listing the nodes of the cluster: %w: more than %d pages", ErrTooMuch, maxPages)
+	return out, nil
+}
+
+// Bounds of what is kept of a Node: no API server takes longer names, and its own marks are shorter. An address may be
+// a name, too.
+const (
+	maxName, maxMark, maxAddresses = 253, 253, 64
+)
+
+// fits tells whether an API server would have taken a Node.
+func fits(n plan.ClusterNode) bool {
+	marks := slices.Concat(n.Addresses, []string{n.UID, n.Version, n.SystemUUID})
+
+	return len(n.Name) <= maxName && len(n.Addresses) <= maxAddresses &&
+		!slices.ContainsFunc(marks, func(text string) bool { return len(text) > maxMark })
 }
 
 // Ready tells whether the cluster itself takes the node of a machine for alive: where nobody has heard of its kubelet

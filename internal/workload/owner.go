@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,8 +44,8 @@ func (c *Cluster) Own(ctx context.Context, claim Claim) (string, error) {
 		return "", fmt.Errorf("reading the owner of the cluster: %w", err)
 	case have.Data[ownerUID] == claim.UID:
 		return claim.UID, nil
-	case have.Data[ownerUID] != "" && have.Data[ownerUID] != claim.Former:
-		return have.Data[ownerUID], nil
+	case have.Data[ownerUID] != "" && shown(have.Data[ownerUID]) != claim.Former:
+		return shown(have.Data[ownerUID]), nil
 	default:
 		have.Data = claim.data()
 		_, err = maps.Update(ctx, have, metav1.UpdateOptions{})
@@ -79,6 +80,15 @@ func (c *Cluster) Disown(ctx context.Context, uid string) error {
 	}
 
 	return nil
+}
+
+// maxUID of an owner that is kept and shown; Kubernetes gives 36 characters.
+const maxUID = 64
+
+// shown is the UID of another owner. It is its record that counts, so one that no API server gives is cut and not
+// refused.
+func shown(uid string) string {
+	return strings.ToValidUTF8(uid[:min(len(uid), maxUID)], "")
 }
 
 func (c Claim) data() map[string]string {

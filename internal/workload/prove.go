@@ -11,9 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pageSize of a look at many objects.
-const pageSize = 250
-
 // Contents is what a cluster's API shows of what etcd holds.
 type Contents struct {
 	// Revision of etcd now.
@@ -22,37 +19,24 @@ type Contents struct {
 	Namespaces, Secrets int
 }
 
-// Contents reads from etcd itself, not from a cache of the API server. Secrets are counted and not kept.
+// Contents reads from etcd itself, not from a cache of the API server. Nothing that it holds is kept.
 func (c *Cluster) Contents(ctx context.Context) (Contents, error) {
 	var out Contents
 
-	namespaces, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	count, revision, err := c.tally(ctx, "namespaces", lists{what: "listing the ", size: pageSize, most: maxNamespaces})
 	if err != nil {
-		return out, fmt.Errorf("listing the namespaces of the cluster: %w", err)
+		return out, err
 	}
 
-	out.Namespaces = len(namespaces.Items)
+	out.Namespaces = count
 
-	if out.Revision, err = strconv.ParseInt(namespaces.ResourceVersion, 10, 64); err != nil {
+	if out.Revision, err = strconv.ParseInt(revision, 10, 64); err != nil {
 		return out, fmt.Errorf("reading the revision of the cluster: %w", err)
 	}
 
-	page := metav1.ListOptions{Limit: pageSize}
+	out.Secrets, _, err = c.tally(ctx, "secrets", lists{what: "reading the ", size: pageSize, most: maxSecrets})
 
-	for range maxSecretPages {
-		secrets, err := c.client.CoreV1().Secrets("").List(ctx, page)
-		if err != nil {
-			return out, fmt.Errorf("reading the Secrets of the cluster: %w", err)
-		}
-
-		out.Secrets += len(secrets.Items)
-
-		if page.Continue = secrets.Continue; page.Continue == "" {
-			return out, nil
-		}
-	}
-
-	return out, fmt.Errorf("reading the Secrets of the cluster: %w: more than %d pages", ErrTooMuch, maxSecretPages)
+	return out, err
 }
 
 // Alive tells whether the kubelet of a node has renewed its lease after a time, and says that the node is ready. The

@@ -4,12 +4,16 @@ package workload
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/blang/semver/v4"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
@@ -123,12 +127,30 @@ func (c *Clients) versionAt(ctx context.Context, b *clusterstate.Bundle, address
 		return "", fmt.Errorf("asking the API server at %s whether it is ready: %w", address, err)
 	}
 
-	version, err := client.Discovery().ServerVersion()
+	raw, err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
 		return "", fmt.Errorf("asking the API server at %s for its version: %w", address, err)
 	}
 
-	return version.GitVersion, nil
+	return gitVersion(raw, address)
+}
+
+// maxVersion is what the status of a control plane takes: one that is longer would have every status refused.
+const maxVersion = 64
+
+// gitVersion reads the answer of an API server, which is shown, kept with the cluster's state and compared.
+func gitVersion(raw []byte, address string) (string, error) {
+	var info version.Info
+	if err := json.Unmarshal(raw, &info); err != nil {
+		return "", fmt.Errorf("reading the version of the API server at %s: %w", address, err)
+	}
+
+	v := info.GitVersion
+	if _, err := semver.Parse(strings.TrimPrefix(v, "v")); err != nil || len(v) > maxVersion {
+		return "", fmt.Errorf("the API server at %s reports %.80q, which is no version of Kubernetes", address, v)
+	}
+
+	return v, nil
 }
 
 func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Interface, error) {
@@ -150,7 +172,7 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Int
 	}
 
 	cfg.Timeout = callTimeout
-	cfg.Wrap(boundAnswers)
+	boundAnswers(cfg)
 
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

@@ -36,6 +36,8 @@ type call struct {
 	faults *Faults
 	// flood: what is sent first is sent without an end.
 	flood bool
+	// flap: what is watched goes and comes back without an end, each after this time.
+	flap time.Duration
 }
 
 type counter struct {

@@ -6,10 +6,13 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"time"
 
+	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // services holds the handlers of a node. It takes the place of the second gRPC server that a real node has behind apid.
@@ -156,12 +159,58 @@ type faultyStream struct {
 
 // SendMsg implements grpc.ServerStream.
 func (s *faultyStream) SendMsg(m any) error {
-	err := s.ServerStream.SendMsg(m)
-	for s.call.flood && err == nil && s.ctx.Err() == nil {
-		err = s.ServerStream.SendMsg(m)
+	for {
+		if err := s.ServerStream.SendMsg(m); err != nil || s.ctx.Err() != nil {
+			return err
+		}
+
+		switch {
+		case s.call.flood:
+		case s.call.flap > 0:
+			next := flipped(m)
+			if next == nil {
+				return nil
+			}
+
+			select {
+			case <-time.After(s.call.flap):
+			case <-s.ctx.Done():
+				return s.ctx.Err()
+			}
+
+			m = next
+		default:
+			return nil
+		}
+	}
+}
+
+// flipped is the first part of a watch with what it tells of gone, or back again; nil for other streams, and for what
+// does not exist.
+func flipped(m any) any {
+	w, ok := m.(*cosiv1alpha1.WatchResponse)
+	if !ok || len(w.GetEvent()) == 0 {
+		return nil
 	}
 
-	return err
+	next := proto.CloneOf(w)
+
+	for _, e := range next.GetEvent() {
+		switch e.GetEventType() { //nolint:exhaustive // the rest does not alternate
+		case cosiv1alpha1.EventType_CREATED:
+			e.EventType = cosiv1alpha1.EventType_DESTROYED
+		case cosiv1alpha1.EventType_DESTROYED:
+			if e.GetResource().GetSpec() == nil {
+				return nil
+			}
+
+			e.EventType = cosiv1alpha1.EventType_CREATED
+		default:
+			return nil
+		}
+	}
+
+	return next
 }
 
 // Context implements grpc.ServerStream.

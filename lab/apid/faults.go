@@ -49,6 +49,8 @@ type Rule struct {
 	Late bool
 	// Flood has a stream bring the first part of its answer over and over, without an end.
 	Flood bool
+	// Flap has a watch tell without an end that what it watches is gone, and back again, each after this time.
+	Flap time.Duration
 }
 
 type activeRule struct {
@@ -91,6 +93,11 @@ func (f *Faults) Slow(method string, delay time.Duration) {
 // Flood makes the streams of a method bring the first part of their answers without an end. An empty method means all.
 func (f *Faults) Flood(method string) {
 	f.Add(Rule{Method: method, Flood: true})
+}
+
+// Flap makes watches tell without an end that what they watch is gone, and back again, each after a time.
+func (f *Faults) Flap(every time.Duration) {
+	f.Add(Rule{Method: "Watch", Flap: every})
 }
 
 // Fail makes calls of a method fail, from the nth call on (1 is the next one), count times (0: for ever), without doing
@@ -193,6 +200,7 @@ type verdict struct {
 	err   error
 	late  bool
 	flood bool
+	flap  time.Duration
 }
 
 func (f *Faults) judge(method string) verdict {
@@ -215,6 +223,7 @@ func (f *Faults) judge(method string) verdict {
 
 		out.delay += rule.Delay
 		out.flood = out.flood || rule.Flood
+		out.flap = max(out.flap, rule.Flap)
 
 		if rule.Code != codes.OK && out.err == nil {
 			message := rule.Message
@@ -246,7 +255,7 @@ func (c *call) run(ctx context.Context, request any, handler func() (any, error)
 	c.faults.started(c, request)
 
 	v := c.faults.judge(c.Method)
-	c.flood = v.flood
+	c.flood, c.flap = v.flood, v.flap
 
 	if v.delay > 0 {
 		timer := time.NewTimer(v.delay)

@@ -6,11 +6,15 @@ import (
 	"time"
 )
 
-// hang is longer than anybody waits for an answer.
-const hang = time.Hour
+const (
+	// hang is longer than any call waits for its answer.
+	hang = time.Hour
+	// flap is how long what a flapping machine tells of is gone, or there.
+	flap = 250 * time.Millisecond
+)
 
-// besieged measures how the other machines are served while many are gone without a word and some are hostile: every
-// other one of these hangs at each call, the rest answer without an end. The operator begins anew among them, when it
+// besieged measures how the other machines are served while many are gone without a word and some are hostile: of these
+// a third each hangs at each call, answers without an end, and changes without an end. The operator begins anew among them, when it
 // knows nothing of any machine.
 func (b *bench) besieged(ctx context.Context) error {
 	gone, hostile := b.besiegers()
@@ -87,10 +91,13 @@ func (b *bench) besiege(gone, hostile []string) {
 	for i, name := range hostile {
 		faults := b.stack.Lab.Node(name).Faults()
 
-		if i%2 == 0 {
+		switch i % 3 {
+		case 0:
 			faults.Slow("", hang)
-		} else {
+		case 1:
 			faults.Flood("")
+		case 2:
+			faults.Flap(flap)
 		}
 	}
 }

@@ -30,8 +30,8 @@ type Options struct {
 	Idle time.Duration
 	// Kill is how many nodes lose their power; fewer when there are fewer.
 	Kill int
-	// Gone is the share of nodes that go off the network without a word, Hostile that of those that hang or answer without
-	// an end, both from 0 to 1. Nothing is measured with them when both are 0.
+	// Gone is the share of nodes that go off the network without a word, Hostile that of those that hang, answer or
+	// change without an end, both from 0 to 1. Nothing is measured with them when both are 0.
 	Gone, Hostile float64
 	// Metrics receives each value as soon as it is known.
 	Metrics func(Metric) error

@@ -2,6 +2,7 @@ package talosetcdrestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -47,8 +49,9 @@ func (r *Reconciler) prove(ctx context.Context, s *scope, d restore.Decision) er
 
 	found, err := cluster.Contents(ctx)
 	if err != nil {
-		return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "the Kubernetes API answers, and does not show what "+
-			"etcd holds; are its Secrets encrypted with other keys?", pollSlow)
+		ctrl.LoggerFrom(ctx).Error(err, "The contents of etcd cannot be read")
+
+		return unproven(err)
 	}
 
 	st := &s.restore.Status
@@ -67,6 +70,17 @@ func (r *Reconciler) prove(ctx context.Context, s *scope, d restore.Decision) er
 	r.tell(s, "Prove", "%s", message)
 
 	return r.enter(ctx, s, v1alpha1.RestoreJoining, message)
+}
+
+// unproven says why the contents of etcd cannot be read through the API server.
+func unproven(err error) error {
+	if errors.Is(err, workload.ErrTooMuch) {
+		return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "the contents of etcd are not verified: the Kubernetes "+
+			"API answers with more than is read of one cluster; see the operator log", pollSlow)
+	}
+
+	return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "the Kubernetes API answers, and does not show what "+
+		"etcd holds; are its Secrets encrypted with other keys?", pollSlow)
 }
 
 // complete ends the restore once the kubelets are back, and gives the cluster back to the other controllers.

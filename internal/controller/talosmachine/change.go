@@ -159,6 +159,7 @@ func idOf(c *v1alpha1.MachineChange) string {
 const (
 	longestField = 512
 	longestValue = 256
+	longestError = 1024
 )
 
 func fieldsOf(differences []machineconfig.Change) ([]v1alpha1.FieldChange, int32) {

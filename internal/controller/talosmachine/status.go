@@ -39,6 +39,9 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return failure.Result(res, err, r.Resync)
 	}
 
+	// What a refused machine tells rarely changes that.
+	r.Watcher.Refused(s.key().String(), failure.ClassOf(err) == failure.ClassTerminal)
+
 	before := slices.Clone(s.base.Status.Conditions)
 
 	set := computeStatus(s, err)
@@ -139,7 +142,7 @@ func computeStatus(s *scope, err error) condition.Set {
 
 	st.LastError = ""
 	if err != nil && failure.ClassOf(err) != failure.ClassWaiting {
-		st.LastError = failure.Message(err)
+		st.LastError = cut(failure.Message(err), longestError)
 	}
 
 	set := condition.Begin(&st.Conditions, s.machine.Generation)

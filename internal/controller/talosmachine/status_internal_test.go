@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,5 +148,17 @@ func TestMemberIsRemembered(t *testing.T) {
 		if copyFacts(st, s); st.LastEtcdMemberID != tc.want || s.facts != nil && st.EtcdMemberID != tc.told {
 			t.Errorf("%s: member %q, last %q, want %q", name, st.EtcdMemberID, st.LastEtcdMemberID, tc.want)
 		}
+	}
+}
+
+// TestLongError: an error that quotes much fits into the status, which would be refused as a whole.
+func TestLongError(t *testing.T) {
+	t.Parallel()
+
+	s := newScope(&v1alpha1.TalosMachine{}, time.Now())
+	computeStatus(s, failure.Terminal(v1alpha1.ReasonConfigRefused, strings.Repeat("x", 2000), nil))
+
+	if got := len(s.machine.Status.LastError); got == 0 || got > 1024 {
+		t.Errorf("the last error has %d bytes", got)
 	}
 }

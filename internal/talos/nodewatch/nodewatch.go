@@ -78,8 +78,12 @@ const (
 	// silentFor is how long a node counts as silent after an attempt in vain: the next one comes sooner.
 	silentFor = 20 * time.Second
 	// wakeBurst and wakeRate are how often a node may wake the queue, at once and in a second: one that changes without
-	// an end must not keep a worker for itself. What comes faster is told together.
-	wakeBurst, wakeRate = 32, 4
+	// an end, such as one that alternates between two stages, must not keep a worker for itself. What comes faster is told
+	// together. A boot has about thirty changes, all of which are told at once; three boots in a row are.
+	wakeBurst, wakeRate = 100, 0.2
+	// refusedPause and maxRefusedPause are how long a node whose machine was refused waits between two wakes, after the
+	// first refusal and at most: what it tells rarely changes the outcome.
+	refusedPause, maxRefusedPause = 5 * time.Second, 5 * time.Minute
 )
 
 // Watcher keeps the streams.
@@ -104,6 +108,9 @@ type watched struct {
 	// wakes limits how often the node wakes the queue; late is true while it will be woken in a moment.
 	wakes *rate.Limiter
 	late  bool
+	// woken is when it last woke the queue, refused how often in a row its machine was refused since.
+	woken   time.Time
+	refused int
 }
 
 // New returns a watcher whose streams end with the context. They share the connections of the pool.
@@ -119,21 +126,48 @@ func (w *Watcher) Set(t Target) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	if n := w.nodes[t.Key]; n != nil {
-		if n.target.equal(t) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	n := newWatched(t, cancel)
+
+	if have := w.nodes[t.Key]; have != nil {
+		if have.target.equal(t) {
+			cancel()
+
 			return
 		}
 
-		n.cancel()
+		have.cancel()
+
+		// A machine that changes its mode, as one that alternates does, is no other one.
+		if have.target.Address == t.Address {
+			n.wakes, n.woken, n.refused = have.wakes, have.woken, have.refused
+		}
 	}
 
-	ctx, cancel := context.WithCancel(w.ctx)
-	n := &watched{
-		target: t, cancel: cancel, tried: make(chan struct{}), wakes: rate.NewLimiter(wakeRate, wakeBurst),
-	}
 	w.nodes[t.Key] = n
 
 	w.wg.Go(func() { w.run(ctx, n) })
+}
+
+func newWatched(t Target, cancel context.CancelFunc) *watched {
+	return &watched{
+		target: t, cancel: cancel, tried: make(chan struct{}), wakes: rate.NewLimiter(wakeRate, wakeBurst),
+	}
+}
+
+// Refused tells how a pass over a machine ended. As long as that is a refusal, which only a person can resolve, the node
+// wakes the queue less and less often.
+func (w *Watcher) Refused(key string, refused bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	switch n := w.nodes[key]; {
+	case n == nil:
+	case refused:
+		n.refused++
+	default:
+		n.refused = 0
+	}
 }
 
 // Remove stops watching a node.
@@ -296,7 +330,7 @@ func (w *Watcher) update(n *watched, change func(*Snapshot)) {
 	wait := time.Duration(0)
 
 	if changed && !n.late {
-		wait = n.wakes.Reserve().Delay()
+		wait = max(n.wakes.Reserve().Delay(), n.refusal())
 		n.late = wait > 0
 	} else if changed {
 		changed = false // it is told together with what came before
@@ -317,6 +351,20 @@ func (w *Watcher) update(n *watched, change func(*Snapshot)) {
 			w.wake(n)
 		})
 	}
+}
+
+// refusal is how long a node whose machine is refused still waits until it wakes the queue. The watcher is locked.
+func (n *watched) refusal() time.Duration {
+	if n.refused == 0 {
+		return 0
+	}
+
+	pause := maxRefusedPause
+	if doubled := n.refused - 1; doubled < 8 { // beyond that it is longer than any pause
+		pause = min(refusedPause<<doubled, maxRefusedPause)
+	}
+
+	return pause - time.Since(n.woken)
 }
 
 // note keeps how an attempt went.
@@ -340,6 +388,7 @@ func (w *Watcher) note(n *watched, silent bool) {
 func (w *Watcher) wake(n *watched) {
 	w.mu.Lock()
 	current := w.nodes[n.target.Key] == n
+	n.woken = time.Now()
 	w.mu.Unlock()
 
 	if !current {

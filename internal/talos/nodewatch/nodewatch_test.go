@@ -160,6 +160,37 @@ func TestLifeOfAStream(t *testing.T) {
 	}
 }
 
+// TestFlappingNode: a node whose services go and come back for ever wakes the queue a hundred times, and seldom from then
+// on.
+func TestFlappingNode(t *testing.T) {
+	t.Parallel()
+
+	const key = "ns/flapping"
+
+	address := loopback.Address(t)
+	b := newBench(t)
+	n := b.boot(address)
+
+	b.w.Set(nodewatch.Target{Key: key, Address: address, Mode: nodewatch.Maintenance})
+	b.until(key, "maintenance mode", maintenance)
+
+	creds := configure(t, n)
+	installed(t, n)
+
+	n.Faults().Flap(10 * time.Millisecond)
+	b.w.Set(nodewatch.Target{Key: key, Address: address, Credentials: creds, Mode: nodewatch.Secure})
+
+	for range 50 {
+		b.told(key)
+	}
+
+	wait.Pass(t, 3*time.Second)
+
+	if more := len(b.woken); more > 60 {
+		t.Errorf("in three seconds the queue is woken %d times more", more)
+	}
+}
+
 // TestSilence: a node that keeps its connections open and answers nothing shows within one heartbeat and its deadline.
 func TestSilence(t *testing.T) {
 	t.Parallel()
