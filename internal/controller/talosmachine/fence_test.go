@@ -255,5 +255,5 @@ func TestNobodyToAsk(t *testing.T) {
 	// Its certificates for the Kubernetes API have ended.
 	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
 
-	e.left("w-0", "the Kubernetes API cannot be asked")
+	e.left("w-0", "the Kubernetes API does not say whether its Node is ready")
 }
