@@ -342,7 +342,7 @@ func TestSlowIsNotSilent(t *testing.T) {
 		"it hangs":       hanging,
 		"it is too late": {refusal: status.Error(codes.DeadlineExceeded, "context deadline exceeded")},
 	} {
-		err := talos.NewPool().StreamMaintenance(t.Context(), h.serve(t), func(talos.Watched) {})
+		err := talos.NewPool().StreamMaintenance(t.Context(), h.serve(t), "", func(talos.Watched) {})
 		if err == nil || errors.Is(err, talos.ErrSilent) {
 			t.Errorf("%s: %v", name, err)
 		}

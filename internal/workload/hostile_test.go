@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -149,6 +150,11 @@ func onNode(list http.HandlerFunc) http.HandlerFunc {
 
 		list(w, r)
 	}
+}
+
+func TestMain(m *testing.M) {
+	workload.TakeTime()
+	os.Exit(m.Run())
 }
 
 // TestHostileLists: an API server that ignores the size of a page, or answers without an end, is refused before what it

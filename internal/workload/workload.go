@@ -24,7 +24,6 @@ import (
 
 const (
 	apiServerPort = "6443"
-	callTimeout   = 3 * time.Second
 	// askTimeout ends the question to all API servers of a cluster, hedge is how long one is waited for before the next
 	// one is asked as well.
 	askTimeout = 5 * time.Second
@@ -33,6 +32,9 @@ const (
 	clientTTL   = 24 * time.Hour
 	clientRenew = 12 * time.Hour
 )
+
+// callTimeout ends one call of one API server. Tests of how much is read give it more time than a slow computer needs.
+var callTimeout = 3 * time.Second
 
 // Clients keeps one client an API server.
 type Clients struct {
