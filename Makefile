@@ -98,6 +98,7 @@ TestHostileChild|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo
 # Most of the time the scenarios wait, so they are begun first and run beside the rest.
 OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
+  ./internal/backup/signature/... \
   ./internal/clusterimport/... ./internal/configstore/... ./internal/controller/condition/... \
   ./internal/controller/kubernetescluster/... \
   ./internal/controller/machine/... ./internal/controller/machineset/... ./internal/controller/pause/... \
