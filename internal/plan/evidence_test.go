@@ -68,7 +68,7 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 	behind := []uint64{0, 3999, 4000, 4001, 4999, 5000, 5001}[r.IntN(7)]
 	flip := func(b *bool) { *b = !*b }
 
-	switch r.IntN(40) {
+	switch r.IntN(42) {
 	case 0:
 		*n = plan.Node{Name: n.Name, Address: n.Address, EverConfigured: n.EverConfigured, LastMember: n.LastMember, Unlisted: n.Unlisted}
 	case 1:
@@ -127,7 +127,7 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 		// It starts, and has another address than its member was announced with; or nothing is heard of it.
 		n.Members, n.Leader, n.MemberID, n.LastMember, n.Address = nil, 0, 0, n.MemberID, "192.168.0.9"
 		n.Answer = plan.Answer(r.IntN(3))
-	case 34:
+	case 34, 41:
 		// Both are remembered with one member: one of them once answered at the other's address.
 		n.Members, n.Leader, n.MemberID, n.LastMember, n.Answer = nil, 0, 0, other.MemberID, plan.AnswerUnknown
 		for i := range nodes {
@@ -162,6 +162,13 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 		for i := range nodes {
 			if nodes[i].Serves() && !has(n.Members, 9) {
 				nodes[i].Members = members
+			}
+		}
+	case 40:
+		// Nobody knows yet where they are.
+		for i := range nodes {
+			if o := &nodes[i]; o.Name == other.Name || o.Name == n.Name {
+				*o = plan.Node{Name: o.Name, EverConfigured: o.EverConfigured, LastMember: o.MemberID}
 			}
 		}
 	case 25, 26, 27:

@@ -164,8 +164,16 @@ func TestPropertiesAssessEtcd(t *testing.T) {
 		}
 
 		// Who answers first does not change the condition.
-		if faults := strings.Split(got.Message, "; "); !slices.IsSorted(faults) {
+		faults := strings.Split(got.Message, "; ")
+		if !slices.IsSorted(faults) {
 			return fmt.Sprintf("the faults are not in order: %q", faults)
+		}
+
+		for _, n := range nodes {
+			mute := runs(n) && len(n.Members) == 0 && !n.NoLeader && !apart(nodes)
+			if mute && !slices.Contains(faults, n.Name+" has no etcd that answers") {
+				return fmt.Sprintf("etcd of %s does not answer: %q", n.Name, faults)
+			}
 		}
 
 		return ""
@@ -319,6 +327,12 @@ func TestPropertiesPermit(t *testing.T) {
 				Demanded: r.IntN(3) == 0, State: plan.BackupState(r.IntN(4)), Name: "nightly",
 				Message: []string{"", "the store is full"}[r.IntN(2)],
 			},
+		}
+
+		// Most of what is asked is about a machine that there is, and about the member that it has or had.
+		if len(nodes) > 0 && r.IntN(2) == 0 {
+			n := nodes[r.IntN(len(nodes))]
+			d.Machine, d.Member = n.Name, max(n.MemberID, n.LastMember)
 		}
 
 		if r.IntN(2) == 0 {
