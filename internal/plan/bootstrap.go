@@ -212,11 +212,11 @@ func boundBy(rec BootstrapRecord, nodes, waiting []Node) (string, *BootstrapDeci
 	return "", nil
 }
 
-// elsewhere: the call may be under way, and another node than the chosen one neither waits for a bootstrap nor has
-// data. It may be the one that was called, at another address.
+// elsewhere: the call may be under way, and a node neither waits for a bootstrap nor has data. It may be the one that
+// was called, at another address: the chosen one waits.
 func (rec BootstrapRecord) elsewhere(nodes []Node) bool {
 	return rec.Recent && slices.ContainsFunc(nodes, func(n Node) bool {
-		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && !n.EtcdWaiting && n.Name != rec.Machine
+		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && !n.EtcdWaiting
 	})
 }
 

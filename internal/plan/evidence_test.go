@@ -68,7 +68,7 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 	behind := []uint64{0, 3999, 4000, 4001, 4999, 5000, 5001}[r.IntN(7)]
 	flip := func(b *bool) { *b = !*b }
 
-	switch r.IntN(36) {
+	switch r.IntN(42) {
 	case 0:
 		*n = plan.Node{Name: n.Name, Address: n.Address, EverConfigured: n.EverConfigured, LastMember: n.LastMember, Unlisted: n.Unlisted}
 	case 1:
@@ -120,14 +120,14 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 		*n = empty(*n)
 		n.EtcdWaiting = r.IntN(2) == 0 // it is asked to bootstrap, or to join
 	case 30, 31:
-		// It was wiped, or has lost its data, and is remembered as a member.
+		// It was wiped, or has lost its data, and is remembered as a member; or it had none, and says nothing any more.
 		*n = empty(*n)
-		n.Answer, n.EtcdWaiting, n.LastMember = plan.Answer(1+r.IntN(2)), false, ids[r.IntN(len(ids))]
+		n.Answer, n.EtcdWaiting, n.LastMember = plan.Answer(r.IntN(3)), false, ids[r.IntN(len(ids))]
 	case 32, 33:
 		// It starts, and has another address than its member was announced with; or nothing is heard of it.
 		n.Members, n.Leader, n.MemberID, n.LastMember, n.Address = nil, 0, 0, n.MemberID, "192.168.0.9"
 		n.Answer = plan.Answer(r.IntN(3))
-	case 34:
+	case 34, 41:
 		// Both are remembered with one member: one of them once answered at the other's address.
 		n.Members, n.Leader, n.MemberID, n.LastMember, n.Answer = nil, 0, 0, other.MemberID, plan.AnswerUnknown
 		for i := range nodes {
@@ -146,6 +146,31 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 				nodes[i].EtcdSince = 7
 			}
 		}
+	case 36:
+		// Its directory is empty, and its etcd still calls itself a member.
+		*n = plan.Node{
+			Name: n.Name, Address: n.Address, Answer: n.Answer, EverConfigured: true, EtcdData: plan.DataAbsent,
+			MemberID: n.MemberID,
+		}
+	case 37, 38:
+		replaced(r, nodes, n)
+	case 39:
+		// It gives a list and not its own member, which was announced at another address. Nobody may have one of the list.
+		n.MemberID, n.LastMember, n.Address = 0, n.MemberID, "192.168.0.9"
+		members := append(slices.Clone(n.Members), plan.Member{ID: 9, PeerAddresses: []string{"10.9.9.9"}})
+
+		for i := range nodes {
+			if nodes[i].Serves() && !has(n.Members, 9) {
+				nodes[i].Members = members
+			}
+		}
+	case 40:
+		// Nobody knows yet where they are.
+		for i := range nodes {
+			if o := &nodes[i]; o.Name == other.Name || o.Name == n.Name {
+				*o = plan.Node{Name: o.Name, EverConfigured: o.EverConfigured, LastMember: o.MemberID}
+			}
+		}
 	case 25, 26, 27:
 		// All see the same, which is another list than their own.
 		members := randomMembers(r, n.Members)
@@ -153,6 +178,24 @@ func disturb(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
 			if nodes[i].Serves() {
 				nodes[i].Members = members
 			}
+		}
+	}
+}
+
+// replaced: the member of a machine was removed while its etcd starts, and others may be silent meanwhile.
+func replaced(r *rand.Rand, nodes []plan.Node, n *plan.Node) {
+	id := n.MemberID
+	n.Members, n.Leader, n.MemberID, n.LastMember = nil, 0, 0, id
+
+	for i := range nodes {
+		o := &nodes[i]
+		if r.IntN(3) == 0 && o.Name != n.Name {
+			o.Members, o.Leader, o.MemberID, o.LastMember, o.Answer = nil, 0, 0, o.MemberID, plan.AnswerUnknown
+		}
+
+		left := slices.DeleteFunc(slices.Clone(o.Members), func(m plan.Member) bool { return m.ID == id })
+		if slices.ContainsFunc(left, func(m plan.Member) bool { return !m.Learner }) {
+			o.Members = left
 		}
 	}
 }

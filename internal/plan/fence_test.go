@@ -100,6 +100,10 @@ func TestPropertiesFence(t *testing.T) {
 			t.Fatalf("seed %d: step %d, doubt %d, want %d, %d: %+v", *from+i, step, doubt, want, why, f)
 		}
 
+		if names := f.NodeNames(); !slices.Equal(names, nodeNamesSpec(f)) {
+			t.Fatalf("seed %d: its Node is one of %q: %+v", *from+i, names, f)
+		}
+
 		if (f.Explain(doubt) == "") != (doubt == plan.DoubtNone) {
 			t.Fatalf("doubt %d is explained as %q", doubt, f.Explain(doubt))
 		}
@@ -128,7 +132,7 @@ func disturbFencing(r *rand.Rand, f *plan.Fencing) {
 	case 0:
 		f.Found.Name = text("", "w-0", "w-1")
 	case 1:
-		f.Found.Hostname = text("", "host", "other")
+		f.Found.Hostname = text("", "host", "other", "alias")
 	case 2:
 		f.Abandoned.Hostname = text("", "host")
 	case 3:
@@ -201,6 +205,18 @@ func fenceSpec(f plan.Fencing) (plan.FenceStep, plan.FenceDoubt) {
 	}
 
 	return plan.FenceWipe, plan.DoubtNone
+}
+
+// nodeNamesSpec: the Node has the recorded name, or that of the machine where it is listed. The order does not depend on
+// which is which.
+func nodeNamesSpec(f plan.Fencing) (out []string) {
+	for _, name := range []string{"alias", "host", "other"} {
+		if name == f.Abandoned.Hostname || name == f.Found.Hostname && f.Found.Name != "" {
+			out = append(out, name)
+		}
+	}
+
+	return out
 }
 
 // TestNodeNames: what an unlisted machine calls itself is no evidence of which Node is its own.

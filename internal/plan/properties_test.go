@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/talos-operator/talos-operator/internal/plan"
@@ -162,6 +163,19 @@ func TestPropertiesAssessEtcd(t *testing.T) {
 			return fmt.Sprintf("got %+v, want healthy %t, quorum %t, %v, %s", got, healthy(nodes), quorum, voting, reason)
 		}
 
+		// Who answers first does not change the condition.
+		faults := strings.Split(got.Message, "; ")
+		if !slices.IsSorted(faults) {
+			return fmt.Sprintf("the faults are not in order: %q", faults)
+		}
+
+		for _, n := range nodes {
+			mute := runs(n) && len(n.Members) == 0 && !n.NoLeader && !apart(nodes)
+			if mute && !slices.Contains(faults, n.Name+" has no etcd that answers") {
+				return fmt.Sprintf("etcd of %s does not answer: %q", n.Name, faults)
+			}
+		}
+
 		return ""
 	})
 }
@@ -185,8 +199,41 @@ func TestPropertiesBootstrap(t *testing.T) {
 			return fmt.Sprintf("%+v: got %+v, want %d %q %s", rec, got, action, machine, reason)
 		}
 
-		return ""
+		return adviceSpec(got, nodes)
 	})
+}
+
+// adviceSpec: where evidence is missing that a person can declare void, the message says for which machines, and names
+// no other one.
+func adviceSpec(d plan.BootstrapDecision, nodes []plan.Node) string {
+	var data, hidden []string
+
+	for _, n := range nodes {
+		switch {
+		case n.Unlisted && n.EtcdData == plan.DataPresent:
+			data = append(data, n.Name)
+		case !n.EverConfigured && !runs(n) || n.EtcdData != plan.DataUnknown:
+		case n.Unlisted, n.Departing && silentNode(n):
+			hidden = append(hidden, n.Name)
+		}
+	}
+
+	want := hidden
+	if len(data) > 0 {
+		want = data
+	}
+
+	_, said, advised := strings.Cut(d.Message, "forget-machines=")
+
+	slices.Sort(want)
+
+	unknown := d.Reason == "WaitingForEvidence" && d.Action == plan.BootstrapWait &&
+		!strings.Contains(d.Message, "contradict")
+	if advised != (unknown && len(want) > 0) || advised && said != strings.Join(want, ",") {
+		return fmt.Sprintf("%q does not advise to forget %v alone", d.Message, want)
+	}
+
+	return ""
 }
 
 func bootstrapSpec(rec plan.BootstrapRecord, nodes []plan.Node) (plan.BootstrapAction, string, string) {
@@ -237,7 +284,7 @@ func boundSpec(rec plan.BootstrapRecord, nodes, waiting []plan.Node, first strin
 	waits := some(waiting, func(n plan.Node) bool { return n.Name == rec.Machine })
 	free := rec.EarlierLife || rec.Established && rec.AllowNewEtcd
 	starting := some(nodes, func(n plan.Node) bool {
-		return n.Name != rec.Machine && runs(n) && n.EtcdData == plan.DataAbsent && !n.EtcdWaiting
+		return runs(n) && n.EtcdData == plan.DataAbsent && !n.EtcdWaiting
 	})
 
 	switch {
@@ -276,7 +323,16 @@ func TestPropertiesPermit(t *testing.T) {
 		d := plan.Disruption{
 			Act:     []plan.Act{plan.ActReboot, plan.ActRemove, plan.ActReplace}[r.IntN(3)],
 			Machine: []string{"a", "b", "c", "x", ""}[r.IntN(5)], Member: uint64(r.IntN(4)), Gone: r.IntN(2) == 0,
-			Backup: plan.Backup{Demanded: r.IntN(3) == 0, State: plan.BackupState(r.IntN(4))},
+			Backup: plan.Backup{
+				Demanded: r.IntN(3) == 0, State: plan.BackupState(r.IntN(4)), Name: "nightly",
+				Message: []string{"", "the store is full"}[r.IntN(2)],
+			},
+		}
+
+		// Most of what is asked is about a machine that there is, and about the member that it has or had.
+		if len(nodes) > 0 && r.IntN(2) == 0 {
+			n := nodes[r.IntN(len(nodes))]
+			d.Machine, d.Member = n.Name, max(n.MemberID, n.LastMember)
 		}
 
 		if r.IntN(2) == 0 {
@@ -291,8 +347,24 @@ func TestPropertiesPermit(t *testing.T) {
 			return fmt.Sprintf("%+v, busy %q: got %+v, want %s, %s", d, busy, got, action, reason)
 		}
 
-		return ""
+		return backupSpec(got, d.Backup)
 	})
+}
+
+// backupSpec: what is held for a backup names its object, if there is one, and what is wrong with it, if that is known.
+func backupSpec(v plan.Verdict, b plan.Backup) string {
+	if !strings.Contains(v.Reason, "Backup") {
+		return ""
+	}
+
+	what := strings.Contains(v.Message, "TalosEtcdBackup nightly")
+	empty := strings.Contains(v.Message+";", ": ;")
+
+	if what != (b.State != plan.BackupMissing) || !strings.Contains(v.Message, b.Message) || empty {
+		return fmt.Sprintf("%q does not tell of %+v", v.Message, b)
+	}
+
+	return ""
 }
 
 func permitSpec(nodes []plan.Node, busy string, d plan.Disruption) (plan.Action, string) {
