@@ -1,12 +1,9 @@
 package plan
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
-// RepeatWipe is after how long an abandoned machine that still runs is told again to wipe itself.
-const RepeatWipe = time.Minute
+// RepeatWipe is after how many seconds an abandoned machine that still runs is told again to wipe itself.
+const RepeatWipe = 60
 
 // Identity is what is known of a machine; each field is empty when it is unknown.
 type Identity struct {
@@ -29,10 +26,11 @@ const (
 	NodeReady
 )
 
-// Fencing is the evidence about an abandoned machine and about what runs at its address, or at that of its object, under
-// the PKI of the cluster.
+// Fencing is the evidence about an abandoned machine and about what runs at its address, or at that of its object,
+// under the PKI of the cluster.
 type Fencing struct {
-	// Abandoned is the machine as it was recorded, Found what responds now. Found has a Name where a TalosMachine lists it.
+	// Abandoned is the machine as it was recorded, Found what responds now. Found has a Name where a TalosMachine lists
+	// it.
 	Abandoned, Found Identity
 	// Ambiguous: the UUID identifies no machine, because several have it, or because one of the cluster was seen with it.
 	Ambiguous bool
@@ -42,8 +40,9 @@ type Fencing struct {
 	Restoring bool
 	// MemberGone: the machine has no etcd member, as Gone says. True for workers.
 	MemberGone bool
-	// Told is how long ago the machine was told to wipe itself; nil when it was not. Negative after a clock was set back.
-	Told *time.Duration
+	// Told is how many seconds ago the machine was told to wipe itself; nil when it was not. Negative after a clock was
+	// set back.
+	Told *int64
 	// Worked: the machine ran its desired configuration after it was listed again.
 	Worked bool
 	// Approved: a person has approved the wipe.
@@ -96,10 +95,10 @@ const (
 	DoubtNodeReady
 )
 
-// Fence decides about an abandoned machine that responds again. A firmware UUID alone proves nothing: boards share them,
-// and a state Secret that was restored from a copy lists machines that returned to service long ago. So what is wiped
-// without a person has the recorded UUID, name and address, has not worked since, has no etcd member, and its Node is
-// not ready.
+// Fence decides about an abandoned machine that responds again. A firmware UUID alone proves nothing: boards share
+// them, and a state Secret that was restored from a copy lists machines that returned to service long ago. So what is
+// wiped without a person has the recorded UUID, name and address, has not worked since, has no etcd member, and its
+// Node is not ready.
 func Fence(f Fencing) (FenceStep, FenceDoubt) {
 	switch {
 	case !f.same():

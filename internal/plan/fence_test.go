@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/talos-operator/talos-operator/internal/plan"
 )
@@ -20,7 +19,7 @@ func abandoned() plan.Fencing {
 }
 
 func TestFence(t *testing.T) {
-	told := func(d time.Duration) func(*plan.Fencing) { return func(f *plan.Fencing) { f.Told = &d } }
+	told := func(seconds int64) func(*plan.Fencing) { return func(f *plan.Fencing) { f.Told = &seconds } }
 	listed := func(f *plan.Fencing) { f.Found.Name = "w-0" }
 
 	for name, tt := range map[string]struct {
@@ -47,8 +46,8 @@ func TestFence(t *testing.T) {
 		"it may have a member": {
 			func(f *plan.Fencing) { f.MemberGone, f.Approved = false, true }, plan.FenceAwaitMember, plan.DoubtNone, "",
 		},
-		"told a moment ago":  {told(time.Minute - 1), plan.FenceAwaitWipe, plan.DoubtNone, ""},
-		"told a minute ago":  {told(time.Minute), plan.FenceWipe, plan.DoubtNone, ""},
+		"told a moment ago":  {told(plan.RepeatWipe - 1), plan.FenceAwaitWipe, plan.DoubtNone, ""},
+		"told a minute ago":  {told(plan.RepeatWipe), plan.FenceWipe, plan.DoubtNone, ""},
 		"told in the future": {told(-1), plan.FenceWipe, plan.DoubtNone, ""},
 		"another name": {
 			func(f *plan.Fencing) { f.Found.Name = "w-1" }, plan.FenceAskPerson, plan.DoubtName, "its name was w-0",
@@ -150,7 +149,7 @@ func disturbFencing(r *rand.Rand, f *plan.Fencing) {
 	case 9:
 		f.MemberGone = false
 	case 10:
-		told := []time.Duration{-1, 0, 1, time.Minute - 1, time.Minute, time.Hour}[r.IntN(6)]
+		told := []int64{-1, 0, 1, 59, 60, 3600}[r.IntN(6)]
 		f.Told = &told
 	case 11:
 		f.Worked = true
@@ -164,7 +163,7 @@ func fenceSpec(f plan.Fencing) (plan.FenceStep, plan.FenceDoubt) {
 	listed := f.Found.Name != ""
 	stranger := !listed && f.Abandoned.Hostname != "" && f.Abandoned.Hostname != f.Found.Hostname
 	identified := f.Abandoned.UUID == f.Found.UUID && f.Found.UUID != "" && !f.Ambiguous && !stranger
-	moment := f.Told != nil && slices.Contains([]time.Duration{0, 1, time.Minute - 1}, *f.Told)
+	moment := f.Told != nil && slices.Contains([]int64{0, 1, 59}, *f.Told)
 
 	for _, hurdle := range []struct {
 		stands bool

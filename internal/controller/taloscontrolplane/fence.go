@@ -227,7 +227,7 @@ func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) plan.Fen
 	}
 
 	if g.ResetAt != nil {
-		ago := r.Clock.Since(*g.ResetAt)
+		ago := int64(r.Clock.Since(*g.ResetAt).Seconds())
 		f.Told = &ago
 	}
 
