@@ -71,7 +71,8 @@ print what it took, one JSON object a line:
 	f.IntVar(&flags.clusters, "clusters", 200, "how many clusters")
 	f.IntVar(&flags.kill, "kill", 50, "how many nodes lose their power")
 	f.Float64Var(&flags.gone, "gone", 0.3, "share of the nodes that go off the network without a word, at the end")
-	f.Float64Var(&flags.hostile, "hostile", 0.1, "share of the nodes that hang, answer or change without an end, beside them")
+	f.Float64Var(&flags.hostile, "hostile", 0.1,
+		"share of the nodes that hang, answer or change without an end, beside them")
 	f.DurationVar(&flags.idle, "idle", 2*time.Minute, "how long the idle operator is watched")
 	f.Float64Var(&flags.scale, "scale", node.DefaultScale, "times of the machines as a factor of those of real ones")
 	f.DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")

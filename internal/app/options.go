@@ -145,7 +145,8 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.NodeConcurrency, "node-concurrency", o.NodeConcurrency,
 		"control planes, worker groups and machines that are worked on at once")
 	f.DurationVar(&o.PassTimeout, "pass-timeout", o.PassTimeout,
-		"how long the questions to one machine may take, and half of how long those to a whole control plane may; at least 10s")
+		"how long the questions to one machine may take, and half of how long those to a whole control plane may; "+
+			"at least 10s")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress,
 		"address of the metrics server, 0 turns it off (METRICS_BIND_ADDRESS)")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress,

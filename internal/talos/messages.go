@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Bounds of single messages. In protobuf an empty message in a list has two bytes, and a hundred in memory: an answer of
-// 4 MiB takes up to 250 MiB, before anything of it can be judged.
+// Bounds of single messages. In protobuf an empty message in a list has two bytes, and a hundred in memory: an answer
+// of 4 MiB takes up to 250 MiB, before anything of it can be judged.
 const (
 	// smallMessage is that of nearly all. On real nodes they have less than 4 KiB; the members of etcd and the addresses
 	// of a node grow with their number.

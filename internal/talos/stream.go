@@ -191,7 +191,11 @@ func greeted(ctx context.Context, c *talosclient.Client) error {
 	defer cancel()
 
 	err := beat(first, c)
-	if err != nil && ctx.Err() == nil && c.Conn().GetState() != connectivity.Ready && (isDeadline(err) || strings.Contains(err.Error(), "i/o timeout")) {
+	if err == nil || ctx.Err() != nil || c.Conn().GetState() == connectivity.Ready {
+		return err
+	}
+
+	if isDeadline(err) || strings.Contains(err.Error(), "i/o timeout") {
 		return fmt.Errorf("%w: %w", ErrSilent, err)
 	}
 

@@ -13,9 +13,9 @@ const (
 	flap = 250 * time.Millisecond
 )
 
-// besieged measures how the other machines are served while many are gone without a word and some are hostile: of these
-// a third each hangs at each call, answers without an end, and changes without an end. The operator begins anew among them, when it
-// knows nothing of any machine.
+// besieged measures how the other machines are served while many are gone without a word and some are hostile: of
+// these a third each hangs at each call, answers without an end, and changes without an end. The operator begins anew
+// among them, when it knows nothing of any machine.
 func (b *bench) besieged(ctx context.Context) error {
 	gone, hostile := b.besiegers()
 	if len(gone)+len(hostile) == 0 {

@@ -268,8 +268,8 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 	return r.leave(ctx, s)
 }
 
-// leave has the node take its own member out of etcd. A member that took its address meanwhile would leave in its place,
-// and delete its data.
+// leave has the node take its own member out of etcd. A member that took its address meanwhile would leave in its
+// place, and delete its data.
 func (r *Reconciler) leave(ctx context.Context, s *scope) error {
 	node, err := r.node(ctx, s)
 	if err != nil {

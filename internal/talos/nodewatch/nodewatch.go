@@ -155,8 +155,8 @@ func newWatched(t Target, cancel context.CancelFunc) *watched {
 	}
 }
 
-// Refused tells how a pass over a machine ended. As long as that is a refusal, which only a person can resolve, the node
-// wakes the queue less and less often.
+// Refused tells how a pass over a machine ended. As long as that is a refusal, which only a person can resolve, the
+// node wakes the queue less and less often.
 func (w *Watcher) Refused(key string, refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
