@@ -265,8 +265,7 @@ func (h *history) relist() {
 	}
 }
 
-// helpEtcd allows a new etcd once no disk holds data of one, and has machines forgotten that are not listed and whose
-// disks are empty.
+// helpEtcd allows a new etcd once no disk holds data of one, and has machines forgotten whose disks are empty.
 func (h *history) helpEtcd(cp *v1alpha1.TalosControlPlane) {
 	holders := h.holders()
 
@@ -275,16 +274,19 @@ func (h *history) helpEtcd(cp *v1alpha1.TalosControlPlane) {
 		h.annotate(cp, clusterName, v1alpha1.AllowBootstrapAnnotation, "true")
 	}
 
-	waits := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionBootstrapped)
-	if waits == nil || waits.Reason != v1alpha1.ReasonWaitingForEvidence {
-		return
-	}
-
 	var forget []string
 
 	for _, name := range h.machines {
-		if !slices.Contains(h.want.names(), name) && !slices.Contains(holders, name) && h.isBlank(name) {
+		asked := slices.Contains(forgettable(cp.Status.Conditions), short(name))
+
+		switch {
+		case !asked || slices.Contains(h.want.names(), name) || slices.Contains(holders, name):
+		case h.isBlank(name):
 			forget = append(forget, short(name))
+		default: // it is off the list, and has nothing that anybody needs
+			h.tell("person: wipe the disk of %s", short(name))
+			h.wipe(name)
+			h.powerOn(name)
 		}
 	}
 
@@ -292,6 +294,20 @@ func (h *history) helpEtcd(cp *v1alpha1.TalosControlPlane) {
 		h.tell("person: forget %s", strings.Join(forget, ","))
 		h.annotate(cp, clusterName, v1alpha1.ForgetMachinesAnnotation, strings.Join(forget, ","))
 	}
+}
+
+// forgettable are the machines of which conditions say that they can be declared wiped or destroyed.
+func forgettable(conditions []metav1.Condition) []string {
+	var out []string
+
+	for _, c := range conditions {
+		for _, after := range strings.Split(c.Message, v1alpha1.ForgetMachinesAnnotation+"=")[1:] {
+			list, _, _ := strings.Cut(after, " ")
+			out = append(out, strings.Split(strings.TrimRight(list, ".;,:)"), ",")...)
+		}
+	}
+
+	return out
 }
 
 // holders are the machines with data of an etcd.

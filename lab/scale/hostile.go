@@ -2,7 +2,9 @@ package scale
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -11,6 +13,8 @@ const (
 	hang = time.Hour
 	// flap is how long what a flapping machine tells of is gone, or there.
 	flap = 250 * time.Millisecond
+	// listed is how many nodes a line for a person names.
+	listed = 5
 )
 
 // besieged measures how the other machines are served while many are gone without a word and some are hostile: of
@@ -24,21 +28,31 @@ func (b *bench) besieged(ctx context.Context) error {
 
 	b.logf("taking %d nodes off the network, turning %d hostile, and restarting the operator", len(gone), len(hostile))
 
-	b.besiege(gone, hostile)
-
+	// The operator that ends now may still notice some of them; they do not change again for the one that begins.
 	began, restarts := time.Now(), b.stack.Manager.Restarts()
+
+	b.besiege(gone, hostile)
 
 	if err := b.stack.Manager.Restart(ctx); err != nil {
 		return err
 	}
 
-	err := b.await(ctx, "the nodes that are gone are noticed", func() (bool, error) {
-		return b.stack.Manager.Restarts() > restarts && !slices.ContainsFunc(gone, func(name string) bool {
+	unnoticed := func() []string {
+		return slices.DeleteFunc(slices.Clone(gone), func(name string) bool {
 			_, lost := b.watch.lostAt(key(name), began)
 
-			return !lost
-		}), nil
-	}, nil)
+			return lost
+		})
+	}
+
+	err := b.await(ctx, "the nodes that are gone are noticed", func() (bool, error) {
+		return b.stack.Manager.Restarts() > restarts && len(unnoticed()) == 0, nil
+	}, func() string {
+		left := unnoticed()
+
+		return fmt.Sprintf("%d of %d are not noticed yet: %s", len(left), len(gone),
+			strings.Join(left[:min(len(left), listed)], ", "))
+	})
 	if err != nil {
 		return err
 	}
