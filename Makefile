@@ -134,10 +134,12 @@ test-race: tests-built ## Run every test under the race detector.
 	$(RUN_TESTS) --jsonfile $(REPORTS)/race.json -- -race $(GO_TEST) -parallel 6 ./...
 
 RUNS ?= 5
+# How many processes keep a processor busy each; none where the computer is busy with something else.
+BUSY ?= $(shell nproc)
 
 .PHONY: test-stress
 test-stress: tests-built ## Run every test RUNS (5) times while other processes hold all processors busy; ends with each test that failed.
-	go run ./hack/stress --runs $(RUNS) --reports $(REPORTS)/stress -- $(MAKE) --no-print-directory test TEST_FLAGS=-count=1
+	go run ./hack/stress --runs $(RUNS) --busy $(BUSY) --reports $(REPORTS)/stress -- $(MAKE) --no-print-directory test TEST_FLAGS=-count=1
 
 .PHONY: test-mutation
 test-mutation: ## Change the code that decides about etcd in many small ways, and print those that the random histories do not notice (a quarter of an hour).

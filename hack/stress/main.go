@@ -36,6 +36,7 @@ func main() {
 func run(args []string, out io.Writer) (failures int, err error) {
 	flags := pflag.NewFlagSet("stress", pflag.ContinueOnError)
 	runs := flags.Int("runs", 5, "how often to run the command")
+	burners := flags.Int("busy", runtime.NumCPU(), "how many processes keep a processor busy each")
 	reports := flags.String("reports", "", "folder for what the command reports: each run is given one in it as REPORTS")
 
 	if err := flags.Parse(args); err != nil {
@@ -46,7 +47,7 @@ func run(args []string, out io.Writer) (failures int, err error) {
 		return 0, errors.New("usage: stress --runs N --reports FOLDER -- COMMAND [ARGUMENT...]")
 	}
 
-	stop, err := busy(runtime.NumCPU())
+	stop, err := busy(*burners)
 	if err != nil {
 		return 0, err
 	}
