@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,7 +143,7 @@ func (b *bench) outage(ctx context.Context) error {
 		return err
 	}
 
-	b.logf("all are noticed; switching them on again")
+	b.logf("switching them on again")
 
 	if err := b.emit(
 		Metric{"node_down_detect_p50_s", percentile(took, 50), "s"},
@@ -166,6 +167,10 @@ func (b *bench) outage(ctx context.Context) error {
 
 // cut cuts the power of nodes at once, and returns how soon the status of each says so.
 func (b *bench) cut(ctx context.Context, victims []string) ([]time.Duration, error) {
+	if len(victims) == 0 {
+		return nil, nil
+	}
+
 	before := time.Now()
 	killed := make([]time.Time, len(victims))
 
@@ -195,8 +200,15 @@ func (b *bench) cut(ctx context.Context, victims []string) ([]time.Duration, err
 
 		return true, nil
 	}, nil)
+	if err != nil {
+		return nil, err
+	}
 
-	return took, err
+	last := slices.Index(took, slices.Max(took))
+
+	b.logf("all are noticed, the last one after %.1f s: %s", took[last].Seconds(), victims[last])
+
+	return took, nil
 }
 
 // victims are nodes of as many clusters as there are, control-plane nodes and workers by turns, without those that are

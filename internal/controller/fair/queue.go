@@ -11,11 +11,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// slow is how long a pass takes that counts as slow: one over a healthy machine takes some ten milliseconds, one that
-// waits for an answer takes seconds.
-const slow = time.Second
+// A pass over a healthy machine takes some ten milliseconds, and seconds where it is far away or this computer is busy.
+// One that waits for an answer in vain takes as long as a call may. Each of the two has workers of its own: behind
+// machines that hang, a healthy one whose last pass was slow would wait for all of them.
+const (
+	slow    = time.Second
+	hanging = 5 * time.Second
+)
 
-// Share says how many workers slow objects may hold.
+// lane is what an object waits for, by how long its last pass took.
+type lane int
+
+const (
+	fastLane lane = iota
+	slowLane
+	hangingLane
+)
+
+func laneOf(took time.Duration) lane {
+	switch {
+	case took >= hanging:
+		return hangingLane
+	case took >= slow:
+		return slowLane
+	default:
+		return fastLane
+	}
+}
+
+// Share says how many workers slow and hanging objects may hold.
 type Share struct {
 	// Workers of the controller.
 	Workers int
@@ -25,11 +49,17 @@ type Share struct {
 	Clock clock.PassiveClock
 }
 
-// most is how many workers all slow objects may hold together: half of them.
-func (s Share) most() int { return max(s.Workers/2, 1) }
+// most is how many workers all objects of a lane may hold together: slow ones half of them, hanging ones a quarter.
+func (s Share) most(l lane) int {
+	if l == hangingLane {
+		return max(s.Workers/4, 1)
+	}
 
-// mostOfCluster is how many those of one cluster may hold: a quarter.
-func (s Share) mostOfCluster() int { return max(s.Workers/4, 1) }
+	return max(s.Workers/2, 1)
+}
+
+// mostOfCluster is how many those of one cluster may hold: half of that.
+func (s Share) mostOfCluster(l lane) int { return max(s.most(l)/2, 1) }
 
 // Queue makes the queue of a controller, as controller.Options.NewQueue: that of controller-runtime, which hands out an
 // object whose last pass was slow only while its share of the workers is free. Others overtake it meanwhile.
@@ -38,7 +68,7 @@ func (s Share) Queue(
 ) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return &queue{
 		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
-		share:         s, slow: map[reconcile.Request]string{}, running: map[reconcile.Request]pass{},
+		share:         s, slow: map[reconcile.Request]place{}, running: map[reconcile.Request]pass{},
 	}
 }
 
@@ -48,25 +78,29 @@ type queue struct {
 	share Share
 
 	mu sync.Mutex
-	// slow are the objects whose last pass was slow, with their clusters.
-	slow    map[reconcile.Request]string
+	// slow are the objects whose last pass was not fast.
+	slow    map[reconcile.Request]place
 	running map[reconcile.Request]pass
 	// parked objects wait for their share, in the order in which they came. The queue takes them for being worked on, so
 	// that it does not hand them out again.
 	parked []parked
 }
 
+// place is whose share an object counts against: that of its lane, and that of its cluster in it.
+type place struct {
+	lane    lane
+	cluster string
+}
+
 type pass struct {
 	began time.Time
-	// slow: it counts against the share of its cluster.
-	slow    bool
-	cluster string
+	place place
 }
 
 type parked struct {
 	item     reconcile.Request
 	priority int
-	cluster  string
+	place    place
 }
 
 // Get implements workqueue.TypedInterface.
@@ -91,33 +125,37 @@ func (q *queue) admit(item reconcile.Request, priority int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	cluster, isSlow := q.slow[item]
-	if isSlow && !q.room(cluster) {
-		q.parked = append(q.parked, parked{item: item, priority: priority, cluster: cluster})
+	at := q.slow[item]
+	if !q.room(at) {
+		q.parked = append(q.parked, parked{item: item, priority: priority, place: at})
 
 		return false
 	}
 
-	q.running[item] = pass{began: q.share.Clock.Now(), slow: isSlow, cluster: cluster}
+	q.running[item] = pass{began: q.share.Clock.Now(), place: at}
 
 	return true
 }
 
-// room tells whether one more slow object of a cluster may be worked on. The queue is locked.
-func (q *queue) room(cluster string) bool {
+// room tells whether one more object of a place may be worked on. The queue is locked.
+func (q *queue) room(at place) bool {
+	if at.lane == fastLane {
+		return true
+	}
+
 	all, same := 0, 0
 
 	for _, p := range q.running {
-		if p.slow {
+		if p.place.lane == at.lane {
 			all++
 
-			if p.cluster == cluster {
+			if p.place.cluster == at.cluster {
 				same++
 			}
 		}
 	}
 
-	return all < q.share.most() && same < q.share.mostOfCluster()
+	return all < q.share.most(at.lane) && same < q.share.mostOfCluster(at.lane)
 }
 
 // Done implements workqueue.TypedInterface.
@@ -138,16 +176,14 @@ func (q *queue) finish(item reconcile.Request) {
 
 	delete(q.running, item)
 
-	if q.share.Clock.Since(p.began) >= slow {
-		if !p.slow {
-			q.slow[item] = q.share.Cluster(item)
-		}
-	} else {
+	if l := laneOf(q.share.Clock.Since(p.began)); l == fastLane {
 		delete(q.slow, item)
+	} else {
+		q.slow[item] = place{lane: l, cluster: q.share.Cluster(item)}
 	}
 
 	for i, next := range q.parked {
-		if q.room(next.cluster) {
+		if q.room(next.place) {
 			q.parked = append(q.parked[:i], q.parked[i+1:]...)
 			q.AddWithOpts(priorityqueue.AddOpts{Priority: &next.priority}, next.item)
 			q.PriorityQueue.Done(next.item)

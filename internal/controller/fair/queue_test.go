@@ -131,6 +131,32 @@ func TestClustersShare(t *testing.T) {
 	}
 }
 
+// TestHangingHaveTheirOwnShare: objects that hang hold a quarter of the workers, and one that was merely slow does not
+// wait for them.
+func TestHangingHaveTheirOwnShare(t *testing.T) {
+	b := newBench(t)
+
+	b.takes(8*time.Second, "a-0", "b-0", "c-0", "d-0")
+	b.takes(2*time.Second, "x-0", "y-0")
+
+	b.add("a-0", "b-0", "c-0", "d-0", "x-0", "y-0", "new-0")
+
+	for _, want := range []string{"a-0", "b-0", "x-0", "y-0", "new-0"} {
+		b.next(want)
+	}
+
+	// What makes room for one that is slow makes none for one that hangs.
+	b.q.Done(request("x-0"))
+	b.add("x-0")
+	b.next("x-0")
+
+	b.clock.Step(8 * time.Second)
+	b.q.Done(request("a-0"))
+	b.next("c-0")
+	b.q.Done(request("b-0"))
+	b.next("d-0")
+}
+
 // TestShareOfFewWorkers: with one worker slow objects get it, too.
 func TestShareOfFewWorkers(t *testing.T) {
 	t.Parallel()
