@@ -11,7 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/conformance"
 )
 
-var errConformance = errors.New("emulated nodes do not answer as real ones did")
+var errConformance = errors.New("emulated nodes do not respond as real ones did")
 
 func newConformanceCommand() *cobra.Command {
 	var subnet string

@@ -25,8 +25,8 @@ func newNodeCommand() *cobra.Command {
 	cmd.AddCommand(newNodeListCommand(), newNodeBootCommand(), newNodeSlowCommand(), newNodeFailCommand())
 
 	for _, a := range []struct{ action, short string }{
-		{control.ActionFreeze, "Stop machines in their tracks: they accept connections and answer nothing"},
-		{control.ActionThaw, "Let frozen machines go on"},
+		{control.ActionFreeze, "Freeze machines: they accept connections and do not respond"},
+		{control.ActionThaw, "Resume frozen machines"},
 		{control.ActionPartition, "Cut machines off the network"},
 		{control.ActionHeal, "Connect machines to the network again"},
 		{control.ActionKill, "Cut the power of machines; they stay off"},
@@ -252,7 +252,7 @@ func newStatusCommand() *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show where a lab is and how it does",
+		Short: "Show the status of a lab",
 		Args:  args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := control.NewClient(flags.dir)

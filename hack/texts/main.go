@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 )
 
+//go:generate go run . ../.. ../../docs/texts
+
 func main() {
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "usage: texts MODULE-FOLDER OUTPUT-FOLDER")

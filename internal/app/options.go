@@ -139,11 +139,11 @@ func into(target *string) func(string) error {
 // AddFlags adds a flag for every option; flags win over the environment.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.ReconcileInterval, "reconcile-interval", o.ReconcileInterval,
-		"how often a KubernetesCluster is looked at when nothing tells of a change (RECONCILE_INTERVAL)")
+		"resync interval for KubernetesClusters (RECONCILE_INTERVAL)")
 	f.IntVar(&o.MaxConcurrentReconciles, "max-concurrent-reconciles", o.MaxConcurrentReconciles,
-		"KubernetesClusters that are worked on at once (MAX_CONCURRENT_RECONCILES)")
+		"KubernetesClusters that are reconciled at once (MAX_CONCURRENT_RECONCILES)")
 	f.IntVar(&o.NodeConcurrency, "node-concurrency", o.NodeConcurrency,
-		"control planes, worker groups and machines that are worked on at once")
+		"control planes, worker groups and machines that are reconciled at once")
 	f.DurationVar(&o.PassTimeout, "pass-timeout", o.PassTimeout,
 		"how long the questions to one machine may take, and half of how long those to a whole control plane may; "+
 			"at least 10s")
@@ -168,12 +168,13 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"age public keys that backups may be encrypted to, separated by commas, besides those of ALLOW_RECIPIENTS; "+
 			"default: all")
 	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
-		"folder for plain databases while they are looked at, default: the one for temporary files (SCRATCH_DIRECTORY)")
+		"folder for plain databases while they are inspected, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,
 		"backups that are taken, verified or deleted at once")
 	f.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces,
 		"namespaces to watch, separated by commas, default: all; with them Roles are enough (NAMESPACES)")
-	f.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let only one of several replicas act")
+	f.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader among several replicas, so that only one "+
+		"acts")
 	f.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
 		"namespace of the leader election lease, default: the namespace of the pod")
 	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error (LOG_LEVEL)")

@@ -123,7 +123,7 @@ func (r *Request) validate() ([]age.Recipient, error) {
 		return nil, err
 	case len(recipients) == 0 && !r.AllowUnencrypted:
 		return nil, failure.Terminal(ReasonUnencrypted, "the backup would hold the root credentials of the cluster for "+
-			"anybody to read: name a recipient, or allow that", nil)
+			"anyone to read: name a recipient, or allow that", nil)
 	case !validID(r.ID):
 		return nil, invalidRequest("its ID is not valid")
 	case !validName(r.Cluster.Name) || !validName(r.Cluster.Namespace):

@@ -41,8 +41,8 @@ func SaveDatabase(ctx context.Context, s store.Store, r Request) (store.Object, 
 	}
 
 	if len(recipients) == 0 && !r.AllowUnencrypted {
-		return store.Object{}, failure.Terminal(ReasonUnencrypted, "nothing says whom the copy of the database may be "+
-			"encrypted for", nil)
+		return store.Object{}, failure.Terminal(ReasonUnencrypted, "there is no recipient to encrypt the copy of the "+
+			"database for", nil)
 	}
 
 	key := folder(r.Cluster.Name) + r.ID + suffixDatabase + suffixZstd
@@ -69,8 +69,8 @@ func SaveDatabase(ctx context.Context, s store.Store, r Request) (store.Object, 
 		}
 
 		if err == nil && (size == 0 || size%sectorSize != 0) {
-			err = failure.Transient(ReasonTruncated, "the node sent no whole database",
-				fmt.Errorf("%d bytes are no whole sectors", size))
+			err = failure.Transient(ReasonTruncated, "the node sent an incomplete database",
+				fmt.Errorf("%d bytes are not a multiple of the sector size", size))
 		}
 
 		return err

@@ -75,7 +75,7 @@ func ReadSnapshot(ctx context.Context, s store.Store, r Read, dst io.Writer) (*C
 	}
 
 	if c.Decoded && !c.Checksummed && (r.Expect != nil || c.PlainSize%sectorSize != 0 || c.PlainSize == 0) {
-		return nil, r.corrupt("it is no whole etcd snapshot: it does not end with its checksum", nil)
+		return nil, r.corrupt("it is not a complete etcd snapshot: it does not end with its checksum", nil)
 	}
 
 	return c, nil
@@ -209,7 +209,7 @@ func (r *Read) decode(raw io.Reader, sum *trailer, dst io.Writer, c *Content) er
 
 		var none *age.NoIdentityMatchError
 		if errors.As(err, &none) {
-			return failure.Terminal(ReasonIdentity, path.Base(r.Key)+" was encrypted for others than our identities", nil)
+			return failure.Terminal(ReasonIdentity, path.Base(r.Key)+" was not encrypted for the given identities", nil)
 		}
 
 		if err != nil {
@@ -251,7 +251,7 @@ func (r *Read) drain(plain io.Reader, sum *trailer, dst io.Writer) error {
 		sum.Write(buf[:n])
 
 		if sum.size > limit {
-			return r.corrupt("more comes out of it than can be right", nil)
+			return r.corrupt("it decompresses to an implausible size", nil)
 		}
 
 		if dst != nil && n > 0 {

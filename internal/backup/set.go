@@ -238,7 +238,7 @@ func ReadManifest(ctx context.Context, s store.Store, set Set) (*Manifest, error
 	case m.ID != set.ID || m.Cluster.Name != set.Cluster:
 		return nil, badManifest(errors.New("it belongs to another backup"))
 	case path.Base(set.Snapshot.Key) != m.Snapshot.Name || path.Base(set.State.Key) != m.State.Name:
-		return nil, failure.Terminal(ReasonIncomplete, fmt.Sprintf("the backup %s has other files than its manifest says",
+		return nil, failure.Terminal(ReasonIncomplete, fmt.Sprintf("the backup %s has other files than its manifest lists",
 			set.ID), nil)
 	case set.Snapshot.Size != m.Snapshot.Size || set.State.Size != m.State.Size:
 		return nil, failure.Terminal(ReasonCorrupt, fmt.Sprintf("a file of the backup %s has another size than its "+

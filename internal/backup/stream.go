@@ -56,7 +56,7 @@ func pump(
 			return fmt.Errorf("reading the snapshot: %w", ctx.Err())
 		case <-timer.C:
 			return failure.Transient(ReasonStalled, "the snapshot makes no progress",
-				fmt.Errorf("nothing came for %s", stall))
+				fmt.Errorf("no data for %s", stall))
 		case p := <-pieces:
 			// What came before an error counts for nothing, but before the end it does.
 			if p.err != nil && p.err != io.EOF { //nolint:errorlint // readers return io.EOF itself
@@ -85,7 +85,7 @@ func sourceError(ctx context.Context, err error) error {
 		return fmt.Errorf("reading the snapshot: %w", err)
 	}
 
-	return failure.Transient(ReasonSource, "the node fails to send its snapshot", err)
+	return failure.Transient(ReasonSource, "the node failed to send its snapshot", err)
 }
 
 // readPieces reads the stream until its end or that of the context. Small reads are gathered while nobody waits.

@@ -31,8 +31,8 @@ func newApproveCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Short: "Approve the plans of a cluster",
 		Long: `Approve the plans of a cluster: those that "talos-operator plan" shows at this moment. A difference that turns
 up later makes a new plan, which has to be approved again. With --plan, only plans of the given IDs are approved, so
-that a pipeline approves what it has looked at and nothing else. A node that does not answer is not in a plan, and holds
-none up; when it is back, its change makes a new plan.`,
+that a pipeline approves exactly what it has reviewed. A node that is unreachable is not in a plan, and blocks
+none; when it is back, its change makes a new plan.`,
 		Example: `  talos-operator approve prod -n clusters
   talos-operator approve prod --plan 3f9a0b1c2d4e`,
 		Args:              cobra.ExactArgs(1),
@@ -81,7 +81,7 @@ func (a *approver) run(ctx context.Context, name string) error {
 
 	switch {
 	case len(left) > 0:
-		return fmt.Errorf("there is no plan %s (any more): look at the plan again", left[0])
+		return fmt.Errorf("there is no plan %s (any more): review the plan again", left[0])
 	case approved == 0:
 		fmt.Fprintln(a.Out, "Nothing to approve: nothing changes.")
 	}
@@ -124,7 +124,7 @@ func (g approvable) approve(ctx context.Context, p *plane, id string) error {
 
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if plan := g.plan(); plan == nil || plan.ID != id {
-			return fmt.Errorf("%s: plan %s has ended meanwhile: look at the plan again", g.title, id)
+			return fmt.Errorf("%s: plan %s has ended meanwhile: review the plan again", g.title, id)
 		}
 
 		err := setAnnotation(ctx, p, g.object, v1alpha1.ApprovedAnnotation, id, client.MergeFromWithOptimisticLock{})

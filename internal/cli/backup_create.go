@@ -58,7 +58,7 @@ func newBackupCreateCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Short: "Take a backup now",
 		Long: `Take a backup now: a TalosEtcdBackup is made, and the operator does the rest. It is made from the template of a
 schedule: the one that is named, or the only one of the control plane. Without a schedule, --storage and --recipient say
-where it goes and who can read it. It belongs to no schedule, and stays until somebody deletes it.
+where it goes and who can read it. It belongs to no schedule, and stays until it is deleted.
 
 With --wait the command follows it to its end. Exit codes: 0 it is made, or with --wait complete and verified as its
 spec says; 1 it is not, and the message says why.`,
@@ -78,8 +78,8 @@ spec says; 1 it is not, and the message says why.`,
 		"random)")
 	f.StringSliceVar(&c.recipients, "recipient", nil, "age public key (age1...) that can decrypt the backup; may be "+
 		"repeated")
-	f.BoolVar(&c.unencrypted, "allow-unencrypted", false, "take it without a recipient: whoever can read the store has "+
-		"root on the cluster")
+	f.BoolVar(&c.unencrypted, "allow-unencrypted", false, "take it without a recipient: anyone who can read the store "+
+		"has root on the cluster")
 	f.BoolVar(&c.wait, "wait", false, "follow it until it is complete and verified")
 	f.DurationVar(&c.timeout, "timeout", time.Hour, "how long to follow it")
 	addOutput(cmd, &c.output)
@@ -271,7 +271,7 @@ func nowAt(conditions []metav1.Condition) string {
 		}
 	}
 
-	return "waiting for the operator, which has not looked at it yet"
+	return "waiting for the operator to observe it"
 }
 
 func resultOf(b *v1alpha1.TalosEtcdBackup) *createResult {

@@ -118,7 +118,7 @@ func (i *backupInspector) inspect(ctx context.Context, st *openStore, set backup
 		Level: verify.Database, Identities: st.identities, Dir: i.scratch,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("looking into backup %s: %w", set.ID, err)
+		return nil, fmt.Errorf("inspecting backup %s: %w", set.ID, err)
 	}
 
 	out.Read = true
@@ -156,7 +156,7 @@ func (i *inspection) text(w io.Writer, now time.Time) {
 
 	switch {
 	case i.Report == nil || i.Report.Database == nil:
-		fmt.Fprintln(w, "\nNobody has looked into the database yet: name an identity with --identity to do that now.")
+		fmt.Fprintln(w, "\nThe database has not been inspected yet: name an identity with --identity to inspect it now.")
 	default:
 		printObjects(w, i.Report.Kubernetes)
 	}
@@ -181,7 +181,7 @@ func (i *inspection) signed() string {
 }
 
 func printManifest(line func(string, string, ...any), m *backup.Manifest) {
-	encryption := "none: whoever can read the store has root on the cluster"
+	encryption := "none: anyone who can read the store has root on the cluster"
 	if e := m.Snapshot.Encryption; e != nil {
 		encryption = fmt.Sprintf("%s (recipients: %d)", e.Type, e.Recipients)
 	}

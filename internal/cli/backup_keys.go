@@ -125,8 +125,8 @@ func newBackupKeyCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Long: `Print the public key that checks the backups of a cluster.
 
 Backups are signed with a key that follows from the PKI of the cluster. As long as its state Secret is there, the
-operator checks them by itself. After a total loss the PKI is in the backup alone, and this key tells the backups of the
-cluster from what somebody else wrote into the store. It is no secret, and stays the same for the life of the cluster:
+operator checks them by itself. After a total loss the PKI is in the backup alone, and this key distinguishes
+the backups of the cluster from anything else in the store. It is no secret, and stays the same for the life of the cluster:
 keep it beside the age identity.`,
 		Example: `  talos-operator backup key prod -n clusters
   talos-operator recover -f prod.yaml -n clusters --storage s3://backups/prod -i key.txt \

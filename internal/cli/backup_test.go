@@ -240,7 +240,7 @@ func TestBackupStoreFlags(t *testing.T) {
 		"no identity":     {append([]string{"verify", m.ID, "-i", dir + "/none"}, flags...), "reading --identity"},
 		"public key":      {append([]string{"verify", m.ID, "-i", dir + "/pub"}, flags...), "holds no age identity"},
 		"unknown level":   {append([]string{"verify", m.ID, "--level", "Deep"}, flags...), "Checksum, Database or Drill"},
-		"closed endpoint": {[]string{"list", "--storage", "s3://backups", "--s3-endpoint", "https://" + loopback.Address(t) + ":1"}, "does not answer"},
+		"closed endpoint": {[]string{"list", "--storage", "s3://backups", "--s3-endpoint", "https://" + loopback.Address(t) + ":1"}, "does not respond"},
 	} {
 		put(t, st, "pub", []byte("age1qqqq"))
 

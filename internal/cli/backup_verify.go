@@ -31,8 +31,8 @@ func newBackupVerifyCommand(streams genericiooptions.IOStreams) *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:   "verify [ID]",
-		Short: "Say whether a backup can be trusted",
-		Long: `Say whether a backup can be trusted. Each level includes those before it:
+		Short: "Verify that a backup can be trusted",
+		Long: `Verify that a backup can be trusted. Each level includes those before it:
 
   Checksum   every object is read back and is what was stored; the state Secret is that of the cluster. Without an
              identity that is said of what is stored only.
@@ -40,7 +40,7 @@ func newBackupVerifyCommand(streams genericiooptions.IOStreams) *cobra.Command {
   Drill      an etcd starts from it, on this computer, and shows what the database holds.
 
 ID is the ID of a backup or the key of a file of another tool. Database and Drill put the plain database into a private
-folder for a while. Exit codes: 0 it is good, 1 it is not, or it could not be looked at; the message says which.`,
+folder for a while. Exit codes: 0 it is good, 1 it is not, or it could not be verified; the message says which.`,
 		Example: `  talos-operator backup verify --latest --cluster prod --storage s3://backups -i key.txt
   talos-operator backup verify --latest --schedule nightly -n clusters --level Drill --record`,
 		Args:              cobra.MaximumNArgs(1),
@@ -56,7 +56,7 @@ folder for a while. Exit codes: 0 it is good, 1 it is not, or it could not be lo
 	f.StringVar(&v.level, "level", string(verify.Database), "Checksum, Database or Drill")
 	f.StringVar(&v.scratch, "scratch", "", "folder that the plain database is put in for a while (default: that for "+
 		"temporary files)")
-	f.DurationVar(&v.timeout, "timeout", 30*time.Minute, "how long the look into the database may take, and a drill")
+	f.DurationVar(&v.timeout, "timeout", 30*time.Minute, "how long the inspection of the database may take, and a drill")
 	f.BoolVar(&v.record, "record", false, "write the result into the store, where restores and retention see it; a "+
 		"backup that is damaged loses the result that it has")
 	addOutput(cmd, &v.output)
@@ -123,8 +123,8 @@ type verification struct {
 func (v *backupVerifier) bad(ctx context.Context, st *openStore, set *backup.Set, err error) error {
 	switch {
 	case failure.Reason(err) == backup.ReasonIdentity:
-		return fmt.Errorf("backup %s could not be verified: %w; name an identity with --identity, or look at what is stored "+
-			"with --level Checksum", set.ID, err)
+		return fmt.Errorf("backup %s could not be verified: %w; name an identity with --identity, or verify only what is "+
+			"stored with --level Checksum", set.ID, err)
 	case !verify.IsDamage(err):
 		return fmt.Errorf("backup %s could not be verified, which says nothing about it: %w", set.ID, err)
 	case !v.record || set.Verified == nil:
@@ -163,7 +163,7 @@ func (s *session) examine(
 			if done >= total && looking && p.bar != nil {
 				looking = false
 
-				p.bar.Describe("looking into the database")
+				p.bar.Describe("inspecting the database")
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func newExportCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Short: "Write everything that is needed to run a cluster without the operator",
 		Long: `Write everything that is needed to run a cluster without the operator, in the files that talosctl uses:
 talosconfig, kubeconfig, secrets.yaml (as of talosctl gen secrets), and the machine config of every machine below
-controlplane/ and worker/. A config is the one that the node has now; that of a node which does not answer is
+controlplane/ and worker/. A config is the one that the node has now; that of an unreachable node is
 rendered from the spec, with a warning. Nothing is changed, neither here nor on a node.
 
 The files hold root credentials. They are readable by their owner only.`,
@@ -319,7 +319,7 @@ func (x configExport) live(ctx context.Context, m *v1alpha1.TalosMachine) ([]byt
 	case talos.StateForeign:
 		return nil, fmt.Errorf("the node at %s runs under another CA", address)
 	case talos.StateUnreachable:
-		return nil, fmt.Errorf("the node at %s does not answer: %w", address, err)
+		return nil, fmt.Errorf("the node at %s is unreachable: %w", address, err)
 	}
 
 	ref := talos.NodeRef{Key: m.Namespace + "/" + m.Name, Address: address, Credentials: x.creds}

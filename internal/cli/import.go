@@ -192,7 +192,7 @@ func (r *importResult) text(w io.Writer) {
 	case r.Adopted:
 		fmt.Fprintf(w, "Cluster %s is taken over: its plan is empty, and nothing was changed on its nodes.\n", r.Cluster)
 	case r.Imported:
-		fmt.Fprintf(w, "The operator takes the machines over as they run; talos-operator plan %s shows when it has.\n",
+		fmt.Fprintf(w, "The operator adopts the machines as they run; talos-operator plan %s shows when it has.\n",
 			r.ControlPlane.Name)
 	}
 }

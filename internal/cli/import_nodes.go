@@ -106,7 +106,7 @@ func (t *takeover) warnOfOthers(given []string, members []talos.ClusterMember) {
 
 	for _, m := range members {
 		if !slices.ContainsFunc(m.Addresses, func(a string) bool { return slices.Contains(given, a) }) {
-			t.warn("node %s is of the cluster too and not in --nodes: it is left alone", m.Name)
+			t.warn("node %s is of the cluster too and not in --nodes: it is not touched", m.Name)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func stranger(address string, state talos.State, err error) error {
 	case talos.StateMember, talos.StateUnreachable:
 	}
 
-	return fmt.Errorf("the node at %s does not answer: %w", address, err)
+	return fmt.Errorf("the node at %s is unreachable: %w", address, err)
 }
 
 // readNodes asks every node what it is and what it runs, and wants them all to be of one cluster.

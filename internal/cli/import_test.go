@@ -287,9 +287,9 @@ func TestImportRefuses(t *testing.T) {
 		},
 		"one of another cluster": {c.args("--nodes", strings.Join(append(cps, loner.Address()), ",")), "disagree in their CA"},
 		"one that is silent": {
-			c.args("--nodes", strings.Join(append(cps, c.subnet+".99"), ",")), c.subnet + ".99 does not answer",
+			c.args("--nodes", strings.Join(append(cps, c.subnet+".99"), ",")), c.subnet + ".99 is unreachable",
 		},
-		"a part of the control plane": {c.args("--nodes", c.address(0)), "belongs to no node that answers"},
+		"a part of the control plane": {c.args("--nodes", c.address(0)), "is not the member of any node"},
 		"no control plane":            {c.args("--nodes", c.address(3)), "none of the nodes is of the control plane"},
 		"no address":                  {c.args("--nodes", c.address(0)+",localhost"), "localhost is no IP address"},
 		"no PKI":                      {[]string{"import", "odd", "--talosconfig", talosconfig}, "secrets controlplane-config"},

@@ -207,7 +207,7 @@ func (r *moveResult) text(w io.Writer) {
 	}
 
 	if r.SourceDeleted {
-		fmt.Fprintf(w, "Its objects are gone from %s. The state Secret is still there: delete it by hand.\n", r.From)
+		fmt.Fprintf(w, "Its objects are gone from %s. The state Secret is still there: delete it manually.\n", r.From)
 
 		return
 	}

@@ -85,7 +85,7 @@ func (b *backups) objects() []client.Object {
 // checkRestores refuses a move while a restore works, or is about to: it would be cut off between two of its steps.
 func (t *transfer) checkRestores() error {
 	if r := t.state.Runtime.Restore; r != nil {
-		return fmt.Errorf("TalosEtcdRestore %s works on the cluster; wait until it is complete", r.Name)
+		return fmt.Errorf("TalosEtcdRestore %s is restoring the cluster; wait until it is complete", r.Name)
 	}
 
 	for i := range t.backups.restores {

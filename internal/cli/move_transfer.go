@@ -100,7 +100,7 @@ func (t *transfer) checkPlanes(ctx context.Context) error {
 	for _, p := range []*plane{t.from, t.to} {
 		system := &corev1.Namespace{}
 		if err := p.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
-			return fmt.Errorf("asking %s who it is: %w", p.config.Host, err)
+			return fmt.Errorf("asking %s for its identity: %w", p.config.Host, err)
 		}
 
 		ids = append(ids, system.UID)
@@ -167,7 +167,7 @@ func (t *transfer) checkIdle() error {
 
 	for _, o := range objects {
 		if !o.GetDeletionTimestamp().IsZero() {
-			return fmt.Errorf("%T %s is being deleted; wait until it is gone", o, o.GetName())
+			return fmt.Errorf("%s %s is being deleted; wait until it is gone", kube.KindOf(t.from, o), o.GetName())
 		}
 	}
 

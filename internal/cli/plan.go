@@ -71,10 +71,10 @@ func newPlanCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Use:   "plan CLUSTER",
 		Short: "Show which machine configs change, how, and in which order",
 		Long: `Show which machine configs change, how, and in which order: what the nodes themselves say to the config that
-the spec asks for now. Values that may be secret are left out. Fields that somebody changed by hand are shown as well.
+the spec asks for now. Values that may be secret are left out. Fields that were changed manually are shown as well.
 
 Exit codes: 0 nothing changes, 2 something does, 1 the plan could not be made. The command waits until every node has
-been asked about the spec as it is; of one that does not answer nobody knows what would change.`,
+been asked about the spec as it is; what would change on an unreachable one is unknown.`,
 		Example: `  talos-operator plan prod -n clusters
   talos-operator plan prod -o diff; test $? -ne 1`,
 		Args:              cobra.ExactArgs(1),
@@ -170,18 +170,18 @@ func (c *cluster) incompleteSoFar() error {
 // notPlanned names objects whose controllers have not seen their specs.
 func (c *cluster) notPlanned() error {
 	if c.top != nil && c.top.Status.ObservedGeneration != c.top.Generation {
-		return fmt.Errorf("KubernetesCluster %s has not been looked at since its spec changed", c.top.Name)
+		return fmt.Errorf("KubernetesCluster %s has not been reconciled since its spec changed", c.top.Name)
 	}
 
 	if c.controlPlane.Status.ObservedGeneration != c.controlPlane.Generation {
-		return fmt.Errorf("TalosControlPlane %s has not been looked at since its spec changed", c.controlPlane.Name)
+		return fmt.Errorf("TalosControlPlane %s has not been reconciled since its spec changed", c.controlPlane.Name)
 	}
 
 	var problems []error
 
 	for i := range c.workers {
 		if w := &c.workers[i]; w.Status.ObservedGeneration != w.Generation {
-			problems = append(problems, fmt.Errorf("TalosWorker %s has not been looked at since its spec changed", w.Name))
+			problems = append(problems, fmt.Errorf("TalosWorker %s has not been reconciled since its spec changed", w.Name))
 		}
 	}
 
@@ -412,7 +412,7 @@ func (r planResult) printDiff(w io.Writer) {
 }
 
 func (m planMachine) printDiff(w io.Writer) {
-	fields, title := m.Drift, "changed by somebody else"
+	fields, title := m.Drift, "changed outside the operator"
 	if m.Change != nil {
 		fields, title = m.Change.Fields, string(m.Change.Cause)
 	}

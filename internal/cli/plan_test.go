@@ -85,7 +85,7 @@ func TestPlan(t *testing.T) {
 	s := newShell(t)
 	c := s.sample("planned")
 
-	if _, _, failed, _ := s.runOut("--timeout", "plan", "planned"); !strings.Contains(failed, "not been looked at since its spec changed") {
+	if _, _, failed, _ := s.runOut("--timeout", "plan", "planned"); !strings.Contains(failed, "not been reconciled since its spec changed") {
 		t.Errorf("nothing was looked at: %s", failed)
 	}
 
@@ -99,7 +99,7 @@ func TestPlan(t *testing.T) {
 	s.reach(c.machine[1], metav1.ConditionFalse)
 
 	if _, _, failed, _ := s.runOut("--timeout", "plan", "planned"); !strings.Contains(failed, "machine planned-w-0 has not been asked yet (said by the test)") {
-		t.Errorf("a node that does not answer: %s", failed)
+		t.Errorf("a node that is unreachable: %s", failed)
 	}
 
 	s.asked(c)

@@ -56,10 +56,10 @@ func newRecoverCommand(streams genericiooptions.IOStreams) *cobra.Command {
 After a total loss: with an empty management plane, fresh machines in maintenance mode, a store, an age identity and
 the verification key of the cluster (backup key printed it), name the manifest of the cluster with -f. The PKI comes
 from the backup, so that old kubeconfigs and the certificates of workers stay valid. Without the verification key
-nothing tells the backups of the cluster from what somebody else wrote into the store: then name one with --backup, and
+nothing distinguishes the backups of the cluster from anything else in the store: then name one with --backup, and
 say --allow-unauthenticated.
 
-A cluster that is there goes back to a backup with CLUSTER. What it wrote since is lost, which --discard-newer-data has
+An existing cluster is restored with CLUSTER. What it wrote since is lost, which --discard-newer-data has
 to say; a copy of it is kept beside the backup where it can still be read.
 
 The command shows what it is going to do and asks. Then it makes the namespace, the Secrets that the operator reads the
@@ -113,8 +113,8 @@ func (o *recoverOptions) add(cmd *cobra.Command) {
 	f.BoolVar(&o.copied, "allow-missing-checksum", false, "accept a database that was copied from a node")
 	f.BoolVar(&o.unauthenticated, "allow-unauthenticated", false, "accept the backup that --backup names although it has "+
 		"no signature, or no verification key is known: anyone who can write to the store can have made it")
-	f.BoolVar(&o.isolate, "isolate", false, "make another cluster from it, with a PKI of its own, to look at what "+
-		"is in it")
+	f.BoolVar(&o.isolate, "isolate", false, "make another cluster from it, with a PKI of its own, to inspect its "+
+		"contents")
 	f.StringSliceVar(&o.lost, "lost-machine", nil, "control-plane machine that never comes back; may be repeated")
 	f.StringVar(&o.last, "last-snapshot", "", "what happens with data that is about to be wiped: Require, Try or "+
 		"Skip a copy")

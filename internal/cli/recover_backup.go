@@ -173,8 +173,8 @@ func (v *recovery) checkState(ctx context.Context, m *backup.Manifest) error {
 	}
 
 	if state.CheckCluster(v.cluster) != nil {
-		return fmt.Errorf("backup %s is of cluster %s, and %s makes cluster %s: correct the name, or say --isolate to look "+
-			"at it as another cluster", v.set.ID, state.Runtime.ClusterName, v.title, v.cluster)
+		return fmt.Errorf("backup %s is of cluster %s, and %s makes cluster %s: correct the name, or say --isolate to "+
+			"inspect it as another cluster", v.set.ID, state.Runtime.ClusterName, v.title, v.cluster)
 	}
 
 	return nil

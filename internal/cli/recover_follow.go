@@ -215,7 +215,7 @@ func endOfRestore(o *v1alpha1.TalosEtcdRestore) (bool, error) {
 		return false, fmt.Errorf("TalosEtcdRestore %s was stopped: %s (%s)", o.Name, c.Message, c.Reason)
 	}
 
-	return false, fmt.Errorf("TalosEtcdRestore %s cannot go on: %s (%s); it looks again every minute, and this command "+
+	return false, fmt.Errorf("TalosEtcdRestore %s cannot go on: %s (%s); it retries every minute, and this command "+
 		"follows it when it is run again", o.Name, c.Message, c.Reason)
 }
 

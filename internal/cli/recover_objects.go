@@ -147,8 +147,8 @@ func (v *recovery) judge(o *v1alpha1.TalosEtcdRestore) error {
 		}
 	default:
 		if !v.same(o) {
-			return fmt.Errorf("TalosEtcdRestore %s works on the cluster (step %s) and asks for something else: wait for its "+
-				"end, or repeat its options", o.Name, o.Status.Step)
+			return fmt.Errorf("TalosEtcdRestore %s is restoring the cluster (step %s) and asks for something else: wait for "+
+				"its end, or repeat its options", o.Name, o.Status.Step)
 		}
 
 		v.running = o

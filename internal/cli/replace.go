@@ -23,9 +23,9 @@ func newReplaceCommand(streams genericiooptions.IOStreams) *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:   "replace MACHINE",
-		Short: "Have a spare machine take the place of another one",
-		Long: `Have a spare machine take the place of another one. A machine that answers is drained, leaves etcd and is wiped
-first. For one that does not answer, --gone states that it never comes back: its member is removed from etcd, if the
+		Short: "Replace a machine with a spare one",
+		Long: `Replace a machine with a spare one. A reachable machine is drained, leaves etcd and is wiped
+first. For an unreachable one, --gone states that it will not come back: its member is removed from etcd, if the
 others have quorum without it, and its Node object deleted. Make sure that it stays off, or wipe it, before you say
 so.`,
 		Example: `  talos-operator replace prod-cp-1 -n clusters
@@ -34,7 +34,7 @@ so.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().StringVar(&r.spare, "spare", "", "the machine of spec.spares to take (default: the first that is free)")
-	cmd.Flags().BoolVar(&r.gone, "gone", false, "the machine never comes back")
+	cmd.Flags().BoolVar(&r.gone, "gone", false, "the machine will not come back")
 
 	return r.attach(cmd)
 }
@@ -51,9 +51,9 @@ func (r *replacer) run(ctx context.Context, name string) error {
 	case !m.DeletionTimestamp.IsZero():
 		return fmt.Errorf("%s is being taken out already", name)
 	case r.gone && answers:
-		return fmt.Errorf("%s answers, so it is not gone: leave --gone out and it is drained and wiped first", name)
+		return fmt.Errorf("%s is reachable, so it is not gone: leave --gone out, and it is drained and wiped first", name)
 	case !r.gone && !answers:
-		return fmt.Errorf("%s does not answer%s: state with --gone that it never comes back", name, because(m))
+		return fmt.Errorf("%s is unreachable%s: confirm with --gone that it will not come back", name, because(m))
 	}
 
 	if r.gone {

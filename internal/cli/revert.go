@@ -17,8 +17,8 @@ func newRevertCommand(streams genericiooptions.IOStreams) *cobra.Command {
 
 	return s.attach(&cobra.Command{
 		Use:   "revert MACHINE",
-		Short: "Take a machine back to the last config that worked",
-		Long: `Take a machine whose config change failed back to the last config that it was healthy with, also while it is
+		Short: "Roll a machine back to its last working config",
+		Long: `Roll a machine whose config change failed back to the last config that it was healthy with, even while it is
 unhealthy. The rollout of its group stays stopped until the spec changes.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.revert(cmd.Context(), args[0]) },
@@ -35,18 +35,18 @@ func (s *session) revert(ctx context.Context, name string) error {
 
 	switch {
 	case m.Status.WorkingHash == "":
-		return fmt.Errorf("%s has never been healthy with a config of ours: there is nothing to go back to", name)
+		return fmt.Errorf("%s has never been healthy with a config of ours: there is no config to roll back to", name)
 	case c == nil:
 		return fmt.Errorf("%s has no change under way%s", name, state(m))
 	case c.Target == m.Status.WorkingHash:
-		return fmt.Errorf("%s is on its way back already", name)
+		return fmt.Errorf("%s is being rolled back already", name)
 	}
 
 	if err := setAnnotation(ctx, p, m, v1alpha1.RevertAnnotation, c.Target); err != nil {
 		return err
 	}
 
-	fmt.Fprintf(s.Out, "talosmachine/%s goes back to the last config that worked\n", name)
+	fmt.Fprintf(s.Out, "talosmachine/%s is rolled back to the last working config\n", name)
 
 	return nil
 }
@@ -56,7 +56,7 @@ func newRetryCommand(streams genericiooptions.IOStreams) *cobra.Command {
 
 	return s.attach(&cobra.Command{
 		Use:   "retry MACHINE",
-		Short: "Try a config change again that failed",
+		Short: "Retry a failed config change",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, m, err := s.findMachine(cmd.Context(), args[0])
@@ -72,7 +72,7 @@ func newRetryCommand(streams genericiooptions.IOStreams) *cobra.Command {
 				return err
 			}
 
-			fmt.Fprintf(s.Out, "talosmachine/%s tries its change again\n", m.Name)
+			fmt.Fprintf(s.Out, "talosmachine/%s retries its change\n", m.Name)
 
 			return nil
 		},

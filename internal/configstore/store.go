@@ -59,7 +59,7 @@ func (s *Store) Load(ctx context.Context, m *v1alpha1.TalosMachine) (Config, err
 	if raw := secret.Data[KeyAdopted]; len(raw) > 0 {
 		if err := json.Unmarshal(raw, &c.Adopted); err != nil {
 			return Config{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("the key %s of Secret %s is no "+
-				"list of patches; restore it, or remove the key to give up what was adopted", KeyAdopted, secret.Name), nil)
+				"list of patches; restore it, or remove the key to drop what was adopted", KeyAdopted, secret.Name), nil)
 		}
 	}
 
@@ -127,8 +127,8 @@ func (s *Store) get(ctx context.Context, m *v1alpha1.TalosMachine) (*corev1.Secr
 	}
 
 	if !ours(secret, m) {
-		return nil, failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s does not belong to machine %s; it "+
-			"was left alone: rename the machine, or remove the Secret", secret.Name, m.Name), nil)
+		return nil, failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s does not belong to machine %s; "+
+			"it was not changed: rename the machine, or remove the Secret", secret.Name, m.Name), nil)
 	}
 
 	return secret, nil

@@ -111,7 +111,7 @@ func Message(err error) string {
 		return e.Message
 	}
 
-	return "an unexpected error; the log has it"
+	return "internal error; see the operator log"
 }
 
 // Revisit wraps a reconciler so that what it refuses is looked at again after the time that it says. A refusal stops

@@ -32,8 +32,9 @@ func TestResult(t *testing.T) {
 		{"auth", failure.Auth("A", "refused", plain), 30 * time.Second, false, false, "refused"},
 		{"terminal", failure.Terminal("T", "broken", plain), time.Minute, true, true, "broken"},
 		{"transient", failure.Transient("R", "no answer", plain), 0, true, false, "no answer"},
-		{"unknown", plain, 0, true, false, "an unexpected error; the log has it"},
-		{"lost race", fmt.Errorf("writing: %w", conflict), 50 * time.Millisecond, false, false, "an unexpected error; the log has it"},
+		{"unknown", plain, 0, true, false, "internal error; see the operator log"},
+		{"lost race", fmt.Errorf("writing: %w", conflict), 50 * time.Millisecond, false, false, "internal error; see the " +
+			"operator log"},
 	}
 
 	for _, tc := range tests {

@@ -183,5 +183,5 @@ func Cause(err error) string {
 		return status.Status().Message
 	}
 
-	return "the API server did not answer; the log has the error"
+	return "the API server did not respond; see the operator log"
 }

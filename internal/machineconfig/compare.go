@@ -83,7 +83,7 @@ func Diff(live, desired []byte) (Difference, error) {
 
 	after, err := viewsOf(desired)
 	if err != nil {
-		return d, fmt.Errorf("reading the wanted config: %w", err)
+		return d, fmt.Errorf("reading the desired config: %w", err)
 	}
 
 	ids := slices.Sorted(maps.Keys(before))

@@ -46,7 +46,7 @@ func KeepImageTags(live, desired []byte) (config []byte, kept []Change, err erro
 
 	docs, err := splitDocuments(desired)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the wanted config: %s", describe(err)) //nolint:err113 // as above
+		return nil, nil, fmt.Errorf("reading the desired config: %s", describe(err)) //nolint:err113 // as above
 	}
 
 	have, want := mainOf(liveDocs), mainOf(docs)
@@ -77,7 +77,7 @@ func keepImages(have, want *yaml.Node) ([]Change, error) {
 
 	after, err := flatten(want)
 	if err != nil {
-		return nil, fmt.Errorf("reading the wanted config: %s", describe(err)) //nolint:err113 // as above
+		return nil, fmt.Errorf("reading the desired config: %s", describe(err)) //nolint:err113 // as above
 	}
 
 	var kept []Change
@@ -93,7 +93,7 @@ func keepImages(have, want *yaml.Node) ([]Change, error) {
 
 		// Writing below an alias would change every place that uses its anchor. Rendered configs have none.
 		if hasAlias(want) {
-			return nil, errors.New("reading the wanted config: it has YAML aliases; write them out")
+			return nil, errors.New("reading the desired config: it has YAML aliases; write them out")
 		}
 
 		setScalarAt(want, path, keep)

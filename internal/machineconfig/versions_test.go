@@ -141,7 +141,7 @@ func TestKeepImageTagsRefusesWhatItCannotRead(t *testing.T) {
 		says          string
 	}{
 		"live":    {[]byte("machine: {token: hunter2hunter2"), good, "live config"},
-		"desired": {good, []byte("machine:\n\ttoken: hunter2hunter2"), "wanted config"},
+		"desired": {good, []byte("machine:\n\ttoken: hunter2hunter2"), "desired config"},
 		"aliases": {good, []byte("x: &x {image: a:v2}\nmachine:\n  kubelet: *x\n"), "aliases"},
 	} {
 		_, _, err := machineconfig.KeepImageTags(tt.live, tt.desired)

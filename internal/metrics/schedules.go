@@ -31,9 +31,9 @@ var (
 	scheduleVerification = prometheus.NewDesc("talos_operator_backup_schedule_verification_timestamp_seconds",
 		"When the last verification that succeeded ended, as Unix time.", append(scheduleLabels[:3:3], "level"), nil)
 	scheduleStored = prometheus.NewDesc("talos_operator_backup_schedule_stored_backups",
-		"Complete backups of the cluster in the store when it was last looked at.", scheduleLabels, nil)
+		"Complete backups of the cluster in the store when it was last checked.", scheduleLabels, nil)
 	scheduleStoredBytes = prometheus.NewDesc("talos_operator_backup_schedule_stored_bytes",
-		"Size of all complete backups of the cluster in the store when it was last looked at.", scheduleLabels, nil)
+		"Size of all complete backups of the cluster in the store when it was last checked.", scheduleLabels, nil)
 )
 
 // Schedules tells of TalosEtcdBackupSchedules when it is scraped, from the cache. The age of the recovery point is

@@ -40,12 +40,13 @@ func (b Backup) holds(machine string) (Verdict, bool) {
 	case !b.Demanded || b.State == BackupFresh:
 		return Verdict{}, false
 	case b.State == BackupFailed:
-		return refuseTo(v1alpha1.ReasonBackupFailed, "%s is held: TalosEtcdBackup %s, which has to exist before, failed%s; "+
-			"mend the cause and delete it to try again", machine, b.Name, detail), true
+		return refuseTo(v1alpha1.ReasonBackupFailed, "%s is blocked: TalosEtcdBackup %s, which is required first, failed%s; "+
+			"fix the cause and delete it to retry", machine, b.Name, detail), true
 	case b.State == BackupRunning:
-		return waitFor(v1alpha1.ReasonWaitingForBackup, "%s is held until TalosEtcdBackup %s is complete%s", machine, b.Name,
+		return waitFor(v1alpha1.ReasonWaitingForBackup, "%s is blocked until TalosEtcdBackup %s is complete%s", machine,
+			b.Name,
 			detail), true
 	}
 
-	return waitFor(v1alpha1.ReasonWaitingForBackup, "%s is held until there is a fresh backup%s", machine, detail), true
+	return waitFor(v1alpha1.ReasonWaitingForBackup, "%s is blocked until there is a fresh backup%s", machine, detail), true
 }

@@ -27,7 +27,7 @@ func TestPermitBackup(t *testing.T) {
 	}{
 		"not demanded":       {nil, reboot("b"), plan.Backup{State: plan.BackupFailed}, plan.Proceed, "Safe", ""},
 		"fresh":              {nil, reboot("b"), demanded(plan.BackupFresh), plan.Proceed, "Safe", ""},
-		"nobody knows":       {nil, reboot("b"), plan.Backup{Demanded: true}, plan.Wait, "WaitingForBackup", "b is held"},
+		"nobody knows":       {nil, reboot("b"), plan.Backup{Demanded: true}, plan.Wait, "WaitingForBackup", "b is blocked"},
 		"missing":            {nil, remove("b"), demanded(plan.BackupMissing), plan.Wait, "WaitingForBackup", "disk is full"},
 		"running":            {nil, reboot("b"), demanded(plan.BackupRunning), plan.Wait, "WaitingForBackup", "c-before"},
 		"failed":             {nil, remove("b"), demanded(plan.BackupFailed), plan.Refuse, "BackupFailed", "c-before"},

@@ -63,7 +63,7 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	if slices.ContainsFunc(nodes, func(n Node) bool { return n.Serves() && !n.Unlisted }) {
 		return BootstrapDecision{
 			Action: BootstrapDone, Reason: v1alpha1.ReasonBootstrapped,
-			Message: "etcd answers with a member list",
+			Message: "etcd responds with a member list",
 		}
 	}
 
@@ -75,7 +75,7 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	if with := filter(nodes, func(n Node) bool { return n.EtcdData == DataPresent }); len(with) > 0 {
 		return wait(
 			v1alpha1.ReasonBootstrapping,
-			"waiting for etcd on %s, which has data but does not answer yet",
+			"waiting for etcd on %s, which has data but does not respond yet",
 			names(with),
 		)
 	}

@@ -252,16 +252,18 @@ func TestAssessEtcd(t *testing.T) {
 		message         string
 	}{
 		{"all well", func(n []plan.Node) []plan.Node { return n }, true, true, "3 voting members agree"},
-		{"one silent", func(n []plan.Node) []plan.Node { n[2] = plan.Node{Name: "c"}; return n }, false, true, "c does not answer"},
+		{"one silent", func(n []plan.Node) []plan.Node { n[2] = plan.Node{Name: "c"}; return n }, false, true, "c is " +
+			"unreachable"},
 		{"two silent", func(n []plan.Node) []plan.Node {
 			n[1], n[2] = plan.Node{Name: "b"}, plan.Node{Name: "c"}
 			return n
-		}, false, false, "b does not answer"},
+		}, false, false, "b is unreachable"},
 		{"alarm", func(n []plan.Node) []plan.Node { n[0].Alarms = []string{"NOSPACE"}; return n }, false, true, "a raises NOSPACE"},
 		{"learner", func(n []plan.Node) []plan.Node { n[0].Learner = true; return n }, false, true, "a does not vote yet"},
-		{"no leader", func(n []plan.Node) []plan.Node { n[0].Leader = 0; return n }, false, true, "a sees no leader"},
-		{"stranger on the list", func(n []plan.Node) []plan.Node { return n[:2] }, false, true, "belongs to no node"},
-		{"views differ", func(n []plan.Node) []plan.Node { n[0] = serving("a", 1, 1, 2); return n }, false, true, "a sees another member list"},
+		{"no leader", func(n []plan.Node) []plan.Node { n[0].Leader = 0; return n }, false, true, "a reports no leader"},
+		{"stranger on the list", func(n []plan.Node) []plan.Node { return n[:2] }, false, true, "is not the member of any node"},
+		{"views differ", func(n []plan.Node) []plan.Node { n[0] = serving("a", 1, 1, 2); return n }, false, true, "a " +
+			"reports a different member list"},
 		{"split", func(n []plan.Node) []plan.Node { n[2] = serving("c", 9, 9); return n }, false, false, "two different etcd clusters"},
 		{"nothing", func([]plan.Node) []plan.Node { return nil }, false, false, ""},
 	}

@@ -98,7 +98,7 @@ func Permit(nodes []Node, busy string, d Disruption) Verdict {
 
 	i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == d.Machine })
 	if i < 0 {
-		return waitFor(v1alpha1.ReasonWaitingForEvidence, "nothing is known of %s", d.Machine)
+		return waitFor(v1alpha1.ReasonWaitingForEvidence, "there is no evidence about %s", d.Machine)
 	}
 
 	view := largestView(nodes)
@@ -114,11 +114,12 @@ func Permit(nodes []Node, busy string, d Disruption) Verdict {
 func permitWorking(nodes []Node, view []Member, d Disruption) Verdict {
 	health := AssessEtcd(nodes)
 	if !health.Healthy {
-		return waitFor(v1alpha1.ReasonEtcdUnhealthy, "%s is held until etcd is whole: %s", d.Machine, health.Message)
+		return waitFor(v1alpha1.ReasonEtcdUnhealthy, "waiting for etcd to become healthy before disrupting %s: %s",
+			d.Machine, health.Message)
 	}
 
 	if behind := lagging(nodes); behind != "" {
-		return waitFor(v1alpha1.ReasonEtcdUnhealthy, "%s is held until %s has caught up", d.Machine, behind)
+		return waitFor(v1alpha1.ReasonEtcdUnhealthy, "%s is blocked until %s has caught up", d.Machine, behind)
 	}
 
 	if d.Act == ActRemove && voters(view) < 2 {
@@ -138,11 +139,11 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 	n := nodes[target]
 
 	if n.Answer == AnswerUnknown {
-		return waitFor(v1alpha1.ReasonNodeUnreachable, "%s does not answer, so nobody knows what it does", n.Name)
+		return waitFor(v1alpha1.ReasonNodeUnreachable, "%s is unreachable; its etcd state is unknown", n.Name)
 	}
 
 	if n.EtcdData == DataUnknown && n.Answer == AnswerMember {
-		return waitFor(v1alpha1.ReasonWaitingForEvidence, "%s does not say whether it holds etcd data", n.Name)
+		return waitFor(v1alpha1.ReasonWaitingForEvidence, "%s does not report whether it has etcd data", n.Name)
 	}
 
 	if len(view) == 0 && d.Act == ActReboot && len(nodes) == 1 {
@@ -151,8 +152,8 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 	}
 
 	if have, need := working(nodes, view, target), Quorum(voters(view)); len(view) == 0 || have < need {
-		return waitFor(v1alpha1.ReasonQuorumAtRisk, "%s is held: without it %d of %d needed voting members work; bring "+
-			"%s back", n.Name, have, need, idle(nodes, view))
+		return waitFor(v1alpha1.ReasonQuorumAtRisk, "%s is blocked: without it %d of %d needed voting members work; "+
+			"bring %s back", n.Name, have, need, idle(nodes, view))
 	}
 
 	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without " + n.Name}
@@ -179,8 +180,8 @@ func permitReplace(nodes []Node, d Disruption) Verdict {
 
 	have, need := working(nodes, view, -1), Quorum(voters(view))
 	if have < need {
-		return refuseTo(v1alpha1.ReasonQuorumAtRisk, "etcd has no quorum: %d of %d needed voting members work, and without "+
-			"one it removes nobody; bring %s back, or restore a backup", have, need, idle(nodes, view))
+		return refuseTo(v1alpha1.ReasonQuorumAtRisk, "etcd has no quorum: %d of %d needed voting members work, and "+
+			"without quorum no member can be removed; bring %s back, or restore a backup", have, need, idle(nodes, view))
 	}
 
 	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without member " +
@@ -204,12 +205,12 @@ func unplaced(nodes []Node, view []Member, d Disruption) string {
 
 	switch {
 	case len(serving) == 0:
-		return what + ": no etcd answers; bring " + idle(nodes, nil) + " back, or restore a backup"
+		return what + ": no etcd member responds; bring " + idle(nodes, nil) + " back, or restore a backup"
 	case len(view) == 0:
-		return what + ": " + names(serving) + " have different lists of the members"
+		return what + ": " + names(serving) + " report different member lists"
 	}
 
-	return what + ": it is not on the list of " + names(serving)
+	return what + ": it is not on the member list of " + names(serving)
 }
 
 // idle names the nodes whose members do not work.
@@ -226,7 +227,7 @@ func idle(nodes []Node, view []Member) string {
 func holdDead(n Node, m Member, gone bool) (Verdict, bool) {
 	switch {
 	case n.MemberID == m.ID && n.Serves():
-		return refuseTo(v1alpha1.ReasonMemberAlive, "member %s runs on %s and answers", FormatMemberID(m.ID), n.Name), true
+		return refuseTo(v1alpha1.ReasonMemberAlive, "member %s runs on %s and responds", FormatMemberID(m.ID), n.Name), true
 	case n.Answer == AnswerMaintenance:
 		// Its disk is empty: the member cannot come back.
 		return Verdict{}, false
@@ -236,7 +237,7 @@ func holdDead(n Node, m Member, gone bool) (Verdict, bool) {
 	case !gone:
 		return waitFor(v1alpha1.ReasonNodeUnreachable, "%s may come back, and its member with it", n.Name), true
 	case n.Answer == AnswerMember:
-		return waitFor(v1alpha1.ReasonMemberAlive, "%s answers and has etcd data: its member may come back", n.Name), true
+		return waitFor(v1alpha1.ReasonMemberAlive, "%s responds and has etcd data: its member may come back", n.Name), true
 	}
 
 	return Verdict{}, false
@@ -361,11 +362,11 @@ func duplicate(nodes []Node) string {
 		for _, b := range nodes[i+1:] {
 			switch {
 			case a.Name == b.Name:
-				return "two machines are called " + a.Name
+				return "two machines are named " + a.Name
 			case a.Address != "" && a.Address == b.Address:
-				return fmt.Sprintf("%s and %s have one address", a.Name, b.Name)
+				return fmt.Sprintf("%s and %s have the same address", a.Name, b.Name)
 			case a.MemberID != 0 && a.MemberID == b.MemberID:
-				return fmt.Sprintf("%s and %s call themselves one member", a.Name, b.Name)
+				return fmt.Sprintf("%s and %s report the same etcd member ID", a.Name, b.Name)
 			}
 		}
 	}

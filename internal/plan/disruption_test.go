@@ -81,7 +81,7 @@ var voluntary = []permitCase{
 	{"another one is silent, of five", 5, at(2, func(n *plan.Node) { *n = dead(*n) }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
 	{"another one raises an alarm", 3, at(2, func(n *plan.Node) { n.Alarms = []string{"NOSPACE"} }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
 	{"another one does not vote", 3, at(2, func(n *plan.Node) { n.Learner = true }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
-	{"another one sees no leader", 3, at(2, func(n *plan.Node) { n.Leader = 0 }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
+	{"another one reports no leader", 3, at(2, func(n *plan.Node) { n.Leader = 0 }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
 	{"another one lags", 3, at(2, func(n *plan.Node) { n.RaftIndex = 10 }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
 	{"another one sees another list", 3, at(2, func(n *plan.Node) { n.Members = n.Members[:2] }), "", reboot("b"), plan.Wait, "EtcdUnhealthy"},
 	{"another cluster", 3, at(2, func(n *plan.Node) {

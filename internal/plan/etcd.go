@@ -75,10 +75,10 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 
 // strayMember says of a member that no node reports where it is announced, and which machines may have it.
 func strayMember(nodes []Node, m Member) string {
-	text := "member " + FormatMemberID(m.ID) + announced(m) + " belongs to no node that answers"
+	text := "member " + FormatMemberID(m.ID) + announced(m) + " is not the member of any node that responds"
 
 	if owners := holders(nodes, m); len(owners) > 0 {
-		return text + ": it was last that of " + names(owners)
+		return text + ": it was last reported by " + names(owners)
 	}
 
 	may := filter(nodes, func(n Node) bool { return n.mayVote() && n.MemberID == 0 && !n.holdsNothing() })
@@ -112,19 +112,19 @@ func nodeFault(n Node, view []Member) string {
 	case n.Answer == AnswerMaintenance:
 		return "is in maintenance mode"
 	case n.Answer == AnswerUnknown:
-		return "does not answer"
+		return "is unreachable"
 	case n.NoLeader:
-		return "sees no etcd leader"
+		return "reports no etcd leader"
 	case !n.Serves():
-		return "has no etcd that answers"
+		return "has no responding etcd member"
 	case !sameMembers(n.Members, view):
-		return "sees another member list"
+		return "reports a different member list"
 	case n.MemberID == 0 || !n.knows(n.MemberID):
 		return "is not on its own member list"
 	case n.Learner:
 		return "does not vote yet"
 	case n.Leader == 0:
-		return "sees no leader"
+		return "reports no leader"
 	case len(n.Alarms) > 0:
 		return "raises " + strings.Join(n.Alarms, ", ")
 	}

@@ -134,7 +134,7 @@ func sameMachine(nodes []Node) string {
 	for i, a := range nodes {
 		for _, b := range nodes[i+1:] {
 			if a.EtcdSince > 0 && a.EtcdSince == b.EtcdSince && a.Address != b.Address {
-				return fmt.Sprintf("%s and %s are one machine, which answers at both addresses", a.Name, b.Name)
+				return fmt.Sprintf("%s and %s are one machine, which responds at both addresses", a.Name, b.Name)
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func (f *Fencing) Explain(doubt FenceDoubt) string {
 	case DoubtNodeUnknown:
 		return "the Kubernetes API does not say whether its Node is ready (" + f.NodeError + ")"
 	case DoubtNodeReady:
-		return "Kubernetes calls its Node " + f.NodeName + " ready"
+		return "Kubernetes reports its Node " + f.NodeName + " ready"
 	}
 
 	return ""

@@ -72,7 +72,7 @@ func TestFence(t *testing.T) {
 		},
 		"its Node is ready": {
 			func(f *plan.Fencing) { f.Node, f.NodeName = plan.NodeReady, "host" }, plan.FenceAskPerson, plan.DoubtNodeReady,
-			"Kubernetes calls its Node host ready",
+			"Kubernetes reports its Node host ready",
 		},
 		"its Node is ready, and a person knows": {
 			func(f *plan.Fencing) { f.Node, f.Approved = plan.NodeReady, true }, plan.FenceWipe, plan.DoubtNone, "",

@@ -29,27 +29,27 @@ func TestHoldsNameMachines(t *testing.T) {
 	for name, tc := range map[string]struct{ got, want string }{
 		"a member that was last another one's": {
 			plan.AssessEtcd([]plan.Node{serving("a", 1, 1, 2), silent("b", 2)}).Message,
-			"member 0000000000000002 belongs to no node that answers: it was last that of b",
+			"member 0000000000000002 is not the member of any node that responds: it was last reported by b",
 		},
 		"a member that may be one of two": {
 			plan.AssessEtcd([]plan.Node{placed, silent("b", 0), silent("c", 0)}).Message,
-			"(host-2 at 10.0.0.2) belongs to no node that answers: it may be that of b, c",
+			"(host-2 at 10.0.0.2) is not the member of any node that responds: it may be that of b, c",
 		},
 		"a member that no listed machine can have": {
 			plan.AssessEtcd([]plan.Node{placed, wiped("b")}).Message,
-			"(host-2 at 10.0.0.2) belongs to no node that answers, and no listed machine can have it",
+			"(host-2 at 10.0.0.2) is not the member of any node that responds, and no listed machine can have it",
 		},
 		"no etcd": {
 			plan.Permit([]plan.Node{silent("a", 1), silent("b", 2), wiped("c")}, "", unknown).Message,
-			"which member of etcd is that of c is not known: no etcd answers; bring a, b, c back, or restore a backup",
+			"which member of etcd is that of c is not known: no etcd member responds; bring a, b, c back, or restore a backup",
 		},
 		"two lists": {
 			plan.Permit([]plan.Node{serving("a", 1, 1, 2, 3), serving("b", 2, 1, 2)}, "", gone).Message,
-			"member 0000000000000003 of c cannot be removed: a, b have different lists of the members",
+			"member 0000000000000003 of c cannot be removed: a, b report different member lists",
 		},
 		"not on the list": {
 			plan.Permit([]plan.Node{serving("a", 1, 1, 2), serving("b", 2, 1, 2)}, "", gone).Message,
-			"member 0000000000000003 of c cannot be removed: it is not on the list of a, b",
+			"member 0000000000000003 of c cannot be removed: it is not on the member list of a, b",
 		},
 		"no quorum": {
 			plan.Permit([]plan.Node{serving("a", 1, 1, 2, 3), silent("b", 2), silent("c", 3)}, "", gone).Message,
@@ -58,7 +58,7 @@ func TestHoldsNameMachines(t *testing.T) {
 		"quorum at risk": {
 			plan.Permit([]plan.Node{serving("a", 1, 1, 2, 3), fresh("b"), silent("c", 3)}, "",
 				plan.Disruption{Act: plan.ActReboot, Machine: "b"}).Message,
-			"b is held: without it 1 of 2 needed voting members work; bring b, c back",
+			"b is blocked: without it 1 of 2 needed voting members work; bring b, c back",
 		},
 		"nobody waits": {
 			plan.Bootstrap(plan.BootstrapRecord{}, []plan.Node{{Name: "a"}, {Name: "b"}}).Message,

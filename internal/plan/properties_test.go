@@ -171,8 +171,8 @@ func TestPropertiesAssessEtcd(t *testing.T) {
 
 		for _, n := range nodes {
 			mute := runs(n) && len(n.Members) == 0 && !n.NoLeader && !apart(nodes)
-			if mute && !slices.Contains(faults, n.Name+" has no etcd that answers") {
-				return fmt.Sprintf("etcd of %s does not answer: %q", n.Name, faults)
+			if mute && !slices.Contains(faults, n.Name+" has no responding etcd member") {
+				return fmt.Sprintf("etcd of %s is unreachable: %q", n.Name, faults)
 			}
 		}
 

@@ -67,12 +67,13 @@ func AssessQuorum(nodes []Node) QuorumView {
 
 	switch {
 	case expected == 0:
-		v.Message = "no control-plane node tells of etcd"
+		v.Message = "no control-plane node reports on etcd"
 	case l.led || len(l.leaderless) == 0 && len(l.empty) < need:
 		v.Message = unknownQuorum(l)
 	case left >= need:
 		v.State = QuorumNoLeader
-		v.Message = fmt.Sprintf("%s see no etcd leader; if this lasts, check the network between the control-plane nodes",
+		v.Message = fmt.Sprintf("%s report no etcd leader; if this lasts, check the network between the control-plane "+
+			"nodes",
 			names(l.leaderless))
 	default:
 		v.State = QuorumLost
@@ -113,13 +114,13 @@ func sortLosses(nodes []Node) losses {
 func unknownQuorum(l losses) string {
 	switch {
 	case len(l.silent) > 0:
-		return fmt.Sprintf("%s %s; whether etcd has quorum is not known", names(l.silent),
-			does(l.silent, "does not answer", "do not answer"))
+		return fmt.Sprintf("%s %s; it is unknown whether etcd has quorum", names(l.silent),
+			does(l.silent, "is unreachable", "are unreachable"))
 	case len(l.starting) > 0:
 		return fmt.Sprintf("waiting for etcd on %s", names(l.starting))
 	}
 
-	return "whether etcd has quorum is not known"
+	return "it is unknown whether etcd has quorum"
 }
 
 // lostQuorum says what is missing and what brings it back.
@@ -127,7 +128,7 @@ func lostQuorum(l losses, left, expected int) string {
 	var missing []string
 
 	if len(l.silent) > 0 {
-		missing = append(missing, names(l.silent)+does(l.silent, " does not answer", " do not answer"))
+		missing = append(missing, names(l.silent)+does(l.silent, " is unreachable", " are unreachable"))
 	}
 
 	if len(l.empty) > 0 {

@@ -47,23 +47,27 @@ func TestAssessQuorum(t *testing.T) {
 		"an alarm does not cost a vote": {[]plan.Node{a, alarmed, nodeSilent("c")}, plan.QuorumHeld, "", ""},
 		"one left": {
 			[]plan.Node{nodeNoLeader("a"), nodeSilent("b"), nodeSilent("c")}, plan.QuorumLost, "b c",
-			"b, c do not answer; 1 of 3 members is left, 2 are needed; power on or reconnect b, c; if they cannot come back",
+			"b, c are unreachable; 1 of 3 members is left, 2 are needed; power on or reconnect b, c; if they cannot come back",
 		},
 		"one left, started alone": {
 			[]plan.Node{nodeHangs("a"), nodeSilent("b"), nodeSilent("c")}, plan.QuorumLost, "b c", "power on or reconnect b, c",
 		},
 		"one left, still starting": {
-			[]plan.Node{nodeStarting("a"), nodeSilent("b"), nodeSilent("c")}, plan.QuorumUnknown, "b c", "b, c do not answer; whether",
+			[]plan.Node{nodeStarting("a"), nodeSilent("b"), nodeSilent("c")}, plan.QuorumUnknown, "b c", "b, c are " +
+				"unreachable; it is unknown whether",
 		},
 		"one left, and it sees a leader": {
-			[]plan.Node{a, nodeSilent("b"), nodeSilent("c")}, plan.QuorumUnknown, "b c", "whether etcd has quorum is not known",
+			[]plan.Node{a, nodeSilent("b"), nodeSilent("c")}, plan.QuorumUnknown, "b c", "it is unknown whether etcd has " +
+				"quorum",
 		},
 		"all silent": {
-			[]plan.Node{nodeSilent("a"), nodeSilent("b"), nodeSilent("c")}, plan.QuorumUnknown, "a b c", "a, b, c do not answer",
+			[]plan.Node{nodeSilent("a"), nodeSilent("b"), nodeSilent("c")}, plan.QuorumUnknown, "a b c", "a, b, c are " +
+				"unreachable",
 		},
 		"one wiped, one silent": {
 			[]plan.Node{nodeNoLeader("a"), nodeWiped("b"), nodeSilent("c")}, plan.QuorumLost, "c b",
-			"c does not answer, b has no etcd data any more; 1 of 3 members is left, 2 are needed; power on or reconnect c; if it",
+			"c is unreachable, b has no etcd data any more; 1 of 3 members is left, 2 are needed; power on or reconnect c; " +
+				"if it",
 		},
 		"two wiped": {
 			[]plan.Node{nodeNoLeader("a"), nodeWiped("b"), nodeWiped("c")}, plan.QuorumLost, "b c", "; restore a backup with a TalosEtcdRestore",
@@ -72,13 +76,13 @@ func TestAssessQuorum(t *testing.T) {
 			[]plan.Node{nodeSilent("a"), nodeWiped("b"), nodeWiped("c")}, plan.QuorumLost, "a b c", "0 of 3 members are left, 2 are needed; restore",
 		},
 		"an election": {
-			[]plan.Node{nodeNoLeader("a"), nodeNoLeader("b"), nodeSilent("c")}, plan.QuorumNoLeader, "c", "a, b see no etcd leader",
+			[]plan.Node{nodeNoLeader("a"), nodeNoLeader("b"), nodeSilent("c")}, plan.QuorumNoLeader, "c", "a, b report no etcd leader",
 		},
 		"a network that is cut": {
 			[]plan.Node{nodeNoLeader("a"), nodeNoLeader("b"), nodeNoLeader("c")}, plan.QuorumNoLeader, "", "check the network",
 		},
 		"the only node, starting":     {[]plan.Node{nodeStarting("a")}, plan.QuorumUnknown, "", "waiting for etcd on a"},
-		"the only node, silent":       {[]plan.Node{nodeSilent("a")}, plan.QuorumUnknown, "a", "a does not answer"},
+		"the only node, silent":       {[]plan.Node{nodeSilent("a")}, plan.QuorumUnknown, "a", "a is unreachable"},
 		"a machine that never joined": {[]plan.Node{a, b, {Name: "c"}}, plan.QuorumHeld, "", ""},
 		"two clusters":                {[]plan.Node{serving("a", 1, 1), serving("b", 2, 2)}, plan.QuorumUnknown, "", "not known"},
 		"nothing":                     {nil, plan.QuorumUnknown, "", "no control-plane node"},

@@ -73,9 +73,9 @@ func snapshotFault(n Node, view []Member, newest uint64) string {
 	case n.Answer == AnswerMaintenance:
 		return "is in maintenance mode"
 	case n.Answer == AnswerUnknown:
-		return "does not answer"
+		return "is unreachable"
 	case !n.Serves() && !n.NoLeader:
-		return "has no etcd that answers"
+		return "has no responding etcd member"
 	case n.MemberID == 0 || n.Serves() && !n.knows(n.MemberID):
 		return "is not on its own member list"
 	case len(view) > 0 && !slices.ContainsFunc(view, func(m Member) bool { return m.ID == n.MemberID }):

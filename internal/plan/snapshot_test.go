@@ -66,7 +66,7 @@ func TestSnapshotSource(t *testing.T) {
 		"two clusters": {change: func(n []plan.Node) { n[0].Members, n[0].MemberID = []plan.Member{{ID: 9}}, 9 }, message: "two different etcd clusters"},
 		"nobody": {change: func(n []plan.Node) {
 			n[0].Answer, n[1].Members, n[2].Learner = plan.AnswerUnknown, nil, true
-		}, message: "a does not answer; b has no etcd that answers; c does not vote yet"},
+		}, message: "a is unreachable; b has no responding etcd member; c does not vote yet"},
 	} {
 		nodes := threeMembers()
 		if tc.change != nil {

@@ -58,8 +58,8 @@ func (r Record) runsAgain(nodes []Node) (Decision, bool) {
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: %s has etcd data, which may be newer than what was "+
 			"recorded before the wipe", list(mute), with), true
 	case r.Again < election:
-		return wait(v1alpha1.ReasonWaitingForEvidence, "%s has etcd data, which may be newer than what was recorded before "+
-			"the wipe; waiting whether etcd has quorum", with), true
+		return wait(v1alpha1.ReasonWaitingForEvidence, "%s has etcd data, which may be newer than what was recorded "+
+			"before the wipe; waiting to find out whether etcd has quorum", with), true
 	}
 
 	return stop(v1alpha1.ReasonEtcdRunsAgain, "%s has etcd data and is not wiped: etcd has quorum since another boot "+

@@ -26,8 +26,8 @@ func Decide(o Options, r Record, all []Node) Decision {
 	}
 
 	if foreign := pick(nodes, func(n Node) bool { return n.Foreign }); len(foreign) > 0 {
-		return stop(v1alpha1.ReasonForeignNode, "%s runs under another CA than that of the cluster: correct its address, or "+
-			"reset it by hand", list(foreign))
+		return stop(v1alpha1.ReasonForeignNode, "%s runs under another CA than that of the cluster: correct its address, "+
+			"or reset it manually", list(foreign))
 	}
 
 	switch r.Step {
@@ -77,8 +77,8 @@ func (o Options) lost(nodes []Node) (Decision, bool) {
 		return Decision{}, false
 	}
 
-	return wait(v1alpha1.ReasonWaitingForEvidence, "%s is said to be lost, and it answers: power it off, or make a "+
-		"restore that does not name it in lostMachines", list(alive)), true
+	return wait(v1alpha1.ReasonWaitingForEvidence, "%s is listed in lostMachines, but it responds: power it off, or "+
+		"create a restore that does not list it there", list(alive)), true
 }
 
 // check says whether the nodes may be touched. Nothing has been touched yet, and nothing is before all that follows was
@@ -105,8 +105,8 @@ func (o Options) check(nodes []Node) Decision {
 	case len(with) == 0:
 		return next(v1alpha1.RestorePreparing)
 	case !o.Discard:
-		return stop(v1alpha1.ReasonDataWouldBeLost, "%s %s: what was written after the backup would be lost; make a restore "+
-			"with discardNewerData if that is meant", list(with), etcdState(nodes))
+		return stop(v1alpha1.ReasonDataWouldBeLost, "%s %s: what was written after the backup would be lost; to accept "+
+			"that, create a restore with discardNewerData", list(with), etcdState(nodes))
 	}
 
 	if d, stuck := afterWipe(nodes); stuck {
@@ -147,15 +147,16 @@ func HasQuorum(nodes []Node) bool {
 // wiped and its data not.
 func silent(nodes []Node) (Decision, bool) {
 	if mute := pick(nodes, func(n Node) bool { return n.Answer == plan.AnswerUnknown }); len(mute) > 0 {
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: a node that runs on with the old etcd would split "+
-			"the cluster; one that never comes back goes into lostMachines of another restore", list(mute)), true
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: a node that keeps running the old etcd would "+
+			"split the cluster; if it will not come back, list it in lostMachines of another restore", list(mute)), true
 	}
 
 	unknown := pick(nodes, func(n Node) bool {
 		return n.Answer == plan.AnswerMember && n.EtcdData == plan.DataUnknown && !n.Serves()
 	})
 	if len(unknown) > 0 {
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to tell whether it has etcd data", list(unknown)), true
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to report whether it has etcd data", list(unknown)),
+			true
 	}
 
 	return Decision{}, false
@@ -184,9 +185,9 @@ func (o Options) save(r Record, nodes []Node) Decision {
 
 		switch {
 		case len(mute) > 0:
-			return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to tell of its etcd", list(mute))
+			return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to report its etcd state", list(mute))
 		case r.Leaderless < election && Leaderless(nodes):
-			return wait(v1alpha1.ReasonWaitingForEvidence, "etcd runs without a leader; waiting whether it chooses one")
+			return wait(v1alpha1.ReasonWaitingForEvidence, "etcd runs without a leader; waiting for it to elect one")
 		}
 	}
 
@@ -207,8 +208,8 @@ func (o Options) copyOf(r Record, nodes []Node, with []string, quorum bool) Deci
 	serving := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Serves() })
 	if len(serving) == 0 && quorum && required {
 		// The file of a database that an etcd writes to is no copy of it.
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for etcd on %s to answer: it had quorum, and its data is "+
-			"copied before anything is wiped; a restore with lastSnapshot Try goes on without", list(with))
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for etcd on %s to respond: it had quorum, and its data "+
+			"is copied before anything is wiped; a restore with lastSnapshot Try continues without a copy", list(with))
 	}
 
 	if len(serving) == 0 {
@@ -293,8 +294,8 @@ func (o Options) mayWipe(r Record, n Node) bool {
 }
 
 func notOurs(n Node) Decision {
-	return stop(v1alpha1.ReasonDataWouldBeLost, "%s has etcd data that did not come from this restore; make one with "+
-		"discardNewerData if it may be lost", n.Name)
+	return stop(v1alpha1.ReasonDataWouldBeLost, "%s has etcd data that did not come from this restore; if it may be "+
+		"lost, create one with discardNewerData", n.Name)
 }
 
 // late: data showed only now, of a node that was in maintenance mode or is new, or it is the debris of our own try.
@@ -331,7 +332,7 @@ func choose(r Record, nodes []Node) Decision {
 
 	if n := find(nodes, r.Machine); n != nil {
 		if n.Boot == r.Boot && !n.EtcdFailed && !r.lost() {
-			return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot, or to drop it", r.Machine)
+			return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to start from the snapshot or discard it", r.Machine)
 		}
 
 		if !n.Leaving {
@@ -366,7 +367,7 @@ func (o Options) upload(r Record, nodes []Node) Decision {
 		return next(v1alpha1.RestorePreparing)
 	case !r.lost():
 		// The answer did not arrive. Another upload would change the file under an etcd that reads it.
-		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot", n.Name)
+		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to start from the snapshot", n.Name)
 	case n.Config == ConfigUnread:
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to show its machine config", n.Name)
 	case n.Config != ConfigSettled:
@@ -393,23 +394,23 @@ func (o Options) recover(r Record, nodes []Node) Decision {
 	case n.hasData():
 		return started(r, n)
 	case n.Answer != plan.AnswerMember || n.EtcdData == plan.DataUnknown || n.Boot == "":
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to answer", n.Name)
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to respond", n.Name)
 	case n.Boot != r.Boot || n.EtcdFailed || n.EtcdWaiting && r.lost():
 		// A reboot loses that there is something to recover from, and so does a call that was not heard.
 		return next(v1alpha1.RestorePreparing)
 	}
 
-	return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to take up the snapshot", n.Name)
+	return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to start from the snapshot", n.Name)
 }
 
 // started: there is data on the node, and etcd does not answer.
 func started(r Record, n *Node) Decision {
 	switch {
 	case !n.EtcdFailed && !r.stuck():
-		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s, which has data and does not answer yet", n.Name)
+		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s, which has data and does not respond yet", n.Name)
 	case r.Tries >= MaxTries:
 		return stop(v1alpha1.ReasonRestoreFailed, "etcd on %s does not start from the snapshot: %s", n.Name,
-			cmp.Or(n.EtcdMessage, "it has data and does not answer"))
+			cmp.Or(n.EtcdMessage, "it has data and does not respond"))
 	}
 
 	// A snapshot that does not fit, or a power cut while it is taken up, leaves data behind which refuses every later
@@ -433,12 +434,12 @@ func finish(r Record, nodes []Node, bare []plan.Node) Decision {
 
 	serving := pick(nodes, func(n Node) bool { return n.Serves() && n.Leader != 0 && !n.Learner })
 	if len(serving) == 0 {
-		return wait(v1alpha1.ReasonRestoring, "waiting for etcd to answer again")
+		return wait(v1alpha1.ReasonRestoring, "waiting for etcd to respond again")
 	}
 
 	if r.Step == v1alpha1.RestoreProving {
 		return Decision{
-			Action: Prove, Machines: serving, Reason: v1alpha1.ReasonRestoring, Message: "looking at what was restored",
+			Action: Prove, Machines: serving, Reason: v1alpha1.ReasonRestoring, Message: "verifying the restored data",
 		}
 	}
 

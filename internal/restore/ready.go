@@ -69,7 +69,7 @@ func (r Record) begun(nodes []Node) bool {
 func (n Node) unready() (Decision, bool) {
 	switch n.Answer {
 	case plan.AnswerUnknown:
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to answer", n.Name), true
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to respond", n.Name), true
 	case plan.AnswerMaintenance:
 		return wait(v1alpha1.ReasonWaitingForMachines, "waiting for %s to get its config", n.Name), true
 	case plan.AnswerMember:
@@ -123,11 +123,11 @@ func (n Node) wrongType() (Decision, bool) {
 func (n Node) unsettled() (Decision, bool) {
 	switch n.Config {
 	case ConfigTried:
-		return wait(v1alpha1.ReasonWaitingForEvidence, "a config was tried on %s since it booted, and which one is on its "+
-			"disk is unknown: reboot it, or send it the config that it shall keep (talosctl apply-config)", n.Name), true
+		return wait(v1alpha1.ReasonWaitingForEvidence, "a config was tried on %s since it booted, and which one is on "+
+			"its disk is unknown: reboot it, or send it the config to keep (talosctl apply-config)", n.Name), true
 	case ConfigStaged:
 		return wait(v1alpha1.ReasonWaitingForMachines, "a config waits for a reboot on %s: reboot it, or send it the "+
-			"config that it shall keep (talosctl apply-config)", n.Name), true
+			"config to keep (talosctl apply-config)", n.Name), true
 	case ConfigUnread, ConfigSettled:
 	}
 

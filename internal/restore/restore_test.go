@@ -171,7 +171,7 @@ func TestDecide(t *testing.T) {
 		"a lost node that answers": {
 			options: restore.Options{Discard: true, Lost: []string{"b"}},
 			nodes:   []restore.Node{member("a", serving), member("b")},
-			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "said to be lost",
+			want:    restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "is listed in lostMachines",
 		},
 		"a database without etcd is copied": {
 			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving},
@@ -196,7 +196,7 @@ func TestDecide(t *testing.T) {
 		"a node that does not tell of its etcd": {
 			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving},
 			nodes: []restore.Node{member("a", withData, func(n *restore.Node) { n.Boot = "" })},
-			want:  restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "a to tell of its etcd",
+			want:  restore.Wait, reason: v1alpha1.ReasonWaitingForEvidence, part: "a to report its etcd state",
 		},
 		"no election ends": {
 			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving, Leaderless: 15e9},
@@ -283,7 +283,7 @@ func TestDecide(t *testing.T) {
 		},
 		"the node may still read what it was sent": {
 			record: restore.Record{Step: v1alpha1.RestorePreparing, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 1e9},
-			nodes:  []restore.Node{member("a"), member("b")}, want: restore.Wait, reason: v1alpha1.ReasonRestoring, part: "or to drop it",
+			nodes:  []restore.Node{member("a"), member("b")}, want: restore.Wait, reason: v1alpha1.ReasonRestoring, part: "or discard it",
 		},
 		"the bootstrap is lost": {
 			record: restore.Record{Step: v1alpha1.RestoreUploading, Machine: "a", Boot: "a-1", Tries: 1, Asked: true, Age: 40e9},
@@ -389,8 +389,8 @@ func TestNothingIsWipedInVain(t *testing.T) {
 		wiped bool
 	}{
 		"booted from its disk":            {node: member("a", withData), wiped: true},
-		"a config was tried":              {node: member("a", withData, tried), part: "send it the config that it shall keep"},
-		"a config was tried on an empty":  {node: member("a", tried), part: "send it the config that it shall keep"},
+		"a config was tried":              {node: member("a", withData, tried), part: "send it the config to keep"},
+		"a config was tried on an empty":  {node: member("a", tried), part: "send it the config to keep"},
 		"a config was not read":           {node: member("a", withData, unread), part: "show its machine config"},
 		"a config waits for the boot":     {node: member("a", withData, staged), wiped: true},
 		"a config waits on an empty node": {node: member("a", staged), part: "reboot it"},

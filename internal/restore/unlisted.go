@@ -37,11 +37,11 @@ func unlisted(nodes []Node) (Decision, bool) {
 
 	switch {
 	case len(with) > 0:
-		return wait(v1alpha1.ReasonWaitingForEvidence, "%s, no longer listed, has etcd data, and could run on with the old "+
-			"etcd: %s", list(with), plan.AdviseUnlisted(owner, with)), true
+		return wait(v1alpha1.ReasonWaitingForEvidence, "%s, no longer listed, has etcd data, and could keep running the "+
+			"old etcd: %s", list(with), plan.AdviseUnlisted(owner, with)), true
 	case len(mute) > 0:
-		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s, no longer listed, to respond: it could run on with "+
-			"the old etcd; %s", list(mute), plan.AdviseUnlisted(owner, mute)), true
+		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s, no longer listed, to respond: it could keep "+
+			"running the old etcd; %s", list(mute), plan.AdviseUnlisted(owner, mute)), true
 	}
 
 	return Decision{}, false

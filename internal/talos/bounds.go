@@ -22,7 +22,7 @@ import (
 
 // ErrTooMuch is what a call ends with whose answer is larger than that of any honest node. Whatever is at an address of
 // a machine list answers, so that nothing may be read without an end.
-var ErrTooMuch = errors.New("the answer is too large")
+var ErrTooMuch = errors.New("the response is too large")
 
 const (
 	kib = 1 << 10

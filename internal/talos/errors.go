@@ -20,7 +20,7 @@ import (
 var ErrAlreadyExists = errors.New("etcd data exists already")
 
 // ErrNotServing is what etcd calls end with where etcd does not run: the node never answers them, so the deadline does.
-var ErrNotServing = errors.New("etcd does not answer")
+var ErrNotServing = errors.New("etcd does not respond")
 
 // ErrNoLeader is what etcd calls end with that need a quorum, while there is none.
 var ErrNoLeader = errors.New("etcd has no leader")
@@ -35,23 +35,25 @@ func classify(call, node string, err error) error {
 	cause := scrubbed(err)
 
 	if isTooMuch(err) {
-		return failure.Transient(v1alpha1.ReasonAnswerTooLarge, fmt.Sprintf("%s answers %s with more than any node has to "+
-			"say: is it a Talos node?", node, call), fmt.Errorf("%w: %w", ErrTooMuch, cause))
+		return failure.Transient(v1alpha1.ReasonAnswerTooLarge, fmt.Sprintf("%s returned more data for %s than any Talos "+
+			"node has: is it a Talos node?", node, call), fmt.Errorf("%w: %w", ErrTooMuch, cause))
 	}
 
 	if isTrust(err) {
-		return failure.Auth(v1alpha1.ReasonAuthFailed, node+" does not accept our certificate, or shows one that is not "+
-			"of its cluster's CA", cause)
+		return failure.Auth(v1alpha1.ReasonAuthFailed, node+" rejects the operator's certificate, or presents one that "+
+			"the CA of its cluster did not sign", cause)
 	}
 
 	if isFull(err) {
-		return failure.Transient(v1alpha1.ReasonNodeDiskFull, fmt.Sprintf("%s fails to answer %s: its disk is full",
+		return failure.Transient(v1alpha1.ReasonNodeDiskFull, fmt.Sprintf("%s failed to serve the request for %s: its "+
+			"disk is full",
 			node, call), cause)
 	}
 
 	switch status.Code(err) { //nolint:exhaustive // all others are transient
 	case codes.Unauthenticated, codes.PermissionDenied:
-		return failure.Auth(v1alpha1.ReasonAuthFailed, fmt.Sprintf("%s refuses %s to our credentials", node, call), cause)
+		return failure.Auth(v1alpha1.ReasonAuthFailed, fmt.Sprintf("%s denies the request for %s with the operator's "+
+			"credentials", node, call), cause)
 	case codes.FailedPrecondition:
 		return failure.Waiting(
 			v1alpha1.ReasonBooting,
@@ -60,12 +62,14 @@ func classify(call, node string, err error) error {
 		)
 	case codes.InvalidArgument, codes.Unimplemented:
 		return failure.Terminal(v1alpha1.ReasonConfigRefused,
-			fmt.Sprintf("%s refuses %s: %s", node, call, summary(err)), cause)
+			fmt.Sprintf("%s refused the request for %s: %s", node, call, summary(err)), cause)
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return failure.Transient(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("%s does not answer %s", node, call), cause)
+		return failure.Transient(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("%s did not respond to the request for %s",
+			node, call), cause)
 	}
 
-	return failure.Transient(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("%s fails to answer %s", node, call), cause)
+	return failure.Transient(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("%s failed to serve the request for %s", node,
+		call), cause)
 }
 
 // isFull tells whether a node has answered that nothing more fits on its disk: it hands that on as text only.

@@ -83,8 +83,8 @@ func TestRefusalInOneLine(t *testing.T) {
 	long := "2 errors occurred:\n\t* first\n\t* second " + strings.Repeat("é", 500) + "\n\n"
 
 	got := failure.Message(classify("the config", "n", status.Error(codes.InvalidArgument, long)))
-	if !strings.HasPrefix(got, "n refuses the config: 2 errors occurred:; first; second é") || strings.Contains(got, "\n") ||
-		len([]rune(got)) > maxSummary+30 {
+	if !strings.HasPrefix(got, "n refused the request for the config: 2 errors occurred:; first; second é") || strings.Contains(got, "\n") ||
+		len([]rune(got)) > maxSummary+50 {
 		t.Errorf("got %q", got)
 	}
 }

@@ -185,7 +185,7 @@ func (n *Node) etcdError(parent context.Context, call string, err error) error {
 	}
 
 	if !n.answers(parent) {
-		return classify(call, n.name(), status.Error(codes.Unavailable, "the node itself does not answer"))
+		return classify(call, n.name(), status.Error(codes.Unavailable, "the node itself does not respond"))
 	}
 
 	return fmt.Errorf("asking %s for %s: %w", n.name(), call, ErrNotServing)
@@ -211,7 +211,7 @@ func (n *Node) EtcdDataPresent(ctx context.Context) (bool, error) {
 
 	stream, err := n.c.LS(ctx, &machineapi.ListRequest{Root: constants.EtcdDataPath})
 	if err != nil {
-		return false, classify("a look at the etcd data", n.name(), err)
+		return false, classify("the listing of the etcd data", n.name(), err)
 	}
 
 	for {
@@ -225,7 +225,7 @@ func (n *Node) EtcdDataPresent(ctx context.Context) (bool, error) {
 				return false, nil
 			}
 
-			return false, classify("a look at the etcd data", n.name(), err)
+			return false, classify("the listing of the etcd data", n.name(), err)
 		}
 
 		if info.GetError() != "" {
@@ -233,7 +233,7 @@ func (n *Node) EtcdDataPresent(ctx context.Context) (bool, error) {
 				continue
 			}
 
-			return false, fmt.Errorf("looking at the etcd data of %s: %s", n.name(), info.GetError())
+			return false, fmt.Errorf("inspecting the etcd data of %s: %s", n.name(), info.GetError())
 		}
 
 		if rel := info.GetRelativeName(); rel != "" && rel != "." &&

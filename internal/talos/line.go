@@ -19,7 +19,7 @@ type line struct {
 	dials, holders atomic.Int64
 }
 
-var errHeld = errors.New("the connection broke, and what was to be sent is not meant for another one")
+var errHeld = errors.New("the connection broke, and the request must not go to another machine")
 
 func (l *line) hold()        { l.holders.Add(1) }
 func (l *line) release()     { l.holders.Add(-1) }
@@ -71,8 +71,8 @@ func (n *Node) ToItself(ctx context.Context, want Self, act func() error) error 
 	}
 
 	if want.BootID != "" && boot != want.BootID || uuid != want.UUID {
-		return failure.Transient(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has rebooted, or another one "+
-			"has the address, since it was looked at: nothing was sent", n.name()), nil)
+		return failure.Transient(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has rebooted, or another "+
+			"machine has its address, since it was last observed; nothing was sent", n.name()), nil)
 	}
 
 	return act()

@@ -17,7 +17,7 @@ func (n *Node) ForfeitLeadership(parent context.Context) error {
 	defer cancel()
 
 	if _, err := n.c.EtcdForfeitLeadership(ctx, &machineapi.EtcdForfeitLeadershipRequest{}); err != nil {
-		return n.etcdError(parent, "to give up the leadership", err)
+		return n.etcdError(parent, "the transfer of the etcd leadership", err)
 	}
 
 	return nil
@@ -37,7 +37,7 @@ func (n *Node) RemoveMember(parent context.Context, id uint64) error {
 	case err == nil, status.Code(err) == codes.NotFound:
 		return nil
 	default:
-		return n.etcdError(parent, fmt.Sprintf("to remove member %x", id), err)
+		return n.etcdError(parent, fmt.Sprintf("the removal of etcd member %x", id), err)
 	}
 }
 
@@ -54,7 +54,7 @@ func (n *Node) EtcdDefragment(parent context.Context) error {
 	defer cancel()
 
 	if _, err := n.c.EtcdDefragment(ctx); err != nil {
-		return n.etcdError(parent, "to defragment etcd", err)
+		return n.etcdError(parent, "the defragmentation of etcd", err)
 	}
 
 	return nil
@@ -68,7 +68,7 @@ func (n *Node) LeaveEtcd(parent context.Context) error {
 	defer cancel()
 
 	if err := n.c.EtcdLeaveCluster(ctx, &machineapi.EtcdLeaveClusterRequest{}); err != nil {
-		return n.etcdError(parent, "to leave etcd", err)
+		return n.etcdError(parent, "the removal of its own etcd member", err)
 	}
 
 	return nil

@@ -76,7 +76,7 @@ func boundMessage(ctx context.Context, method string, req, reply any, cc *grpc.C
 }
 
 // errNothingAsked is what a stream ends with that is read before anything was sent.
-var errNothingAsked = errors.New("nothing was asked for yet")
+var errNothingAsked = errors.New("no request was sent yet")
 
 // lateStream is begun with its request: what that asks for bounds the messages.
 type lateStream struct {

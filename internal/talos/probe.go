@@ -114,11 +114,12 @@ func meetMember(ctx context.Context, address string, creds *Credentials) (encoun
 	case metAnswer, metStranger:
 		return met, nil
 	case metRefusal:
-		return met, failure.Auth(v1alpha1.ReasonAuthFailed, address+" refuses our client certificate; are the clocks right?",
+		return met, failure.Auth(v1alpha1.ReasonAuthFailed, address+" rejects the operator's client certificate; check "+
+			"for clock skew",
 			err)
 	case metInvalid:
-		return met, failure.Auth(v1alpha1.ReasonAuthFailed, address+" shows a certificate of its cluster that is not valid "+
-			"now or not for this address", err)
+		return met, failure.Auth(v1alpha1.ReasonAuthFailed, address+" presents a certificate of its cluster that is not "+
+			"valid now or not for this address", err)
 	case metNothing:
 	}
 
@@ -126,7 +127,7 @@ func meetMember(ctx context.Context, address string, creds *Credentials) (encoun
 }
 
 func silent(address string, err error) error {
-	return failure.Transient(v1alpha1.ReasonNodeUnreachable, "no answer from "+address, err)
+	return failure.Transient(v1alpha1.ReasonNodeUnreachable, "no response from "+address, err)
 }
 
 // encounter is how a TLS connection to a machine went.

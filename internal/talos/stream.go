@@ -135,7 +135,7 @@ func watch(
 	tooLong.Stop()
 
 	if errors.Is(err, ErrSilent) {
-		return failure.Transient(operatorv1alpha1.ReasonNodeUnreachable, "no answer from "+address, err)
+		return failure.Transient(operatorv1alpha1.ReasonNodeUnreachable, "no response from "+address, err)
 	}
 
 	if err != nil {

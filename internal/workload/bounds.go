@@ -18,10 +18,10 @@ import (
 // ErrTooMuch is what a request ends with whose answer is larger than that of any honest API server. A managed cluster
 // is not trusted: its administrators may have it answer without an end, or with what takes far more memory once it is
 // decoded than it has bytes.
-var ErrTooMuch = errors.New("the answer of the API server is too large")
+var ErrTooMuch = errors.New("the response of the API server is too large")
 
 // errEncoding refuses what cannot be counted before it is decoded.
-var errEncoding = errors.New("the API server does not answer in JSON")
+var errEncoding = errors.New("the response of the API server is not JSON")
 
 const (
 	// plainBody is the largest answer that is no list, and what a list may have besides its objects. etcd takes objects of

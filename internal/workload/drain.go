@@ -206,7 +206,7 @@ func (c *Cluster) budgets(ctx context.Context, pod corev1.Pod) string {
 
 	// A webhook may answer so as well.
 	if len(names) == 0 {
-		return "somebody who says that it is too early"
+		return "a response that asks to retry later"
 	}
 
 	slices.Sort(names)

@@ -113,7 +113,7 @@ func (c *Clients) ready(ctx context.Context, b *clusterstate.Bundle, addresses [
 		}
 	}
 
-	return found{}, failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers", last)
+	return found{}, failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster responds", last)
 }
 
 func (c *Clients) versionAt(ctx context.Context, b *clusterstate.Bundle, address string) (string, error) {

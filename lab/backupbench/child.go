@@ -152,7 +152,7 @@ func (l *large) job(ctx context.Context, encrypted bool) (job, error) {
 func (j job) run(ctx context.Context) (time.Duration, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return 0, fmt.Errorf("looking for our own binary: %w", err)
+		return 0, fmt.Errorf("locating the operator's own binary: %w", err)
 	}
 
 	text, err := json.Marshal(j)

@@ -154,14 +154,14 @@ func TestOracle(t *testing.T) {
 		"wipe of a healthy worker": {
 			happens: func(e *estate) { e.call("w1", "Reset", nil) }, want: chaos.RuleWipe, says: "which no person gave up",
 		},
-		"wipe of a worker that was given up": {
+		"wipe of a worker that was abandoned": {
 			happens: func(e *estate) { e.Yield("w1", true); e.call("w1", "Reset", nil) },
 		},
-		"wipe of a worker that was given up and taken back": {
+		"wipe of a worker that was abandoned and taken back": {
 			happens: func(e *estate) { e.Yield("w1", true); e.Yield("w1", false); e.call("w1", "Reset", nil) },
 			want:    chaos.RuleWipe,
 		},
-		"wipe in a cluster that was given up": {
+		"wipe in a cluster that was abandoned": {
 			happens: func(e *estate) { e.Retire(); e.call("m1", "Reset", nil) },
 		},
 		"a second etcd": {

@@ -119,7 +119,7 @@ func (h *history) toggleApproval(Step) (string, func()) {
 	h.approval = v1alpha1.ApprovalManual
 	h.apply()
 
-	return "by hand", func() {
+	return "approval Manual", func() {
 		h.approve()
 
 		h.approval = v1alpha1.ApprovalAutomatic

@@ -384,8 +384,8 @@ func (s *session) stopKubelet() {
 }
 
 var (
-	errNoAPIServer = errors.New("no API server of the cluster answers")
-	errIsolated    = errors.New("the network does not answer")
+	errNoAPIServer = errors.New("no API server of the cluster responds")
+	errIsolated    = errors.New("the network does not respond")
 )
 
 // ownAPIServer says whether the node's own API server is ready.

@@ -196,7 +196,7 @@ func TestWorkerNeedsControlPlane(t *testing.T) {
 	f.ready(worker)
 
 	if err := f.version(t.Context(), worker, stuck); err != nil {
-		t.Errorf("the worker does not answer: %v", err)
+		t.Errorf("the worker is unreachable: %v", err)
 	}
 
 	if f.version(t.Context(), stranger, silence) == nil {

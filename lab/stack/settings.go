@@ -28,7 +28,7 @@ func settle(dir, asked string) (netip.Prefix, error) {
 	}
 
 	if kept.Subnet != "" && asked != "" && kept.Subnet != asked {
-		return netip.Prefix{}, fmt.Errorf("the lab in %s lives in %s and cannot move to %s: use another directory",
+		return netip.Prefix{}, fmt.Errorf("the lab in %s uses %s and cannot move to %s: use another directory",
 			dir, kept.Subnet, asked)
 	}
 

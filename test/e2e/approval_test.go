@@ -193,7 +193,7 @@ func TestBadConfigStops(t *testing.T) {
 		}
 	}
 
-	w.says(0, "goes back", "revert", "sick-workers-0")
+	w.says(0, "is rolled back", "revert", "sick-workers-0")
 	w.eventually("the canary is well again", w.condition(&v1alpha1.TalosMachine{}, "sick-workers-0",
 		v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonReverted))
 	w.eventually("and ready",
@@ -241,7 +241,7 @@ func TestTriedChange(t *testing.T) {
 		t.Error("nothing was ever tried")
 	}
 
-	w.says(0, "tries its change again", "retry", "tried-workers-0")
+	w.says(0, "retries its change", "retry", "tried-workers-0")
 	w.eventually("it is tried again, in vain", func(context.Context) error {
 		c := w.machine("tried-workers-0").Status.Change
 		if c == nil || c.Phase != v1alpha1.ChangeFailed || w.machine("tried-workers-0").Annotations[v1alpha1.RetryAnnotation] != "" {
@@ -287,7 +287,7 @@ func TestRebootsByHand(t *testing.T) {
 
 	w.rollout("hand", v1alpha1.RolloutOptions{RebootPolicy: v1alpha1.RebootManual})
 	w.patchCluster("hand", needsReboot("one"))
-	w.plan(w.planOfWorkers("hand"), v1alpha1.PlanWaiting, "until somebody reboots hand-workers-0")
+	w.plan(w.planOfWorkers("hand"), v1alpha1.PlanWaiting, "waiting for hand-workers-0 to be rebooted manually")
 	w.eventually("the config is staged", w.condition(&v1alpha1.TalosMachine{}, "hand-workers-0",
 		v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonAwaitingReboot))
 	w.eventually("that of the control plane as well", w.condition(&v1alpha1.TalosMachine{}, "hand-cp-0",

@@ -141,7 +141,7 @@ func TestDrift(t *testing.T) {
 	w.idle(5 * time.Second)
 
 	w.patchCluster("edited", "machine: {nodeLabels: {shelf: seven}}")
-	w.plan(w.planOfWorkers("edited"), v1alpha1.PlanAwaitingApproval, "somebody else changed on edited-workers-0")
+	w.plan(w.planOfWorkers("edited"), v1alpha1.PlanAwaitingApproval, "outside the operator on edited-workers-0")
 	w.eventually("the control plane goes on", w.holds("edited", w.address(1), "shelf: seven", true))
 	w.eventually("the edit is still there", w.holds("edited", worker, "by: hand", true))
 

@@ -184,7 +184,7 @@ func TestReplaceByHand(t *testing.T) {
 
 	identity := w.identity("swap").without(w.address(2), w.address(4), w.address(5), w.address(6))
 
-	w.says(1, "answers, so it is not gone", "replace", "cp-2", "--gone")
+	w.says(1, "is reachable, so it is not gone", "replace", "cp-2", "--gone")
 	w.says(0, "is to be replaced", "replace", "cp-2", "--spare", "cp-5")
 	w.eventually("the spare takes its place", w.machinesRun("cp-1", "cp-3", "cp-5", "w-4"))
 	w.whole("swap")

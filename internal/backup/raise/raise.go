@@ -91,7 +91,7 @@ func (o Options) child(ctx context.Context, dir string) error {
 	if exe == "" {
 		var err error
 		if exe, err = os.Executable(); err != nil {
-			return fmt.Errorf("looking for our own binary: %w", err)
+			return fmt.Errorf("locating the operator's own binary: %w", err)
 		}
 	}
 
@@ -170,7 +170,7 @@ func Run(alive io.Reader, by int64, copied bool) error {
 	case err := <-done:
 		return err
 	case <-child.Orphaned(alive):
-		return errors.New("whoever wanted the snapshot is gone")
+		return errors.New("the reader of the snapshot has stopped")
 	}
 }
 

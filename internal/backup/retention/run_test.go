@@ -259,7 +259,7 @@ type failing struct {
 	locked string
 }
 
-var errGone = failure.Transient(store.ReasonUnreachable, "the store does not answer", errors.New("cut"))
+var errGone = failure.Transient(store.ReasonUnreachable, "the store does not respond", errors.New("cut"))
 
 func (f *failing) Delete(ctx context.Context, key string) error {
 	if f.left == 0 {

@@ -48,7 +48,7 @@ func (d *Directory) Close() {}
 func (d *Directory) Check(ctx context.Context, need int64) error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(d.path, &s); err != nil {
-		return d.classify("looking at the free space", "", err)
+		return d.classify("checking the free space", "", err)
 	}
 
 	if free := int64(s.Bavail) * s.Bsize; need > 0 && free < need { //nolint:gosec,unconvert // types differ by platform
@@ -464,7 +464,8 @@ func (d *Directory) classify(doing, key string, err error) error {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return failure.Transient(ReasonFull, d.Location()+" is full", err)
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
-		return failure.Auth(ReasonForbidden, fmt.Sprintf("%s may not be written or read by us", d.Location()), err)
+		return failure.Auth(ReasonForbidden, fmt.Sprintf("%s cannot be read or written with the operator's permissions",
+			d.Location()), err)
 	}
 
 	return failure.Transient(ReasonUnavailable, fmt.Sprintf("%s fails while %s", d.Location(), what), err)

@@ -37,10 +37,11 @@ func (s *S3) classify(doing, key string, err error) error {
 	case errors.As(err, &answer) && answer.StatusCode != 0:
 		return answered(answer, key, where, cause)
 	case isTrust(err):
-		return failure.Auth(ReasonUntrusted, where+" has a certificate that our CAs did not sign, or no TLS", cause)
+		return failure.Auth(ReasonUntrusted, where+" presents a certificate that the configured CAs did not sign, or "+
+			"does not use TLS", cause)
 	}
 
-	return failure.Transient(ReasonUnreachable, where+" does not answer", cause)
+	return failure.Transient(ReasonUnreachable, where+" does not respond", cause)
 }
 
 // noCredentials keeps what the source of the credentials says is missing.
@@ -62,16 +63,16 @@ func answered(a minio.ErrorResponse, key, where string, cause error) error {
 		return failure.Terminal(ReasonObjectNotFound, fmt.Sprintf("%s has no object %s", where, key),
 			errors.Join(ErrNotFound, cause))
 	case "RequestTimeTooSkewed":
-		return failure.Transient(ReasonRefused, where+" has another time than we", cause)
+		return failure.Transient(ReasonRefused, where+" and the operator disagree about the time (clock skew)", cause)
 	case "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "EntityTooLarge":
-		return failure.Transient(ReasonFull, where+" takes no more", cause)
+		return failure.Transient(ReasonFull, where+" is out of space", cause)
 	case "ExpiredToken", "ExpiredTokenException", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch":
-		return failure.Auth(ReasonForbidden, where+" does not accept our credentials", cause)
+		return failure.Auth(ReasonForbidden, where+" rejects the operator's credentials", cause)
 	}
 
 	switch {
 	case a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden:
-		return failure.Auth(ReasonForbidden, where+" does not permit this to our credentials", cause)
+		return failure.Auth(ReasonForbidden, where+" denies this with the operator's credentials", cause)
 	case a.StatusCode == http.StatusNotFound && key != "":
 		return failure.Terminal(ReasonObjectNotFound, fmt.Sprintf("%s has no object %s", where, key),
 			errors.Join(ErrNotFound, cause))
@@ -79,7 +80,7 @@ func answered(a minio.ErrorResponse, key, where string, cause error) error {
 		return failure.Transient(ReasonFull, where+" is full", cause)
 	case a.StatusCode == http.StatusRequestTimeout || a.StatusCode == http.StatusTooManyRequests ||
 		a.StatusCode == http.StatusConflict || a.StatusCode >= http.StatusInternalServerError:
-		return failure.Transient(ReasonUnavailable, where+" cannot serve now", cause)
+		return failure.Transient(ReasonUnavailable, where+" is temporarily unavailable", cause)
 	}
 
 	return failure.Terminal(ReasonRefused, fmt.Sprintf("%s refuses this: %.100s", where, a.Code), cause)

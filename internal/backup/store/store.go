@@ -96,7 +96,7 @@ type Store interface {
 const probeKey = ".talos-operator-check"
 
 // probeText is what is in it.
-const probeText = "talos-operator writes this object to see whether it can write here. It may be deleted.\n"
+const probeText = "talos-operator writes this object to check that it can write here. It may be deleted.\n"
 
 // ValidKey says whether a key can be used in every store: relative, in its shortest form, without characters that some
 // stores or tools escape.

@@ -26,7 +26,7 @@ func NewCommand(alive io.Reader, out io.Writer) *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:    CommandName + " FILE",
-		Short:  "Look at an etcd database, and print what is found as JSON",
+		Short:  "Inspect an etcd database and print the result as JSON",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

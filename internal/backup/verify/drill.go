@@ -54,7 +54,7 @@ func (c check) drill(ctx context.Context) (*findings, error) {
 
 	d, err := c.ask(ctx, client, begin)
 	if err != nil {
-		return nil, problem("the etcd that was started from it does not answer: %v", err)
+		return nil, problem("the etcd that was started from it does not respond: %v", err)
 	}
 
 	return &findings{Drill: d}, nil

@@ -161,7 +161,7 @@ func (o *Options) findExe() (err error) {
 	}
 
 	if err != nil {
-		return fmt.Errorf("looking for our own binary: %w", err)
+		return fmt.Errorf("locating the operator's own binary: %w", err)
 	}
 
 	return nil

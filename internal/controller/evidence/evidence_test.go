@@ -244,7 +244,7 @@ func TestSign(t *testing.T) {
 
 	// A node whose boot goes on may drop a connection.
 	wait.For(t, "the machine is found alive", func(ctx context.Context) error {
-		if sign, err := life.Sign(ctx, m); err != nil || sign != "somebody answers at "+w.address {
+		if sign, err := life.Sign(ctx, m); err != nil || sign != "the Talos API is reachable at "+w.address {
 			return fmt.Errorf("the sign is %q: %w", sign, err)
 		}
 

@@ -26,7 +26,7 @@ func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		case err == nil && probe.State != talos.StateUnreachable:
-			return "somebody answers at " + address, nil
+			return "the Talos API is reachable at " + address, nil
 		}
 	}
 
@@ -45,5 +45,5 @@ func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error
 		return "", err
 	}
 
-	return "Kubernetes says that its node is ready", nil
+	return "its Node is Ready", nil
 }

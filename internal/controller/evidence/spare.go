@@ -39,7 +39,7 @@ func Unfit(
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case err != nil || probe.State == talos.StateUnreachable:
-		return "does not answer at " + address, nil
+		return "does not respond at " + address, nil
 	case probe.State != talos.StateMaintenance:
 		return "is not in maintenance mode", nil
 	}

@@ -150,7 +150,7 @@ func (b *bench) foreign() {
 
 	c := b.create("shared", good)
 	b.reconcile(c)
-	b.condition(c, vitistackv1alpha1.ConditionReady, metav1.ConditionFalse, "shared-cp-1 exists and belongs to somebody else")
+	b.condition(c, vitistackv1alpha1.ConditionReady, metav1.ConditionFalse, "shared-cp-1 exists and is controlled by another owner")
 	b.condition(c, vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionFalse, "shared-cp-1")
 
 	if err := b.admin.Delete(b.t.Context(), c); err != nil {

@@ -123,8 +123,8 @@ func (r *Reconciler) refuseForeign(ctx context.Context, s *scope, into client.Ob
 
 	return failure.Terminal(
 		errOwnerReference,
-		fmt.Sprintf("%T %s exists and belongs to somebody else; it was left alone: "+
-			"remove it, or choose another cluster or group name", into, name),
+		fmt.Sprintf("%s %s exists and is controlled by another owner; it was not changed: remove it, or choose another "+
+			"cluster or group name", kube.KindOf(r.Client, into), name),
 		nil,
 	)
 }
@@ -148,8 +148,8 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	earlier := exists && kube.EarlierLife(secret, s.cluster, "KubernetesCluster")
 
 	if exists && !earlier && !metav1.IsControlledBy(secret, s.cluster) {
-		return failure.Terminal(errOwnerReference, "Secret "+key.Name+" exists and belongs to somebody else; "+
-			"it was left alone", nil)
+		return failure.Terminal(errOwnerReference, "Secret "+key.Name+" exists and is controlled by another owner; it "+
+			"was not changed", nil)
 	}
 
 	if exists && !earlier && maps.EqualFunc(secret.Data, data, bytes.Equal) {

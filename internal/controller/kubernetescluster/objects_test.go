@@ -260,10 +260,10 @@ func (b *bench) occupied() {
 		c := b.create("occupied-"+name, manifest)
 		b.reconcile(c)
 		b.condition(c, vitistackv1alpha1.ConditionReady, metav1.ConditionFalse,
-			tc.theirs.GetName()+" exists and belongs to somebody else")
+			tc.theirs.GetName()+" exists and is controlled by another owner")
 		b.condition(c, v1alpha1.ConditionStalled, metav1.ConditionTrue, tc.theirs.GetName())
 
-		if c.Status.Phase != vitistackv1alpha1.PhaseFailed || !b.warned("belongs to somebody else") {
+		if c.Status.Phase != vitistackv1alpha1.PhaseFailed || !b.warned("is controlled by another owner") {
 			b.t.Errorf("%s: phase %s, or no event", name, c.Status.Phase)
 		}
 
@@ -291,7 +291,7 @@ func (b *bench) twins() {
 
 	second := b.create("twin-b", strings.Replace(good, "spec:\n", "spec:\n  clusterName: twin\n", 1))
 	b.reconcile(second)
-	b.condition(second, v1alpha1.ConditionStalled, metav1.ConditionTrue, "belongs to somebody else")
+	b.condition(second, v1alpha1.ConditionStalled, metav1.ConditionTrue, "is controlled by another owner")
 
 	if got := b.children(second); len(got) != 0 {
 		b.t.Errorf("children of the second: %v", got)

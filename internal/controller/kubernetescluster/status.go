@@ -142,7 +142,7 @@ func setSteps(s *scope, set condition.Set, err error) {
 			set.True(
 				vitistackv1alpha1.ConditionTopologyValid,
 				vitistackv1alpha1.ReasonValidationSucceeded,
-				"the spec keeps all rules",
+				"the spec is valid",
 			)
 		} else {
 			set.False(vitistackv1alpha1.ConditionTopologyValid, vitistackv1alpha1.ReasonValidationFailed, failure.Message(err))
@@ -185,7 +185,7 @@ func filesMessage(err error) string {
 		return "the manifests could not be written: " + errno.Error() + "; check the folder's permissions and free space"
 	}
 
-	return "the manifests could not be written; the log has the error"
+	return "the manifests could not be written; see the operator log"
 }
 
 // aggregate sums up the objects below.

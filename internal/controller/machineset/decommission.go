@@ -31,7 +31,7 @@ func GiveUp(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) erro
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.SkipResetAnnotation, "true")
 
 	if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("giving up TalosMachine %s: %w", m.Name, err))
+		return client.IgnoreNotFound(fmt.Errorf("abandoning TalosMachine %s: %w", m.Name, err))
 	}
 
 	return nil

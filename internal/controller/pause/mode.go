@@ -31,7 +31,7 @@ const (
 type Hold struct{ strength strength }
 
 // Untouched says of machines that left their list what happens to them while their group is held.
-const Untouched = "nothing is taken out while it is held"
+const Untouched = "no machine is removed while the object is paused"
 
 // Any tells whether anything is held: no node and no other object is written to.
 func (h Hold) Any() bool { return h.strength > none }

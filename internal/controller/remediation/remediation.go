@@ -156,8 +156,8 @@ func (g Group) Choose() Choice {
 	if most := budget.Of(len(g.Machines)); len(silent) > most {
 		return Choice{
 			Machine: gone[0], Gone: true, Reason: v1alpha1.ReasonTooManyUnhealthy,
-			Message: fmt.Sprintf("%s do not answer, and maxUnhealthy is %d: none of them is replaced by itself; look at the "+
-				"network, or replace one by hand", strings.Join(silent, ", "), most),
+			Message: fmt.Sprintf("%s are unreachable, and maxUnhealthy is %d: no machine is replaced automatically; check "+
+				"the network, or replace a machine manually", strings.Join(silent, ", "), most),
 		}
 	}
 
@@ -188,7 +188,8 @@ func (g Group) with(c Choice, wish string) Choice {
 
 	switch {
 	case len(unfit) > 0:
-		c.Message = fmt.Sprintf("%s is to be replaced, and no spare machine is fit: %s", c.Machine, strings.Join(unfit, ", "))
+		c.Message = fmt.Sprintf("%s is to be replaced, and no spare machine is suitable: %s", c.Machine, strings.Join(unfit,
+			", "))
 	case wish != "":
 		c.Message = fmt.Sprintf("%s is to be replaced by %s, which is no free machine of spec.spares", c.Machine, wish)
 	}
@@ -322,11 +323,12 @@ func (c Choice) Confirm(sign string, err error) Choice {
 	case sign != "" && c.Asked:
 		c.Gone = false
 	case sign != "":
-		c.Reason, c.Message = v1alpha1.ReasonMachineAlive, fmt.Sprintf("%s has been silent for longer than its timeout, "+
-			"but %s: it is not replaced; look at what shuts the operator out, or replace it by hand", c.Machine, sign)
+		c.Reason, c.Message = v1alpha1.ReasonMachineAlive, fmt.Sprintf("%s has been unreachable for longer than its "+
+			"timeout, but %s: it is not replaced; check why the operator cannot reach it, or replace it manually", c.Machine,
+			sign)
 	case err != nil && !c.Asked:
-		c.Reason, c.Message = v1alpha1.ReasonWaitingForEvidence, fmt.Sprintf("%s does not answer, and whether Kubernetes "+
-			"hears of it cannot be found out: %s", c.Machine, failure.Message(err))
+		c.Reason, c.Message = v1alpha1.ReasonWaitingForEvidence, fmt.Sprintf("%s is unreachable, and the state of its "+
+			"Node is unknown: %s", c.Machine, failure.Message(err))
 	}
 
 	return c

@@ -120,7 +120,7 @@ func TestChoose(t *testing.T) {
 
 // TestConfirm: a status that takes a machine for dead may be old, or wrong.
 func TestConfirm(t *testing.T) {
-	const sign = "Kubernetes says that its node is ready"
+	const sign = "its Node is Ready"
 
 	shut := failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server answers", nil)
 	gone := remediation.Choice{Machine: "b", Spare: "s", Gone: true}
@@ -390,7 +390,7 @@ func TestAskedAtOnce(t *testing.T) {
 			Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
 				spares()
 
-				return map[bool]string{true: "does not answer"}[spare.Name != "z"], nil
+				return map[bool]string{true: "is unreachable"}[spare.Name != "z"], nil
 			},
 			Sign: func(m *v1alpha1.TalosMachine) (string, error) {
 				gone()

@@ -190,7 +190,7 @@ func (g *group) checkReady(out rollout.Output) {
 		case rollout.Granted(m), slices.Contains(out.Running, c.Name), ch.Phase != v1alpha1.ChangePending:
 			g.t.Fatalf("%s begins twice: %+v", c.Name, ch)
 		case m.Status.Conditions[0].Status != metav1.ConditionTrue:
-			g.t.Fatalf("%s begins and does not answer", c.Name)
+			g.t.Fatalf("%s begins and is unreachable", c.Name)
 		case ch.Cause == v1alpha1.CauseRevert:
 		case stopped:
 			g.t.Fatalf("%s begins although a machine failed", c.Name)

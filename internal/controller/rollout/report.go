@@ -75,7 +75,7 @@ func Report(
 		return metav1.ConditionFalse, reason, strings.Join(differ, "; ")
 	case len(unknown) > 0:
 		return metav1.ConditionUnknown, v1alpha1.ReasonWaitingForMachines,
-			"not known yet of " + kube.Shorten(strings.Join(unknown, ", "), longestList)
+			"not yet observed: " + kube.Shorten(strings.Join(unknown, ", "), longestList)
 	case len(machines) < size:
 		return metav1.ConditionUnknown, v1alpha1.ReasonWaitingForMachines, "machines are being created"
 	}
@@ -133,7 +133,7 @@ func Grant(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, by Ca
 	m.Spec.Change = &v1alpha1.ChangeGrant{ID: by.Change.ID, Reboot: by.Reboot}
 
 	if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
-		return fmt.Errorf("letting %s begin its change: %w", m.Name, err)
+		return fmt.Errorf("starting the change of %s: %w", m.Name, err)
 	}
 
 	return nil
@@ -148,7 +148,7 @@ func EndApproval(ctx context.Context, c client.Client, o, base client.Object, be
 	}
 
 	if err := kube.TakeAnnotation(ctx, c, o, base, v1alpha1.ApprovedAnnotation); err != nil {
-		return fmt.Errorf("taking away the approval of plan %s, which has ended: %w", before.ID, err)
+		return fmt.Errorf("removing the approval of plan %s, which has ended: %w", before.ID, err)
 	}
 
 	return nil

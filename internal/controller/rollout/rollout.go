@@ -176,7 +176,7 @@ func (out *Output) decide(in Input) error {
 
 	approved := in.Approved == p.ID
 	if in.Options.Approval == v1alpha1.ApprovalManual && !approved {
-		out.say(v1alpha1.PlanAwaitingApproval, "a person has to approve plan "+p.ID)
+		out.say(v1alpha1.PlanAwaitingApproval, "approval is required for plan "+p.ID)
 
 		return nil
 	}
@@ -185,8 +185,8 @@ func (out *Output) decide(in Input) error {
 	out.Ready = candidates(in, func(c *v1alpha1.MachineChange) bool { return approved || !undoesEdit(in, c) })
 
 	if held := heldEdits(in, approved); len(held) > 0 {
-		out.say(v1alpha1.PlanAwaitingApproval, fmt.Sprintf("a person has to approve plan %s: it would undo what somebody "+
-			"else changed on %s", p.ID, strings.Join(held, ", ")))
+		out.say(v1alpha1.PlanAwaitingApproval, fmt.Sprintf("plan %s requires approval: it would undo changes made "+
+			"outside the operator on %s", p.ID, strings.Join(held, ", ")))
 	}
 
 	return out.holdReboots(in)
@@ -363,9 +363,9 @@ func failed(machines []v1alpha1.TalosMachine) string {
 		case c != nil && c.Phase == v1alpha1.ChangeFailed:
 			return m.Name + ": " + c.Message
 		case c != nil && c.Cause == v1alpha1.CauseRevert:
-			return m.Name + " goes back to the last config that worked"
+			return m.Name + " is rolled back to the last working config"
 		case reverted(m):
-			return m.Name + " was taken back to the last config that worked; correct the spec, or remove the annotation " +
+			return m.Name + " was rolled back to the last working config; correct the spec, or remove the annotation " +
 				v1alpha1.RevertAnnotation
 		}
 	}

@@ -35,7 +35,7 @@ func TestAssess(t *testing.T) {
 		},
 		{
 			"a person has to approve", options(manual), machines{machine("a", pending("1", "2"))},
-			v1alpha1.PlanAwaitingApproval, "has to approve plan", "", "", "a:Pending",
+			v1alpha1.PlanAwaitingApproval, "approval is required for plan", "", "", "a:Pending",
 		},
 		{
 			"a machine that answers has not been compared", options(),
@@ -43,12 +43,12 @@ func TestAssess(t *testing.T) {
 			v1alpha1.PlanWaiting, "not complete: waiting for b", "", "", "a:Pending",
 		},
 		{
-			"one that does not answer is not waited for", options(),
+			"one that is unreachable is not waited for", options(),
 			machines{machine("a", pending("1", "2")), machine("b", notCompared, silent), machine("c", notCompared, unconfigured)},
 			v1alpha1.PlanRollingOut, "", "a", "", "a:Pending",
 		},
 		{
-			"nor does one begin that does not answer, or goes", options(),
+			"nor does one begin that is unreachable, or goes", options(),
 			machines{machine("a", pending("1", "2"), silent), machine("b", pending("1", "2"), deleted), machine("c", pending("1", "2"))},
 			v1alpha1.PlanRollingOut, "", "c", "", "a:Pending b:Pending c:Pending",
 		},
@@ -77,17 +77,17 @@ func TestAssess(t *testing.T) {
 		{
 			"one that goes back goes, whatever is asked of the others", options(manual, closed),
 			machines{machine("a", pending("1", "2")), machine("b", pending("2", "1"), reverts, needsReboot)},
-			v1alpha1.PlanStopped, "b goes back", "b*", "", "a:Pending b:Pending",
+			v1alpha1.PlanStopped, "b is rolled back", "b*", "", "a:Pending b:Pending",
 		},
 		{
 			"one that went back keeps the others where they are", options(),
 			machines{machine("a", pending("1", "2")), machine("b", wasReverted)},
-			v1alpha1.PlanStopped, "b was taken back", "", "", "a:Pending",
+			v1alpha1.PlanStopped, "b was rolled back", "", "", "a:Pending",
 		},
 		{
 			"what would undo an edit waits for a person, the others do not", options(),
 			machines{machine("a", pending("1", "2"), undoes), machine("b", pending("1", "2"))},
-			v1alpha1.PlanAwaitingApproval, "somebody else changed on a", "b", "", "a:Pending b:Pending",
+			v1alpha1.PlanAwaitingApproval, "outside the operator on a", "b", "", "a:Pending b:Pending",
 		},
 		{
 			"unless edits are to be undone", options(enforce), machines{machine("a", pending("1", "2"), undoes)},
@@ -95,7 +95,7 @@ func TestAssess(t *testing.T) {
 		},
 		{
 			"or a person takes the machine back", options(), machines{machine("a", pending("1", "2"), undoes, reverts)},
-			v1alpha1.PlanStopped, "a goes back", "a", "", "a:Pending",
+			v1alpha1.PlanStopped, "a is rolled back", "a", "", "a:Pending",
 		},
 		{
 			"reboots wait for the window, other changes do not", options(closed),
@@ -105,7 +105,7 @@ func TestAssess(t *testing.T) {
 		{
 			"and it does not hide that a person has to act", options(closed),
 			machines{machine("a", pending("1", "2"), needsReboot), machine("b", pending("1", "2"), undoes)},
-			v1alpha1.PlanAwaitingApproval, "somebody else changed on b", "", "", "a:Pending b:Pending",
+			v1alpha1.PlanAwaitingApproval, "outside the operator on b", "", "", "a:Pending b:Pending",
 		},
 		{
 			"the window is open", options(open), machines{machine("a", pending("1", "2"), needsReboot)},
@@ -435,7 +435,7 @@ func TestReport(t *testing.T) {
 			"one that was never asked", nil, machines{
 				machine("a", condition(metav1.ConditionTrue, "UpToDate")), machine("c", condition(metav1.ConditionUnknown, "Unknown")),
 				machine("b"),
-			}, metav1.ConditionUnknown, "WaitingForMachines", "not known yet of b, c",
+			}, metav1.ConditionUnknown, "WaitingForMachines", "not yet observed: b, c",
 		},
 		{"no machine yet", nil, nil, metav1.ConditionUnknown, "WaitingForMachines", "machines are being created"},
 		{

@@ -74,7 +74,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 
 	if r.isHeld(ctx, s, d.Machine) {
 		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonPaused,
-			"etcd is not bootstrapped while "+d.Machine+" is held", r.poll(s))
+			"etcd is not bootstrapped while "+d.Machine+" is paused", r.poll(s))
 	}
 
 	if wait := r.awaitImage(ctx, s, d.Machine); wait != nil {

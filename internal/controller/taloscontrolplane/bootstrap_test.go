@@ -275,7 +275,7 @@ func TestPausedMachine(t *testing.T) {
 	e.until(cp, "it is held", func() bool {
 		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionReady)
 
-		return c != nil && c.Reason == v1alpha1.ReasonPaused && strings.Contains(c.Message, "while cp-0 is held")
+		return c != nil && c.Reason == v1alpha1.ReasonPaused && strings.Contains(c.Message, "while cp-0 is paused")
 	})
 
 	if got := harness.Calls("Bootstrap", nodes...); got != 0 || e.state().Runtime.Bootstrap != nil {

@@ -69,7 +69,7 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 
 	r.removeNodes(ctx, s)
 
-	return ctrl.Result{}, r.updateState(ctx, s, "what became of machines that were given up")
+	return ctrl.Result{}, r.updateState(ctx, s, "what became of abandoned machines")
 }
 
 // listedAddresses are those of the cluster's machines. One that was given up and is listed again is its own object's.
@@ -171,17 +171,17 @@ func (r *Reconciler) givenUpRef(s *scope, g clusterstate.GivenUp) talos.NodeRef 
 // fenceOne takes one step with one machine; its state is StateUnreachable while it has not been met.
 func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met) error {
 	g := s.held.State.Runtime.GivenUp[key]
-	back := fmt.Sprintf("%s at %s was given up and is back", g.Name, g.Address)
+	back := fmt.Sprintf("%s at %s was abandoned and is back", g.Name, g.Address)
 
 	switch who.state {
 	case talos.StateMaintenance:
-		r.endGivenUp(s, key, g, "%s at %s was given up, and is wiped now", g.Name, g.Address)
+		r.endGivenUp(s, key, g, "%s at %s was abandoned, and is now wiped", g.Name, g.Address)
 
 		return nil
 	case talos.StateMember:
 	case talos.StateUnreachable, talos.StateForeign:
 		if r.Clock.Since(g.At) > givenUpFor {
-			r.endGivenUp(s, key, g, "%s at %s was given up, and is not looked for any longer", g.Name, g.Address)
+			r.endGivenUp(s, key, g, "%s at %s was abandoned, and is no longer tracked", g.Name, g.Address)
 		}
 
 		return nil
@@ -201,15 +201,16 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 	switch step {
 	case plan.FenceIgnore, plan.FenceAwaitRestore, plan.FenceAskCluster:
 	case plan.FenceHold:
-		s.fenced = append(s.fenced, back+"; it is kept out of the cluster and left as it is: wipe it, or switch it off")
+		s.fenced = append(s.fenced, back+"; it is kept out of the cluster and not changed: wipe it, or power it off")
 	case plan.FenceAwaitMember:
 		s.fenced = append(s.fenced, back+"; it is wiped once the control plane confirms that it has no member in etcd")
 	case plan.FenceAwaitWipe:
-		s.fenced = append(s.fenced, back+"; it is being wiped: it was told so at "+g.ResetAt.UTC().Format(time.TimeOnly)+
-			" UTC, and is told again until it is done")
+		s.fenced = append(s.fenced,
+			back+"; it is being wiped: the request was sent at "+g.ResetAt.UTC().Format(time.TimeOnly)+
+				" UTC, and is repeated until it is wiped")
 	case plan.FenceAskPerson:
-		s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is left as it is; to have it wiped, annotate this object "+
-			"with %s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name))
+		s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is not changed; to wipe it, annotate this object with "+
+			"%s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name))
 	case plan.FenceWipe:
 		return r.wipe(ctx, s, key, who.self, back)
 	}
@@ -269,7 +270,7 @@ func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
 
 	if len(refused) > 0 {
 		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonMachineReturned, "Wipe",
-			"Will not wipe %s: not a machine that was given up", strings.Join(refused, ", "))
+			"Will not wipe %s: not an abandoned machine", strings.Join(refused, ", "))
 	}
 
 	return kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.WipeMachinesAnnotation)
@@ -310,8 +311,8 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.
 	}
 
 	if err != nil {
-		s.fenced = append(s.fenced, back+"; wiping it failed, and is tried again: "+failure.Message(err))
-		ctrl.LoggerFrom(ctx).Info("Wiping a machine that was given up failed; it is tried again", "machine", g.Name,
+		s.fenced = append(s.fenced, back+"; wiping it failed and is retried:  "+failure.Message(err))
+		ctrl.LoggerFrom(ctx).Info("Wiping an abandoned machine failed; retrying", "machine", g.Name,
 			"error", err.Error())
 
 		return nil
@@ -319,7 +320,7 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.
 
 	s.fenced = append(s.fenced, back+"; it is being wiped")
 	r.Recorder.Eventf(s.cp, kube.RelatedMachine(s.cp, g.Name), corev1.EventTypeWarning, v1alpha1.ReasonMachineReturned,
-		"Reset", "%s at %s was given up and is back with its old data: resetting it", g.Name, g.Address)
+		"Reset", "%s at %s was abandoned and is back with its old data; resetting it", g.Name, g.Address)
 
 	return nil
 }
@@ -362,7 +363,7 @@ func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 		}
 
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("Removing the Node of a machine that was given up failed; it is tried again",
+			ctrl.LoggerFrom(ctx).Info("Removing the Node of an abandoned machine failed; retrying",
 				"node", ref.Name, "error", err.Error())
 		}
 	}

@@ -86,7 +86,7 @@ func TestReturnedReadyMachine(t *testing.T) {
 
 	e.until(cp, "it is recognised", func() bool { return fencing(cp) })
 	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned,
-		"calls its Node "+n.Name()+" ready: it is left as it is; to have it wiped, annotate this object with "+
+		"calls its Node "+n.Name()+" ready: it is not changed; to wipe it, annotate this object with "+
 			v1alpha1.WipeMachinesAnnotation+"=w-7")
 	e.after(time.Minute, cp)
 

@@ -29,7 +29,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	case errors.Is(err, statestore.ErrNotFound):
 		return ctrl.Result{}, nil
 	case statestore.IsUnusable(err):
-		ctrl.LoggerFrom(ctx).Error(err, "The state of a control plane that is held cannot be used")
+		ctrl.LoggerFrom(ctx).Error(err, "The state of a paused control plane cannot be used")
 
 		return ctrl.Result{}, nil
 	case err != nil:
@@ -76,6 +76,6 @@ func (r *Reconciler) askVersion(ctx context.Context, s *scope) {
 	s.asked, s.version = true, version
 
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("No API server of the cluster answers", "error", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("No API server of the cluster responds", "error", err.Error())
 	}
 }

@@ -223,8 +223,8 @@ func (r *Reconciler) checkMember(ctx context.Context, source evidence.Source, m 
 		return err
 	}
 
-	return failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s does not answer; nothing is "+
-		"imported until every control-plane node does", m.Name, address), pollImport)
+	return failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s is unreachable; nothing is "+
+		"imported until every control-plane node responds", m.Name, address), pollImport)
 }
 
 // checkImported compares what a node runs with the PKI and the spec. Pure.

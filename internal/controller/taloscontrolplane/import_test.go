@@ -193,7 +193,7 @@ func TestImportRefused(t *testing.T) {
 		},
 		"a member that is not listed": {
 			func(cp *v1alpha1.TalosControlPlane) { cp.Spec.Machines = cp.Spec.Machines[:1] },
-			v1alpha1.ConditionReconciling, v1alpha1.ReasonEtcdUnhealthy, "belongs to no node that answers",
+			v1alpha1.ConditionReconciling, v1alpha1.ReasonEtcdUnhealthy, "is not the member of any node",
 		},
 	} {
 		cp := e.create(3, importing, tt.change)
@@ -216,6 +216,6 @@ func TestImportRefused(t *testing.T) {
 		t.Errorf("a node that is silent: %+v, %v", res, err)
 	}
 
-	e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "does not answer")
+	e.Condition(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "is unreachable")
 	e.noState("a silent node", before, nodes...)
 }

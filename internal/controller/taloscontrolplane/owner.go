@@ -103,8 +103,8 @@ func (r *Reconciler) checkOwner(ctx context.Context, s *scope) error {
 	}
 
 	if other == "" {
-		return failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "the API of the cluster answers, and does not tell who "+
-			"manages it: see "+ownerRecord, pollDelete)
+		return failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "the API of the cluster responds, but does not tell "+
+			"which object manages the cluster: see "+ownerRecord, pollDelete)
 	}
 
 	return failure.Waiting(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("another TalosControlPlane owns the cluster: set "+

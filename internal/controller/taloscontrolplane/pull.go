@@ -144,7 +144,7 @@ func (r *Reconciler) missingImage(ctx context.Context, s *scope, name string) st
 	}
 
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("Nobody knows whether etcd has its image", "machine", name, "error", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("It is unknown whether etcd has its image", "machine", name, "error", err.Error())
 
 		f.failed = r.Clock.Now()
 		r.pulls.note(s.key(), name, f)

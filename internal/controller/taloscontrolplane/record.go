@@ -174,7 +174,7 @@ func (r *Reconciler) ownerPermits(ctx context.Context, s *scope) (plan.Verdict, 
 	case ownerUnknown:
 		return plan.Verdict{
 			Action: plan.Wait, Reason: v1alpha1.ReasonWaitingForEvidence,
-			Message: "the API of the cluster answers, and does not tell who manages it: see " + ownerRecord,
+			Message: "the API of the cluster responds, but does not tell which object manages the cluster: see " + ownerRecord,
 		}, nil
 	case ownerOther:
 		return plan.Verdict{

@@ -36,7 +36,7 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 	s.bootstrap = &d
 
 	waiting := failure.Waiting(v1alpha1.ReasonRestoring,
-		fmt.Sprintf("TalosEtcdRestore %s works on the cluster", restore.Name), pollEvidence)
+		fmt.Sprintf("TalosEtcdRestore %s is restoring the cluster", restore.Name), pollEvidence)
 	if !s.etcd.Quorum {
 		return ctrl.Result{}, waiting
 	}

@@ -121,7 +121,7 @@ func (r *Reconciler) beginChange(
 		if staged := c.Change.Reboot && !c.Reboot; staged {
 			// Somebody may reboot all of them at any moment, so the first one has to have survived before the next one.
 			if awaits := awaitsReboot(machines); awaits != "" && !out.Done {
-				out.Hold("waiting until somebody reboots " + awaits)
+				out.Hold("waiting for " + awaits + " to be rebooted manually")
 
 				return nil
 			}

@@ -356,7 +356,8 @@ func TestHeld(t *testing.T) {
 	e.show(cp, 1, func(*v1alpha1.TalosMachine) {})
 	nodes[2].Kill()
 	e.step(cp)
-	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "held until etcd is whole")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "waiting for "+
+		"etcd to become healthy before disrupting")
 
 	if got := e.granted(3); got != "" || e.disruption().Machine != "" {
 		t.Errorf("%q may begin, recorded is %+v", got, e.disruption())
@@ -413,7 +414,7 @@ func TestStagedOneAtATime(t *testing.T) {
 
 	e.show(cp, 1, in(v1alpha1.ChangeAwaitingReboot))
 	e.step(cp)
-	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "until somebody reboots cp-1")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRolloutWaiting, "waiting for cp-1 to be rebooted manually")
 
 	if got := e.granted(3); got != "cp-1" {
 		t.Errorf("%q may begin", got)

@@ -45,7 +45,7 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) (ctrl.Result, 
 	switch {
 	case errors.As(err, &corrupt):
 		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid,
-			corrupt.Error()+"; it was left untouched: restore it from a copy", err)
+			corrupt.Error()+"; it was not changed: restore it from a copy", err)
 	case errors.Is(err, statestore.ErrNotFound) && s.cp.Spec.Import != nil:
 		held, err = r.importState(ctx, s)
 	case errors.Is(err, statestore.ErrNotFound):
@@ -57,8 +57,8 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) (ctrl.Result, 
 	}
 
 	if err := held.State.CheckCluster(s.clusterName()); err != nil {
-		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s: %s; it was left "+
-			"untouched: put the Secret of this cluster in its place", clusterstate.SecretName(s.cp.Name), err), err)
+		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s: %s; it was not "+
+			"changed: put the Secret of this cluster in its place", clusterstate.SecretName(s.cp.Name), err), err)
 	}
 
 	if err := r.States.Protect(ctx, held); err != nil {
@@ -117,8 +117,8 @@ func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*statestore.Held, e
 	}
 
 	if s.cp.Status.SecretBundle != nil {
-		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s is gone, and the cluster was "+
-			"made with it; restore it from a copy: without it nobody can manage the nodes",
+		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s is gone, and the cluster "+
+			"was made with it; restore it from a copy: without it the nodes cannot be managed",
 			clusterstate.SecretName(s.cp.Name)), nil)
 	}
 
@@ -186,7 +186,7 @@ func (r *Reconciler) refuseForeignNodes(ctx context.Context, s *scope) error {
 
 		if probe, _ := r.Nodes.Probe(ctx, address, nil); probe.State == talos.StateForeign {
 			return failure.Terminal(v1alpha1.ReasonForeignNode, fmt.Sprintf("machine %s at %s is configured already, and "+
-				"there is no Secret %s with its PKI; apply that Secret, correct the address, or reset the machine by hand",
+				"there is no Secret %s with its PKI; apply that Secret, correct the address, or reset the machine manually",
 				entry.Name, address, clusterstate.SecretName(s.cp.Name)), nil)
 		}
 	}
@@ -351,8 +351,8 @@ func (r *Reconciler) keepCredentials(ctx context.Context, s *scope, c credential
 	earlier := exists && kube.EarlierLife(secret, s.cp, "TalosControlPlane")
 
 	if exists && !earlier && !metav1.IsControlledBy(secret, s.cp) {
-		return failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s exists and belongs to somebody else; "+
-			"remove it or choose another cluster name", name), nil)
+		return failure.Terminal(v1alpha1.ReasonNameConflict, fmt.Sprintf("Secret %s exists and is controlled by another "+
+			"owner; remove it or choose another cluster name", name), nil)
 	}
 
 	s.seeCertificate(c, secret.Data[c.key])

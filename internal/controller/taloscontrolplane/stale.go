@@ -109,8 +109,8 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 
 		return ctrl.Result{}, nil
 	case id == 0:
-		return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message+"; what belongs to no machine is removed when a "+
-			"second look a minute later finds the same", pollEvidence)
+		return ctrl.Result{}, failure.Waiting(s.etcd.Reason, s.etcd.Message+"; orphaned members and Nodes are removed "+
+			"when a second check a minute later confirms it", pollEvidence)
 	}
 
 	verdict := plan.Permit(nodes, "", plan.Disruption{Act: plan.ActReplace, Member: id})
@@ -134,7 +134,7 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 
 		member := &corev1.ObjectReference{Kind: "Member", Name: plan.FormatMemberID(id)}
 		r.Recorder.Eventf(s.cp, member, corev1.EventTypeWarning, v1alpha1.ReasonEtcdUnhealthy, "RemoveMember",
-			"Removed member %s from etcd: it belongs to no machine", member.Name)
+			"Removed the orphaned member %s from etcd: it belongs to no machine", member.Name)
 
 		break
 	}

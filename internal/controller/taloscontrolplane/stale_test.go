@@ -106,7 +106,7 @@ func TestStaleMember(t *testing.T) {
 		return cp.Status.EtcdMembers == 4 &&
 			harness.Has(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "a second look")
 	})
-	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "belongs to no node")
+	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "is not the member of any node")
 	e.after(59*time.Second, cp)
 
 	if harness.Calls("EtcdRemoveMemberByID", nodes...) != 0 {

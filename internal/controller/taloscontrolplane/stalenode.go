@@ -81,7 +81,7 @@ func (r *Reconciler) removeStaleNode(ctx context.Context, s *scope) (ctrl.Result
 
 	next, err := r.lookAtNodes(ctx, s, machines, look.seen)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("Looking for Node objects that belong to nobody failed", "error", err.Error())
+		ctrl.LoggerFrom(ctx).Info("Listing orphaned Nodes failed", "error", err.Error())
 
 		return ctrl.Result{}, nil
 	}
@@ -171,7 +171,7 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alp
 
 	related := &corev1.ObjectReference{Kind: "Node", Name: stale.Name}
 	r.Recorder.Eventf(s.cp, related, corev1.EventTypeWarning, v1alpha1.ReasonStaleNode, "RemoveNode",
-		"Removed the Node object %s from the cluster: it belongs to no machine, and nobody hears of its kubelet", stale.Name)
+		"Removed the orphaned Node %s: it belongs to no machine, and its kubelet does not report", stale.Name)
 
 	return nil, nil
 }

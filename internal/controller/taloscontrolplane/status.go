@@ -207,14 +207,14 @@ func setReachable(s *scope, set condition.Set) {
 
 	switch {
 	case len(silent) > 0:
-		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable, strings.Join(silent, ", ")+" does not answer")
+		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable, strings.Join(silent, ", ")+" unreachable")
 	case len(unasked) > 0:
 		set.Unknown(v1alpha1.ConditionReachable, v1alpha1.ReasonWaitingForAddress,
 			"no address is known yet of "+strings.Join(unasked, ", "))
 	case len(s.nodes) == 0:
 		set.Unknown(v1alpha1.ConditionReachable, v1alpha1.ReasonWaitingForMachines, "there are no machines yet")
 	default:
-		set.True(v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, "every control-plane node answers")
+		set.True(v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, "every control-plane node is reachable")
 	}
 }
 
@@ -297,10 +297,10 @@ func setAvailable(s *scope, set condition.Set) {
 		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonEtcdUnhealthy, s.quorum.Message)
 	case !s.asked:
 	case s.version == "":
-		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster answers")
+		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster responds")
 	case s.quorum.State == plan.QuorumHeld:
 		s.cp.Status.ObservedKubeVersion = s.version
-		set.True(v1alpha1.ConditionAvailable, v1alpha1.ReasonAvailable, "the Kubernetes API answers and etcd has quorum")
+		set.True(v1alpha1.ConditionAvailable, v1alpha1.ReasonAvailable, "the Kubernetes API responds and etcd has quorum")
 	case established:
 		set.Unknown(v1alpha1.ConditionAvailable, v1alpha1.ReasonWaitingForEvidence, s.quorum.Message)
 	default:
@@ -324,7 +324,7 @@ func setReady(s *scope, err error, set condition.Set) {
 	case err != nil, !s.asked, !s.observed:
 	default:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady,
-			"every control-plane node is a voting, healthy etcd member, and the Kubernetes API answers")
+			"every control-plane node is a voting, healthy etcd member, and the Kubernetes API responds")
 	}
 }
 

@@ -76,7 +76,7 @@ func TestQuorumLost(t *testing.T) {
 		return has(cp, v1alpha1.ConditionAvailable, v1alpha1.ReasonAPIServerUnavailable)
 	})
 	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForEvidence,
-		"cp-0, cp-1, cp-2 do not answer")
+		"cp-0, cp-1, cp-2 are unreachable")
 
 	if err := nodes[0].PowerOn(t.Context()); err != nil {
 		t.Fatal(err)

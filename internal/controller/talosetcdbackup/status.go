@@ -171,7 +171,7 @@ func (s *scope) failed(err error, kinds []string, now time.Time) {
 		st.NextTryAt = nil
 
 		if failure.ClassOf(err) != failure.ClassTerminal {
-			message = fmt.Sprintf("given up after %d failures: %s", st.Failures, message)
+			message = fmt.Sprintf("stopped after %d failures: %s", st.Failures, message)
 		}
 	} else {
 		next := metav1.NewTime(now.Add(pauseAfter(st.Failures, err)))
@@ -227,7 +227,7 @@ func (s *scope) settle() {
 
 func completeMessage(st *v1alpha1.TalosEtcdBackupStatus) string {
 	if st.Source != nil && st.Source.WithoutQuorum {
-		return "the backup is complete; etcd had no quorum then, and members that were silent may have known more"
+		return "the backup is complete; etcd had no quorum then, and members that did not respond may have had newer data"
 	}
 
 	return "the backup is complete"

@@ -167,10 +167,10 @@ func leftAlone(found *retention.Result) string {
 	}
 
 	if len(parts) == 0 {
-		return "the store keeps what it should"
+		return "retention is up to date"
 	}
 
-	return "the store keeps what it should; left alone: " + strings.Join(parts, ", ")
+	return "retention is up to date; not touched:  " + strings.Join(parts, ", ")
 }
 
 func (s *scope) verificationHandled(slot time.Time) {

@@ -263,7 +263,7 @@ func (r *Reconciler) wipeOne(ctx context.Context, s *scope, name string) {
 	}
 
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("Asking a node to wipe its data failed; it is asked again", "machine", name,
+		ctrl.LoggerFrom(ctx).Info("Asking a node to wipe its data failed; retrying", "machine", name,
 			"reason", failure.Reason(err))
 	}
 }
@@ -334,7 +334,8 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 	}
 
 	if !r.stillAlone(s, d) {
-		return failure.Waiting(v1alpha1.ReasonRestoring, "a node has changed while the snapshot was sent: looking again",
+		return failure.Waiting(v1alpha1.ReasonRestoring, "a node has changed while the snapshot was sent; observing the "+
+			"nodes again",
 			r.poll(s))
 	}
 

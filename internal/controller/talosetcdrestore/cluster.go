@@ -83,8 +83,8 @@ func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 }
 
 func unreadable(err *statestore.CorruptError) error {
-	return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, err.Error()+"; it was left untouched: restore it from a "+
-		"copy, or move it away to have that of the backup", err)
+	return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, err.Error()+"; it was not changed: restore it from a "+
+		"copy, or move it away to use the one in the backup", err)
 }
 
 // mark is the record of this restore in the state of the cluster.
@@ -158,8 +158,9 @@ func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clustersta
 	}
 
 	if err := state.CheckCluster(s.clusterName()); err != nil {
-		return nil, failure.Terminal(v1alpha1.ReasonBackupMismatch, fmt.Sprintf("the backup is not one of cluster %s: %s; "+
-			"correct the name, or make a restore with isolate to look at it as another cluster", s.clusterName(), err), nil)
+		return nil, failure.Terminal(v1alpha1.ReasonBackupMismatch, fmt.Sprintf("the backup is not one of cluster %s: "+
+			"%s; correct the name, or create a restore with isolate to inspect it as another cluster", s.clusterName(), err),
+			nil)
 	}
 
 	// The state of the cluster may be lost, and its backup still knows.
@@ -257,14 +258,14 @@ func (r *Reconciler) holdOthers(ctx context.Context, s *scope) error {
 		}
 
 		if busy {
-			return r.stop(ctx, s, v1alpha1.ReasonRestoreConflict, fmt.Sprintf("TalosEtcdRestore %s works on the cluster; make "+
-				"another restore once it has ended, if that is meant", rt.Restore.Name))
+			return r.stop(ctx, s, v1alpha1.ReasonRestoreConflict, fmt.Sprintf("TalosEtcdRestore %s is restoring the "+
+				"cluster; if another restore is intended, create it once that one has ended", rt.Restore.Name))
 		}
 	}
 
 	if d := rt.Disruption; d != nil && s.step() == v1alpha1.RestorePreflight && !s.restore.Spec.DiscardNewerData {
 		return failure.Waiting(v1alpha1.ReasonDisruptionInProgress,
-			fmt.Sprintf("waiting for %s, which is being worked on", d.Machine), r.poll(s))
+			fmt.Sprintf("waiting for %s, which another restore is using", d.Machine), r.poll(s))
 	}
 
 	mark := r.mark(s)

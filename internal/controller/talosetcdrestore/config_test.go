@@ -168,13 +168,13 @@ func TestAdvice(t *testing.T) {
 			try, reboot, v1alpha1.ReasonWaitingForEvidence, "reboot it, or send it", "a config was tried since its boot",
 		},
 		"send after a trial": {
-			try, send, v1alpha1.ReasonWaitingForEvidence, "send it the config that it shall keep", "a config was tried since its boot",
+			try, send, v1alpha1.ReasonWaitingForEvidence, "send it the config to keep", "a config was tried since its boot",
 		},
 		"reboot into what is staged": {
 			stage, reboot, v1alpha1.ReasonWaitingForMachines, "cp-0: reboot it", "controlplane is staged",
 		},
 		"replace what is staged": {
-			stage, send, v1alpha1.ReasonWaitingForMachines, "send it the config that it shall keep", "controlplane is staged",
+			stage, send, v1alpha1.ReasonWaitingForMachines, "send it the config to keep", "controlplane is staged",
 		},
 		"replace another type": {
 			worker, send, v1alpha1.ReasonWaitingForMachines, "send it one of the type controlplane", "worker is staged",

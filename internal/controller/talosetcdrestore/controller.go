@@ -145,7 +145,8 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 	switch s.step() {
 	case v1alpha1.RestorePreparing, v1alpha1.RestoreUploading, v1alpha1.RestoreRecovering:
 		if left := s.record(r.Clock.Now()).Reading(); left > 0 {
-			return failure.Waiting(v1alpha1.ReasonRestoring, fmt.Sprintf("waiting for %s to take up the snapshot, or to drop it",
+			return failure.Waiting(v1alpha1.ReasonRestoring, fmt.Sprintf("waiting for %s to start from the snapshot or "+
+				"discard it",
 				s.restore.Status.Machine), min(left, pollSlow))
 		}
 	default:

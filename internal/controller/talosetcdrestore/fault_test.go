@@ -475,7 +475,7 @@ func TestOldDataComesBack(t *testing.T) {
 
 			bootstraps := e.estate.Calls("Bootstrap")
 			r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
-			e.waits(r, v1alpha1.ReasonWaitingForEvidence, "cp-1 is said to be lost, and it answers")
+			e.waits(r, v1alpha1.ReasonWaitingForEvidence, "cp-1 is listed in lostMachines, but it responds")
 
 			if got := e.estate.Calls("EtcdRecover"); got != sent || e.estate.Calls("Bootstrap") != bootstraps {
 				t.Errorf("%d snapshots were sent, and %d bootstraps, beside the old etcd", got,

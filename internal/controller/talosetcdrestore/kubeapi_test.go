@@ -158,7 +158,7 @@ func (a *kubeAPI) from(w http.ResponseWriter, r *http.Request, prefix string, an
 
 	got, err := a.etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		http.Error(w, "etcd does not answer", http.StatusInternalServerError)
+		http.Error(w, "etcd does not respond", http.StatusInternalServerError)
 
 		return
 	}

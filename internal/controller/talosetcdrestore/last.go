@@ -77,7 +77,7 @@ func (r *Reconciler) leftOver(ctx context.Context, s *scope, st store.Store, ser
 
 	// A store that cannot list uploads is no obstacle.
 	if err := backup.Sweep(ctx, st, prefix); err != nil {
-		ctrl.LoggerFrom(ctx).Info("Looking for what is left of a copy failed", "reason", failure.Reason(err))
+		ctrl.LoggerFrom(ctx).Info("Looking for the remains of a copy failed", "reason", failure.Reason(err))
 	}
 
 	sets, err := backup.List(ctx, st, prefix)
@@ -129,7 +129,8 @@ func (r *Reconciler) notCopied(ctx context.Context, s *scope, d restore.Decision
 	}
 
 	return failure.Waiting(v1alpha1.ReasonRestoring, "copying the data that etcd still has fails, and nothing is wiped "+
-		"before there is a copy: "+failure.Message(err)+"; a restore with lastSnapshot Try goes on without", pollSlow)
+		"before there is a copy: "+failure.Message(err)+"; a restore with lastSnapshot Try continues without a copy",
+		pollSlow)
 }
 
 // notReadable holds what would be wiped while there is nothing to restore from.

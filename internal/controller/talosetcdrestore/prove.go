@@ -75,11 +75,11 @@ func (r *Reconciler) prove(ctx context.Context, s *scope, d restore.Decision) er
 // unproven says why the contents of etcd cannot be read through the API server.
 func unproven(err error) error {
 	if errors.Is(err, workload.ErrTooMuch) {
-		return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "the contents of etcd are not verified: the Kubernetes "+
-			"API answers with more than is read of one cluster; see the operator log", pollSlow)
+		return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "the contents of etcd are not verified: the "+
+			"Kubernetes API returns more data than is read of one cluster; see the operator log", pollSlow)
 	}
 
-	return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "the Kubernetes API answers, and does not show what "+
+	return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "the Kubernetes API responds, but does not show what "+
 		"etcd holds; are its Secrets encrypted with other keys?", pollSlow)
 }
 
@@ -96,7 +96,7 @@ func (r *Reconciler) complete(ctx context.Context, s *scope, d restore.Decision)
 
 	switch {
 	case err != nil:
-		return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "waiting for the Kubernetes API to tell of the nodes",
+		return failure.Waiting(v1alpha1.ReasonAPIServerUnavailable, "waiting for the Kubernetes API to report the nodes",
 			r.poll(s))
 	case len(missing) > 0:
 		return failure.Waiting(v1alpha1.ReasonNodeNotReady, "waiting for the kubelets of "+strings.Join(missing, ", "),

@@ -32,7 +32,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {
 	list := &v1alpha1.TalosEtcdRestoreList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(o.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing TalosEtcdRestores failed; they look again by themselves")
+		ctrl.LoggerFrom(ctx).Error(err, "Listing TalosEtcdRestores failed; they are reconciled at the next resync")
 
 		return nil
 	}

@@ -186,8 +186,8 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 	*v1alpha1.RestoredBackup, error,
 ) {
 	if set.Foreign && !s.restore.Spec.AllowForeign {
-		return nil, failure.Terminal(backup.ReasonForeign, fmt.Sprintf("%s was written by another tool: nothing tells of "+
-			"which cluster it is; make a restore with allowForeign if it is the right one", set.ID), nil)
+		return nil, failure.Terminal(backup.ReasonForeign, fmt.Sprintf("%s was written by another tool: the cluster it "+
+			"belongs to is unknown; create a restore with allowForeign if it is the right one", set.ID), nil)
 	}
 
 	// Less shows neither the revision, which proves the restore, nor the version of the etcd that wrote it.
@@ -211,8 +211,8 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 	}
 
 	if !report.Snapshot.Checksummed && !s.restore.Spec.AllowMissingChecksum {
-		return nil, failure.Terminal(backup.ReasonTruncated, fmt.Sprintf("%s has no checksum at its end: it is the copy of "+
-			"a database; make a restore with allowMissingChecksum if it is", set.ID), nil)
+		return nil, failure.Terminal(backup.ReasonTruncated, fmt.Sprintf("%s has no checksum at its end: it is the copy "+
+			"of a database; create a restore with allowMissingChecksum if it is", set.ID), nil)
 	}
 
 	at, d := metav1.NewTime(set.Time), report.Database

@@ -98,7 +98,7 @@ func setConditions(s *scope, err error) {
 	case err != nil:
 		set.False(v1alpha1.ConditionReady, cmp.Or(failure.Reason(err), v1alpha1.ReasonUnknown), failure.Message(err))
 	case s.hold.Any():
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonPaused, "the restore is held in step "+string(s.step()))
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonPaused, "the restore is paused in step "+string(s.step()))
 	default:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
 	}

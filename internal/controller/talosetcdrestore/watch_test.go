@@ -30,7 +30,7 @@ func TestDeletedWhileANodeReads(t *testing.T) {
 
 	e.Delete(r)
 
-	e.waits(r, v1alpha1.ReasonRestoring, "to take up the snapshot, or to drop it")
+	e.waits(r, v1alpha1.ReasonRestoring, "to start from the snapshot or discard it")
 
 	if held := e.held().State.Runtime.Restore; held == nil || held.Name != r.Name {
 		t.Errorf("the cluster was given back while a node may be reading: %+v", held)

@@ -26,7 +26,7 @@ func (r *Reconciler) takeOver(ctx context.Context, s *scope) error {
 
 	switch {
 	case errors.As(err, &unpatchable):
-		return failure.Terminal(v1alpha1.ReasonDrifted, fmt.Sprintf("what was changed by hand on %s cannot be taken over "+
+		return failure.Terminal(v1alpha1.ReasonDrifted, fmt.Sprintf("what was changed manually on %s cannot be adopted "+
 			"(%s): undo it, or set drift to Enforce", s.machine.Name, unpatchable), err)
 	case err != nil:
 		return err
@@ -44,7 +44,7 @@ func (r *Reconciler) takeOver(ctx context.Context, s *scope) error {
 	st.AdoptedFields = limited(taken)
 
 	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, v1alpha1.ReasonDrifted, "Adopt",
-		"Took over what was changed by hand: %s", some(s.edited))
+		"Adopted the manual changes: %s", some(s.edited))
 
 	return nil
 }

@@ -228,10 +228,10 @@ func (r *Reconciler) afterTrial(ctx context.Context, s *scope) (ctrl.Result, err
 
 	switch {
 	case intent.Checked:
-		r.fail(s, fmt.Sprintf("%s took the change of %s back: it was unreachable over a new connection while the change "+
-			"was on trial", s.machine.Name, fields))
+		r.fail(s, fmt.Sprintf("%s rolled the change of %s back: it was unreachable over a new connection while the "+
+			"change was on trial", s.machine.Name, fields))
 	case intent.Attempt >= maxRepeats:
-		r.fail(s, fmt.Sprintf("%s took the change of %s back %d times before the operator had checked it: set a longer "+
+		r.fail(s, fmt.Sprintf("%s rolled the change of %s back %d times before the operator had checked it: set a longer "+
 			"rollout.tryTimeout than %s, and retry", s.machine.Name, fields, intent.Attempt+1, s.rollout().TryTimeout))
 	default:
 		return r.tryOut(ctx, s, intent.Attempt+1)
@@ -256,7 +256,7 @@ func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
-	r.event(s, v1alpha1.ReasonRollingOut, "Confirm", "Changed %s; the node still answers",
+	r.event(s, v1alpha1.ReasonRollingOut, "Confirm", "Changed %s; the node is still reachable",
 		fieldNames(s.machine.Status.Change))
 	s.machine.Status.Intent = nil
 	r.phase(s, v1alpha1.ChangeSettling, "")

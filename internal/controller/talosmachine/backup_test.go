@@ -70,7 +70,7 @@ func TestBackupAtTheAct(t *testing.T) {
 	e.planned("cp-1")
 	e.disrupt("cp-1")
 	e.grant("cp-1", true)
-	e.waits("cp-1", "is held until TalosEtcdBackup")
+	e.waits("cp-1", "is blocked until TalosEtcdBackup")
 
 	if all := e.completeBackups(); len(all) != 1 {
 		t.Fatalf("%d backups", len(all))
@@ -78,7 +78,7 @@ func TestBackupAtTheAct(t *testing.T) {
 
 	// The node is back in its turn hours later.
 	e.sleep(2 * time.Hour)
-	e.waits("cp-1", "is held until TalosEtcdBackup")
+	e.waits("cp-1", "is blocked until TalosEtcdBackup")
 
 	if e.boots("cp-1") != boot || e.nodes["cp-1"].Faults().Calls("Reboot") > 0 {
 		t.Error("it has rebooted")

@@ -211,7 +211,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 
 	if len(s.kept) > 0 {
 		if s.wantHash, err = machineconfig.Hash(s.want); err != nil {
-			return fmt.Errorf("reading the wanted config of %s: %w", s.machine.Name, err)
+			return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 		}
 	}
 
@@ -229,7 +229,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 	}
 
 	if s.wantHash, err = machineconfig.Hash(s.want); err != nil {
-		return fmt.Errorf("reading the last config of %s that worked: %w", s.machine.Name, err)
+		return fmt.Errorf("reading the last working config of %s: %w", s.machine.Name, err)
 	}
 
 	return nil

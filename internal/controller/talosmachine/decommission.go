@@ -79,8 +79,8 @@ func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, e
 			fmt.Sprintf("waiting for %s to come back in maintenance mode", s.machine.Name), pollReset)
 	}
 
-	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s does not answer "+
-		"(%s); power it on, or annotate the TalosMachine with %s=true to give it up", s.machine.Name, s.address,
+	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s is "+
+		"unreachable (%s); power it on, or annotate the TalosMachine with %s=true to abandon it", s.machine.Name, s.address,
 		failure.Message(err), v1alpha1.SkipResetAnnotation), retryHeld)
 }
 
@@ -387,7 +387,7 @@ func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1
 	}
 
 	return nil, failure.Waiting(v1alpha1.ReasonWaitingForEvidence,
-		"no control-plane node but "+s.machine.Name+" has an etcd that answers, and is not paused", retryHeld)
+		"no control-plane node but "+s.machine.Name+" has a responding etcd member and is not paused", retryHeld)
 }
 
 // controlPlaneMachines are all machines of the cluster's control plane, this one included.

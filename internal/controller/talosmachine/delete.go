@@ -64,8 +64,9 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 			fmt.Sprintf("waiting for %s to come back in maintenance mode", s.machine.Name), pollReset)
 	}
 
-	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s does not answer "+
-		"(%s); power it on, or annotate the TalosMachine with %s=true to leave it as it is", s.machine.Name, s.address,
+	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonNodeUnreachable, fmt.Sprintf("machine %s at %s is "+
+		"unreachable (%s); power it on, or annotate the TalosMachine with %s=true to leave it as it is", s.machine.Name,
+		s.address,
 		failure.Message(err), v1alpha1.SkipResetAnnotation), 10*time.Second)
 }
 

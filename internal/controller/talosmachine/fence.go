@@ -81,7 +81,7 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 		step, doubt = plan.Fence(f)
 	}
 
-	back := s.machine.Name + " was given up and is back"
+	back := s.machine.Name + " was abandoned and is back"
 
 	switch step {
 	case plan.FenceIgnore, plan.FenceHold, plan.FenceAskCluster:
@@ -92,8 +92,8 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, back+
 			"; waiting for the control plane to confirm that it has no member in etcd, before it is wiped", pollEvidence)
 	case plan.FenceAskPerson:
-		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, fmt.Sprintf("%s, and %s: it is left as it "+
-			"is; to have it wiped, annotate the TalosControlPlane with %s=%s; to keep it, annotate the TalosMachine with "+
+		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, fmt.Sprintf("%s, and %s: it is not "+
+			"changed; to wipe it, annotate the TalosControlPlane with %s=%s; to keep it, annotate the TalosMachine with "+
 			"%s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name, v1alpha1.AcceptMachineAnnotation,
 			s.facts.UUID), pollEvidence)
 	case plan.FenceAwaitWipe, plan.FenceWipe:
@@ -135,10 +135,11 @@ func (r *Reconciler) takeBack(ctx context.Context, s *scope) error {
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("recording that %s is taken back: %w", s.machine.Name, err)
+		return fmt.Errorf("recording that %s is accepted back: %w", s.machine.Name, err)
 	}
 
-	r.event(s, v1alpha1.ReasonMachineReturned, "TakeBack", "%s was given up and is taken back as it is", s.machine.Name)
+	r.event(s, v1alpha1.ReasonMachineReturned, "TakeBack", "%s was abandoned and is accepted back as it is",
+		s.machine.Name)
 
 	return nil
 }

@@ -117,7 +117,7 @@ func TestGivenUpMachineIsListedAgain(t *testing.T) {
 	e.list("w-0", 100, &v1alpha1.ObjectReference{Name: group})
 
 	for _, name := range []string{"cp-2", "w-0"} {
-		e.left(name, "Kubernetes calls its Node "+name+" ready")
+		e.left(name, "Kubernetes reports its Node "+name+" ready")
 		e.approve(name)
 		e.until(name, "it is back", func(m *v1alpha1.TalosMachine) bool { return ready(m) && m.Status.WorkingHash != "" })
 
@@ -201,7 +201,7 @@ func TestOldState(t *testing.T) {
 	m = e.machine("w-0")
 	m.Status.WorkingHash = ""
 	e.UpdateStatus(m)
-	e.left("w-0", "Kubernetes calls its Node w-0 ready")
+	e.left("w-0", "Kubernetes reports its Node w-0 ready")
 
 	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AcceptMachineAnnotation, m.Status.UUID)

@@ -71,7 +71,7 @@ func TestFingerprint(t *testing.T) {
 		e.sleep(time.Hour)
 
 		if _, res, err := e.pass("cp-0"); err != nil || res.RequeueAfter < time.Minute {
-			t.Errorf("it is asked again after %s, error %v", res.RequeueAfter, err)
+			t.Errorf("retrying after %s, error %v", res.RequeueAfter, err)
 		}
 	}
 

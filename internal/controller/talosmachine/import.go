@@ -50,7 +50,7 @@ func (r *Reconciler) keepImported(ctx context.Context, s *scope, disk string) er
 	switch {
 	case errors.As(err, &unpatchable):
 		return failure.Terminal(v1alpha1.ReasonImportRefused, fmt.Sprintf("machine %s was made elsewhere and cannot be "+
-			"taken over as it runs: %s; nothing was sent: correct the spec, or the machine by hand", s.machine.Name,
+			"taken over as it runs: %s; nothing was sent: correct the spec, or change the machine manually", s.machine.Name,
 			unpatchable), err)
 	case err != nil:
 		return err

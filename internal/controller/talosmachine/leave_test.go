@@ -51,7 +51,7 @@ func TestLeaveIsForItself(t *testing.T) {
 	swapped := e.intended("cp-2", v1alpha1.StepLeave, func() { e.takesAddress("cp-2", 3, "cp-1") })
 	e.takeOut("cp-2", nil)
 
-	e.Eventually("cp-2 is about to leave etcd", func(context.Context) error {
+	e.Eventually("cp-2 is about the removal of its own etcd member", func(context.Context) error {
 		if _, _, err := e.pass("cp-2"); !swapped() {
 			return errors.Join(errors.New("not yet"), err)
 		}

@@ -131,7 +131,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 
 		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s runs under "+
 			"another CA: it belongs to another cluster, and nothing was sent to it; correct the address, or reset the "+
-			"machine by hand", s.address), err)
+			"machine manually", s.address), err)
 	case talos.StateUnreachable:
 	}
 
@@ -148,8 +148,9 @@ func (r *Reconciler) awaitCertificate(s *scope, configured time.Time) error {
 			"of its cluster", s.machine.Name, s.address), pollCertificate)
 	}
 
-	return failure.Waiting(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s was configured by this cluster and "+
-		"runs under another CA now; nothing is sent to it: correct the address, or reset the machine by hand", s.address),
+	return failure.Waiting(v1alpha1.ReasonForeignNode, fmt.Sprintf("the machine at %s was configured by this cluster "+
+		"and runs under another CA now; nothing is sent to it: correct the address, or reset the machine manually",
+		s.address),
 		retryDisk)
 }
 
@@ -159,7 +160,7 @@ func unreachable(s *scope, err error) error {
 	}
 
 	return failure.Waiting(v1alpha1.ReasonNodeUnreachable,
-		fmt.Sprintf("machine %s at %s does not answer", s.machine.Name, s.address), time.Minute)
+		fmt.Sprintf("machine %s at %s is unreachable", s.machine.Name, s.address), time.Minute)
 }
 
 func (r *Reconciler) node(ctx context.Context, s *scope) (*talos.Node, error) {
@@ -182,8 +183,8 @@ func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
 	}
 
 	if !s.isAsBefore(facts) {
-		return failure.Transient(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has rebooted, or another one "+
-			"has taken its address, since it was observed: nothing was sent", s.address), nil)
+		return failure.Transient(v1alpha1.ReasonWrongMachine, fmt.Sprintf("the machine at %s has rebooted, or another "+
+			"machine has its address, since it was last observed; nothing was sent", s.address), nil)
 	}
 
 	s.facts = &facts

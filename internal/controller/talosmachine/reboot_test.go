@@ -52,7 +52,7 @@ func TestControlPlaneNeedsPermission(t *testing.T) {
 
 	e.disrupt("cp-1")
 	e.nodes["cp-2"].Kill()
-	e.waits("cp-1", "held until etcd is whole")
+	e.waits("cp-1", "waiting for etcd to become healthy before disrupting")
 
 	if e.boots("cp-1") != boot || e.nodes["cp-1"].Faults().Calls("Reboot") > 0 {
 		t.Error("it has rebooted")
@@ -87,7 +87,7 @@ func TestRebootIsPermittedAnew(t *testing.T) {
 
 	e.nodes["cp-2"].Kill()
 	e.restart()
-	e.waits("cp-1", "held until etcd is whole")
+	e.waits("cp-1", "waiting for etcd to become healthy before disrupting")
 
 	if e.boots("cp-1") != boot || e.nodes["cp-1"].Faults().Calls("Reboot") != 1 {
 		t.Error("it has rebooted")

@@ -41,8 +41,8 @@ func (r *Reconciler) settle(ctx context.Context, s *scope) (ctrl.Result, error) 
 	case well && (st.Change.Reboot || took >= settleTime):
 		return ctrl.Result{RequeueAfter: pollChange}, r.complete(ctx, s)
 	case !well && st.Change.Phase == v1alpha1.ChangeSettling && took >= s.rollout().HealthTimeout:
-		r.fail(s, fmt.Sprintf("%s has not been healthy for %s since the change of %s: %s; correct the spec, or take the "+
-			"machine back to the last config that worked with the annotation %s=%s", s.machine.Name,
+		r.fail(s, fmt.Sprintf("%s has not been healthy for %s since the change of %s: %s; correct the spec, or roll the "+
+			"machine back to the last working config with the annotation %s=%s", s.machine.Name,
 			s.rollout().HealthTimeout, fieldNames(st.Change), s.unmet(), v1alpha1.RevertAnnotation, st.Change.Target))
 
 		return ctrl.Result{}, nil
@@ -105,7 +105,7 @@ func (r *Reconciler) uncordon(ctx context.Context, s *scope) error {
 	}
 
 	if err != nil && !s.machine.Status.Change.Drain {
-		ctrl.LoggerFrom(ctx).Info("Nobody knows whether the node is cordoned", "error", err.Error())
+		ctrl.LoggerFrom(ctx).Info("It is unknown whether the node is cordoned", "error", err.Error())
 
 		return nil
 	}
@@ -149,7 +149,7 @@ func (r *Reconciler) missPatience(s *scope) {
 			s.newChangeID()
 		}
 	case r.Clock.Since(c.Since.Time) >= timeout:
-		r.fail(s, fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; look at its "+
+		r.fail(s, fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; check its "+
 			"console, or replace it", s.machine.Name, timeout, fieldNames(c)))
 	}
 }
@@ -173,7 +173,7 @@ func (r *Reconciler) complete(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	r.event(s, v1alpha1.ReasonUpToDate, "Complete", "Runs the wanted config and is healthy")
+	r.event(s, v1alpha1.ReasonUpToDate, "Complete", "Runs the desired config and is healthy")
 
 	st.Change = nil
 

@@ -46,7 +46,8 @@ func TestSilentMachine(t *testing.T) {
 
 		return ctx.Err()
 	})
-	e.condition("cp-0", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "does not answer")
+	e.condition("cp-0", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "is "+
+		"unreachable")
 
 	e.nodes["cp-0"].Partition(false)
 	e.until("cp-0", "it is noticed that it is back", func(m *v1alpha1.TalosMachine) bool {
@@ -74,5 +75,5 @@ func TestHangingMachine(t *testing.T) {
 
 		return ctx.Err()
 	})
-	e.condition("cp-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "does not answer")
+	e.condition("cp-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "is unreachable")
 }

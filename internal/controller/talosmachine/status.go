@@ -205,9 +205,9 @@ func setReachable(s *scope, err error, set condition.Set) {
 		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonWrongMachine, failure.Message(err))
 	case s.answer == talos.StateUnreachable:
 		set.False(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable,
-			fmt.Sprintf("machine %s at %s does not answer", s.machine.Name, s.address))
+			fmt.Sprintf("machine %s at %s is unreachable", s.machine.Name, s.address))
 	default:
-		set.True(v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, "the machine answers")
+		set.True(v1alpha1.ConditionReachable, v1alpha1.ReasonReachable, "the machine is reachable")
 	}
 }
 
@@ -236,26 +236,26 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 	}
 
 	set.While(len(s.edited) > 0, v1alpha1.ConditionDrifted, v1alpha1.ReasonDrifted,
-		"somebody else changed "+strings.Join(limited(s.edited), ", "))
+		"changed outside the operator: "+strings.Join(limited(s.edited), ", "))
 
 	switch c := s.machine.Status.Change; {
 	case c != nil && c.Phase != v1alpha1.ChangePending:
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c))
 	case s.diff.Equal() && s.reverting:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted,
-			"the machine runs the last config that worked; correct the spec, or remove the annotation "+
+			"the machine runs the last working config; correct the spec, or remove the annotation "+
 				v1alpha1.RevertAnnotation)
 	case c == nil && len(s.edited) > 0:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonDrifted,
-			"somebody else changed "+strings.Join(limited(s.edited), ", "))
+			"changed outside the operator: "+strings.Join(limited(s.edited), ", "))
 	case !s.diff.Equal():
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonConfigDiffers,
-			"the live config differs in "+strings.Join(s.diff.Paths(), ", "))
+			"the live config differs from the desired one in "+strings.Join(s.diff.Paths(), ", "))
 	case len(s.kept) > 0:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, "other versions run than the spec asks for: "+
 			versions(s.kept))
 	default:
-		set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the live config is the wanted one")
+		set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the machine runs the desired config")
 	}
 }
 
@@ -308,7 +308,7 @@ func setReady(s *scope, err error, set condition.Set) {
 		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
 	case !s.probed:
 	case s.answer == talos.StateMaintenance:
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonMaintenance, "the machine gets its config")
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonMaintenance, "applying the initial machine config")
 	case s.facts == nil:
 	case s.facts.Stage != stageRunning:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonBooting, "the machine is "+s.facts.Stage)

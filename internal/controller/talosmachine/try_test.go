@@ -242,7 +242,7 @@ func TestTryOfControlPlane(t *testing.T) {
 	e.waits("cp-1", "until the control plane has recorded")
 	e.disrupt("cp-1")
 	e.nodes["cp-2"].Kill()
-	e.waits("cp-1", "held until etcd is whole")
+	e.waits("cp-1", "waiting for etcd to become healthy before disrupting")
 
 	if e.mutations("cp-1") != calls {
 		t.Errorf("%d calls changed something", e.mutations("cp-1")-calls)

@@ -107,7 +107,7 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 
 	// Somebody may reboot all that are staged at any moment, so the first one has to survive before the others.
 	if len(staged) > 0 && !out.Done {
-		out.Hold("waiting until somebody reboots " + strings.Join(staged, ", "))
+		out.Hold("waiting for " + strings.Join(staged, ", ") + " to be rebooted manually")
 
 		return nil
 	}

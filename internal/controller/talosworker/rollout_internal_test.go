@@ -99,7 +99,7 @@ func TestNext(t *testing.T) {
 		{"and those that are broken for another reason", two, []v1alpha1.TalosMachine{worker(0, worked, broken), worker(1, broken), worker(2, pending)}, "", "budget of 2"},
 		{"a broken one that is to change needs none", of("1", v1alpha1.RebootAutomatic), []v1alpha1.TalosMachine{worker(0, worked), worker(1, pending, broken), worker(2, pending)}, "w-1", ""},
 		{"one that goes back needs none", of("1", v1alpha1.RebootAutomatic), []v1alpha1.TalosMachine{worker(0, broken), worker(1, pending, reverts), worker(2, pending)}, "w-1", ""},
-		{"a staged one has to survive before others are staged", byHand, []v1alpha1.TalosMachine{worker(0, staged, granted), worker(1, pending)}, "", "until somebody reboots w-0"},
+		{"a staged one has to survive before others are staged", byHand, []v1alpha1.TalosMachine{worker(0, staged, granted), worker(1, pending)}, "", "waiting for w-0 to be rebooted manually"},
 		{"once one has, all are", byHand, []v1alpha1.TalosMachine{worker(0, worked), worker(1, staged, granted), worker(2, pending), worker(3, pending)}, "w-2 w-3", ""},
 		{"one that was staged is rebooted when reboots are allowed", two, []v1alpha1.TalosMachine{worker(0, staged, granted), worker(1, pending)}, "w-0", ""},
 	} {

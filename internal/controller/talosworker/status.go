@@ -193,9 +193,9 @@ func setReachable(s *scope, listed []v1alpha1.TalosMachine, set condition.Set) {
 
 	switch {
 	case len(silent) > 0:
-		set.False(kind, v1alpha1.ReasonNodeUnreachable, "not so for "+strings.Join(silent, ", "))
+		set.False(kind, v1alpha1.ReasonNodeUnreachable, strings.Join(silent, ", ")+" unreachable")
 	case len(unknown) > 0:
-		set.Unknown(kind, v1alpha1.ReasonWaitingForMachines, "not known yet of "+strings.Join(unknown, ", "))
+		set.Unknown(kind, v1alpha1.ReasonWaitingForMachines, "not yet observed: "+strings.Join(unknown, ", "))
 	case len(listed) < len(s.worker.Spec.Machines):
 		set.Unknown(kind, v1alpha1.ReasonWaitingForMachines, "machines are being created")
 	default:
