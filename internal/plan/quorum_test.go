@@ -84,7 +84,7 @@ func TestAssessQuorum(t *testing.T) {
 		"the only node, starting":     {[]plan.Node{nodeStarting("a")}, plan.QuorumUnknown, "", "waiting for etcd on a"},
 		"the only node, silent":       {[]plan.Node{nodeSilent("a")}, plan.QuorumUnknown, "a", "a is unreachable"},
 		"a machine that never joined": {[]plan.Node{a, b, {Name: "c"}}, plan.QuorumHeld, "", ""},
-		"two clusters":                {[]plan.Node{serving("a", 1, 1), serving("b", 2, 2)}, plan.QuorumUnknown, "", "not known"},
+		"two clusters":                {[]plan.Node{serving("a", 1, 1), serving("b", 2, 2)}, plan.QuorumUnknown, "", "it is unknown"},
 		"nothing":                     {nil, plan.QuorumUnknown, "", "no control-plane node"},
 	} {
 		got := plan.AssessQuorum(tc.nodes)
