@@ -102,9 +102,9 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/clusterimport/... ./internal/configstore/... ./internal/controller/condition/... \
   ./internal/controller/kubernetescluster/... \
   ./internal/controller/machine/... ./internal/controller/machineset/... ./internal/controller/pause/... \
-  ./internal/controller/remediation/... ./internal/controller/rollout/... ./internal/controller/scheduled/... \
-  ./internal/controller/talosworker/... ./internal/controller/backupwork/... ./internal/failure/... ./internal/kube/... \
-  ./internal/machineconfig/... ./internal/plan/... ./internal/restore/...
+  ./internal/controller/rollout/... ./internal/controller/scheduled/... \
+  ./internal/controller/talosworker/... ./internal/controller/backupwork/... ./internal/decide/... ./internal/failure/... ./internal/kube/... \
+  ./internal/machineconfig/... ./internal/safety/...
 
 # What the tests reported goes here, as the events of go test.
 REPORTS ?= $(BIN)/reports
@@ -148,7 +148,7 @@ test-mutation: ## Change the code that decides about etcd in many small ways, an
 .PHONY: soak
 soak: tests-built ## Run for about an hour what make test does briefly: rest of a fleet, random histories.
 	SOAK=1 $(RUN_TESTS) -- $(GO_TEST) -parallel 6 -count=1 -run TestLife ./test/e2e
-	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/plan ./internal/restore -args -histories 1000000
+	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/safety ./internal/decide/restore -args -histories 1000000
 
 .PHONY: tests-built
 tests-built: kube build $(GOTESTSUM)

@@ -34,13 +34,13 @@ type target struct {
 
 var targets = []target{
 	{
-		dir: "internal/plan", files: []string{
+		dir: "internal/safety", files: []string{
 			"backup.go", "bootstrap.go", "disruption.go", "etcd.go", "evidence.go", "fence.go", "stale.go",
 		}, tests: "^(TestHistories|TestProperties.*)$",
 		few: []string{"-histories", "300"}, many: []string{"-histories", "4000"},
 	},
 	{
-		dir: "internal/restore", files: []string{"again.go", "decide.go", "doc.go", "ready.go", "unlisted.go"},
+		dir: "internal/decide/restore", files: []string{"again.go", "decide.go", "doc.go", "ready.go", "unlisted.go"},
 		tests: "^(TestHistories|TestProperties.*)$",
 		few:   []string{"-histories", "300"}, many: []string{"-histories", "4000"},
 	},

@@ -286,7 +286,7 @@ func TestBackupVerify(t *testing.T) {
 		says string
 	}{
 		"no identity":      {nil, "could not be verified: "},
-		"another identity": {[]string{"-i", strange}, "was encrypted for others"},
+		"another identity": {[]string{"-i", strange}, "was not encrypted for"},
 		"no scratch":       {[]string{"-i", key, "--scratch", "/nowhere"}, "which says nothing about it"},
 	} {
 		_, _, failed := s.backupCommand(flags, append([]string{"verify", newer.ID}, tt.args...)...)
@@ -345,7 +345,7 @@ func TestBackupInspect(t *testing.T) {
 	m := take(t, st, "prod", 1, id.Recipient().String())
 
 	out, _, failed := s.backupCommand(flags, "inspect", m.ID)
-	if failed != "" || !strings.Contains(out, "Nobody has looked into the database yet") ||
+	if failed != "" || !strings.Contains(out, "The database has not been inspected yet") ||
 		!strings.Contains(out, "age (recipients: 1)") {
 		t.Errorf("without an identity: %q, %q", out, failed)
 	}

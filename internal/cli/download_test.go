@@ -143,7 +143,7 @@ func TestBackupDownloadRefuses(t *testing.T) {
 	}{
 		"existing":         {[]string{good.ID, "-i", key, "-f", taken}, "overwrite it with --force"},
 		"no identity":      {[]string{good.ID, "-f", dir + "/x"}, "there is no identity to decrypt it"},
-		"another identity": {[]string{good.ID, "-i", strange, "-f", dir + "/x"}, "was encrypted for others"},
+		"another identity": {[]string{good.ID, "-i", strange, "-f", dir + "/x"}, "was not encrypted for"},
 		"damaged":          {[]string{bad.ID, "-i", key, "-f", dir + "/x"}, "is damaged"},
 		"damaged, raw":     {[]string{bad.ID, "--raw", "-f", dir + "/raw"}, "is damaged"},
 		"nothing":          {[]string{good.ID, "--snapshot=false", "-f", dir + "/x"}, "nothing is asked for"},

@@ -17,7 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -328,7 +328,7 @@ func (t *takeover) establish(ctx context.Context) error {
 		Nodes: t.pool, Credentials: t.creds, State: clusterstate.NewState(t.material.Bundle, t.made, ""),
 	}.Collect(ctx, machines)
 
-	if health := plan.AssessEtcd(seen); !health.Healthy {
+	if health := safety.AssessEtcd(seen); !health.Healthy {
 		return fmt.Errorf("etcd has to be healthy, and the node of every member has to be known: %s", health.Message)
 	}
 

@@ -169,7 +169,8 @@ func TestApprove(t *testing.T) {
 
 	s.changes(c, true)
 
-	if _, _, failed := s.run("approve", "approved", "--plan", "ffffffffffff"); !strings.Contains(failed, "look at the plan again") || approved() != "" {
+	if _, _, failed := s.run("approve", "approved", "--plan", "ffffffffffff"); !strings.Contains(failed, "review the "+
+		"plan again") || approved() != "" {
 		t.Errorf("another plan: %q, %q", failed, approved())
 	}
 
@@ -233,5 +234,5 @@ func TestRevertAndRetry(t *testing.T) {
 
 	m.Status.Change.Target = "1"
 	s.reach(m, metav1.ConditionTrue)
-	refused("on its way back already", "revert", m.Name)
+	refused("being rolled back already", "revert", m.Name)
 }

@@ -258,7 +258,8 @@ func TestRecoverExisting(t *testing.T) {
 	}
 
 	_, _, failed = s.run("recover", "prod", "--yes", "--wait=false")
-	if !strings.Contains(failed, "nothing was changed: TalosEtcdRestore "+made[0].Name+" works on the cluster (step Wiping)") {
+	if !strings.Contains(failed, "nothing was changed: TalosEtcdRestore "+made[0].Name+" is restoring the cluster "+
+		"(step Wiping)") {
 		t.Errorf("%q", failed)
 	}
 
@@ -466,7 +467,7 @@ spec:
 		"empty manifest":   {[]string{"-f", empty}, "it must have one of either"},
 		"another name":     {[]string{"x", "-f", file}, "is of TalosControlPlane stage, and not of x"},
 		"no identity":      {[]string{"-f", top, "--backup", good.ID}, "name the file of its age identity"},
-		"another identity": {[]string{"-f", top, "--backup", good.ID, "-i", strange}, "was encrypted for others"},
+		"another identity": {[]string{"-f", top, "--backup", good.ID, "-i", strange}, "was not encrypted for"},
 		"damaged":          {[]string{"-f", top, "--backup", bad.ID, "-i", key}, "is damaged"},
 		"another cluster":  {[]string{"-f", top, "--backup", other.ID, "--cluster", "stage", "-i", key}, "is of cluster stage, and KubernetesCluster top makes cluster prod"},
 		"foreign":          {[]string{"-f", top, "--backup", "db.snapshot"}, "was written by another tool"},

@@ -13,12 +13,12 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // Nodes lists the Node objects of the cluster, as etcd has them now.
-func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
-	var out []plan.ClusterNode
+func (c *Cluster) Nodes(ctx context.Context) ([]safety.ClusterNode, error) {
+	var out []safety.ClusterNode
 
 	all := lists{what: "listing the nodes", size: pageSize, most: maxNodes}
 
@@ -28,7 +28,7 @@ func (c *Cluster) Nodes(ctx context.Context) ([]plan.ClusterNode, error) {
 			return "", err //nolint:wrapcheck // the caller does
 		}
 
-		next := make([]plan.ClusterNode, len(list.Items))
+		next := make([]safety.ClusterNode, len(list.Items))
 		for i := range list.Items {
 			if next[i] = clusterNode(&list.Items[i]); !fits(next[i]) {
 				return "", fmt.Errorf("%w: a Node with a name that no API server takes", ErrTooMuch)
@@ -53,7 +53,7 @@ const (
 )
 
 // fits tells whether an API server would have taken a Node.
-func fits(n plan.ClusterNode) bool {
+func fits(n safety.ClusterNode) bool {
 	marks := slices.Concat(n.Addresses, []string{n.UID, n.Version, n.SystemUUID})
 
 	return len(n.Name) <= maxName && len(n.Addresses) <= maxAddresses &&
@@ -73,8 +73,8 @@ func (c *Cluster) Ready(ctx context.Context, ref NodeRef) (bool, error) {
 
 // ObserveNode asks the cluster whether the Node of a returned machine is ready, whichever machine registered it. What
 // cannot be asked, or is not answered, is unknown.
-func ObserveNode(ctx context.Context, connect func(context.Context) (*Cluster, error), f *plan.Fencing) {
-	f.Node = plan.NodeUnknown
+func ObserveNode(ctx context.Context, connect func(context.Context) (*Cluster, error), f *safety.Fencing) {
+	f.Node = safety.NodeUnknown
 
 	cluster, err := connect(ctx)
 	if err != nil {
@@ -92,17 +92,17 @@ func ObserveNode(ctx context.Context, connect func(context.Context) (*Cluster, e
 		}
 
 		if f.NodeName = name; ready {
-			f.Node = plan.NodeReady
+			f.Node = safety.NodeReady
 
 			return
 		}
 	}
 
-	f.Node = plan.NodeNotReady
+	f.Node = safety.NodeNotReady
 }
 
-func clusterNode(n *corev1.Node) plan.ClusterNode {
-	out := plan.ClusterNode{
+func clusterNode(n *corev1.Node) safety.ClusterNode {
+	out := safety.ClusterNode{
 		Name: n.Name, UID: string(n.UID), Version: n.ResourceVersion, SystemUUID: n.Status.NodeInfo.SystemUUID,
 		Talos: strings.HasPrefix(n.Status.NodeInfo.OSImage, "Talos"),
 		Kept:  n.Annotations[v1alpha1.KeepNodeAnnotation] == "true",
@@ -125,7 +125,7 @@ func clusterNode(n *corev1.Node) plan.ClusterNode {
 
 // RemoveNode deletes a Node object as it was read. One that is gone, or that has changed since, is left alone and no
 // error: false.
-func (c *Cluster) RemoveNode(ctx context.Context, n plan.ClusterNode) (bool, error) {
+func (c *Cluster) RemoveNode(ctx context.Context, n safety.ClusterNode) (bool, error) {
 	uid := types.UID(n.UID)
 
 	err := c.client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{

@@ -26,7 +26,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
@@ -263,7 +263,7 @@ func removeNode(t *testing.T, c clientset.Interface, cluster *workload.Cluster) 
 		t.Fatal(err)
 	}
 
-	want := []plan.ClusterNode{{
+	want := []safety.ClusterNode{{
 		Name: "ghost", UID: string(node.UID), Version: node.ResourceVersion, SystemUUID: "ab-2", Addresses: []string{"10.0.0.9"},
 		Silent: true, Talos: true, Kept: true,
 	}}

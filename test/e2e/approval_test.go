@@ -123,7 +123,7 @@ func TestApproval(t *testing.T) {
 
 	w.says(1, "unknown output format", "plan", "asked", "-o", "toml")
 	w.says(1, "no KubernetesCluster", "plan", "nobody")
-	w.says(1, "look at the plan again", "approve", "asked", "--plan", "0123456789ab")
+	w.says(1, "review the plan again", "approve", "asked", "--plan", "0123456789ab")
 
 	w.idle(5 * time.Second)
 
@@ -135,7 +135,7 @@ func TestApproval(t *testing.T) {
 
 	w.patchCluster("asked", "machine: {nodeLabels: {shelf: eight}}")
 	w.says(2, "AwaitingApproval", "plan", "asked")
-	w.says(1, "look at the plan again", "approve", "asked", "--plan", stale)
+	w.says(1, "review the plan again", "approve", "asked", "--plan", stale)
 	w.says(0, "approved", "approve", "asked")
 	w.eventually("the approved change is everywhere", w.upToDate("asked"))
 	w.eventually("the Nodes have it", w.labelled("asked", "shelf", "eight", 3))
@@ -229,8 +229,8 @@ func TestTriedChange(t *testing.T) {
 	before := w.identity("tried")
 
 	w.patchCluster("tried", shut)
-	w.plan(w.planOfWorkers("tried"), v1alpha1.PlanStopped, "took the change of NetworkDefaultActionConfig back")
-	w.plan(w.planOfControlPlane("tried"), v1alpha1.PlanStopped, "took the change of NetworkDefaultActionConfig back")
+	w.plan(w.planOfWorkers("tried"), v1alpha1.PlanStopped, "rolled the change of NetworkDefaultActionConfig back")
+	w.plan(w.planOfControlPlane("tried"), v1alpha1.PlanStopped, "rolled the change of NetworkDefaultActionConfig back")
 	w.eventually("the nodes answer", func(ctx context.Context) error {
 		return errors.Join(
 			w.condition(&v1alpha1.TalosMachine{}, "tried-cp-0", v1alpha1.ConditionReachable, metav1.ConditionTrue)(ctx),

@@ -117,7 +117,7 @@ func (w *world) comeBackToLife(cluster string) {
 
 		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionFencing)
 
-		return wait.True(strings.Contains(c.Message, "calls its Node w-4 ready"))
+		return wait.True(strings.Contains(c.Message, "reports its Node w-4 ready"))
 	})
 
 	if n := w.nodes[w.address(4)].Faults().Calls("Reset"); n != 0 {

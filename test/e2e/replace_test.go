@@ -197,7 +197,7 @@ func TestReplaceByHand(t *testing.T) {
 	w.nodes[w.address(4)].Kill()
 	w.eventually("the worker is dead",
 		w.condition(&v1alpha1.TalosMachine{}, "w-4", v1alpha1.ConditionReachable, metav1.ConditionFalse))
-	w.says(1, "state with --gone", "replace", "w-4")
+	w.says(1, "confirm with --gone", "replace", "w-4")
 	w.says(0, "is to be replaced", "replace", "w-4", "--gone")
 	w.eventually("the spare worker takes its place", w.machinesRun("cp-1", "cp-3", "cp-5", "w-6"))
 	w.whole("swap")

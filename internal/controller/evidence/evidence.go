@@ -1,4 +1,4 @@
-// Package evidence asks control-plane nodes, live, what they are and what their etcd says: what internal/plan decides
+// Package evidence asks control-plane nodes, live, what they are and what their etcd says: what internal/safety decides
 // from.
 package evidence
 
@@ -13,7 +13,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -32,11 +32,11 @@ type Source struct {
 const collectTimeout = 8 * time.Second
 
 // Collect asks every machine at once. A node that does not answer is evidence too: that nothing is known of it.
-func (s Source) Collect(ctx context.Context, machines []v1alpha1.TalosMachine) []plan.Node {
+func (s Source) Collect(ctx context.Context, machines []v1alpha1.TalosMachine) []safety.Node {
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
 
-	nodes := make([]plan.Node, len(machines))
+	nodes := make([]safety.Node, len(machines))
 
 	var wg sync.WaitGroup
 
@@ -71,8 +71,8 @@ func (s Source) Ref(m *v1alpha1.TalosMachine) talos.NodeRef {
 }
 
 // ask collects the evidence of one node.
-func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) plan.Node {
-	n := plan.Node{
+func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) safety.Node {
+	n := safety.Node{
 		Name: m.Name, Address: Address(m), LastMember: memberID(cmp.Or(m.Status.EtcdMemberID, m.Status.LastEtcdMemberID)),
 		EverConfigured: m.Status.ConfigHash != "" || s.State.Runtime.Machines[m.Name].ConfiguredAt != nil,
 	}
@@ -95,7 +95,7 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) plan.Node {
 	case talos.StateMaintenance:
 		// Of a machine that does not show the certificate that it has to, nobody knows which one it is.
 		if probe.Check(m.Spec.MaintenanceFingerprint) == nil {
-			n.Answer = plan.AnswerMaintenance
+			n.Answer = safety.AnswerMaintenance
 		}
 	case talos.StateMember:
 		s.askMember(ctx, m, &n)
@@ -109,7 +109,7 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) plan.Node {
 const answerTimeout = 2 * time.Second
 
 // askMember collects the evidence of a node that has just answered as a member, over another connection.
-func (s Source) askMember(ctx context.Context, m *v1alpha1.TalosMachine, n *plan.Node) {
+func (s Source) askMember(ctx context.Context, m *v1alpha1.TalosMachine, n *safety.Node) {
 	node, err := s.Nodes.Node(ctx, s.Ref(m))
 	if err != nil {
 		return
@@ -123,7 +123,7 @@ func (s Source) askMember(ctx context.Context, m *v1alpha1.TalosMachine, n *plan
 
 // askOver collects the evidence over one connection: another one may lead to another machine, and what that says is no
 // evidence about this one. It is false where nobody answers, or another connection was made meanwhile.
-func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.TalosMachine, n *plan.Node) bool {
+func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.TalosMachine, n *safety.Node) bool {
 	connection := node.Connection()
 
 	soon, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -140,7 +140,7 @@ func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.Talos
 	}
 
 	got := *n
-	got.Answer = plan.AnswerMember
+	got.Answer = safety.AnswerMember
 	askEtcd(ctx, node, service, &got)
 
 	// A bootstrap is meant for this boot of this machine alone.
@@ -167,7 +167,7 @@ func (s Source) isItself(m *v1alpha1.TalosMachine, uuid string) bool {
 }
 
 // askEtcd adds what the node says of etcd, whose service is in the given state. What cannot be read stays unknown.
-func askEtcd(ctx context.Context, node *talos.Node, service talos.Service, n *plan.Node) {
+func askEtcd(ctx context.Context, node *talos.Node, service talos.Service, n *safety.Node) {
 	n.EtcdWaiting, n.EtcdSince = service.State == talos.EtcdPreparing, service.Since.UnixNano()
 
 	// Where etcd does not run its calls never answer: they would only run into their deadlines.
@@ -177,7 +177,7 @@ func askEtcd(ctx context.Context, node *talos.Node, service talos.Service, n *pl
 
 	// An etcd that answers has data: nearly always nobody has to look.
 	if n.Serves() || n.NoLeader {
-		n.EtcdData = plan.DataPresent
+		n.EtcdData = safety.DataPresent
 
 		return
 	}
@@ -187,15 +187,15 @@ func askEtcd(ctx context.Context, node *talos.Node, service talos.Service, n *pl
 		return
 	}
 
-	n.EtcdData = plan.DataAbsent
+	n.EtcdData = safety.DataAbsent
 	if present {
-		n.EtcdData = plan.DataPresent
+		n.EtcdData = safety.DataPresent
 	}
 }
 
 // askMembers asks the node's etcd. Without a leader it gives no member list, and other calls to it never end, so that
 // nothing more is asked.
-func askMembers(ctx context.Context, node *talos.Node, n *plan.Node) {
+func askMembers(ctx context.Context, node *talos.Node, n *safety.Node) {
 	st, err := node.EtcdStatus(ctx)
 	if err != nil {
 		n.EtcdHangs = errors.Is(err, talos.ErrNotServing)
@@ -241,12 +241,12 @@ func askMembers(ctx context.Context, node *talos.Node, n *plan.Node) {
 	}
 
 	for _, m := range members {
-		n.Members = append(n.Members, plan.Member{ID: m.ID, Name: m.Name, PeerAddresses: m.PeerHosts, Learner: m.Learner})
+		n.Members = append(n.Members, safety.Member{ID: m.ID, Name: m.Name, PeerAddresses: m.PeerHosts, Learner: m.Learner})
 	}
 }
 
 // setStatus notes what the node's member says of itself.
-func setStatus(n *plan.Node, st talos.EtcdStatus) {
+func setStatus(n *safety.Node, st talos.EtcdStatus) {
 	n.MemberID, n.Leader, n.Learner, n.RaftIndex = st.MemberID, st.Leader, st.Learner, st.RaftIndex
 	n.RaftApplied, n.OwnAlarms = st.RaftAppliedIndex, slices.Clone(st.Errors)
 	n.Alarms = slices.Clone(st.Errors)

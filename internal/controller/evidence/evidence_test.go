@@ -17,7 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
@@ -125,7 +125,7 @@ func (w *world) machine(name string) *node.Node {
 }
 
 // look collects the evidence about the machine with a UUID.
-func (w *world) look(uuid string) plan.Node {
+func (w *world) look(uuid string) safety.Node {
 	src := evidence.Source{Nodes: w.pool, Credentials: w.creds, State: &clusterstate.State{Runtime: clusterstate.Runtime{
 		Machines: map[string]clusterstate.Machine{"m": {UUID: uuid}},
 	}}}
@@ -144,7 +144,7 @@ func TestAnotherMachine(t *testing.T) {
 	w := newWorld(t)
 	first := w.machine("first")
 
-	answer := func(uuid string, want plan.Answer) {
+	answer := func(uuid string, want safety.Answer) {
 		t.Helper()
 		wait.For(t, "the answer", func(context.Context) error {
 			if got := w.look(uuid); got.Answer != want {
@@ -160,10 +160,10 @@ func TestAnotherMachine(t *testing.T) {
 		}
 	}
 
-	answer(first.UUID(), plan.AnswerMember)
+	answer(first.UUID(), safety.AnswerMember)
 
 	before := first.Faults().Calls("Get")
-	answer(first.UUID(), plan.AnswerMember)
+	answer(first.UUID(), safety.AnswerMember)
 
 	if asked := first.Faults().Calls("Get") - before; asked != 0 {
 		t.Errorf("asked %d times who it is over one connection", asked)
@@ -174,19 +174,19 @@ func TestAnotherMachine(t *testing.T) {
 	second := w.machine("second")
 
 	for range 3 {
-		if got := w.look(first.UUID()); got.Answer != plan.AnswerUnknown || got.EtcdData != plan.DataUnknown {
+		if got := w.look(first.UUID()); got.Answer != safety.AnswerUnknown || got.EtcdData != safety.DataUnknown {
 			t.Fatalf("evidence of another machine is taken for its own: %+v", got)
 		}
 	}
 
-	answer(second.UUID(), plan.AnswerMember)
+	answer(second.UUID(), safety.AnswerMember)
 	second.Kill()
 
 	if err := first.PowerOn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
-	answer(first.UUID(), plan.AnswerMember)
+	answer(first.UUID(), safety.AnswerMember)
 }
 
 // TestFingerprint: a machine in maintenance mode that shows another certificate than it has to is no evidence of a lost
@@ -204,9 +204,9 @@ func TestFingerprint(t *testing.T) {
 
 	shown := n.Status().MaintenanceFingerprint
 
-	for expected, want := range map[string]plan.Answer{
-		"": plan.AnswerMaintenance, shown: plan.AnswerMaintenance,
-		"pnduMqbUZ/sQyDW1o4kP6c1u1PoB2gRQu8KEV38guAM=": plan.AnswerUnknown,
+	for expected, want := range map[string]safety.Answer{
+		"": safety.AnswerMaintenance, shown: safety.AnswerMaintenance,
+		"pnduMqbUZ/sQyDW1o4kP6c1u1PoB2gRQu8KEV38guAM=": safety.AnswerUnknown,
 	} {
 		m := v1alpha1.TalosMachine{Spec: v1alpha1.TalosMachineSpec{Address: w.address, MaintenanceFingerprint: expected}}
 		if got := src.Collect(t.Context(), []v1alpha1.TalosMachine{m})[0].Answer; got != want {
@@ -215,7 +215,7 @@ func TestFingerprint(t *testing.T) {
 
 		spare := v1alpha1.MachineEntry{Name: "s", Address: w.address, MaintenanceFingerprint: expected}
 		if unfit, err := evidence.Unfit(t.Context(), nil, w.pool, "ns", spare); err != nil ||
-			(unfit == "") != (want == plan.AnswerMaintenance) {
+			(unfit == "") != (want == safety.AnswerMaintenance) {
 			t.Errorf("with %q expected the spare is unfit because it %q, error %v", expected, unfit, err)
 		}
 	}

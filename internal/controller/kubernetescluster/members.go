@@ -17,7 +17,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
@@ -60,7 +60,7 @@ func (s *scope) indexes(group string, replicas, spares int) (active, idle []int)
 	taken, members := map[int]bool{}, s.membership(group)
 
 	var (
-		serving []plan.Candidate
+		serving []safety.Candidate
 		leaving []int
 	)
 
@@ -119,8 +119,8 @@ func (s *scope) places(group string) int {
 }
 
 // keep returns the indexes of machines in service that stay there.
-func (s *scope) keep(serving []plan.Candidate, replicas int) []int {
-	victims := plan.Victims(serving, len(serving)-replicas)
+func (s *scope) keep(serving []safety.Candidate, replicas int) []int {
+	victims := safety.Victims(serving, len(serving)-replicas)
 
 	var out []int
 
@@ -273,7 +273,7 @@ func listed(entries []v1alpha1.MachineEntry, name string) bool {
 }
 
 // candidate describes a Machine for the choice of a victim.
-func (s *scope) candidate(m *vitistackv1alpha1.Machine) plan.Candidate {
+func (s *scope) candidate(m *vitistackv1alpha1.Machine) safety.Candidate {
 	var node *v1alpha1.TalosMachine
 	if i := slices.IndexFunc(s.nodes, func(n v1alpha1.TalosMachine) bool { return n.Name == m.Name }); i >= 0 {
 		node = &s.nodes[i]

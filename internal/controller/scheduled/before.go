@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // defaultMaxAge is how old a backup before a disruption may be when the spec does not say.
@@ -28,10 +28,10 @@ const defaultMaxAge = time.Hour
 // and one that failed holds until somebody mends the schedule, deletes it, or another backup succeeds.
 func Before(
 	ctx context.Context, c client.Reader, cp *v1alpha1.TalosControlPlane, now time.Time,
-) (known plan.Backup, wanted *v1alpha1.TalosEtcdBackup, err error) {
+) (known safety.Backup, wanted *v1alpha1.TalosEtcdBackup, err error) {
 	demand := cp.Spec.BackupBeforeDisruption
 	if demand == nil {
-		return plan.Backup{}, nil, nil
+		return safety.Backup{}, nil, nil
 	}
 
 	known.Demanded = true
@@ -70,11 +70,11 @@ func Before(
 // one.
 func Permit(
 	ctx context.Context, c client.Client, live client.Reader, cp *v1alpha1.TalosControlPlane, now time.Time,
-	ask func(plan.Backup) plan.Verdict,
-) (plan.Verdict, *v1alpha1.TalosEtcdBackup, error) {
+	ask func(safety.Backup) safety.Verdict,
+) (safety.Verdict, *v1alpha1.TalosEtcdBackup, error) {
 	known, wanted, err := Before(ctx, live, cp, now)
 	if err != nil {
-		return plan.Verdict{}, nil, err
+		return safety.Verdict{}, nil, err
 	}
 
 	verdict := ask(known)
@@ -83,10 +83,10 @@ func Permit(
 	}
 
 	if err := Make(ctx, c, wanted); err != nil {
-		return plan.Verdict{}, nil, err
+		return safety.Verdict{}, nil, err
 	}
 
-	known.State, known.Name, known.Message = plan.BackupRunning, wanted.Name, ""
+	known.State, known.Name, known.Message = safety.BackupRunning, wanted.Name, ""
 
 	return ask(known), wanted, nil
 }
@@ -94,15 +94,15 @@ func Permit(
 // judge is pure.
 func judge(
 	cp *v1alpha1.TalosControlPlane, s *v1alpha1.TalosEtcdBackupSchedule, backups []v1alpha1.TalosEtcdBackup, now time.Time,
-) (plan.Backup, *v1alpha1.TalosEtcdBackup) {
-	known, maxAge := plan.Backup{Demanded: true}, defaultMaxAge
+) (safety.Backup, *v1alpha1.TalosEtcdBackup) {
+	known, maxAge := safety.Backup{Demanded: true}, defaultMaxAge
 	if d := cp.Spec.BackupBeforeDisruption.MaxAge; d != nil {
 		maxAge = d.Duration
 	}
 
 	newest := Newest(backups, now)
 	if newest != nil && !now.After(newest.Status.CompletedAt.Add(maxAge)) {
-		known.State, known.Name = plan.BackupFresh, newest.Name
+		known.State, known.Name = safety.BackupFresh, newest.Name
 
 		return known, nil
 	}
@@ -114,15 +114,15 @@ func judge(
 
 		switch {
 		case !Finished(b) || !b.DeletionTimestamp.IsZero():
-			known.State, known.Name, known.Message = plan.BackupRunning, b.Name, told(b, v1alpha1.ConditionReconciling)
+			known.State, known.Name, known.Message = safety.BackupRunning, b.Name, told(b, v1alpha1.ConditionReconciling)
 
 			return known, nil
 		case b.Name == name && !Good(b):
-			known.State, known.Name, known.Message = plan.BackupFailed, name, told(b, v1alpha1.ConditionStalled)
+			known.State, known.Name, known.Message = safety.BackupFailed, name, told(b, v1alpha1.ConditionStalled)
 		}
 	}
 
-	if known.State == plan.BackupFailed {
+	if known.State == safety.BackupFailed {
 		return known, nil
 	}
 

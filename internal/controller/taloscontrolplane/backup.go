@@ -7,18 +7,18 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // permit asks the safety kernel about one disruption. Where nothing but a missing backup holds it, that is made.
-func (r *Reconciler) permit(ctx context.Context, s *scope, d plan.Disruption) (plan.Verdict, error) {
-	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.cp, r.Clock.Now(), func(b plan.Backup) plan.Verdict {
+func (r *Reconciler) permit(ctx context.Context, s *scope, d safety.Disruption) (safety.Verdict, error) {
+	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.cp, r.Clock.Now(), func(b safety.Backup) safety.Verdict {
 		d.Backup = b
 
-		return plan.Permit(s.nodes, "", d)
+		return safety.Permit(s.nodes, "", d)
 	})
 	if err != nil {
-		return plan.Verdict{}, err
+		return safety.Verdict{}, err
 	}
 
 	if made != nil {
@@ -30,11 +30,11 @@ func (r *Reconciler) permit(ctx context.Context, s *scope, d plan.Disruption) (p
 		s.backup = &verdict
 	}
 
-	if verdict.Action != plan.Proceed {
+	if verdict.Action != safety.Proceed {
 		return verdict, nil
 	}
 
-	if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != plan.Proceed {
+	if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != safety.Proceed {
 		return owner, err
 	}
 

@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -50,20 +50,20 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	s.bootstrap = &d
 
 	switch d.Action {
-	case plan.BootstrapDone:
+	case safety.BootstrapDone:
 		if err := r.recordEstablished(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
 
 		return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.AllowBootstrapAnnotation)
-	case plan.BootstrapRefuse:
+	case safety.BootstrapRefuse:
 		// Not terminal: the nodes decide, and they may change without an event of the object.
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.Resync))
-	case plan.BootstrapWait:
+	case safety.BootstrapWait:
 		s.explainWait(&d)
 
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.poll(s)))
-	case plan.BootstrapNode:
+	case safety.BootstrapNode:
 	}
 
 	// Between the call and the first data of etcd a node looks as if it had not been called; only after a while is it
@@ -103,7 +103,7 @@ func (r *Reconciler) askedLately(s *scope, machine string) bool {
 }
 
 // explainWait says what else is known of what a bootstrap waits for.
-func (s *scope) explainWait(d *plan.BootstrapDecision) {
+func (s *scope) explainWait(d *safety.BootstrapDecision) {
 	pulls := s.stuckPulls()
 
 	switch {
@@ -121,7 +121,7 @@ func (s *scope) explainWait(d *plan.BootstrapDecision) {
 
 // lostForGood: no machine that answers has data of the established etcd any more, and evidence of others is missing,
 // before a person can be asked to restore a backup or to allow a new etcd.
-func (s *scope) lostForGood(d *plan.BootstrapDecision) bool {
+func (s *scope) lostForGood(d *safety.BootstrapDecision) bool {
 	return s.quorumLost() && s.quorum.Total && d.Reason == v1alpha1.ReasonWaitingForEvidence
 }
 
@@ -140,9 +140,9 @@ func (r *Reconciler) poll(s *scope) time.Duration {
 	return min(max(age/(youth/pollBootstrap), pollBootstrap), pollEvidence)
 }
 
-func (r *Reconciler) bootstrapRecord(s *scope) plan.BootstrapRecord {
+func (r *Reconciler) bootstrapRecord(s *scope) safety.BootstrapRecord {
 	rt := &s.held.State.Runtime
-	rec := plan.BootstrapRecord{
+	rec := safety.BootstrapRecord{
 		EarlierLife:  s.earlierLife() || rt.DecommissionedAt != nil,
 		AllowNewEtcd: kube.AnnotationTrue(s.cp, v1alpha1.AllowBootstrapAnnotation),
 	}
@@ -187,7 +187,7 @@ func (s *scope) waiting(machine string) talos.Self {
 	return self
 }
 
-func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d plan.BootstrapDecision) error {
+func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d safety.BootstrapDecision) error {
 	for _, m := range s.machines {
 		if m.Name != d.Machine {
 			continue

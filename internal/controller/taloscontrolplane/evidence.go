@@ -10,7 +10,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 func (r *Reconciler) source(s *scope) evidence.Source {
@@ -23,7 +23,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 	s.observed = true
 	s.noteDeparting()
 
-	s.etcd, s.quorum = plan.AssessEtcd(s.nodes), plan.AssessQuorum(s.nodes)
+	s.etcd, s.quorum = safety.AssessEtcd(s.nodes), safety.AssessQuorum(s.nodes)
 	r.observePulls(ctx, s)
 
 	return ctrl.Result{}, ctx.Err()
@@ -36,7 +36,7 @@ func (s *scope) noteDeparting() {
 		n := &s.nodes[i]
 		n.Departing = slices.Contains(s.extra, n.Name) || deleting(&s.machines[i])
 
-		if n.Departing && n.Answer == plan.AnswerUnknown && s.held.State.Runtime.Machines[n.Name].Forgotten {
+		if n.Departing && n.Answer == safety.AnswerUnknown && s.held.State.Runtime.Machines[n.Name].Forgotten {
 			n.EverConfigured, n.LastMember = false, 0
 		}
 	}
@@ -44,8 +44,8 @@ func (s *scope) noteDeparting() {
 
 // isDepartingSilently: the machine left the list, and does not answer.
 func (s *scope) isDepartingSilently(name string) bool {
-	return slices.ContainsFunc(s.nodes, func(n plan.Node) bool {
-		return n.Name == name && n.Departing && n.Answer == plan.AnswerUnknown
+	return slices.ContainsFunc(s.nodes, func(n safety.Node) bool {
+		return n.Name == name && n.Departing && n.Answer == safety.AnswerUnknown
 	})
 }
 
@@ -58,7 +58,7 @@ func (s *scope) established() bool {
 	}
 
 	return !s.earlierLife() ||
-		slices.ContainsFunc(s.nodes, func(n plan.Node) bool { return n.EtcdData == plan.DataPresent })
+		slices.ContainsFunc(s.nodes, func(n safety.Node) bool { return n.EtcdData == safety.DataPresent })
 }
 
 // earlierLife: what is recorded of the bootstrap is that of an earlier object.
@@ -69,7 +69,7 @@ func (s *scope) earlierLife() bool {
 }
 
 // quorumLost: an established etcd has lost its quorum.
-func (s *scope) quorumLost() bool { return s.established() && s.quorum.State == plan.QuorumLost }
+func (s *scope) quorumLost() bool { return s.established() && s.quorum.State == safety.QuorumLost }
 
 // observeAnyway observes what a pass has not got to that ended early: what the nodes say does not depend on whether the
 // spec is valid, or on what could not be written. It returns what the pass ended with.
@@ -103,7 +103,7 @@ func (r *Reconciler) observeAnyway(
 		s.bootstrap = &d
 	}
 
-	if !s.asked && s.established() && (s.quorum.State == plan.QuorumHeld || s.quorum.State == plan.QuorumUnknown) {
+	if !s.asked && s.established() && (s.quorum.State == safety.QuorumHeld || s.quorum.State == safety.QuorumUnknown) {
 		r.askVersion(ctx, s)
 	}
 

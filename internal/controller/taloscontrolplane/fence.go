@@ -19,7 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -189,29 +189,29 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 
 	f := r.fencing(s, g, who)
 
-	step, doubt := plan.Fence(f)
-	if step == plan.FenceAskCluster {
+	step, doubt := safety.Fence(f)
+	if step == safety.FenceAskCluster {
 		workload.ObserveNode(ctx, func(ctx context.Context) (*workload.Cluster, error) {
 			return r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
 		}, &f)
 
-		step, doubt = plan.Fence(f)
+		step, doubt = safety.Fence(f)
 	}
 
 	switch step {
-	case plan.FenceIgnore, plan.FenceAwaitRestore, plan.FenceAskCluster:
-	case plan.FenceHold:
+	case safety.FenceIgnore, safety.FenceAwaitRestore, safety.FenceAskCluster:
+	case safety.FenceHold:
 		s.fenced = append(s.fenced, back+"; it is kept out of the cluster and not changed: wipe it, or power it off")
-	case plan.FenceAwaitMember:
+	case safety.FenceAwaitMember:
 		s.fenced = append(s.fenced, back+"; it is wiped once the control plane confirms that it has no member in etcd")
-	case plan.FenceAwaitWipe:
+	case safety.FenceAwaitWipe:
 		s.fenced = append(s.fenced,
 			back+"; it is being wiped: the request was sent at "+g.ResetAt.UTC().Format(time.TimeOnly)+
 				" UTC, and is repeated until it is wiped")
-	case plan.FenceAskPerson:
+	case safety.FenceAskPerson:
 		s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is not changed; to wipe it, annotate this object with "+
 			"%s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name))
-	case plan.FenceWipe:
+	case safety.FenceWipe:
 		return r.wipe(ctx, s, key, who.self, back)
 	}
 
@@ -219,11 +219,11 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 }
 
 // fencing is the evidence about a machine that no object lists, and that was met at the address where it was given up.
-func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) plan.Fencing {
+func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) safety.Fencing {
 	_, known := s.held.State.Runtime.Returned(g.UUID)
-	f := plan.Fencing{
-		Abandoned: plan.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
-		Found:     plan.Identity{Hostname: who.hostname, Address: g.Address, UUID: who.self.UUID},
+	f := safety.Fencing{
+		Abandoned: safety.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
+		Found:     safety.Identity{Hostname: who.hostname, Address: g.Address, UUID: who.self.UUID},
 		Ambiguous: !known, Hold: g.Hold, MemberGone: s.memberGone(g), Approved: g.WipeApproved,
 	}
 
@@ -288,9 +288,9 @@ func (s *scope) memberGone(g clusterstate.GivenUp) bool {
 		member = 0
 	}
 
-	nodes := append(slices.Clone(s.nodes), plan.Node{Name: g.UUID, Address: g.Address, LastMember: member})
+	nodes := append(slices.Clone(s.nodes), safety.Node{Name: g.UUID, Address: g.Address, LastMember: member})
 
-	return plan.Gone(nodes, g.UUID)
+	return safety.Gone(nodes, g.UUID)
 }
 
 // wipe has the very machine wiped that was met. That is recorded first, and a repeat does no harm. Only a state that

@@ -86,7 +86,7 @@ func TestReturnedReadyMachine(t *testing.T) {
 
 	e.until(cp, "it is recognised", func() bool { return fencing(cp) })
 	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned,
-		"calls its Node "+n.Name()+" ready: it is not changed; to wipe it, annotate this object with "+
+		"reports its Node "+n.Name()+" ready: it is not changed; to wipe it, annotate this object with "+
 			v1alpha1.WipeMachinesAnnotation+"=w-7")
 	e.after(time.Minute, cp)
 
@@ -139,7 +139,7 @@ func TestReturnedMachineIsLeftAlone(t *testing.T) {
 		change func(*clusterstate.GivenUp)
 		tells  string
 	}{
-		"on hold":         {func(g *clusterstate.GivenUp) { g.Hold = true }, "left as it is"},
+		"on hold":         {func(g *clusterstate.GivenUp) { g.Hold = true }, "not changed"},
 		"shared UUID":     {func(g *clusterstate.GivenUp) { g.UUID = "" }, ""},
 		"another name":    {func(g *clusterstate.GivenUp) { g.Hostname = "cp-8" }, ""},
 		"another machine": {func(g *clusterstate.GivenUp) { g.UUID = "6d1b8c7e-0000-4000-8000-00000000beef" }, ""},

@@ -8,7 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // TestCredentialsOfTheGone: what opens the nodes of a cluster does not stay in memory when its control plane is gone, in
@@ -49,7 +49,7 @@ func TestClockSetBack(t *testing.T) {
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.OwnerUID = string(cp.UID)
 		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-0", Address: e.address(0), IntentAt: ahead}
-		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-9", Act: string(plan.ActReboot), Since: ahead}
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-9", Act: string(safety.ActReboot), Since: ahead}
 	})
 
 	if _, err := e.pass(cp); err != nil || bootstrapped(cp) {
@@ -67,7 +67,7 @@ func TestClockSetBack(t *testing.T) {
 // TestDisruptionOfTheGone: the object of a machine that was being taken out, or rebooted, has lost its finalizer and is
 // gone. What is recorded of it holds nothing up.
 func TestDisruptionOfTheGone(t *testing.T) {
-	for _, act := range []plan.Act{plan.ActRemove, plan.ActReboot} {
+	for _, act := range []safety.Act{safety.ActRemove, safety.ActReboot} {
 		t.Run(string(act), func(t *testing.T) {
 			e := newEnv(t)
 			cp, _ := e.found(1)
@@ -137,7 +137,7 @@ func TestLostWhileLeaving(t *testing.T) {
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.OwnerUID = string(cp.UID)
 		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "cp-1", Address: e.address(1), IntentAt: at, EstablishedAt: &at}
-		s.Runtime.Disruption = &clusterstate.Disruption{Machine: departed, Act: string(plan.ActRemove), Since: at}
+		s.Runtime.Disruption = &clusterstate.Disruption{Machine: departed, Act: string(safety.ActRemove), Since: at}
 	})
 	e.shrink(cp, "cp-0")
 	nodes[2].Kill()

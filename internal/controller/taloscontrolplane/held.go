@@ -8,7 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -61,7 +61,7 @@ func (r *Reconciler) judge(ctx context.Context, s *scope) (ctrl.Result, error) {
 
 	s.bootstrap = &d
 
-	if d.Action != plan.BootstrapDone {
+	if d.Action != safety.BootstrapDone {
 		return ctrl.Result{}, nil
 	}
 

@@ -20,7 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -260,8 +260,8 @@ func checkImported(s *scope, state *clusterstate.State, m *v1alpha1.TalosMachine
 
 // establish wants the whole of etcd in evidence: a member that belongs to no listed machine would be taken for one that
 // nobody needs. It fills in the IDs of the members. Pure.
-func establish(seen []plan.Node, nodes []clusterimport.Node) error {
-	health := plan.AssessEtcd(seen)
+func establish(seen []safety.Node, nodes []clusterimport.Node) error {
+	health := safety.AssessEtcd(seen)
 	if !health.Healthy {
 		return failure.Waiting(health.Reason, "nothing is imported until etcd is healthy and every member is listed in "+
 			"spec.machines: "+health.Message, pollImport)

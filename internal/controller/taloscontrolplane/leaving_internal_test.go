@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // TestLeaving: of several machines that left the list, broken ones go first, the leader of etcd last.
@@ -29,9 +29,9 @@ func TestLeaving(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &scope{extra: []string{"cp-10", "cp-2", "cp-9"}}
 
-			var members []plan.Member
+			var members []safety.Member
 			for i := range 4 {
-				members = append(members, plan.Member{ID: uint64(i + 1)})
+				members = append(members, safety.Member{ID: uint64(i + 1)})
 			}
 
 			for i, name := range []string{"cp-0", "cp-2", "cp-9", "cp-10"} {
@@ -50,8 +50,8 @@ func TestLeaving(t *testing.T) {
 					m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: kind, Status: status})
 				}
 
-				n := plan.Node{
-					Name: name, Answer: plan.AnswerMember, MemberID: uint64(i + 1), Members: members, Leader: tc.leader,
+				n := safety.Node{
+					Name: name, Answer: safety.AnswerMember, MemberID: uint64(i + 1), Members: members, Leader: tc.leader,
 				}
 				if tc.alone == name {
 					n.Members, n.MemberID, m.Status.EtcdMemberID = nil, 0, ""

@@ -14,7 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // pullPatience is how long a pull of etcd's image may take: it has about 25 MB, and even a slow line brings 100 kB in a
@@ -66,7 +66,7 @@ func (p *pulls) forget(key types.NamespacedName) {
 }
 
 // of returns what is known of a node in the state that it is in.
-func (p *pulls) of(key types.NamespacedName, n plan.Node, now time.Time) finding {
+func (p *pulls) of(key types.NamespacedName, n safety.Node, now time.Time) finding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -117,14 +117,14 @@ func (r *Reconciler) observePulls(ctx context.Context, s *scope) {
 }
 
 // pullsLong: etcd has been waiting for longer than a pull takes.
-func (r *Reconciler) pullsLong(s *scope, n plan.Node) bool {
+func (r *Reconciler) pullsLong(s *scope, n safety.Node) bool {
 	return n.EtcdWaiting && r.Clock.Since(r.pulls.of(s.key(), n, r.Clock.Now()).first) >= pullPatience
 }
 
 // missingImage is the image that the etcd of a node waits for; empty where it waits for something else, or nothing
 // tells: an image that is not proven to be missing holds nothing up.
 func (r *Reconciler) missingImage(ctx context.Context, s *scope, name string) string {
-	i := slices.IndexFunc(s.nodes, func(n plan.Node) bool { return n.Name == name })
+	i := slices.IndexFunc(s.nodes, func(n safety.Node) bool { return n.Name == name })
 	m := s.machine(name)
 
 	if i < 0 || m == nil || !s.nodes[i].EtcdWaiting {
@@ -213,7 +213,7 @@ func (r *Reconciler) notPulling(ctx context.Context, s *scope, out *rollout.Outp
 // holdForPull keeps a config from a node that pulls the image of etcd, for as long as a pull takes: it would interrupt
 // it. Later it may be the config that mends the pull. It returns what to tell, and nothing where the config may go.
 func (r *Reconciler) holdForPull(ctx context.Context, s *scope, name string) string {
-	i := slices.IndexFunc(s.nodes, func(n plan.Node) bool { return n.Name == name })
+	i := slices.IndexFunc(s.nodes, func(n safety.Node) bool { return n.Name == name })
 	if i < 0 || r.pullsLong(s, s.nodes[i]) {
 		return ""
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
@@ -164,25 +164,25 @@ const ownerRecord = "ConfigMap " + metav1.NamespaceSystem + "/" + workload.Owner
 
 // ownerPermits asks right before a disruption. A cluster whose API is down cannot tell, and may need just this step to
 // come back: there the state decides, which names us.
-func (r *Reconciler) ownerPermits(ctx context.Context, s *scope) (plan.Verdict, error) {
+func (r *Reconciler) ownerPermits(ctx context.Context, s *scope) (safety.Verdict, error) {
 	is, err := r.askOwner(ctx, s)
 	if err != nil {
-		return plan.Verdict{}, err
+		return safety.Verdict{}, err
 	}
 
 	switch is {
 	case ownerUnknown:
-		return plan.Verdict{
-			Action: plan.Wait, Reason: v1alpha1.ReasonWaitingForEvidence,
+		return safety.Verdict{
+			Action: safety.Wait, Reason: v1alpha1.ReasonWaitingForEvidence,
 			Message: "the API of the cluster responds, but does not tell which object manages the cluster: see " + ownerRecord,
 		}, nil
 	case ownerOther:
-		return plan.Verdict{
-			Action: plan.Wait, Reason: v1alpha1.ReasonOwnedElsewhere,
+		return safety.Verdict{
+			Action: safety.Wait, Reason: v1alpha1.ReasonOwnedElsewhere,
 			Message: failure.Message(ownedElsewhere(recordedRival, s.held.State.Runtime.RivalUID)),
 		}, nil
 	case ownerSilent, ownerConfirmed:
 	}
 
-	return plan.Verdict{Action: plan.Proceed}, nil
+	return safety.Verdict{Action: safety.Proceed}, nil
 }

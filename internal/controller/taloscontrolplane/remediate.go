@@ -12,9 +12,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
-	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
@@ -121,7 +121,7 @@ func (r *Reconciler) permitReplacement(
 		return c, err
 	}
 
-	if verdict.Action != plan.Proceed {
+	if verdict.Action != safety.Proceed {
 		c.Reason = verdict.Reason
 		c.Message = fmt.Sprintf("%s is to be replaced by %s: %s", c.Machine, c.Spare, verdict.Message)
 	}

@@ -11,16 +11,16 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // decideBootstrap decides about the bootstrap of etcd. Machines that are remembered and not listed are asked only where
 // one would be bootstrapped: nearly always there are none, or etcd runs.
-func (r *Reconciler) decideBootstrap(ctx context.Context, s *scope) (plan.BootstrapDecision, error) {
+func (r *Reconciler) decideBootstrap(ctx context.Context, s *scope) (safety.BootstrapDecision, error) {
 	rec := r.bootstrapRecord(s)
 
-	d := plan.Bootstrap(rec, s.nodes)
-	if d.Action != plan.BootstrapNode {
+	d := safety.Bootstrap(rec, s.nodes)
+	if d.Action != safety.BootstrapNode {
 		return d, nil
 	}
 
@@ -29,13 +29,13 @@ func (r *Reconciler) decideBootstrap(ctx context.Context, s *scope) (plan.Bootst
 		return d, err
 	}
 
-	return plan.Bootstrap(rec, append(slices.Clone(s.nodes), others...)), nil
+	return safety.Bootstrap(rec, append(slices.Clone(s.nodes), others...)), nil
 }
 
 // askRemembered asks the control-plane machines that ever got a config of the cluster and are not listed now: the
 // objects may have been deleted and applied again with another list, or come from an older backup. Their disks know
 // nothing of that.
-func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]plan.Node, error) {
+func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]safety.Node, error) {
 	remembered, err := r.remembered(ctx, s)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (r *Reconciler) forgetNamed(ctx context.Context, s *scope) error {
 		name = strings.TrimSpace(name)
 
 		switch m, known := s.held.State.Runtime.Machines[name]; {
-		case slices.ContainsFunc(remembered, func(n plan.Node) bool { return n.Name == name }):
+		case slices.ContainsFunc(remembered, func(n safety.Node) bool { return n.Name == name }):
 			delete(s.held.State.Runtime.Machines, name)
 		case known && s.isDepartingSilently(name):
 			m.Forgotten = true

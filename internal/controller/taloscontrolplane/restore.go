@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // leaveToRestore lets nobody but a restore touch the nodes while one works on the cluster. It is recorded in the state,
@@ -32,7 +32,7 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 
-	d := plan.Bootstrap(r.bootstrapRecord(s), s.nodes)
+	d := safety.Bootstrap(r.bootstrapRecord(s), s.nodes)
 	s.bootstrap = &d
 
 	waiting := failure.Waiting(v1alpha1.ReasonRestoring,

@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // rollout keeps the plan of config changes and lets one machine after the other begin, with the permission of the
@@ -70,13 +70,13 @@ func (r *Reconciler) meanwhile(ctx context.Context, s *scope, wait error) error 
 }
 
 // ordered sorts machines in the order of their disruption.
-func ordered(nodes []plan.Node, machines []v1alpha1.TalosMachine) []v1alpha1.TalosMachine {
+func ordered(nodes []safety.Node, machines []v1alpha1.TalosMachine) []v1alpha1.TalosMachine {
 	names := make([]string, 0, len(machines))
 	for i := range machines {
 		names = append(names, machines[i].Name)
 	}
 
-	names = plan.Order(nodes, names)
+	names = safety.Order(nodes, names)
 	out := slices.Clone(machines)
 
 	slices.SortStableFunc(out, func(a, b v1alpha1.TalosMachine) int {
@@ -139,12 +139,12 @@ func (r *Reconciler) beginChange(
 			continue
 		}
 
-		verdict, err := r.permit(ctx, s, plan.Disruption{Act: plan.ActReboot, Machine: c.Name})
+		verdict, err := r.permit(ctx, s, safety.Disruption{Act: safety.ActReboot, Machine: c.Name})
 		if err != nil {
 			return err
 		}
 
-		if verdict.Action == plan.Proceed {
+		if verdict.Action == safety.Proceed {
 			return r.beginDisruptiveChange(ctx, s, &machines[i], c)
 		}
 
@@ -160,7 +160,7 @@ func (r *Reconciler) beginDisruptiveChange(
 	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate,
 ) error {
 	s.held.State.Runtime.Disruption = &clusterstate.Disruption{
-		Machine: m.Name, Act: string(plan.ActReboot), Since: r.now(), Change: c.Change.ID,
+		Machine: m.Name, Act: string(safety.ActReboot), Since: r.now(), Change: c.Change.ID,
 	}
 
 	if err := r.States.Update(ctx, s.held); err != nil {

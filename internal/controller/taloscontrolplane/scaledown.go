@@ -12,7 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // scaleDown takes machines that left the list out of the cluster, one after the other, with the permission of the
@@ -41,7 +41,7 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, erro
 
 		s.scaling = name + ": " + verdict.Message
 
-		if verdict.Action == plan.Proceed {
+		if verdict.Action == safety.Proceed {
 			return ctrl.Result{}, r.beginRemoval(ctx, s, name)
 		}
 	}
@@ -52,12 +52,12 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, erro
 // leaving are the machines that left the list, in the order in which they go: those whose etcd is broken, the most
 // broken, outdated ones, the highest index. Whoever leads etcd goes last, so that it moves once.
 func (s *scope) leaving() []string {
-	candidates := make([]plan.Candidate, 0, len(s.extra))
+	candidates := make([]safety.Candidate, 0, len(s.extra))
 	for _, name := range s.extra {
 		candidates = append(candidates, machineset.Candidate(name, s.machine(name)))
 	}
 
-	return plan.Order(s.nodes, plan.Victims(candidates, len(candidates)))
+	return safety.Order(s.nodes, safety.Victims(candidates, len(candidates)))
 }
 
 // continueDisruption goes on with what was recorded, also after a crash between the record and the act. It is false
@@ -70,7 +70,7 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 
 	m := s.machine(d.Machine)
 
-	if d.Act == string(plan.ActReboot) {
+	if d.Act == string(safety.ActReboot) {
 		if busy, err := r.rebooting(ctx, s, d); busy || err != nil {
 			s.scaling = d.Machine + " changes its config"
 
@@ -79,7 +79,7 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 	}
 
 	switch {
-	case d.Act == string(plan.ActReboot):
+	case d.Act == string(safety.ActReboot):
 	case m != nil && !m.DeletionTimestamp.IsZero():
 		s.scaling = m.Name + " is being taken out" + machineset.DeletingMessage(m)
 
@@ -99,23 +99,23 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 }
 
 // permitRemoval asks the safety kernel about one machine that is to leave. Gone: it has been silent for too long.
-func (r *Reconciler) permitRemoval(ctx context.Context, s *scope, name string, gone bool) (plan.Verdict, error) {
-	id := plan.MemberOf(s.nodes, name)
-	if id == 0 && plan.Gone(s.nodes, name) {
-		if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != plan.Proceed {
+func (r *Reconciler) permitRemoval(ctx context.Context, s *scope, name string, gone bool) (safety.Verdict, error) {
+	id := safety.MemberOf(s.nodes, name)
+	if id == 0 && safety.Gone(s.nodes, name) {
+		if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != safety.Proceed {
 			return owner, err
 		}
 
-		return plan.Verdict{Action: plan.Proceed, Reason: v1alpha1.ReasonSafe, Message: "it has no member in etcd"}, nil
+		return safety.Verdict{Action: safety.Proceed, Reason: v1alpha1.ReasonSafe, Message: "it has no member in etcd"}, nil
 	}
 
-	want := plan.Disruption{Act: plan.ActRemove, Machine: name}
+	want := safety.Disruption{Act: safety.ActRemove, Machine: name}
 
 	for _, n := range s.nodes {
-		if n.Name == name && n.Answer != plan.AnswerMember {
+		if n.Name == name && n.Answer != safety.AnswerMember {
 			m := s.machine(name)
-			want = plan.Disruption{
-				Act: plan.ActReplace, Machine: name, Member: id,
+			want = safety.Disruption{
+				Act: safety.ActReplace, Machine: name, Member: id,
 				Gone: gone || m != nil && kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation),
 			}
 		}
@@ -128,7 +128,7 @@ func (r *Reconciler) permitRemoval(ctx context.Context, s *scope, name string, g
 // read, another replica of the operator for example.
 func (r *Reconciler) beginRemoval(ctx context.Context, s *scope, name string) error {
 	s.held.State.Runtime.Disruption = &clusterstate.Disruption{
-		Machine: name, Act: string(plan.ActRemove), Since: r.now(),
+		Machine: name, Act: string(safety.ActRemove), Since: r.now(),
 	}
 
 	if err := r.States.Update(ctx, s.held); err != nil {

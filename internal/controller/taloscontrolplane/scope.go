@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
-	"github.com/talos-operator/talos-operator/internal/controller/remediation"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/decide/remediation"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -35,7 +35,7 @@ type scope struct {
 	scaling string
 
 	// backup says which backup a disruption waits for, and why; nil when none does.
-	backup *plan.Verdict
+	backup *safety.Verdict
 
 	// remedy is the replacement that is due; nil without one.
 	remedy *remediation.Choice
@@ -49,12 +49,12 @@ type scope struct {
 
 	// observed is true once the nodes were asked in this pass; nodes, etcd and the API are only then meaningful.
 	observed bool
-	nodes    []plan.Node
-	etcd     plan.EtcdHealth
-	quorum   plan.QuorumView
+	nodes    []safety.Node
+	etcd     safety.EtcdHealth
+	quorum   safety.QuorumView
 	// pulls are the nodes that do not get the image of etcd.
 	pulls     []pull
-	bootstrap *plan.BootstrapDecision
+	bootstrap *safety.BootstrapDecision
 	// asked is true once the Kubernetes API was asked; version is empty when it did not answer.
 	asked   bool
 	version string

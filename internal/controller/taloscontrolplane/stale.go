@@ -17,22 +17,22 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // sightings remembers members that belong to no machine between two looks. A restart forgets them, and they are looked
 // at twice again: that only takes longer.
 type sightings struct {
 	mu   sync.Mutex
-	seen map[types.NamespacedName]plan.Sightings
+	seen map[types.NamespacedName]safety.Sightings
 }
 
 // look takes one look and returns the member that may be removed, 0 when there is none, and whether any was seen.
-func (s *sightings) look(key types.NamespacedName, nodes []plan.Node, now time.Time) (uint64, bool) {
+func (s *sightings) look(key types.NamespacedName, nodes []safety.Node, now time.Time) (uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	next, id := plan.Stale(nodes, s.seen[key], now.Unix())
+	next, id := safety.Stale(nodes, s.seen[key], now.Unix())
 	if len(next) == 0 {
 		delete(s.seen, key)
 
@@ -40,7 +40,7 @@ func (s *sightings) look(key types.NamespacedName, nodes []plan.Node, now time.T
 	}
 
 	if s.seen == nil {
-		s.seen = map[types.NamespacedName]plan.Sightings{}
+		s.seen = map[types.NamespacedName]safety.Sightings{}
 	}
 
 	s.seen[key] = next
@@ -57,9 +57,9 @@ func (s *sightings) forget(key types.NamespacedName) {
 
 // remembered are machines that got a config once and are not listed now, perhaps because a move brought only a part of
 // the objects along. Their members are theirs. Workers are left out: they have none.
-func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]plan.Node, error) {
+func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]safety.Node, error) {
 	var (
-		out  []plan.Node
+		out  []safety.Node
 		list v1alpha1.TalosMachineList
 	)
 
@@ -76,7 +76,7 @@ func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]plan.Node, err
 			slices.ContainsFunc(list.Items, func(w v1alpha1.TalosMachine) bool { return w.Name == name })
 
 		if !worker && s.machine(name) == nil {
-			out = append(out, plan.Node{Name: name, Address: m.Address, EverConfigured: true})
+			out = append(out, safety.Node{Name: name, Address: m.Address, EverConfigured: true})
 		}
 	}
 
@@ -86,7 +86,7 @@ func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]plan.Node, err
 // removeStale removes one member of etcd that belongs to no machine, after two looks a minute apart.
 func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, error) {
 	// Nearly always every member has its machine, and nobody else needs to be known.
-	if found, _ := plan.Stale(s.nodes, nil, 0); len(found) == 0 {
+	if found, _ := safety.Stale(s.nodes, nil, 0); len(found) == 0 {
 		r.stale.forget(s.key())
 
 		return ctrl.Result{}, nil
@@ -102,9 +102,9 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 
 	switch {
 	case !seen:
-		if names := plan.Suspects(nodes, remembered); len(names) > 0 {
+		if names := safety.Suspects(nodes, remembered); len(names) > 0 {
 			s.etcd.Message += "; of the machines that are no longer listed it may be that of " + strings.Join(names, ", ") +
-				": " + plan.AdviseUnlisted("the object", names)
+				": " + safety.AdviseUnlisted("the object", names)
 		}
 
 		return ctrl.Result{}, nil
@@ -113,8 +113,8 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 			"when a second check a minute later confirms it", pollEvidence)
 	}
 
-	verdict := plan.Permit(nodes, "", plan.Disruption{Act: plan.ActReplace, Member: id})
-	if verdict.Action != plan.Proceed {
+	verdict := safety.Permit(nodes, "", safety.Disruption{Act: safety.ActReplace, Member: id})
+	if verdict.Action != safety.Proceed {
 		return ctrl.Result{}, failure.Waiting(verdict.Reason, verdict.Message, pollEvidence)
 	}
 
@@ -129,10 +129,10 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 		}
 
 		if err := node.RemoveMember(ctx, id); err != nil {
-			return ctrl.Result{}, fmt.Errorf("removing member %s: %w", plan.FormatMemberID(id), err)
+			return ctrl.Result{}, fmt.Errorf("removing member %s: %w", safety.FormatMemberID(id), err)
 		}
 
-		member := &corev1.ObjectReference{Kind: "Member", Name: plan.FormatMemberID(id)}
+		member := &corev1.ObjectReference{Kind: "Member", Name: safety.FormatMemberID(id)}
 		r.Recorder.Eventf(s.cp, member, corev1.EventTypeWarning, v1alpha1.ReasonEtcdUnhealthy, "RemoveMember",
 			"Removed the orphaned member %s from etcd: it belongs to no machine", member.Name)
 

@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -36,7 +36,7 @@ type nodeLooks struct {
 
 type nodeLook struct {
 	next time.Time
-	seen plan.NodeSightings
+	seen safety.NodeSightings
 }
 
 func (l *nodeLooks) get(key types.NamespacedName) nodeLook {
@@ -88,7 +88,7 @@ func (r *Reconciler) removeStaleNode(ctx context.Context, s *scope) (ctrl.Result
 
 	pause := nodesInterval
 	if len(next) > 0 {
-		pause = plan.SecondLook * time.Second
+		pause = safety.SecondLook * time.Second
 	}
 
 	r.nodes.put(s.key(), nodeLook{next: now.Add(pause), seen: next})
@@ -131,8 +131,8 @@ func (r *Reconciler) settledMachines(ctx context.Context, s *scope) ([]v1alpha1.
 // lookAtNodes takes one look. What it returns is kept for the next one; nothing once a Node was removed, so that the
 // next one is seen twice again.
 func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine,
-	seen plan.NodeSightings,
-) (plan.NodeSightings, error) {
+	seen safety.NodeSightings,
+) (safety.NodeSightings, error) {
 	cluster, err := r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alp
 
 	now := r.Clock.Now().Unix()
 
-	next, stale := plan.StaleNode(r.shown(s, machines), nodes, seen, now)
+	next, stale := safety.StaleNode(r.shown(s, machines), nodes, seen, now)
 	if stale == nil {
 		return next, nil
 	}
@@ -160,7 +160,7 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alp
 		return nil, err
 	}
 
-	if next, stale = plan.StaleNode(live, nodes, seen, now); stale == nil {
+	if next, stale = safety.StaleNode(live, nodes, seen, now); stale == nil {
 		return next, nil
 	}
 
@@ -177,13 +177,13 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alp
 }
 
 // shown are the machines as their statuses show them, and those that are only remembered.
-func (r *Reconciler) shown(s *scope, machines []v1alpha1.TalosMachine) []plan.ClusterMachine {
-	out := make([]plan.ClusterMachine, 0, len(machines))
+func (r *Reconciler) shown(s *scope, machines []v1alpha1.TalosMachine) []safety.ClusterMachine {
+	out := make([]safety.ClusterMachine, 0, len(machines))
 
 	for i := range machines {
 		m := &machines[i]
 		st := &m.Status
-		out = append(out, plan.ClusterMachine{
+		out = append(out, safety.ClusterMachine{
 			Names: []string{m.Name, st.Hostname}, UUID: st.UUID, Addresses: append(st.Addresses, evidence.Address(m)),
 			Well: !deleting(m) && meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady),
 		})
@@ -193,17 +193,17 @@ func (r *Reconciler) shown(s *scope, machines []v1alpha1.TalosMachine) []plan.Cl
 }
 
 // onlyRemembered are machines that got a config once and have no object now: they may run all the same.
-func onlyRemembered(s *scope, machines []v1alpha1.TalosMachine) []plan.ClusterMachine {
+func onlyRemembered(s *scope, machines []v1alpha1.TalosMachine) []safety.ClusterMachine {
 	listed := map[string]bool{}
 	for i := range machines {
 		listed[machines[i].Name] = true
 	}
 
-	var out []plan.ClusterMachine
+	var out []safety.ClusterMachine
 
 	for name, m := range s.held.State.Runtime.Machines {
 		if !listed[name] {
-			out = append(out, plan.ClusterMachine{
+			out = append(out, safety.ClusterMachine{
 				Names: []string{name}, UUID: m.UUID, Addresses: []string{m.Address}, Remembered: true,
 			})
 		}
@@ -214,8 +214,8 @@ func onlyRemembered(s *scope, machines []v1alpha1.TalosMachine) []plan.ClusterMa
 
 // askMachines asks every machine what it is called, and whether it is well.
 func (r *Reconciler) askMachines(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine,
-) ([]plan.ClusterMachine, error) {
-	out := make([]plan.ClusterMachine, len(machines))
+) ([]safety.ClusterMachine, error) {
+	out := make([]safety.ClusterMachine, len(machines))
 	source := r.source(s)
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -236,22 +236,22 @@ func (r *Reconciler) askMachines(ctx context.Context, s *scope, machines []v1alp
 	return append(out, onlyRemembered(s, machines)...), nil
 }
 
-func (r *Reconciler) askMachine(ctx context.Context, ref talos.NodeRef, name string) (plan.ClusterMachine, error) {
+func (r *Reconciler) askMachine(ctx context.Context, ref talos.NodeRef, name string) (safety.ClusterMachine, error) {
 	if _, err := r.Nodes.Meet(ctx, ref); err != nil {
-		return plan.ClusterMachine{}, err
+		return safety.ClusterMachine{}, err
 	}
 
 	node, err := r.Nodes.Node(ctx, ref)
 	if err != nil {
-		return plan.ClusterMachine{}, err
+		return safety.ClusterMachine{}, err
 	}
 
 	f, err := node.Facts(ctx)
 	if err != nil {
-		return plan.ClusterMachine{}, err
+		return safety.ClusterMachine{}, err
 	}
 
-	return plan.ClusterMachine{
+	return safety.ClusterMachine{
 		Names: []string{name, f.Hostname}, UUID: f.UUID, Addresses: append(f.Addresses, ref.Address), Well: f.Ready,
 	}, nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // finish derives the status from this pass, writes it once and maps the error to a result.
@@ -197,7 +197,7 @@ func setReachable(s *scope, set condition.Set) {
 		switch {
 		case n.Address == "":
 			unasked = append(unasked, n.Name)
-		case n.Answer == plan.AnswerUnknown:
+		case n.Answer == safety.AnswerUnknown:
 			silent = append(silent, n.Name)
 		}
 	}
@@ -219,7 +219,7 @@ func setReachable(s *scope, set condition.Set) {
 }
 
 func setEtcd(s *scope, set condition.Set) {
-	silent := !slices.ContainsFunc(s.nodes, func(n plan.Node) bool { return n.Answer != plan.AnswerUnknown })
+	silent := !slices.ContainsFunc(s.nodes, func(n safety.Node) bool { return n.Answer != safety.AnswerUnknown })
 
 	switch {
 	case s.etcd.Healthy:
@@ -274,9 +274,9 @@ func setRemediating(s *scope, set condition.Set) {
 // setBootstrapped says what happened: an etcd that answers nobody at the moment was bootstrapped all the same.
 func setBootstrapped(s *scope, set condition.Set) {
 	switch {
-	case s.bootstrap.Action == plan.BootstrapDone:
+	case s.bootstrap.Action == safety.BootstrapDone:
 		set.True(v1alpha1.ConditionBootstrapped, s.bootstrap.Reason, s.bootstrap.Message)
-	case s.bootstrap.Action == plan.BootstrapWait && s.established() && !s.lostForGood(s.bootstrap):
+	case s.bootstrap.Action == safety.BootstrapWait && s.established() && !s.lostForGood(s.bootstrap):
 		set.True(v1alpha1.ConditionBootstrapped, v1alpha1.ReasonBootstrapped,
 			"etcd was bootstrapped; EtcdHealthy tells its state")
 	default:
@@ -293,12 +293,12 @@ func setAvailable(s *scope, set condition.Set) {
 		set.False(v1alpha1.ConditionAvailable, s.etcd.Reason, s.etcd.Message)
 	case s.quorumLost():
 		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonQuorumLost, s.quorum.Message)
-	case established && s.quorum.State == plan.QuorumNoLeader:
+	case established && s.quorum.State == safety.QuorumNoLeader:
 		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonEtcdUnhealthy, s.quorum.Message)
 	case !s.asked:
 	case s.version == "":
 		set.False(v1alpha1.ConditionAvailable, v1alpha1.ReasonAPIServerUnavailable, "no API server of the cluster responds")
-	case s.quorum.State == plan.QuorumHeld:
+	case s.quorum.State == safety.QuorumHeld:
 		s.cp.Status.ObservedKubeVersion = s.version
 		set.True(v1alpha1.ConditionAvailable, v1alpha1.ReasonAvailable, "the Kubernetes API responds and etcd has quorum")
 	case established:

@@ -307,7 +307,7 @@ func TestSnapshotCutShort(t *testing.T) {
 	e.fails(b, v1alpha1.ConditionReady, backup.ReasonTruncated)
 	e.empty("after a stream that was cut short")
 	e.Clock.Sleep(time.Minute)
-	e.stalls(b, backup.ReasonTruncated, "given up after 2 failures")
+	e.stalls(b, backup.ReasonTruncated, "stopped after 2 failures")
 	e.empty("in the end")
 	e.keepsSecrets()
 }

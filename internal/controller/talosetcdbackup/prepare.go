@@ -19,7 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -176,7 +176,7 @@ func (r *Reconciler) chooseSource(
 		return nil, 0, err
 	}
 
-	choice := plan.SnapshotSource(t.source.Collect(ctx, machines), avoided(b))
+	choice := safety.SnapshotSource(t.source.Collect(ctx, machines), avoided(b))
 	if choice.Message != "" {
 		return nil, 0, failure.Transient(v1alpha1.ReasonNoSnapshotSource,
 			"no etcd member can give a snapshot: "+choice.Message, nil)
@@ -192,7 +192,7 @@ func (r *Reconciler) chooseSource(
 		return nil, 0, err
 	}
 
-	id := plan.FormatMemberID(choice.Node.MemberID)
+	id := safety.FormatMemberID(choice.Node.MemberID)
 	p := &prepared{
 		source: v1alpha1.BackupSource{
 			Machine: choice.Node.Name, MemberID: id, Leader: choice.Leader, WithoutQuorum: !choice.Quorum,

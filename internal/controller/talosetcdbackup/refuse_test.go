@@ -54,7 +54,7 @@ func refusals() []refusal {
 		{
 			name: "another password, and then the right one", wrong: password("not the password"),
 			mend:   func(e *env) { password(e.s3.SecretKey)(e) },
-			reason: store.ReasonForbidden, part: "does not accept our credentials",
+			reason: store.ReasonForbidden, part: "rejects the operator's credentials",
 		},
 		{
 			name: "no bucket", spec: func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.S3.Bucket = "nobody-made-this" },

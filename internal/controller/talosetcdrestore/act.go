@@ -16,13 +16,13 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/decide/restore"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
-	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// act does the next thing that internal/restore decides on.
+// act does the next thing that internal/decide/restore decides on.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	if err := r.note(ctx, s); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (r *Reconciler) starting(s *scope) time.Duration {
 	key := string(s.restore.UID)
 
 	n := s.evidenceOf(s.restore.Status.Machine)
-	if s.step() != v1alpha1.RestoreRecovering || n == nil || n.EtcdData != plan.DataPresent || n.Serves() || n.Boot == "" {
+	if s.step() != v1alpha1.RestoreRecovering || n == nil || n.EtcdData != safety.DataPresent || n.Serves() || n.Boot == "" {
 		return r.watch(key, "", false)
 	}
 

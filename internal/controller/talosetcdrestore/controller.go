@@ -1,5 +1,5 @@
 // Package talosetcdrestore brings the etcd of a cluster back from a backup, and its PKI when that is lost too. It
-// decides nothing itself: internal/restore does, from what was recorded and from what the nodes say now.
+// decides nothing itself: internal/decide/restore does, from what was recorded and from what the nodes say now.
 package talosetcdrestore
 
 import (

@@ -15,10 +15,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/decide/restore"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
-	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // freshCopy is how old a copy may be that a killed operator made and could not record any more.
@@ -215,7 +215,7 @@ func (r *Reconciler) request(ctx context.Context, s *scope, name string, m *back
 		},
 		TalosVersion: s.cp.Spec.TalosVersion, KubernetesVersion: s.cp.Spec.KubernetesVersion,
 		Source: backup.Member{
-			Node: name, ID: plan.FormatMemberID(n.MemberID), Leader: n.Leader != 0 && n.Leader == n.MemberID,
+			Node: name, ID: safety.FormatMemberID(n.MemberID), Leader: n.Leader != 0 && n.Leader == n.MemberID,
 		},
 		Sign: sign, State: secret, Recipients: recipients, AllowUnencrypted: len(recipients) == 0 && plain,
 		Tool: kube.Shorten(r.Version, 100), Now: r.Clock.Now,

@@ -6,8 +6,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/plan"
-	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/decide/restore"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -30,11 +30,11 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 
 		wg.Go(func() {
 			switch bare[i].Answer {
-			case plan.AnswerMember:
+			case safety.AnswerMember:
 				r.askMore(ctx, s, &s.machines[i], &s.nodes[i])
-			case plan.AnswerUnknown:
+			case safety.AnswerUnknown:
 				s.nodes[i].Foreign = r.foreign(ctx, src.Ref(&s.machines[i]))
-			case plan.AnswerMaintenance:
+			case safety.AnswerMaintenance:
 			}
 		})
 	}
@@ -59,7 +59,7 @@ func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMac
 	// What was read belongs to one boot only: data of the boot before a wipe, taken for that of the boot after it, would
 	// be wiped once more.
 	present, err := node.EtcdDataPresent(ctx)
-	if err != nil || present != (n.EtcdData == plan.DataPresent) {
+	if err != nil || present != (n.EtcdData == safety.DataPresent) {
 		return
 	}
 

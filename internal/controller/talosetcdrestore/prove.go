@@ -16,10 +16,10 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/decide/restore"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
-	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
@@ -62,7 +62,7 @@ func (r *Reconciler) prove(ctx context.Context, s *scope, d restore.Decision) er
 
 	st.Revision = found.Revision
 	if n := s.evidenceOf(st.Machine); n != nil {
-		st.MemberID = plan.FormatMemberID(n.MemberID)
+		st.MemberID = safety.FormatMemberID(n.MemberID)
 	}
 
 	message := fmt.Sprintf("etcd runs at revision %d on %s; %d namespaces, %d Secrets that can be read", found.Revision,

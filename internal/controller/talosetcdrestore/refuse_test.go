@@ -207,7 +207,7 @@ var refusals = map[string]refusal{
 
 			return edits{discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.IdentitiesFrom[0].Name = "other" }}
 		},
-		reason: backup.ReasonIdentity, part: "encrypted for others",
+		reason: backup.ReasonIdentity, part: "not encrypted for the given",
 	},
 	"no identity": {
 		prepare: func(e *env) edits {

@@ -16,9 +16,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/decide/restore"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
-	"github.com/talos-operator/talos-operator/internal/restore"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -172,7 +172,7 @@ func (s *scope) noteBoots(at *metav1.Time) {
 	}
 
 	for _, n := range s.nodes {
-		if n.EtcdData == plan.DataPresent && !n.Unlisted {
+		if n.EtcdData == safety.DataPresent && !n.Unlisted {
 			nodeStatus(st, n.Name).Boot = n.Boot
 		}
 	}
@@ -181,7 +181,7 @@ func (s *scope) noteBoots(at *metav1.Time) {
 // maxText is the length of the message of a step.
 const maxText = 1000
 
-// record is what internal/restore decides from.
+// record is what internal/decide/restore decides from.
 func (s *scope) record(now time.Time) restore.Record {
 	st := &s.restore.Status
 	rec := restore.Record{

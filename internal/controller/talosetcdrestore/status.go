@@ -16,9 +16,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/raise"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/restore"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/restore"
 )
 
 // finish writes the conditions of this pass, and maps the error to a result.

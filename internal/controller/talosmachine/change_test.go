@@ -180,7 +180,7 @@ func TestNotHealthy(t *testing.T) {
 
 	e.grant("w-0", false)
 	m = e.until("w-0", "it is taken back", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil })
-	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonReverted, "last config that worked")
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonReverted, "last working config")
 
 	if m.Status.ConfigHash != worked || e.runs("w-0", "container-runtime") {
 		t.Errorf("runs %s, and %s worked", m.Status.ConfigHash, worked)
@@ -306,7 +306,7 @@ func TestRefused(t *testing.T) {
 	e.grant("w-0", true)
 
 	m := e.until("w-0", "the change fails", failed)
-	if !strings.Contains(m.Status.Change.Message, "refuses the machine config") || m.Status.Intent != nil {
+	if !strings.Contains(m.Status.Change.Message, "refused the request for the machine config") || m.Status.Intent != nil {
 		t.Errorf("%s", show(m))
 	}
 
@@ -347,7 +347,7 @@ func TestRefusedPlan(t *testing.T) {
 		t.Errorf("%v: compared to %s, %s", err, m.Status.ComparedTo, show(m))
 	}
 
-	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConfigRefused, "refuses")
+	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConfigRefused, "refused")
 	e.planned("w-0")
 
 	if e.machine("w-0").Status.ComparedTo == compared {

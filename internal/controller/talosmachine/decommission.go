@@ -18,7 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -230,7 +230,7 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 
 	nodes := r.evidence(s).Collect(ctx, machines)
 
-	if plan.MemberOf(nodes, s.machine.Name) == 0 && plan.Gone(nodes, s.machine.Name) {
+	if safety.MemberOf(nodes, s.machine.Name) == 0 && safety.Gone(nodes, s.machine.Name) {
 		return nil
 	}
 
@@ -244,24 +244,24 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 			"waiting for the control plane to take "+s.machine.Name+" out", retryHeld)
 	}
 
-	verdict, err := r.permitNow(ctx, s, nodes, busy, plan.ActRemove)
+	verdict, err := r.permitNow(ctx, s, nodes, busy, safety.ActRemove)
 	if err != nil {
 		return err
 	}
 
-	if verdict.Action != plan.Proceed {
+	if verdict.Action != safety.Proceed {
 		return failure.Waiting(verdict.Reason, verdict.Message, pollDrain)
 	}
 
-	member := plan.MemberOf(nodes, s.machine.Name)
+	member := safety.MemberOf(nodes, s.machine.Name)
 
-	err = r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepLeave, MemberID: plan.FormatMemberID(member)})
+	err = r.intend(ctx, s, v1alpha1.MachineIntent{Step: v1alpha1.StepLeave, MemberID: safety.FormatMemberID(member)})
 	if err != nil {
 		return err
 	}
 
 	// A member that does not work answers no call to leave, however long it is asked: the others have quorum without it.
-	if !plan.Whole(nodes, s.machine.Name) {
+	if !safety.Whole(nodes, s.machine.Name) {
 		return r.removeMember(ctx, s, machines, nodes)
 	}
 
@@ -299,9 +299,9 @@ func (r *Reconciler) leave(ctx context.Context, s *scope) error {
 }
 
 // removeMember has a survivor take the machine's member out of etcd.
-func (r *Reconciler) removeMember(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []plan.Node,
+func (r *Reconciler) removeMember(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []safety.Node,
 ) error {
-	id := plan.MemberOf(nodes, s.machine.Name)
+	id := safety.MemberOf(nodes, s.machine.Name)
 	if id == 0 {
 		return failure.Waiting(v1alpha1.ReasonWaitingForEvidence, "the survivors do not agree on which member of etcd is "+
 			"that of "+s.machine.Name, pollDrain)
@@ -313,13 +313,13 @@ func (r *Reconciler) removeMember(ctx context.Context, s *scope, machines []v1al
 	}
 
 	if err := survivor.RemoveMember(ctx, id); err != nil {
-		return fmt.Errorf("removing member %s of %s: %w", plan.FormatMemberID(id), s.machine.Name, err)
+		return fmt.Errorf("removing member %s of %s: %w", safety.FormatMemberID(id), s.machine.Name, err)
 	}
 
-	r.event(s, v1alpha1.ReasonLeavingEtcd, "Remove", "Removed the dead member %s from etcd", plan.FormatMemberID(id))
+	r.event(s, v1alpha1.ReasonLeavingEtcd, "Remove", "Removed the dead member %s from etcd", safety.FormatMemberID(id))
 
 	return failure.Waiting(v1alpha1.ReasonLeavingEtcd, "waiting for every survivor to confirm that member "+
-		plan.FormatMemberID(id)+" is gone", pollLeave)
+		safety.FormatMemberID(id)+" is gone", pollLeave)
 }
 
 func (r *Reconciler) evidence(s *scope) evidence.Source {
@@ -360,16 +360,16 @@ func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 
 	nodes := r.evidence(s).Collect(ctx, machines)
 
-	id := plan.MemberOf(nodes, s.machine.Name)
-	if id == 0 && plan.Gone(nodes, s.machine.Name) {
+	id := safety.MemberOf(nodes, s.machine.Name)
+	if id == 0 && safety.Gone(nodes, s.machine.Name) {
 		return nil
 	}
 
-	verdict := plan.Permit(nodes, s.machine.Name, plan.Disruption{
-		Act: plan.ActReplace, Machine: s.machine.Name, Member: id,
+	verdict := safety.Permit(nodes, s.machine.Name, safety.Disruption{
+		Act: safety.ActReplace, Machine: s.machine.Name, Member: id,
 		Gone: kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation),
 	})
-	if verdict.Action != plan.Proceed {
+	if verdict.Action != safety.Proceed {
 		return failure.Waiting(verdict.Reason, verdict.Message, retryHeld)
 	}
 
@@ -377,7 +377,7 @@ func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 }
 
 // survivor is a node whose etcd answers.
-func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []plan.Node,
+func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []safety.Node,
 ) (*talos.Node, error) {
 	for i := range nodes {
 		if nodes[i].Serves() && nodes[i].Leader != 0 && nodes[i].Name != s.machine.Name &&

@@ -11,7 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -74,29 +74,29 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	step, doubt := plan.Fence(f)
-	if step == plan.FenceAskCluster {
+	step, doubt := safety.Fence(f)
+	if step == safety.FenceAskCluster {
 		workload.ObserveNode(ctx, func(ctx context.Context) (*workload.Cluster, error) { return r.cluster(ctx, s) }, &f)
 
-		step, doubt = plan.Fence(f)
+		step, doubt = safety.Fence(f)
 	}
 
 	back := s.machine.Name + " was abandoned and is back"
 
 	switch step {
-	case plan.FenceIgnore, plan.FenceHold, plan.FenceAskCluster:
-	case plan.FenceAwaitRestore:
+	case safety.FenceIgnore, safety.FenceHold, safety.FenceAskCluster:
+	case safety.FenceAwaitRestore:
 		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonRestoring, back+"; it is wiped once the restore is complete",
 			pollRestore)
-	case plan.FenceAwaitMember:
+	case safety.FenceAwaitMember:
 		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, back+
 			"; waiting for the control plane to confirm that it has no member in etcd, before it is wiped", pollEvidence)
-	case plan.FenceAskPerson:
+	case safety.FenceAskPerson:
 		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonMachineReturned, fmt.Sprintf("%s, and %s: it is not "+
 			"changed; to wipe it, annotate the TalosControlPlane with %s=%s; to keep it, annotate the TalosMachine with "+
 			"%s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name, v1alpha1.AcceptMachineAnnotation,
 			s.facts.UUID), pollEvidence)
-	case plan.FenceAwaitWipe, plan.FenceWipe:
+	case safety.FenceAwaitWipe, safety.FenceWipe:
 		// The reset remembers itself what it has asked for.
 		return r.reset(ctx, s)
 	}
@@ -105,10 +105,10 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 }
 
 // fencing is the evidence about a machine that was given up and is listed again.
-func (r *Reconciler) fencing(ctx context.Context, s *scope, g clusterstate.GivenUp) (plan.Fencing, error) {
-	f := plan.Fencing{
-		Abandoned: plan.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
-		Found: plan.Identity{
+func (r *Reconciler) fencing(ctx context.Context, s *scope, g clusterstate.GivenUp) (safety.Fencing, error) {
+	f := safety.Fencing{
+		Abandoned: safety.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
+		Found: safety.Identity{
 			Name: s.machine.Name, Hostname: s.facts.Hostname, Address: s.address, UUID: s.facts.UUID,
 		},
 		Restoring: s.held.State.Runtime.Restore != nil, MemberGone: true, Approved: g.WipeApproved,
@@ -121,7 +121,7 @@ func (r *Reconciler) fencing(ctx context.Context, s *scope, g clusterstate.Given
 			return f, err
 		}
 
-		f.MemberGone = plan.Gone(r.evidence(s).Collect(ctx, machines), s.machine.Name)
+		f.MemberGone = safety.Gone(r.evidence(s).Collect(ctx, machines), s.machine.Name)
 	}
 
 	return f, nil

@@ -5,7 +5,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -25,5 +25,5 @@ func (r *Reconciler) allLost(ctx context.Context, s *scope) (bool, error) {
 	}
 
 	// A cluster of one is given up, not lost.
-	return len(machines) > 1 && plan.AllLost(r.evidence(s).Collect(ctx, machines)), nil
+	return len(machines) > 1 && safety.AllLost(r.evidence(s).Collect(ctx, machines)), nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // changeWithReboot drains the node, stages the config and reboots, with the permission of the safety kernel.
@@ -130,8 +130,8 @@ func (r *Reconciler) permit(ctx context.Context, s *scope) (string, error) {
 
 	nodes := r.evidence(s).Collect(ctx, machines)
 
-	verdict, err := r.permitNow(ctx, s, nodes, busy, plan.ActReboot)
-	if err != nil || verdict.Action == plan.Proceed {
+	verdict, err := r.permitNow(ctx, s, nodes, busy, safety.ActReboot)
+	if err != nil || verdict.Action == safety.Proceed {
 		return "", err
 	}
 
@@ -140,14 +140,14 @@ func (r *Reconciler) permit(ctx context.Context, s *scope) (string, error) {
 
 // permitNow asks the safety kernel about the act itself. What was granted may have waited for hours, so the backup that
 // is demanded before it has to be fresh now.
-func (r *Reconciler) permitNow(ctx context.Context, s *scope, nodes []plan.Node, busy string, act plan.Act,
-) (plan.Verdict, error) {
+func (r *Reconciler) permitNow(ctx context.Context, s *scope, nodes []safety.Node, busy string, act safety.Act,
+) (safety.Verdict, error) {
 	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.controlPlane, r.Clock.Now(),
-		func(b plan.Backup) plan.Verdict {
-			return plan.Permit(nodes, busy, plan.Disruption{Act: act, Machine: s.machine.Name, Backup: b})
+		func(b safety.Backup) safety.Verdict {
+			return safety.Permit(nodes, busy, safety.Disruption{Act: act, Machine: s.machine.Name, Backup: b})
 		})
 	if err != nil {
-		return plan.Verdict{}, fmt.Errorf("looking for the backup before %s goes away: %w", s.machine.Name, err)
+		return safety.Verdict{}, fmt.Errorf("looking for the backup before %s goes away: %w", s.machine.Name, err)
 	}
 
 	if made != nil {

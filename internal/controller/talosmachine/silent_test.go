@@ -75,5 +75,5 @@ func TestHangingMachine(t *testing.T) {
 
 		return ctx.Err()
 	})
-	e.condition("cp-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "is unreachable")
+	e.condition("cp-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeUnreachable, "did not respond")
 }

@@ -142,7 +142,7 @@ func TestShutOut(t *testing.T) {
 	e.sleep(trial / 2)
 
 	m := e.until("w-0", "the change fails", failed)
-	if !strings.Contains(m.Status.Change.Message, "took the change of NetworkDefaultActionConfig back") {
+	if !strings.Contains(m.Status.Change.Message, "rolled the change of NetworkDefaultActionConfig back") {
 		t.Errorf("%s", show(m))
 	}
 

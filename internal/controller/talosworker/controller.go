@@ -27,10 +27,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
-	"github.com/talos-operator/talos-operator/internal/controller/remediation"
+	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/validation"
@@ -282,7 +282,7 @@ func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) error {
 
 // scaleDown takes machines that left the list out of the cluster, one after the other: the most broken one first.
 func (r *Reconciler) scaleDown(ctx context.Context, s *scope) error {
-	var candidates []plan.Candidate
+	var candidates []safety.Candidate
 
 	for i := range s.machines {
 		m := &s.machines[i]
@@ -299,7 +299,7 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) error {
 		candidates = append(candidates, machineset.Candidate(m.Name, m))
 	}
 
-	for _, name := range plan.Victims(candidates, 1) {
+	for _, name := range safety.Victims(candidates, 1) {
 		for i := range s.machines {
 			if s.machines[i].Name == name {
 				s.scaling = name + " is being taken out"

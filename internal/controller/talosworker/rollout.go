@@ -13,11 +13,11 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/controller/remediation"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // rollout keeps the plan of config changes and lets machines begin: a canary first, then as many as the budget allows.
@@ -84,12 +84,12 @@ func lost(g remediation.Group, m *v1alpha1.TalosMachine) bool {
 
 // next picks the machines that may begin now. Pure.
 func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollout.Output) []rollout.Candidate {
-	budget, err := plan.ParseBudget(options.Budget)
+	budget, err := safety.ParseBudget(options.Budget)
 	if err != nil {
-		budget = plan.Budget{Number: 1} // the schema refuses it; one is always safe
+		budget = safety.Budget{Number: 1} // the schema refuses it; one is always safe
 	}
 
-	group := make([]plan.Candidate, 0, len(machines))
+	group := make([]safety.Candidate, 0, len(machines))
 
 	var staged []string
 
@@ -112,7 +112,7 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 		return nil
 	}
 
-	names := plan.NextWorkers(group, budget, out.Done)
+	names := safety.NextWorkers(group, budget, out.Done)
 
 	picked := slices.DeleteFunc(slices.Clone(out.Ready), func(c rollout.Candidate) bool {
 		return !slices.Contains(names, c.Name) && c.Change.Cause != v1alpha1.CauseRevert

@@ -12,7 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
-	"github.com/talos-operator/talos-operator/internal/plan"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // edit changes a machine of a test.
@@ -137,7 +137,7 @@ func TestBudget(t *testing.T) {
 
 		out, begin := decide(t, o, machines)
 
-		budget, err := plan.ParseBudget(o.Budget)
+		budget, err := safety.ParseBudget(o.Budget)
 		if err != nil {
 			t.Fatal(err)
 		}

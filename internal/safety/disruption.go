@@ -1,0 +1,433 @@
+package safety
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// Act is what is to be done to a control-plane node.
+type Act string
+
+// Acts.
+const (
+	// ActReboot takes the node away for minutes; its member stays on the list and its data on the disk. Config changes
+	// that reboot and upgrades are reboots.
+	ActReboot Act = "Reboot"
+	// ActRemove takes a living node's member off the list for good; the node is wiped afterwards.
+	ActRemove Act = "Remove"
+	// ActReplace takes the member of a dead node off the list: the one disruption that its absence allows.
+	ActReplace Act = "Replace"
+)
+
+// Disruption is one step that somebody wants to take.
+type Disruption struct {
+	// Act to take.
+	Act Act
+	// Machine that it is done to; empty for a member that belongs to no machine.
+	Machine string
+	// Member is the ID of the member that goes; needed for ActReplace only.
+	Member uint64
+	// Gone: the machine's remediation timeout is over, or a person says that it will not come back. Without it nobody
+	// knows whether a silent node is dead or merely out of our sight.
+	Gone bool
+	// Backup that has to exist before a working member goes away.
+	Backup Backup
+}
+
+// Action is the outcome of a decision.
+type Action int
+
+// Actions.
+const (
+	// Wait: not now; the reason says what is missing.
+	Wait Action = iota
+	// Proceed with this one step.
+	Proceed
+	// Refuse: waiting does not help, a person has to act.
+	Refuse
+)
+
+// Verdict is a decision with its reason.
+type Verdict struct {
+	// Action that is decided.
+	Action Action
+	// Reason is a condition reason.
+	Reason string
+	// Message for people.
+	Message string
+}
+
+// maxLag is how many raft entries a member may be behind before it counts as one that still catches up.
+const maxLag = 1000
+
+// Permit decides whether one disruption of a control plane may be done now. Nodes is the evidence of every
+// control-plane node, read live; busy names the machine whose disruption was recorded and has not ended, if any.
+//
+// A voluntary disruption (Reboot, Remove) of a working member needs a control plane without any fault: all answer, all
+// views are equal, all vote, nobody raises an alarm or lags. With three members or more the rest then keeps quorum.
+// With one or two there is no way to reboot without an interruption, so it is allowed, and the data stays where it is.
+//
+// Where a backup is demanded, a working member is held until there is a fresh one. That is asked last, so that a backup
+// is made for a disruption that nothing else holds.
+//
+// A node whose member does not work holds no quorum up: it may be rebooted, and with Gone replaced, whenever the others
+// have quorum without it. So a dead member never deadlocks a control plane that has quorum.
+func Permit(nodes []Node, busy string, d Disruption) Verdict {
+	// A dead member takes no vote along when it goes: where there is quorum to remove it, there is quorum afterwards. As
+	// long as it stays it may keep the busy node from coming back: etcd takes one learner at a time.
+	if busy != "" && busy != d.Machine && d.Act != ActReplace {
+		return waitFor(v1alpha1.ReasonDisruptionInProgress,
+			"waiting until %s is done: one control-plane node at a time", busy)
+	}
+
+	if a, b, split := splitViews(nodes); split {
+		return refuseTo(v1alpha1.ReasonEtcdSplit, "%s and %s run two different etcd clusters; decide which one is right "+
+			"and reset the other node", a, b)
+	}
+
+	if twice := duplicate(nodes); twice != "" {
+		return refuseTo(v1alpha1.ReasonEtcdUnhealthy, "the evidence contradicts itself: %s", twice)
+	}
+
+	if d.Act == ActReplace {
+		return permitReplace(nodes, d)
+	}
+
+	i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == d.Machine })
+	if i < 0 {
+		return waitFor(v1alpha1.ReasonWaitingForEvidence, "there is no evidence about %s", d.Machine)
+	}
+
+	view := largestView(nodes)
+
+	if !nodeWorks(nodes[i], view) {
+		return permitBroken(nodes, view, i, d)
+	}
+
+	return permitWorking(nodes, view, d)
+}
+
+// permitWorking decides about a node whose member works: everybody else has to work, too.
+func permitWorking(nodes []Node, view []Member, d Disruption) Verdict {
+	health := AssessEtcd(nodes)
+	if !health.Healthy {
+		return waitFor(v1alpha1.ReasonEtcdUnhealthy, "waiting for etcd to become healthy before disrupting %s: %s",
+			d.Machine, health.Message)
+	}
+
+	if behind := lagging(nodes); behind != "" {
+		return waitFor(v1alpha1.ReasonEtcdUnhealthy, "%s is blocked until %s has caught up", d.Machine, behind)
+	}
+
+	if d.Act == ActRemove && voters(view) < 2 {
+		return refuseTo(v1alpha1.ReasonLastMember, "%s holds the last member of etcd; to give the cluster up, delete it",
+			d.Machine)
+	}
+
+	if v, held := d.Backup.holds(d.Machine); held {
+		return v
+	}
+
+	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "all control-plane nodes agree and are healthy"}
+}
+
+// permitBroken decides about a node whose member does not work: the others need quorum without it.
+func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict {
+	n := nodes[target]
+
+	if n.Answer == AnswerUnknown {
+		return waitFor(v1alpha1.ReasonNodeUnreachable, "%s is unreachable; its etcd state is unknown", n.Name)
+	}
+
+	if n.EtcdData == DataUnknown && n.Answer == AnswerMember {
+		return waitFor(v1alpha1.ReasonWaitingForEvidence, "%s does not report whether it has etcd data", n.Name)
+	}
+
+	if len(view) == 0 && d.Act == ActReboot && len(nodes) == 1 {
+		// Nothing else can be lost, and a reboot is what may bring its etcd back.
+		return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: n.Name + " is the only control-plane node"}
+	}
+
+	if have, need := working(nodes, view, target), Quorum(voters(view)); len(view) == 0 || have < need {
+		return waitFor(v1alpha1.ReasonQuorumAtRisk, "%s is blocked: without it %d of %d needed voting members work; "+
+			"bring %s back", n.Name, have, need, idle(nodes, view))
+	}
+
+	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without " + n.Name}
+}
+
+// permitReplace decides about the removal of a member whose node is dead, or that belongs to no node.
+func permitReplace(nodes []Node, d Disruption) Verdict {
+	view := agreedView(nodes)
+	i := slices.IndexFunc(view, func(m Member) bool { return m.ID == d.Member })
+	if i < 0 {
+		return waitFor(v1alpha1.ReasonWaitingForEvidence, "%s", unplaced(nodes, view, d))
+	}
+
+	owners := holders(nodes, view[i])
+	if len(owners) > 0 && !slices.ContainsFunc(owners, func(n Node) bool { return n.Name == d.Machine }) {
+		return waitFor(v1alpha1.ReasonMemberAlive, "member %s belongs to %s", FormatMemberID(d.Member), names(owners))
+	}
+
+	for _, n := range owners {
+		if v, held := holdDead(n, view[i], d.Gone && n.Name == d.Machine); held {
+			return v
+		}
+	}
+
+	have, need := working(nodes, view, -1), Quorum(voters(view))
+	if have < need {
+		return refuseTo(v1alpha1.ReasonQuorumAtRisk, "etcd has no quorum: %d of %d needed voting members work, and "+
+			"without quorum no member can be removed; bring %s back, or restore a backup", have, need, idle(nodes, view))
+	}
+
+	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without member " +
+		FormatMemberID(d.Member)}
+}
+
+// unplaced says why the member that is to be removed cannot be told.
+func unplaced(nodes []Node, view []Member, d Disruption) string {
+	what := "member " + FormatMemberID(d.Member)
+
+	switch {
+	case d.Member == 0:
+		what = "which member of etcd is that of " + d.Machine + " is not known"
+	case d.Machine != "":
+		what += " of " + d.Machine + " cannot be removed"
+	default:
+		what += " cannot be removed"
+	}
+
+	serving := filter(nodes, Node.Serves)
+
+	switch {
+	case len(serving) == 0:
+		return what + ": no etcd member responds; bring " + idle(nodes, nil) + " back, or restore a backup"
+	case len(view) == 0:
+		return what + ": " + names(serving) + " report different member lists"
+	}
+
+	return what + ": it is not on the member list of " + names(serving)
+}
+
+// idle names the nodes whose members do not work.
+func idle(nodes []Node, view []Member) string {
+	out := filter(nodes, func(n Node) bool { return !nodeWorks(n, view) })
+	if len(out) == 0 {
+		return "the missing members"
+	}
+
+	return names(out)
+}
+
+// holdDead tells whether a node that a member may belong to speaks against the member's removal.
+func holdDead(n Node, m Member, gone bool) (Verdict, bool) {
+	switch {
+	case n.MemberID == m.ID && n.Serves():
+		return refuseTo(v1alpha1.ReasonMemberAlive, "member %s runs on %s and responds", FormatMemberID(m.ID), n.Name), true
+	case n.Answer == AnswerMaintenance:
+		// Its disk is empty: the member cannot come back.
+		return Verdict{}, false
+	case n.Answer == AnswerMember && n.EtcdData == DataAbsent && n.MemberID == 0:
+		// Likewise; it may join again under a new ID.
+		return Verdict{}, false
+	case !gone:
+		return waitFor(v1alpha1.ReasonNodeUnreachable, "%s may come back, and its member with it", n.Name), true
+	case n.Answer == AnswerMember:
+		return waitFor(v1alpha1.ReasonMemberAlive, "%s responds and has etcd data: its member may come back", n.Name), true
+	}
+
+	return Verdict{}, false
+}
+
+// holders are the nodes that a member may belong to: the one that reports its ID, else those that had it when they were
+// last seen, else those at the address that the member was announced with. Names repeat too easily. A node that reports
+// another member has none but that one, whatever it had before it got another address.
+func holders(nodes []Node, m Member) []Node {
+	for _, belongs := range []func(Node) bool{
+		func(n Node) bool { return n.MemberID == m.ID },
+		func(n Node) bool { return n.MemberID == 0 && n.LastMember == m.ID },
+		func(n Node) bool { return n.MemberID == 0 && slices.Contains(m.PeerAddresses, n.Address) },
+	} {
+		if found := filter(nodes, belongs); len(found) > 0 {
+			return found
+		}
+	}
+
+	return nil
+}
+
+// mayHold: a member may belong to a machine.
+func mayHold(nodes []Node, m Member, machine string) bool {
+	return slices.ContainsFunc(holders(nodes, m), func(n Node) bool { return n.Name == machine })
+}
+
+// MemberOf is the ID of the member that belongs to a machine, as the nodes that answer have it: 0 when none does, or
+// when they disagree.
+func MemberOf(nodes []Node, machine string) uint64 {
+	for _, m := range agreedView(nodes) {
+		if mayHold(nodes, m, machine) {
+			return m.ID
+		}
+	}
+
+	return 0
+}
+
+// Gone tells whether a machine is known to have no member: a node serves, all that serve agree on the list, and every
+// member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine
+// holds no etcd data. Evidence that contradicts itself proves nothing: where two machines report one member, which of
+// them it belongs to is not known, and no more where the member that the machine had last is another one's now: they
+// may be one machine that answers at both addresses.
+func Gone(nodes []Node, machine string) bool {
+	view := agreedView(nodes)
+	if len(view) == 0 || duplicate(nodes) != "" {
+		return false
+	}
+
+	var own Node
+	if i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == machine }); i >= 0 {
+		own = nodes[i]
+	}
+
+	return !slices.ContainsFunc(view, func(m Member) bool {
+		owners := holders(nodes, m)
+
+		switch {
+		case mayHold(nodes, m, machine):
+			return true
+		case own.holdsNothing():
+			return false
+		case len(owners) == 0 || own.LastMember == m.ID:
+			return true
+		}
+
+		return own.untold() && owners[0].MemberID != m.ID
+	})
+}
+
+// holdsNothing: the node has said that it has no etcd data.
+func (n Node) holdsNothing() bool {
+	return n.Answer == AnswerMaintenance || n.Answer == AnswerMember && n.EtcdData == DataAbsent
+}
+
+// untold: the node answers, and has never told which member it has, if any.
+func (n Node) untold() bool {
+	return n.Answer == AnswerMember && n.MemberID == 0 && n.LastMember == 0
+}
+
+// agreedView is the member list, if all nodes that answer have the same; nil otherwise.
+func agreedView(nodes []Node) []Member {
+	var view []Member
+
+	for _, n := range nodes {
+		switch {
+		case !n.Serves():
+		case view == nil:
+			view = n.Members
+		case !sameMembers(view, n.Members):
+			return nil
+		}
+	}
+
+	return view
+}
+
+// working counts the voting members that work, apart from one node.
+func working(nodes []Node, view []Member, except int) int {
+	count := 0
+
+	for i, n := range nodes {
+		if i != except && nodeWorks(n, view) {
+			count++
+		}
+	}
+
+	return count
+}
+
+// nodeWorks: the node's member votes and sees a leader. An alarm does not keep it from voting.
+func nodeWorks(n Node, view []Member) bool {
+	n.Alarms = nil
+
+	return nodeFault(n, view) == ""
+}
+
+// duplicate finds what cannot be: two machines of one name, address or member.
+func duplicate(nodes []Node) string {
+	for i, a := range nodes {
+		for _, b := range nodes[i+1:] {
+			switch {
+			case a.Name == b.Name:
+				return "two machines are named " + a.Name
+			case a.Address != "" && a.Address == b.Address:
+				return fmt.Sprintf("%s and %s have the same address", a.Name, b.Name)
+			case a.MemberID != 0 && a.MemberID == b.MemberID:
+				return fmt.Sprintf("%s and %s report the same etcd member ID", a.Name, b.Name)
+			}
+		}
+	}
+
+	return sameMachine(nodes)
+}
+
+// lagging names the nodes that are far behind the one that is furthest.
+func lagging(nodes []Node) string {
+	var furthest uint64
+	for _, n := range nodes {
+		furthest = max(furthest, n.RaftIndex)
+	}
+
+	behind := filter(nodes, func(n Node) bool { return n.RaftIndex+maxLag < furthest })
+
+	return names(behind)
+}
+
+// Order sorts machines in the order of their disruption: broken ones first, the leader of etcd last, otherwise as they
+// are given.
+func Order(nodes []Node, machines []string) []string {
+	view := largestView(nodes)
+
+	rank := func(machine string) int {
+		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == machine })
+
+		switch {
+		case i < 0:
+			return 1
+		case nodeFault(nodes[i], view) != "":
+			return 0
+		case nodes[i].Leader == nodes[i].MemberID && nodes[i].MemberID != 0:
+			return 2
+		}
+
+		return 1
+	}
+
+	out := slices.Clone(machines)
+	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
+
+	return out
+}
+
+// Whole tells whether a disruption of a machine has ended: it works, and so does everybody else that it met before.
+func Whole(nodes []Node, machine string) bool {
+	i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == machine })
+
+	return i < 0 || nodeFault(nodes[i], largestView(nodes)) == ""
+}
+
+func waitFor(reason, format string, args ...any) Verdict {
+	return Verdict{Action: Wait, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func refuseTo(reason, format string, args ...any) Verdict {
+	return Verdict{Action: Refuse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// String names an action for logs and tests.
+func (a Action) String() string {
+	return strings.Split("Wait Proceed Refuse", " ")[a]
+}

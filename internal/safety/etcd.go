@@ -1,0 +1,171 @@
+package safety
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// EtcdHealth is the health of a cluster's etcd as its nodes show it.
+type EtcdHealth struct {
+	// Healthy: every control-plane node is a voting, healthy member, all agree on the list, nobody else is on it.
+	Healthy bool
+	// Quorum: the voting members that answer are a majority.
+	Quorum bool
+	// Members on the list, learners included.
+	Members int
+	// Voting names the nodes that are voting, healthy members.
+	Voting []string
+	// Reason is a condition reason.
+	Reason string
+	// Message for people.
+	Message string
+}
+
+// AssessEtcd judges the health of etcd by what every control-plane node says.
+func AssessEtcd(nodes []Node) EtcdHealth {
+	if a, b, split := splitViews(nodes); split {
+		return EtcdHealth{
+			Reason:  v1alpha1.ReasonEtcdSplit,
+			Message: fmt.Sprintf("%s and %s run two different etcd clusters", a, b),
+		}
+	}
+
+	view := largestView(nodes)
+	h := EtcdHealth{Members: len(view), Reason: v1alpha1.ReasonEtcdUnhealthy}
+
+	var faults []string
+
+	for _, n := range nodes {
+		if fault := nodeFault(n, view); fault != "" {
+			faults = append(faults, n.Name+" "+fault)
+
+			continue
+		}
+
+		h.Voting = append(h.Voting, n.Name)
+	}
+
+	for _, m := range view {
+		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID }) {
+			faults = append(faults, strayMember(nodes, m))
+		}
+	}
+
+	slices.Sort(h.Voting)
+	slices.Sort(faults)
+
+	// A member that raises an alarm votes.
+	h.Quorum = len(view) > 0 && working(nodes, view, -1) >= Quorum(voters(view))
+	h.Healthy = len(faults) == 0 && h.Quorum
+
+	if h.Healthy {
+		h.Reason = v1alpha1.ReasonEtcdHealthy
+		h.Message = fmt.Sprintf("%d voting members agree", len(h.Voting))
+
+		return h
+	}
+
+	h.Message = strings.Join(faults, "; ")
+
+	return h
+}
+
+// strayMember says of a member that no node reports where it is announced, and which machines may have it.
+func strayMember(nodes []Node, m Member) string {
+	text := "member " + FormatMemberID(m.ID) + announced(m) + " is not the member of any node that responds"
+
+	if owners := holders(nodes, m); len(owners) > 0 {
+		return text + ": it was last reported by " + names(owners)
+	}
+
+	may := filter(nodes, func(n Node) bool { return n.mayVote() && n.MemberID == 0 && !n.holdsNothing() })
+	if len(may) == 0 {
+		return text + ", and no listed machine can have it"
+	}
+
+	return text + ": it may be that of " + names(may)
+}
+
+// announced is the name and the address that a member was announced with, as far as they are known.
+func announced(m Member) string {
+	switch address := strings.Join(m.PeerAddresses, ", "); {
+	case m.Name == "" && address == "":
+		return ""
+	case m.Name == "":
+		return " at " + address
+	case address == "":
+		return " (" + m.Name + ")"
+	default:
+		return " (" + m.Name + " at " + address + ")"
+	}
+}
+
+// Quorum is the number of voters that a cluster of n voters needs.
+func Quorum(n int) int { return n/2 + 1 }
+
+// nodeFault says what is wrong with the etcd of a node; empty when nothing is.
+func nodeFault(n Node, view []Member) string {
+	switch {
+	case n.Answer == AnswerMaintenance:
+		return "is in maintenance mode"
+	case n.Answer == AnswerUnknown:
+		return "is unreachable"
+	case n.NoLeader:
+		return "reports no etcd leader"
+	case !n.Serves():
+		return "has no responding etcd member"
+	case !sameMembers(n.Members, view):
+		return "reports a different member list"
+	case n.MemberID == 0 || !n.knows(n.MemberID):
+		return "is not on its own member list"
+	case n.Learner:
+		return "does not vote yet"
+	case n.Leader == 0:
+		return "reports no leader"
+	case len(n.Alarms) > 0:
+		return "raises " + strings.Join(n.Alarms, ", ")
+	}
+
+	return ""
+}
+
+func largestView(nodes []Node) []Member {
+	var view []Member
+
+	for _, n := range nodes {
+		if len(n.Members) > len(view) {
+			view = n.Members
+		}
+	}
+
+	return view
+}
+
+func voters(view []Member) int {
+	count := 0
+
+	for _, m := range view {
+		if !m.Learner {
+			count++
+		}
+	}
+
+	return count
+}
+
+func sameMembers(a, b []Member) bool {
+	if len(a) != len(b) {
+		return false
+	}
+
+	for _, m := range a {
+		if !slices.ContainsFunc(b, func(o Member) bool { return o.ID == m.ID && o.Learner == m.Learner }) {
+			return false
+		}
+	}
+
+	return true
+}

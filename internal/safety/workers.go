@@ -1,0 +1,150 @@
+package safety
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Candidate is a machine that may be taken away or disrupted.
+type Candidate struct {
+	// Name of the machine.
+	Name string
+	// Chosen by a person.
+	Chosen bool
+	// Broken: how bad its state is; 0 is healthy, higher is worse.
+	Broken int
+	// Outdated: its config or its version is not the wanted one.
+	Outdated bool
+	// Busy: a disruption of it has begun and has not ended.
+	Busy bool
+}
+
+// Victims orders machines for a scale-down and returns the first n: chosen ones first, then the most broken, then
+// outdated ones, then the highest index.
+func Victims(candidates []Candidate, n int) []string {
+	sorted := slices.Clone(candidates)
+	slices.SortStableFunc(sorted, func(a, b Candidate) int {
+		return cmp.Or(
+			trueFirst(a.Chosen, b.Chosen),
+			b.Broken-a.Broken,
+			trueFirst(a.Outdated, b.Outdated),
+			byIndex(b.Name, a.Name),
+		)
+	})
+
+	n = min(max(n, 0), len(sorted))
+	out := make([]string, 0, n)
+
+	for _, c := range sorted[:n] {
+		out = append(out, c.Name)
+	}
+
+	return out
+}
+
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+
+	return 1
+}
+
+// byIndex compares names by the number at their end, so that cp-10 comes after cp-9, then as text.
+func byIndex(a, b string) int {
+	return cmp.Or(cmp.Compare(index(a), index(b)), strings.Compare(a, b))
+}
+
+func index(name string) int {
+	digits := name[strings.LastIndexFunc(name, func(r rune) bool { return r < '0' || r > '9' })+1:]
+
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return -1
+	}
+
+	return n
+}
+
+// Budget is how many machines of a group may be unavailable at once: a number, or a part of the group in percent.
+type Budget struct {
+	// Number of machines, when Percent is 0.
+	Number int
+	// Percent of the group, 1 to 100; rounded down, and at least one machine.
+	Percent int
+}
+
+// ParseBudget reads "2" or "25%". Nothing means one machine. Zero, and more than 100 percent, are errors.
+func ParseBudget(text string) (Budget, error) {
+	if text == "" {
+		return Budget{Number: 1}, nil
+	}
+
+	digits, percent := strings.CutSuffix(text, "%")
+
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 1 || percent && n > 100 {
+		return Budget{}, fmt.Errorf("%q is no budget: write a number of machines such as 2, or a part such as 25%%", text)
+	}
+
+	if percent {
+		return Budget{Percent: n}, nil
+	}
+
+	return Budget{Number: n}, nil
+}
+
+// Of is the number of machines in a group of the given size.
+func (b Budget) Of(size int) int {
+	if b.Percent == 0 {
+		return max(b.Number, 1)
+	}
+
+	return max(size*b.Percent/100, 1)
+}
+
+// NextWorkers picks the workers that may be disrupted now, out of those that are outdated. Machines that are broken or
+// busy use the budget up, whoever broke them; an outdated one that is broken needs none, because it is unavailable as
+// it is. The first one of a rollout, the canary, goes alone: others follow once one outdated machine has been done,
+// which done says.
+func NextWorkers(group []Candidate, b Budget, done bool) []string {
+	room := b.Of(len(group))
+	if !done {
+		room = 1
+	}
+
+	for _, c := range group {
+		if c.Broken > 0 || c.Busy {
+			room--
+		}
+	}
+
+	sorted := slices.Clone(group)
+	slices.SortStableFunc(sorted, func(a, b Candidate) int {
+		return cmp.Or(b.Broken-a.Broken, byIndex(a.Name, b.Name))
+	})
+
+	var out []string
+
+	for _, c := range sorted {
+		switch {
+		case !c.Outdated || c.Busy:
+		case c.Broken > 0:
+			// At most one broken machine at a time: a config that breaks machines must not go on to the next.
+			if len(out) == 0 && room >= 0 {
+				out = append(out, c.Name)
+			}
+		case room > 0:
+			out = append(out, c.Name)
+			room--
+		}
+	}
+
+	return out
+}
