@@ -478,7 +478,7 @@ var refusals = map[string]refusal{
 
 			return edits{discard}
 		},
-		reason: v1alpha1.ReasonStateSecretInvalid, part: "left untouched",
+		reason: v1alpha1.ReasonStateSecretInvalid, part: "was not changed",
 	},
 	"somebody works on a node": {
 		prepare: func(e *env) edits {
