@@ -198,7 +198,7 @@ func TestBadConfigStops(t *testing.T) {
 		v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonReverted))
 	w.eventually("and ready",
 		w.condition(&v1alpha1.TalosMachine{}, "sick-workers-0", v1alpha1.ConditionReady, metav1.ConditionTrue))
-	w.plan(w.planOfWorkers("sick"), v1alpha1.PlanStopped, "was taken back")
+	w.plan(w.planOfWorkers("sick"), v1alpha1.PlanStopped, "was rolled back")
 
 	setFlags(map[string]string{"v": "3"})
 	w.eventually("the corrected config is everywhere", w.upToDate("sick"))

@@ -175,7 +175,7 @@ func (w *world) backUpByCommand(cluster string, v *vault) {
 		{"download", "--latest", "--cluster", cluster, "--state", "-i", v.key, "-f", filepath.Join(w.dir, cluster)},
 	} {
 		out, _ := w.commandWith(v.env, append(append([]string{"backup"}, command...), v.flags...)...)
-		if !strings.Contains(out, cluster) || strings.Contains(out, "Nobody has looked") {
+		if !strings.Contains(out, cluster) || strings.Contains(out, "has not been inspected") {
 			w.t.Errorf("%v: %s", command, out)
 		}
 
