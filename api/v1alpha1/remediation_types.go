@@ -4,38 +4,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReplaceAnnotation on a TalosMachine has it replaced by a spare machine: the one whose name it holds, or any when it is
-// empty.
+// ReplaceAnnotation on a TalosMachine replaces it with a spare machine: the one that the value names, or any spare if
+// the value is empty.
 const ReplaceAnnotation = "talos-operator.io/replace"
 
-// AcceptMachineAnnotation on a TalosMachine says that the machine whose UUID it holds is the one that the object
-// describes, although another one was before: its mainboard was exchanged, or it took the place of the old one.
+// AcceptMachineAnnotation on a TalosMachine confirms that the machine with the UUID in its value is the one that the
+// object describes, although the UUID has changed: the mainboard was exchanged, or the machine replaced the old one.
 const AcceptMachineAnnotation = "talos-operator.io/accept-machine"
 
-// AcceptNoUUID is the value of AcceptMachineAnnotation for a machine whose firmware shows no UUID.
+// AcceptNoUUID is the value of AcceptMachineAnnotation for a machine whose firmware reports no UUID.
 const AcceptNoUUID = "none"
 
-// RemediationOptions say what happens to machines that never come back.
+// RemediationOptions determine how machines that do not come back are replaced.
 type RemediationOptions struct {
-	// timeout after which a machine that does not answer counts as gone for good, and is replaced by a spare machine if
-	// there is one.
+	// timeout after which an unreachable machine counts as permanently lost and is replaced by a spare machine, if one is
+	// available.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be 10s at least"
 	Timeout metav1.Duration `json:"timeout,omitzero"`
-	// maxUnhealthy is how many machines of the group may be silent at once for any of them to be replaced: a number such
-	// as 2, or a part of the group such as 40%. More of them speak for a fault of the network. Default: 1.
+	// maxUnhealthy is how many machines of the group may be unreachable at once for any of them to be replaced: a number
+	// such as 2, or a percentage of the group such as 40%. If more are unreachable, a network failure is the likely cause,
+	// and none is replaced. Default: 1.
 	// +optional
 	// +kubebuilder:validation:MaxLength=5
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]{0,3}|([1-9][0-9]?|100)%)$`
 	MaxUnhealthy string `json:"maxUnhealthy,omitempty"`
-	// onReturn says what becomes of a machine that was given up and comes back to life later, with its old data: Reset
-	// (default) wipes it unless Kubernetes calls its Node ready, Hold leaves it to a person. A Node object that is not ready
-	// is removed either way. What is set when the machine is given up counts.
+	// onReturn determines what happens when an abandoned machine later returns with its old data: Reset (default) wipes it
+	// unless its Node is Ready, Hold leaves it for a user to handle. In both cases a Node object that is not Ready is
+	// removed. The value at the time when the machine is abandoned applies.
 	// +optional
 	OnReturn ReturnPolicy `json:"onReturn,omitempty"`
 }
 
-// ReturnPolicy is what becomes of a machine that was given up and comes back to life.
+// ReturnPolicy determines what happens to an abandoned machine that returns.
 // +kubebuilder:validation:Enum=Reset;Hold
 type ReturnPolicy string
 
@@ -47,13 +48,13 @@ const (
 	ReturnHold ReturnPolicy = "Hold"
 )
 
-// Replacement is a spare machine that stands in for a listed one.
+// Replacement is a spare machine that replaces a listed one.
 type Replacement struct {
-	// machine that is listed and was replaced.
+	// machine is the listed machine that was replaced.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
-	// spare that took its place.
+	// spare is the machine that replaces it.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Spare string `json:"spare,omitempty"`

@@ -4,68 +4,69 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations that a person sets to decide about a change.
+// Annotations with which a user decides about a change.
 const (
-	// ApprovedAnnotation on a TalosControlPlane or a TalosWorker approves the plan whose ID it holds.
+	// ApprovedAnnotation on a TalosControlPlane or a TalosWorker approves the plan whose ID is its value.
 	ApprovedAnnotation = "talos-operator.io/approved"
-	// RevertAnnotation on a TalosMachine takes it back to the last config that worked, as long as it holds the target of
-	// the change that is not wanted.
+	// RevertAnnotation on a TalosMachine reverts the machine to the last working configuration while its value is the
+	// target of the unwanted change.
 	RevertAnnotation = "talos-operator.io/revert"
-	// RetryAnnotation on a TalosMachine has a change that failed tried again; the operator removes it.
+	// RetryAnnotation on a TalosMachine retries a failed change. The operator removes the annotation.
 	RetryAnnotation = "talos-operator.io/retry"
-	// ForgetAdoptedAnnotation on a TalosMachine, value "true", gives up what the machine took over from an import or from
-	// edits by hand: from then on the spec alone counts. The operator removes it.
+	// ForgetAdoptedAnnotation on a TalosMachine, value "true", drops the settings that the machine kept from an import or
+	// from manual edits: from then on only the spec determines the desired configuration. The operator removes the
+	// annotation.
 	ForgetAdoptedAnnotation = "talos-operator.io/forget-adopted"
 )
 
-// Approval says who starts a rollout.
+// Approval determines whether a rollout needs the approval of a user.
 // +kubebuilder:validation:Enum=Automatic;Manual
 type Approval string
 
-// Approvals.
+// Approval policies.
 const (
 	// ApprovalAutomatic starts a rollout as soon as it is planned.
 	ApprovalAutomatic Approval = "Automatic"
-	// ApprovalManual waits until a person approves the plan.
+	// ApprovalManual waits until a user approves the plan.
 	ApprovalManual Approval = "Manual"
 )
 
-// RebootPolicy says when machines may be rebooted for a config change.
+// RebootPolicy determines when machines may be rebooted for a configuration change.
 // +kubebuilder:validation:Enum=Automatic;Window;Manual
 type RebootPolicy string
 
 // Reboot policies.
 const (
-	// RebootAutomatic reboots when it is safe.
+	// RebootAutomatic reboots a machine as soon as it is safe.
 	RebootAutomatic RebootPolicy = "Automatic"
-	// RebootWindow reboots when it is safe, and only in a maintenance window.
+	// RebootWindow reboots a machine when it is safe, and only in a maintenance window.
 	RebootWindow RebootPolicy = "Window"
-	// RebootManual never reboots: the config is staged, and takes effect at the next reboot, whoever causes it.
+	// RebootManual never reboots: the configuration is staged and takes effect at the next reboot, whatever causes it.
 	RebootManual RebootPolicy = "Manual"
 )
 
-// DriftPolicy says what happens to a config that somebody else changed.
+// DriftPolicy determines how the operator handles a machine configuration that was changed outside of the operator.
 // +kubebuilder:validation:Enum=Report;Enforce;Adopt
 type DriftPolicy string
 
 // Drift policies.
 const (
-	// DriftReport shows the fields that differ and leaves them alone.
+	// DriftReport reports the fields that differ and does not change them.
 	DriftReport DriftPolicy = "Report"
-	// DriftEnforce plans a change back to what the spec asks for.
+	// DriftEnforce plans a change back to the desired configuration.
 	DriftEnforce DriftPolicy = "Enforce"
-	// DriftAdopt takes the fields over: the machine keeps them through every later change.
+	// DriftAdopt keeps the changed fields: they become part of the desired configuration of the machine.
 	DriftAdopt DriftPolicy = "Adopt"
 )
 
-// MaintenanceWindow is a time in which reboots may happen.
+// MaintenanceWindow is a recurring period in which reboots are allowed.
 type MaintenanceWindow struct {
-	// schedule at which the window opens, in the format of cron: minute, hour, day of month, month, day of week.
+	// schedule is when the window opens, in cron format: minute, hour, day of month, month, day of week.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Schedule string `json:"schedule,omitempty"`
-	// duration for which it stays open.
+	// duration is how long the window stays open.
 	// +required
 	Duration metav1.Duration `json:"duration,omitzero"`
 	// timeZone of the schedule, for example Europe/Berlin. Default: UTC.
@@ -74,51 +75,55 @@ type MaintenanceWindow struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// RolloutOptions say how config changes reach the machines.
+// RolloutOptions determine how configuration changes are rolled out to the machines.
 // +kubebuilder:validation:XValidation:rule="!has(self.rebootPolicy) || self.rebootPolicy != 'Window' || (has(self.windows) && size(self.windows) > 0)",message="rebootPolicy Window needs windows"
 type RolloutOptions struct {
-	// approval: Automatic starts a rollout as soon as it is planned (default), Manual waits for a person.
+	// approval is Automatic (default), which starts a rollout as soon as it is planned, or Manual, which waits for a user
+	// to approve the plan.
 	// +optional
 	Approval Approval `json:"approval,omitempty"`
-	// rebootPolicy: Automatic reboots when it is safe (default), Window only in maintenance windows, Manual never.
+	// rebootPolicy is Automatic (default), which reboots a machine as soon as it is safe, Window, which reboots only in
+	// maintenance windows, or Manual, which never reboots.
 	// +optional
 	RebootPolicy RebootPolicy `json:"rebootPolicy,omitempty"`
-	// windows in which reboots may happen with rebootPolicy Window.
+	// windows are the maintenance windows of rebootPolicy Window.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []MaintenanceWindow `json:"windows,omitempty"`
-	// maxUnavailable is how many workers of a group may be unavailable at once: a number such as 2, or a part of the
-	// group such as 25%. Default: 1. Of a control plane it is always one.
+	// maxUnavailable is how many workers of a group may be unavailable at once: a number such as 2, or a percentage of the
+	// group such as 25%. Default: 1. For a control plane it is always 1.
 	// +optional
 	// +kubebuilder:validation:MaxLength=5
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]{0,3}|([1-9][0-9]?|100)%)$`
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
-	// healthTimeout is how long a machine may take to be healthy after a change before the rollout stops; 10m unless set.
+	// healthTimeout is how long a machine may take to become healthy after a change before the rollout stops. Default:
+	// 10m.
 	// +optional
 	HealthTimeout *metav1.Duration `json:"healthTimeout,omitempty"`
-	// tryTimeout is after which time a machine takes back a change that cut it off; 1m unless set.
+	// tryTimeout is how long a machine tries a change that could cut it off from the network before it rolls the change
+	// back. Default: 1m.
 	// +optional
 	TryTimeout *metav1.Duration `json:"tryTimeout,omitempty"`
 }
 
-// FieldChange is one field of a machine config that changes. Values that may be secret are left out.
+// FieldChange is the change of one field of a machine configuration. Values that may be secret are omitted.
 type FieldChange struct {
-	// field by document and path.
+	// field is the changed field, as document and path.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	Field string `json:"field,omitempty"`
-	// old value, empty where there was none.
+	// old value; empty if the field was not set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Old string `json:"old,omitempty"`
-	// new value, empty where there will be none.
+	// new value; empty if the field is removed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	New string `json:"new,omitempty"`
 }
 
-// ChangeCause is why a machine's config has to change.
+// ChangeCause is the reason why the configuration of a machine has to change.
 // +kubebuilder:validation:Enum=Spec;Drift;Revert
 type ChangeCause string
 
@@ -126,81 +131,83 @@ type ChangeCause string
 const (
 	// CauseSpec: the spec, a patch or an object that it refers to changed.
 	CauseSpec ChangeCause = "Spec"
-	// CauseDrift: somebody else changed the machine.
+	// CauseDrift: the machine configuration was changed outside of the operator.
 	CauseDrift ChangeCause = "Drift"
-	// CauseRevert: a person wants the last config that worked.
+	// CauseRevert: a user requested the last working configuration.
 	CauseRevert ChangeCause = "Revert"
 )
 
-// ChangePhase is how far a change has come.
+// ChangePhase is the phase of a change.
 // +kubebuilder:validation:Enum=Pending;Draining;Applying;AwaitingReboot;Rebooting;Settling;Failed
 type ChangePhase string
 
 // Phases of a change.
 const (
-	// ChangePending: planned, and not begun.
+	// ChangePending: the change is planned and has not begun.
 	ChangePending ChangePhase = "Pending"
-	// ChangeDraining: pods are leaving the node.
+	// ChangeDraining: pods are being evicted from the node.
 	ChangeDraining ChangePhase = "Draining"
-	// ChangeApplying: the config is being sent.
+	// ChangeApplying: the configuration is being sent to the node.
 	ChangeApplying ChangePhase = "Applying"
-	// ChangeAwaitingReboot: the config is staged; it takes effect at the next reboot.
+	// ChangeAwaitingReboot: the configuration is staged and takes effect at the next reboot.
 	ChangeAwaitingReboot ChangePhase = "AwaitingReboot"
-	// ChangeRebooting: the operator has asked for a reboot.
+	// ChangeRebooting: the operator has requested a reboot.
 	ChangeRebooting ChangePhase = "Rebooting"
-	// ChangeSettling: the config is live; the node has to become healthy.
+	// ChangeSettling: the configuration is live, and the node has to become healthy.
 	ChangeSettling ChangePhase = "Settling"
-	// ChangeFailed: the message says why; nothing happens until the spec changes or a person asks for a retry.
+	// ChangeFailed: the change failed; the message says why. Nothing happens until the spec changes or a user requests a
+	// retry.
 	ChangeFailed ChangePhase = "Failed"
 )
 
-// MachineChange is what a machine's config needs to become the wanted one.
+// MachineChange is the change that brings the configuration of a machine to the desired configuration.
 type MachineChange struct {
-	// id of the change; every plan of a change has another one.
+	// id of the change. It differs each time the change is planned.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id,omitempty"`
-	// target is the SHA-256 of the wanted machine config, hexadecimal.
+	// target is the SHA-256 of the desired machine configuration, in hexadecimal.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Target string `json:"target,omitempty"`
-	// base is the SHA-256 of the live machine config when the change was planned, hexadecimal.
+	// base is the SHA-256 of the live machine configuration when the change was planned, in hexadecimal.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Base string `json:"base,omitempty"`
 	// cause of the change.
 	// +required
 	Cause ChangeCause `json:"cause,omitempty"`
-	// fields that change, at most 64 of them.
+	// fields that change, at most 64.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Fields []FieldChange `json:"fields,omitempty"`
-	// moreFields is the number of fields that the list leaves out.
+	// moreFields is the number of changed fields that the list omits.
 	// +optional
 	MoreFields int32 `json:"moreFields,omitempty"`
-	// undoes names fields that somebody else changed and that this change takes back; at most 64.
+	// undoes lists the fields that were changed outside of the operator and that this change reverts, at most 64.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512
 	Undoes []string `json:"undoes,omitempty"`
-	// reboot: the node says that it has to reboot.
+	// reboot is true if the node reports that the change needs a reboot.
 	// +optional
 	Reboot bool `json:"reboot,omitempty"`
-	// drain: pods leave the node before it reboots.
+	// drain is true if pods are evicted from the node before it reboots.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
-	// etcd: the member of the node is away for a while.
+	// etcd is true if the etcd member of the node is temporarily unavailable during the change.
 	// +optional
 	Etcd bool `json:"etcd,omitempty"`
-	// try: the change could cut the node off; the node takes it back by itself unless it still answers.
+	// try is true if the change could cut the node off from the network: the node rolls it back unless it remains
+	// reachable.
 	// +optional
 	Try bool `json:"try,omitempty"`
 	// phase of the change.
 	// +required
 	Phase ChangePhase `json:"phase,omitempty"`
-	// since is when the phase began.
+	// since is the time when the phase began.
 	// +required
 	Since metav1.Time `json:"since,omitzero"`
 	// message says what the change waits for, or why it failed.
@@ -209,42 +216,44 @@ type MachineChange struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ChangeGrant lets a machine begin a change.
+// ChangeGrant allows a machine to begin a change.
 type ChangeGrant struct {
-	// id of the change which may begin.
+	// id of the change that may begin.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id,omitempty"`
-	// reboot: the machine may be drained and rebooted for it. Without it a change that needs a reboot is staged.
+	// reboot allows the machine to be drained and rebooted for the change. Without it, a change that needs a reboot is
+	// staged.
 	// +optional
 	Reboot bool `json:"reboot,omitempty"`
 }
 
-// PlannedState is how far one machine of a plan has come.
+// PlannedState is the state of one machine of a plan.
 // +kubebuilder:validation:Enum=Pending;Running;AwaitingReboot;Done;Failed
 type PlannedState string
 
 // States of a planned machine.
 const (
-	// PlannedPending: its turn has not come.
+	// PlannedPending: the machine waits for its slot in the rollout.
 	PlannedPending PlannedState = "Pending"
-	// PlannedRunning: its change is under way.
+	// PlannedRunning: the change of the machine is in progress.
 	PlannedRunning PlannedState = "Running"
-	// PlannedAwaitingReboot: its config is staged.
+	// PlannedAwaitingReboot: the configuration of the machine is staged.
 	PlannedAwaitingReboot PlannedState = "AwaitingReboot"
-	// PlannedDone: it runs the wanted config and is healthy.
+	// PlannedDone: the machine runs the desired configuration and is healthy.
 	PlannedDone PlannedState = "Done"
-	// PlannedFailed: its change failed, and the rollout has stopped.
+	// PlannedFailed: the change of the machine failed, and the rollout has stopped.
 	PlannedFailed PlannedState = "Failed"
 )
 
-// PlannedMachine is one machine of a plan; the details are in the status of its TalosMachine.
+// PlannedMachine is one machine of a plan. The status of its TalosMachine has the details.
 type PlannedMachine struct {
 	// name of the TalosMachine.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// target and base are those of the machine's change.
+	// target is the SHA-256 of the desired machine configuration, and base that of the live one; both are those of the
+	// machine's change.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Target string `json:"target,omitempty"`
@@ -254,7 +263,7 @@ type PlannedMachine struct {
 	// fields is the number of fields that change.
 	// +optional
 	Fields int32 `json:"fields,omitempty"`
-	// reboot: the machine reboots.
+	// reboot is true if the machine reboots.
 	// +optional
 	Reboot bool `json:"reboot,omitempty"`
 	// state of the machine.
@@ -262,25 +271,25 @@ type PlannedMachine struct {
 	State PlannedState `json:"state,omitempty"`
 }
 
-// PlanPhase is what a plan as a whole does.
+// PlanPhase is the phase of a plan.
 // +kubebuilder:validation:Enum=AwaitingApproval;Waiting;RollingOut;Stopped
 type PlanPhase string
 
 // Phases of a plan.
 const (
-	// PlanAwaitingApproval: a person has to approve it.
+	// PlanAwaitingApproval: the plan waits for the approval of a user.
 	PlanAwaitingApproval PlanPhase = "AwaitingApproval"
-	// PlanWaiting: the message says for what.
+	// PlanWaiting: the plan is waiting; the message says for what.
 	PlanWaiting PlanPhase = "Waiting"
-	// PlanRollingOut: machines change.
+	// PlanRollingOut: machines are being changed.
 	PlanRollingOut PlanPhase = "RollingOut"
-	// PlanStopped: a machine failed; no other one begins.
+	// PlanStopped: the change of a machine failed; no further machine begins its change.
 	PlanStopped PlanPhase = "Stopped"
 )
 
-// PlanStatus is the config changes that a group of machines needs, in the order in which they are made.
+// PlanStatus lists the configuration changes that a group of machines needs, in rollout order.
 type PlanStatus struct {
-	// id of the plan. A new difference makes a new plan.
+	// id of the plan. A new difference results in a new plan.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id,omitempty"`
@@ -291,10 +300,10 @@ type PlanStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// createdAt is when the plan was made.
+	// createdAt is the time when the plan was created.
 	// +required
 	CreatedAt metav1.Time `json:"createdAt,omitzero"`
-	// machines in their order.
+	// machines of the plan, in rollout order.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

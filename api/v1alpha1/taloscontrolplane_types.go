@@ -14,20 +14,20 @@ type TalosControlPlaneSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	ClusterName string `json:"clusterName,omitempty"`
-	// talosVersion, for example v1.13.9.
+	// talosVersion of the cluster, for example v1.13.9.
 	// +required
 	// +kubebuilder:validation:MinLength=6
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
 	TalosVersion string `json:"talosVersion,omitempty"`
-	// kubernetesVersion, for example v1.36.2.
+	// kubernetesVersion of the cluster, for example v1.36.2.
 	// +required
 	// +kubebuilder:validation:MinLength=6
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// endpoint of the Kubernetes API: https, a host and a port. A load balancer, a virtual IP, or one machine's address.
-	// Immutable.
+	// endpoint is the URL of the Kubernetes API: https, a host and a port. The host is a load balancer, a virtual IP, or
+	// the address of one machine. Immutable.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -42,79 +42,81 @@ type TalosControlPlaneSpec struct {
 	// +kubebuilder:validation:MaxItems=9
 	// +kubebuilder:validation:XValidation:rule="size(self) % 2 == 1",message="a control plane has an odd number of machines"
 	Machines []MachineEntry `json:"machines,omitempty"`
-	// network inside the cluster. Its subnets and domain are immutable.
+	// network configuration inside the cluster. Its subnets and its DNS domain are immutable.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="(has(self.podSubnets) ? self.podSubnets : []) == (has(oldSelf.podSubnets) ? oldSelf.podSubnets : [])",message="podSubnets are immutable"
 	// +kubebuilder:validation:XValidation:rule="(has(self.serviceSubnets) ? self.serviceSubnets : []) == (has(oldSelf.serviceSubnets) ? oldSelf.serviceSubnets : [])",message="serviceSubnets are immutable"
 	// +kubebuilder:validation:XValidation:rule="(has(self.dnsDomain) ? self.dnsDomain : 'cluster.local') == (has(oldSelf.dnsDomain) ? oldSelf.dnsDomain : 'cluster.local')",message="dnsDomain is immutable"
 	Network ClusterNetwork `json:"network,omitzero"`
-	// certSANs are further names and addresses in the certificates of the Talos and Kubernetes APIs.
+	// certSANs are additional names and addresses in the certificates of the Talos and Kubernetes APIs.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	CertSANs []string `json:"certSANs,omitempty"`
-	// allowSchedulingOnControlPlanes lets workloads run on control-plane nodes. Default: false.
+	// allowSchedulingOnControlPlanes allows workloads on control-plane nodes. Default: false.
 	// +optional
 	AllowSchedulingOnControlPlanes *bool `json:"allowSchedulingOnControlPlanes,omitempty"`
-	// clusterConfigPatches change the machine configs of all machines of the cluster, workers too, before those of the
-	// group and of the machine.
+	// clusterConfigPatches are applied to the machine configurations of all machines of the cluster, including workers,
+	// before the patches of the group and of the machine.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ClusterConfigPatches []string `json:"clusterConfigPatches,omitempty"`
-	// bootstrapSecretsRef names a Secret with material the PKI starts from: token (machine token), ca.crt and ca.key
-	// (the CA of the Talos API). It is read once, when the PKI is made.
+	// bootstrapSecretsRef names a Secret with key material for the PKI: token (machine token), ca.crt and ca.key (the CA
+	// of the Talos API). It is read once, when the PKI is created.
 	// +optional
 	BootstrapSecretsRef *ObjectReference `json:"bootstrapSecretsRef,omitempty"`
-	// import takes over a cluster that runs already and that was made elsewhere, with its own PKI and without a change to
-	// its nodes. It is read once, when there is no state Secret yet.
+	// import takes over a running cluster that was created elsewhere. The cluster keeps its PKI, and its nodes are not
+	// changed. The field is read once, while there is no state Secret yet.
 	// +optional
 	Import *ImportSource `json:"import,omitempty"`
-	// deletionPolicy says what becomes of the nodes when the object is deleted. Default: Preserve.
+	// deletionPolicy determines what happens to the nodes when the object is deleted. Default: Preserve.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// rollout says how config changes reach the machines, those of the worker groups too unless they say otherwise.
+	// rollout determines how configuration changes are rolled out to the machines. It also applies to worker groups
+	// without a rollout of their own.
 	// +optional
 	Rollout *RolloutOptions `json:"rollout,omitempty"`
-	// drift says what happens to a machine config that somebody else changed: Report shows it (default), Enforce plans
-	// a change back, Adopt keeps it; for the worker groups too unless
-	// they say otherwise.
+	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
+	// (default) reports the change, Enforce plans a change back, Adopt keeps it. It also applies to worker groups without
+	// a drift policy of their own.
 	// +optional
 	Drift DriftPolicy `json:"drift,omitempty"`
-	// spares are machines that wait in maintenance mode to take the place of one that is replaced. Nothing is sent to them
-	// before that.
+	// spares are machines in maintenance mode that are available to replace other machines. Nothing is sent to a spare
+	// before it replaces a machine.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Spares []MachineEntry `json:"spares,omitempty"`
-	// remediation of machines that never come back. Without it they are waited for.
+	// remediation determines when machines that do not come back are replaced. Without it, the operator waits for them.
 	// +optional
 	Remediation *RemediationOptions `json:"remediation,omitempty"`
-	// backupBeforeDisruption demands a fresh backup of etcd before a node of the control plane whose member works is
-	// rebooted, removed or replaced. Members that are dead, and workers, do not wait for one. Default: none is demanded.
+	// backupBeforeDisruption demands a fresh etcd backup before a control-plane node with a working etcd member is
+	// rebooted, removed or replaced. Nodes with a dead member and workers do not need one. Default: no backup is demanded.
 	// +optional
 	BackupBeforeDisruption *BackupBeforeDisruption `json:"backupBeforeDisruption,omitempty"`
 
 	NodeOptions `json:",inline"`
 }
 
-// ImportSource is what a cluster that was made elsewhere is taken over with.
+// ImportSource is the source from which a cluster that was created elsewhere is imported.
 type ImportSource struct {
-	// secretRef names a Secret with the keys talosconfig and either secrets.yaml, a secrets bundle as of talosctl gen
-	// secrets, or controlplane.yaml, the machine config of a control-plane node. Nothing needs it after the import.
+	// secretRef names a Secret with the keys talosconfig and either secrets.yaml, a secrets bundle as written by talosctl
+	// gen secrets, or controlplane.yaml, the machine configuration of a control-plane node. It is not needed after the
+	// import.
 	// +required
 	SecretRef ObjectReference `json:"secretRef,omitzero"`
 }
 
-// SecretBundleStatus points to the PKI of a cluster. It never holds key material.
+// SecretBundleStatus references the PKI of a cluster. It never contains key material.
 type SecretBundleStatus struct {
 	// secretRef names the state Secret.
 	// +required
 	SecretRef ObjectReference `json:"secretRef,omitzero"`
-	// fingerprint is the SHA-256 over the public CA certificates of the cluster, hexadecimal.
+	// fingerprint is the SHA-256 over the public CA certificates of the cluster, in hexadecimal.
 	// +required
 	// +kubebuilder:validation:MaxLength=128
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -124,41 +126,41 @@ type SecretBundleStatus struct {
 	ClusterID string `json:"clusterID,omitempty"`
 }
 
-// BootstrapStatus records the one bootstrap of a cluster's etcd.
+// BootstrapStatus records the only bootstrap of a cluster's etcd.
 type BootstrapStatus struct {
-	// machine that was chosen; recorded before the call is made.
+	// machine that was chosen for the bootstrap. It is recorded before the bootstrap call.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
 	// requestedAt is when the choice was recorded.
 	// +required
 	RequestedAt metav1.Time `json:"requestedAt,omitzero"`
-	// establishedAt is when etcd first answered with a member list.
+	// establishedAt is when etcd first responded with a member list.
 	// +optional
 	EstablishedAt *metav1.Time `json:"establishedAt,omitempty"`
 }
 
-// TalosControlPlaneStatus is what was seen of a control plane.
+// TalosControlPlaneStatus is the observed state of a control plane.
 type TalosControlPlaneStatus struct {
-	// conditions: Ready, Available, Reachable, Bootstrapped, EtcdHealthy, UpToDate, CertificatesValid, and Paused,
-	// Deleting, Reconciling, Stalled while they are true.
+	// conditions: Ready, Available, Reachable, Bootstrapped, EtcdHealthy, UpToDate and CertificatesValid; Paused,
+	// Deleting, Reconciling and Stalled only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// observedGeneration is the generation of the spec that the status speaks of.
+	// observedGeneration is the generation of the spec that the status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// secretBundle points to the PKI.
+	// secretBundle references the PKI of the cluster.
 	// +optional
 	SecretBundle *SecretBundleStatus `json:"secretBundle,omitempty"`
-	// backupVerificationKey is the public key that checks the signatures of backups. It follows from the PKI. Keep it beside
-	// the age identity: it is needed when the PKI is lost.
+	// backupVerificationKey is the public key that verifies the signatures of backups. It is derived from the PKI. Store
+	// it together with the age identity: it is needed if the PKI is lost.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BackupVerificationKey string `json:"backupVerificationKey,omitempty"`
-	// bootstrap records the one bootstrap of etcd.
+	// bootstrap records the only bootstrap of etcd.
 	// +optional
 	Bootstrap *BootstrapStatus `json:"bootstrap,omitempty"`
 	// observedKubeVersion is the Kubernetes version that the API server last reported.
@@ -168,16 +170,16 @@ type TalosControlPlaneStatus struct {
 	// replicas is the number of machines.
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
-	// readyReplicas is the number of machines that are ready, voting, healthy etcd members.
+	// readyReplicas is the number of ready machines that are healthy voting etcd members.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
-	// etcdMembers is the number of etcd members, learners included.
+	// etcdMembers is the number of etcd members, including learners.
 	// +optional
 	EtcdMembers int32 `json:"etcdMembers,omitempty"`
-	// plan is the config changes that the machines need; absent when there are none.
+	// plan lists the configuration changes that the machines need; absent if there are none.
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`
-	// replacements are spares that stand in for listed machines, until the machine list says so itself.
+	// replacements are spares that replace listed machines, until the machine list is updated accordingly.
 	// +optional
 	// +listType=map
 	// +listMapKey=machine
@@ -203,10 +205,10 @@ type TalosControlPlane struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +required
 	Spec TalosControlPlaneSpec `json:"spec,omitzero"`
-	// status is what was seen.
+	// status reports the observed state.
 	// +optional
 	Status TalosControlPlaneStatus `json:"status,omitzero"`
 }

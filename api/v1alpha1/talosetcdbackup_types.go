@@ -5,17 +5,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TalosEtcdBackupSpec describes one backup. It does not change, apart from deletionPolicy and verification.
+// TalosEtcdBackupSpec describes one backup. It is immutable, except for deletionPolicy and verification.
 // +kubebuilder:validation:XValidation:rule="self.allowUnencrypted || has(self.recipients) || has(self.recipientsFrom)",message="the backup holds the root credentials of the cluster: name a recipient, or set allowUnencrypted"
 // +kubebuilder:validation:XValidation:rule="!self.allowUnencrypted || (!has(self.recipients) && !has(self.recipientsFrom))",message="set recipients or allowUnencrypted, not both"
 type TalosEtcdBackupSpec struct {
 	// controlPlaneRef names the TalosControlPlane.
 	// +required
 	ControlPlaneRef ObjectReference `json:"controlPlaneRef,omitzero"`
-	// storage is where the backup goes.
+	// storage is where the backup is stored.
 	// +required
 	Storage BackupStorage `json:"storage,omitzero"`
-	// recipients are age public keys (age1...). Each of their identities can decrypt the backup.
+	// recipients are age public keys (age1...). The identity of any of them can decrypt the backup.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -23,154 +23,156 @@ type TalosEtcdBackupSpec struct {
 	// +kubebuilder:validation:items:MaxLength=4096
 	// +kubebuilder:validation:items:Pattern=`^age1[a-z0-9]+$`
 	Recipients []string `json:"recipients,omitempty"`
-	// recipientsFrom name further recipients, one or several a key, one a line.
+	// recipientsFrom reference Secrets with further recipients. A key holds one or more of them, one per line.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	RecipientsFrom []SecretKeyReference `json:"recipientsFrom,omitempty"`
-	// allowUnencrypted permits a backup without recipients: whoever can read the store has root on the cluster.
+	// allowUnencrypted permits a backup without recipients: everyone who can read the store then has root access to the
+	// cluster.
 	// +optional
 	// +default=false
 	AllowUnencrypted bool `json:"allowUnencrypted,omitempty"`
 	// compression of the snapshot. Default: Zstd.
 	// +optional
 	Compression BackupCompression `json:"compression,omitempty"`
-	// timeout of one try. Default: 1h.
+	// timeout of one attempt. Default: 1h.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be 10s at least"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// stallTimeout is how long the node or the store may make no progress. Default: 2m.
+	// stallTimeout is how long the node or the store may make no progress before the attempt is cancelled. Default: 2m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="stallTimeout must be 1s at least"
 	StallTimeout *metav1.Duration `json:"stallTimeout,omitempty"`
-	// retries is how often a try that failed for a passing reason is repeated. Default: 6.
+	// retries is how often an attempt that failed for a transient reason is repeated. Default: 6.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Retries *int32 `json:"retries,omitempty"`
-	// verification of what was stored, right after it was. Default: Checksum.
+	// verification of the stored data, right after the backup. Default: Checksum.
 	// +optional
 	Verification *BackupVerification `json:"verification,omitempty"`
-	// deletionPolicy says what becomes of the data when this object is deleted. Default: Retain.
+	// deletionPolicy determines what happens to the stored data when this object is deleted. Default: Retain.
 	// +optional
 	DeletionPolicy BackupDeletionPolicy `json:"deletionPolicy,omitempty"`
 }
 
-// BackupSource is the member of etcd that gave a snapshot.
+// BackupSource is the etcd member that provided a snapshot.
 type BackupSource struct {
-	// machine is the TalosMachine.
+	// machine is the name of the TalosMachine.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
-	// memberID of its member, hexadecimal.
+	// memberID is the ID of the etcd member, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	MemberID string `json:"memberID,omitempty"`
-	// leader says that it led when the backup began.
+	// leader is true if the member was the leader when the backup began.
 	// +optional
 	Leader bool `json:"leader,omitempty"`
-	// withoutQuorum says that etcd had no quorum when the backup began: members that were silent may have known more.
+	// withoutQuorum is true if etcd had no quorum when the backup began: unreachable members may have had newer data.
 	// +optional
 	WithoutQuorum bool `json:"withoutQuorum,omitempty"`
 }
 
-// VerificationStatus is the outcome of the last verification.
+// VerificationStatus is the result of the last verification.
 type VerificationStatus struct {
 	// level that was reached.
 	// +required
 	Level VerificationLevel `json:"level,omitempty"`
-	// time when it ended.
+	// time when the verification ended.
 	// +required
 	Time metav1.Time `json:"time,omitzero"`
-	// revision of the database; levels Database and Drill.
+	// revision of the database. Set by the levels Database and Drill.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-	// totalKeys of the database, as etcdutl counts them; levels Database and Drill.
+	// totalKeys of the database, as etcdutl counts them. Set by the levels Database and Drill.
 	// +optional
 	TotalKeys int64 `json:"totalKeys,omitempty"`
-	// totalSize of the database in bytes; levels Database and Drill.
+	// totalSize of the database, in bytes. Set by the levels Database and Drill.
 	// +optional
 	TotalSize int64 `json:"totalSize,omitempty"`
-	// hash of the database, as etcdutl prints it; levels Database and Drill.
+	// hash of the database, as etcdutl prints it. Set by the levels Database and Drill.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash,omitempty"`
 }
 
-// TalosEtcdBackupStatus is what became of a backup.
+// TalosEtcdBackupStatus is the observed state of a backup.
 type TalosEtcdBackupStatus struct {
-	// conditions: Ready (the backup is complete), Verified, and Reconciling, Stalled, Deleting while they are true. Stalled
-	// means that it failed for good.
+	// conditions: Ready (the backup is complete) and Verified; Reconciling, Stalled and Deleting only while they are true.
+	// Stalled means that the backup failed permanently.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// observedGeneration is the generation of the spec that the status speaks of.
+	// observedGeneration is the generation of the spec that the status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// backupID names the backup in the store; recorded before the first byte is written.
+	// backupID is the ID of the backup in the store. It is recorded before the first byte is written.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BackupID string `json:"backupID,omitempty"`
-	// tries is how many tries have begun.
+	// tries is the number of attempts that have begun.
 	// +optional
 	Tries int32 `json:"tries,omitempty"`
-	// failures is how many tries have failed since the spec changed last.
+	// failures is the number of attempts that have failed since the last change of the spec.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// nextTryAt is when the next try may begin.
+	// nextTryAt is when the next attempt may begin.
 	// +optional
 	NextTryAt *metav1.Time `json:"nextTryAt,omitempty"`
 	// location of the manifest, as a URL without credentials.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Location string `json:"location,omitempty"`
-	// key of the manifest in the store, below the prefix; recorded with the backupID.
+	// key of the manifest in the store, below the prefix. It is recorded together with backupID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Key string `json:"key,omitempty"`
-	// startedAt is when the last try began.
+	// startedAt is when the last attempt began.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// completedAt is when the backup was complete.
+	// completedAt is when the backup completed.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
-	// source of the snapshot.
+	// source is the etcd member that provided the snapshot.
 	// +optional
 	Source *BackupSource `json:"source,omitempty"`
-	// revision of the database, once a verification of level Database or Drill has read it.
+	// revision of the database. Set once a verification of level Database or Drill has read it.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-	// size of the snapshot, and storedSize of what is kept of it, compressed and encrypted.
+	// size of the snapshot.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
-	// storedSize of what is kept in the store.
+	// storedSize is the size of the stored data, compressed and encrypted.
 	// +optional
 	StoredSize *resource.Quantity `json:"storedSize,omitempty"`
-	// snapshotSHA256 of the plain snapshot, hexadecimal.
+	// snapshotSHA256 is the SHA-256 of the plain snapshot, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SnapshotSHA256 string `json:"snapshotSHA256,omitempty"`
-	// verificationKey is the public key that checks the signature of the backup; empty for one without a signature.
+	// verificationKey is the public key that verifies the signature of the backup. Empty for a backup without a signature.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	VerificationKey string `json:"verificationKey,omitempty"`
-	// talosVersion and kubernetesVersion of the cluster at that time.
+	// talosVersion of the cluster when the backup was taken.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TalosVersion string `json:"talosVersion,omitempty"`
-	// kubernetesVersion of the cluster at that time.
+	// kubernetesVersion of the cluster when the backup was taken.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// verification is the last one that succeeded.
+	// verification is the last verification that succeeded.
 	// +optional
 	Verification *VerificationStatus `json:"verification,omitempty"`
 }
 
-// TalosEtcdBackup is one backup of a cluster: an etcd snapshot, the state Secret, and a manifest that ties them together.
+// TalosEtcdBackup is one backup of a cluster: an etcd snapshot, the state Secret, and a manifest that ties them
+// together.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -189,10 +191,10 @@ type TalosEtcdBackup struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +required
 	Spec TalosEtcdBackupSpec `json:"spec,omitzero"`
-	// status is what was seen.
+	// status reports the observed state.
 	// +optional
 	Status TalosEtcdBackupStatus `json:"status,omitzero"`
 }

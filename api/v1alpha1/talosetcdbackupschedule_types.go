@@ -5,28 +5,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ScheduleLabel names the TalosEtcdBackupSchedule that a TalosEtcdBackup was made by.
+// ScheduleLabel names the TalosEtcdBackupSchedule that created a TalosEtcdBackup.
 const ScheduleLabel = "talos-operator.io/backup-schedule"
 
 // BeforeDisruptionAnnotation on a TalosEtcdBackup names the TalosControlPlane that waits for it.
 const BeforeDisruptionAnnotation = "talos-operator.io/backup-before-disruption"
 
-// ConcurrencyPolicy says what happens when a backup is due and the one before it still runs.
+// ConcurrencyPolicy determines what happens when a backup is due while the previous one is still running.
 // +kubebuilder:validation:Enum=Forbid;Replace
 type ConcurrencyPolicy string
 
-// Concurrency policies. Two backups of one cluster never run at once.
+// Concurrency policies. Two backups of one cluster never run at the same time.
 const (
-	// ConcurrencyForbid lets the running one end and skips the new one. It is the default.
+	// ConcurrencyForbid lets the running backup finish and skips the new one. It is the default.
 	ConcurrencyForbid ConcurrencyPolicy = "Forbid"
-	// ConcurrencyReplace ends the running one.
+	// ConcurrencyReplace cancels the running backup.
 	ConcurrencyReplace ConcurrencyPolicy = "Replace"
 )
 
-// TalosEtcdBackupScheduleSpec describes backups that are taken again and again.
+// TalosEtcdBackupScheduleSpec describes backups that are taken on a schedule.
 // +kubebuilder:validation:XValidation:rule="self.backupTemplate.spec.controlPlaneRef == oldSelf.backupTemplate.spec.controlPlaneRef",message="controlPlaneRef is immutable"
 type TalosEtcdBackupScheduleSpec struct {
-	// schedule in the format of cron: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly.
+	// schedule in cron format: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly.
 	// +required
 	// +kubebuilder:validation:MinLength=6
 	// +kubebuilder:validation:MaxLength=128
@@ -35,90 +35,91 @@ type TalosEtcdBackupScheduleSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
-	// jitter puts each backup off by up to this long, by the same part of it each time, so that many schedules of one
-	// estate do not start at once. Default: 0.
+	// jitter is the maximum delay of each backup, so that the schedules of a fleet do not all start at once. A schedule
+	// delays each of its backups by the same fraction of it. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('24h')",message="jitter must be between 0 and 24h"
 	Jitter *metav1.Duration `json:"jitter,omitempty"`
-	// concurrencyPolicy says what happens when the backup before still runs. Default: Forbid.
+	// concurrencyPolicy determines what happens when the previous backup is still running. Default: Forbid.
 	// +optional
 	ConcurrencyPolicy ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
-	// suspend stops new backups. Running ones go on.
+	// suspend stops new backups. Running backups continue.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// startingDeadline is how late a backup may start when its time was missed, because the operator was down for example.
-	// Default: until the next one is due.
+	// startingDeadline is how late a backup may start when its scheduled time was missed, for example because the operator
+	// was down. Default: until the next backup is due.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="startingDeadline must be 10s at least"
 	StartingDeadline *metav1.Duration `json:"startingDeadline,omitempty"`
-	// maxAge is how old the last good backup may be before the condition RecoveryPointMet is False. Default: not watched.
+	// maxAge is the maximum age of the last good backup before the condition RecoveryPointMet becomes False. Default: the
+	// age is not monitored.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="maxAge must be 1m at least"
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
-	// retention says which backups in the store are kept. Default: all.
+	// retention determines which backups in the store are kept. Default: all.
 	// +optional
 	Retention *BackupRetention `json:"retention,omitempty"`
-	// verification of backups that lie in the store already, on a schedule of its own.
+	// verification of backups that are already in the store, on a schedule of its own.
 	// +optional
 	Verification *ScheduledVerification `json:"verification,omitempty"`
-	// successfulHistory is how many TalosEtcdBackups of good backups are kept; the data in the store is kept by retention.
-	// Default: 5.
+	// successfulHistory is how many TalosEtcdBackup objects of good backups are kept. The data in the store is subject to
+	// retention instead. Default: 5.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	SuccessfulHistory *int32 `json:"successfulHistory,omitempty"`
-	// failedHistory is how many TalosEtcdBackups of failed backups are kept. Default: 3.
+	// failedHistory is how many TalosEtcdBackup objects of failed backups are kept. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	FailedHistory *int32 `json:"failedHistory,omitempty"`
-	// backupTemplate is what each TalosEtcdBackup is made from.
+	// backupTemplate is the template of each TalosEtcdBackup.
 	// +required
 	BackupTemplate TalosEtcdBackupTemplate `json:"backupTemplate,omitzero"`
 }
 
-// TalosEtcdBackupTemplate is what TalosEtcdBackups are made from.
+// TalosEtcdBackupTemplate is the template of TalosEtcdBackups.
 type TalosEtcdBackupTemplate struct {
 	// spec of the TalosEtcdBackup.
 	// +required
 	Spec TalosEtcdBackupSpec `json:"spec,omitzero"`
 }
 
-// BackupRetention says which backups of the cluster in the store are kept: those that any of the counts keeps, of this
-// schedule or of another one for the same store. The last verified one, those of TalosEtcdBackups that no schedule made,
-// locked ones, and what others wrote are never deleted.
+// BackupRetention determines which backups of the cluster in the store are kept: those that any of the counts keeps, of
+// this schedule or of another one with the same store. Never deleted are the last verified backup, backups whose
+// TalosEtcdBackup was not created by a schedule, locked backups, and objects that were not written by the operator.
 // +kubebuilder:validation:MinProperties=1
 type BackupRetention struct {
-	// last is how many of the newest are kept.
+	// last is how many of the newest backups are kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Last *int32 `json:"last,omitempty"`
-	// hourly is for how many hours with a backup the newest of each is kept.
+	// hourly is the number of hours for which the newest backup of the hour is kept. Hours without a backup do not count.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Hourly *int32 `json:"hourly,omitempty"`
-	// daily does so for days, in UTC.
+	// daily is the number of days for which the newest backup of the day is kept, in UTC.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Daily *int32 `json:"daily,omitempty"`
-	// weekly does so for weeks of ISO 8601.
+	// weekly is the number of ISO 8601 weeks for which the newest backup of the week is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Weekly *int32 `json:"weekly,omitempty"`
-	// monthly does so for months.
+	// monthly is the number of months for which the newest backup of the month is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Monthly *int32 `json:"monthly,omitempty"`
 }
 
-// ScheduledVerification verifies the newest backup in the store again and again.
+// ScheduledVerification verifies the newest backup in the store on a schedule.
 type ScheduledVerification struct {
-	// schedule in the format of cron, in the time zone of the backups.
+	// schedule in cron format, in the time zone of the backup schedule.
 	// +required
 	// +kubebuilder:validation:MinLength=6
 	// +kubebuilder:validation:MaxLength=128
@@ -127,67 +128,67 @@ type ScheduledVerification struct {
 	BackupVerification `json:",inline"`
 }
 
-// TalosEtcdBackupScheduleStatus is what became of a schedule.
+// TalosEtcdBackupScheduleStatus is the observed state of a schedule.
 type TalosEtcdBackupScheduleStatus struct {
-	// conditions: Ready, RecoveryPointMet where maxAge is set, Verified where verification is set, RetentionApplied where
-	// retention is set, and Reconciling, Stalled, Paused while they are true.
+	// conditions: Ready, RecoveryPointMet if maxAge is set, Verified if verification is set, RetentionApplied if retention
+	// is set; Reconciling, Stalled and Paused only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// observedGeneration is the generation of the spec that the status speaks of.
+	// observedGeneration is the generation of the spec that the status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// lastScheduleTime is the time of the schedule that was handled last.
+	// lastScheduleTime is the last scheduled time that was handled.
 	// +optional
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
-	// nextScheduleTime is when the next backup begins, jitter included.
+	// nextScheduleTime is when the next backup starts, including the jitter.
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
-	// lastSuccessTime is when the newest good backup was complete.
+	// lastSuccessTime is when the newest good backup completed.
 	// +optional
 	LastSuccessTime *metav1.Time `json:"lastSuccessTime,omitempty"`
-	// lastSuccessBackup is its TalosEtcdBackup.
+	// lastSuccessBackup is the name of the TalosEtcdBackup of the newest good backup.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	LastSuccessBackup string `json:"lastSuccessBackup,omitempty"`
-	// active is the TalosEtcdBackup that runs now.
+	// active is the name of the TalosEtcdBackup that is running.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Active string `json:"active,omitempty"`
-	// stored is what retention found in the store when it last looked.
+	// stored summarizes the backups that the last retention run found in the store.
 	// +optional
 	Stored *StoredBackups `json:"stored,omitempty"`
-	// verification is the last one that succeeded of the schedule's own.
+	// verification is the last successful scheduled verification.
 	// +optional
 	Verification *VerificationStatus `json:"verification,omitempty"`
-	// lastVerificationTime is the time of the verification schedule that was handled last.
+	// lastVerificationTime is the last time of the verification schedule that was handled.
 	// +optional
 	LastVerificationTime *metav1.Time `json:"lastVerificationTime,omitempty"`
 }
 
-// StoredBackups is what lies in the store for one cluster.
+// StoredBackups summarizes the backups of one cluster in the store.
 type StoredBackups struct {
 	// count of complete backups.
 	// +required
 	Count int32 `json:"count"`
-	// size of all their objects.
+	// size of all objects of these backups.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
-	// oldest complete backup.
+	// oldest is the time of the oldest complete backup.
 	// +optional
 	Oldest *metav1.Time `json:"oldest,omitempty"`
-	// newest complete backup.
+	// newest is the time of the newest complete backup.
 	// +optional
 	Newest *metav1.Time `json:"newest,omitempty"`
-	// time of the look.
+	// time of the observation.
 	// +required
 	Time metav1.Time `json:"time,omitzero"`
 }
 
-// TalosEtcdBackupSchedule takes backups of a cluster on a schedule, keeps as many as it should, and watches that they
-// are good.
+// TalosEtcdBackupSchedule takes backups of a cluster on a schedule, applies the retention, and monitors that the
+// backups are good.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -205,10 +206,10 @@ type TalosEtcdBackupSchedule struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +required
 	Spec TalosEtcdBackupScheduleSpec `json:"spec,omitzero"`
-	// status is what was seen.
+	// status reports the observed state.
 	// +optional
 	Status TalosEtcdBackupScheduleStatus `json:"status,omitzero"`
 }

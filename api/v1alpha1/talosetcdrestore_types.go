@@ -7,68 +7,69 @@ import (
 // TalosEtcdRestoreSpec describes one restore of a cluster's etcd from a backup.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a restore does not change: make another one"
 type TalosEtcdRestoreSpec struct {
-	// controlPlaneRef names the TalosControlPlane whose etcd is restored. When it has no state Secret yet, that of the
-	// backup becomes its own. The object may come later.
+	// controlPlaneRef names the TalosControlPlane whose etcd is restored. If it has no state Secret yet, it gets the one
+	// in the backup. The TalosControlPlane may be created after the restore.
 	// +required
 	ControlPlaneRef ObjectReference `json:"controlPlaneRef,omitzero"`
-	// source is the backup.
+	// source of the backup.
 	// +required
 	Source RestoreSource `json:"source,omitzero"`
-	// identitiesFrom name age identities (private keys) to decrypt the backup with.
+	// identitiesFrom reference the age identities (private keys) that decrypt the backup.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	IdentitiesFrom []SecretKeyReference `json:"identitiesFrom,omitempty"`
-	// verification of the backup before anything is touched. Default: Database. Checksum does as much: without a look into
-	// the database nothing proves that what runs in the end is what was restored.
+	// verification of the backup before the cluster is changed. Default: Database. Checksum does the same: without reading
+	// the database, the restore could not prove that the running data is the restored data.
 	// +optional
 	// +kubebuilder:validation:Enum=Checksum;Database;Drill
 	Verification VerificationLevel `json:"verification,omitempty"`
-	// discardNewerData says that what the cluster wrote after the backup is to be lost. It is needed where etcd still has
-	// data, on any control-plane node that can be asked or that cannot.
+	// discardNewerData accepts the loss of everything that the cluster wrote after the backup. It is required if any
+	// control-plane node still has etcd data, or cannot be asked whether it has.
 	// +optional
 	DiscardNewerData bool `json:"discardNewerData,omitempty"`
-	// lastSnapshot says what happens with the data that etcd still has before it is wiped: Require refuses to go on without
-	// a copy of it, Try goes on when none can be taken, Skip takes none. Default: Require where etcd has quorum, else Try.
+	// lastSnapshot determines what happens with the data that etcd still has before it is wiped: Require does not continue
+	// without a copy of it, Try continues if no copy can be taken, Skip takes none. Default: Require if etcd has quorum,
+	// otherwise Try.
 	// +optional
 	// +kubebuilder:validation:Enum=Require;Try;Skip
 	LastSnapshot LastSnapshotPolicy `json:"lastSnapshot,omitempty"`
-	// allowMissingChecksum accepts a snapshot without the checksum at its end: a database that was copied from a node.
+	// allowMissingChecksum accepts a snapshot without a checksum at its end: a database file that was copied from a node.
 	// +optional
 	AllowMissingChecksum bool `json:"allowMissingChecksum,omitempty"`
-	// allowForeign accepts a snapshot that another tool wrote: nothing tells which cluster it is of.
+	// allowForeign accepts a snapshot that another tool wrote: nothing proves which cluster it belongs to.
 	// +optional
 	AllowForeign bool `json:"allowForeign,omitempty"`
-	// lostMachines names control-plane machines that will never come back. The restore does not wait for them. Reset one
-	// before it is powered on again: it has the old etcd.
+	// lostMachines names control-plane machines that will never come back. The restore does not wait for them. Reset such
+	// a machine before it is powered on again, because it still has the old etcd data.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=9
 	// +kubebuilder:validation:items:MaxLength=253
 	LostMachines []string `json:"lostMachines,omitempty"`
-	// revisionBump raises the revision of the restored etcd by that much and marks all before as compacted, so that
-	// watchers notice that what they know is old. Default: 0. etcd's own advice is 1000000000.
+	// revisionBump raises the revision of the restored etcd by this number and marks all earlier revisions as compacted,
+	// so that watchers notice that their caches are outdated. Default: 0. etcd recommends 1000000000.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000000
 	RevisionBump int64 `json:"revisionBump,omitempty"`
-	// isolate restores into another cluster than the one that was backed up, with a PKI of its own, to look at what is in
-	// it. Secrets are readable: the keys that they are encrypted with are taken over.
+	// isolate restores into another cluster than the one that was backed up, with a PKI of its own, to inspect the data.
+	// Secrets remain readable: their encryption keys are taken over.
 	// +optional
 	Isolate bool `json:"isolate,omitempty"`
 }
 
-// LastSnapshotPolicy says what happens with the data that is about to be wiped.
+// LastSnapshotPolicy determines what happens with the data that is about to be wiped.
 type LastSnapshotPolicy string
 
 // Policies of the last snapshot.
 const (
-	// LastSnapshotRequire refuses to go on without a copy.
+	// LastSnapshotRequire does not continue without a copy of the data.
 	LastSnapshotRequire LastSnapshotPolicy = "Require"
-	// LastSnapshotTry goes on when none can be taken.
+	// LastSnapshotTry continues if no copy can be taken.
 	LastSnapshotTry LastSnapshotPolicy = "Try"
-	// LastSnapshotSkip takes none.
+	// LastSnapshotSkip takes no copy.
 	LastSnapshotSkip LastSnapshotPolicy = "Skip"
 )
 
@@ -81,88 +82,89 @@ type RestoreSource struct {
 	// backupRef names a TalosEtcdBackup.
 	// +optional
 	BackupRef *ObjectReference `json:"backupRef,omitempty"`
-	// storage is where the backup lies. Without before and key, the newest verified backup is taken.
+	// storage is where the backup is stored. Without before and key, the newest verified backup is restored.
 	// +optional
 	Storage *BackupStorage `json:"storage,omitempty"`
-	// cluster is the name under which the backups lie in the store. Default: the name of the control plane's cluster.
+	// cluster is the name of the cluster under which the backups are stored. Default: the cluster name of the control
+	// plane.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Cluster string `json:"cluster,omitempty"`
-	// before takes the newest verified backup that was begun before this time.
+	// before selects the newest verified backup that began before this time.
 	// +optional
 	Before *metav1.Time `json:"before,omitempty"`
-	// key is the ID of a backup, or the key of any of its objects, or that of a file of another tool.
+	// key is the ID of a backup, or the key of any of its objects, or the key of a file that another tool wrote.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Key string `json:"key,omitempty"`
-	// verificationKeys are public keys that check the signature of the backup, as status.backupVerificationKey of the
-	// TalosControlPlane had it. They are needed where the cluster has no state Secret any more, and with isolate; else the
-	// key follows from the state Secret, and these are not looked at.
+	// verificationKeys are the public keys that verify the signature of the backup, as in status.backupVerificationKey of
+	// the TalosControlPlane. They are required if the cluster no longer has a state Secret, and with isolate. Otherwise
+	// the key is derived from the state Secret and this field is ignored.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=52
 	// +kubebuilder:validation:items:Pattern=`^ed25519:[A-Za-z0-9+/]{43}=$`
 	VerificationKeys []string `json:"verificationKeys,omitempty"`
-	// allowUnauthenticated accepts a backup that has no signature, or one that cannot be checked because no verification key
-	// is known: anyone who can write to the store can have made it. It has to be named by key or backupRef. A signature that
-	// is wrong is refused all the same.
+	// allowUnauthenticated accepts a backup without a signature, or one whose signature cannot be verified because no
+	// verification key is known: everyone who can write to the store may have created it. The backup must be named by key
+	// or backupRef. A wrong signature is always rejected.
 	// +optional
 	AllowUnauthenticated bool `json:"allowUnauthenticated,omitempty"`
 }
 
-// RestoreStep is where a restore is.
+// RestoreStep is a step of a restore.
 type RestoreStep string
 
-// Steps of a restore, in their order.
+// Steps of a restore, in order.
 const (
-	// RestorePreflight: nothing has been touched.
+	// RestorePreflight: the restore is being checked; nothing has been changed.
 	RestorePreflight RestoreStep = "Preflight"
-	// RestoreSaving: the data that etcd still has is copied.
+	// RestoreSaving: the data that etcd still has is being copied.
 	RestoreSaving RestoreStep = "SavingCurrentData"
-	// RestoreWiping: the etcd data of the control-plane nodes is wiped.
+	// RestoreWiping: the etcd data of the control-plane nodes is being wiped.
 	RestoreWiping RestoreStep = "Wiping"
-	// RestorePreparing: the nodes come up without etcd data.
+	// RestorePreparing: the nodes are booting without etcd data.
 	RestorePreparing RestoreStep = "Preparing"
-	// RestoreUploading: the snapshot goes to one node.
+	// RestoreUploading: the snapshot is being sent to one node.
 	RestoreUploading RestoreStep = "Uploading"
-	// RestoreRecovering: that node starts etcd from it.
+	// RestoreRecovering: that node is starting etcd from the snapshot.
 	RestoreRecovering RestoreStep = "Recovering"
-	// RestoreProving: what was restored is looked at.
+	// RestoreProving: the restored data is being verified.
 	RestoreProving RestoreStep = "Proving"
-	// RestoreJoining: the other members join.
+	// RestoreJoining: the other members are joining.
 	RestoreJoining RestoreStep = "Joining"
 	// RestoreComplete: the cluster runs from the backup.
 	RestoreComplete RestoreStep = "Complete"
-	// RestoreStopped: it was refused or failed for good. Make another one.
+	// RestoreStopped: the restore was refused or failed permanently. Create a new one.
 	RestoreStopped RestoreStep = "Stopped"
 )
 
-// RestoreStepStatus is when a step began and ended.
+// RestoreStepStatus records when a step began and ended.
 type RestoreStepStatus struct {
-	// step that it speaks of.
+	// step is the name of the step.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Step RestoreStep `json:"step,omitempty"`
-	// startedAt is when it began.
+	// startedAt is when the step began.
 	// +required
 	StartedAt metav1.MicroTime `json:"startedAt,omitzero"`
-	// completedAt is when it ended.
+	// completedAt is when the step ended.
 	// +optional
 	CompletedAt *metav1.MicroTime `json:"completedAt,omitempty"`
-	// message tells what came of it.
+	// message describes the result of the step.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// RestoredBackup is the backup that was chosen; it stays the same from then on.
+// RestoredBackup is the backup that was chosen. It does not change afterwards.
 type RestoredBackup struct {
-	// id of the backup, or the key of a file of another tool.
+	// id of the backup, or the key of a file that another tool wrote.
 	// +required
 	// +kubebuilder:validation:MaxLength=1024
 	ID string `json:"id,omitempty"`
-	// cluster that it is of, as the store says.
+	// cluster that the backup belongs to, according to the store.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Cluster string `json:"cluster,omitempty"`
@@ -170,89 +172,90 @@ type RestoredBackup struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Location string `json:"location,omitempty"`
-	// time when it was taken.
+	// time when the backup was taken.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
-	// revision that is in it.
+	// revision of the snapshot.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-	// totalKeys that are in it.
+	// totalKeys in the snapshot.
 	// +optional
 	TotalKeys int64 `json:"totalKeys,omitempty"`
-	// size of the plain snapshot in bytes.
+	// size of the plain snapshot, in bytes.
 	// +optional
 	Size int64 `json:"size,omitempty"`
-	// sha256 of the plain snapshot, hexadecimal.
+	// sha256 of the plain snapshot, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SHA256 string `json:"sha256,omitempty"`
-	// storageVersion of the etcd that wrote it; empty before etcd 3.6.
+	// storageVersion of the etcd that wrote the snapshot. Empty before etcd 3.6.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	StorageVersion string `json:"storageVersion,omitempty"`
-	// copied says that it is the copy of a database, without a checksum at its end.
+	// copied is true if the snapshot is the copy of a database file, without a checksum at its end.
 	// +optional
 	Copied bool `json:"copied,omitempty"`
-	// authenticity: Authentic (signed with the key of the cluster), Unchecked (signed, and there was no key to check that
-	// with), Unsigned, or Foreign (of another tool).
+	// authenticity of the backup: Authentic (signed with the key of the cluster), Unchecked (signed, but no key was
+	// available to verify the signature), Unsigned, or Foreign (written by another tool).
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Authenticity string `json:"authenticity,omitempty"`
 }
 
-// RestoreNodeStatus is what a restore did to one control-plane node.
+// RestoreNodeStatus records what a restore did to one control-plane node.
 type RestoreNodeStatus struct {
-	// machine is the TalosMachine.
+	// machine is the name of the TalosMachine.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
-	// wipedBoot is the boot ID that the node had when its wipe was recorded, before it was asked for.
+	// wipedBoot is the boot ID of the node when its wipe was recorded, before the wipe was requested.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	WipedBoot string `json:"wipedBoot,omitempty"`
-	// wipes is how often it was wiped.
+	// wipes is how often the node was wiped.
 	// +optional
 	Wipes int32 `json:"wipes,omitempty"`
-	// boot ID that the node had when its etcd data was copied, or, without a copy, when the restore left Preflight.
+	// boot is the boot ID of the node when its etcd data was copied or, without a copy, when the restore left Preflight.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Boot string `json:"boot,omitempty"`
 }
 
 // RunAgainAnnotation on a TalosEtcdRestore, with the UID of that object as its value, lets it run although the state
-// Secret records that a restore of its name has run. It is taken off once it is at work.
+// Secret records that a restore of its name has already run. The operator removes the annotation once the restore runs.
 const RunAgainAnnotation = "talos-operator.io/run-again"
 
-// TalosEtcdRestoreStatus is how far a restore is.
+// TalosEtcdRestoreStatus is the observed state of a restore.
 type TalosEtcdRestoreStatus struct {
-	// conditions: Ready (complete and proven), BackupAuthenticated once a backup was chosen, and Reconciling, Stalled, Deleting while they are true.
+	// conditions: Ready (complete and verified), BackupAuthenticated once a backup was chosen; Reconciling, Stalled and
+	// Deleting only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// observedGeneration is the generation of the spec that the status speaks of.
+	// observedGeneration is the generation of the spec that the status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// step that the restore is at.
+	// step is the current step of the restore.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Step RestoreStep `json:"step,omitempty"`
-	// steps so far.
+	// steps that have begun so far.
 	// +optional
 	// +listType=map
 	// +listMapKey=step
 	// +kubebuilder:validation:MaxItems=16
 	Steps []RestoreStepStatus `json:"steps,omitempty"`
-	// backup that was chosen.
+	// backup that was chosen to restore.
 	// +optional
 	Backup *RestoredBackup `json:"backup,omitempty"`
-	// lastSnapshot is where the data that was wiped was copied to, as a URL without credentials.
+	// lastSnapshot is where the wiped data was copied to, as a URL without credentials.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	LastSnapshot string `json:"lastSnapshot,omitempty"`
-	// bootsAt is when boot IDs were last recorded in nodes, or the machine was chosen. An etcd with quorum is not wiped when
-	// that is more than an hour ago.
+	// bootsAt is when boot IDs were last recorded in nodes, or when the machine was chosen. If that is more than an hour
+	// ago, an etcd with quorum is not wiped.
 	// +optional
 	BootsAt *metav1.Time `json:"bootsAt,omitempty"`
 	// nodes of the control plane.
@@ -261,44 +264,44 @@ type TalosEtcdRestoreStatus struct {
 	// +listMapKey=machine
 	// +kubebuilder:validation:MaxItems=16
 	Nodes []RestoreNodeStatus `json:"nodes,omitempty"`
-	// machine that etcd is restored on; recorded before the snapshot is sent.
+	// machine on which etcd is restored. It is recorded before the snapshot is sent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
-	// boot ID of that machine when the snapshot was sent.
+	// boot is the boot ID of that machine when the snapshot was sent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Boot string `json:"boot,omitempty"`
 	// tries is how often the snapshot was sent.
 	// +optional
 	Tries int32 `json:"tries,omitempty"`
-	// memberID of the first member, hexadecimal.
+	// memberID is the ID of the first etcd member, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	MemberID string `json:"memberID,omitempty"`
-	// sentAt is when the snapshot was sent last.
+	// sentAt is when the snapshot was last sent.
 	// +optional
 	SentAt *metav1.Time `json:"sentAt,omitempty"`
-	// savingID names the copy of the data that is about to be wiped, recorded before it is made.
+	// savingID is the ID of the copy of the data that is about to be wiped. It is recorded before the copy is made.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SavingID string `json:"savingID,omitempty"`
-	// saveFailures counts tries to copy the data that was wiped.
+	// saveFailures is the number of failed attempts to copy the data that is about to be wiped.
 	// +optional
 	SaveFailures int32 `json:"saveFailures,omitempty"`
-	// hadQuorum: etcd was seen with quorum before anything was wiped. From then on a moment without a leader is no reason
-	// to go on without a copy of its data.
+	// hadQuorum is true if etcd was observed with quorum before anything was wiped. From then on, a temporary loss of the
+	// leader does not allow the restore to continue without a copy of the data.
 	// +optional
 	HadQuorum bool `json:"hadQuorum,omitempty"`
-	// leaderlessAt is since when etcd is seen to run without a leader, before anything was wiped.
+	// leaderlessAt is since when etcd has been observed without a leader, before anything was wiped.
 	// +optional
 	LeaderlessAt *metav1.Time `json:"leaderlessAt,omitempty"`
-	// revision that etcd had when it was first seen after the restore.
+	// revision of etcd when it was first observed after the restore.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 }
 
-// TalosEtcdRestore brings the etcd of a cluster back from a backup, and the whole cluster when its PKI is lost too.
+// TalosEtcdRestore restores the etcd of a cluster from a backup, and the whole cluster if its PKI is lost too.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -315,10 +318,10 @@ type TalosEtcdRestore struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +required
 	Spec TalosEtcdRestoreSpec `json:"spec,omitzero"`
-	// status is what was seen.
+	// status reports the observed state.
 	// +optional
 	Status TalosEtcdRestoreStatus `json:"status,omitzero"`
 }

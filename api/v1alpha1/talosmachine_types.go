@@ -12,47 +12,49 @@ type TalosMachineSpec struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="controlPlaneRef is immutable"
 	ControlPlaneRef ObjectReference `json:"controlPlaneRef,omitzero"`
-	// workerRef names the TalosWorker of a worker.
+	// workerRef names the TalosWorker of a worker. Not set for control-plane machines.
 	// +optional
 	WorkerRef *ObjectReference `json:"workerRef,omitempty"`
 	// role of the machine. Immutable.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="role is immutable"
 	Role Role `json:"role,omitempty"`
-	// address of the machine's Talos API.
+	// address is the IP address of the machine's Talos API.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address,omitempty"`
-	// machineRef names the Machine (vitistack.io) that has the address.
+	// machineRef names the Machine (vitistack.io) that provides the address.
 	// +optional
 	MachineRef *ObjectReference `json:"machineRef,omitempty"`
-	// maintenanceFingerprint is what the certificate of the machine in maintenance mode has to have, as in the machine
-	// list: base64 of the SHA-256 of its public key. Without it every certificate is accepted.
+	// maintenanceFingerprint is the expected fingerprint of the certificate that the machine presents in maintenance mode,
+	// as in the machine list: the base64-encoded SHA-256 of its public key. Without it, every certificate is accepted.
 	// +optional
 	// +kubebuilder:validation:MaxLength=44
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
 	MaintenanceFingerprint string `json:"maintenanceFingerprint,omitempty"`
-	// network of this machine.
+	// network configuration of this machine.
 	// +optional
 	Network *MachineNetwork `json:"network,omitempty"`
 	// deletionPolicy of the object that this machine belongs to.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// decommission: the deletion of this object takes the node out of its cluster: drained, out of etcd, wiped, and its
-	// Node object removed. The operator sets it on machines that left their list; to false on those that are in it under
-	// another name, whose nodes go on.
+	// decommission makes the deletion of this object remove the node from its cluster: the node is drained, removed from
+	// etcd and wiped, and its Node object is deleted. The operator sets it to true on machines that were removed from
+	// their list, and to false on machines that are still listed under another name and whose nodes continue to run.
 	// +optional
 	Decommission *bool `json:"decommission,omitempty"`
-	// change lets the machine begin a config change. The operator sets it when the machine's turn has come.
+	// change allows the machine to begin a configuration change. The operator sets it when the machine gets its slot in
+	// the rollout.
 	// +optional
 	Change *ChangeGrant `json:"change,omitempty"`
 
 	NodeOptions `json:",inline"`
 }
 
-// MachineIntent is a step that was recorded before it was taken, so that a crash resumes it instead of repeating it.
+// MachineIntent is a step that was recorded before it was taken, so that the operator resumes it after a crash instead
+// of repeating it.
 type MachineIntent struct {
-	// step that is under way.
+	// step that is in progress.
 	// +required
 	// +kubebuilder:validation:Enum=Drain;Leave;Reset;Try;Apply;Stage;Reboot
 	Step string `json:"step,omitempty"`
@@ -60,7 +62,7 @@ type MachineIntent struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
-	// memberID of the etcd member that leaves, hexadecimal.
+	// memberID is the ID of the etcd member that leaves, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	MemberID string `json:"memberID,omitempty"`
@@ -68,10 +70,10 @@ type MachineIntent struct {
 	// +required
 	Since metav1.Time `json:"since,omitzero"`
 	// checked is true once the operator has checked the node while a change is on trial (step Try). A trial that ends
-	// unchecked, because the operator was late or not running, says nothing about the change, and is repeated.
+	// unchecked, because the operator was late or not running, proves nothing about the change and is repeated.
 	// +optional
 	Checked bool `json:"checked,omitempty"`
-	// attempt counts the trials of one change, from 1 for the first repetition.
+	// attempt counts the repetitions of a trial: 1 for the first repetition.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempt int32 `json:"attempt,omitempty"`
@@ -79,44 +81,44 @@ type MachineIntent struct {
 
 // Steps of a MachineIntent.
 const (
-	// StepDrain moves the pods of a node elsewhere.
+	// StepDrain evicts the pods of a node.
 	StepDrain = "Drain"
-	// StepLeave takes a node's member out of etcd.
+	// StepLeave removes a node's member from etcd.
 	StepLeave = "Leave"
-	// StepReset is the wipe of a node.
+	// StepReset wipes a node.
 	StepReset = "Reset"
-	// StepTry sends a config that the node takes back by itself unless it still answers.
+	// StepTry sends a configuration that the node rolls back by itself unless it remains reachable.
 	StepTry = "Try"
-	// StepApply sends a config that takes effect at once.
+	// StepApply sends a configuration that takes effect immediately.
 	StepApply = "Apply"
-	// StepStage sends a config that takes effect at the next reboot.
+	// StepStage sends a configuration that takes effect at the next reboot.
 	StepStage = "Stage"
-	// StepReboot is a reboot for a staged config.
+	// StepReboot reboots a node with a staged configuration.
 	StepReboot = "Reboot"
 )
 
-// TalosMachineStatus is what was seen of a node. Values are the node's own, read live.
+// TalosMachineStatus is the observed state of a node. The values are read live from the node.
 type TalosMachineStatus struct {
-	// conditions: Ready, Reachable, Configured, UpToDate, and Paused, Deleting, Stalled while they are true.
+	// conditions: Ready, Reachable, Configured and UpToDate; Paused, Deleting and Stalled only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// observedGeneration is the generation of the spec that the status speaks of.
+	// observedGeneration is the generation of the spec that the status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// stage of the machine in the words of Talos: maintenance, installing, booting, running, rebooting, resetting, …
+	// stage of the machine as Talos reports it: maintenance, installing, booting, running, rebooting, resetting, …
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Stage string `json:"stage,omitempty"`
-	// unmetConditions is what the node says it waits for.
+	// unmetConditions are the conditions that the node reports as not met.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=300
 	UnmetConditions []string `json:"unmetConditions,omitempty"`
-	// address that the operator uses.
+	// address that the operator uses for the Talos API.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address,omitempty"`
@@ -130,37 +132,38 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Hostname string `json:"hostname,omitempty"`
-	// talosVersion that runs.
+	// talosVersion that the node runs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TalosVersion string `json:"talosVersion,omitempty"`
-	// kubeletVersion that runs.
+	// kubeletVersion that the node runs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubeletVersion string `json:"kubeletVersion,omitempty"`
-	// bootID changes with every boot.
+	// bootID of the node. It changes at every boot.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
-	// uuid of the machine from its firmware.
+	// uuid of the machine, from its firmware.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	UUID string `json:"uuid,omitempty"`
-	// maintenanceFingerprint is that of the certificate which the machine shows in maintenance mode, in the format of
-	// spec.maintenanceFingerprint: compare it to the console of the machine. Empty once the machine has its config.
+	// maintenanceFingerprint is the fingerprint of the certificate that the machine presents in maintenance mode, in the
+	// format of spec.maintenanceFingerprint. Compare it to the one on the console of the machine. Empty once the machine
+	// is configured.
 	// +optional
 	// +kubebuilder:validation:MaxLength=44
 	MaintenanceFingerprint string `json:"maintenanceFingerprint,omitempty"`
-	// etcdMemberID is the ID of the node's etcd member, hexadecimal; empty also while its etcd is unhealthy.
+	// etcdMemberID is the ID of the node's etcd member, in hexadecimal. It is also empty while its etcd is unhealthy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	EtcdMemberID string `json:"etcdMemberID,omitempty"`
 
-	// lastEtcdMemberID is the last one that the node told of; empty once it was wiped.
+	// lastEtcdMemberID is the last etcd member ID that the node reported. Empty once the node was wiped.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	LastEtcdMemberID string `json:"lastEtcdMemberID,omitempty"`
-	// installDisk that Talos is installed on.
+	// installDisk is the disk that Talos is installed on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	InstallDisk string `json:"installDisk,omitempty"`
@@ -170,38 +173,38 @@ type TalosMachineStatus struct {
 	// memoryMiB is the memory in MiB.
 	// +optional
 	MemoryMiB int64 `json:"memoryMiB,omitempty"`
-	// configHash is the SHA-256 of the machine config that was last sent, hexadecimal.
+	// configHash is the SHA-256 of the last machine configuration that was sent, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ConfigHash string `json:"configHash,omitempty"`
-	// workingHash is the SHA-256 of the last machine config that the node was healthy with, hexadecimal.
+	// workingHash is the SHA-256 of the last machine configuration with which the node was healthy, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	WorkingHash string `json:"workingHash,omitempty"`
-	// comparedTo is the generations of the TalosControlPlane, the TalosWorker and this object that the live config was
-	// compared to.
+	// comparedTo contains the generations of the TalosControlPlane, the TalosWorker and this object that the live
+	// configuration was compared to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ComparedTo string `json:"comparedTo,omitempty"`
-	// drift is the fields that somebody else changed since the operator last sent a config, at most 64: old is what was
-	// sent, new what the node runs.
+	// drift lists the fields that were changed outside of the operator since it last sent a configuration, at most 64: old
+	// is the last applied value, new the live value.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Drift []FieldChange `json:"drift,omitempty"`
-	// adoptedFields are those that somebody else changed and that the machine keeps, at most 64.
+	// adoptedFields are fields that were changed outside of the operator and that the machine keeps, at most 64.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512
 	AdoptedFields []string `json:"adoptedFields,omitempty"`
-	// change is what the machine config needs to become the wanted one; absent when it is.
+	// change is the change that the live configuration needs to match the desired one; absent if there is none.
 	// +optional
 	Change *MachineChange `json:"change,omitempty"`
-	// intent is the step that is under way.
+	// intent is the step that is in progress.
 	// +optional
 	Intent *MachineIntent `json:"intent,omitempty"`
-	// lastError is what last went wrong with this node, without secrets.
+	// lastError is the last error of this node, without secrets.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LastError string `json:"lastError,omitempty"`
@@ -225,10 +228,10 @@ type TalosMachine struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +required
 	Spec TalosMachineSpec `json:"spec,omitzero"`
-	// status is what was seen.
+	// status reports the observed state.
 	// +optional
 	Status TalosMachineStatus `json:"status,omitzero"`
 }

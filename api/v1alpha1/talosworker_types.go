@@ -17,39 +17,41 @@ type TalosWorkerSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=600
 	Machines []MachineEntry `json:"machines,omitempty"`
-	// deletionPolicy says what becomes of the nodes when the object is deleted. Default: Preserve.
+	// deletionPolicy determines what happens to the nodes when the object is deleted. Default: Preserve.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// rollout says how config changes reach the machines. Default: that of the control plane.
+	// rollout determines how configuration changes are rolled out to the machines. Default: the rollout of the control
+	// plane.
 	// +optional
 	Rollout *RolloutOptions `json:"rollout,omitempty"`
-	// drift says what happens to a machine config that somebody else changed: Report shows it (default), Enforce plans
-	// a change back, Adopt keeps it. Default: that of the control plane.
+	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
+	// (default) reports the change, Enforce plans a change back, Adopt keeps it. Default: the drift policy of the control
+	// plane.
 	// +optional
 	Drift DriftPolicy `json:"drift,omitempty"`
-	// spares are machines that wait in maintenance mode to take the place of one that is replaced. Nothing is sent to them
-	// before that.
+	// spares are machines in maintenance mode that are available to replace other machines. Nothing is sent to a spare
+	// before it replaces a machine.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Spares []MachineEntry `json:"spares,omitempty"`
-	// remediation of machines that never come back. Without it they are waited for.
+	// remediation determines when machines that do not come back are replaced. Without it, the operator waits for them.
 	// +optional
 	Remediation *RemediationOptions `json:"remediation,omitempty"`
 
 	NodeOptions `json:",inline"`
 }
 
-// TalosWorkerStatus is what was seen of a group of workers.
+// TalosWorkerStatus is the observed state of a group of workers.
 type TalosWorkerStatus struct {
-	// conditions: Ready, Reachable, UpToDate, and Paused, Deleting, Reconciling, Stalled while they are true.
+	// conditions: Ready, Reachable and UpToDate; Paused, Deleting, Reconciling and Stalled only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// observedGeneration is the generation of the spec that the status speaks of.
+	// observedGeneration is the generation of the spec that the status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// replicas is the number of machines.
@@ -58,10 +60,10 @@ type TalosWorkerStatus struct {
 	// readyReplicas is the number of ready machines.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
-	// plan is the config changes that the machines need; absent when there are none.
+	// plan lists the configuration changes that the machines need; absent if there are none.
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`
-	// replacements are spares that stand in for listed machines, until the machine list says so itself.
+	// replacements are spares that replace listed machines, until the machine list is updated accordingly.
 	// +optional
 	// +listType=map
 	// +listMapKey=machine
@@ -84,10 +86,10 @@ type TalosWorker struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +required
 	Spec TalosWorkerSpec `json:"spec,omitzero"`
-	// status is what was seen.
+	// status reports the observed state.
 	// +optional
 	Status TalosWorkerStatus `json:"status,omitzero"`
 }

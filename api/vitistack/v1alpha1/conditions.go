@@ -12,7 +12,7 @@ const (
 	ConditionTopologyValid = "TopologyValid"
 )
 
-// Reasons of conditions of a KubernetesCluster.
+// Condition reasons of a KubernetesCluster.
 const (
 	// ReasonCreationSucceeded: all machines exist.
 	ReasonCreationSucceeded = "CreationSucceeded"
@@ -22,15 +22,15 @@ const (
 	ReasonGenerationSucceeded = "GenerationSucceeded"
 	// ReasonGenerationFailed: a file could not be written; the message says which and why.
 	ReasonGenerationFailed = "GenerationFailed"
-	// ReasonValidationSucceeded: the spec keeps all rules.
+	// ReasonValidationSucceeded: the spec satisfies all rules.
 	ReasonValidationSucceeded = "ValidationSucceeded"
-	// ReasonValidationFailed: the spec breaks a rule; the message names field and remedy.
+	// ReasonValidationFailed: the spec violates a rule; the message names the field and the remedy.
 	ReasonValidationFailed = "ValidationFailed"
 	// ReasonReady: control plane and workers are ready.
 	ReasonReady = "Ready"
-	// ReasonProvisioning: the cluster is on its way.
+	// ReasonProvisioning: the cluster is being provisioned.
 	ReasonProvisioning = "Provisioning"
-	// ReasonDeleting: the cluster is being deleted; the message says what it waits for.
+	// ReasonDeleting: the cluster is being deleted; the message says what the deletion waits for.
 	ReasonDeleting = "Deleting"
 	// ReasonPaused: the paused annotation is set.
 	ReasonPaused = "Paused"

@@ -1,5 +1,5 @@
-// Package v1alpha1 holds the API of vitistack.io: whole clusters, and the machines that
-// providers give them.
+// Package v1alpha1 contains the API of vitistack.io: whole clusters, and the machines that infrastructure providers
+// supply for them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=vitistack.io

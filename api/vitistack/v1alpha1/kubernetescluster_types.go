@@ -6,11 +6,11 @@ import (
 	talosv1alpha1 "github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Names that the objects of a cluster carry.
+// Finalizers, annotations and labels of a cluster's objects.
 const (
-	// ClusterFinalizer holds a KubernetesCluster until its objects and files are gone.
+	// ClusterFinalizer keeps a KubernetesCluster until its objects and files are deleted.
 	ClusterFinalizer = "cluster.vitistack.io/finalizer"
-	// DeleteAnnotation on a Machine, value "true", has it go first when its group shrinks.
+	// DeleteAnnotation on a Machine, value "true", selects it to be deleted first when its group is scaled down.
 	DeleteAnnotation = "cluster.vitistack.io/delete"
 	// ClusterNameLabel names the cluster of a Machine.
 	ClusterNameLabel = "cluster.vitistack.io/cluster-name"
@@ -22,35 +22,34 @@ const (
 
 // MachineTemplate is the template of the machines of one group.
 type MachineTemplate struct {
-	// spec of the machines. An empty one is valid, also one that says nothing but "spec:": the machines wait for a
-	// provider.
+	// spec of the machines. It may be empty, including a bare "spec:": the machines then wait for a provider.
 	// +optional
 	// +nullable
 	Spec MachineSpec `json:"spec,omitzero"`
 }
 
-// ControlPlaneTopology says how many control-plane nodes there are, and of what kind.
+// ControlPlaneTopology is the number and the kind of the control-plane nodes.
 type ControlPlaneTopology struct {
-	// replicas is the number of control plane nodes: odd, 1, 3 or 5.
+	// replicas is the number of control-plane nodes: an odd number, 1, 3 or 5.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9
 	// +kubebuilder:validation:XValidation:rule="self % 2 == 1",message="replicas of the control plane must be odd: 1, 3 or 5"
 	Replicas int32 `json:"replicas"`
-	// spares is the number of machines that are kept beside the replicas, in maintenance mode, to take the place of one that
-	// never comes back. Default: 0.
+	// spares is the number of additional machines that are kept in maintenance mode to replace a machine that does not
+	// come back. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=32
 	Spares int32 `json:"spares,omitempty"`
-	// machineTemplate is the template for control plane machines.
+	// machineTemplate is the template of the control-plane machines.
 	// +optional
 	MachineTemplate MachineTemplate `json:"machineTemplate,omitzero"`
 }
 
-// WorkerGroup is a group of workers that are alike.
+// WorkerGroup is a group of identical workers.
 type WorkerGroup struct {
-	// name of the worker group, part of the names of its machines.
+	// name of the worker group. It becomes part of the names of its machines.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=50
@@ -61,18 +60,18 @@ type WorkerGroup struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=600
 	Replicas int32 `json:"replicas"`
-	// spares is the number of machines that are kept beside the replicas, in maintenance mode, to take the place of one that
-	// never comes back. Default: 0.
+	// spares is the number of additional machines that are kept in maintenance mode to replace a machine that does not
+	// come back. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=32
 	Spares int32 `json:"spares,omitempty"`
-	// machineTemplate is the template for worker machines.
+	// machineTemplate is the template of the worker machines.
 	// +optional
 	MachineTemplate MachineTemplate `json:"machineTemplate,omitzero"`
 }
 
-// CertificateAuthority is a CA certificate with its key, both PEM, plain or base64.
+// CertificateAuthority is a CA certificate with its key, both in PEM format, plain or base64-encoded.
 // +kubebuilder:validation:XValidation:rule="has(self.crt) == has(self.key)",message="a CA certificate needs its key, and a key its certificate"
 type CertificateAuthority struct {
 	// crt is the CA certificate.
@@ -85,9 +84,9 @@ type CertificateAuthority struct {
 	Key string `json:"key,omitempty"`
 }
 
-// KubeletConfig changes the kubelet.
+// KubeletConfig customizes the kubelet.
 type KubeletConfig struct {
-	// image is the kubelet container image; its tag, if it has one, must be the Kubernetes version.
+	// image is the container image of the kubelet. If it has a tag, the tag must be the Kubernetes version.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
@@ -97,53 +96,53 @@ type KubeletConfig struct {
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
-// MachineTalosConfig is the machine part of a Talos config.
+// MachineTalosConfig is the machine section of a Talos configuration.
 type MachineTalosConfig struct {
-	// type of the machine: controlplane or worker. Each machine gets the type of its role; a value that is set has to be
-	// one of the two and is otherwise without effect.
+	// type of the machine: controlplane or worker. Each machine gets the type of its role, so the field has no effect
+	// beyond validation.
 	// +optional
 	// +kubebuilder:validation:Enum=controlplane;worker
 	Type string `json:"type,omitempty"`
-	// token is the bootstrap token for joining the cluster. Generated when empty.
+	// token is the bootstrap token for joining the cluster. Default: a generated token.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Token string `json:"token,omitempty"`
-	// ca is the certificate authority of the Talos API. Generated when empty.
+	// ca is the certificate authority of the Talos API. Default: a generated one.
 	// +optional
 	CA *CertificateAuthority `json:"ca,omitempty"`
-	// certSANs are further names in the certificates.
+	// certSANs are additional names and addresses in the certificates.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	CertSANs []string `json:"certSANs,omitempty"`
-	// kubelet changes the kubelet.
+	// kubelet customizes the kubelet.
 	// +optional
 	Kubelet *KubeletConfig `json:"kubelet,omitempty"`
 }
 
-// ControlPlaneEndpoint is where the Kubernetes API is.
+// ControlPlaneEndpoint is the endpoint of the Kubernetes API.
 type ControlPlaneEndpoint struct {
-	// endpoint is the control plane endpoint, the same as spec.clusterEndpoint where both are set.
+	// endpoint is the control-plane endpoint. It must equal spec.clusterEndpoint if both are set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// ClusterNetworkConfig is the network inside the cluster.
+// ClusterNetworkConfig is the network configuration inside the cluster.
 type ClusterNetworkConfig struct {
-	// dnsDomain is the cluster DNS domain.
+	// dnsDomain is the DNS domain of the cluster.
 	// +optional
 	// +kubebuilder:default=cluster.local
 	// +kubebuilder:validation:MaxLength=253
 	DNSDomain string `json:"dnsDomain,omitempty"`
-	// podSubnets are the pod CIDR ranges. Default: 10.244.0.0/16. They yield to spec.podSubnets.
+	// podSubnets are the pod CIDR ranges. Default: 10.244.0.0/16. spec.podSubnets takes precedence.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=64
 	PodSubnets []string `json:"podSubnets,omitempty"`
-	// serviceSubnets are the service CIDR ranges. Default: 10.96.0.0/12. They yield to spec.serviceSubnets.
+	// serviceSubnets are the service CIDR ranges. Default: 10.96.0.0/12. spec.serviceSubnets takes precedence.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
@@ -151,36 +150,36 @@ type ClusterNetworkConfig struct {
 	ServiceSubnets []string `json:"serviceSubnets,omitempty"`
 }
 
-// ClusterTalosConfig is the cluster part of a Talos config.
+// ClusterTalosConfig is the cluster section of a Talos configuration.
 type ClusterTalosConfig struct {
-	// name of the cluster, the same as spec.clusterName where both are set.
+	// name of the cluster. It must equal spec.clusterName if both are set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
-	// controlPlane says where the Kubernetes API is.
+	// controlPlane is the endpoint of the Kubernetes API.
 	// +optional
 	ControlPlane *ControlPlaneEndpoint `json:"controlPlane,omitempty"`
-	// network inside the cluster.
+	// network configuration inside the cluster.
 	// +optional
 	Network *ClusterNetworkConfig `json:"network,omitempty"`
 }
 
-// InstallConfig says how Talos is installed.
+// InstallConfig determines how Talos is installed.
 type InstallConfig struct {
-	// disk is the installation disk. A machine template's own disk or selector wins.
+	// disk is the installation disk. The disk or disk selector of a machine template takes precedence.
 	// +optional
 	// +kubebuilder:default=/dev/sda
 	// +kubebuilder:validation:MaxLength=253
 	Disk string `json:"disk,omitempty"`
-	// image is the Talos system image.
+	// image is the Talos installer image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
-	// bootloader installs a boot loader.
+	// bootloader determines whether a boot loader is installed.
 	// +optional
 	// +kubebuilder:default=true
 	Bootloader *bool `json:"bootloader,omitempty"`
-	// wipe the disk before installation.
+	// wipe determines whether the disk is wiped before the installation.
 	// +optional
 	// +kubebuilder:default=false
 	Wipe *bool `json:"wipe,omitempty"`
@@ -192,7 +191,7 @@ type InstallConfig struct {
 	ExtraKernelArgs []string `json:"extraKernelArgs,omitempty"`
 }
 
-// TalosConfig is what all machines of a cluster share in their Talos configs.
+// TalosConfig is the part of the Talos configuration that all machines of a cluster share.
 type TalosConfig struct {
 	// machine configuration.
 	// +optional
@@ -200,7 +199,7 @@ type TalosConfig struct {
 	// cluster configuration.
 	// +optional
 	Cluster *ClusterTalosConfig `json:"cluster,omitempty"`
-	// install is the installation configuration.
+	// install determines how Talos is installed.
 	// +optional
 	Install *InstallConfig `json:"install,omitempty"`
 }
@@ -209,13 +208,13 @@ type TalosConfig struct {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterName) || (has(self.clusterName) && self.clusterName == oldSelf.clusterName)",message="clusterName is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.clusterEndpoint) || (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.controlPlane) && has(self.talosConfig.cluster.controlPlane.endpoint))",message="clusterEndpoint is required: https, a host and a port"
 type KubernetesClusterSpec struct {
-	// clusterName is the Talos cluster name, and the first part of the names of the machines. Immutable. Default: the
-	// name of the object.
+	// clusterName is the name of the Talos cluster and the first part of the names of its machines. Immutable. Default:
+	// the name of the object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=50
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ClusterName string `json:"clusterName,omitempty"`
-	// kubernetesVersion, for example v1.36.2.
+	// kubernetesVersion of the cluster, for example v1.36.2.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
@@ -247,35 +246,35 @@ type KubernetesClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(s, isCIDR(s))",message="serviceSubnets must be networks in CIDR notation"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="serviceSubnets are immutable"
 	ServiceSubnets []string `json:"serviceSubnets,omitempty"`
-	// controlPlane topology.
+	// controlPlane is the number and the kind of the control-plane nodes.
 	// +required
 	ControlPlane ControlPlaneTopology `json:"controlPlane"`
-	// workers by group.
+	// workers are the worker groups.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Workers []WorkerGroup `json:"workers,omitempty"`
-	// talosConfig is what all machines share in their Talos configs.
+	// talosConfig is the part of the Talos configuration that all machines share.
 	// +optional
 	TalosConfig *TalosConfig `json:"talosConfig,omitempty"`
-	// deletionPolicy says what becomes of the nodes when the cluster is deleted: Preserve leaves them running, Reset wipes
-	// them. Default: Preserve.
+	// deletionPolicy determines what happens to the nodes when the cluster is deleted: Preserve leaves them running, Reset
+	// wipes them. Default: Preserve.
 	// +optional
 	DeletionPolicy talosv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// rollout says how config changes reach the machines.
+	// rollout determines how configuration changes are rolled out to the machines.
 	// +optional
 	Rollout *talosv1alpha1.RolloutOptions `json:"rollout,omitempty"`
-	// drift says what happens to a machine config that somebody else changed: Report shows it (default), Enforce plans
-	// a change back, Adopt keeps it.
+	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
+	// (default) reports the change, Enforce plans a change back, Adopt keeps it.
 	// +optional
 	Drift talosv1alpha1.DriftPolicy `json:"drift,omitempty"`
-	// remediation of machines that never come back, in each group: its spares take their place. Without it they are waited
-	// for.
+	// remediation determines when machines that do not come back are replaced by the spares of their group. Without it,
+	// the operator waits for them.
 	// +optional
 	Remediation *talosv1alpha1.RemediationOptions `json:"remediation,omitempty"`
-	// backupBeforeDisruption demands a fresh backup of etcd before a node of the control plane whose member works is
-	// rebooted, removed or replaced. Default: none is demanded.
+	// backupBeforeDisruption demands a fresh etcd backup before a control-plane node with a working etcd member is
+	// rebooted, removed or replaced. Default: no backup is demanded.
 	// +optional
 	BackupBeforeDisruption *talosv1alpha1.BackupBeforeDisruption `json:"backupBeforeDisruption,omitempty"`
 }
@@ -288,15 +287,15 @@ type ClusterPhase string
 const (
 	// PhasePending: nothing has been created yet.
 	PhasePending ClusterPhase = "Pending"
-	// PhaseProvisioning: machines exist, the cluster is not complete yet.
+	// PhaseProvisioning: machines exist, but the cluster is not complete yet.
 	PhaseProvisioning ClusterPhase = "Provisioning"
 	// PhaseRunning: control plane and workers are ready.
 	PhaseRunning ClusterPhase = "Running"
-	// PhaseFailed: a person has to act; the conditions say on what.
+	// PhaseFailed: the cluster needs user action; the conditions say why.
 	PhaseFailed ClusterPhase = "Failed"
 )
 
-// KubernetesClusterStatus is what was seen of a cluster.
+// KubernetesClusterStatus is the observed state of a cluster.
 type KubernetesClusterStatus struct {
 	// conditions: Ready, MachinesCreated, FilesGenerated, TopologyValid.
 	// +optional
@@ -304,22 +303,22 @@ type KubernetesClusterStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// phase is a one-word summary: Pending, Provisioning, Running, Failed.
+	// phase is a one-word summary: Pending, Provisioning, Running or Failed.
 	// +optional
 	Phase ClusterPhase `json:"phase,omitempty"`
-	// controlPlaneReady is true when every control plane node is a healthy etcd member and the API answers.
+	// controlPlaneReady is true if every control-plane node is a healthy etcd member and the Kubernetes API responds.
 	// +optional
 	ControlPlaneReady bool `json:"controlPlaneReady"`
 	// workersReady is the number of ready worker nodes.
 	// +optional
 	WorkersReady int32 `json:"workersReady"`
-	// machineCount is the total of generated machines.
+	// machineCount is the total number of generated machines.
 	// +optional
 	MachineCount int32 `json:"machineCount"`
-	// observedGeneration is the generation of the spec that the status speaks of.
+	// observedGeneration is the generation of the spec that the status refers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// lastUpdated is when something in this status last changed.
+	// lastUpdated is when this status last changed.
 	// +optional
 	LastUpdated *metav1.Time `json:"lastUpdated,omitempty"`
 }
@@ -343,10 +342,10 @@ type KubernetesCluster struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +required
 	Spec KubernetesClusterSpec `json:"spec"`
-	// status is what was seen.
+	// status reports the observed state.
 	// +optional
 	Status KubernetesClusterStatus `json:"status,omitzero"`
 }

@@ -8,55 +8,56 @@ import (
 	talosv1alpha1 "github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// ProviderStatic is the built-in provider for machines that exist already: it hands out the addresses of the template.
+// ProviderStatic is the built-in provider for existing machines: it assigns the addresses of the template.
 const ProviderStatic = "static"
 
-// Provider says who gives a machine its infrastructure.
+// Provider determines which infrastructure provider supplies a machine.
 // +kubebuilder:validation:XValidation:rule="!has(self.addresses) || (has(self.name) && self.name == 'static')",message="addresses belong to the static provider"
 // +kubebuilder:validation:XValidation:rule="!has(self.maintenanceFingerprints) || (has(self.addresses) && size(self.maintenanceFingerprints) <= size(self.addresses))",message="maintenanceFingerprints belong to addresses, one to each"
 type Provider struct {
-	// name of the provider: static, or the name that another provider answers to. Without a name the machine waits until
-	// a provider claims it.
+	// name of the provider: static, or the name that another provider handles. Without a name, the machine waits until a
+	// provider claims it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
-	// addresses of existing machines, for the static provider. In a template: one for each replica and each spare, in the
-	// order of their index. In a generated Machine: its own.
+	// addresses of existing machines, for the static provider. In a template: one for each replica and each spare, in
+	// index order. In a generated Machine: its own address.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=45
 	Addresses []string `json:"addresses,omitempty"`
-	// maintenanceFingerprints of the certificates that these machines show in maintenance mode, in the order of addresses:
-	// base64 of the SHA-256 of the public key, as each machine prints it on its console ("server certificate fingerprint").
-	// A machine that shows another certificate gets nothing; an empty text accepts every certificate. Talos makes a new
-	// certificate with each boot into maintenance mode, so a value is that of the current boot.
+	// maintenanceFingerprints are the expected fingerprints of the certificates that these machines present in maintenance
+	// mode, in the order of addresses: the base64-encoded SHA-256 of the public key, as each machine prints it on its
+	// console ("server certificate fingerprint"). Nothing is sent to a machine that presents another certificate; an empty
+	// string accepts every certificate. Talos creates a new certificate at each boot into maintenance mode, so a value
+	// applies to the current boot only.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=44
 	// +kubebuilder:validation:items:Pattern=`^([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)?$`
 	MaintenanceFingerprints []string `json:"maintenanceFingerprints,omitempty"`
-	// parameters for the provider; their meaning is the provider's.
+	// parameters for the provider, which defines their meaning.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// Disk is a wish for a disk of a virtual machine. The first one is the boot disk.
+// Disk is a requested disk of a virtual machine. The first one is the boot disk.
 type Disk struct {
 	// size of the disk.
 	// +required
 	Size resource.Quantity `json:"size"`
-	// class of the storage, in the words of the provider.
+	// class of the storage, as the provider names it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Class string `json:"class,omitempty"`
 }
 
-// Hardware is a wish for the size of a virtual machine; a provider of physical machines may ignore it.
+// Hardware is the requested size of a virtual machine. A provider of physical machines may ignore it.
 type Hardware struct {
-	// class of the machine, in the words of the provider.
+	// class of the machine, as the provider names it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Class string `json:"class,omitempty"`
@@ -79,7 +80,7 @@ type Hardware struct {
 	Architecture string `json:"architecture,omitempty"`
 }
 
-// MachineTalosSettings is what the operator adds to a generated Machine, so that providers and people see what it is for.
+// MachineTalosSettings is written by the operator to a generated Machine and tells providers and users its purpose.
 type MachineTalosSettings struct {
 	// machineType is controlplane or worker.
 	// +optional
@@ -95,13 +96,13 @@ type MachineTalosSettings struct {
 	InstallDisk string `json:"installDisk,omitempty"`
 }
 
-// ReclaimPolicy says what a provider does with the infrastructure when the Machine is deleted.
+// ReclaimPolicy determines what a provider does with the infrastructure when the Machine is deleted.
 // +kubebuilder:validation:Enum=Delete;Retain
 type ReclaimPolicy string
 
 // Reclaim policies.
 const (
-	// ReclaimDelete: the provider may take the infrastructure back. It is the default.
+	// ReclaimDelete: the provider may reclaim the infrastructure. It is the default.
 	ReclaimDelete ReclaimPolicy = "Delete"
 	// ReclaimRetain: the provider leaves the machine running.
 	ReclaimRetain ReclaimPolicy = "Retain"
@@ -109,35 +110,35 @@ const (
 
 // MachineSpec describes one piece of infrastructure that becomes one node.
 type MachineSpec struct {
-	// provider gives the machine its infrastructure and fills in the status.
+	// provider supplies the infrastructure of the machine and writes the status.
 	// +optional
 	Provider Provider `json:"provider,omitzero"`
-	// hardware is a wish, for providers of virtual machines.
+	// hardware is the requested hardware, for providers of virtual machines.
 	// +optional
 	Hardware *Hardware `json:"hardware,omitempty"`
-	// install says how Talos is installed, in particular on which disk.
+	// install determines how Talos is installed, in particular on which disk.
 	// +optional
 	Install *talosv1alpha1.InstallOptions `json:"install,omitempty"`
-	// network of this machine.
+	// network configuration of this machine.
 	// +optional
 	Network *talosv1alpha1.MachineNetwork `json:"network,omitempty"`
-	// nodeLabels of the Kubernetes Node.
+	// nodeLabels are labels of the Kubernetes Node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
-	// nodeTaints of the Kubernetes Node.
+	// nodeTaints are taints of the Kubernetes Node.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	NodeTaints []corev1.Taint `json:"nodeTaints,omitempty"`
-	// configPatches change the machine config.
+	// configPatches are applied to the machine configuration.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ConfigPatches []string `json:"configPatches,omitempty"`
-	// reclaimPolicy says what the provider does when the Machine is deleted. Default: Delete. The operator sets Retain for
-	// clusters whose deletionPolicy is Preserve.
+	// reclaimPolicy determines what the provider does when the Machine is deleted. Default: Delete. The operator sets
+	// Retain for clusters whose deletionPolicy is Preserve.
 	// +optional
 	ReclaimPolicy ReclaimPolicy `json:"reclaimPolicy,omitempty"`
 	// talosConfig is written by the operator.
@@ -145,35 +146,35 @@ type MachineSpec struct {
 	TalosConfig *MachineTalosSettings `json:"talosConfig,omitempty"`
 }
 
-// MachinePhase is where a machine is in its life, as its provider sees it.
+// MachinePhase is the lifecycle phase of a machine, as its provider reports it.
 // +kubebuilder:validation:Enum=Pending;Provisioning;Running;Failed;Deleting
 type MachinePhase string
 
 // Machine phases.
 const (
-	// MachinePending: no provider has begun.
+	// MachinePending: no provider has started yet.
 	MachinePending MachinePhase = "Pending"
-	// MachineProvisioning: the provider is at work.
+	// MachineProvisioning: the provider is provisioning the machine.
 	MachineProvisioning MachinePhase = "Provisioning"
 	// MachineRunning: the machine is powered on and has an address.
 	MachineRunning MachinePhase = "Running"
-	// MachineFailed: the provider gave up; the conditions say why.
+	// MachineFailed: the provider failed permanently; the conditions say why.
 	MachineFailed MachinePhase = "Failed"
-	// MachineDeleting: the provider takes the infrastructure back.
+	// MachineDeleting: the provider is reclaiming the infrastructure.
 	MachineDeleting MachinePhase = "Deleting"
 )
 
-// AddressType is the kind of an address, in the words of Kubernetes.
+// AddressType is the type of an address, as Kubernetes names it.
 // +kubebuilder:validation:Enum=InternalIP;ExternalIP;Hostname
 type AddressType string
 
 // Address types.
 const (
-	// AddressInternalIP is what the operator connects to; the first one counts.
+	// AddressInternalIP is an address that the operator connects to. It uses the first one.
 	AddressInternalIP AddressType = "InternalIP"
-	// AddressExternalIP is used where there is no internal one.
+	// AddressExternalIP is used if there is no internal address.
 	AddressExternalIP AddressType = "ExternalIP"
-	// AddressHostname is for people.
+	// AddressHostname is informational only.
 	AddressHostname AddressType = "Hostname"
 )
 
@@ -182,7 +183,7 @@ type MachineAddress struct {
 	// type of the address.
 	// +required
 	Type AddressType `json:"type"`
-	// address itself.
+	// address is the value of the address.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -192,7 +193,8 @@ type MachineAddress struct {
 // MachineConditionReady is set by the provider: the machine is powered on and its addresses are final.
 const MachineConditionReady = "Ready"
 
-// MachineStatus is the contract with infrastructure providers: the provider fills it in, the operator only reads it.
+// MachineStatus is the contract with infrastructure providers: the provider writes it, the operator only reads it,
+// except for nodeRef.
 type MachineStatus struct {
 	// conditions: Ready, set by the provider.
 	// +optional
@@ -203,15 +205,16 @@ type MachineStatus struct {
 	// phase of the machine.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
-	// addresses of the machine. The operator connects to the first InternalIP, else to the first ExternalIP.
+	// addresses of the machine. The operator connects to the first InternalIP, or to the first ExternalIP if there is
+	// none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Addresses []MachineAddress `json:"addresses,omitempty"`
-	// nodeRef names the TalosMachine that runs on this machine; the operator fills it in.
+	// nodeRef names the TalosMachine that runs on this machine. The operator sets it.
 	// +optional
 	NodeRef *talosv1alpha1.ObjectReference `json:"nodeRef,omitempty"`
-	// providerID identifies the infrastructure, in the words of the provider.
+	// providerID identifies the infrastructure, in the format of the provider.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	ProviderID string `json:"providerID,omitempty"`
@@ -235,10 +238,10 @@ type Machine struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec defines the desired state.
 	// +optional
 	Spec MachineSpec `json:"spec,omitzero"`
-	// status is filled in by the provider.
+	// status reports the observed state and is written by the provider.
 	// +optional
 	Status MachineStatus `json:"status,omitzero"`
 }
