@@ -2,34 +2,34 @@ package safety
 
 import "github.com/talos-operator/talos-operator/api/v1alpha1"
 
-// BackupState is what is known of the backup that a disruption waits for.
+// BackupState is the observed state of the backup that a disruption waits for.
 type BackupState int
 
 // Backup states.
 const (
-	// BackupMissing: there is none that is fresh, or nobody knows.
+	// BackupMissing: there is no fresh backup, or its state is unknown.
 	BackupMissing BackupState = iota
-	// BackupRunning: one is being made.
+	// BackupRunning: a backup is in progress.
 	BackupRunning
-	// BackupFailed: it was tried, and failed for good.
+	// BackupFailed: the backup failed permanently.
 	BackupFailed
-	// BackupFresh: it is complete, as thoroughly verified as its spec asks for, and young enough.
+	// BackupFresh: the backup is complete, verified at the level that its spec demands, and recent enough.
 	BackupFresh
 )
 
-// Backup is the evidence about a backup before a disruption. The zero Backup says that none is demanded.
+// Backup is the evidence about the backup before a disruption. The zero Backup means that no backup is demanded.
 type Backup struct {
-	// Demanded: without a fresh one no working member goes away.
+	// Demanded: no working member may be disrupted without a fresh backup.
 	Demanded bool
-	// State of it.
+	// State of the backup.
 	State BackupState
-	// Name of its object, as far as there is one.
+	// Name of the backup object, if there is one.
 	Name string
-	// Message says what is wrong, or what it waits for; it may be empty.
+	// Message says what is wrong or what the backup waits for; it may be empty.
 	Message string
 }
 
-// holds tells whether the backup speaks against a disruption.
+// holds reports whether the backup blocks a disruption.
 func (b Backup) holds(machine string) (Verdict, bool) {
 	detail := ""
 	if b.Message != "" {

@@ -9,36 +9,36 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// BootstrapAction is what to do about the bootstrap of etcd.
+// BootstrapAction is the next action of the bootstrap of etcd.
 type BootstrapAction int
 
 // Bootstrap actions.
 const (
-	// BootstrapWait: not now; the reason says what is missing.
+	// BootstrapWait: the bootstrap has to wait; the reason says what is missing.
 	BootstrapWait BootstrapAction = iota
-	// BootstrapDone: etcd answers with a member list.
+	// BootstrapDone: etcd responds with a member list.
 	BootstrapDone
 	// BootstrapNode: bootstrap the named node, after the choice was recorded.
 	BootstrapNode
-	// BootstrapRefuse: a person has to act.
+	// BootstrapRefuse: user action is required.
 	BootstrapRefuse
 )
 
-// BootstrapRecord is what was recorded about the bootstrap of a cluster.
+// BootstrapRecord is the recorded state of a cluster's bootstrap.
 type BootstrapRecord struct {
-	// Machine that was chosen; empty when none was.
+	// Machine that was chosen; empty if none was.
 	Machine string
-	// Recent: it was chosen so short a while ago that what it was asked for may still be under way.
+	// Recent: the machine was chosen so recently that the bootstrap call may still be in progress.
 	Recent bool
-	// Established: etcd has answered with a member list since.
+	// Established: etcd has responded with a member list since then.
 	Established bool
-	// EarlierLife: the record was made for an earlier object of the same name, whose nodes have been reset since.
+	// EarlierLife: the record belongs to an earlier object of the same name, whose nodes have been reset since then.
 	EarlierLife bool
-	// AllowNewEtcd: a person allows a new, empty etcd.
+	// AllowNewEtcd: a user allows a new, empty etcd.
 	AllowNewEtcd bool
 }
 
-// BootstrapDecision is the outcome.
+// BootstrapDecision is the result of Bootstrap.
 type BootstrapDecision struct {
 	// Action to take.
 	Action BootstrapAction
@@ -46,14 +46,14 @@ type BootstrapDecision struct {
 	Machine string
 	// Reason is a condition reason.
 	Reason string
-	// Message for people.
+	// Message for users.
 	Message string
 }
 
-// Bootstrap decides whether etcd is to be bootstrapped, and where. A real node with an empty etcd directory accepts a
-// bootstrap although its cluster already runs elsewhere, and then there are two clusters. So a bootstrap needs the
-// evidence of every control-plane node that ever got a config under this PKI, listed or not: it answers, and holds no
-// etcd data.
+// Bootstrap decides whether etcd is bootstrapped, and on which node. A node with an empty etcd directory accepts a
+// bootstrap even if its cluster already runs on other nodes, which results in two clusters. A bootstrap therefore needs
+// evidence from every control-plane node that was ever configured under this PKI, listed or not: it responds, and it
+// has no etcd data.
 func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	if a, b, split := splitViews(nodes); split {
 		return refuse(v1alpha1.ReasonEtcdSplit, "%s and %s run two different etcd clusters under one PKI; "+
@@ -98,8 +98,8 @@ func Bootstrap(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	return chooseNode(rec, nodes)
 }
 
-// toTell says what nodes have to do before they tell whether they hold etcd data. A machine in maintenance mode tells
-// once it has its config again, which it gets by itself while it is listed.
+// toTell says what has to happen to nodes before they report whether they have etcd data. A machine in maintenance mode
+// reports it once it is configured again, which the operator does while the machine is listed.
 func toTell(nodes []Node) string {
 	bare := filter(nodes, func(n Node) bool { return n.Answer == AnswerMaintenance })
 	silent := filter(nodes, func(n Node) bool { return n.Answer != AnswerMaintenance })
@@ -117,10 +117,10 @@ func toTell(nodes []Node) string {
 	return strings.Join(parts, "; and for ")
 }
 
-// mayBeForgotten: a person may say that the machine is wiped or destroyed.
+// mayBeForgotten reports whether a user may confirm that the machine is wiped or destroyed.
 func (n Node) mayBeForgotten() bool { return n.Unlisted || n.Departing && n.Answer == AnswerUnknown }
 
-// listed names the machines of the list, in brackets.
+// listed returns the names of the listed machines, in brackets.
 func listed(nodes []Node) string {
 	on := filter(nodes, func(n Node) bool { return !n.Unlisted && !n.Departing })
 	if len(on) == 0 {
@@ -130,7 +130,7 @@ func listed(nodes []Node) string {
 	return " (" + names(on) + ")"
 }
 
-// AdviseUnlisted says what can be done about machines that are remembered and not listed by their owner.
+// AdviseUnlisted says what users can do about machines that are recorded but no longer listed by their owner.
 func AdviseUnlisted(owner string, machines []string) string {
 	it, is := "it", "it is"
 	if len(machines) > 1 {
@@ -156,7 +156,7 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	waiting := filter(nodes, func(n Node) bool {
 		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && n.EtcdWaiting && !n.Unlisted
 	})
-	// An etcd that began on a machine which is about to leave would have to leave it at once.
+	// An etcd that is bootstrapped on a departing machine would have to leave it immediately.
 	ready := filter(waiting, func(n Node) bool { return !n.Departing })
 	if len(ready) == 0 {
 		return wait(v1alpha1.ReasonWaitingForMachines, "no control-plane node waits for the bootstrap of etcd yet%s",
@@ -183,11 +183,11 @@ func chooseNode(rec BootstrapRecord, nodes []Node) BootstrapDecision {
 	}
 }
 
-// boundBy tells what the recorded choice leaves open: the machine that it binds to, empty where another one may be
-// chosen, or what stands in the way. Between the call and the first data of etcd a node neither waits nor has data, so
-// that a machine that got a config binds, whatever a person allows, until it waits for a bootstrap again. As long as
-// the call may be under way, no other node may be in that state: it could be the one that was called, at another
-// address.
+// boundBy returns the machine that the recorded choice binds the bootstrap to, which is empty if another one may be
+// chosen, or the decision that blocks the bootstrap. Between the bootstrap call and the first etcd data, a node neither
+// waits for a bootstrap nor has data. A machine that was configured therefore stays bound, whatever a user allows,
+// until it waits for a bootstrap again. While the call may be in progress, no other node may be in that state: it could
+// be the node that was called, at another address.
 func boundBy(rec BootstrapRecord, nodes, waiting []Node) (string, *BootstrapDecision) {
 	is := func(n Node) bool { return n.Name == rec.Machine && !n.Unlisted }
 	again := rec.EarlierLife || rec.Established && rec.AllowNewEtcd
@@ -212,8 +212,8 @@ func boundBy(rec BootstrapRecord, nodes, waiting []Node) (string, *BootstrapDeci
 	return "", nil
 }
 
-// elsewhere: the call may be under way, and a node neither waits for a bootstrap nor has data. It may be the one that
-// was called, at another address: the chosen one waits.
+// elsewhere reports whether the call may be in progress on a node that neither waits for a bootstrap nor has data. That
+// may be the node that was called, at another address, because the chosen one waits.
 func (rec BootstrapRecord) elsewhere(nodes []Node) bool {
 	return rec.Recent && slices.ContainsFunc(nodes, func(n Node) bool {
 		return n.Answer == AnswerMember && n.EtcdData == DataAbsent && !n.EtcdWaiting

@@ -8,76 +8,78 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Act is what is to be done to a control-plane node.
+// Act is the kind of a disruption of a control-plane node.
 type Act string
 
 // Acts.
 const (
-	// ActReboot takes the node away for minutes; its member stays on the list and its data on the disk. Config changes
-	// that reboot and upgrades are reboots.
+	// ActReboot makes the node unavailable for minutes; its member stays on the list and its data on the disk. Upgrades
+	// and configuration changes with a reboot count as reboots.
 	ActReboot Act = "Reboot"
-	// ActRemove takes a living node's member off the list for good; the node is wiped afterwards.
+	// ActRemove removes the member of a live node permanently; the node is wiped afterwards.
 	ActRemove Act = "Remove"
-	// ActReplace takes the member of a dead node off the list: the one disruption that its absence allows.
+	// ActReplace removes the member of a dead node. It is the only disruption that is allowed while a node is missing.
 	ActReplace Act = "Replace"
 )
 
-// Disruption is one step that somebody wants to take.
+// Disruption is one step that a caller intends to take.
 type Disruption struct {
-	// Act to take.
+	// Act is the kind of the disruption.
 	Act Act
-	// Machine that it is done to; empty for a member that belongs to no machine.
+	// Machine that is disrupted; empty for an orphaned member.
 	Machine string
-	// Member is the ID of the member that goes; needed for ActReplace only.
+	// Member is the ID of the member that is removed; needed for ActReplace only.
 	Member uint64
-	// Gone: the machine's remediation timeout is over, or a person says that it will not come back. Without it nobody
-	// knows whether a silent node is dead or merely out of our sight.
+	// Gone: the machine's remediation timeout has expired, or a user confirmed that the machine will not come back.
+	// Without this, an unreachable node may be dead or merely cut off from the operator.
 	Gone bool
-	// Backup that has to exist before a working member goes away.
+	// Backup that must exist before a working member is disrupted.
 	Backup Backup
 }
 
-// Action is the outcome of a decision.
+// Action is the result of a decision.
 type Action int
 
 // Actions.
 const (
-	// Wait: not now; the reason says what is missing.
+	// Wait: the step has to wait; the reason says what is missing.
 	Wait Action = iota
 	// Proceed with this one step.
 	Proceed
-	// Refuse: waiting does not help, a person has to act.
+	// Refuse: waiting does not help; user action is required.
 	Refuse
 )
 
 // Verdict is a decision with its reason.
 type Verdict struct {
-	// Action that is decided.
+	// Action that was decided.
 	Action Action
 	// Reason is a condition reason.
 	Reason string
-	// Message for people.
+	// Message for users.
 	Message string
 }
 
-// maxLag is how many raft entries a member may be behind before it counts as one that still catches up.
+// maxLag is how many raft entries a member may be behind before it counts as still catching up.
 const maxLag = 1000
 
-// Permit decides whether one disruption of a control plane may be done now. Nodes is the evidence of every
-// control-plane node, read live; busy names the machine whose disruption was recorded and has not ended, if any.
+// Permit decides whether one disruption of a control plane may start now. Nodes is the evidence about every
+// control-plane node, read live. Busy names the machine whose disruption was recorded and has not ended, if there is
+// one.
 //
-// A voluntary disruption (Reboot, Remove) of a working member needs a control plane without any fault: all answer, all
-// views are equal, all vote, nobody raises an alarm or lags. With three members or more the rest then keeps quorum.
-// With one or two there is no way to reboot without an interruption, so it is allowed, and the data stays where it is.
+// A voluntary disruption (Reboot, Remove) of a working member requires a control plane without any fault: all nodes
+// respond and have the same view, and all members vote, without alarms or lag. With three or more members, the rest
+// then keeps quorum. With one or two members, a reboot always interrupts etcd; it is allowed because the data remains
+// on the disk.
 //
-// Where a backup is demanded, a working member is held until there is a fresh one. That is asked last, so that a backup
-// is made for a disruption that nothing else holds.
+// If a backup is demanded, the disruption of a working member is blocked until a fresh backup exists. This is checked
+// last, so that a backup is made only for a disruption that nothing else blocks.
 //
-// A node whose member does not work holds no quorum up: it may be rebooted, and with Gone replaced, whenever the others
-// have quorum without it. So a dead member never deadlocks a control plane that has quorum.
+// A node whose member does not work does not contribute to the quorum: it may be rebooted, and with Gone replaced, if
+// the others have quorum without it. A dead member therefore never deadlocks a control plane that has quorum.
 func Permit(nodes []Node, busy string, d Disruption) Verdict {
-	// A dead member takes no vote along when it goes: where there is quorum to remove it, there is quorum afterwards. As
-	// long as it stays it may keep the busy node from coming back: etcd takes one learner at a time.
+	// Removing a dead member costs no vote: if there is quorum to remove it, there is quorum afterwards. While the dead
+	// member remains, it may prevent the busy node from coming back, because etcd accepts only one learner at a time.
 	if busy != "" && busy != d.Machine && d.Act != ActReplace {
 		return waitFor(v1alpha1.ReasonDisruptionInProgress,
 			"waiting until %s is done: one control-plane node at a time", busy)
@@ -110,7 +112,7 @@ func Permit(nodes []Node, busy string, d Disruption) Verdict {
 	return permitWorking(nodes, view, d)
 }
 
-// permitWorking decides about a node whose member works: everybody else has to work, too.
+// permitWorking decides about a node whose member works: all other members have to work, too.
 func permitWorking(nodes []Node, view []Member, d Disruption) Verdict {
 	health := AssessEtcd(nodes)
 	if !health.Healthy {
@@ -147,7 +149,7 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 	}
 
 	if len(view) == 0 && d.Act == ActReboot && len(nodes) == 1 {
-		// Nothing else can be lost, and a reboot is what may bring its etcd back.
+		// No other member can be lost, and a reboot may repair this etcd.
 		return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: n.Name + " is the only control-plane node"}
 	}
 
@@ -159,7 +161,7 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without " + n.Name}
 }
 
-// permitReplace decides about the removal of a member whose node is dead, or that belongs to no node.
+// permitReplace decides about the removal of a member whose node is dead, or of an orphaned member.
 func permitReplace(nodes []Node, d Disruption) Verdict {
 	view := agreedView(nodes)
 	i := slices.IndexFunc(view, func(m Member) bool { return m.ID == d.Member })
@@ -188,7 +190,7 @@ func permitReplace(nodes []Node, d Disruption) Verdict {
 		FormatMemberID(d.Member)}
 }
 
-// unplaced says why the member that is to be removed cannot be told.
+// unplaced says why the member to be removed cannot be identified.
 func unplaced(nodes []Node, view []Member, d Disruption) string {
 	what := "member " + FormatMemberID(d.Member)
 
@@ -213,7 +215,7 @@ func unplaced(nodes []Node, view []Member, d Disruption) string {
 	return what + ": it is not on the member list of " + names(serving)
 }
 
-// idle names the nodes whose members do not work.
+// idle returns the names of the nodes whose members do not work.
 func idle(nodes []Node, view []Member) string {
 	out := filter(nodes, func(n Node) bool { return !nodeWorks(n, view) })
 	if len(out) == 0 {
@@ -223,16 +225,16 @@ func idle(nodes []Node, view []Member) string {
 	return names(out)
 }
 
-// holdDead tells whether a node that a member may belong to speaks against the member's removal.
+// holdDead reports whether a node that a member may belong to blocks the removal of the member.
 func holdDead(n Node, m Member, gone bool) (Verdict, bool) {
 	switch {
 	case n.MemberID == m.ID && n.Serves():
 		return refuseTo(v1alpha1.ReasonMemberAlive, "member %s runs on %s and responds", FormatMemberID(m.ID), n.Name), true
 	case n.Answer == AnswerMaintenance:
-		// Its disk is empty: the member cannot come back.
+		// The disk is empty, so the member cannot come back.
 		return Verdict{}, false
 	case n.Answer == AnswerMember && n.EtcdData == DataAbsent && n.MemberID == 0:
-		// Likewise; it may join again under a new ID.
+		// The member cannot come back either; the node may join again under a new ID.
 		return Verdict{}, false
 	case !gone:
 		return waitFor(v1alpha1.ReasonNodeUnreachable, "%s may come back, and its member with it", n.Name), true
@@ -243,9 +245,9 @@ func holdDead(n Node, m Member, gone bool) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// holders are the nodes that a member may belong to: the one that reports its ID, else those that had it when they were
-// last seen, else those at the address that the member was announced with. Names repeat too easily. A node that reports
-// another member has none but that one, whatever it had before it got another address.
+// holders returns the nodes that a member may belong to: the node that reports its ID, else the nodes that last
+// reported it, else the nodes at the address that the member announced. Names are not used because they may repeat. A
+// node that reports another member has only that one, whichever member it had before its address changed.
 func holders(nodes []Node, m Member) []Node {
 	for _, belongs := range []func(Node) bool{
 		func(n Node) bool { return n.MemberID == m.ID },
@@ -260,13 +262,13 @@ func holders(nodes []Node, m Member) []Node {
 	return nil
 }
 
-// mayHold: a member may belong to a machine.
+// mayHold reports whether a member may belong to a machine.
 func mayHold(nodes []Node, m Member, machine string) bool {
 	return slices.ContainsFunc(holders(nodes, m), func(n Node) bool { return n.Name == machine })
 }
 
-// MemberOf is the ID of the member that belongs to a machine, as the nodes that answer have it: 0 when none does, or
-// when they disagree.
+// MemberOf returns the ID of the member that belongs to a machine, according to the nodes that respond. It returns 0 if
+// there is none, or if the nodes disagree.
 func MemberOf(nodes []Node, machine string) uint64 {
 	for _, m := range agreedView(nodes) {
 		if mayHold(nodes, m, machine) {
@@ -277,11 +279,11 @@ func MemberOf(nodes []Node, machine string) uint64 {
 	return 0
 }
 
-// Gone tells whether a machine is known to have no member: a node serves, all that serve agree on the list, and every
-// member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine
-// holds no etcd data. Evidence that contradicts itself proves nothing: where two machines report one member, which of
-// them it belongs to is not known, and no more where the member that the machine had last is another one's now: they
-// may be one machine that answers at both addresses.
+// Gone reports whether a machine is known to have no member: at least one node serves, all serving nodes agree on the
+// list, and every member on it belongs to another node. A member that cannot be assigned may be the machine's own,
+// unless the machine has no etcd data. Contradictory evidence proves nothing. If two machines report the same member,
+// its owner is unknown. The same applies if the last member of the machine is now reported by another one: they may be
+// one machine that responds at both addresses.
 func Gone(nodes []Node, machine string) bool {
 	view := agreedView(nodes)
 	if len(view) == 0 || duplicate(nodes) != "" {
@@ -309,17 +311,17 @@ func Gone(nodes []Node, machine string) bool {
 	})
 }
 
-// holdsNothing: the node has said that it has no etcd data.
+// holdsNothing reports whether the node has stated that it has no etcd data.
 func (n Node) holdsNothing() bool {
 	return n.Answer == AnswerMaintenance || n.Answer == AnswerMember && n.EtcdData == DataAbsent
 }
 
-// untold: the node answers, and has never told which member it has, if any.
+// untold reports whether the node responds but has never reported which member it has, if any.
 func (n Node) untold() bool {
 	return n.Answer == AnswerMember && n.MemberID == 0 && n.LastMember == 0
 }
 
-// agreedView is the member list, if all nodes that answer have the same; nil otherwise.
+// agreedView returns the member list if all responding nodes have the same one, otherwise nil.
 func agreedView(nodes []Node) []Member {
 	var view []Member
 
@@ -336,7 +338,7 @@ func agreedView(nodes []Node) []Member {
 	return view
 }
 
-// working counts the voting members that work, apart from one node.
+// working counts the working voting members, excluding one node.
 func working(nodes []Node, view []Member, except int) int {
 	count := 0
 
@@ -349,14 +351,14 @@ func working(nodes []Node, view []Member, except int) int {
 	return count
 }
 
-// nodeWorks: the node's member votes and sees a leader. An alarm does not keep it from voting.
+// nodeWorks reports whether the node's member votes and sees a leader. A member with an alarm still votes.
 func nodeWorks(n Node, view []Member) bool {
 	n.Alarms = nil
 
 	return nodeFault(n, view) == ""
 }
 
-// duplicate finds what cannot be: two machines of one name, address or member.
+// duplicate finds contradictory evidence: two machines with the same name, address or member.
 func duplicate(nodes []Node) string {
 	for i, a := range nodes {
 		for _, b := range nodes[i+1:] {
@@ -374,7 +376,7 @@ func duplicate(nodes []Node) string {
 	return sameMachine(nodes)
 }
 
-// lagging names the nodes that are far behind the one that is furthest.
+// lagging returns the names of the nodes that are far behind the most advanced one.
 func lagging(nodes []Node) string {
 	var furthest uint64
 	for _, n := range nodes {
@@ -386,8 +388,8 @@ func lagging(nodes []Node) string {
 	return names(behind)
 }
 
-// Order sorts machines in the order of their disruption: broken ones first, the leader of etcd last, otherwise as they
-// are given.
+// Order sorts machines into the order of their disruption: broken ones first, the etcd leader last, otherwise in the
+// given order.
 func Order(nodes []Node, machines []string) []string {
 	view := largestView(nodes)
 
@@ -412,7 +414,8 @@ func Order(nodes []Node, machines []string) []string {
 	return out
 }
 
-// Whole tells whether a disruption of a machine has ended: it works, and so does everybody else that it met before.
+// Whole reports whether a disruption of a machine has ended: the etcd of its node has no fault, or the machine is not
+// among the nodes.
 func Whole(nodes []Node, machine string) bool {
 	i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == machine })
 
@@ -427,7 +430,7 @@ func refuseTo(reason, format string, args ...any) Verdict {
 	return Verdict{Action: Refuse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// String names an action for logs and tests.
+// String returns the name of an action, for logs and tests.
 func (a Action) String() string {
 	return strings.Split("Wait Proceed Refuse", " ")[a]
 }

@@ -8,23 +8,24 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// EtcdHealth is the health of a cluster's etcd as its nodes show it.
+// EtcdHealth is the health of a cluster's etcd according to its nodes.
 type EtcdHealth struct {
-	// Healthy: every control-plane node is a voting, healthy member, all agree on the list, nobody else is on it.
+	// Healthy: every control-plane node is a healthy voting member, all agree on the member list, and the list has no
+	// other members.
 	Healthy bool
-	// Quorum: the voting members that answer are a majority.
+	// Quorum: the voting members that respond are a majority.
 	Quorum bool
-	// Members on the list, learners included.
+	// Members is the number of members on the list, including learners.
 	Members int
-	// Voting names the nodes that are voting, healthy members.
+	// Voting names the nodes that are healthy voting members.
 	Voting []string
 	// Reason is a condition reason.
 	Reason string
-	// Message for people.
+	// Message for users.
 	Message string
 }
 
-// AssessEtcd judges the health of etcd by what every control-plane node says.
+// AssessEtcd assesses the health of etcd from the evidence about every control-plane node.
 func AssessEtcd(nodes []Node) EtcdHealth {
 	if a, b, split := splitViews(nodes); split {
 		return EtcdHealth{
@@ -57,7 +58,7 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	slices.Sort(h.Voting)
 	slices.Sort(faults)
 
-	// A member that raises an alarm votes.
+	// A member with an alarm still votes.
 	h.Quorum = len(view) > 0 && working(nodes, view, -1) >= Quorum(voters(view))
 	h.Healthy = len(faults) == 0 && h.Quorum
 
@@ -73,7 +74,7 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	return h
 }
 
-// strayMember says of a member that no node reports where it is announced, and which machines may have it.
+// strayMember describes a member that no node reports: where it is announced, and which machines may have it.
 func strayMember(nodes []Node, m Member) string {
 	text := "member " + FormatMemberID(m.ID) + announced(m) + " is not the member of any node that responds"
 
@@ -89,7 +90,7 @@ func strayMember(nodes []Node, m Member) string {
 	return text + ": it may be that of " + names(may)
 }
 
-// announced is the name and the address that a member was announced with, as far as they are known.
+// announced returns the name and the address that a member announced, as far as they are known.
 func announced(m Member) string {
 	switch address := strings.Join(m.PeerAddresses, ", "); {
 	case m.Name == "" && address == "":
@@ -103,10 +104,10 @@ func announced(m Member) string {
 	}
 }
 
-// Quorum is the number of voters that a cluster of n voters needs.
+// Quorum is the number of voters that a cluster of n voters needs for a quorum.
 func Quorum(n int) int { return n/2 + 1 }
 
-// nodeFault says what is wrong with the etcd of a node; empty when nothing is.
+// nodeFault describes what is wrong with the etcd of a node; empty if nothing is.
 func nodeFault(n Node, view []Member) string {
 	switch {
 	case n.Answer == AnswerMaintenance:

@@ -1,5 +1,5 @@
-// Package safety decides what may be done to a cluster. It is pure: evidence in, decision out; no clock, no client, no
-// log. Missing evidence means no.
+// Package safety decides which disruptions of a cluster are safe. It is pure: evidence in, decision out, without a
+// clock, a client or a log. Missing evidence means no.
 package safety
 
 import (
@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Answer is how a node answered when it was last asked, live.
+// Answer is how a node responded to the last live query.
 type Answer int
 
 // Answers.
 const (
-	// AnswerUnknown: the node did not answer, or not in a way that tells its state.
+	// AnswerUnknown: the node did not respond, or its response does not reveal its state.
 	AnswerUnknown Answer = iota
-	// AnswerMaintenance: the node has no config.
+	// AnswerMaintenance: the node is in maintenance mode and has no machine configuration.
 	AnswerMaintenance
-	// AnswerMember: the node runs under this cluster's PKI and accepts our credentials.
+	// AnswerMember: the node runs under this cluster's PKI and accepts the operator's credentials.
 	AnswerMember
 )
 
-// Data says whether a node holds etcd data.
+// Data says whether a node has etcd data.
 type Data int
 
 // Data states.
 const (
-	// DataUnknown: the node could not be asked.
+	// DataUnknown: the node could not be queried.
 	DataUnknown Data = iota
 	// DataAbsent: the etcd data directory is empty.
 	DataAbsent
@@ -36,13 +36,13 @@ const (
 
 // Member is one entry of an etcd member list.
 type Member struct {
-	// ID is the member ID; names and addresses may repeat, IDs do not.
+	// ID is the member ID. Names and addresses may repeat, IDs do not.
 	ID uint64
-	// Name is the hostname that the member was started with; empty until it has started.
+	// Name is the hostname that the member was started with; empty until the member has started.
 	Name string
 	// PeerAddresses are the hosts of its peer URLs.
 	PeerAddresses []string
-	// Learner members do not vote.
+	// Learner: the member does not vote.
 	Learner bool
 }
 
@@ -54,55 +54,56 @@ type Node struct {
 	Address string
 	// Answer of the node.
 	Answer Answer
-	// BootID of a node whose etcd waits for a bootstrap; empty where it is unknown.
+	// BootID of a node whose etcd waits for a bootstrap; empty if unknown.
 	BootID string
-	// EverConfigured: a config under this cluster's PKI was sent to the node, or may have been.
+	// EverConfigured: a machine configuration under this cluster's PKI was sent to the node, or may have been.
 	EverConfigured bool
-	// Unlisted: the machine is remembered from earlier and not on the list now. It is evidence, and nothing is done to it.
+	// Unlisted: the machine is recorded from earlier but not listed now. It is evidence only; nothing is done to it.
 	Unlisted bool
-	// Departing: the machine left the list, and is about to be taken out. It is evidence, and no etcd begins on it.
+	// Departing: the machine was removed from the list and is about to be removed from the cluster. It is evidence only;
+	// etcd is never bootstrapped on it.
 	Departing bool
-	// EtcdData on the node.
+	// EtcdData says whether the node has etcd data.
 	EtcdData Data
 	// EtcdWaiting: the etcd service waits for a bootstrap or for a cluster to join.
 	EtcdWaiting bool
-	// ImageMissing: it has been waiting for its image for longer than a pull takes.
+	// ImageMissing: etcd has been waiting for its image for longer than a pull normally takes.
 	ImageMissing bool
-	// EtcdSince is when its service got into the state that it is in, by the node's clock: Unix time in nanoseconds.
+	// EtcdSince is when the etcd service entered its current state, by the node's clock: Unix time in nanoseconds.
 	EtcdSince int64
-	// Members is the local view of the member list; nil when the node did not give one.
+	// Members is the node's view of the member list; nil if the node did not report one.
 	Members []Member
 	// MemberID of the node's own member; 0 when unknown.
 	MemberID uint64
-	// Leader is the member ID of the leader that this node sees; 0 when it sees none.
+	// Leader is the member ID of the leader that this node sees; 0 if it sees none.
 	Leader uint64
 	// Learner: the node's own member does not vote yet.
 	Learner bool
-	// Alarms and errors that the member reports.
+	// Alarms and errors that the member reports, including the alarms of other members.
 	Alarms []string
-	// NoLeader: the node's etcd runs and says that its cluster has no leader. Such an etcd gives no member list.
+	// NoLeader: the node's etcd runs and reports that its cluster has no leader. Such an etcd returns no member list.
 	NoLeader bool
-	// EtcdHangs: the etcd service runs and answers nothing, as one does that was started without quorum.
+	// EtcdHangs: the etcd service runs but does not respond, which happens when it was started without quorum.
 	EtcdHangs bool
-	// LastMember is the member that the machine had when it last told; 0 when it never did.
+	// LastMember is the last member ID that the machine reported; 0 if it never reported one.
 	LastMember uint64
-	// OwnAlarms are those of the node's own member; Alarms are those of all.
+	// OwnAlarms are the alarms of the node's own member.
 	OwnAlarms []string
-	// RaftIndex is the last entry that the member has; it shows who lags behind. RaftApplied is the last one that is in
-	// its database.
+	// RaftIndex is the last raft entry of the member and shows whether it lags. RaftApplied is the last entry that is
+	// applied to its database.
 	RaftIndex, RaftApplied uint64
 }
 
-// Serves says whether the node's etcd answers.
+// Serves reports whether the node's etcd responds.
 func (n Node) Serves() bool { return len(n.Members) > 0 }
 
-// mayHideData: the node got our config at some time, and nobody knows now whether it holds etcd data.
+// mayHideData reports whether the node was configured at some time, and it is unknown whether it has etcd data now.
 func (n Node) mayHideData() bool {
 	return n.EtcdData == DataUnknown && (n.EverConfigured || n.Answer == AnswerMember)
 }
 
-// AllLost tells whether every node that may have had a member has said that it holds no etcd data, or is in maintenance
-// mode. Then no etcd is left that could let a member go.
+// AllLost reports whether every node that may have had a member has reported that it has no etcd data, or is in
+// maintenance mode. Then there is no etcd left from which a member could be removed.
 func AllLost(nodes []Node) bool {
 	had := filter(nodes, Node.mayVote)
 
@@ -113,7 +114,8 @@ func (n Node) knows(id uint64) bool {
 	return slices.ContainsFunc(n.Members, func(m Member) bool { return m.ID == id })
 }
 
-// splitViews returns two nodes whose etcds are different clusters: both serve, and neither has the other in its list.
+// splitViews returns two nodes that belong to different etcd clusters: both serve, and neither has the other in its
+// list.
 func splitViews(nodes []Node) (a, b string, split bool) {
 	for i, x := range nodes {
 		for _, y := range nodes[i+1:] {
@@ -127,9 +129,9 @@ func splitViews(nodes []Node) (a, b string, split bool) {
 	return "", "", false
 }
 
-// sameMachine finds two addresses at which one machine answers: the etcd services of two do not change in the same
-// nanosecond. Then nobody has heard the machine that one of the addresses stands for. Boards that share a firmware UUID
-// cannot be told apart otherwise.
+// sameMachine finds two addresses at which the same machine responds: the etcd services of two machines do not change
+// state in the same nanosecond. One of the addresses then belongs to a machine that has not been observed at all.
+// Boards that share a firmware UUID cannot be told apart in any other way.
 func sameMachine(nodes []Node) string {
 	for i, a := range nodes {
 		for _, b := range nodes[i+1:] {
@@ -171,7 +173,7 @@ func filter(nodes []Node, keep func(Node) bool) []Node {
 	return out
 }
 
-// FormatMemberID prints a member ID as talosctl does.
+// FormatMemberID formats a member ID as talosctl does.
 func FormatMemberID(id uint64) string {
 	if id == 0 {
 		return ""

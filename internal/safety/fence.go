@@ -2,103 +2,105 @@ package safety
 
 import "slices"
 
-// RepeatWipe is after how many seconds an abandoned machine that still runs is told again to wipe itself.
+// RepeatWipe is the number of seconds after which an abandoned machine that still runs is told again to wipe itself.
 const RepeatWipe = 60
 
-// Identity is what is known of a machine; each field is empty when it is unknown.
+// Identity is the known identity of a machine; unknown fields are empty.
 type Identity struct {
 	// Name of its TalosMachine, Hostname of its Node, Address of its Talos API, UUID of its firmware.
 	Name, Hostname, Address, UUID string
 }
 
-// NodeState is what the API of the managed cluster says about the Node of a machine.
+// NodeState is the state of a machine's Node according to the API of the managed cluster.
 type NodeState int
 
 // Node states.
 const (
-	// NodeNotAsked: the API was not asked.
+	// NodeNotAsked: the API was not queried.
 	NodeNotAsked NodeState = iota
-	// NodeUnknown: the API was asked and gave no answer.
+	// NodeUnknown: the API was queried and did not respond.
 	NodeUnknown
-	// NodeNotReady: there is no such Node, or it is not ready.
+	// NodeNotReady: the Node does not exist, or is not ready.
 	NodeNotReady
 	// NodeReady: the Node is ready.
 	NodeReady
 )
 
-// Fencing is the evidence about an abandoned machine and about what runs at its address, or at that of its object,
-// under the PKI of the cluster.
+// Fencing is the evidence about an abandoned machine, and about the machine that runs under the PKI of the cluster at
+// its address or at the address of its object.
 type Fencing struct {
-	// Abandoned is the machine as it was recorded, Found what responds now. Found has a Name where a TalosMachine lists
-	// it.
+	// Abandoned is the machine as it was recorded, Found the machine that responds now. Found has a Name if a TalosMachine
+	// lists it.
 	Abandoned, Found Identity
-	// Ambiguous: the UUID identifies no machine, because several have it, or because one of the cluster was seen with it.
+	// Ambiguous: the UUID identifies no machine, because several machines have it, or because a machine of the cluster was
+	// observed with it.
 	Ambiguous bool
 	// Hold: the spec leaves abandoned machines as they are when they return.
 	Hold bool
 	// Restoring: etcd of the cluster is being restored.
 	Restoring bool
-	// MemberGone: the machine has no etcd member, as Gone says. True for workers.
+	// MemberGone: the machine has no etcd member, as determined by Gone. Always true for workers.
 	MemberGone bool
-	// Told is how many seconds ago the machine was told to wipe itself; nil when it was not. Negative after a clock was
+	// Told is how many seconds ago the machine was told to wipe itself; nil if it was not told. Negative after a clock was
 	// set back.
 	Told *int64
 	// Worked: the machine ran its desired configuration after it was listed again.
 	Worked bool
-	// Approved: a person has approved the wipe.
+	// Approved: a user has approved the wipe.
 	Approved bool
-	// Node is the state of NodeName, or of the first ready one of several; NodeError says why it is unknown.
+	// Node is the state of NodeName, or of the first ready Node if there are several. NodeError says why the state is
+	// unknown.
 	Node                NodeState
 	NodeName, NodeError string
 }
 
-// FenceStep is what happens to a returned machine next.
+// FenceStep is the next step for a returned machine.
 type FenceStep int
 
 // Fence steps.
 const (
-	// FenceIgnore: what responds is not the abandoned machine.
+	// FenceIgnore: the machine that responds is not the abandoned machine.
 	FenceIgnore FenceStep = iota
-	// FenceHold: it is kept out of the cluster and left as it is.
+	// FenceHold: the machine is kept out of the cluster and otherwise not changed.
 	FenceHold
-	// FenceAwaitRestore: it is left as it is until the restore has ended.
+	// FenceAwaitRestore: the machine is not changed until the restore has ended.
 	FenceAwaitRestore
-	// FenceAwaitMember: it is left as it is until it is proven to have no member.
+	// FenceAwaitMember: the machine is not changed until it is proven to have no etcd member.
 	FenceAwaitMember
-	// FenceAwaitWipe: it was told to wipe itself a moment ago.
+	// FenceAwaitWipe: the machine was recently told to wipe itself.
 	FenceAwaitWipe
-	// FenceAskCluster: the API of the managed cluster is to be asked about its Node, and then to be decided again.
+	// FenceAskCluster: query the API of the managed cluster for the Node of the machine, then decide again.
 	FenceAskCluster
-	// FenceAskPerson: there is a doubt that only a person can resolve.
+	// FenceAskPerson: there is a doubt that only a user can resolve.
 	FenceAskPerson
-	// FenceWipe: it is wiped.
+	// FenceWipe: the machine is wiped.
 	FenceWipe
 )
 
-// FenceDoubt is what speaks against wiping a machine without asking a person.
+// FenceDoubt is a reason not to wipe a machine without the approval of a user.
 type FenceDoubt int
 
 // Fence doubts.
 const (
-	// DoubtNone: nothing does.
+	// DoubtNone: there is no doubt.
 	DoubtNone FenceDoubt = iota
-	// DoubtName and DoubtAddress: it is listed under another name, or at another address, than it was abandoned.
+	// DoubtName and DoubtAddress: the machine is listed under another name or address than when it was abandoned.
 	DoubtName
 	DoubtAddress
-	// DoubtWorked: it has worked since it was listed again.
+	// DoubtWorked: the machine has worked since it was listed again.
 	DoubtWorked
-	// DoubtHostname: the name of its Node is unknown, so that Kubernetes cannot be asked.
+	// DoubtHostname: the name of its Node is unknown, so Kubernetes cannot be queried.
 	DoubtHostname
-	// DoubtNodeUnknown: Kubernetes does not say whether its Node is ready.
+	// DoubtNodeUnknown: Kubernetes does not report whether its Node is ready.
 	DoubtNodeUnknown
 	// DoubtNodeReady: its Node is ready.
 	DoubtNodeReady
 )
 
-// Fence decides about an abandoned machine that responds again. A firmware UUID alone proves nothing: boards share
-// them, and a state Secret that was restored from a copy lists machines that returned to service long ago. So what is
-// wiped without a person has the recorded UUID, name and address, has not worked since, has no etcd member, and its
-// Node is not ready.
+// Fence decides about an abandoned machine that responds again. A firmware UUID alone proves nothing: boards may share
+// one, and a state Secret that was restored from a copy may list machines that returned to service long ago. A machine
+// is therefore wiped without approval only if it has the recorded UUID, name and address, has not worked since then,
+// has no etcd member, and its Node is not ready.
 func Fence(f Fencing) (FenceStep, FenceDoubt) {
 	switch {
 	case !f.same():
@@ -125,13 +127,13 @@ func Fence(f Fencing) (FenceStep, FenceDoubt) {
 	return FenceWipe, DoubtNone
 }
 
-// same: what responds is the machine that was abandoned, as far as it can be identified.
+// same reports whether the machine that responds is the abandoned one, as far as it can be identified.
 func (f *Fencing) same() bool {
 	if f.Ambiguous || f.Abandoned.UUID == "" || f.Found.UUID != f.Abandoned.UUID {
 		return false
 	}
 
-	// At the address of a machine that is not listed there may be another one by now, with a copy of its UUID.
+	// The address of an unlisted machine may be in use by another machine with a copy of its UUID.
 	return f.Found.Name != "" || f.Abandoned.Hostname == "" || f.Found.Hostname == f.Abandoned.Hostname
 }
 
@@ -154,8 +156,8 @@ func (f *Fencing) doubt() FenceDoubt {
 	return DoubtNone
 }
 
-// NodeNames are the names that the Node of the machine may have. One that is not listed has the recorded one alone:
-// what it calls itself now is not evidence.
+// NodeNames returns the names that the Node of the machine may have. An unlisted machine has only the recorded one: the
+// hostname that it reports now is no evidence.
 func (f *Fencing) NodeNames() []string {
 	names := []string{f.Abandoned.Hostname}
 	if f.Found.Name != "" {
@@ -167,7 +169,7 @@ func (f *Fencing) NodeNames() []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
 
-// Explain words a doubt.
+// Explain describes a doubt.
 func (f *Fencing) Explain(doubt FenceDoubt) string {
 	switch doubt {
 	case DoubtNone:

@@ -5,42 +5,42 @@ import (
 	"strings"
 )
 
-// ClusterNode is what a cluster's Kubernetes says of one of its Node objects.
+// ClusterNode is one Node object of a cluster, as read from its Kubernetes API.
 type ClusterNode struct {
 	// Name, UID and Version identify the object as it was read.
 	Name, UID, Version string
-	// SystemUUID is that of the machine whose kubelet registered the node, Addresses are its own.
+	// SystemUUID is the UUID of the machine whose kubelet registered the Node. Addresses are those of the Node.
 	SystemUUID string
 	Addresses  []string
-	// Ready: its kubelet says so. Silent: nobody hears of its kubelet any more, so nobody knows.
+	// Ready: the kubelet reports that it is ready. Silent: the kubelet has stopped reporting, so the state is unknown.
 	Ready, Silent bool
-	// Talos: the kubelet ran on Talos. The operator has no machines with another system.
+	// Talos: the kubelet ran on Talos. The operator has no machines with another operating system.
 	Talos bool
-	// Kept: a person wants it to stay.
+	// Kept: a user keeps the Node.
 	Kept bool
 }
 
-// ClusterMachine is a machine of a cluster as far as its Node object is concerned.
+// ClusterMachine is the part of a cluster's machine that matters for Node objects.
 type ClusterMachine struct {
-	// Names that its Node may have: those of the machine and of its host.
+	// Names that its Node may have: the name of the machine and its hostname.
 	Names []string
-	// UUID of the hardware, and Addresses.
+	// UUID of the hardware, and the addresses of the machine.
 	UUID      string
 	Addresses []string
-	// Well: it is listed, it is not about to go, and it is as it should be. Machines that are only remembered from
-	// earlier are not Well, and may not be there at all.
+	// Well: the machine is listed, is not about to be removed, and is healthy. Machines that are only recorded from
+	// earlier are not Well, and may not exist any more.
 	Well, Remembered bool
 }
 
-// NodeSightings are the moments, in Unix seconds, at which Nodes that belong to no machine were first seen, by UID.
+// NodeSightings are the times, in Unix seconds, at which orphaned Nodes were first observed, by UID.
 type NodeSightings map[string]int64
 
-// StaleNode finds Node objects that belong to no machine of the cluster, and whose kubelets are silent. It returns what
-// has been seen until now, to be kept for the next look, and the one Node that may be removed; nil when there is none.
+// StaleNode finds Node objects that are orphaned and whose kubelets have stopped reporting. It returns the sightings so
+// far, which the caller keeps for the next reconciliation, and the one Node that may be removed; nil if there is none.
 //
-// It decides on full evidence only: every machine is well and has a Node of its own that is ready. Then no silent Node
-// can be that of a machine on its way back. A Node that joined from elsewhere stays as long as it is heard of, and for
-// ever when it does not run Talos.
+// It decides only on complete evidence: every machine is healthy and has a ready Node of its own. Then no silent Node
+// can belong to a machine that is coming back. A Node that joined from elsewhere is kept while its kubelet reports, and
+// is kept forever if it does not run Talos.
 func StaleNode(machines []ClusterMachine, nodes []ClusterNode, seen NodeSightings, now int64,
 ) (NodeSightings, *ClusterNode) {
 	next := NodeSightings{}
@@ -63,7 +63,7 @@ func StaleNode(machines []ClusterMachine, nodes []ClusterNode, seen NodeSighting
 			first = now
 		}
 
-		// What a clock saw that was ahead counts from now, and not for as long as it was ahead.
+		// A sighting by a clock that was ahead counts from now on, so that a wrong clock does not delay the removal.
 		next[n.UID] = min(first, now)
 
 		if now-first >= SecondLook && (ripe == nil || n.Name < ripe.Name) {
@@ -74,8 +74,8 @@ func StaleNode(machines []ClusterMachine, nodes []ClusterNode, seen NodeSighting
 	return next, ripe
 }
 
-// ownNodes finds the Node of every machine that is listed, by index. It is not complete when a machine is not well, or
-// has no Node that is ready.
+// ownNodes finds the Node of every listed machine, by index. The result is incomplete if a machine is unhealthy, or has
+// no ready Node.
 func ownNodes(machines []ClusterMachine, nodes []ClusterNode) (own []int, complete bool) {
 	own = make([]int, len(machines))
 
@@ -98,8 +98,8 @@ func ownNodes(machines []ClusterMachine, nodes []ClusterNode) (own []int, comple
 	return own, len(machines) > 0
 }
 
-// claimed: the Node may be that of a machine. A machine that has a Node of its own needs no other one with its hardware
-// or its address, but a name is nobody else's.
+// claimed reports whether the Node may belong to a machine. A machine that has a Node of its own needs no second one
+// with its hardware or its address, but a name belongs to one machine only.
 func claimed(machines []ClusterMachine, own []int, n ClusterNode) bool {
 	for i, m := range machines {
 		if m.named(n) || own[i] < 0 && m.resembles(n) {
@@ -112,12 +112,12 @@ func claimed(machines []ClusterMachine, own []int, n ClusterNode) bool {
 
 func (m ClusterMachine) named(n ClusterNode) bool { return slices.Contains(m.Names, n.Name) }
 
-// contradicts: the Node was registered by other hardware.
+// contradicts reports whether the Node was registered by other hardware.
 func (m ClusterMachine) contradicts(n ClusterNode) bool {
 	return m.UUID != "" && n.SystemUUID != "" && !strings.EqualFold(m.UUID, n.SystemUUID)
 }
 
-// resembles: the Node has the machine's hardware, or one of its addresses.
+// resembles reports whether the Node has the machine's hardware, or one of its addresses.
 func (m ClusterMachine) resembles(n ClusterNode) bool {
 	return m.UUID != "" && strings.EqualFold(m.UUID, n.SystemUUID) ||
 		slices.ContainsFunc(m.Addresses, func(a string) bool { return slices.Contains(n.Addresses, a) })

@@ -5,49 +5,48 @@ import (
 	"strings"
 )
 
-// QuorumState is what is known of etcd's quorum.
+// QuorumState is the observed state of etcd's quorum.
 type QuorumState int
 
 // Quorum states.
 const (
-	// QuorumUnknown: the nodes that answer prove neither.
+	// QuorumUnknown: the responding nodes prove neither that there is quorum nor that it is lost.
 	QuorumUnknown QuorumState = iota
-	// QuorumHeld: a majority of the voting members answers and sees a leader.
+	// QuorumHeld: a majority of the voting members responds and sees a leader.
 	QuorumHeld
-	// QuorumNoLeader: enough members run, and none of those that answer sees a leader. An election shows like this for a
-	// moment, a broken network between the nodes for longer.
+	// QuorumNoLeader: enough members run, but no responding member sees a leader. An election causes this for a moment, a
+	// broken network between the nodes for longer.
 	QuorumNoLeader
-	// QuorumLost: more members are missing than etcd can do without.
+	// QuorumLost: too many members are missing for a quorum.
 	QuorumLost
 )
 
-// QuorumView is what the evidence says of etcd's quorum.
+// QuorumView is what the evidence shows about etcd's quorum.
 type QuorumView struct {
 	// State that is known.
 	State QuorumState
-	// Missing names the nodes whose members are missing, in their order.
+	// Missing names the nodes whose members are missing, in order.
 	Missing []string
-	// Total: no node that answers has data any more, and too few others are left for a quorum. The etcd does not come
-	// back.
+	// Total: no responding node has data any more, and the remaining nodes are too few for a quorum. The etcd does not
+	// come back.
 	Total bool
-	// Message for people: what is missing, and what brings it back; empty while there is quorum.
+	// Message for users: what is missing, and how to regain the quorum; empty while there is quorum.
 	Message string
 }
 
-// losses are the nodes of a cluster by what they can still give to a quorum.
+// losses are the nodes of a cluster by what they can still contribute to a quorum.
 type losses struct {
-	// silent nodes do not answer, empty ones have no etcd data any more.
+	// silent nodes are unreachable; empty ones have no etcd data any more.
 	silent, empty []Node
-	// leaderless nodes run etcd without a leader; starting ones may still join, or do not tell.
+	// leaderless nodes run etcd without a leader; starting ones may still join, or their state is unknown.
 	leaderless, starting []Node
-	// led: a node sees a leader, although too few nodes answer.
+	// led: a node sees a leader, although too few nodes respond.
 	led bool
 }
 
-// AssessQuorum tells whether the etcd of an established cluster has quorum, and what is missing. Evidence that is
-// missing proves neither: where nobody answers, or where one that answers sees a leader, the state is unknown. It
-// takes a node whose etcd has no leader, or that was started without one, to call quorum lost; or that no node is
-// left which may have data.
+// AssessQuorum assesses whether the etcd of an established cluster has quorum, and what is missing. Missing evidence
+// proves nothing: if no node responds, or a responding node sees a leader, the state is unknown. Quorum counts as lost
+// only if a node runs etcd without a leader or was started without one, or if no node is left that may have data.
 func AssessQuorum(nodes []Node) QuorumView {
 	view := largestView(nodes)
 	expected := voters(view)
@@ -84,7 +83,7 @@ func AssessQuorum(nodes []Node) QuorumView {
 	return v
 }
 
-// mayVote: the node has, or had, a member of etcd.
+// mayVote reports whether the node has, or had, an etcd member.
 func (n Node) mayVote() bool {
 	return n.EverConfigured || n.LastMember != 0 || n.Answer == AnswerMember
 }
@@ -123,7 +122,7 @@ func unknownQuorum(l losses) string {
 	return "it is unknown whether etcd has quorum"
 }
 
-// lostQuorum says what is missing and what brings it back.
+// lostQuorum says what is missing and how to regain the quorum.
 func lostQuorum(l losses, left, expected int) string {
 	var missing []string
 
@@ -138,7 +137,7 @@ func lostQuorum(l losses, left, expected int) string {
 	text := fmt.Sprintf("etcd has no quorum: %s; %d of %d members %s left, %d are needed; ", strings.Join(missing, ", "),
 		left, expected, map[bool]string{true: "is", false: "are"}[left == 1], Quorum(expected))
 
-	// Only data that still exists can come back.
+	// Only data that still exists can be recovered.
 	if left+len(l.silent) < Quorum(expected) {
 		return text + "restore a backup with a TalosEtcdRestore"
 	}
@@ -147,7 +146,7 @@ func lostQuorum(l losses, left, expected int) string {
 		names(l.silent), does(l.silent, "it", "they"))
 }
 
-// does chooses between two forms by number.
+// does selects the singular or the plural form.
 func does(nodes []Node, one, many string) string {
 	if len(nodes) == 1 {
 		return one

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// snapshotLag is how many entries the database of a member may be behind the newest one. A cluster that is busy writes
-// that many between the answers of two nodes.
+// snapshotLag is how many entries the database of a member may be behind the newest one. A busy cluster writes that
+// many between the responses of two nodes.
 const snapshotLag = 5000
 
-// noLeader is what a member reports while its cluster has no quorum. It says nothing against its database.
+// noLeader is the error that a member reports while its cluster has no quorum. It is no evidence against its database.
 const noLeader = "no leader"
 
-// SnapshotChoice is the member that gives a snapshot.
+// SnapshotChoice is the member that provides a snapshot.
 type SnapshotChoice struct {
-	// Node that was chosen; the zero Node when none is fit.
+	// Node that was chosen; the zero Node if none is suitable.
 	Node Node
-	// Leader: it leads.
+	// Leader: the member is the leader.
 	Leader bool
-	// Quorum: etcd has one. Without it a snapshot can be taken, but the members that are silent may know more.
+	// Quorum: etcd has quorum. Without it a snapshot can be taken, but unreachable members may have newer data.
 	Quorum bool
-	// Message tells why none is fit.
+	// Message says why no member is suitable.
 	Message string
 }
 
-// SnapshotSource chooses the member that a snapshot is read from: a healthy one that votes and does not lag, a follower
-// before the leader, and, if there is another one, not the one to avoid, where the last try failed. The same evidence
-// leads to the same choice.
+// SnapshotSource chooses the member that a snapshot is read from: a healthy voting member that does not lag, preferably
+// a follower, and preferably not the one to avoid, on which the last attempt failed. The same evidence leads to the
+// same choice.
 func SnapshotSource(nodes []Node, avoid string) SnapshotChoice {
 	if a, b, split := splitViews(nodes); split {
 		return SnapshotChoice{Message: fmt.Sprintf("%s and %s run two different etcd clusters", a, b)}
@@ -65,7 +65,7 @@ func SnapshotSource(nodes []Node, avoid string) SnapshotChoice {
 	return SnapshotChoice{Node: best, Leader: best.Leader == best.MemberID, Quorum: hasQuorum(nodes, view)}
 }
 
-// snapshotFault says why a snapshot must not be taken from a node; empty when it may.
+// snapshotFault says why a snapshot must not be taken from a node; empty if it may.
 func snapshotFault(n Node, view []Member, newest uint64) string {
 	raised := slices.DeleteFunc(slices.Clone(n.OwnAlarms), func(a string) bool { return strings.Contains(a, noLeader) })
 
@@ -91,7 +91,7 @@ func snapshotFault(n Node, view []Member, newest uint64) string {
 	return ""
 }
 
-// snapshotRank: the lower the better.
+// snapshotRank ranks a node as the source of a snapshot; lower is better.
 func snapshotRank(n Node, avoid string) int {
 	rank := 0
 
@@ -114,7 +114,7 @@ func isLearner(view []Member, id uint64) bool {
 	return slices.ContainsFunc(view, func(m Member) bool { return m.ID == id && m.Learner })
 }
 
-// hasQuorum counts the voters that see a leader.
+// hasQuorum reports whether the voters that see a leader are a majority.
 func hasQuorum(nodes []Node, view []Member) bool {
 	with := 0
 

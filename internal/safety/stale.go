@@ -2,16 +2,16 @@ package safety
 
 import "slices"
 
-// Sightings are the moments, in Unix seconds, at which members that belong to no machine were first seen, by ID.
+// Sightings are the times, in Unix seconds, at which orphaned members were first observed, by ID.
 type Sightings map[uint64]int64
 
-// SecondLook is how many seconds a member has to be nobody's before it is removed: a machine may be on its way into the
-// list, or a member on its way to its node.
+// SecondLook is how many seconds a member must be orphaned before it is removed: its machine may be about to be listed,
+// or the member may be about to start on its node.
 const SecondLook = 60
 
-// Stale finds members that belong to no machine. It returns what has been seen until now, to be kept for the next look,
-// and the one member that may be removed, 0 when there is none. It looks only while every machine that serves has the
-// same list, and while nobody is unaccounted for: a silent machine whose member cannot be told may have any of them.
+// Stale finds orphaned members. It returns the sightings so far, which the caller keeps for the next reconciliation,
+// and the one member that may be removed, 0 if there is none. It finds members only while all serving machines have the
+// same list and every machine is accounted for: an unreachable machine whose member is unknown may have any of them.
 func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
 	view, next := agreedView(nodes), Sightings{}
 	if slices.ContainsFunc(nodes, func(n Node) bool { return unaccounted(nodes, n, view) }) {
@@ -30,7 +30,7 @@ func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
 			first = now
 		}
 
-		// What a clock saw that was ahead counts from now, and not for as long as it was ahead.
+		// A sighting by a clock that was ahead counts from now on, so that a wrong clock does not delay the removal.
 		next[m.ID] = min(first, now)
 
 		if now-first >= SecondLook {
@@ -45,8 +45,8 @@ func Stale(nodes []Node, seen Sightings, now int64) (Sightings, uint64) {
 	return next, slices.Min(ripe)
 }
 
-// Suspects names those of the given machines that a member of etcd may belong to which no other one has: as long as
-// nobody tells, it stays.
+// Suspects returns the names of those machines that may have an etcd member which no other machine has: such a member
+// stays until a machine reports it.
 func Suspects(nodes []Node, machines []Node) []string {
 	view := agreedView(nodes)
 
@@ -64,14 +64,14 @@ func Suspects(nodes []Node, machines []Node) []string {
 	return out
 }
 
-// unaccounted: the machine may have a member, and nobody can tell which one of the list it is: none is its own that is
-// not another one's.
+// unaccounted reports whether the machine may have a member that cannot be identified on the list: no member is its
+// own, or only one that also belongs to another machine.
 func unaccounted(nodes []Node, n Node, view []Member) bool {
 	if !n.EverConfigured || n.Answer == AnswerMaintenance || n.EtcdData == DataAbsent {
 		return false
 	}
 
-	// A node that answers and whose etcd does not serve may have joined again, under an ID that nobody knows yet.
+	// A node that responds while its etcd does not serve may have joined again, under an ID that is not known yet.
 	last := n.LastMember
 	if n.Answer == AnswerMember && !n.Serves() {
 		last = 0

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// Candidate is a machine that may be taken away or disrupted.
+// Candidate is a machine that may be removed or disrupted.
 type Candidate struct {
 	// Name of the machine.
 	Name string
-	// Chosen by a person.
+	// Chosen by a user.
 	Chosen bool
 	// Broken: how bad its state is; 0 is healthy, higher is worse.
 	Broken int
-	// Outdated: its config or its version is not the wanted one.
+	// Outdated: its configuration or version is not the desired one.
 	Outdated bool
 	// Busy: a disruption of it has begun and has not ended.
 	Busy bool
 }
 
 // Victims orders machines for a scale-down and returns the first n: chosen ones first, then the most broken, then
-// outdated ones, then the highest index.
+// outdated ones, then those with the highest index.
 func Victims(candidates []Candidate, n int) []string {
 	sorted := slices.Clone(candidates)
 	slices.SortStableFunc(sorted, func(a, b Candidate) int {
@@ -56,7 +56,7 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// byIndex compares names by the number at their end, so that cp-10 comes after cp-9, then as text.
+// byIndex compares names by their numeric suffix, so that cp-10 comes after cp-9, then as text.
 func byIndex(a, b string) int {
 	return cmp.Or(cmp.Compare(index(a), index(b)), strings.Compare(a, b))
 }
@@ -72,15 +72,15 @@ func index(name string) int {
 	return n
 }
 
-// Budget is how many machines of a group may be unavailable at once: a number, or a part of the group in percent.
+// Budget is how many machines of a group may be unavailable at once: a number, or a percentage of the group.
 type Budget struct {
-	// Number of machines, when Percent is 0.
+	// Number of machines, if Percent is 0.
 	Number int
-	// Percent of the group, 1 to 100; rounded down, and at least one machine.
+	// Percent of the group, 1 to 100. The result is rounded down to at least one machine.
 	Percent int
 }
 
-// ParseBudget reads "2" or "25%". Nothing means one machine. Zero, and more than 100 percent, are errors.
+// ParseBudget parses "2" or "25%". An empty text means one machine. Zero and more than 100 percent are errors.
 func ParseBudget(text string) (Budget, error) {
 	if text == "" {
 		return Budget{Number: 1}, nil
@@ -100,7 +100,7 @@ func ParseBudget(text string) (Budget, error) {
 	return Budget{Number: n}, nil
 }
 
-// Of is the number of machines in a group of the given size.
+// Of returns the number of machines for a group of the given size.
 func (b Budget) Of(size int) int {
 	if b.Percent == 0 {
 		return max(b.Number, 1)
@@ -109,10 +109,10 @@ func (b Budget) Of(size int) int {
 	return max(size*b.Percent/100, 1)
 }
 
-// NextWorkers picks the workers that may be disrupted now, out of those that are outdated. Machines that are broken or
-// busy use the budget up, whoever broke them; an outdated one that is broken needs none, because it is unavailable as
-// it is. The first one of a rollout, the canary, goes alone: others follow once one outdated machine has been done,
-// which done says.
+// NextWorkers selects, from the outdated workers, those that may be disrupted now. Broken and busy machines use up the
+// budget, whatever caused their state. An outdated machine that is broken needs no budget, because it is already
+// unavailable. The first machine of a rollout, the canary, is disrupted alone: others follow once done reports that one
+// outdated machine has been completed.
 func NextWorkers(group []Candidate, b Budget, done bool) []string {
 	room := b.Of(len(group))
 	if !done {
@@ -136,7 +136,8 @@ func NextWorkers(group []Candidate, b Budget, done bool) []string {
 		switch {
 		case !c.Outdated || c.Busy:
 		case c.Broken > 0:
-			// At most one broken machine at a time: a config that breaks machines must not go on to the next.
+			// Disrupt at most one broken machine at a time: a configuration that breaks machines must not spread to the next
+			// one.
 			if len(out) == 0 && room >= 0 {
 				out = append(out, c.Name)
 			}

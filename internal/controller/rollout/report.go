@@ -14,13 +14,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// reasons are those of the condition UpToDate by the phase of the plan.
+// reasons are the reasons of the condition UpToDate, by the phase of the plan.
 var reasons = map[v1alpha1.PlanPhase]string{
 	v1alpha1.PlanAwaitingApproval: v1alpha1.ReasonAwaitingApproval, v1alpha1.PlanWaiting: v1alpha1.ReasonRolloutWaiting,
 	v1alpha1.PlanRollingOut: v1alpha1.ReasonRollingOut, v1alpha1.PlanStopped: v1alpha1.ReasonRolloutStopped,
 }
 
-// Names lists changed fields for a sentence: a document that comes or goes as a whole counts once.
+// Names lists changed fields for a sentence: a document that is added or removed as a whole counts once.
 func Names(fields []v1alpha1.FieldChange) []string {
 	out := make([]string, 0, len(fields))
 
@@ -33,8 +33,9 @@ func Names(fields []v1alpha1.FieldChange) []string {
 	return out
 }
 
-// Report is the condition UpToDate of a group of so many machines. It is True only where every machine is there and
-// says of itself that it is up to date: one that was never asked, or has no config yet, is not.
+// Report returns the condition UpToDate of a group with the given number of machines. It is True only if every machine
+// exists and reports itself as up to date: a machine that was never observed, or is not configured yet, is not up to
+// date.
 func Report(
 	plan *v1alpha1.PlanStatus, size int, machines []v1alpha1.TalosMachine,
 ) (status metav1.ConditionStatus, reason, message string) {
@@ -83,7 +84,7 @@ func Report(
 	return metav1.ConditionTrue, v1alpha1.ReasonUpToDate, "all machines run the desired configuration"
 }
 
-// longestList is how long a list of machines in a message may be.
+// longestList is the maximum length of a list of machines in a message.
 const longestList = 200
 
 func after(separator, text string) string {
@@ -94,7 +95,7 @@ func after(separator, text string) string {
 	return separator + text
 }
 
-// progress counts the machines of a plan by their state, in the order in which states follow each other.
+// progress counts the machines of a plan by their state, in the order in which the states follow each other.
 func progress(p *v1alpha1.PlanStatus) string {
 	var parts []string
 
@@ -122,12 +123,12 @@ func progress(p *v1alpha1.PlanStatus) string {
 	return strings.Join(parts, ", ")
 }
 
-// Pending tells whether any machine has a change, so that a plan has to be made or kept.
+// Pending reports whether any machine has a change, so that a plan has to be created or kept.
 func Pending(machines []v1alpha1.TalosMachine) bool {
 	return slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Status.Change != nil })
 }
 
-// Grant lets a machine begin its change.
+// Grant allows a machine to begin its change.
 func Grant(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, by Candidate) error {
 	base := m.DeepCopy()
 	m.Spec.Change = &v1alpha1.ChangeGrant{ID: by.Change.ID, Reboot: by.Reboot}
@@ -139,9 +140,9 @@ func Grant(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, by Ca
 	return nil
 }
 
-// EndApproval takes the approval of a plan that has ended off its object: the same differences may come back later, and
-// nobody has agreed to them then. It comes before the status that forgets the plan, so that a crash leaves a plan that
-// asks again. The pass goes on with the object and its base.
+// EndApproval removes the approval of a completed plan from its object, because the same differences may occur again
+// later, when they need a new approval. It runs before the status update that drops the plan, so that a crash leaves a
+// plan that asks for approval again. The reconciliation continues with the updated object and its base.
 func EndApproval(ctx context.Context, c client.Client, o, base client.Object, before, now *v1alpha1.PlanStatus) error {
 	if before == nil || !Moved(before, now) || o.GetAnnotations()[v1alpha1.ApprovedAnnotation] != before.ID {
 		return nil

@@ -1,5 +1,5 @@
-// Package rollout keeps the plan of a group of machines: which configs change, whether a person has agreed, and whose
-// turn it is. It is pure; the groups' controllers add the safety kernel and act.
+// Package rollout maintains the plan of a group of machines: which configurations change, whether a user has approved
+// the plan, and which machine is next. It is pure; the controllers of the groups consult the safety package and act.
 package rollout
 
 import (
@@ -20,13 +20,13 @@ import (
 
 // Defaults of RolloutOptions.
 const (
-	// DefaultHealthTimeout is how long a machine may take to be healthy after a change.
+	// DefaultHealthTimeout is how long a machine may take to become healthy after a change.
 	DefaultHealthTimeout = 10 * time.Minute
-	// DefaultTryTimeout is after which time a machine takes back a change that cut it off.
+	// DefaultTryTimeout is how long a machine tries a change that could cut it off before it rolls the change back.
 	DefaultTryTimeout = time.Minute
 )
 
-// Options are RolloutOptions with all defaults.
+// Options are RolloutOptions with all defaults applied.
 type Options struct {
 	Approval      v1alpha1.Approval
 	RebootPolicy  v1alpha1.RebootPolicy
@@ -37,8 +37,8 @@ type Options struct {
 	Drift         v1alpha1.DriftPolicy
 }
 
-// OptionsOf merges the options of the control plane with those of a worker group, nil for the control plane itself.
-// What the group says replaces the whole of it.
+// OptionsOf merges the options of the control plane with those of a worker group, nil for the control plane itself. An
+// option of the group replaces that of the control plane entirely.
 func OptionsOf(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) Options {
 	o, drift := cp.Spec.Rollout, cp.Spec.Drift
 
@@ -77,35 +77,35 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// Input is what a decision is made from.
+// Input is the evidence for a decision.
 type Input struct {
 	// Options of the group.
 	Options Options
 	// Machines that are listed, read live, in the order of their disruption.
 	Machines []v1alpha1.TalosMachine
-	// ControlPlane of the cluster, and Worker where the group is one of workers: what the machines have to be compared to
-	// before anything begins.
+	// ControlPlane of the cluster, and Worker if the group is a worker group. The machines must have been compared to both
+	// before any change begins.
 	ControlPlane *v1alpha1.TalosControlPlane
 	Worker       *v1alpha1.TalosWorker
-	// Plan as it stands; nil without one.
+	// Plan is the current plan; nil if there is none.
 	Plan *v1alpha1.PlanStatus
-	// Approved is the ID of the plan that a person agreed to.
+	// Approved is the ID of the plan that a user approved.
 	Approved string
-	// Now is the time.
+	// Now is the current time.
 	Now time.Time
 }
 
 // Output is a decision.
 type Output struct {
-	// Plan to show; nil when nothing is to be done.
+	// Plan to report; nil if nothing has to change.
 	Plan *v1alpha1.PlanStatus
-	// Ready machines may begin as far as the plan goes; in their order.
+	// Ready machines may begin their change according to the plan, in this order.
 	Ready []Candidate
-	// Running machines have begun and have not ended.
+	// Running machines have begun and not ended their change.
 	Running []string
-	// Done: a machine of the plan has been changed and was healthy with it, so the canary has survived.
+	// Done: a machine of the plan has been changed and was healthy afterwards, so the canary has succeeded.
 	Done bool
-	// Again is when to look again; zero when only an event changes anything.
+	// Again is when to reconcile again; zero if only an event can change the decision.
 	Again time.Time
 }
 
@@ -113,15 +113,15 @@ type Output struct {
 type Candidate struct {
 	// Name of the machine.
 	Name string
-	// Change that is to be made.
+	// Change of the machine.
 	Change v1alpha1.MachineChange
-	// Reboot: the machine may be rebooted for it. A change that needs a reboot is staged otherwise.
+	// Reboot: the machine may be rebooted for the change. Otherwise a change that needs a reboot is staged.
 	Reboot bool
-	// staged: the config waits on the machine's disk already.
+	// staged: the configuration is already staged on the machine's disk.
 	staged bool
 }
 
-// Assess brings the plan up to date and tells whose turn it is.
+// Assess updates the plan and determines which machines are next.
 func Assess(in Input) (Output, error) {
 	out := Output{Plan: planOf(in)}
 	if out.Plan == nil {
@@ -141,23 +141,23 @@ func Assess(in Input) (Output, error) {
 	return out, out.decide(in)
 }
 
-// survived: the machine was healthy with the config of the plan. One whose difference went away otherwise, because
-// somebody took the change back, proves nothing.
+// survived reports whether the machine was healthy with the configuration of the plan. A machine whose difference
+// disappeared for another reason, because the change was reverted, proves nothing.
 func survived(in Input, p *v1alpha1.PlannedMachine) bool {
 	return slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
 		return m.Name == p.Name && m.Status.WorkingHash == p.Target
 	})
 }
 
-// say sets phase and message of the plan.
+// say sets the phase and the message of the plan.
 func (out *Output) say(phase v1alpha1.PlanPhase, message string) {
 	out.Plan.Phase, out.Plan.Message = phase, kube.Shorten(message, longestMessage)
 }
 
-// longestMessage of a status, in bytes.
+// longestMessage is the maximum length of a status message, in bytes.
 const longestMessage = 1000
 
-// decide fills in phase and message of the plan, and who may begin.
+// decide sets the phase and the message of the plan, and the machines that may begin.
 func (out *Output) decide(in Input) error {
 	p := out.Plan
 
@@ -192,7 +192,7 @@ func (out *Output) decide(in Input) error {
 	return out.holdReboots(in)
 }
 
-// holdReboots takes machines that would reboot out of Ready while no window is open.
+// holdReboots removes machines that would reboot from Ready while no maintenance window is open.
 func (out *Output) holdReboots(in Input) error {
 	open, next, err := in.Options.window(in.Now)
 	if err != nil {
@@ -223,7 +223,7 @@ func (out *Output) holdReboots(in Input) error {
 	return nil
 }
 
-// window tells whether reboots are not held by a maintenance window, and otherwise when the next one opens.
+// window reports whether maintenance windows allow a reboot now, and otherwise when the next one opens.
 func (o Options) window(now time.Time) (open bool, next time.Time, err error) {
 	if o.RebootPolicy != v1alpha1.RebootWindow {
 		return true, time.Time{}, nil
@@ -236,21 +236,21 @@ func (o Options) window(now time.Time) (open bool, next time.Time, err error) {
 	return open, next, nil
 }
 
-// RebootsNow tells whether the operator may reboot a machine at this time.
+// RebootsNow reports whether the operator may reboot a machine at the given time.
 func (o Options) RebootsNow(now time.Time) (bool, error) {
 	open, _, err := o.window(now)
 
 	return open && o.RebootPolicy != v1alpha1.RebootManual, err
 }
 
-// Hold says what the next machine waits for, if nothing else is said and nothing runs.
+// Hold sets what the next machine waits for, unless another message is set or a change is running.
 func (out *Output) Hold(message string) {
 	if out.Plan != nil && out.Plan.Phase == v1alpha1.PlanRollingOut && len(out.Running) == 0 {
 		out.say(v1alpha1.PlanWaiting, message)
 	}
 }
 
-// planOf keeps a plan as long as every difference is in it, and makes a new one otherwise.
+// planOf keeps a plan while it contains every difference, and creates a new one otherwise.
 func planOf(in Input) *v1alpha1.PlanStatus {
 	var current []v1alpha1.PlannedMachine
 
@@ -315,16 +315,16 @@ func planned(m *v1alpha1.TalosMachine) v1alpha1.PlannedMachine {
 	return p
 }
 
-// contains tells whether a change is in the plan: what has begun is looked up by its target alone.
+// contains reports whether a change is part of the plan: a change that has begun is matched by its target alone.
 func contains(plan *v1alpha1.PlanStatus, p v1alpha1.PlannedMachine) bool {
 	return slices.ContainsFunc(plan.Machines, func(o v1alpha1.PlannedMachine) bool {
 		return o.Name == p.Name && o.Target == p.Target && (o.Base == p.Base || p.State != v1alpha1.PlannedPending)
 	})
 }
 
-// idOf is a function of the differences and of nothing else, so that a pass on a stale cache finds the plan that
-// there is. It is unlike that of the same differences at a later time by the IDs of the changes: once a change was
-// allowed to begin, the next one has another ID, which no person has approved yet.
+// idOf derives the ID of a plan only from its differences, so that a reconciliation with a stale cache finds the
+// existing plan. The ID differs from that of the same differences at a later time because it includes the IDs of the
+// changes: once a change was allowed to begin, the next one has another ID, which no user has approved yet.
 func idOf(machines []v1alpha1.TalosMachine) string {
 	var lines []string
 
@@ -334,7 +334,7 @@ func idOf(machines []v1alpha1.TalosMachine) string {
 		}
 	}
 
-	// The order of disruption follows the leader of etcd, which moves.
+	// The order of disruption is not part of the ID, because it depends on the etcd leader, which changes.
 	slices.Sort(lines)
 
 	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
@@ -342,8 +342,8 @@ func idOf(machines []v1alpha1.TalosMachine) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// Moved tells whether a pass has made, replaced or ended the plan. That is written with a precondition: a stale cache
-// must not bring a plan back, nor forget how far one has come.
+// Moved reports whether a reconciliation has created, replaced or ended the plan. Such a status is written with a
+// precondition: a stale cache must neither bring a plan back nor lose its progress.
 func Moved(before, now *v1alpha1.PlanStatus) bool {
 	if before == nil || now == nil {
 		return before != now
@@ -379,7 +379,7 @@ func reverted(m *v1alpha1.TalosMachine) bool {
 	})
 }
 
-// notCompared names machines that answer and have not been held against the spec as it is now.
+// notCompared returns the names of reachable machines that have not been compared to the current spec.
 func notCompared(in Input) string {
 	var names []string
 
@@ -404,7 +404,8 @@ func isTrue(m *v1alpha1.TalosMachine, kind string) bool {
 	})
 }
 
-// undoesEdit: the change takes back what somebody else changed, and the policy does not ask for that.
+// undoesEdit reports whether the change reverts a change that was made outside of the operator, although the policy
+// does not demand that.
 func undoesEdit(in Input, c *v1alpha1.MachineChange) bool {
 	return len(c.Undoes) > 0 && in.Options.Drift != v1alpha1.DriftEnforce
 }
@@ -422,7 +423,7 @@ func heldEdits(in Input, approved bool) []string {
 	return names
 }
 
-// candidates are the machines that answer and have not begun, or wait for a reboot that nobody has allowed yet.
+// candidates returns the reachable machines that have not begun, or that wait for a reboot which is not allowed yet.
 func candidates(in Input, may func(*v1alpha1.MachineChange) bool) []Candidate {
 	var out []Candidate
 
@@ -443,16 +444,16 @@ func candidates(in Input, may func(*v1alpha1.MachineChange) bool) []Candidate {
 	return out
 }
 
-// Granted tells whether a machine may have begun its change although its status does not show it yet.
+// Granted reports whether a machine may have begun its change, even if its status does not show it yet.
 func Granted(m *v1alpha1.TalosMachine) bool {
 	return m.Spec.Change != nil && m.Status.Change != nil && m.Spec.Change.ID == m.Status.Change.ID
 }
 
-// mayReboot: the machine may be rebooted for its change.
+// mayReboot reports whether the machine may be rebooted for its change.
 func mayReboot(m *v1alpha1.TalosMachine) bool { return Granted(m) && m.Spec.Change.Reboot }
 
-// ComparedTo names the state of the spec that a machine is compared to: the generations of its control plane, its
-// worker group, nil for a control-plane machine, and itself.
+// ComparedTo returns the version of the spec that a machine is compared to: the generations of its control plane, of
+// its worker group (nil for a control-plane machine), and of the machine itself.
 func ComparedTo(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) string {
 	var group int64
 	if w != nil {
@@ -462,7 +463,7 @@ func ComparedTo(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, m *v1al
 	return fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation)
 }
 
-// Validate finds options that nobody can follow: windows that never open, or of a zone that does not exist.
+// Validate rejects options that cannot be fulfilled: windows that never open, or whose time zone does not exist.
 func Validate(o *v1alpha1.RolloutOptions) error {
 	if o == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
-// Listed are all machines that a spec names, spares too, by their field.
+// Listed returns all machines that a spec names, including spares, by their field.
 func Listed(machines, spares []v1alpha1.MachineEntry) iter.Seq2[string, *v1alpha1.MachineEntry] {
 	return func(yield func(string, *v1alpha1.MachineEntry) bool) {
 		for i := range machines {
@@ -25,7 +25,7 @@ func Listed(machines, spares []v1alpha1.MachineEntry) iter.Seq2[string, *v1alpha
 	}
 }
 
-// Check refuses spares that are named or placed like another machine of the group.
+// Check rejects spares with the name or the address of another machine of the group.
 func Check(machines, spares []v1alpha1.MachineEntry) validation.Failures {
 	var (
 		failures validation.Failures

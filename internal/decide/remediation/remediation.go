@@ -1,5 +1,5 @@
-// Package remediation decides which machine of a group is replaced by which spare. It is pure; the groups' controllers
-// ask the safety kernel and act.
+// Package remediation decides which machine of a group is replaced by which spare. It is pure; the controllers of the
+// groups consult the safety package and act.
 package remediation
 
 import (
@@ -22,32 +22,32 @@ import (
 
 // Group is a control plane or a worker group.
 type Group struct {
-	// Machines and Spares as the spec lists them.
+	// Machines and Spares, as listed in the spec.
 	Machines, Spares []v1alpha1.MachineEntry
-	// Options of the spec; nil when only a person may have a machine replaced.
+	// Options of the spec; nil if machines are replaced only on request.
 	Options *v1alpha1.RemediationOptions
-	// Replaced names the spares that stand in for listed machines.
+	// Replaced maps replaced machines to the spares that replace them.
 	Replaced map[string]string
 	// Existing TalosMachines of the group.
 	Existing []v1alpha1.TalosMachine
-	// Unfit says of spares why they cannot take anybody's place now.
+	// Unfit maps spares to the reason why they cannot replace a machine now.
 	Unfit map[string]string
-	// Held tells of a machine that nobody may touch; nil where none is.
+	// Held reports whether a machine is blocked from all changes; nil if no machine is.
 	Held func(*v1alpha1.TalosMachine) bool
-	// Now is the time.
+	// Now is the current time.
 	Now time.Time
 
 	// spared are machines that count as gone and are not replaced.
 	spared map[string]bool
 }
 
-// free: the machine may be replaced, if there is a reason to.
+// free reports whether the machine may be replaced, if there is a reason to.
 func (g Group) free(m *v1alpha1.TalosMachine) bool {
 	return m.DeletionTimestamp.IsZero() && (g.Held == nil || !g.Held(m))
 }
 
-// Entries is the machine list with replaced machines taken out and their spares put in. A spare comes once the machine
-// is gone: a dead member leaves etcd before another one joins.
+// Entries returns the machine list with replaced machines removed and their spares added. A spare is added only once
+// the machine is gone: a dead member is removed from etcd before another one joins.
 func (g Group) Entries() []v1alpha1.MachineEntry {
 	out := make([]v1alpha1.MachineEntry, 0, len(g.Machines))
 
@@ -65,7 +65,7 @@ func (g Group) Entries() []v1alpha1.MachineEntry {
 	return out
 }
 
-// leaving: a spare that stood in for somebody, and was replaced itself, is still there.
+// leaving reports whether a spare that replaced a machine and was replaced itself still exists.
 func (g Group) leaving() bool {
 	inUse := slices.Collect(maps.Values(g.Replaced))
 
@@ -74,7 +74,7 @@ func (g Group) leaving() bool {
 	})
 }
 
-// Replace notes that a spare takes the place of a machine, which may be a spare that stands in for another one itself.
+// Replace records that a spare replaces a machine, which may itself be a spare that replaced another one.
 func Replace(replaced map[string]string, machine, spare string) map[string]string {
 	out := maps.Clone(replaced)
 	if out == nil {
@@ -92,7 +92,8 @@ func Replace(replaced map[string]string, machine, spare string) map[string]strin
 	return out
 }
 
-// Obsolete names replaced machines whose entry the spec has made good: they, or their spare, are not listed as before.
+// Obsolete returns the replaced machines whose entry has been updated in the spec: they, or their spare, are no longer
+// listed as before.
 func (g Group) Obsolete() []string {
 	var out []string
 
@@ -106,20 +107,20 @@ func (g Group) Obsolete() []string {
 	return out
 }
 
-// Choice is what is to be done.
+// Choice is the next replacement.
 type Choice struct {
-	// Machine to replace; empty when there is none. Spare that takes its place; empty when none is free.
+	// Machine to replace; empty if there is none. Spare that replaces it; empty if none is available.
 	Machine, Spare string
-	// Gone: the machine has been silent for longer than the timeout.
+	// Gone: the machine has been unreachable for longer than the timeout.
 	Gone bool
-	// Asked: a person wants it.
+	// Asked: a user requested the replacement.
 	Asked bool
-	// Reason and Message say what it waits for; empty when it can be done.
+	// Reason and Message say what the replacement waits for; empty if it may begin.
 	Reason, Message string
 }
 
-// Choose picks the one machine that is replaced next: one that a person has chosen, else one that has been silent for
-// too long, unless too many are silent at once.
+// Choose selects the one machine that is replaced next: one that a user has chosen, else one that has been unreachable
+// for longer than the timeout, unless too many are unreachable at once.
 func (g Group) Choose() Choice {
 	for i := range g.Existing {
 		m := &g.Existing[i]
@@ -150,7 +151,7 @@ func (g Group) Choose() Choice {
 
 	budget, err := safety.ParseBudget(g.Options.MaxUnhealthy)
 	if err != nil {
-		budget = safety.Budget{Number: 1} // the schema refuses it
+		budget = safety.Budget{Number: 1} // the schema rejects it
 	}
 
 	if most := budget.Of(len(g.Machines)); len(silent) > most {
@@ -164,7 +165,7 @@ func (g Group) Choose() Choice {
 	return g.with(Choice{Machine: gone[0], Gone: true}, "")
 }
 
-// with finds a spare for the machine that was chosen.
+// with finds a spare for the chosen machine.
 func (g Group) with(c Choice, wish string) Choice {
 	var unfit []string
 
@@ -197,17 +198,17 @@ func (g Group) with(c Choice, wish string) Choice {
 	return c
 }
 
-// Look asks about machines at this moment.
+// Look queries the live state of machines.
 type Look struct {
-	// Unfit says why a spare cannot take anybody's place; empty when it can.
+	// Unfit says why a spare cannot replace a machine; empty if it can.
 	Unfit func(spare v1alpha1.MachineEntry) (string, error)
-	// Sign is a sign of life of a machine that counts as gone; empty when there is none. An error says that nobody can
-	// tell.
+	// Sign returns a sign of life of a machine that counts as gone; empty if there is none. An error means that the state
+	// is unknown.
 	Sign func(m *v1alpha1.TalosMachine) (string, error)
 }
 
-// ChooseNow is Choose with spares that are fit and machines that are gone at this moment. One that lives after all
-// does not keep the next one from being replaced.
+// ChooseNow is Choose, restricted to spares that are suitable and machines that are gone according to a live query. A
+// machine that turns out to be alive does not block the replacement of the next one.
 func (g Group) ChooseNow(look Look) (Choice, error) {
 	var (
 		kept  Choice
@@ -249,14 +250,14 @@ func (g Group) ChooseNow(look Look) (Choice, error) {
 	}
 }
 
-// sighting is what a look at a machine that counts as gone found.
+// sighting is the result of a live query of a machine that counts as gone.
 type sighting struct {
 	sign string
 	err  error
 }
 
-// askSpares asks all free spares at once: each that is off the network takes seconds to show it, and the first that is
-// fit may be the last one.
+// askSpares queries all free spares concurrently: each unreachable spare takes seconds to time out, and the first
+// suitable one may be the last on the list.
 func (g Group) askSpares(look Look) error {
 	free := slices.DeleteFunc(slices.Clone(g.Spares), func(s v1alpha1.MachineEntry) bool { return g.used(s.Name) })
 	errs := make([]error, len(free))
@@ -273,7 +274,7 @@ func (g Group) askSpares(look Look) error {
 	return errors.Join(errs...)
 }
 
-// askGone asks all machines that count as gone at once, for the same reason.
+// askGone queries all machines that count as gone concurrently, for the same reason.
 func (g Group) askGone(look Look) map[string]sighting {
 	var gone []*v1alpha1.TalosMachine
 
@@ -294,10 +295,10 @@ func (g Group) askGone(look Look) map[string]sighting {
 	return out
 }
 
-// askedAtOnce bounds how many machines are asked at the same time.
+// askedAtOnce limits how many machines are queried concurrently.
 const askedAtOnce = 32
 
-// atOnce calls do for 0 to n-1, several at a time.
+// atOnce calls do for 0 to n-1 with limited concurrency.
 func atOnce(n int, do func(int)) {
 	var wg sync.WaitGroup
 
@@ -316,8 +317,8 @@ func atOnce(n int, do func(int)) {
 	wg.Wait()
 }
 
-// Confirm takes in what a live look at a machine that is gone found: a sign of life, or an error where nobody can tell.
-// A machine that lives is replaced only when a person wants that, and is taken out as one that lives then.
+// Confirm applies the result of a live query of a gone machine: a sign of life, or an error if its state is unknown. A
+// machine that is alive is replaced only on request of a user, and is then removed as a live machine.
 func (c Choice) Confirm(sign string, err error) Choice {
 	switch {
 	case sign != "" && c.Asked:
@@ -334,8 +335,9 @@ func (c Choice) Confirm(sign string, err error) Choice {
 	return c
 }
 
-// Abandoned are the replaced machines that are abandoned: unreachable for too long, without a sign of life. One that
-// was replaced by hand is abandoned also where a sign of life cannot be looked for. leaving names those being removed.
+// Abandoned returns the replaced machines that are abandoned: unreachable for longer than the timeout, without a sign
+// of life. A machine that was replaced manually also counts as abandoned if a sign of life cannot be queried. leaving
+// names the machines that are being removed.
 func (g Group) Abandoned(
 	leaving []string, sign func(m *v1alpha1.TalosMachine) (string, error),
 ) []*v1alpha1.TalosMachine {
@@ -358,7 +360,7 @@ func (g Group) Abandoned(
 	atOnce(len(candidates), func(i int) { found[i].sign, found[i].err = sign(candidates[i]) })
 
 	for i, m := range candidates {
-		// One that lives is wiped as soon as it answers.
+		// A machine that is alive is wiped as soon as it responds.
 		_, asked := m.Annotations[v1alpha1.ReplaceAnnotation]
 		if found[i].sign == "" && (found[i].err == nil || asked) {
 			out = append(out, m)
@@ -368,7 +370,7 @@ func (g Group) Abandoned(
 	return out
 }
 
-// Gone tells whether a machine has been silent for longer than the timeout.
+// Gone reports whether a machine has been unreachable for longer than the timeout.
 func (g Group) Gone(m *v1alpha1.TalosMachine) bool {
 	if g.Options == nil || !isSilent(m) {
 		return false
@@ -379,7 +381,7 @@ func (g Group) Gone(m *v1alpha1.TalosMachine) bool {
 	return g.Now.Sub(c.LastTransitionTime.Time) >= g.Options.Timeout.Duration
 }
 
-// Next is when the next silent machine will have been so for too long; zero when there is none.
+// Next returns when the timeout of the next unreachable machine expires; zero if there is none.
 func (g Group) Next() time.Time {
 	var next time.Time
 
@@ -398,8 +400,8 @@ func (g Group) Next() time.Time {
 	return next
 }
 
-// isSilent: the machine had a config of ours and does not answer. One that answers with another certificate, or refuses
-// ours, is not gone.
+// isSilent reports whether the machine was configured by the operator and is unreachable. A machine that presents
+// another certificate, or rejects the operator's credentials, is not gone.
 func isSilent(m *v1alpha1.TalosMachine) bool {
 	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReachable)
 
@@ -407,7 +409,7 @@ func isSilent(m *v1alpha1.TalosMachine) bool {
 		meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionConfigured)
 }
 
-// Report lists the replacements for a status, sorted.
+// Report returns the replacements for a status, sorted.
 func Report(replaced map[string]string, machines []v1alpha1.MachineEntry) []v1alpha1.Replacement {
 	var out []v1alpha1.Replacement
 
@@ -429,7 +431,7 @@ func (g Group) spare(name string) (v1alpha1.MachineEntry, bool) {
 	return g.Spares[i], true
 }
 
-// listed: the machine is in the list as it is now, spares that stand in included.
+// listed reports whether the machine is on the current list, including the spares that replace machines.
 func (g Group) listed(name string) bool { return slices.ContainsFunc(g.Entries(), named(name)) }
 
 func (g Group) used(spare string) bool {

@@ -8,12 +8,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// maxNoted is how long what was recorded before a wipe is taken for the present. A status may come from a backup of the
-// management plane, and the cluster may have worked for weeks since.
+// maxNoted is how long the record from before a wipe counts as current. A status may come from a backup of the
+// management plane, and the cluster may have worked for weeks since then.
 const maxNoted = time.Hour
 
-// RunsAgain says whether etcd may be another one than the record allows to be wiped: it has quorum, and no node is in
-// the boot that was recorded; or the record is old, and etcd has quorum or nothing shows that a wipe has ever begun.
+// RunsAgain reports whether etcd may be another one than the record allows to be wiped: it has quorum, and no node is
+// in the recorded boot; or the record is old, and either etcd has quorum or there is no evidence that a wipe has ever
+// begun.
 func RunsAgain(r Record, nodes []Node) bool {
 	nodes = listed(nodes)
 
@@ -21,20 +22,20 @@ func RunsAgain(r Record, nodes []Node) bool {
 		return HasQuorum(nodes) || slices.ContainsFunc(nodes, Node.hasData) && !slices.ContainsFunc(nodes, Node.bare)
 	}
 
-	// A node that came back from its wipe while a quorum of the others still ran has joined them again. It shows in that
-	// one of them is in the recorded boot still.
+	// A node that returned from its wipe while a quorum of the others was still running has joined them again. In that
+	// case, one of the others is still in the recorded boot.
 	return slices.ContainsFunc(nodes, r.otherBoot) && !slices.ContainsFunc(nodes, r.recordedBoot)
 }
 
-// bare: the node has no data, as after a wipe.
+// bare reports whether the node has no data, as after a wipe.
 func (n Node) bare() bool { return n.empty() || n.Answer == safety.AnswerMaintenance }
 
-// otherBoot: etcd of the node has quorum in a boot that was not recorded.
+// otherBoot reports whether etcd of the node has quorum in a boot that was not recorded.
 func (r Record) otherBoot(n Node) bool {
 	return n.Serves() && n.Leader != 0 && n.Boot != r.Wipes[n.Name].Boot && n.Boot != r.Boots[n.Name]
 }
 
-// recordedBoot: the node has not rebooted since its wipe was recorded, or since its data was.
+// recordedBoot reports whether the node has not rebooted since its wipe, or the boot of its data, was recorded.
 func (r Record) recordedBoot(n Node) bool {
 	if n.Boot == "" {
 		return false
@@ -43,8 +44,8 @@ func (r Record) recordedBoot(n Node) bool {
 	return n.Boot == r.Wipes[n.Name].Boot || n.hasData() && n.Boot == r.Boots[n.Name]
 }
 
-// runsAgain keeps an etcd from being wiped whose data is neither what was copied nor what a person spoke of. A leader
-// that is gone shows for a moment, and a node that is silent may run the recorded etcd.
+// runsAgain prevents the wipe of an etcd whose data is neither the data that was copied nor the data that the user
+// agreed to lose. A missing leader may be temporary, and an unreachable node may run the recorded etcd.
 func (r Record) runsAgain(nodes []Node) (Decision, bool) {
 	if !RunsAgain(r, nodes) {
 		return Decision{}, false
@@ -67,8 +68,9 @@ func (r Record) runsAgain(nodes []Node) (Decision, bool) {
 		"create another one", with), true
 }
 
-// restored: what was taken for debris of our own try runs after all. Others may have joined it, those that are not
-// listed too: all were empty when the snapshot was sent. Then its members are known nodes, and nobody else has data.
+// restored reports whether an etcd that was taken for the remains of the operator's own attempt runs after all. Others
+// may have joined it, including unlisted ones, because all were empty when the snapshot was sent. Its members must then
+// be known nodes, and no other node may have data.
 func restored(r Record, nodes []Node) bool {
 	n := find(nodes, r.Machine)
 	if n == nil || r.Tries == 0 || !r.Asked || !n.Serves() || n.Leader == 0 {

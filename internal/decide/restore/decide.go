@@ -10,8 +10,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// Decide says what to do next from all that is known of the control plane: its nodes, in the order of their list, and
-// machines that are remembered and not listed.
+// Decide determines the next step from the evidence about the control plane: its nodes, in list order, and recorded
+// machines that are no longer listed.
 func Decide(o Options, r Record, all []Node) Decision {
 	if d, over := o.lost(all); over {
 		return d
@@ -19,7 +19,7 @@ func Decide(o Options, r Record, all []Node) Decision {
 
 	all = slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return slices.Contains(o.Lost, n.Name) })
 
-	// Who leaves counts as long as it may hold data: it is not in maintenance mode before that is wiped.
+	// A node that is leaving counts while it may have data: it is in maintenance mode only after the data is wiped.
 	nodes := slices.DeleteFunc(listed(all), func(n Node) bool { return n.Leaving && n.Answer == safety.AnswerMaintenance })
 	if !slices.ContainsFunc(nodes, func(n Node) bool { return !n.Leaving }) {
 		return wait(v1alpha1.ReasonWaitingForMachines, "there is no control-plane machine yet")
@@ -70,7 +70,7 @@ func (o Options) decide(r Record, nodes []Node) Decision {
 	return o.check(nodes)
 }
 
-// lost: a machine that a person gave up, and that answers, would split the cluster.
+// lost blocks the restore if a machine that the user declared lost responds: its etcd would split the cluster.
 func (o Options) lost(nodes []Node) (Decision, bool) {
 	alive := pick(nodes, func(n Node) bool { return slices.Contains(o.Lost, n.Name) && n.Answer != safety.AnswerUnknown })
 	if len(alive) == 0 {
@@ -81,8 +81,8 @@ func (o Options) lost(nodes []Node) (Decision, bool) {
 		"create a restore that does not list it there", list(alive)), true
 }
 
-// check says whether the nodes may be touched. Nothing has been touched yet, and nothing is before all that follows was
-// seen to be possible.
+// check decides whether the nodes may be changed. Nothing has been changed yet, and nothing is changed before all later
+// steps are known to be possible.
 func (o Options) check(nodes []Node) Decision {
 	if inits := pick(nodes, Node.isInit); len(inits) > 0 {
 		return stop(v1alpha1.ReasonRestoreRefused, "%s is of the machine type init, which never recovers an etcd: change "+
@@ -133,18 +133,18 @@ func etcdState(nodes []Node) string {
 
 func runs(n Node) bool { return n.EtcdRuns || n.Serves() }
 
-// Leaderless says whether some etcd runs, and none has quorum.
+// Leaderless reports whether at least one etcd runs and none has quorum.
 func Leaderless(nodes []Node) bool {
 	return slices.ContainsFunc(listed(nodes), runs) && !HasQuorum(nodes)
 }
 
-// HasQuorum says whether some member sees a leader.
+// HasQuorum reports whether at least one member sees a leader.
 func HasQuorum(nodes []Node) bool {
 	return slices.ContainsFunc(listed(nodes), func(n Node) bool { return n.Serves() && n.Leader != 0 })
 }
 
-// silent waits for nodes of which nobody knows whether they hold data. One in maintenance mode may: its config may be
-// wiped and its data not.
+// silent waits for nodes that may have data, but whose state is unknown. This includes nodes in maintenance mode: their
+// configuration may be wiped and their data not.
 func silent(nodes []Node) (Decision, bool) {
 	if mute := pick(nodes, func(n Node) bool { return n.Answer == safety.AnswerUnknown }); len(mute) > 0 {
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s: a node that keeps running the old etcd would "+
@@ -162,13 +162,13 @@ func silent(nodes []Node) (Decision, bool) {
 	return Decision{}, false
 }
 
-// save copies what is about to be lost.
+// save copies the data that is about to be lost.
 func (o Options) save(r Record, nodes []Node) Decision {
 	if r.Saved || o.Save == v1alpha1.LastSnapshotSkip {
 		return next(v1alpha1.RestoreWiping)
 	}
 
-	// Who is silent now had data a moment ago.
+	// A node that is unreachable now had data a moment ago.
 	if d, unknown := silent(nodes); unknown {
 		return d
 	}
@@ -178,7 +178,7 @@ func (o Options) save(r Record, nodes []Node) Decision {
 		return next(v1alpha1.RestoreWiping)
 	}
 
-	// A moment without a leader, or a call that timed out, does not take quorum away from an etcd that had it.
+	// A temporary loss of the leader, or a call that timed out, is no proof that an etcd has lost its quorum.
 	quorum := r.HadQuorum || HasQuorum(nodes)
 	if o.Save == "" && !quorum {
 		mute := pick(nodes, func(n Node) bool { return n.hasData() && n.Boot == "" })
@@ -194,7 +194,7 @@ func (o Options) save(r Record, nodes []Node) Decision {
 	return o.copyOf(r, nodes, with, quorum)
 }
 
-// copyOf says of which of the nodes with data a copy is made, and how.
+// copyOf decides from which of the nodes with data a copy is made, and how.
 func (o Options) copyOf(r Record, nodes []Node, with []string, quorum bool) Decision {
 	required := o.Save == v1alpha1.LastSnapshotRequire || o.Save == "" && quorum
 	if !required && r.SaveFailures >= MaxSaves {
@@ -207,7 +207,7 @@ func (o Options) copyOf(r Record, nodes []Node, with []string, quorum bool) Deci
 
 	serving := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Serves() })
 	if len(serving) == 0 && quorum && required {
-		// The file of a database that an etcd writes to is no copy of it.
+		// The database file of a running etcd is not a consistent copy while etcd writes to it.
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for etcd on %s to respond: it had quorum, and its data "+
 			"is copied before anything is wiped; a restore with lastSnapshot Try continues without a copy", list(with))
 	}
@@ -218,7 +218,7 @@ func (o Options) copyOf(r Record, nodes []Node, with []string, quorum bool) Deci
 		return d
 	}
 
-	// The member that is furthest has the most.
+	// The most advanced member has the most data.
 	slices.SortStableFunc(serving, func(a, b Node) int { return cmp.Compare(b.RaftIndex, a.RaftIndex) })
 
 	d.Serving, d.Machines = true, pick(serving, func(Node) bool { return true })
@@ -226,8 +226,8 @@ func (o Options) copyOf(r Record, nodes []Node, with []string, quorum bool) Deci
 	return d
 }
 
-// wipe goes on until no node has data. All are wiped at once: one that is empty while others still run joins them
-// again.
+// wipe continues until no node has data. All nodes are wiped at once: an empty node joins the others again while they
+// are still running.
 func (o Options) wipe(r Record, nodes []Node) Decision {
 	if d, again := r.runsAgain(nodes); again {
 		return d
@@ -237,7 +237,7 @@ func (o Options) wipe(r Record, nodes []Node) Decision {
 		return d.unlessStuckAfter(r, nodes)
 	}
 
-	// Until its new boot a node may still lose what is brought to it.
+	// A node may lose what is sent to it until it has booted again.
 	going := pick(nodes, func(n Node) bool {
 		w, wiped := r.Wipes[n.Name]
 
@@ -254,7 +254,7 @@ func (o Options) wipe(r Record, nodes []Node) Decision {
 	return next(v1alpha1.RestorePreparing)
 }
 
-// wipeData records and wipes what has data.
+// wipeData records the wipes of the nodes with data, and then requests them.
 func (o Options) wipeData(r Record, nodes []Node) (Decision, bool) {
 	var intend, call []string
 
@@ -264,7 +264,7 @@ func (o Options) wipeData(r Record, nodes []Node) (Decision, bool) {
 		switch {
 		case n.Answer != safety.AnswerMember || n.Boot == "":
 		case wiped && w.Boot == n.Boot && n.waits():
-			// Recorded, and not begun. Without its reboot nobody would know that it is over.
+			// The wipe is recorded and has not begun. Without its reboot, its end could not be detected.
 			call = append(call, n.Name)
 		case !n.hasData():
 		case !o.mayWipe(r, n):
@@ -288,7 +288,8 @@ func (o Options) wipeData(r Record, nodes []Node) (Decision, bool) {
 	return d, len(d.Machines) > 0
 }
 
-// mayWipe: a person allowed data to be lost, or it is the debris of our own try.
+// mayWipe reports whether the data may be wiped: a user allowed its loss, or it remains from the operator's own
+// attempt.
 func (o Options) mayWipe(r Record, n Node) bool {
 	return o.Discard || r.Tries > 0 && r.Machine == n.Name && !n.Serves()
 }
@@ -298,7 +299,8 @@ func notOurs(n Node) Decision {
 		"lost, create one with discardNewerData", n.Name)
 }
 
-// late: data showed only now, of a node that was in maintenance mode or is new, or it is the debris of our own try.
+// late handles data that is found only now, on a node that was in maintenance mode or is new, or that remains from the
+// operator's own attempt.
 func (o Options) late(r Record, nodes []Node) Decision {
 	if o.Discard && !r.Saved && o.Save != v1alpha1.LastSnapshotSkip && slices.ContainsFunc(nodes, r.foreignData) {
 		return next(v1alpha1.RestoreSaving)
@@ -307,7 +309,7 @@ func (o Options) late(r Record, nodes []Node) Decision {
 	return next(v1alpha1.RestoreWiping)
 }
 
-// prepare waits until every node is empty and ready, and chooses one.
+// prepare waits until every node is empty and ready, and then chooses one.
 func (o Options) prepare(r Record, nodes []Node) Decision {
 	if slices.ContainsFunc(nodes, Node.hasData) {
 		return o.late(r, nodes)
@@ -326,7 +328,7 @@ func (o Options) prepare(r Record, nodes []Node) Decision {
 	return choose(r, nodes)
 }
 
-// choose takes the machine of the last try, else the first one.
+// choose selects the machine of the last attempt, else the first one.
 func choose(r Record, nodes []Node) Decision {
 	machine := pick(nodes, func(n Node) bool { return !n.Leaving })[0]
 
@@ -346,7 +348,7 @@ func choose(r Record, nodes []Node) Decision {
 	}
 }
 
-// upload sends the snapshot, while every node is as empty as it was when the machine was chosen.
+// upload sends the snapshot while every node is as empty as it was when the machine was chosen.
 func (o Options) upload(r Record, nodes []Node) Decision {
 	n := find(nodes, r.Machine)
 
@@ -366,7 +368,7 @@ func (o Options) upload(r Record, nodes []Node) Decision {
 	case n.Boot != r.Boot:
 		return next(v1alpha1.RestorePreparing)
 	case !r.lost():
-		// The answer did not arrive. Another upload would change the file under an etcd that reads it.
+		// The response was lost. Another upload would change the file while etcd reads it.
 		return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to start from the snapshot", n.Name)
 	case n.Config == ConfigUnread:
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to show its machine config", n.Name)
@@ -382,7 +384,7 @@ func (o Options) upload(r Record, nodes []Node) Decision {
 	}
 }
 
-// recover watches etcd start from the snapshot.
+// recover waits for etcd to start from the snapshot.
 func (o Options) recover(r Record, nodes []Node) Decision {
 	n := find(nodes, r.Machine)
 
@@ -396,14 +398,15 @@ func (o Options) recover(r Record, nodes []Node) Decision {
 	case n.Answer != safety.AnswerMember || n.EtcdData == safety.DataUnknown || n.Boot == "":
 		return wait(v1alpha1.ReasonWaitingForEvidence, "waiting for %s to respond", n.Name)
 	case n.Boot != r.Boot || n.EtcdFailed || n.EtcdWaiting && r.lost():
-		// A reboot loses that there is something to recover from, and so does a call that was not heard.
+		// A reboot makes the node forget the request to recover from the snapshot, and a call that was not received has no
+		// effect. Both need a new upload.
 		return next(v1alpha1.RestorePreparing)
 	}
 
 	return wait(v1alpha1.ReasonRestoring, "waiting for etcd on %s to start from the snapshot", n.Name)
 }
 
-// started: there is data on the node, and etcd does not answer.
+// started handles a node that has data and whose etcd does not respond.
 func started(r Record, n *Node) Decision {
 	switch {
 	case !n.EtcdFailed && !r.stuck():
@@ -413,13 +416,12 @@ func started(r Record, n *Node) Decision {
 			cmp.Or(n.EtcdMessage, "it has data and does not respond"))
 	}
 
-	// A snapshot that does not fit, or a power cut while it is taken up, leaves data behind which refuses every later
-	// try.
+	// A snapshot that does not fit, or a power cut while it is being restored, leaves data behind that makes every later
+	// attempt fail.
 	return next(v1alpha1.RestoreWiping)
 }
 
-// finish proves what was restored, then waits for the other members. Those that joined and are not listed are members
-// too.
+// finish verifies what was restored, then waits for the other members. Unlisted nodes that have joined are members too.
 func finish(r Record, nodes []Node, bare []safety.Node) Decision {
 	for _, n := range nodes {
 		if !n.Leaving || !n.empty() {
@@ -427,7 +429,7 @@ func finish(r Record, nodes []Node, bare []safety.Node) Decision {
 		}
 	}
 
-	// Nobody has it any more: begin again. Whoever does not answer may still have it.
+	// No node has the restored data any more, so begin again. An unreachable node may still have it.
 	if !slices.ContainsFunc(nodes, func(n Node) bool { return !n.empty() && n.Answer != safety.AnswerMaintenance }) {
 		return next(v1alpha1.RestorePreparing)
 	}

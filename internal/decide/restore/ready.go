@@ -5,10 +5,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// afterWipe holds every node against what a restore needs of it once the data of all of them is wiped: what is found
-// missing only then leaves a cluster without data and without a way on. A wipe ends in a boot, which takes the config
-// on the disk. A node without data is not wiped, and stays as it is. One that is being deleted need not be ready, but
-// one that becomes of the type init founds an etcd of its own as soon as it is empty.
+// afterWipe checks every node against the requirements of the restore after all data is wiped: a requirement that is
+// found missing only then would leave a cluster without data and without a way to continue. A wipe ends in a boot,
+// which uses the configuration on the disk. A node without data is not wiped and stays as it is. A node that is being
+// deleted need not be ready, but one that becomes of type init bootstraps its own etcd as soon as it is empty.
 func afterWipe(nodes []Node) (Decision, bool) {
 	for _, n := range nodes {
 		if n.Answer != safety.AnswerMember || n.Leaving && !n.becomesInit() {
@@ -31,9 +31,9 @@ func afterWipe(nodes []Node) (Decision, bool) {
 	return Decision{}, false
 }
 
-// unlessStuckAfter keeps a wipe from beginning that leads to where the restore does not go on, also one that is
-// recorded and shows on no node yet. One that has begun goes on: a node that is empty while others still run joins them
-// again.
+// unlessStuckAfter prevents a wipe from beginning if the restore could not continue afterwards, including a wipe that
+// is recorded and visible on no node yet. A wipe that has begun continues: an empty node joins the others again while
+// they are still running.
 func (d Decision) unlessStuckAfter(r Record, nodes []Node) Decision {
 	begun := r.begun(nodes)
 	if d.Action != IntendWipe && (d.Action != WipeData || begun) {
@@ -53,7 +53,7 @@ func (d Decision) unlessStuckAfter(r Record, nodes []Node) Decision {
 	return d
 }
 
-// begun: some node on which a wipe was recorded is no longer as it was then, or does not show that it is.
+// begun reports whether a node on which a wipe was recorded has changed since then, or cannot be shown to be unchanged.
 func (r Record) begun(nodes []Node) bool {
 	for name, w := range r.Wipes {
 		n := find(nodes, name)
@@ -65,7 +65,7 @@ func (r Record) begun(nodes []Node) bool {
 	return false
 }
 
-// unready says what a restore waits for on an empty node before the snapshot may go anywhere.
+// unready says what a restore waits for on an empty node before the snapshot may be sent to any node.
 func (n Node) unready() (Decision, bool) {
 	switch n.Answer {
 	case safety.AnswerUnknown:
@@ -88,17 +88,18 @@ func (n Node) unready() (Decision, bool) {
 	return Decision{}, false
 }
 
-// isInit: the node is of the old type, and no other one is staged.
+// isInit reports whether the node is of the old type init and no other type is staged.
 func (n Node) isInit() bool {
 	return n.Type == typeInit && (n.Config != ConfigStaged || n.NextType != typeControlPlane)
 }
 
-// becomesInit: the next boot makes the node one of the old type.
+// becomesInit reports whether the node is of the old type init after its next boot.
 func (n Node) becomesInit() bool {
 	return n.Config == ConfigSettled && n.Type == typeInit || n.Config == ConfigStaged && n.NextType == typeInit
 }
 
-// wrongType: the next boot makes the node no machine of a control plane that recovers an etcd.
+// wrongType reports whether the next boot turns the node into a machine that cannot recover an etcd as part of the
+// control plane.
 func (n Node) wrongType() (Decision, bool) {
 	const advice = "send it one of the type controlplane (talosctl apply-config)"
 
@@ -118,8 +119,8 @@ func (n Node) wrongType() (Decision, bool) {
 	return Decision{}, false
 }
 
-// unsettled: the next boot of the node takes another config than it runs, or may do so. What a person can do about a
-// trial is not to wait: nothing tells that it is over.
+// unsettled reports whether the node's next boot uses, or may use, another configuration than the live one. A user must
+// not simply wait for a trial to end, because nothing shows its end.
 func (n Node) unsettled() (Decision, bool) {
 	switch n.Config {
 	case ConfigTried:
@@ -134,7 +135,8 @@ func (n Node) unsettled() (Decision, bool) {
 	return Decision{}, false
 }
 
-// untold: the clock of the node is not in sync, without which it takes no bootstrap, or it does not tell its boot.
+// untold reports whether the clock of the node is not in sync, without which it accepts no bootstrap, or whether its
+// boot is unknown.
 func (n Node) untold() (Decision, bool) {
 	switch {
 	case !n.TimeSynced:

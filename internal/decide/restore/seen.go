@@ -6,8 +6,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// Seen says what the nodes showed that a decision rests on, for a person who wonders why a restore waits. Nodes that
-// showed the same stand together.
+// Seen summarizes the observed state of the nodes that a decision is based on, for users who want to know why a restore
+// waits. Nodes in the same state are grouped.
 func Seen(nodes []Node) string {
 	var order []string
 

@@ -7,12 +7,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// listed leaves out the machines that are remembered and not listed: they are evidence, and nothing is done to them.
+// listed removes the recorded machines that are not listed: they are evidence only, and nothing is done to them.
 func listed(nodes []Node) []Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Unlisted })
 }
 
-// joined are machines that are not listed and run etcd all the same: an empty one with a config joins what it finds.
+// joined returns unlisted machines that run etcd nevertheless: an empty, configured node joins the cluster that it
+// finds.
 func joined(nodes []Node) []safety.Node {
 	var out []safety.Node
 
@@ -25,8 +26,9 @@ func joined(nodes []Node) []safety.Node {
 	return out
 }
 
-// unlisted holds a restore because of machines that had a config once and are not listed now. One that runs on with the
-// old etcd would split the cluster, and its disk knows nothing of any list. In maintenance mode it runs no etcd.
+// unlisted blocks a restore because of machines that were configured once and are not listed now. A machine that
+// continues with the old etcd would split the cluster, and its disk has no record of the machine list. In maintenance
+// mode it runs no etcd.
 func unlisted(nodes []Node) (Decision, bool) {
 	const owner = "the TalosControlPlane"
 
@@ -47,7 +49,7 @@ func unlisted(nodes []Node) (Decision, bool) {
 	return Decision{}, false
 }
 
-// commits: the decision has the cluster lose its etcd, or found one, and neither has begun.
+// commits reports whether the decision makes the cluster lose its etcd or bootstrap one, and neither has begun.
 func (d Decision) commits(r Record, nodes []Node) bool {
 	switch d.Action {
 	case Next:
