@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// takeOver keeps what somebody else changed: as patches that follow those of the spec. What was taken over before is in
-// the live config as well, so the patches are made anew.
+// takeOver keeps changes that were made outside of the operator, as patches that follow those of the spec. Earlier
+// adopted changes are part of the live configuration too, so the patches are computed anew.
 func (r *Reconciler) takeOver(ctx context.Context, s *scope) error {
 	if s.paused {
 		return nil
@@ -32,7 +32,8 @@ func (r *Reconciler) takeOver(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	// Whether it works shows later: nobody is taken back to an edit that made the node sick.
+	// Whether the adopted configuration works is known only later: a machine is never reverted to an edit that made the
+	// node unhealthy.
 	s.stored.Adopted = patches
 
 	if err := r.Configs.Save(ctx, s.machine, s.stored); err != nil {
@@ -49,7 +50,7 @@ func (r *Reconciler) takeOver(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// beyondSpec returns the patches that make the live config of the one that is rendered from the spec alone, and the
+// beyondSpec returns the patches that turn the configuration rendered from the spec alone into the live one, and the
 // fields that they change.
 func (r *Reconciler) beyondSpec(s *scope, disk string) (patches, fields []string, err error) {
 	plain := *s
@@ -77,7 +78,8 @@ func (r *Reconciler) beyondSpec(s *scope, disk string) (patches, fields []string
 	return patches, beyond.Paths(), nil
 }
 
-// loadAdopted reads what a machine that lost its disk had taken over: it gets it back with its config.
+// loadAdopted reads the adopted changes of a machine that lost its disk, so that they become part of its new
+// configuration.
 func (r *Reconciler) loadAdopted(ctx context.Context, s *scope) error {
 	if len(s.machine.Status.AdoptedFields) == 0 {
 		return nil
@@ -90,7 +92,7 @@ func (r *Reconciler) loadAdopted(ctx context.Context, s *scope) error {
 	return lostAdopted(s)
 }
 
-// lostAdopted refuses to go on without what was taken over.
+// lostAdopted returns the error that stops the configuration of a machine whose adopted changes are lost.
 func lostAdopted(s *scope) error {
 	fields := s.machine.Status.AdoptedFields
 	if len(fields) == 0 || len(s.stored.Adopted) > 0 {

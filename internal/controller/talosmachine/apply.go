@@ -17,17 +17,17 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// Waits of a config change.
+// Intervals and timeouts of a configuration change.
 const (
 	pollChange = time.Second
-	// repeatReboot is how soon a node that was asked to reboot and still runs is asked again.
+	// repeatReboot is how soon the reboot of a node that still runs is requested again.
 	repeatReboot = 15 * time.Second
-	// trySlack is how long after its end a try counts as undecided.
+	// trySlack is how long after its end a trial counts as undecided.
 	trySlack = 5 * time.Second
 )
 
-// change brings the machine's config change one step further, once its turn has come. Each step looks at what the node
-// runs and may be repeated.
+// change advances the configuration change of a machine that has its slot in the rollout. Each step observes what the
+// node runs and may be repeated.
 func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !s.compared || s.facts == nil {
 		return ctrl.Result{}, nil
@@ -61,7 +61,7 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 	return r.applyNow(ctx, s)
 }
 
-// rest remembers that there is nothing to do until something changes.
+// rest records that there is nothing to do until something changes.
 func (r *Reconciler) rest(s *scope) {
 	c := s.machine.Status.Change
 
@@ -71,7 +71,7 @@ func (r *Reconciler) rest(s *scope) {
 	}
 }
 
-// phase moves the change on.
+// phase sets the phase of the change.
 func (r *Reconciler) phase(s *scope, phase v1alpha1.ChangePhase, message string) {
 	c := s.machine.Status.Change
 	if c.Phase != phase {
@@ -81,10 +81,10 @@ func (r *Reconciler) phase(s *scope, phase v1alpha1.ChangePhase, message string)
 	c.Message = kube.Shorten(message, longestMessage)
 }
 
-// longestMessage of a status.
+// longestMessage is the maximum length of a status message.
 const longestMessage = 1000
 
-// fail ends a change that the node did not take, or did not get well with.
+// fail ends a change that the node rejected, or with which it did not become healthy.
 func (r *Reconciler) fail(s *scope, message string) {
 	s.machine.Status.Intent = nil
 	r.phase(s, v1alpha1.ChangeFailed, message)
@@ -92,15 +92,15 @@ func (r *Reconciler) fail(s *scope, message string) {
 		kube.Shorten(message, longestMessage))
 }
 
-// refuseUntried ends a change that could cut the node off and takes effect with a reboot only: no node takes that back
-// by itself.
+// refuseUntried ends a change that could cut the node off and takes effect only with a reboot: a node cannot roll such
+// a change back by itself.
 func (r *Reconciler) refuseUntried(s *scope) {
 	r.fail(s, fmt.Sprintf("%s would take effect with the reboot that other fields of the change need, and could not be "+
 		"tried: it might cut %s off for good; change it alone first, and the rest once that is done",
 		strings.Join(machineconfig.AffectsConnection(s.diff.Changes), ", "), s.machine.Name))
 }
 
-// send applies the wanted config. A refusal ends the change: only another config helps.
+// send applies the desired configuration. A rejection ends the change: only another configuration helps.
 func (r *Reconciler) send(ctx context.Context, s *scope, o talos.ApplyOptions) (bool, error) {
 	node, err := r.node(ctx, s)
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, o talos.ApplyOptions) (
 	return false, fmt.Errorf("sending a config to %s: %w", s.machine.Name, err)
 }
 
-// applyNow sends a config that takes effect at once.
+// applyNow sends a configuration that takes effect immediately.
 func (r *Reconciler) applyNow(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if wait, err := r.permitChange(ctx, s); wait || err != nil {
 		return ctrl.Result{RequeueAfter: pollDrain}, err
@@ -150,8 +150,8 @@ func (r *Reconciler) applyNow(ctx context.Context, s *scope) (ctrl.Result, error
 
 func changed(d machineconfig.Difference) string { return some(d.Paths()) }
 
-// tryOut sends a config that could cut the node off: the node takes it back by itself unless it is confirmed.
-// attempt counts the repetitions.
+// tryOut sends a configuration that could cut the node off: the node rolls it back unless it is confirmed. attempt
+// counts the repetitions.
 func (r *Reconciler) tryOut(ctx context.Context, s *scope, attempt int32) (ctrl.Result, error) {
 	if wait, err := r.permitChange(ctx, s); wait || err != nil {
 		return ctrl.Result{RequeueAfter: pollDrain}, err
@@ -171,11 +171,11 @@ func (r *Reconciler) tryOut(ctx context.Context, s *scope, attempt int32) (ctrl.
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-// maxRepeats is how often a trial is repeated that ended before the operator had checked the node.
+// maxRepeats is how often a trial that ended before the operator had checked the node is repeated.
 const maxRepeats = 2
 
-// noteTrial records that the operator checks a node while a change is on trial. If the node takes the change back all
-// the same, the change has cut it off. A trial that ends unchecked is no evidence against the change.
+// noteTrial records that the operator has checked a node while a change is on trial. If the node rolls the change back
+// afterwards, the change has cut it off. A trial that ends unchecked is no evidence against the change.
 func (r *Reconciler) noteTrial(_ context.Context, s *scope) (ctrl.Result, error) {
 	if s.intends(v1alpha1.StepTry) {
 		i, timeout := s.machine.Status.Intent, s.rollout().TryTimeout
@@ -186,11 +186,12 @@ func (r *Reconciler) noteTrial(_ context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{}, nil
 }
 
-// trialPause is how long after its begin a trial tells nothing: the network of a node follows its config a moment later
-// than the config itself.
+// trialPause is the time at the beginning of a trial in which the node proves nothing: its network configuration takes
+// effect a moment later than the configuration itself.
 func trialPause(timeout time.Duration) time.Duration { return min(settleTime, timeout/2) }
 
-// finishTry confirms a config on trial once the node has answered a new connection: established ones tell nothing.
+// finishTry confirms a configuration on trial once the node has responded over a new connection: established
+// connections prove nothing.
 func (r *Reconciler) finishTry(ctx context.Context, s *scope) (ctrl.Result, error) {
 	st := &s.machine.Status
 
@@ -207,22 +208,24 @@ func (r *Reconciler) finishTry(ctx context.Context, s *scope) (ctrl.Result, erro
 	case live && wanted && since >= trialPause(timeout):
 		return r.confirm(ctx, s)
 	case live && over:
-		// It was confirmed, or the node kept it; and the spec asks for something else by now.
+		// The change was confirmed, or the node kept it, and the spec has changed in the meantime.
 		st.ConfigHash, st.Intent = s.liveHash, nil
 	case !live && !wanted:
-		// The node took it back, or never got it, and nobody wants it any more.
+		// The node rolled the change back, or never received it, and it is no longer desired.
 		st.Intent = nil
 	case !live && over:
 		return r.afterTrial(ctx, s)
 	case !live && since < timeout/2:
-		// It was recorded and not sent. Later the node may have taken it back already: once is enough.
+		// The trial was recorded but not sent. If it was sent, the node may have rolled it back by now, and one trial is
+		// enough.
 		return r.tryOut(ctx, s, st.Intent.Attempt)
 	}
 
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-// afterTrial ends a change that the node has taken back, or tries it again where the operator was not there to see.
+// afterTrial ends a change that the node has rolled back, or repeats the trial if the operator did not check the node
+// during it.
 func (r *Reconciler) afterTrial(ctx context.Context, s *scope) (ctrl.Result, error) {
 	intent, fields := s.machine.Status.Intent, fieldNames(s.machine.Status.Change)
 
@@ -240,14 +243,14 @@ func (r *Reconciler) afterTrial(ctx context.Context, s *scope) (ctrl.Result, err
 	return ctrl.Result{}, nil
 }
 
-// confirm keeps a config that is on trial, if the node still answers.
+// confirm keeps a configuration that is on trial, if the node still responds.
 func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if probe, err := r.Nodes.Probe(ctx, s.address, &s.creds); err != nil || probe.State != talos.StateMember {
 		return ctrl.Result{RequeueAfter: pollChange}, nil //nolint:nilerr // that is what the trial is for
 	}
 
-	// The answer counts only if the change was still on trial when it came. A node that had taken the change back answers
-	// as well, and confirming would send it once more, this time for good.
+	// The response counts only if the change was still on trial at that time. A node that had rolled the change back
+	// responds as well, and confirming would send the change again, permanently.
 	if on, err := r.isOnTrial(ctx, s); !on || err != nil {
 		return ctrl.Result{RequeueAfter: pollChange}, err
 	}
@@ -264,7 +267,7 @@ func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-// isOnTrial reads the live config once more.
+// isOnTrial reads the live configuration again.
 func (r *Reconciler) isOnTrial(ctx context.Context, s *scope) (bool, error) {
 	node, err := r.node(ctx, s)
 	if err != nil {
@@ -286,7 +289,7 @@ func (r *Reconciler) isOnTrial(ctx context.Context, s *scope) (bool, error) {
 
 func fieldNames(c *v1alpha1.MachineChange) string { return some(rollout.Names(c.Fields)) }
 
-// leaveStaged has the config take effect at the next reboot, whoever causes it.
+// leaveStaged stages the configuration, which takes effect at the next reboot, whatever causes it.
 func (r *Reconciler) leaveStaged(ctx context.Context, s *scope) (ctrl.Result, error) {
 	waits, err := r.isStaged(ctx, s)
 	if err != nil {
@@ -306,8 +309,8 @@ func (r *Reconciler) leaveStaged(ctx context.Context, s *scope) (ctrl.Result, er
 	return ctrl.Result{}, nil
 }
 
-// isStaged asks the node whether what was staged is still there: whoever sends it a config replaces that. A trial that
-// somebody makes is not disturbed: whatever is sent ends it.
+// isStaged asks the node whether the staged configuration is still there: any configuration that is sent replaces it. A
+// trial that was started outside of the operator is not disturbed, because sending anything would end it.
 func (r *Reconciler) isStaged(ctx context.Context, s *scope) (bool, error) {
 	if s.machine.Status.Change.Phase != v1alpha1.ChangeAwaitingReboot {
 		return false, nil
@@ -334,7 +337,7 @@ func (r *Reconciler) stage(ctx context.Context, s *scope) (bool, error) {
 	return r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyStaged})
 }
 
-// unmet is what the node waits for, for people.
+// unmet returns the unmet conditions of the node, for messages.
 func (s *scope) unmet() string {
 	if s.facts.Stage != stageRunning {
 		return "it is " + s.facts.Stage

@@ -17,10 +17,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// planChange says what it takes to make the live config the wanted one; nothing is sent but a dry run. Only then the
-// machine counts as compared: a plan that leaves out what a node refuses would not be complete.
+// planChange plans how the live configuration becomes the desired one; it sends nothing but a dry run. The machine
+// counts as compared only afterwards: a plan without the changes that a node rejects would be incomplete.
 func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, error) {
-	// What has begun is ended first: the node is between two configs.
+	// Finish a step that has begun first: the node is between two configurations.
 	if !s.compared || !s.diff.Equal() && (s.intends(v1alpha1.StepTry) || s.intends(v1alpha1.StepReboot)) {
 		return ctrl.Result{}, nil
 	}
@@ -52,7 +52,7 @@ func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, e
 		return ctrl.Result{}, nil
 	}
 
-	// The spec asks for nothing new: what somebody else changed is all there is.
+	// The spec demands nothing new: the only difference is what was changed outside of the operator.
 	if len(s.edited) > 0 && s.wantHash == st.ConfigHash {
 		switch s.rollout().Drift {
 		case v1alpha1.DriftReport:
@@ -76,17 +76,17 @@ func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, e
 
 func (s *scope) rollout() rollout.Options { return rollout.OptionsOf(s.controlPlane, s.worker) }
 
-// intends tells whether a step is recorded.
+// intends reports whether a step is recorded.
 func (s *scope) intends(step string) bool {
 	return s.machine.Status.Intent != nil && s.machine.Status.Intent.Step == step
 }
 
-// describeChange writes down what changes. A change that is described already is left as it is.
+// describeChange records the details of a change. A change that is already described is not modified.
 func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 
 	if c := st.Change; c != nil && c.Target == s.wantHash && (s.between() || slices.Equal(c.Undoes, limited(s.edited))) {
-		c.Drain = c.Drain || s.drains(c.Reboot) // reboots may be allowed by now
+		c.Drain = c.Drain || s.drains(c.Reboot) // reboots may be allowed in the meantime
 
 		return nil
 	}
@@ -109,9 +109,9 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 		Target: s.wantHash, Base: s.liveHash, Cause: s.cause(), Undoes: limited(s.edited), Phase: v1alpha1.ChangePending,
 		Since: now, Reboot: reboot, Drain: s.drains(reboot),
 	}
-	// The way back to what has worked must not be refused for its reboot.
+	// Reverting to the last working configuration must not be refused because it needs a reboot.
 	c.Try = len(machineconfig.AffectsConnection(s.diff.Changes)) > 0 && (!reboot || c.Cause == v1alpha1.CauseSpec)
-	// Who is cut off is cut off from the other members as well.
+	// A node that is cut off from the operator is cut off from the other members as well.
 	c.Etcd = controlPlane && (reboot || c.Try || machineconfig.AffectsEtcd(s.diff.Changes))
 	c.Fields, c.MoreFields = fieldsOf(s.diff.Changes)
 	c.ID = s.changeID(c)
@@ -121,7 +121,7 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// drains: pods leave the node before the operator reboots it.
+// drains reports whether pods are evicted before the operator reboots the node.
 func (s *scope) drains(reboot bool) bool {
 	return reboot && (s.reverting || s.rollout().RebootPolicy != v1alpha1.RebootManual)
 }
@@ -137,9 +137,9 @@ func (s *scope) cause() v1alpha1.ChangeCause {
 	return v1alpha1.CauseSpec
 }
 
-// changeID is a function of the difference, of what it does to the node, and of the generations that it was found in,
-// so that a pass on a stale cache finds the same one. It is unlike that of an earlier change with the same target:
-// letting that one begin was a new generation of the machine.
+// changeID derives an ID from the difference, from its effect on the node, and from the generations in which it was
+// found, so that a reconciliation with a stale cache finds the same ID. It differs from the ID of an earlier change
+// with the same target: allowing that change to begin created a new generation of the machine.
 func (s *scope) changeID(c *v1alpha1.MachineChange) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s %t %t %t", c.Base, c.Target, s.machine.UID,
 		rollout.ComparedTo(s.controlPlane, s.worker, s.machine), c.Reboot, c.Try, c.Etcd))
@@ -155,7 +155,7 @@ func idOf(c *v1alpha1.MachineChange) string {
 	return c.ID
 }
 
-// Longest texts of a field in a status.
+// Maximum lengths of a field in a status.
 const (
 	longestField = 512
 	longestValue = 256
@@ -192,11 +192,11 @@ func limited(fields []string) []string {
 	return out
 }
 
-// cut shortens a text to a number of bytes, between characters.
+// cut shortens a text to a number of bytes, at a character boundary.
 func cut(text string, longest int) string { return kube.Shorten(text, longest) }
 
-// beginAgain begins a failed change anew when a person asks for it: one that is live has its time to get well again,
-// and any other one is planned again. It tells whether a person asks.
+// beginAgain restarts a failed change at the request of a user: a change that is live gets a new health timeout, any
+// other one is planned again. It reports whether a retry was requested.
 func (s *scope) beginAgain() bool {
 	if _, asked := s.machine.Annotations[v1alpha1.RetryAnnotation]; !asked || s.paused {
 		return false
@@ -213,7 +213,8 @@ func (s *scope) beginAgain() bool {
 	return true
 }
 
-// endRetry removes the annotation once the status says what it asked for. In the other order a crash would lose it.
+// endRetry removes the annotation after the status records the retry. In the reverse order, a crash would lose the
+// request.
 func (r *Reconciler) endRetry(ctx context.Context, s *scope) error {
 	if err := r.claim(ctx, s); err != nil {
 		return err

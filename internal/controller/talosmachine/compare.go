@@ -17,25 +17,25 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// relook is how often the whole config of a node is read although nothing tells of a change.
+// relook is how often the whole configuration of a node is read when no event reports a change.
 const relook = 10 * time.Minute
 
-// maxListed bounds the lists of fields in a status.
+// maxListed limits the lists of fields in a status.
 const maxListed = 64
 
-// look is what a comparison depends on.
+// look is the state that a comparison depends on.
 type look struct {
 	comparedTo string
 	bundle     string
-	// config is the version of the node's config, empty while no stream tells it.
+	// config is the version of the node's configuration; empty while no stream reports it.
 	config, bootID          string
 	revert, retry, forget   string
 	configHash, workingHash string
 	configured              bool
 }
 
-// looks remembers, per machine, what was compared last and found settled, so that the config of an idle node is not
-// read again and again. A restart loses it, and reads once more.
+// looks records, per machine, what was last compared without a difference, so that the configuration of an idle node is
+// not read repeatedly. A restart loses it, which costs one more read.
 type looks struct {
 	mu   sync.Mutex
 	last map[string]entry
@@ -73,13 +73,13 @@ func (l *looks) forget(key string) {
 	delete(l.last, key)
 }
 
-// sightings remembers since when something was seen of a machine. A restart loses it, and begins anew.
+// sightings records since when a condition of a machine has been observed. A restart loses it and starts anew.
 type sightings struct {
 	mu    sync.Mutex
 	first map[string]time.Time
 }
 
-// since is when it was seen first.
+// since returns when the condition was first observed.
 func (l *sightings) since(key string, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *sightings) forget(key string) {
 	delete(l.first, key)
 }
 
-// look is what the comparison of this pass depends on.
+// look returns the state that the comparison of this reconciliation depends on.
 func (s *scope) look() look {
 	return look{
 		comparedTo: rollout.ComparedTo(s.controlPlane, s.worker, s.machine),
@@ -115,13 +115,13 @@ func (s *scope) look() look {
 	}
 }
 
-// compare holds the live config against the wanted one. It changes nothing.
+// compare compares the live configuration to the desired one. It changes nothing.
 func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.answer != talos.StateMember {
 		return ctrl.Result{}, nil
 	}
 
-	// What the stream tells while the config is read may be another one, which nobody has compared.
+	// The version that the stream reports while the configuration is read may belong to another, uncompared configuration.
 	snapshot, _ := r.Watcher.Get(s.key().String())
 	s.told = snapshot.Watched.Config
 
@@ -149,7 +149,7 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{}, nil
 }
 
-// readConfigs reads the live config and makes the wanted one.
+// readConfigs reads the live configuration and renders the desired one.
 func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 	node, err := r.node(ctx, s)
 	if err != nil {
@@ -196,7 +196,8 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 	return r.makeWanted(s, disk)
 }
 
-// makeWanted renders the wanted config. Versions are not moved by it, and a person may want the last one that worked.
+// makeWanted renders the desired configuration. It does not change versions, and it uses the last working configuration
+// if a user requested that.
 func (r *Reconciler) makeWanted(s *scope, disk string) error {
 	rendered, err := r.render(s, disk)
 	if err != nil {
@@ -215,7 +216,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		}
 	}
 
-	// Versions that stay may have moved since the person saw the hash.
+	// The versions that are kept may have changed since the user read the hash.
 	unwanted := s.machine.Annotations[v1alpha1.RevertAnnotation]
 	if unwanted != s.wantHash && unwanted != rendered.Hash || len(s.stored.Working) == 0 {
 		return nil
@@ -223,7 +224,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 
 	s.reverting = true
 
-	// An upgrade may have moved versions since, and going back is no downgrade.
+	// An upgrade may have changed versions since then, and a revert must not downgrade.
 	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, s.stored.Working); err != nil {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
@@ -235,7 +236,8 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 	return nil
 }
 
-// findEdits finds what somebody else changed: the live config is neither the wanted one nor the last one that we sent.
+// findEdits finds changes that were made outside of the operator: the live configuration is neither the desired nor the
+// last applied one.
 func (r *Reconciler) findEdits(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 	st.Drift = nil
@@ -264,7 +266,7 @@ func (r *Reconciler) findEdits(ctx context.Context, s *scope) error {
 	st.Drift, _ = fieldsOf(edits.Changes)
 
 	if sent == nil {
-		// Only the wanted config is known, and from there it is the other way round.
+		// Only the desired configuration is known, and relative to it old and new are swapped.
 		for i := range st.Drift {
 			st.Drift[i].Old, st.Drift[i].New = st.Drift[i].New, st.Drift[i].Old
 		}
@@ -273,12 +275,13 @@ func (r *Reconciler) findEdits(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// between: a step is under way after which the node runs another config, so that the live one may be either of two.
+// between reports whether a step is in progress that changes the live configuration, so that the node may run either of
+// two.
 func (s *scope) between() bool {
 	return s.intends(v1alpha1.StepApply) || s.intends(v1alpha1.StepTry) || s.intends(v1alpha1.StepReboot)
 }
 
-// lastSent is the last config that was sent, if it is known; nil otherwise.
+// lastSent returns the last applied configuration if it is known, otherwise nil.
 func (s *scope) lastSent() ([]byte, error) {
 	if len(s.stored.Working) == 0 {
 		return nil, nil
@@ -297,8 +300,8 @@ func (s *scope) lastSent() ([]byte, error) {
 	return s.stored.Working, nil
 }
 
-// installedDisk is the disk that a configured machine was installed to: what was chosen then, what its config says, or
-// what it runs from.
+// installedDisk returns the disk that a configured machine was installed to: the disk that was chosen, the one in its
+// configuration, or the one that it runs from.
 func installedDisk(s *scope, live []byte) (string, error) {
 	if s.machine.Status.InstallDisk != "" {
 		return s.machine.Status.InstallDisk, nil

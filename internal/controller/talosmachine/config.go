@@ -10,20 +10,20 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// configSources are the objects that decide the machine config of one machine.
+// configSources are the objects that determine the configuration of one machine.
 type configSources struct {
 	controlPlane *v1alpha1.TalosControlPlane
-	// group is the options of the control plane or of the worker group.
+	// group are the options of the control plane or of the worker group.
 	group   v1alpha1.NodeOptions
 	machine *v1alpha1.TalosMachine
 	state   *clusterstate.State
 	// disk is the install disk that was chosen.
 	disk string
-	// adopted are patches that keep what somebody else changed; they come last.
+	// adopted are patches that keep changes made outside of the operator; they are applied last.
 	adopted []string
 }
 
-// configInput translates the API objects to the input of the renderer. Pure.
+// configInput translates the API objects to the input of the renderer. It is pure.
 func configInput(s configSources) machineconfig.Input {
 	cp, m := &s.controlPlane.Spec, &s.machine.Spec
 
@@ -63,7 +63,7 @@ func clusterNetwork(n v1alpha1.ClusterNetwork) machineconfig.ClusterNetwork {
 	return out
 }
 
-// installOptions merges field by field; what the machine says wins. A disk and a selector exclude each other, so a
+// installOptions merges field by field; the machine takes precedence. A disk and a selector exclude each other, so a
 // machine that sets one does not inherit the other.
 func installOptions(group, machine *v1alpha1.InstallOptions) v1alpha1.InstallOptions {
 	var out v1alpha1.InstallOptions
@@ -142,7 +142,7 @@ func kubelet(group, machine *v1alpha1.KubeletOptions) machineconfig.Kubelet {
 	return out
 }
 
-// registries takes the mirrors of the group and replaces those that the machine lists itself.
+// registries returns the mirrors of the group, replaced by those that the machine lists itself.
 func registries(group, machine *v1alpha1.Registries) machineconfig.Registries {
 	var out machineconfig.Registries
 

@@ -1,5 +1,5 @@
-// Package talosmachine drives one Talos node: it sends the first config to the right machine and to no other, watches
-// the node, shows what it says, and wipes it when its cluster is deleted with the Reset policy.
+// Package talosmachine reconciles one Talos node: it sends the initial configuration to the right machine and to no
+// other one, watches the node, reports its state, and wipes it when its cluster is deleted with the Reset policy.
 package talosmachine
 
 import (
@@ -28,28 +28,28 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// Reconciler drives TalosMachines.
+// Reconciler reconciles TalosMachines.
 type Reconciler struct {
 	Client client.Client
-	// Reader reads backups live, right before a node goes away.
+	// Reader reads backups live, right before a node is disrupted.
 	Reader client.Reader
 	// States reads and writes state Secrets.
 	States *statestore.Store
-	// Configs reads and writes what is remembered of machine configs.
+	// Configs reads and writes the records about machine configurations.
 	Configs *configstore.Store
 	// Nodes opens connections to nodes.
 	Nodes *talos.Pool
-	// Workloads opens connections to the clusters' own APIs.
+	// Workloads opens connections to the Kubernetes APIs of the clusters.
 	Workloads *workload.Clients
-	// Watcher tells when a node changes.
+	// Watcher reports changes of nodes.
 	Watcher  *nodewatch.Watcher
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
-	// Resync is how often a machine is looked at when nothing tells of a change.
+	// Resync is how often a machine is reconciled when no event reports a change.
 	Resync time.Duration
-	// Pass is how long a pass may ask a machine; without a bound when zero.
+	// Pass limits how long one reconciliation may query a machine; zero means no limit.
 	Pass time.Duration
-	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
 	looks   looks
@@ -59,7 +59,7 @@ type Reconciler struct {
 	outages condition.Outages
 }
 
-// Reconcile drives one TalosMachine. It keeps no state between calls.
+// Reconcile reconciles one TalosMachine. It keeps no state between calls.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	m := &v1alpha1.TalosMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
@@ -77,7 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	s := newScope(m, r.Clock.Now())
-	whole := ctx // the status is written also when the time of the pass is over
+	whole := ctx // the status is written even if the time limit of the reconciliation has expired
 
 	defer func() { res, err = r.finish(whole, s, res, err) }()
 
@@ -136,7 +136,7 @@ func runPhases(ctx context.Context, s *scope, phases ...phase) (ctrl.Result, err
 	return ctrl.Result{}, nil
 }
 
-// loadOwners reads the objects that the machine belongs to; each may be missing.
+// loadOwners reads the objects that the machine belongs to; any of them may be missing.
 func (r *Reconciler) loadOwners(ctx context.Context, s *scope) error {
 	cp := &v1alpha1.TalosControlPlane{}
 
@@ -164,7 +164,7 @@ func (r *Reconciler) loadOwners(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// findPause honours the annotation on the machine, on everything above it, and on the Machine that it runs on.
+// findPause evaluates the annotations on the machine, on everything above it, and on the Machine that it runs on.
 func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 	objects := []client.Object{s.machine}
 	if s.controlPlane != nil {
@@ -183,7 +183,8 @@ func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 	return err
 }
 
-// observeOnly keeps the status of a paused machine live and sends nothing. What a dry run adds is what would be done.
+// observeOnly keeps the status of a paused machine up to date and sends nothing. In a dry run it also reports what
+// would be done.
 func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.controlPlane == nil {
 		return ctrl.Result{}, nil
@@ -231,7 +232,7 @@ func (r *Reconciler) requireCluster(_ context.Context, s *scope) (ctrl.Result, e
 	return ctrl.Result{}, nil
 }
 
-// loadState reads the PKI. The TalosControlPlane makes it; until then the machine waits.
+// loadState reads the PKI, which the TalosControlPlane creates; until then the machine waits.
 func (r *Reconciler) loadState(ctx context.Context, s *scope) (ctrl.Result, error) {
 	held, err := r.States.Require(ctx, s.controlPlaneKey())
 	if err != nil {
@@ -253,8 +254,8 @@ func (r *Reconciler) loadState(ctx context.Context, s *scope) (ctrl.Result, erro
 	return ctrl.Result{}, nil
 }
 
-// awaitOwner sends nothing to a node of a cluster that another control plane manages. An object that ends without a
-// reset sends nothing.
+// awaitOwner prevents writes to a node of a cluster that another control plane manages. Objects that are deleted
+// without a reset write nothing anyway.
 func (r *Reconciler) awaitOwner(_ context.Context, s *scope) (ctrl.Result, error) {
 	if s.held == nil || s.controlPlane == nil || deleting(s.machine) && !s.decommissions() && !r.mustReset(s) {
 		return ctrl.Result{}, nil
@@ -263,7 +264,7 @@ func (r *Reconciler) awaitOwner(_ context.Context, s *scope) (ctrl.Result, error
 	return ctrl.Result{}, s.held.CheckOwner(s.controlPlane)
 }
 
-// resolveAddress finds out where the machine is: its own address, or that of its Machine.
+// resolveAddress determines the address of the machine: its own, or that of its Machine.
 func (r *Reconciler) resolveAddress(ctx context.Context, s *scope) (ctrl.Result, error) {
 	ref := s.machine.Spec.MachineRef
 	if ref == nil {
@@ -296,7 +297,7 @@ func (r *Reconciler) resolveAddress(ctx context.Context, s *scope) (ctrl.Result,
 	return ctrl.Result{}, nil
 }
 
-// nameNode tells the provider of a Machine which TalosMachine runs on it: the one field of its status that is ours.
+// nameNode records on a Machine which TalosMachine runs on it: the only field of its status that the operator owns.
 func (r *Reconciler) nameNode(ctx context.Context, s *scope, infra *vitistackv1alpha1.Machine) error {
 	if infra.UID == "" || deleting(s.machine) || s.paused ||
 		infra.Status.NodeRef != nil && infra.Status.NodeRef.Name == s.machine.Name {

@@ -23,31 +23,31 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// Waits of a decommission.
+// Intervals of a decommission.
 const (
 	pollDrain = 2 * time.Second
 	pollLeave = time.Second
 	retryHeld = 30 * time.Second
-	// pollEvidence is how soon the control plane is asked again.
+	// pollEvidence is how soon the control plane is queried again.
 	pollEvidence = 2 * time.Second
 )
 
-// defaultDrainTimeout is how long a drain may take unless the spec says otherwise.
+// defaultDrainTimeout is the drain timeout if the spec sets none.
 var defaultDrainTimeout = metav1.Duration{Duration: 5 * time.Minute}
 
-// decommissions: the machine left its list, and the cluster goes on without it.
+// decommissions reports whether the machine was removed from its list, and the cluster continues without it.
 func (s *scope) decommissions() bool {
 	return s.machine.Spec.Decommission != nil && *s.machine.Spec.Decommission && !s.parentDeleting() &&
 		s.controlPlane != nil && s.held != nil
 }
 
-// renamed: the node is listed under another name, and goes on.
+// renamed reports whether the node is listed under another name and continues to run.
 func (s *scope) renamed() bool {
 	return s.machine.Spec.Decommission != nil && !*s.machine.Spec.Decommission && !s.parentDeleting() && s.held != nil
 }
 
-// decommission takes a node out of its cluster, step by step: drained, out of etcd, wiped, forgotten. Each step looks
-// at what is there and may be repeated; nothing is remembered but when the current one began.
+// decommission removes a node from its cluster step by step: the node is drained, removed from etcd, wiped, and
+// forgotten. Each step observes the current state and may be repeated; only the start of the current step is recorded.
 func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.address == "" || !s.everConfigured() {
 		return ctrl.Result{}, r.depart(ctx, s)
@@ -110,7 +110,7 @@ func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Res
 	return r.reset(ctx, s)
 }
 
-// intend records a step before it is taken; a step that is recorded already keeps its beginning.
+// intend records a step before it is taken. A step that is already recorded keeps its start time.
 func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.MachineIntent) error {
 	if i := s.machine.Status.Intent; i != nil && i.Step == intent.Step && i.Attempt == intent.Attempt {
 		return nil
@@ -126,8 +126,8 @@ func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.Machi
 	return nil
 }
 
-// claim writes the status, and fails with a conflict when anybody wrote since it was read: a step that is decided from
-// a stale cache would be taken twice, or after it was called off.
+// claim writes the status and fails with a conflict if it was written since it was read: otherwise a step that is
+// decided from a stale cache would be taken twice, or after it was cancelled.
 func (r *Reconciler) claim(ctx context.Context, s *scope) error {
 	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, s.machine, patch); err != nil {
@@ -139,7 +139,7 @@ func (r *Reconciler) claim(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// drain moves the pods elsewhere. It returns nil once the node is empty, or may be taken away as it is.
+// drain evicts the pods. It returns nil once the node is empty, or may be disrupted with its remaining pods.
 func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepLeave {
 		return nil
@@ -176,7 +176,7 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 		pollDrain)
 }
 
-// drainOptions of the machine, else of its group, else the defaults.
+// drainOptions returns the options of the machine, else those of its group, else the defaults.
 func (s *scope) drainOptions() v1alpha1.DrainOptions {
 	var out v1alpha1.DrainOptions
 
@@ -210,7 +210,7 @@ func grace(o v1alpha1.DrainOptions) int {
 	return int(*o.GracePeriodSeconds)
 }
 
-// some names a few pods, or fields.
+// some lists the first few pods or fields.
 func some(names []string) string {
 	const few = 3
 	if len(names) <= few {
@@ -220,8 +220,8 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-// leaveEtcd takes the node's member off the list, with the permission of the safety kernel, and returns nil once every
-// survivor confirms that it is gone.
+// leaveEtcd removes the node's member from etcd if the safety package permits it, and returns nil once every remaining
+// node confirms that it is gone.
 func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 	machines, err := r.controlPlaneMachines(ctx, s)
 	if err != nil {
@@ -260,7 +260,8 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	// A member that does not work answers no call to leave, however long it is asked: the others have quorum without it.
+	// A member that does not work cannot process a request to leave, no matter how often it is sent: the others have
+	// quorum without it.
 	if !safety.Whole(nodes, s.machine.Name) {
 		return r.removeMember(ctx, s, machines, nodes)
 	}
@@ -268,8 +269,8 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 	return r.leave(ctx, s)
 }
 
-// leave has the node take its own member out of etcd. A member that took its address meanwhile would leave in its
-// place, and delete its data.
+// leave makes the node remove its own member from etcd. It verifies the identity of the node: another member at the
+// same address would leave in its place and delete its data.
 func (r *Reconciler) leave(ctx context.Context, s *scope) error {
 	node, err := r.node(ctx, s)
 	if err != nil {
@@ -298,7 +299,7 @@ func (r *Reconciler) leave(ctx context.Context, s *scope) error {
 		pollLeave)
 }
 
-// removeMember has a survivor take the machine's member out of etcd.
+// removeMember lets another node remove the machine's member from etcd.
 func (r *Reconciler) removeMember(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []safety.Node,
 ) error {
 	id := safety.MemberOf(nodes, s.machine.Name)
@@ -326,8 +327,9 @@ func (r *Reconciler) evidence(s *scope) evidence.Source {
 	return evidence.Source{Nodes: r.Nodes, Credentials: s.creds, State: s.held.State}
 }
 
-// depart ends a decommission: the machine is wiped, or given up by a person. Its Node object goes, and its entry in the
-// state, so that it no longer counts as one that may hold etcd data. A dead machine's member has to be gone before.
+// depart ends a decommission after the machine was wiped, or abandoned by a user. It removes the Node object and the
+// machine's entry in the state, so that the machine no longer counts as one that may have etcd data. The member of a
+// dead machine must be removed before.
 func (r *Reconciler) depart(ctx context.Context, s *scope) error {
 	if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
 		if err := r.awaitMemberGone(ctx, s); err != nil {
@@ -351,7 +353,7 @@ func (r *Reconciler) depart(ctx context.Context, s *scope) error {
 	return r.forgetMachine(ctx, s)
 }
 
-// awaitMemberGone has the survivors remove the member of a machine that is wiped or given up.
+// awaitMemberGone lets the remaining nodes remove the member of a machine that was wiped or abandoned.
 func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 	machines, err := r.controlPlaneMachines(ctx, s)
 	if err != nil {
@@ -376,7 +378,7 @@ func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 	return r.removeMember(ctx, s, machines, nodes)
 }
 
-// survivor is a node whose etcd answers.
+// survivor returns a node whose etcd responds.
 func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine, nodes []safety.Node,
 ) (*talos.Node, error) {
 	for i := range nodes {
@@ -390,20 +392,20 @@ func (r *Reconciler) survivor(ctx context.Context, s *scope, machines []v1alpha1
 		"no control-plane node but "+s.machine.Name+" has a responding etcd member and is not paused", retryHeld)
 }
 
-// controlPlaneMachines are all machines of the cluster's control plane, this one included.
+// controlPlaneMachines returns all machines of the cluster's control plane, including this one.
 func (r *Reconciler) controlPlaneMachines(ctx context.Context, s *scope) ([]v1alpha1.TalosMachine, error) {
 	machines, err := machineset.ControlPlane(ctx, r.Client, s.controlPlaneKey())
 	if err != nil {
 		return nil, err
 	}
 
-	// The node may be listed under another name already. It is one node all the same.
+	// The node may already be listed under another name; both objects describe the same node.
 	return slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool {
 		return m.Name != s.machine.Name && s.address != "" && evidence.Address(&m) == s.address
 	}), nil
 }
 
-// cluster is the Kubernetes API of the cluster, at a control-plane node other than this one if there is any.
+// cluster returns the Kubernetes API of the cluster, preferably at a control-plane node other than this one.
 func (r *Reconciler) cluster(ctx context.Context, s *scope) (*workload.Cluster, error) {
 	machines, err := r.controlPlaneMachines(ctx, s)
 	if err != nil {

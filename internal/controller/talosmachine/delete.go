@@ -17,16 +17,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// Waits of a deletion.
+// Intervals of a deletion.
 const (
-	// pollReset is how often a node that is being wiped is asked; it changes its API on the way, so no stream lasts.
+	// pollReset is how often a node that is being wiped is queried. Its API changes during the wipe, so no stream lasts.
 	pollReset = time.Second
-	// repeatReset is after how long a reset that shows no effect is asked for again.
+	// repeatReset is the time after which a reset without an effect is requested again.
 	repeatReset = time.Minute
 )
 
-// delete finishes a machine. Only a machine whose cluster or group is being deleted with the Reset policy is wiped: a
-// TalosMachine that somebody deletes by hand leaves the node alone, and its owner makes the object again.
+// delete finishes a machine. Only a machine whose cluster or group is being deleted with the Reset policy is wiped:
+// deleting a TalosMachine manually does not touch the node, and its owner creates the object again.
 func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.decommissions() {
 		return r.decommission(ctx, s)
@@ -80,11 +80,11 @@ func (r *Reconciler) mustReset(s *scope) bool {
 		return false
 	}
 
-	// A machine that never got a config of ours holds nothing of ours.
+	// A machine that was never configured by the operator has no data of the cluster.
 	return s.everConfigured()
 }
 
-// reset wipes the node. The step is recorded first; a repeat on a node that already resets does no harm.
+// reset wipes the node. The step is recorded first; repeating it on a node that is already resetting is harmless.
 func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if err := r.readFacts(ctx, s); err != nil {
 		return ctrl.Result{}, err
@@ -101,7 +101,7 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	// One that was given up is in no etcd any more, and what runs on it is nobody's.
+	// An abandoned machine has no etcd member any more, and whatever runs on it is not part of the cluster.
 	graceful := !s.returned()
 
 	if graceful && s.machine.Spec.Role == v1alpha1.RoleControlPlane {
@@ -127,8 +127,8 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 		fmt.Sprintf("waiting for %s to be wiped", s.machine.Name), pollReset)
 }
 
-// canLeaveEtcd tells whether a control-plane node of a cluster that is being taken down can leave etcd properly: the
-// last member cannot, nor can one whose etcd does not answer.
+// canLeaveEtcd reports whether a control-plane node of a cluster that is being deleted can leave etcd gracefully: the
+// last member cannot, nor can one whose etcd does not respond.
 func canLeaveEtcd(ctx context.Context, node *talos.Node) (bool, error) {
 	members, err := node.EtcdMembers(ctx)
 	if err != nil {
@@ -156,8 +156,8 @@ func (r *Reconciler) recordReset(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// forgetMachine takes a machine that is wiped or given up out of the state, so that it does not count as one that may
-// hold etcd data.
+// forgetMachine removes a machine that was wiped or abandoned from the state, so that it no longer counts as one that
+// may have etcd data.
 func (r *Reconciler) forgetMachine(ctx context.Context, s *scope) error {
 	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
 		if s.givesUp() {
@@ -173,12 +173,12 @@ func (r *Reconciler) forgetMachine(ctx context.Context, s *scope) error {
 	return r.release(ctx, s)
 }
 
-// release lets the object go.
+// release removes the finalizer of the object.
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	r.Watcher.Remove(s.key().String())
 	r.Nodes.Drop(s.key().String())
 
-	// A worker outlives its control plane, and has its credentials made once more.
+	// A worker may outlive its control plane and have its credentials issued again.
 	if s.controlPlane == nil {
 		if access := r.States.Forget(s.controlPlaneKey()); access != nil {
 			r.Workloads.Forget(access.Fingerprint())

@@ -16,12 +16,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// givesUp: the machine leaves the cluster and was not wiped, so it may come back to life with what it has.
+// givesUp reports whether the machine leaves the cluster without being wiped, so that it may return with its data.
 func (s *scope) givesUp() bool {
 	return s.decommissions() && s.everConfigured() && (s.stranger || s.probed && s.answer == talos.StateUnreachable)
 }
 
-// givenUp is what is remembered of it.
+// givenUp returns the record about the abandoned machine.
 func (r *Reconciler) givenUp(s *scope, state *clusterstate.State) clusterstate.GivenUp {
 	rt, st := state.Runtime.Machines[s.machine.Name], &s.machine.Status
 
@@ -39,14 +39,14 @@ func (r *Reconciler) givenUp(s *scope, state *clusterstate.State) clusterstate.G
 	}
 }
 
-// returned tells whether the node that answers was given up earlier, and has not been wiped since.
+// returned reports whether the responding node was abandoned earlier and has not been wiped since then.
 func (s *scope) returned() bool {
 	_, is := s.mark()
 
 	return is
 }
 
-// mark is what is remembered of the node that answers, where it was given up.
+// mark returns the record about the responding node, if it was abandoned.
 func (s *scope) mark() (clusterstate.GivenUp, bool) {
 	if s.held == nil || s.facts == nil {
 		return clusterstate.GivenUp{}, false
@@ -57,8 +57,8 @@ func (s *scope) mark() (clusterstate.GivenUp, bool) {
 	return s.held.State.Runtime.GivenUp[key], is
 }
 
-// fence wipes a machine that was given up, has come back to life, and is listed again: its etcd member was removed, so
-// that it would never work as it is. It begins anew afterwards.
+// fence wipes a machine that was abandoned, has returned, and is listed again: its etcd member was removed, so it would
+// never work in its current state. It is configured anew afterwards.
 func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 	g, is := s.mark()
 	if !is || s.answer != talos.StateMember {
@@ -97,14 +97,14 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 			"%s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name, v1alpha1.AcceptMachineAnnotation,
 			s.facts.UUID), pollEvidence)
 	case safety.FenceAwaitWipe, safety.FenceWipe:
-		// The reset remembers itself what it has asked for.
+		// The reset records its own progress.
 		return r.reset(ctx, s)
 	}
 
 	return ctrl.Result{}, nil
 }
 
-// fencing is the evidence about a machine that was given up and is listed again.
+// fencing returns the evidence about an abandoned machine that is listed again.
 func (r *Reconciler) fencing(ctx context.Context, s *scope, g clusterstate.GivenUp) (safety.Fencing, error) {
 	f := safety.Fencing{
 		Abandoned: safety.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
@@ -127,7 +127,7 @@ func (r *Reconciler) fencing(ctx context.Context, s *scope, g clusterstate.Given
 	return f, nil
 }
 
-// takeBack has a machine that was given up belong to the cluster again, as a person says.
+// takeBack makes an abandoned machine part of the cluster again, at the request of a user.
 func (r *Reconciler) takeBack(ctx context.Context, s *scope) error {
 	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
 		if key, is := state.Runtime.Returned(s.facts.UUID); is {

@@ -10,8 +10,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// forgetAdopted gives up what the machine took over, when a person asks for it: what that leaves of the live config
-// shows in the plan as every other change. The annotation goes last, so that a crash on the way begins anew.
+// forgetAdopted drops the adopted changes of the machine at the request of a user: the resulting difference to the live
+// configuration is planned like any other change. The annotation is removed last, so that a crash in between starts
+// over.
 func (r *Reconciler) forgetAdopted(ctx context.Context, s *scope) error {
 	if !kube.AnnotationTrue(s.machine, v1alpha1.ForgetAdoptedAnnotation) || s.paused {
 		return nil

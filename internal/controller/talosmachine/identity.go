@@ -14,7 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// uuid is that of the machine that the object has described until now; empty while none was seen.
+// uuid returns the UUID of the machine that the object has described so far; empty while none was observed.
 func (s *scope) uuid() string {
 	if s.held == nil {
 		return ""
@@ -23,8 +23,8 @@ func (s *scope) uuid() string {
 	return s.held.State.Runtime.UUID(s.machine.Name)
 }
 
-// checkIdentity refuses a node of the cluster that is another machine than the object describes: addresses get mixed
-// up, and a DHCP server may hand them out anew. Its config, its member and its reset would be those of the other one.
+// checkIdentity rejects a node of the cluster that is another machine than the object describes: addresses get mixed
+// up, and a DHCP server may reassign them. Its configuration, its member and its reset would affect the other machine.
 func (s *scope) checkIdentity(uuid string) error {
 	known := s.uuid()
 
@@ -32,7 +32,7 @@ func (s *scope) checkIdentity(uuid string) error {
 	case uuid == "" || uuid == known || uuid == s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]:
 		return nil
 	case known == "":
-		// Never seen: a node that runs already is taken over, unless it is known under another name.
+		// The machine was never observed: a running node is adopted, unless it is known under another name.
 		if owner := s.ownerOf(uuid); owner != "" {
 			return s.refuseStranger(uuid, "it is "+owner)
 		}
@@ -43,10 +43,10 @@ func (s *scope) checkIdentity(uuid string) error {
 	return s.refuseStranger(uuid, s.whois(uuid))
 }
 
-// checkHardware does so for a machine in maintenance mode. A machine whose config it is to get has the keys of the
-// cluster after that, those of all CAs where it is one of the control plane. A machine in maintenance mode shows
-// nothing to prove who it is, so that a machine which has been here before gets another config only where its hardware
-// is the same, or a person says so.
+// checkHardware is checkIdentity for a machine in maintenance mode. Once such a machine is configured, it has the keys
+// of the cluster, and those of all CAs if it is a control-plane machine. In maintenance mode it cannot prove its
+// identity, so a machine that was configured before is configured again only if its hardware is the same, or a user
+// confirms it.
 func (s *scope) checkHardware(uuid string) error {
 	known, accepted := s.uuid(), s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]
 	if uuid != "" && uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID) {
@@ -60,7 +60,7 @@ func (s *scope) checkHardware(uuid string) error {
 	return nil
 }
 
-// ownerOf is the other machine that a UUID belongs to; empty when nobody knows.
+// ownerOf returns the other machine that a UUID belongs to; empty if it is unknown.
 func (s *scope) ownerOf(uuid string) string {
 	if s.held == nil {
 		return ""
@@ -100,12 +100,12 @@ func (s *scope) refuseStranger(uuid, who string) error {
 		cmp.Or(uuid, v1alpha1.AcceptNoUUID)), retryDisk)
 }
 
-// retryCertificate is how soon a machine in maintenance mode is asked again that shows another certificate than it has
-// to: that lasts until it reboots or a person acts, and a change of the spec is noticed at once.
+// retryCertificate is how soon a machine in maintenance mode that presents an unexpected certificate is queried again.
+// This state lasts until the machine reboots or a user acts, and a change of the spec is noticed immediately.
 const retryCertificate = 5 * time.Minute
 
-// refuseCertificate keeps everything from a machine in maintenance mode that does not show the certificate which the
-// spec names. Fingerprints are public, so that both are told.
+// refuseCertificate sends nothing to a machine in maintenance mode that does not present the certificate named in the
+// spec. Fingerprints are public, so the message contains both.
 func (s *scope) refuseCertificate(wrong *talos.MismatchError) error {
 	s.stranger = true
 
@@ -115,19 +115,20 @@ func (s *scope) refuseCertificate(wrong *talos.MismatchError) error {
 		retryCertificate)
 }
 
-// isAsBefore: what was decided in this pass is about the machine, and the boot of it, that was there before, also where
-// neither has a UUID.
+// isAsBefore reports whether the decisions of this reconciliation concern the same machine, in the same boot, as
+// before, even if neither has a UUID.
 func (s *scope) isAsBefore(f talos.Facts) bool {
 	return s.facts == nil || s.facts.UUID == f.UUID && s.facts.BootID == f.BootID
 }
 
-// self is the machine that was observed in this pass, in the boot that it was in.
+// self returns the machine that was observed in this reconciliation, with its boot.
 func (s *scope) self() talos.Self { return talos.Self{UUID: s.facts.UUID, BootID: s.facts.BootID} }
 
-// met: the machine itself has answered at the address in this pass, or nobody was ever there.
+// met reports whether the machine itself has responded at the address in this reconciliation, or no machine was ever
+// there.
 func (s *scope) met() bool { return s.facts != nil || !s.everConfigured() && !s.stranger }
 
-// recordPlace keeps up where the machine is and what it is.
+// recordPlace records the address and the identity of the machine.
 func (r *Reconciler) recordPlace(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.answer != talos.StateMember || s.facts == nil || !s.everConfigured() {
 		return ctrl.Result{}, nil

@@ -13,9 +13,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// isImported: the machine got its config elsewhere, and no object has been held against it yet. Objects that were
-// deleted and applied again begin anew here: what the machine kept went with the old ones, and must not be undone by
-// the new.
+// isImported reports whether the machine was configured elsewhere and has not been compared to an object yet. Objects
+// that were deleted and applied again start here as well: the adopted changes of the machine were lost with the old
+// objects and must not be undone by the new ones.
 func (s *scope) isImported() bool {
 	rt := &s.held.State.Runtime
 	m := rt.Machines[s.machine.Name]
@@ -23,7 +23,8 @@ func (s *scope) isImported() bool {
 	return s.machine.Status.ConfigHash == "" && (m.Imported || m.ConfiguredAt == nil && rt.ImportedAt != nil)
 }
 
-// markImported notes that the machine's config comes from elsewhere, before it counts as configured by us.
+// markImported records that the machine's configuration comes from elsewhere, before it counts as configured by the
+// operator.
 func markImported(s *scope, state *clusterstate.State) {
 	rt := &state.Runtime
 
@@ -40,8 +41,9 @@ func markImported(s *scope, state *clusterstate.State) {
 	rt.Machines[s.machine.Name] = m
 }
 
-// keepImported takes over what an imported machine runs beyond the spec, as patches that follow those of the spec, so
-// that the wanted config is the live one. Where patches cannot say it the machine stalls, and is left as it is.
+// keepImported adopts the settings of an imported machine that are not in the spec, as patches that follow those of the
+// spec, so that the desired configuration equals the live one. If patches cannot express them, the machine stalls and
+// is not changed.
 func (r *Reconciler) keepImported(ctx context.Context, s *scope, disk string) error {
 	patches, fields, err := r.beyondSpec(s, disk)
 

@@ -9,10 +9,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// allLost tells whether a control-plane machine that is to be taken out has lost its disk together with all others. No
-// etcd is left then that could let its member go, and no other one may begin before each machine that ever had a
-// config has shown that it holds no data. One in maintenance mode shows nothing: it gets its config again, as those on
-// the list do, and leaves once there is an etcd.
+// allLost reports whether a control-plane machine that is being removed has lost its disk together with all others.
+// Then no etcd is left that could remove its member, and no new etcd may be bootstrapped before every machine that was
+// ever configured has proven that it has no data. A machine in maintenance mode proves nothing: it is configured again,
+// like the listed machines, and leaves once there is an etcd.
 func (r *Reconciler) allLost(ctx context.Context, s *scope) (bool, error) {
 	if s.answer != talos.StateMaintenance || s.machine.Spec.Role != v1alpha1.RoleControlPlane ||
 		kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation) {
@@ -24,6 +24,6 @@ func (r *Reconciler) allLost(ctx context.Context, s *scope) (bool, error) {
 		return false, err
 	}
 
-	// A cluster of one is given up, not lost.
+	// The only machine of a cluster is abandoned, not lost.
 	return len(machines) > 1 && safety.AllLost(r.evidence(s).Collect(ctx, machines)), nil
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 )
 
-// retryDisk is how soon a machine without a clear install disk is looked at again: nobody tells of a new disk.
+// retryDisk is how soon a machine without an unambiguous install disk is queried again: no event reports a new disk.
 const retryDisk = 30 * time.Second
 
-// discovery is how long a machine that shows no disks at all may still be looking for them.
+// discovery is how long a machine that reports no disks at all may still be discovering them.
 const discovery = 15 * time.Second
 
 // A worker gets its certificate from a control-plane node, so it has to wait for one.
@@ -32,12 +32,13 @@ const (
 	pollCertificate  = 500 * time.Millisecond
 )
 
-// firstAnswerShare is the part of a pass in which a machine that was never asked may answer. The pass is over then, and
-// says nothing of it; the watch wakes us once it is known whether it answers. After a restart all machines are asked
-// for the first time, and those that are gone must not have the others wait.
+// firstAnswerShare determines the share of the time limit in which a machine that was never queried may respond.
+// Afterwards the reconciliation ends without a result, and the watch triggers another one once the state of the machine
+// is known. After a restart, all machines are queried for the first time, and unreachable ones must not delay the
+// others.
 const firstAnswerShare = 20
 
-// refuseConflict keeps two objects from configuring one node.
+// refuseConflict prevents two objects from configuring the same node.
 func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result, error) {
 	other, err := machineset.AddressConflict(ctx, r.Client, s.machine, s.address)
 	if err != nil {
@@ -52,7 +53,7 @@ func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result,
 	return ctrl.Result{}, nil
 }
 
-// watch has the node watched, in the way that its state allows.
+// watch starts watching the node in the way that its state allows.
 func (r *Reconciler) watch(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.address == "" {
 		return ctrl.Result{}, nil
@@ -60,12 +61,13 @@ func (r *Reconciler) watch(ctx context.Context, s *scope) (ctrl.Result, error) {
 
 	mode := nodewatch.Maintenance
 
-	// One that has its config recorded and is in maintenance mode is watched there until it leaves it. Each change of the
-	// way to watch wakes us, so that to change it with each pass would be passes without an end.
+	// A machine that is recorded as configured and is in maintenance mode is watched there until it leaves it. Each change
+	// of the watch mode triggers a reconciliation, so changing it in each reconciliation would never end.
 	if s.everConfigured() && !r.Watcher.Bare(s.key().String(), s.address) {
 		mode = nodewatch.Secure
 
-		// Before its stream, which shares the connection: one with credentials that nobody else has yet would count as late.
+		// Connect before starting the stream, which shares the connection: otherwise a connection with new credentials would
+		// count as late.
 		if _, err := r.node(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -83,8 +85,8 @@ func (r *Reconciler) setTarget(s *scope, mode nodewatch.Mode) {
 	})
 }
 
-// observe asks the node, live, what it is and how it is. A node that does not answer is no error of the pass: the
-// status says so and the watch wakes us when it is back.
+// observe queries the live identity and state of the node. An unreachable node is no error of the reconciliation: the
+// status reports it, and the watch triggers a reconciliation when the node is back.
 func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.address == "" {
 		return ctrl.Result{}, nil
@@ -94,7 +96,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{RequeueAfter: r.Pass}, nil
 	}
 
-	// Its stream has asked, and asks again: whoever asks here as well holds a worker for nothing.
+	// The stream has queried the node and continues to: another query here would only block a worker.
 	if r.Watcher.Silent(s.key().String()) {
 		s.probed, s.answer = true, talos.StateUnreachable
 		r.missPatience(s)
@@ -117,7 +119,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 		}
 
 		if s.everConfigured() {
-			// A configured node that is back in maintenance mode has lost its disk; only the insecure API tells more.
+			// A configured node that is back in maintenance mode has lost its disk; only the insecure API provides more
+			// information.
 			r.setTarget(s, nodewatch.Maintenance)
 		}
 
@@ -140,8 +143,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{}, unreachable(s, err)
 }
 
-// awaitCertificate judges a machine that has our config and shows a certificate of another CA. A worker does so for a
-// moment, until a control-plane node has signed its certificate.
+// awaitCertificate handles a configured machine that presents a certificate of another CA. A worker does so
+// temporarily, until a control-plane node has signed its certificate.
 func (r *Reconciler) awaitCertificate(s *scope, configured time.Time) error {
 	if r.Clock.Since(configured) < certificateGrace {
 		return failure.Waiting(v1alpha1.ReasonBooting, fmt.Sprintf("waiting for machine %s at %s to show the certificate "+
@@ -192,8 +195,8 @@ func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// configure sends the first config to a machine in maintenance mode. The state Secret says so before it is sent, so
-// that after a crash the machine counts as one that may have it.
+// configure sends the initial configuration to a machine in maintenance mode. This is recorded in the state Secret
+// first, so that after a crash the machine counts as one that may be configured.
 func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.answer != talos.StateMaintenance {
 		return ctrl.Result{}, nil
@@ -233,8 +236,8 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
-	// A node that joins runs what its cluster runs: only an upgrade moves versions, and a kubelet may not be newer than
-	// the API servers.
+	// A joining node runs the versions of its cluster: only an upgrade changes versions, and a kubelet must not be newer
+	// than the API servers.
 	version := cmp.Or(s.held.State.ObservedKubeVersion, s.controlPlane.Spec.KubernetesVersion)
 
 	rendered, err := r.renderVersion(s, disk, version)
@@ -251,7 +254,7 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 	}
 
 	if s.intends(v1alpha1.StepReset) {
-		s.machine.Status.Intent = nil // it was given up before, and wiped to begin anew
+		s.machine.Status.Intent = nil // the machine was abandoned before, and wiped to be configured anew
 	}
 
 	s.machine.Status.ConfigHash = rendered.Hash
@@ -262,7 +265,7 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 	return ctrl.Result{}, nil
 }
 
-// checkMedium refuses a machine whose Talos cannot read the configs of its cluster.
+// checkMedium rejects a machine whose Talos version cannot read the configurations of its cluster.
 func (s *scope) checkMedium() error {
 	contract := s.held.State.BundleConfig.Contract
 	if machineconfig.Reads(s.facts.TalosVersion, contract) {
@@ -298,9 +301,9 @@ func (r *Reconciler) chooseDisk(ctx context.Context, node *talos.Maintenance, s 
 	return disk, err
 }
 
-// unseenDisk takes the disk that the spec names although the machine shows none: a node in a container has none, and
-// it is for the machine to say that a disk does not exist. Not at once: it may still be looking for its disks, and
-// what they hold is not to be overwritten unseen.
+// unseenDisk returns the disk that the spec names although the machine reports none: a node in a container has no
+// disks, and the machine itself rejects a disk that does not exist. This is delayed, because the machine may still be
+// discovering its disks, and their contents must not be overwritten unchecked.
 func (r *Reconciler) unseenDisk(s *scope, path string) (string, error) {
 	now := r.Clock.Now()
 
@@ -322,12 +325,13 @@ func diskMessage(e *machineconfig.DiskError) string {
 	return e.Problem + "; " + e.Remedy + ". Found: " + found
 }
 
-// render makes the config of the machine. What makes it impossible is in the spec, so only a change of it helps.
+// render renders the configuration of the machine. Its errors are caused by the spec, so only a change of the spec
+// helps.
 func (r *Reconciler) render(s *scope, disk string) (*machineconfig.Rendered, error) {
 	return r.renderVersion(s, disk, s.controlPlane.Spec.KubernetesVersion)
 }
 
-// renderVersion renders the config with the images of a Kubernetes version.
+// renderVersion renders the configuration with the images of a Kubernetes version.
 func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machineconfig.Rendered, error) {
 	in := configInput(configSources{
 		controlPlane: s.controlPlane, group: s.group(), machine: s.machine, state: s.held.State, disk: disk,
@@ -372,7 +376,7 @@ func (r *Reconciler) recordConfigured(ctx context.Context, s *scope, rendered *m
 	return nil
 }
 
-// markConfigured notes that the machine has our config, or may have it from now on.
+// markConfigured records that the machine is configured by the operator, or may be from now on.
 func (r *Reconciler) markConfigured(s *scope, state *clusterstate.State) {
 	rt := &state.Runtime
 	if rt.Machines == nil {
@@ -391,8 +395,8 @@ func (r *Reconciler) markConfigured(s *scope, state *clusterstate.State) {
 	rt.Machines[s.machine.Name] = m
 }
 
-// adopt records a node that already ran under our PKI before this object knew it: after a move, or when the objects
-// were deleted and applied again.
+// adopt records a node that already ran under the cluster's PKI before this object existed: after a move, or when the
+// objects were deleted and applied again.
 func (r *Reconciler) adopt(ctx context.Context, s *scope, disk string) error {
 	s.machine.Status.InstallDisk = disk
 

@@ -6,15 +6,15 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// RenderConfig renders the config that a machine would get now, for one that cannot be asked for its own. worker is nil
-// for a machine of the control plane. It holds private keys.
+// RenderConfig renders the configuration that a machine would get now, for a machine that cannot be queried for its
+// own. worker is nil for a control-plane machine. The result contains private keys.
 func RenderConfig(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine,
 	state *clusterstate.State,
 ) (*machineconfig.Rendered, error) {
 	return machineconfig.Render(ConfigInput(cp, worker, m, state))
 }
 
-// ConfigInput is what the config of a machine is rendered from. It holds private keys.
+// ConfigInput returns the input from which the configuration of a machine is rendered. It contains private keys.
 func ConfigInput(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine,
 	state *clusterstate.State,
 ) machineconfig.Input {

@@ -12,14 +12,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// changeWithReboot drains the node, stages the config and reboots, with the permission of the safety kernel.
+// changeWithReboot drains the node, stages the configuration and reboots, if the safety package permits it.
 func (r *Reconciler) changeWithReboot(ctx context.Context, s *scope) (ctrl.Result, error) {
 	now, err := s.rollout().RebootsNow(r.Clock.Now())
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("looking for a time to reboot %s: %w", s.machine.Name, err)
 	}
 
-	// The window may have closed while pods were leaving. Who is taken back by a person does not wait for one.
+	// The maintenance window may have closed during the drain. A revert requested by a user does not wait for a window.
 	if !now && s.machine.Status.Change.Cause != v1alpha1.CauseRevert {
 		return ctrl.Result{RequeueAfter: pollDrain}, r.giveBack(ctx, s)
 	}
@@ -50,7 +50,7 @@ func (r *Reconciler) changeWithReboot(ctx context.Context, s *scope) (ctrl.Resul
 	return ctrl.Result{RequeueAfter: pollChange}, r.reboot(ctx, s)
 }
 
-// giveBack ends a permission that was not used. The change waits for another one.
+// giveBack returns a grant that was not used. The change waits for another one.
 func (r *Reconciler) giveBack(ctx context.Context, s *scope) error {
 	if err := r.uncordon(ctx, s); err != nil {
 		return err
@@ -68,11 +68,11 @@ func (r *Reconciler) giveBack(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// drainForChange is true while pods have to leave first.
+// drainForChange reports whether the change has to wait for the drain.
 func (r *Reconciler) drainForChange(ctx context.Context, s *scope) (bool, error) {
 	c := s.machine.Status.Change
 
-	// The pods of a node that is sick may never leave it, and a person wants it back.
+	// Pods may never be evicted from an unhealthy node, and a user has requested its repair.
 	if !c.Drain || s.intends(v1alpha1.StepStage) || c.Cause == v1alpha1.CauseRevert && !s.well() {
 		return false, nil
 	}
@@ -89,14 +89,14 @@ func (r *Reconciler) drainForChange(ctx context.Context, s *scope) (bool, error)
 		return true, nil
 	case s.machine.Spec.Role == v1alpha1.RoleControlPlane && !s.well() &&
 		failure.Reason(err) == v1alpha1.ReasonAPIServerUnavailable:
-		// It may be this node's config that keeps the API from answering.
+		// The configuration of this node may be the reason why the API does not respond.
 		return false, nil
 	}
 
 	return false, err
 }
 
-// permitChange is true while the change has to wait for the safety kernel.
+// permitChange reports whether the change has to wait for the permission of the safety package.
 func (r *Reconciler) permitChange(ctx context.Context, s *scope) (bool, error) {
 	c := s.machine.Status.Change
 	if !c.Etcd {
@@ -111,8 +111,8 @@ func (r *Reconciler) permitChange(ctx context.Context, s *scope) (bool, error) {
 	return wait != "", err
 }
 
-// permit asks the safety kernel, with live evidence, right before a control-plane node goes away. It returns what the
-// node has to wait for.
+// permit consults the safety package, with live evidence, right before a control-plane node is disrupted. It returns
+// what the node has to wait for.
 func (r *Reconciler) permit(ctx context.Context, s *scope) (string, error) {
 	machines, err := r.controlPlaneMachines(ctx, s)
 	if err != nil {
@@ -138,8 +138,8 @@ func (r *Reconciler) permit(ctx context.Context, s *scope) (string, error) {
 	return verdict.Message, nil
 }
 
-// permitNow asks the safety kernel about the act itself. What was granted may have waited for hours, so the backup that
-// is demanded before it has to be fresh now.
+// permitNow consults the safety package about the act itself. The grant may be hours old, so the demanded backup has to
+// be fresh now.
 func (r *Reconciler) permitNow(ctx context.Context, s *scope, nodes []safety.Node, busy string, act safety.Act,
 ) (safety.Verdict, error) {
 	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.controlPlane, r.Clock.Now(),
@@ -158,7 +158,7 @@ func (r *Reconciler) permitNow(ctx context.Context, s *scope, nodes []safety.Nod
 	return verdict, nil
 }
 
-// reboot asks for the reboot that is recorded.
+// reboot requests the recorded reboot.
 func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
 	node, err := r.node(ctx, s)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
 
 	err = node.ToItself(ctx, s.self(), func() error {
 		if s.machine.Spec.Role == v1alpha1.RoleControlPlane && s.facts.EtcdMemberID != "" {
-			// A leader that goes without a word costs the cluster an election timeout, and no more.
+			// A leader that stops without forfeiting its leadership costs the cluster only one election timeout.
 			if err := node.ForfeitLeadership(ctx); err != nil {
 				ctrl.LoggerFrom(ctx).Info("Moving the leadership of etcd failed; rebooting all the same", "error", err.Error())
 			}
@@ -182,7 +182,7 @@ func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// finishReboot waits for another boot ID.
+// finishReboot waits for a new boot ID.
 func (r *Reconciler) finishReboot(ctx context.Context, s *scope) (ctrl.Result, error) {
 	st := &s.machine.Status
 
@@ -195,7 +195,7 @@ func (r *Reconciler) finishReboot(ctx context.Context, s *scope) (ctrl.Result, e
 	switch {
 	case st.Change == nil:
 	case s.liveHash == st.Change.Target:
-		// It was sent by us, also if the spec asks for something else by now.
+		// The operator sent this configuration, even if the spec has changed since then.
 		st.ConfigHash = s.liveHash
 		r.phase(s, v1alpha1.ChangeSettling, "")
 	default:
@@ -205,8 +205,8 @@ func (r *Reconciler) finishReboot(ctx context.Context, s *scope) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-// rebootAgain asks a node for its reboot once more that has not begun it: the operator may have crashed before it asked
-// at all. That may be long ago, so the safety kernel is asked anew.
+// rebootAgain repeats the request to a node that has not begun its reboot: the operator may have crashed before it sent
+// the request. That may be long ago, so the safety package is consulted again.
 func (r *Reconciler) rebootAgain(ctx context.Context, s *scope) (ctrl.Result, error) {
 	st := &s.machine.Status
 

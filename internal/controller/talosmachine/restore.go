@@ -11,11 +11,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// pollRestore is how often a machine that is held by a restore looks whether it still is.
+// pollRestore is how often a machine that is blocked by a restore checks whether it still is.
 const pollRestore = 5 * time.Second
 
-// leaveToRestore changes nothing on a node while a restore works on its cluster. A machine without a config still gets
-// one: a restore onto fresh machines needs that.
+// leaveToRestore blocks changes to a node while a restore is working on its cluster. A machine that is not configured
+// yet is still configured: a restore to new machines needs that.
 func (r *Reconciler) leaveToRestore(_ context.Context, s *scope) (ctrl.Result, error) {
 	if s.held == nil || s.held.State.Runtime.Restore == nil {
 		return ctrl.Result{}, nil

@@ -15,14 +15,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// scope is one pass over one TalosMachine.
+// scope is one reconciliation of one TalosMachine.
 type scope struct {
 	machine *v1alpha1.TalosMachine
 	base    *v1alpha1.TalosMachine
-	// now is when the pass began.
+	// now is when the reconciliation began.
 	now time.Time
 
-	// paused: an annotation holds the machine, here or above; hold says which.
+	// paused: the machine is paused by an annotation on it or above it; hold says which.
 	paused       bool
 	hold         pause.Hold
 	controlPlane *v1alpha1.TalosControlPlane
@@ -31,40 +31,41 @@ type scope struct {
 	creds        talos.Credentials
 	address      string
 
-	// probed is true once the node was asked in this pass; answer and facts are only then meaningful.
+	// probed is true once the node was queried in this reconciliation; answer and facts are only then meaningful.
 	probed bool
 	answer talos.State
 	facts  *talos.Facts
-	// stranger is true when another machine answers at the address.
+	// stranger is true if another machine responds at the address.
 	stranger bool
-	// fingerprint is that of the certificate that the machine shows in maintenance mode.
+	// fingerprint of the certificate that the machine presents in maintenance mode.
 	fingerprint string
-	// stored is what is remembered of the config, as far as it was needed.
+	// stored is the record about the configuration, as far as it was needed.
 	stored configstore.Config
-	// told is the version of the live config that the stream had told before it was read.
+	// told is the version of the live configuration that the stream had reported before it was read.
 	told string
-	// compared is true once the live config was compared; comparison is only then meaningful.
+	// compared is true once the live configuration was compared; comparison is only then meaningful.
 	compared bool
-	// settled is true where nothing has changed since the config was compared, and the node would have told.
+	// settled is true if nothing has changed since the configuration was compared, and the node would have reported a
+	// change.
 	settled bool
 	comparison
-	// heldImport: the machine was made elsewhere and would be taken over, if nothing held it.
+	// heldImport: the machine was created elsewhere and would be imported if it were not paused.
 	heldImport bool
-	// released is true when the finalizer goes in this pass.
+	// released is true if the finalizer is removed in this reconciliation.
 	released bool
 }
 
-// comparison is the outcome of holding a live config against the wanted one.
+// comparison is the result of comparing a live configuration to the desired one.
 type comparison struct {
 	// live and want are the machine configs, with their hashes.
 	live, want         []byte
 	liveHash, wantHash string
 	diff               machineconfig.Difference
-	// kept are images whose versions are not those of the spec.
+	// kept are images whose versions differ from those of the spec.
 	kept []machineconfig.Change
-	// edited are fields that somebody else changed.
+	// edited are fields that were changed outside of the operator.
 	edited []string
-	// reverting: want is the last config that worked, because a person asked for it.
+	// reverting: want is the last working configuration, because a user requested it.
 	reverting bool
 }
 
@@ -75,8 +76,8 @@ func newScope(m *v1alpha1.TalosMachine, now time.Time) *scope {
 	return s
 }
 
-// settleTimes brings the times of a status into the past: a clock that was set back must not delay what is reckoned
-// from them for as long as it was ahead.
+// settleTimes moves future times of a status into the past: after a clock was set back, timeouts must not be extended
+// by the time that it was ahead.
 func settleTimes(st *v1alpha1.TalosMachineStatus, now time.Time) {
 	past := func(at *metav1.Time) {
 		if settled := clusterstate.Past(at.Time, now); !settled.Equal(at.Time) {
@@ -114,7 +115,7 @@ func (s *scope) group() v1alpha1.NodeOptions {
 	return s.controlPlane.Spec.NodeOptions
 }
 
-// everConfigured: a config under the cluster's PKI was sent to the machine, or may have been.
+// everConfigured reports whether a configuration under the cluster's PKI was sent to the machine, or may have been.
 func (s *scope) everConfigured() bool {
 	if s.held == nil {
 		return s.machine.Status.ConfigHash != ""
@@ -123,7 +124,7 @@ func (s *scope) everConfigured() bool {
 	return s.held.State.Runtime.Machines[s.machine.Name].ConfiguredAt != nil
 }
 
-// configuredAt is when the machine was first going to get our config; nil when it never was.
+// configuredAt is when the machine was first to be configured by the operator; nil if it never was.
 func (s *scope) configuredAt() *time.Time {
 	if s.held == nil {
 		return nil
@@ -132,7 +133,7 @@ func (s *scope) configuredAt() *time.Time {
 	return s.held.State.Runtime.Machines[s.machine.Name].ConfiguredAt
 }
 
-// parentDeleting: the object that lists the machine, or the whole cluster, is being deleted.
+// parentDeleting reports whether the object that lists the machine, or the whole cluster, is being deleted.
 func (s *scope) parentDeleting() bool {
 	if s.machine.Spec.Role == v1alpha1.RoleWorker {
 		return s.worker != nil && deleting(s.worker)

@@ -14,11 +14,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// settleTime is how long a node has to be well after a change without a reboot: services that restart are healthy for a
-// moment before they notice.
+// settleTime is how long a node has to be healthy after a change without a reboot: restarting services still report
+// healthy for a moment.
 const settleTime = 5 * time.Second
 
-// settle ends a change once the node is well with the config that it runs, and remembers that config as one that works.
+// settle ends a change once the node is healthy with the live configuration, and records that configuration as working.
 func (r *Reconciler) settle(ctx context.Context, s *scope) (ctrl.Result, error) {
 	st := &s.machine.Status
 	well := s.well()
@@ -53,8 +53,8 @@ func (r *Reconciler) settle(ctx context.Context, s *scope) (ctrl.Result, error) 
 	return ctrl.Result{RequeueAfter: pollChange}, nil
 }
 
-// isMoot: nobody wants the change any more, and it has not taken effect. One that has taken effect has to prove itself,
-// whatever was changed on top of it.
+// isMoot reports whether the change is no longer desired and has not taken effect. A change that has taken effect has
+// to prove itself, even if further changes follow.
 func (s *scope) isMoot() bool {
 	c := s.machine.Status.Change
 	if s.liveHash == c.Target || s.wantHash == c.Target {
@@ -70,7 +70,7 @@ func (s *scope) isMoot() bool {
 	return false
 }
 
-// withdraw forgets a change. The node runs what it shall.
+// withdraw drops a change, because the node runs the desired configuration.
 func (r *Reconciler) withdraw(ctx context.Context, s *scope) error {
 	if done, err := r.unstage(ctx, s); !done {
 		return err
@@ -85,8 +85,8 @@ func (r *Reconciler) withdraw(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// unstage replaces a config that waits on the disk and is not wanted: it would take effect with the next reboot,
-// whoever causes it.
+// unstage replaces a staged configuration that is no longer desired: it would take effect at the next reboot, whatever
+// causes it.
 func (r *Reconciler) unstage(ctx context.Context, s *scope) (bool, error) {
 	c := s.machine.Status.Change
 	if !c.Reboot || s.liveHash == c.Target || c.Phase == v1alpha1.ChangePending && s.machine.Status.Intent == nil {
@@ -96,8 +96,8 @@ func (r *Reconciler) unstage(ctx context.Context, s *scope) (bool, error) {
 	return r.send(ctx, s, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
 }
 
-// uncordon lets pods come back to a node, if it was the operator that kept them away. Only where pods had to leave for
-// the change it is worth waiting for an API that does not answer.
+// uncordon makes a node schedulable again if the operator made it unschedulable. It waits for an unreachable API only
+// if pods had to be evicted for the change.
 func (r *Reconciler) uncordon(ctx context.Context, s *scope) error {
 	cluster, err := r.cluster(ctx, s)
 	if err == nil {
@@ -113,17 +113,17 @@ func (r *Reconciler) uncordon(ctx context.Context, s *scope) error {
 	return err
 }
 
-// well: the node has booted and waits for nothing.
+// well reports whether the node has booted and has no unmet conditions.
 func (s *scope) well() bool { return s.facts.Stage == stageRunning && s.facts.Ready }
 
-// settleUnchanged remembers the config of a node that needs no change.
+// settleUnchanged records the configuration of a node that needs no change as working.
 func (r *Reconciler) settleUnchanged(ctx context.Context, s *scope, well bool) error {
 	if s.intends(v1alpha1.StepDrain) || s.intends(v1alpha1.StepStage) || s.intends(v1alpha1.StepApply) {
 		s.machine.Status.Intent = nil
 	}
 
 	if !well {
-		return nil // a node on its way is looked at until it is there
+		return nil // a booting node is observed until it is running
 	}
 
 	if err := r.remember(ctx, s); err != nil {
@@ -135,8 +135,8 @@ func (r *Reconciler) settleUnchanged(ctx context.Context, s *scope, well bool) e
 	return nil
 }
 
-// missPatience ends the change of a node that went away for it and does not come back. One that was allowed to begin
-// and has not done so gives the permission back, so that it holds nobody up.
+// missPatience ends the change of a node that became unreachable during it and does not come back. A machine that was
+// allowed to begin and has not done so returns the grant, so that it does not block others.
 func (r *Reconciler) missPatience(s *scope) {
 	c, timeout := s.machine.Status.Change, s.rollout().HealthTimeout
 
@@ -154,10 +154,10 @@ func (r *Reconciler) missPatience(s *scope) {
 	}
 }
 
-// newChangeID takes a permission back: it is good for one ID, and it was a new generation of the machine.
+// newChangeID revokes a grant: a grant applies to one ID, and it created a new generation of the machine.
 func (s *scope) newChangeID() { s.machine.Status.Change.ID = s.changeID(s.machine.Status.Change) }
 
-// complete lets pods come back and forgets the change.
+// complete makes the node schedulable again and drops the change.
 func (r *Reconciler) complete(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 
@@ -180,7 +180,7 @@ func (r *Reconciler) complete(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// remember keeps the live config as one that the node is healthy with.
+// remember records the live configuration as one with which the node is healthy.
 func (r *Reconciler) remember(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 	if st.WorkingHash == s.liveHash {

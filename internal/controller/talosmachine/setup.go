@@ -26,7 +26,7 @@ import (
 // machineRefIndex is the name of the field index over the Machines that TalosMachines refer to.
 const machineRefIndex = "machineRef"
 
-// SetupWithManager registers the controller. The status of a TalosMachine wakes nobody here: only its spec and
+// SetupWithManager registers the controller. Changes of a TalosMachine's status do not trigger it: only its spec and
 // annotations, the objects above it, its Machine, and the node itself do.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	ctx := context.Background() //nolint:contextcheck // indexes are set up before the manager has a context
@@ -60,7 +60,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
-// byAddress wakes the machines that wait for another one to give its address up.
+// byAddress triggers the machines that wait for another one to release its address.
 func (r *Reconciler) byAddress(ctx context.Context, o client.Object) []reconcile.Request {
 	var out []reconcile.Request
 
@@ -71,7 +71,7 @@ func (r *Reconciler) byAddress(ctx context.Context, o client.Object) []reconcile
 	return out
 }
 
-// gone passes deletions alone.
+// gone passes only deletions.
 func gone() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
@@ -87,7 +87,7 @@ func indexMachineRef(o client.Object) []string {
 	return nil
 }
 
-// byLabel wakes the machines that carry an object's name in a label.
+// byLabel triggers the machines that have an object's name in a label.
 func (r *Reconciler) byLabel(label string) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		return r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingLabels{label: o.GetName()})
@@ -114,7 +114,7 @@ func (r *Reconciler) requests(ctx context.Context, opts ...client.ListOption) []
 	return out
 }
 
-// secretBundleChanged passes the moment at which a control plane has its PKI.
+// secretBundleChanged passes the update with which a control plane gets its PKI.
 func secretBundleChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.TalosControlPlane)

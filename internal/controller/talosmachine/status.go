@@ -21,10 +21,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// stageRunning is the stage of a node that has booted.
+// stageRunning is the Talos stage of a node that has booted.
 const stageRunning = "running"
 
-// finish derives the status from this pass, writes it once and maps the error to a result.
+// finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
 	if s.released {
 		return res, err
@@ -34,12 +34,12 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.machine, s.base, &s.machine.Status.Conditions)
 	}
 
-	// What this pass has seen is older than what somebody wrote meanwhile; it is made again at once.
+	// The observations of this reconciliation are older than the concurrent write, so it is repeated immediately.
 	if apierrors.IsConflict(err) {
 		return failure.Result(res, err, r.Resync)
 	}
 
-	// What a refused machine tells rarely changes that.
+	// New reports from a machine that was rejected rarely change the rejection.
 	r.Watcher.Refused(s.key().String(), failure.ClassOf(err) == failure.ClassTerminal)
 
 	before := slices.Clone(s.base.Status.Conditions)
@@ -53,7 +53,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	if hold > 0 {
 		s.machine.Status = *s.base.Status.DeepCopy()
 
-		// What this pass found settled stands nowhere yet.
+		// The result of this comparison has not been written anywhere yet.
 		r.looks.forget(s.key().String())
 	}
 
@@ -79,7 +79,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
 }
 
-// tellOverdue tells of a node that does not come back from an outage that was expected, and so was not told.
+// tellOverdue emits an event about a node that does not return from an outage that was expected and therefore not
+// reported.
 func (r *Reconciler) tellOverdue(s *scope, expected bool) {
 	if !expected {
 		return
@@ -91,7 +92,7 @@ func (r *Reconciler) tellOverdue(s *scope, expected bool) {
 	}
 }
 
-// weight of what this pass changes in the status: how far the node is on its way is a detail.
+// weight returns the weight of the status changes of this reconciliation: the progress of a booting node is a detail.
 func (s *scope) weight(outage bool) condition.Weight {
 	st, was := s.machine.Status.DeepCopy(), &s.base.Status
 	if equality.Semantic.DeepEqual(st, was) {
@@ -105,12 +106,12 @@ func (s *scope) weight(outage bool) condition.Weight {
 	return condition.Weigh(was.Conditions, s.machine.Status.Conditions, outage, !equality.Semantic.DeepEqual(st, was))
 }
 
-// pollUnwatched is how soon a machine is looked at again that answers, and whose stream is not up: nothing tells of
-// what changes meanwhile.
+// pollUnwatched is how soon a reachable machine without a stream is queried again: until then, no event reports
+// changes.
 const pollUnwatched = 15 * time.Second
 
 func (r *Reconciler) unwatched(s *scope) bool {
-	// One that shows another certificate than it has to is not streamed from, and is asked again seldom.
+	// A machine that presents an unexpected certificate has no stream and is queried rarely.
 	if s.stranger || s.answer != talos.StateMember && s.answer != talos.StateMaintenance {
 		return false
 	}
@@ -120,14 +121,14 @@ func (r *Reconciler) unwatched(s *scope) bool {
 	return watched && !snapshot.Reachable
 }
 
-// observedConditions say what is true of the node now. Configured is not one of them: it says what the node was given,
-// and a machine that is silent for long is replaced only where it had a config.
+// observedConditions describe the current state of the node. Configured is not one of them: it says what was sent to
+// the node, and a machine that is unreachable for long is replaced only if it was configured.
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
 }
 
-// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
-// them.
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
+// permits.
 func computeStatus(s *scope, err error) condition.Set {
 	st := &s.machine.Status
 	if !deleting(s.machine) {
@@ -181,8 +182,8 @@ func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
 	st.BootID, st.UUID = f.BootID, f.UUID
 	st.EtcdMemberID = f.EtcdMemberID
 
-	// A node forgets its member while its etcd is unhealthy, and that is when it matters which one is its own. In
-	// maintenance mode it has none.
+	// A node does not report its member ID while its etcd is unhealthy, which is when the ID matters. In maintenance mode
+	// it has no member.
 	if f.EtcdMemberID != "" || s.answer == talos.StateMaintenance {
 		st.LastEtcdMemberID = f.EtcdMemberID
 	}
@@ -214,7 +215,7 @@ func setReachable(s *scope, err error, set condition.Set) {
 func setConfigured(s *scope, err error, set condition.Set) {
 	switch {
 	case s.answer == talos.StateForeign && failure.Reason(err) == v1alpha1.ReasonBooting:
-		// A worker that waits for its certificate shows another one; it belongs to no other cluster for that.
+		// A worker that waits for its certificate presents another one; this does not make it part of another cluster.
 	case !s.probed || s.stranger || s.answer == talos.StateUnreachable:
 	case s.answer == talos.StateMember:
 		set.True(v1alpha1.ConditionConfigured, v1alpha1.ReasonConfigured,
@@ -259,7 +260,7 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 	}
 }
 
-// setNotCompared tells of a machine whose config was not compared in this pass.
+// setNotCompared reports a machine whose configuration was not compared in this reconciliation.
 func setNotCompared(s *scope, err error, set condition.Set) {
 	c := s.machine.Status.Change
 
@@ -275,7 +276,7 @@ func setNotCompared(s *scope, err error, set condition.Set) {
 	}
 }
 
-// changeReasons are the reasons of a change by its phase.
+// changeReasons are the condition reasons of a change, by its phase.
 var changeReasons = map[v1alpha1.ChangePhase]string{
 	v1alpha1.ChangeDraining: v1alpha1.ReasonDraining, v1alpha1.ChangeApplying: v1alpha1.ReasonRollingOut,
 	v1alpha1.ChangeAwaitingReboot: v1alpha1.ReasonAwaitingReboot, v1alpha1.ChangeRebooting: v1alpha1.ReasonRollingOut,
