@@ -11,7 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// BadReasons are told as warnings: a person has to know.
+// BadReasons are reasons whose events are warnings, because users need to know about them.
 var BadReasons = []string{
 	v1alpha1.ReasonForeignNode, v1alpha1.ReasonWrongMachine, v1alpha1.ReasonMachineReturned,
 	v1alpha1.ReasonMaintenanceCertificateMismatch,
@@ -31,16 +31,16 @@ var BadReasons = []string{
 type Set struct {
 	// Conditions to write to.
 	Conditions *[]metav1.Condition
-	// Generation of the spec that they speak of.
+	// Generation of the spec that the conditions refer to.
 	Generation int64
 
-	// decided are the conditions that were set from what this pass observed; nil where that is not needed.
+	// decided are the conditions that were set from observations of this reconciliation; nil if that is not needed.
 	decided map[string]bool
-	// before are the conditions that the pass found.
+	// before are the conditions at the start of the reconciliation.
 	before []metav1.Condition
 }
 
-// Begin makes a Set that remembers which conditions a pass decides.
+// Begin creates a Set that records which conditions a reconciliation decides.
 func Begin(conditions *[]metav1.Condition, generation int64) Set {
 	return Set{
 		Conditions: conditions, Generation: generation, decided: map[string]bool{}, before: slices.Clone(*conditions),
@@ -56,7 +56,7 @@ func (s Set) Put(kind string, status metav1.ConditionStatus, reason, message str
 	s.put(kind, status, reason, message)
 }
 
-// Keep leaves a condition as it is: what was observed in this pass confirms it.
+// Keep leaves conditions unchanged because the observations of this reconciliation confirm them.
 func (s Set) Keep(kinds ...string) {
 	for _, kind := range kinds {
 		s.decided[kind] = true
@@ -69,7 +69,7 @@ func (s Set) put(kind string, status metav1.ConditionStatus, reason, message str
 	})
 }
 
-// Unknown says that a condition cannot be decided from what was observed.
+// Unknown records that a condition cannot be decided from the observations.
 func (s Set) Unknown(kind, reason, message string) {
 	s.Put(kind, metav1.ConditionUnknown, reason, message)
 }
@@ -80,7 +80,7 @@ func (s Set) True(kind, reason, message string) { s.Put(kind, metav1.ConditionTr
 // False sets a condition to false.
 func (s Set) False(kind, reason, message string) { s.Put(kind, metav1.ConditionFalse, reason, message) }
 
-// IfMissing shows a condition from the first pass on, unknown until it is looked at.
+// IfMissing adds conditions from the first reconciliation on, as Unknown until they are observed.
 func (s Set) IfMissing(kinds ...string) {
 	for _, kind := range kinds {
 		if !slices.ContainsFunc(*s.Conditions, func(c metav1.Condition) bool { return c.Type == kind }) {
@@ -89,7 +89,7 @@ func (s Set) IfMissing(kinds ...string) {
 	}
 }
 
-// While sets a condition that exists only while it is true.
+// While sets a condition that is present only while it is true.
 func (s Set) While(is bool, kind, reason, message string) {
 	if is {
 		s.True(kind, reason, message)
@@ -104,7 +104,7 @@ func (s Set) While(is bool, kind, reason, message string) {
 	kube.RemoveCondition(s.Conditions, kind)
 }
 
-// Transient sets Paused, Stalled, Deleting and Reconciling, which exist only while they are true.
+// Transient sets Paused, Stalled, Deleting and Reconciling, which are present only while they are true.
 func (s Set) Transient(paused, deleting bool, err error) {
 	reason, message := failure.Reason(err), failure.Message(err)
 	terminal := err != nil && failure.ClassOf(err) == failure.ClassTerminal

@@ -13,14 +13,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// outages are the reasons of nodes that are away, and of what that does to their cluster. A lost quorum is not among
+// outages are the reasons that report unreachable nodes, and the effect on their cluster. A lost quorum is not one of
 // them: it is never expected.
 var outages = []string{
 	v1alpha1.ReasonNodeUnreachable, v1alpha1.ReasonEtcdUnhealthy, v1alpha1.ReasonAPIServerUnavailable,
 	v1alpha1.ReasonBooting, v1alpha1.ReasonNodeNotReady,
 }
 
-// Events tells which transitions become events, while an outage is expected and otherwise.
+// Events determines which transitions become events, depending on whether an outage is expected.
 func Events(expected bool) kube.Transitions {
 	t := kube.Transitions{Bad: BadReasons}
 	if expected {
@@ -30,8 +30,8 @@ func Events(expected bool) kube.Transitions {
 	return t
 }
 
-// ExpectsOutage tells of a machine that goes away for what the operator asked of it: it was not healthy yet with any
-// config, so that it installs itself and reboots, or it changes.
+// ExpectsOutage reports whether a machine is expected to be unreachable because of a request of the operator: it was
+// never healthy with any configuration, so it is installing itself and rebooting, or a change is in progress.
 func ExpectsOutage(m *v1alpha1.TalosMachine) bool {
 	if m.Status.WorkingHash == "" || m.Status.Intent != nil || m.Spec.Decommission != nil {
 		return true
@@ -51,8 +51,8 @@ func ExpectsOutage(m *v1alpha1.TalosMachine) bool {
 	return false
 }
 
-// OutageIsFresh tells whether such a machine has got so far lately. What one does that has been on its way for longer
-// explains nothing that happens to its cluster now.
+// OutageIsFresh reports whether such a machine has made progress recently. The outage of a machine that has been in
+// transition for longer does not explain the current state of its cluster.
 func OutageIsFresh(m *v1alpha1.TalosMachine, now time.Time) bool {
 	if c := m.Status.Change; c != nil && now.Sub(c.Since.Time) < OutagePatience {
 		return true
@@ -64,18 +64,18 @@ func OutageIsFresh(m *v1alpha1.TalosMachine, now time.Time) bool {
 	})
 }
 
-// OutagePatience is how long an expected outage is no news: to write an image to a slow disk and to start a server
+// OutagePatience is how long an expected outage is not reported: writing an image to a slow disk and starting a server
 // takes minutes.
 const OutagePatience = 10 * time.Minute
 
-// Outages remembers which outages were told that took longer than expected. The zero value may be used by several
-// goroutines.
+// Outages records which outages that took longer than expected were already reported. The zero value is ready to use
+// and safe for concurrent use.
 type Outages struct {
 	mu   sync.Mutex
 	told map[types.NamespacedName]time.Time
 }
 
-// Forget tells that an object is gone.
+// Forget drops the record of a deleted object.
 func (o *Outages) Forget(key types.NamespacedName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,8 +83,8 @@ func (o *Outages) Forget(key types.NamespacedName) {
 	delete(o.told, key)
 }
 
-// Overdue returns the condition Reachable of an object whose outage was expected and takes too long; nil for any other
-// one, and for one that it has returned before.
+// Overdue returns the condition Reachable of an object whose outage was expected and takes too long. It returns nil for
+// any other object, and for an object that it has already returned.
 func (o *Outages) Overdue(key types.NamespacedName, conditions []metav1.Condition, now time.Time) *metav1.Condition {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReachable)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonNodeUnreachable ||

@@ -14,14 +14,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Bound is how long a condition claims what no pass has been able to observe again.
+// Bound is how long a condition keeps a value that no reconciliation has been able to observe again.
 const Bound = 5 * time.Minute
 
-// slack is what a pass may be late.
+// slack is how late a reconciliation may be.
 const slack = time.Minute
 
-// BoundOf is the bound of objects that are looked at so often. With very many of them that is less often than the bound
-// otherwise, and the first pass that fails must not take back what the one before it has seen.
+// BoundOf returns the bound of objects with the given resync interval. In a very large fleet the interval exceeds the
+// normal bound, and the first failed reconciliation must not revert what the previous one observed.
 func BoundOf(resync time.Duration) time.Duration {
 	if resync < Bound {
 		return Bound
@@ -30,15 +30,15 @@ func BoundOf(resync time.Duration) time.Duration {
 	return resync + slack
 }
 
-// Evidence remembers when the conditions of the objects of a kind were last decided from what was observed. It is kept
-// in memory only: an idle fleet writes nothing, and after a restart the first pass observes anew. The zero value may be
-// used by several goroutines.
+// Evidence records when the conditions of the objects of a kind were last decided from observations. It is kept in
+// memory only, so that an idle fleet writes nothing; after a restart, the first reconciliation observes anew. The zero
+// value is ready to use and safe for concurrent use.
 type Evidence struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]map[string]time.Time
 }
 
-// Forget tells that an object is gone.
+// Forget drops the record of a deleted object.
 func (e *Evidence) Forget(key types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -46,9 +46,9 @@ func (e *Evidence) Forget(key types.NamespacedName) {
 	delete(e.last, key)
 }
 
-// Expire turns those conditions of an object Unknown that no pass has decided for longer than the bound, and returns
-// after how long the next one would be; zero when none is waiting for that. A condition that was never decided since
-// the operator started counts from the first pass.
+// Expire sets those conditions of an object to Unknown that no reconciliation has decided for longer than the bound,
+// and returns the time until the next one expires; zero if none is pending. A condition that was never decided since
+// the operator started counts from the first reconciliation.
 func (e *Evidence) Expire(
 	key types.NamespacedName, s Set, now time.Time, bound time.Duration, kinds ...string,
 ) time.Duration {
@@ -97,7 +97,7 @@ func (e *Evidence) Expire(
 	return next
 }
 
-// Within has a pass repeated in time for what Expire returned. What failed is tried again anyway.
+// Within schedules a reconciliation in time for what Expire returned. Failed reconciliations are repeated anyway.
 func Within(res ctrl.Result, err error, expiry time.Duration) ctrl.Result {
 	refused := failure.ClassOf(err) == failure.ClassTerminal
 

@@ -18,8 +18,9 @@ type Child struct {
 	Conditions []metav1.Condition
 }
 
-// Lift shows on an object that objects below it are stalled: a person who looks at the top would be told that it
-// waits, and would wait for ever. What the object itself is stalled for comes first. It is called after Transient.
+// Lift reports on an object that objects below it are stalled: otherwise the top-level object would report only that it
+// is waiting, and its user would wait forever. The object's own reason to be stalled comes first. Lift must be called
+// after Transient.
 func (s Set) Lift(children ...Child) {
 	if meta.IsStatusConditionTrue(*s.Conditions, v1alpha1.ConditionStalled) {
 		return
@@ -53,8 +54,8 @@ func (s Set) Lift(children ...Child) {
 	s.since(v1alpha1.ConditionReady, v1alpha1.ConditionStalled)
 }
 
-// since gives conditions that are what the pass found them to be the time that they had: set one way and then the
-// other, they would begin anew with every pass, and each pass would write.
+// since restores the transition time of conditions that have the same value as at the start of the reconciliation. A
+// condition that is set one way and then back would otherwise get a new time, and each reconciliation would write.
 func (s Set) since(kinds ...string) {
 	for _, kind := range kinds {
 		was, is := meta.FindStatusCondition(s.before, kind), meta.FindStatusCondition(*s.Conditions, kind)
@@ -64,7 +65,7 @@ func (s Set) since(kinds ...string) {
 	}
 }
 
-// MachinesOf are machines as children.
+// MachinesOf returns machines as children.
 func MachinesOf(machines []v1alpha1.TalosMachine) []Child {
 	var out []Child
 

@@ -17,7 +17,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// Let passes objects that give up their names, or their owners: another object may have waited for that.
+// Let passes events of objects that release their names or their owners, because another object may have waited for
+// that.
 func Let() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
@@ -30,8 +31,8 @@ func Let() predicate.Predicate {
 	}
 }
 
-// WakeStalled wakes the objects of a kind that are stalled for a reason, in the namespace of the object that an event
-// is about. Of, which returns their conditions, tells the kind.
+// WakeStalled triggers the objects of a kind that are stalled for a reason, in the namespace of the object that an
+// event is about. The function of, which returns their conditions, determines the kind.
 func WakeStalled[T any, P interface {
 	*T
 	client.Object

@@ -13,21 +13,22 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// How long details wait for each other. A machine that boots passes through several states in a few seconds, and each
-// write of one wakes whoever watches it. What sums up others repeats what they have written already.
+// Times for which details are collected before they are written. A booting machine passes through several states in a
+// few seconds, and each write of a state triggers all watchers. Summaries of other objects repeat what those have
+// already written.
 const (
 	DetailsTogether = 5 * time.Second
 	SummaryTogether = 10 * time.Second
 )
 
-// Writes keeps statuses from being written again for each detail that changes shortly after the last write. The zero
-// value may be used by several goroutines.
+// Writes prevents a status from being written for each detail that changes shortly after the last write. The zero value
+// is ready to use and safe for concurrent use.
 type Writes struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]time.Time
 }
 
-// Forget tells that an object is gone.
+// Forget drops the record of a deleted object.
 func (w *Writes) Forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,21 +36,22 @@ func (w *Writes) Forget(key types.NamespacedName) {
 	delete(w.last, key)
 }
 
-// Weight is how much it matters that a status is written at once.
+// Weight is how important it is that a status is written immediately.
 type Weight int
 
 // Weights.
 const (
 	// Nothing has changed.
 	Nothing Weight = iota
-	// Detail: the status says how far something is on its way, and nothing else.
+	// Detail: only the progress of the object has changed.
 	Detail
-	// News: a decision, an intent, or a condition on which somebody may wait or rely.
+	// News: a decision, an intent, or a condition that other objects or users may wait for or rely on.
 	News
 )
 
-// Hold returns how long a status may wait to be written, and zero for one that is to be written now. Together is how
-// long details wait for each other. After a failure nothing waits: when the next pass comes, the backoff decides.
+// Hold returns how long the write of a status may be delayed, and zero if it must be written now. Together is how long
+// details are collected. After a failure nothing is delayed, because the backoff determines when the next
+// reconciliation runs.
 func (w *Writes) Hold(
 	key types.NamespacedName, change Weight, now time.Time, together time.Duration, err error,
 ) time.Duration {
@@ -75,9 +77,9 @@ func (w *Writes) Hold(
 	return 0
 }
 
-// Weigh judges what a pass changes in the conditions of an object, and in the rest of its status but for details, which
-// the caller has compared. That a condition is true no more, and that one becomes true on which somebody may wait, is
-// news. While an outage is expected, its end is a detail.
+// Weigh weighs the changes of a reconciliation to the conditions of an object, and to the rest of its status except for
+// details, which the caller has compared. It is news if a condition is no longer true, or if a condition becomes true
+// that others may wait for. While an outage is expected, its end is a detail.
 func Weigh(before, after []metav1.Condition, outage, rest bool) Weight {
 	if rest {
 		return News
@@ -120,7 +122,7 @@ func isDetail(old, c *metav1.Condition, outage bool) bool {
 	return c.Type == v1alpha1.ConditionConfigured || c.Type == v1alpha1.ConditionUpToDate
 }
 
-// Sooner returns the shorter of two waits of which either may be none.
+// Sooner returns the shorter of two waits, either of which may be zero, which means no wait.
 func Sooner(a, b time.Duration) time.Duration {
 	if a <= 0 || b > 0 && b < a {
 		return b

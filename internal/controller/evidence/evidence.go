@@ -1,5 +1,5 @@
-// Package evidence asks control-plane nodes, live, what they are and what their etcd says: what internal/safety decides
-// from.
+// Package evidence queries control-plane nodes live for their identity and the state of their etcd: the evidence from
+// which internal/safety decides.
 package evidence
 
 import (
@@ -17,21 +17,21 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// Source is whom to ask and how.
+// Source determines which nodes are queried and how.
 type Source struct {
 	// Nodes opens connections.
 	Nodes *talos.Pool
 	// Credentials of the cluster.
 	Credentials talos.Credentials
-	// State of the cluster: which machines ever got a config.
+	// State of the cluster: which machines were ever configured.
 	State *clusterstate.State
 }
 
-// collectTimeout ends the questions to all nodes. A node whose etcd hangs takes five seconds to tell so; what one has
-// not told after this time is missing, and missing evidence means no.
+// collectTimeout limits the queries of all nodes. A node whose etcd hangs takes five seconds to report that. Evidence
+// that has not arrived after this time is missing, and missing evidence means no.
 const collectTimeout = 8 * time.Second
 
-// Collect asks every machine at once. A node that does not answer is evidence too: that nothing is known of it.
+// Collect queries every machine concurrently. An unreachable node is evidence too: its state is unknown.
 func (s Source) Collect(ctx context.Context, machines []v1alpha1.TalosMachine) []safety.Node {
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
@@ -49,10 +49,10 @@ func (s Source) Collect(ctx context.Context, machines []v1alpha1.TalosMachine) [
 	return nodes
 }
 
-// Address of a machine's Talos API; empty while none is known.
+// Address returns the address of a machine's Talos API; empty while it is unknown.
 func Address(m *v1alpha1.TalosMachine) string { return cmp.Or(m.Status.Address, m.Spec.Address) }
 
-// Addresses of machines, as far as they are known.
+// Addresses returns the known addresses of machines.
 func Addresses(machines []v1alpha1.TalosMachine) []string {
 	var out []string
 
@@ -65,7 +65,7 @@ func Addresses(machines []v1alpha1.TalosMachine) []string {
 	return out
 }
 
-// Ref names the connection to a machine.
+// Ref returns the key of the connection to a machine.
 func (s Source) Ref(m *v1alpha1.TalosMachine) talos.NodeRef {
 	return talos.NodeRef{Key: m.Namespace + "/" + m.Name, Address: Address(m), Credentials: s.Credentials}
 }
@@ -81,7 +81,7 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) safety.Node {
 		return n
 	}
 
-	// Nearly always the node answers over the connection that there is, and there is no need to find out what it is.
+	// Usually the node responds over the existing connection, and its state need not be probed.
 	if node := s.Nodes.Connected(s.Ref(m)); node != nil && s.askOver(ctx, node, m, &n) {
 		return n
 	}
@@ -93,7 +93,7 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) safety.Node {
 
 	switch probe.State {
 	case talos.StateMaintenance:
-		// Of a machine that does not show the certificate that it has to, nobody knows which one it is.
+		// If a machine does not present the expected certificate, its identity is unknown.
 		if probe.Check(m.Spec.MaintenanceFingerprint) == nil {
 			n.Answer = safety.AnswerMaintenance
 		}
@@ -105,24 +105,25 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) safety.Node {
 	return n
 }
 
-// answerTimeout ends the question whether a node answers over the connection that there is.
+// answerTimeout limits the query whether a node responds over the existing connection.
 const answerTimeout = 2 * time.Second
 
-// askMember collects the evidence of a node that has just answered as a member, over another connection.
+// askMember collects the evidence of a node that has just responded as a member over another connection.
 func (s Source) askMember(ctx context.Context, m *v1alpha1.TalosMachine, n *safety.Node) {
 	node, err := s.Nodes.Node(ctx, s.Ref(m))
 	if err != nil {
 		return
 	}
 
-	// The question makes the connection, if there is none.
+	// This query establishes the connection if there is none.
 	if _, err := node.EtcdService(ctx); err == nil {
 		s.askOver(ctx, node, m, n)
 	}
 }
 
-// askOver collects the evidence over one connection: another one may lead to another machine, and what that says is no
-// evidence about this one. It is false where nobody answers, or another connection was made meanwhile.
+// askOver collects the evidence over a single connection: another connection may lead to another machine, whose
+// responses are no evidence about this one. It returns false if the node does not respond, or if another connection was
+// established in the meantime.
 func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.TalosMachine, n *safety.Node) bool {
 	connection := node.Connection()
 
@@ -143,7 +144,7 @@ func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.Talos
 	got.Answer = safety.AnswerMember
 	askEtcd(ctx, node, service, &got)
 
-	// A bootstrap is meant for this boot of this machine alone.
+	// A bootstrap applies only to this boot of this machine.
 	if got.EtcdWaiting {
 		if got.BootID, err = node.BootID(ctx); err != nil {
 			got.EtcdWaiting = false
@@ -159,23 +160,24 @@ func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.Talos
 	return true
 }
 
-// isItself tells whether the machine that answers is the one that answered before.
+// isItself reports whether the responding machine is the one that responded before.
 func (s Source) isItself(m *v1alpha1.TalosMachine, uuid string) bool {
 	known := s.State.Runtime.UUID(m.Name)
 
 	return known == "" || uuid == known || uuid == "" || uuid == m.Annotations[v1alpha1.AcceptMachineAnnotation]
 }
 
-// askEtcd adds what the node says of etcd, whose service is in the given state. What cannot be read stays unknown.
+// askEtcd adds what the node reports about etcd, whose service is in the given state. What cannot be read stays
+// unknown.
 func askEtcd(ctx context.Context, node *talos.Node, service talos.Service, n *safety.Node) {
 	n.EtcdWaiting, n.EtcdSince = service.State == talos.EtcdPreparing, service.Since.UnixNano()
 
-	// Where etcd does not run its calls never answer: they would only run into their deadlines.
+	// While etcd does not run, its calls get no response: they would only run into their deadlines.
 	if service.State == talos.EtcdRunning {
 		askMembers(ctx, node, n)
 	}
 
-	// An etcd that answers has data: nearly always nobody has to look.
+	// An etcd that responds has data, so the data directory usually need not be read.
 	if n.Serves() || n.NoLeader {
 		n.EtcdData = safety.DataPresent
 
@@ -193,8 +195,8 @@ func askEtcd(ctx context.Context, node *talos.Node, service talos.Service, n *sa
 	}
 }
 
-// askMembers asks the node's etcd. Without a leader it gives no member list, and other calls to it never end, so that
-// nothing more is asked.
+// askMembers queries the node's etcd. Without a leader it returns no member list, and other calls to it never return,
+// so nothing else is queried.
 func askMembers(ctx context.Context, node *talos.Node, n *safety.Node) {
 	st, err := node.EtcdStatus(ctx)
 	if err != nil {
@@ -214,7 +216,7 @@ func askMembers(ctx context.Context, node *talos.Node, n *safety.Node) {
 	members, err := node.EtcdMembers(ctx)
 
 	switch {
-	case errors.Is(err, talos.ErrNoLeader): // lost meanwhile
+	case errors.Is(err, talos.ErrNoLeader): // the leader was lost in the meantime
 		st.Leader = 0
 		setStatus(n, st)
 
@@ -245,7 +247,7 @@ func askMembers(ctx context.Context, node *talos.Node, n *safety.Node) {
 	}
 }
 
-// setStatus notes what the node's member says of itself.
+// setStatus records what the node's member reports about itself.
 func setStatus(n *safety.Node, st talos.EtcdStatus) {
 	n.MemberID, n.Leader, n.Learner, n.RaftIndex = st.MemberID, st.Leader, st.Learner, st.RaftIndex
 	n.RaftApplied, n.OwnAlarms = st.RaftAppliedIndex, slices.Clone(st.Errors)

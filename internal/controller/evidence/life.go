@@ -8,16 +8,17 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// Life looks for signs of life of a machine that its status takes for dead. A status is as old as the last run of the
-// operator, and a node that works may be shut off from the operator alone.
+// Life looks for signs of life of a machine that counts as dead according to its status. The status is as old as the
+// last run of the operator, and a working node may be unreachable for the operator only.
 type Life struct {
-	// Source reaches the machine.
+	// Source connects to the machine.
 	Source Source
-	// Cluster is the Kubernetes API of the machine's cluster.
+	// Cluster returns the Kubernetes API of the machine's cluster.
 	Cluster func(context.Context) (*workload.Cluster, error)
 }
 
-// Sign is the sign of life, for a sentence; empty when there is none. The error says that nobody can tell.
+// Sign returns the sign of life, as part of a sentence; empty if there is none. An error means that the state is
+// unknown.
 func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error) {
 	if address := Address(m); address != "" {
 		probe, err := l.Source.Nodes.Probe(ctx, address, &l.Source.Credentials)
@@ -30,7 +31,7 @@ func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error
 		}
 	}
 
-	// A machine that never was in Kubernetes left no trace there.
+	// A machine that never joined Kubernetes has no Node there.
 	if m.Status.Hostname == "" {
 		return "", nil
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// Unfit says why a spare machine cannot take anybody's place now; empty when it can. It has to answer, in maintenance
-// mode: a machine that is given up for a dead spare is lost twice, and with it a member of etcd.
+// Unfit says why a spare machine cannot replace another machine now; empty if it can. The spare has to respond in
+// maintenance mode: abandoning a machine in favor of a dead spare loses two machines, and an etcd member with them.
 func Unfit(
 	ctx context.Context, c client.Reader, nodes *talos.Pool, namespace string, spare v1alpha1.MachineEntry,
 ) (string, error) {

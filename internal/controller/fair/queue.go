@@ -1,4 +1,4 @@
-// Package fair keeps objects whose passes take long from holding up all others.
+// Package fair prevents objects with slow reconciliations from delaying all others.
 package fair
 
 import (
@@ -11,15 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A pass over a healthy machine takes some ten milliseconds, and seconds where it is far away or this computer is busy.
-// One that waits for an answer in vain takes as long as a call may. Each of the two has workers of its own: behind
-// machines that hang, a healthy one whose last pass was slow would wait for all of them.
+// The reconciliation of a healthy machine takes about ten milliseconds, or seconds if the machine is far away or the
+// operator's host is busy. One that waits for an unreachable machine takes as long as a call may. Each of the two
+// classes has its own workers: otherwise, a healthy machine whose last reconciliation was slow would have to wait for
+// all unreachable machines.
 const (
 	slow    = time.Second
 	hanging = 5 * time.Second
 )
 
-// lane is what an object waits for, by how long its last pass took.
+// lane is the class of an object, by the duration of its last reconciliation.
 type lane int
 
 const (
@@ -39,17 +40,18 @@ func laneOf(took time.Duration) lane {
 	}
 }
 
-// Share says how many workers slow and hanging objects may hold.
+// Share determines how many workers slow and hanging objects may occupy.
 type Share struct {
 	// Workers of the controller.
 	Workers int
-	// Cluster is the cluster of an object, as a name that tells it from every other one.
+	// Cluster returns the cluster of an object, as a unique name.
 	Cluster func(reconcile.Request) string
-	// Clock times the passes.
+	// Clock measures the duration of reconciliations.
 	Clock clock.PassiveClock
 }
 
-// most is how many workers all objects of a lane may hold together: slow ones half of them, hanging ones a quarter.
+// most returns how many workers all objects of a lane may occupy together: half of them for slow objects, a quarter for
+// hanging ones.
 func (s Share) most(l lane) int {
 	if l == hangingLane {
 		return max(s.Workers/4, 1)
@@ -58,11 +60,12 @@ func (s Share) most(l lane) int {
 	return max(s.Workers/2, 1)
 }
 
-// mostOfCluster is how many those of one cluster may hold: half of that.
+// mostOfCluster returns how many workers the objects of one cluster may occupy: half of most.
 func (s Share) mostOfCluster(l lane) int { return max(s.most(l)/2, 1) }
 
-// Queue makes the queue of a controller, as controller.Options.NewQueue: that of controller-runtime, which hands out an
-// object whose last pass was slow only while its share of the workers is free. Others overtake it meanwhile.
+// Queue creates the queue of a controller, for controller.Options.NewQueue: a queue of controller-runtime that returns
+// an object whose last reconciliation was slow only while its share of the workers is free. Other objects overtake it
+// in the meantime.
 func (s Share) Queue(
 	name string, limiter workqueue.TypedRateLimiter[reconcile.Request],
 ) workqueue.TypedRateLimitingInterface[reconcile.Request] {
@@ -78,15 +81,15 @@ type queue struct {
 	share Share
 
 	mu sync.Mutex
-	// slow are the objects whose last pass was not fast.
+	// slow are the objects whose last reconciliation was not fast.
 	slow    map[reconcile.Request]place
 	running map[reconcile.Request]pass
-	// parked objects wait for their share, in the order in which they came. The queue takes them for being worked on, so
-	// that it does not hand them out again.
+	// parked objects wait for their share, in order of arrival. The inner queue considers them as being processed, so it
+	// does not return them again.
 	parked []parked
 }
 
-// place is whose share an object counts against: that of its lane, and that of its cluster in it.
+// place is the share that an object counts against: that of its lane, and that of its cluster within the lane.
 type place struct {
 	lane    lane
 	cluster string
@@ -120,7 +123,7 @@ func (q *queue) GetWithPriority() (reconcile.Request, int, bool) {
 	}
 }
 
-// admit lets an object be worked on, or parks it.
+// admit admits an object to processing, or parks it.
 func (q *queue) admit(item reconcile.Request, priority int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,7 +140,7 @@ func (q *queue) admit(item reconcile.Request, priority int) bool {
 	return true
 }
 
-// room tells whether one more object of a place may be worked on. The queue is locked.
+// room reports whether one more object of a place may be processed. The queue must be locked.
 func (q *queue) room(at place) bool {
 	if at.lane == fastLane {
 		return true
@@ -164,7 +167,7 @@ func (q *queue) Done(item reconcile.Request) {
 	q.PriorityQueue.Done(item)
 }
 
-// finish notes how long a pass took, and lets the first object go on that has room now.
+// finish records how long a reconciliation took, and releases the first parked object for which there is room now.
 func (q *queue) finish(item reconcile.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package machine is the built-in provider for machines that exist already: it hands out the address that the spec
-// lists. It is an ordinary provider: everything it does goes through Machine.status.
+// Package machine is the built-in provider for existing machines: it assigns the address that the spec lists. It is an
+// ordinary provider: everything it does goes through Machine.status.
 package machine
 
 import (
@@ -18,12 +18,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// Reconciler serves Machines of the static provider.
+// Reconciler reconciles Machines of the static provider.
 type Reconciler struct {
 	Client client.Client
 }
 
-// Reconcile fills in the status of one Machine.
+// Reconcile writes the status of one Machine.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := &vitistackv1alpha1.Machine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
@@ -44,7 +44,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, nil
 }
 
-// fill is pure.
+// fill sets the status of a Machine. It is pure.
 func fill(m *vitistackv1alpha1.Machine) {
 	ready := metav1.Condition{
 		Type: vitistackv1alpha1.MachineConditionReady, Status: metav1.ConditionTrue, Reason: "AddressListed",

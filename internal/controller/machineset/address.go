@@ -4,7 +4,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 )
 
-// InfraAddress is the address of a Machine to connect to: the first internal one, else the first external one.
+// InfraAddress returns the address of a Machine to connect to: the first internal one, else the first external one.
 func InfraAddress(m *vitistackv1alpha1.Machine) string {
 	for _, kind := range []vitistackv1alpha1.AddressType{
 		vitistackv1alpha1.AddressInternalIP, vitistackv1alpha1.AddressExternalIP,

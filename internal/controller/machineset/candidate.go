@@ -7,11 +7,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// worst is one more than what a machine with an object can be broken.
+// worst is one more than the maximum Broken value of a machine with an object.
 const worst = 5
 
-// Candidate describes a machine for the choice of who goes first. A nil machine is one that has not come as far as to
-// have an object, and costs nothing.
+// Candidate describes a machine for the choice of the next one to remove. A nil machine does not have an object yet,
+// and removing it costs nothing.
 func Candidate(name string, m *v1alpha1.TalosMachine) safety.Candidate {
 	if m == nil {
 		return safety.Candidate{Name: name, Broken: worst}
@@ -25,7 +25,7 @@ func Candidate(name string, m *v1alpha1.TalosMachine) safety.Candidate {
 		}
 	}
 
-	// A node may well be there and its member not: then no other member can go, and this one can.
+	// The node may exist without its member: then no other member can be removed, but this machine can.
 	if m.Spec.Role == v1alpha1.RoleControlPlane && m.Status.EtcdMemberID == "" {
 		c.Broken++
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Decommission deletes one machine of a group that goes on without it: its node is taken out of the cluster.
+// Decommission deletes one machine of a group that continues without it: its node is removed from the cluster.
 func Decommission(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
 	if m.Spec.Decommission == nil || !*m.Spec.Decommission {
 		base, yes := m.DeepCopy(), true
@@ -25,7 +25,7 @@ func Decommission(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine
 	return Delete(ctx, c, m, m.Spec.DeletionPolicy)
 }
 
-// GiveUp states that a machine does not come back, as a person does with the annotation.
+// GiveUp declares that a machine will not come back, as a user does with the annotation.
 func GiveUp(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
 	base := m.DeepCopy()
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.SkipResetAnnotation, "true")

@@ -11,7 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Delete deletes one machine of a group that is being deleted itself, with the policy that its owner has now.
+// Delete deletes one machine of a group that is itself being deleted, with the current policy of its owner.
 func Delete(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, policy v1alpha1.DeletionPolicy) error {
 	if m.Spec.DeletionPolicy != policy {
 		base := m.DeepCopy()
@@ -39,7 +39,7 @@ func Delete(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, poli
 	return nil
 }
 
-// DeletingMessage says what the deletion of a machine waits for, in parentheses; empty when nothing is known.
+// DeletingMessage says what the deletion of a machine waits for, in parentheses; empty if nothing is known.
 func DeletingMessage(m *v1alpha1.TalosMachine) string {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionDeleting); c != nil {
 		return " (" + c.Message + ")"

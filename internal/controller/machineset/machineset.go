@@ -1,5 +1,5 @@
-// Package machineset keeps the TalosMachines of a control plane or a worker group as the machine list asks. It creates,
-// changes and deletes them; when, and in which order, is decided elsewhere.
+// Package machineset keeps the TalosMachines of a control plane or a worker group in line with the machine list. It
+// creates, updates and deletes them; its callers decide when and in which order.
 package machineset
 
 import (
@@ -49,7 +49,7 @@ func List(ctx context.Context, c client.Reader, owner client.Object) ([]v1alpha1
 	return owned, nil
 }
 
-// ControlPlane returns the control-plane machines of a cluster, whoever controls them.
+// ControlPlane returns the control-plane machines of a cluster, regardless of their owner.
 func ControlPlane(ctx context.Context, c client.Reader, key types.NamespacedName) ([]v1alpha1.TalosMachine, error) {
 	list := &v1alpha1.TalosMachineList{}
 
@@ -63,8 +63,8 @@ func ControlPlane(ctx context.Context, c client.Reader, key types.NamespacedName
 	return list.Items, nil
 }
 
-// Ensure creates and changes the machines of the group. It returns the names of machines that are no longer listed; it
-// does not touch those.
+// Ensure creates and updates the machines of the group. It returns the names of machines that are no longer listed and
+// does not touch them.
 func Ensure(ctx context.Context, c client.Client, g Group, existing []v1alpha1.TalosMachine) ([]string, error) {
 	for _, entry := range g.Entries {
 		want, err := g.machine(entry, c)
@@ -80,7 +80,7 @@ func Ensure(ctx context.Context, c client.Client, g Group, existing []v1alpha1.T
 	return Extra(g.Entries, existing), nil
 }
 
-// Extra names the machines that are no longer listed.
+// Extra returns the names of the machines that are no longer listed.
 func Extra(entries []v1alpha1.MachineEntry, existing []v1alpha1.TalosMachine) []string {
 	var extra []string
 
@@ -101,7 +101,7 @@ func ensureOne(
 ) error {
 	i := slices.IndexFunc(existing, func(m v1alpha1.TalosMachine) bool { return m.Name == want.Name })
 	if i >= 0 {
-		// One that is being taken out comes back once it is gone, if it is listed again.
+		// A machine that is being removed is created again once it is gone, if it is listed again.
 		if !existing[i].DeletionTimestamp.IsZero() {
 			return nil
 		}
@@ -113,7 +113,7 @@ func ensureOne(
 		return kube.Apply(ctx, c, want)
 	}
 
-	// The cache may lag behind, so ask before touching a name that may be somebody else's.
+	// The cache may be stale, so read live before writing to a name that may belong to another owner.
 	current := &v1alpha1.TalosMachine{}
 
 	switch err := c.Get(ctx, client.ObjectKeyFromObject(want), current); {
@@ -129,8 +129,8 @@ func ensureOne(
 	return kube.Apply(ctx, c, want)
 }
 
-// stay takes back what a crash left behind between the mark and the deletion of a machine that is listed again: with
-// the mark, a deletion by hand would wipe it.
+// stay removes the mark that a crash left between marking and deleting a machine that is listed again: with the mark, a
+// manual deletion would wipe the machine.
 func stay(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
 	if m.Spec.Decommission == nil {
 		return nil
@@ -159,7 +159,7 @@ func matches(have, want *v1alpha1.TalosMachine) bool {
 		}
 	}
 
-	// The grant of a change is not the list's to decide.
+	// The machine list does not determine the grant of a change.
 	spec := have.Spec
 	spec.Change = nil
 
@@ -172,7 +172,7 @@ func (g Group) machine(entry v1alpha1.MachineEntry, c client.Client) (*v1alpha1.
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: g.Owner.GetNamespace(),
 			Name:      entry.Name,
-			// It would add the finalizer itself, with a write of its own.
+			// Otherwise the machine would add the finalizer itself, with a separate write.
 			Finalizers: []string{v1alpha1.Finalizer},
 			Labels: map[string]string{
 				v1alpha1.ControlPlaneLabel: g.ControlPlane,
@@ -207,8 +207,8 @@ func (g Group) machine(entry v1alpha1.MachineEntry, c client.Client) (*v1alpha1.
 	return m, nil
 }
 
-// AddressConflict finds another machine, anywhere, that uses an address of the given machine and was there first. Two
-// objects that configure one node would overwrite each other.
+// AddressConflict finds another machine, in any namespace, that uses an address of the given machine and has
+// precedence. Two objects that configure the same node would overwrite each other's changes.
 func AddressConflict(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine, address string) (string, error) {
 	if address == "" {
 		return "", nil
@@ -228,12 +228,14 @@ func AddressConflict(ctx context.Context, c client.Reader, m *v1alpha1.TalosMach
 	return "", nil
 }
 
-// movesAway: the machine is to be elsewhere from now on. Until it is, its UUID keeps it from being taken for another.
+// movesAway reports whether the machine is about to get another address. Until then, its UUID prevents it from being
+// mistaken for another machine.
 func movesAway(m *v1alpha1.TalosMachine, address string) bool {
 	return m.Spec.Address != "" && m.Spec.Address != address
 }
 
-// first orders two machines for one address: the one that already runs there, else the older, else by UID.
+// first reports which of two machines has precedence for an address: the one that already runs there, else the older
+// one, else by UID.
 func first(a, b *v1alpha1.TalosMachine) bool {
 	if a.Status.ConfigHash != "" != (b.Status.ConfigHash != "") {
 		return a.Status.ConfigHash != ""

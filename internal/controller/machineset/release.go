@@ -11,9 +11,9 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Renamed are the machines of a group that left its list under their name and are in it under another one: the same
-// address, or the same Machine. Their nodes go on. One that has begun to leave etcd, or to be wiped, is not among them:
-// that has to end first.
+// Renamed returns the machines of a group whose name is no longer listed while another listed name has the same address
+// or the same Machine. Their nodes continue to run. Machines that have begun to leave etcd, or to be wiped, are
+// excluded: that has to finish first.
 func Renamed(entries []v1alpha1.MachineEntry, existing []v1alpha1.TalosMachine) []string {
 	var out []string
 
@@ -46,7 +46,7 @@ func isLeaving(m *v1alpha1.TalosMachine) bool {
 	return i != nil && (i.Step == v1alpha1.StepLeave || i.Step == v1alpha1.StepReset)
 }
 
-// Release deletes the object of a machine whose node goes on under another name. Nothing is sent to the node.
+// Release deletes the object of a machine whose node continues under another name. Nothing is sent to the node.
 func Release(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
 	if m.Spec.Decommission == nil || *m.Spec.Decommission {
 		base, no := m.DeepCopy(), false

@@ -7,7 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Would says what it would take to make the machines of a group those of its list, if nothing held it.
+// Would lists the changes that would bring the machines of a group in line with its list if the group were not paused.
 func Would(deleting bool, entries []v1alpha1.MachineEntry, existing []v1alpha1.TalosMachine) []string {
 	var missing, all, out []string
 
@@ -30,7 +30,7 @@ func Would(deleting bool, entries []v1alpha1.MachineEntry, existing []v1alpha1.T
 	return Acts(out, "take out the TalosMachines", Extra(entries, existing))
 }
 
-// Acts adds what would be done to objects, if there are any.
+// Acts appends an act on the named objects, if there are any.
 func Acts(to []string, act string, names []string) []string {
 	if len(names) == 0 {
 		return to

@@ -1,4 +1,4 @@
-// Package pace says how often objects are looked at that nothing tells of.
+// Package pace determines how often objects are reconciled when no event reports a change.
 package pace
 
 import (
@@ -8,18 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Share is the part of a resync that each object adds, so that all objects of a kind together are looked at no more
-// often than every 400 ms when nothing tells of a change: from 75 clusters and 30 s on, what an idle estate costs grows
-// no further.
+// Share is the part of a resync interval that each object adds, so that without events, all objects of a kind together
+// are reconciled no more often than every 400 ms. From 75 clusters and a resync interval of 30 s on, the cost of an
+// idle fleet no longer grows.
 const Share = 400 * time.Millisecond
 
-// Estate is which objects of a kind there are. The zero value has none; it may be used by several goroutines.
+// Estate is the set of objects of a kind. The zero value is empty and ready to use; it is safe for concurrent use.
 type Estate struct {
 	mu    sync.Mutex
 	known map[types.NamespacedName]struct{}
 }
 
-// Add tells of an object.
+// Add adds an object.
 func (e *Estate) Add(key types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -31,7 +31,7 @@ func (e *Estate) Add(key types.NamespacedName) {
 	e.known[key] = struct{}{}
 }
 
-// Forget tells that an object is gone.
+// Forget removes a deleted object.
 func (e *Estate) Forget(key types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -39,7 +39,7 @@ func (e *Estate) Forget(key types.NamespacedName) {
 	delete(e.known, key)
 }
 
-// Interval is the time to the next look at an object that nothing tells of, at least resync.
+// Interval returns the time until the next reconciliation of an object without events. It is at least resync.
 func (e *Estate) Interval(resync time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

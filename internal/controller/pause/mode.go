@@ -15,34 +15,35 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// strength of a hold; of several the strongest counts, wherever it stands.
+// strength of a pause. If an object and its parents have several, the strongest applies.
 type strength int
 
 const (
 	none strength = iota
 	paused
 	dryRun
-	// unknown is a dry run that says why: who wrote the annotation wanted something else than the usual.
+	// unknown is a dry run that states its reason: an unknown value of the annotation shows that its author did not want
+	// the normal mode.
 	unknown
 	disabled
 )
 
-// Hold is what the annotations on an object and above it allow. The zero Hold allows everything.
+// Hold is what the annotations on an object and above it permit. The zero Hold permits everything.
 type Hold struct{ strength strength }
 
-// Untouched says of machines that left their list what happens to them while their group is held.
+// Untouched says what happens to machines that were removed from their list while their group is paused.
 const Untouched = "no machine is removed while the object is paused"
 
-// Any tells whether anything is held: no node and no other object is written to.
+// Any reports whether the object is paused in any way: nothing is written to a node or to another object.
 func (h Hold) Any() bool { return h.strength > none }
 
-// Live tells whether the whole status is computed, as if nothing were held.
+// Live reports whether the whole status is computed as if the object were not paused.
 func (h Hold) Live() bool { return h.strength == none || h.strength == dryRun || h.strength == unknown }
 
-// Disabled tells whether nothing is done at all.
+// Disabled reports whether nothing is done at all.
 func (h Hold) Disabled() bool { return h.strength == disabled }
 
-// Show sets the condition Paused of what is held.
+// Show sets the condition Paused.
 func (h Hold) Show(set condition.Set) {
 	reason, message := v1alpha1.ReasonPaused, "the paused annotation is set here or above"
 
@@ -63,16 +64,17 @@ func (h Hold) Show(set condition.Set) {
 	set.True(v1alpha1.ConditionPaused, reason, message)
 }
 
-// ShowWould sets the condition that tells, in a dry run, what would be written to other objects; it goes with the hold.
+// ShowWould sets the condition that reports, in a dry run, what would be written to other objects. It is removed
+// together with the pause.
 func (h Hold) ShowWould(set condition.Set, would []string) {
 	set.While(h.Any() && h.Live() && len(would) > 0, v1alpha1.ConditionWouldChange, v1alpha1.ReasonDryRun,
 		kube.Shorten("the operator would "+strings.Join(would, "; "), longestWould))
 }
 
-// longestWould is the longest message of the condition.
+// longestWould is the maximum length of the message of that condition.
 const longestWould = 1000
 
-// Of is what the annotations on the object itself say.
+// Of returns what the annotations on the object itself permit.
 func Of(o metav1.Object) Hold {
 	h := none
 	if kube.IsPaused(o) {
@@ -98,8 +100,8 @@ func Of(o metav1.Object) Hold {
 }
 
 // Find combines the annotations of the objects, of the KubernetesClusters that control them, and of the Machines that
-// TalosMachines run on. Objects may not be nil.
-// What cannot be read is an error: without knowing, nothing may be sent to a node.
+// TalosMachines run on. Objects must not be nil. An object that cannot be read is an error: nothing may be sent to a
+// node unless it is known not to be paused.
 func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold, error) {
 	var out Hold
 
@@ -135,7 +137,8 @@ func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold,
 	return out, nil
 }
 
-// machineOf is the Machine that the node of a TalosMachine runs on; nil for everything else, and where it is not known.
+// machineOf returns the Machine that the node of a TalosMachine runs on; nil for all other objects, and if it is
+// unknown.
 func machineOf(ctx context.Context, c client.Reader, o client.Object) (*vitistackv1alpha1.Machine, error) {
 	m, ok := o.(*v1alpha1.TalosMachine)
 	if !ok || m.Spec.MachineRef == nil {
@@ -156,15 +159,16 @@ func machineOf(ctx context.Context, c client.Reader, o client.Object) (*vitistac
 	return infra, nil
 }
 
-// Holds tells whether the node of a machine is held, by the machine itself or by the Machine that it runs on. It is for
-// those who send something to a node and are held by other objects. Where that cannot be found out it counts as held.
+// Holds reports whether the node of a machine is paused, by the machine itself or by the Machine that it runs on. It is
+// for controllers of other objects that send something to a node. If the state cannot be determined, the node counts as
+// paused.
 func Holds(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine) bool {
 	hold, err := Find(ctx, c, m)
 
 	return err != nil || hold.Any()
 }
 
-// Settle writes that an object is disabled, once, and nothing else.
+// Settle writes once that an object is disabled, and nothing else.
 func (h Hold) Settle(ctx context.Context, c client.Client, o, base client.Object,
 	conditions *[]metav1.Condition,
 ) error {

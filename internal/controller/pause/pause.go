@@ -1,5 +1,5 @@
-// Package pause finds out whether an object is held by the paused annotation or by its reconcile mode, on itself or on
-// anything above it.
+// Package pause determines whether an object is paused by the paused annotation or by its reconcile mode, on itself or
+// on anything above it.
 package pause
 
 import (
@@ -28,7 +28,7 @@ func clusterOf(o client.Object) (string, bool) {
 	return owner.Name, true
 }
 
-// ControlPlanes wakes the TalosControlPlanes that a KubernetesCluster controls.
+// ControlPlanes triggers the TalosControlPlanes that a KubernetesCluster controls.
 func ControlPlanes(c client.Reader) handler.EventHandler {
 	return onChange(func(ctx context.Context, o client.Object) []reconcile.Request {
 		list := &v1alpha1.TalosControlPlaneList{}
@@ -46,7 +46,7 @@ func ControlPlanes(c client.Reader) handler.EventHandler {
 	})
 }
 
-// Workers wakes the TalosWorkers that a KubernetesCluster controls.
+// Workers triggers the TalosWorkers that a KubernetesCluster controls.
 func Workers(c client.Reader) handler.EventHandler {
 	return onChange(func(ctx context.Context, o client.Object) []reconcile.Request {
 		list := &v1alpha1.TalosWorkerList{}
@@ -64,7 +64,7 @@ func Workers(c client.Reader) handler.EventHandler {
 	})
 }
 
-// Machines wakes the TalosMachines below a KubernetesCluster.
+// Machines triggers the TalosMachines below a KubernetesCluster.
 func Machines(c client.Reader) handler.EventHandler {
 	return onChange(func(ctx context.Context, o client.Object) []reconcile.Request {
 		planes, machines := &v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosMachineList{}
@@ -90,8 +90,8 @@ func Machines(c client.Reader) handler.EventHandler {
 	})
 }
 
-// onChange tells of changed KubernetesClusters only. When the operator starts, everything below them is looked at
-// anyway, and to find it for each of hundreds of clusters would take longer than all the rest of the start.
+// onChange handles changed KubernetesClusters only. When the operator starts, all objects below them are reconciled
+// anyway, and finding them for each of hundreds of clusters would take longer than the rest of the start.
 func onChange(below handler.MapFunc) handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(
 		ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
