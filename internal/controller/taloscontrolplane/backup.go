@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// permit asks the safety kernel about one disruption. Where nothing but a missing backup holds it, that is made.
+// permit consults the safety package about one disruption. If only a missing backup blocks it, the backup is created.
 func (r *Reconciler) permit(ctx context.Context, s *scope, d safety.Disruption) (safety.Verdict, error) {
 	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.cp, r.Clock.Now(), func(b safety.Backup) safety.Verdict {
 		d.Backup = b

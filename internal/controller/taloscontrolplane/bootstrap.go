@@ -20,19 +20,20 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// Waits of a bring-up: node events wake us too, but not every step of etcd shows as one.
+// Intervals of a bring-up: node events trigger reconciliations too, but not every step of etcd causes one.
 const (
 	pollBootstrap = 150 * time.Millisecond
 	pollEvidence  = 2 * time.Second
-	// youth is how long nodes are expected to come up at any moment. After that the polls of a bring-up get fewer: each of
-	// them asks every node.
+	// youth is how long nodes are expected to come up at any moment. Afterwards a bring-up polls less often, because each
+	// poll queries every node.
 	youth = 30 * time.Second
-	// pollAPI is how often a control plane is looked at whose Kubernetes API does not answer; its return wakes it.
+	// pollAPI is how often a control plane with an unreachable Kubernetes API is reconciled. The return of the API
+	// triggers a reconciliation.
 	pollAPI = 10 * time.Second
-	// repeatBootstrap is after how long a bootstrap that shows no effect is asked for again.
+	// repeatBootstrap is the time after which a bootstrap without an effect is requested again.
 	repeatBootstrap = 15 * time.Second
-	// chooseAgain is after how long another node may be chosen, where a person allows that: by then the first one shows
-	// data, if the call got there.
+	// chooseAgain is the time after which another node may be chosen if a user allows that: by then, the first node has
+	// data if it received the call.
 	chooseAgain = time.Minute
 )
 
@@ -57,7 +58,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 
 		return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.AllowBootstrapAnnotation)
 	case safety.BootstrapRefuse:
-		// Not terminal: the nodes decide, and they may change without an event of the object.
+		// The error is not terminal: the decision depends on the nodes, which may change without an event of the object.
 		return ctrl.Result{}, r.meanwhile(ctx, s, failure.Waiting(d.Reason, d.Message, r.Resync))
 	case safety.BootstrapWait:
 		s.explainWait(&d)
@@ -66,8 +67,8 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	case safety.BootstrapNode:
 	}
 
-	// Between the call and the first data of etcd a node looks as if it had not been called; only after a while is it
-	// plain that the call was lost, or that its effect was.
+	// Between the bootstrap call and the first etcd data, a node looks as if it had not been called. Only after some time
+	// is it certain that the call, or its effect, was lost.
 	if r.askedLately(s, d.Machine) {
 		return ctrl.Result{}, failure.Waiting(d.Reason, "waiting for etcd on "+d.Machine, r.poll(s))
 	}
@@ -85,7 +86,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 
-	// The permission was for this choice, and not for the next time that data are lost.
+	// The permission applied to this choice only, and not to the next loss of data.
 	if err := kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.AllowBootstrapAnnotation); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -93,7 +94,7 @@ func (r *Reconciler) ensureBootstrap(ctx context.Context, s *scope) (ctrl.Result
 	return ctrl.Result{}, r.callBootstrap(ctx, s, d)
 }
 
-// askedLately: the bootstrap of a machine was recorded so short a while ago that it is not repeated yet.
+// askedLately reports whether the bootstrap of a machine was recorded so recently that it is not repeated yet.
 func (r *Reconciler) askedLately(s *scope, machine string) bool {
 	rt := &s.held.State.Runtime
 	b := rt.Bootstrap
@@ -102,38 +103,38 @@ func (r *Reconciler) askedLately(s *scope, machine string) bool {
 		r.Clock.Since(b.IntentAt) < repeatBootstrap
 }
 
-// explainWait says what else is known of what a bootstrap waits for.
+// explainWait adds what else is known about the reason why a bootstrap waits.
 func (s *scope) explainWait(d *safety.BootstrapDecision) {
 	pulls := s.stuckPulls()
 
 	switch {
 	case s.lostForGood(d):
-		// What a new etcd waits for; that the old one is lost stands in EtcdHealthy and Available.
+		// The message says what a new etcd waits for; EtcdHealthy and Available report that the old one is lost.
 	case s.quorumLost():
 		d.Reason, d.Message = v1alpha1.ReasonQuorumLost, s.quorum.Message
 	case pulls == "":
 	case d.Reason == v1alpha1.ReasonBootstrapping, d.Reason == v1alpha1.ReasonWaitingForMachines:
 		d.Reason, d.Message = v1alpha1.ReasonEtcdImagePull, pulls
-	default: // it is not the pull that holds the bootstrap up
+	default: // the bootstrap does not wait for the pull
 		d.Message += "; " + pulls
 	}
 }
 
-// lostForGood: no machine that answers has data of the established etcd any more, and evidence of others is missing,
-// before a person can be asked to restore a backup or to allow a new etcd.
+// lostForGood reports whether no responding machine has data of the established etcd any more while evidence of others
+// is missing. That evidence is needed before a user can be asked to restore a backup or to allow a new etcd.
 func (s *scope) lostForGood(d *safety.BootstrapDecision) bool {
 	return s.quorumLost() && s.quorum.Total && d.Reason == v1alpha1.ReasonWaitingForEvidence
 }
 
-// isHeld tells whether the node of a machine is paused. A machine without an object is not.
+// isHeld reports whether the node of a machine is paused. A machine without an object is not.
 func (r *Reconciler) isHeld(ctx context.Context, s *scope, name string) bool {
 	m := s.machine(name)
 
 	return m != nil && pause.Holds(ctx, r.Client, m)
 }
 
-// poll is short while a control plane is young: its nodes come up now. The older it is, the more likely a person has to
-// repair something first.
+// poll returns a short interval while a control plane is young, because its nodes are coming up. The older it is, the
+// more likely it needs a repair by a user first.
 func (r *Reconciler) poll(s *scope) time.Duration {
 	age := r.Clock.Since(s.cp.CreationTimestamp.Time)
 
@@ -155,8 +156,8 @@ func (r *Reconciler) bootstrapRecord(s *scope) safety.BootstrapRecord {
 	return rec
 }
 
-// recordIntent writes down which node is going to be bootstrapped, before it is. The write fails when anybody wrote the
-// state since it was read, another replica of the operator for example.
+// recordIntent records which node is about to be bootstrapped, before it is. The write fails if the state was written
+// since it was read, for example by another replica of the operator.
 func (r *Reconciler) recordIntent(ctx context.Context, s *scope, machine string) error {
 	rt := &s.held.State.Runtime
 	rt.OwnerUID = string(s.cp.UID)
@@ -174,7 +175,7 @@ func (r *Reconciler) recordIntent(ctx context.Context, s *scope, machine string)
 	return nil
 }
 
-// waiting is the machine, and its boot, that the evidence for its bootstrap is about.
+// waiting returns the machine, and its boot, that the evidence for its bootstrap refers to.
 func (s *scope) waiting(machine string) talos.Self {
 	self := talos.Self{UUID: s.held.State.Runtime.UUID(machine)}
 
@@ -210,7 +211,8 @@ func (r *Reconciler) callBootstrap(ctx context.Context, s *scope, d safety.Boots
 	return failure.Waiting(d.Reason, "waiting for etcd on "+d.Machine, pollBootstrap)
 }
 
-// recordEstablished notes that etcd was seen at work. From then on an empty etcd is a loss, not a beginning.
+// recordEstablished records that etcd was observed running. From then on, an empty etcd is a loss and not a new
+// cluster.
 func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
 	rt := &s.held.State.Runtime
 	if rt.Bootstrap != nil && rt.Bootstrap.EstablishedAt != nil && !s.earlierLife() {
@@ -218,7 +220,8 @@ func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
 	}
 
 	if !s.etcd.Healthy {
-		// A first member alone proves a start, not an establishment: its node may still lose its disk before anybody joined.
+		// A single first member proves that etcd started, but the cluster is not established: its node may still lose its
+		// disk before another member joins.
 		return nil
 	}
 
@@ -231,7 +234,7 @@ func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
 	rt.OwnerUID = string(s.cp.UID)
 	rt.DecommissionedAt = nil
 
-	// What was observed on the way here goes with it, and needs no write of its own.
+	// Other observations are saved together with this and need no write of their own.
 	s.held.State.ObservedKubeVersion = cmp.Or(s.held.State.ObservedKubeVersion, s.cp.Status.ObservedKubeVersion)
 
 	for _, n := range s.nodes {
@@ -249,7 +252,7 @@ func (r *Reconciler) recordEstablished(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// askAPI asks the API servers of the cluster.
+// askAPI queries the API servers of the cluster.
 func (r *Reconciler) askAPI(ctx context.Context, s *scope) (ctrl.Result, error) {
 	version, err := r.Workloads.Version(ctx, s.held.State.Bundle, s.addresses())
 	s.asked, s.version = true, version
@@ -274,7 +277,7 @@ func (r *Reconciler) askAPI(ctx context.Context, s *scope) (ctrl.Result, error) 
 	return ctrl.Result{}, nil
 }
 
-// pollEtcd is short while members join.
+// pollEtcd returns a short interval while members join.
 func (r *Reconciler) pollEtcd(s *scope) time.Duration {
 	if b := s.held.State.Runtime.Bootstrap; b == nil || b.EstablishedAt == nil {
 		return r.poll(s)
@@ -283,7 +286,8 @@ func (r *Reconciler) pollEtcd(s *scope) time.Duration {
 	return pollEvidence
 }
 
-// saveState writes what later passes, or another management plane, start from. Nothing is written when nothing changed.
+// saveState writes the state that later reconciliations, or another management plane, start from. It writes nothing if
+// nothing changed.
 func (r *Reconciler) saveState(ctx context.Context, s *scope) (ctrl.Result, error) {
 	s.held.State.ObservedKubeVersion = s.version
 	s.held.State.BundleConfig.TalosVersion = s.cp.Spec.TalosVersion

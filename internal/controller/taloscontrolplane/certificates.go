@@ -24,11 +24,12 @@ const (
 	certificateTalosconfig = "talosconfig"
 )
 
-// authorityWarning is how long before its end a CA is told of: to replace one, every node has to be touched.
+// authorityWarning is how long before its expiry a CA is reported: replacing a CA changes every node.
 const authorityWarning = 180 * 24 * time.Hour
 
-// renewCredentials keeps the credentials of an established cluster before anything that can stall for months does so,
-// like a spec that is refused or a node that is gone. What fails here is told where the Secrets are written otherwise.
+// renewCredentials renews the credentials of an established cluster. It runs before all phases that may stall for
+// months, for example because of a rejected spec or a lost node. Its errors are reported by the later phases that write
+// the Secrets.
 func (r *Reconciler) renewCredentials(ctx context.Context, s *scope) (ctrl.Result, error) {
 	s.seeAuthorities(r.Clock.Now())
 
@@ -52,7 +53,7 @@ func (r *Reconciler) renewCredentials(ctx context.Context, s *scope) (ctrl.Resul
 	return ctrl.Result{}, nil
 }
 
-// readCertificates reads when the certificates of a cluster that is held end, and writes nothing.
+// readCertificates reads when the certificates of a paused cluster expire, and writes nothing.
 func (r *Reconciler) readCertificates(ctx context.Context, s *scope) (ctrl.Result, error) {
 	s.seeAuthorities(r.Clock.Now())
 
@@ -79,7 +80,7 @@ func (s *scope) seeAuthorities(now time.Time) {
 	s.certificates = s.held.State.Bundle.Authorities()
 }
 
-// seeCertificate notes when a file's certificate ends; the last one that is seen counts.
+// seeCertificate records when a file's certificate expires; the last observation counts.
 func (s *scope) seeCertificate(c credentials, file []byte) {
 	end, err := c.end(file)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *scope) seeCertificate(c credentials, file []byte) {
 	s.certificates = append(s.certificates, clusterstate.Expiry{Certificate: c.kind, NotAfter: end})
 }
 
-// setCertificates is pure. The message names dates: they change when a certificate does.
+// setCertificates is pure. The message contains dates, which change only when a certificate does.
 func setCertificates(s *scope, set condition.Set) {
 	if len(s.certificates) == 0 {
 		return

@@ -1,5 +1,5 @@
-// Package taloscontrolplane drives the control plane of one cluster: its PKI and state Secret, its machines, the one
-// bootstrap of its etcd, its health and its credentials.
+// Package taloscontrolplane reconciles the control plane of one cluster: its PKI and state Secret, its machines, the
+// only bootstrap of its etcd, its health and its credentials.
 package taloscontrolplane
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// Reconciler drives TalosControlPlanes.
+// Reconciler reconciles TalosControlPlanes.
 type Reconciler struct {
 	Client client.Client
 	// Reader reads Secrets live; they are not cached.
@@ -35,18 +35,18 @@ type Reconciler struct {
 	States *statestore.Store
 	// Nodes opens connections to nodes.
 	Nodes *talos.Pool
-	// Workloads opens connections to the clusters' own APIs.
+	// Workloads opens connections to the Kubernetes APIs of the clusters.
 	Workloads *workload.Clients
-	// APIs wakes control planes whose API answers again.
+	// APIs triggers control planes whose API responds again.
 	APIs     *workload.Waiter
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
-	// Resync is how often a control plane is looked at when nothing tells of a change; less often where there are many.
-	// Nodes tell of themselves, of their etcd's health and of their member at once.
+	// Resync is how often a control plane is reconciled when no event reports a change; less often in a large fleet. Nodes
+	// report changes of their state, their etcd's health and their member immediately.
 	Resync time.Duration
-	// Pass is how long a pass may ask the nodes and the API servers of a cluster; without a bound when zero.
+	// Pass limits how long one reconciliation may query the nodes and the API servers of a cluster; zero means no limit.
 	Pass time.Duration
-	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
 	estate pace.Estate
@@ -55,12 +55,12 @@ type Reconciler struct {
 	pulls  pulls
 	stale  sightings
 	nodes  nodeLooks
-	// records tells when clusters were last asked who manages them.
+	// records tracks when clusters were last asked for their owner.
 	records records
 	orphans orphans
 }
 
-// Reconcile drives one TalosControlPlane. It keeps nothing between calls that a restart may not lose.
+// Reconcile reconciles one TalosControlPlane. It keeps no state between calls that a restart must not lose.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	cp := &v1alpha1.TalosControlPlane{}
 	if err := r.Client.Get(ctx, req.NamespacedName, cp); err != nil {
@@ -74,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	r.estate.Add(req.NamespacedName)
 
 	s := newScope(cp)
-	whole := ctx // the status is written also when the time of the pass is over
+	whole := ctx // the status is written even if the time limit of the reconciliation has expired
 
 	defer func() { res, err = r.finish(whole, s, res, err) }()
 
@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 
 	s.paused = s.hold.Any()
 
-	// Nobody waits for the API of a cluster that goes, or that is to be left in peace.
+	// The API of a cluster that is being deleted, or that is paused, need not be waited for.
 	if s.paused || deleting(cp) {
 		r.APIs.Forget(s.key())
 	}
@@ -106,9 +106,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return r.observeAnyway(ctx, s, res, err)
 }
 
-// forget drops what was kept of a control plane that is gone, and the credentials of its cluster above all: in memory
-// they would outlive it for as long as the operator runs. What still belongs to the cluster, workers for example, has
-// them made again.
+// forget drops the cached data of a deleted control plane, most importantly the credentials of its cluster, which would
+// otherwise remain in memory for as long as the operator runs. Remaining objects of the cluster, for example workers,
+// have them issued again.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.estate.Forget(key)
 	r.APIs.Forget(key)
@@ -204,8 +204,8 @@ func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (ctrl.Result,
 	return ctrl.Result{}, r.releaseRenamed(ctx, s, entries)
 }
 
-// releaseRenamed lets the objects of machines go that are listed under another name now. They are no evidence any more:
-// two objects of one node contradict each other, and hold everything up for as long as both count.
+// releaseRenamed releases the objects of machines that are now listed under another name. They are no longer evidence:
+// two objects of the same node contradict each other and would block everything while both count.
 func (r *Reconciler) releaseRenamed(ctx context.Context, s *scope, entries []v1alpha1.MachineEntry) error {
 	for _, name := range machineset.Renamed(entries, s.machines) {
 		if err := machineset.Release(ctx, r.Client, s.machine(name)); err != nil {

@@ -18,11 +18,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
-// pollDelete is how often a deletion looks again; deleted children wake it as well.
+// pollDelete is how often a deletion is reconciled; deleted child objects trigger it as well.
 const pollDelete = 5 * time.Second
 
-// delete takes the control plane down. With Preserve the machines' objects go and the nodes stay; with Reset the
-// workers go first, then one control-plane node after the other. The state Secret stays in any case.
+// delete deletes the control plane. With Preserve, the objects of the machines are deleted and the nodes keep running.
+// With Reset, the workers are removed first, then one control-plane node after the other. The state Secret is kept in
+// any case.
 func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) {
 	machines, err := machineset.List(ctx, r.Client, s.cp)
 	if err != nil {
@@ -42,7 +43,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 		}
 	}
 
-	// Nothing is let go before it is plain that the PKI stays: until then the policy can still be changed.
+	// Nothing is released before it is certain that the PKI is kept: until then, the policy can still be changed.
 	if !reset {
 		if err := r.keepState(ctx, s); err != nil {
 			return ctrl.Result{}, err
@@ -58,7 +59,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 			return ctrl.Result{}, err
 		}
 
-		// Machines that a person released without a reset run on.
+		// Machines that a user released without a reset continue to run.
 		if err := r.keepState(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -67,7 +68,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 	return ctrl.Result{}, r.release(ctx, s)
 }
 
-// awaitWorkers holds the control plane until the workers are gone: without it nobody could drain and wipe them.
+// awaitWorkers keeps the control plane until the workers are gone: without it, they could not be drained and wiped.
 func (r *Reconciler) awaitWorkers(ctx context.Context, s *scope) error {
 	list := &v1alpha1.TalosWorkerList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(s.cp.Namespace)); err != nil {
@@ -92,7 +93,7 @@ func (r *Reconciler) awaitWorkers(ctx context.Context, s *scope) error {
 		strings.Join(names, ", ")+": workers go before the control plane", pollDelete)
 }
 
-// deleteMachines deletes all machines at once, or with Reset one after the other, the last of the list first.
+// deleteMachines deletes all machines at once or, with Reset, one after the other, starting with the last on the list.
 func (r *Reconciler) deleteMachines(ctx context.Context, s *scope, oneByOne bool) error {
 	machines := slices.Clone(s.machines)
 	slices.Reverse(machines)
@@ -112,15 +113,16 @@ func (r *Reconciler) deleteMachines(ctx context.Context, s *scope, oneByOne bool
 	return failure.Waiting(v1alpha1.ReasonDeleting, "waiting for the TalosMachines to go", pollDelete)
 }
 
-// decommission marks the state: its PKI may serve a new bootstrap, because no node holds data of the old one any more.
+// decommission marks the state: its PKI may be used for a new bootstrap, because no node has data of the old etcd any
+// more.
 func (r *Reconciler) decommission(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.key())
 	if err != nil {
-		// Gone or unusable: there is nothing to mark, and nothing here repairs or removes it.
+		// The Secret is gone or unusable, so there is nothing to mark, and this step neither repairs nor removes it.
 		return ignoreUnusable(err)
 	}
 
-	// Nodes that a person released without a reset keep their entry: they may still hold data.
+	// Nodes that a user released without a reset keep their entry: they may still have data.
 	if held.State.Runtime.DecommissionedAt != nil || len(held.State.Runtime.Machines) > 0 {
 		return nil
 	}

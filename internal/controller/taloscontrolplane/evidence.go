@@ -17,7 +17,7 @@ func (r *Reconciler) source(s *scope) evidence.Source {
 	return evidence.Source{Nodes: r.Nodes, Credentials: s.creds, State: s.held.State}
 }
 
-// observe asks every control-plane node.
+// observe queries every control-plane node.
 func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
 	s.nodes = r.source(s).Collect(ctx, s.machines)
 	s.observed = true
@@ -29,8 +29,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{}, ctx.Err()
 }
 
-// noteDeparting marks the nodes of machines that left the list. A silent one of which a person has said that it is
-// wiped or destroyed is no evidence any more.
+// noteDeparting marks the nodes of machines that were removed from the list. An unreachable one that a user has
+// declared wiped or destroyed is no longer evidence.
 func (s *scope) noteDeparting() {
 	for i := range s.nodes {
 		n := &s.nodes[i]
@@ -42,15 +42,15 @@ func (s *scope) noteDeparting() {
 	}
 }
 
-// isDepartingSilently: the machine left the list, and does not answer.
+// isDepartingSilently reports whether the machine was removed from the list and is unreachable.
 func (s *scope) isDepartingSilently(name string) bool {
 	return slices.ContainsFunc(s.nodes, func(n safety.Node) bool {
 		return n.Name == name && n.Departing && n.Answer == safety.AnswerUnknown
 	})
 }
 
-// established: etcd of this cluster has been seen at work, and its nodes were not wiped since. A record of an earlier
-// object of the same name counts where nodes still have its data.
+// established reports whether etcd of this cluster was observed running, and its nodes were not wiped since then. A
+// record of an earlier object with the same name counts if nodes still have its data.
 func (s *scope) established() bool {
 	rt := &s.held.State.Runtime
 	if rt.Bootstrap == nil || rt.Bootstrap.EstablishedAt == nil || rt.DecommissionedAt != nil {
@@ -61,22 +61,23 @@ func (s *scope) established() bool {
 		slices.ContainsFunc(s.nodes, func(n safety.Node) bool { return n.EtcdData == safety.DataPresent })
 }
 
-// earlierLife: what is recorded of the bootstrap is that of an earlier object.
+// earlierLife reports whether the recorded bootstrap belongs to an earlier object with the same name.
 func (s *scope) earlierLife() bool {
 	rt := &s.held.State.Runtime
 
 	return rt.OwnerUID != string(s.cp.UID) || rt.Bootstrap != nil && rt.Bootstrap.Earlier
 }
 
-// quorumLost: an established etcd has lost its quorum.
+// quorumLost reports whether an established etcd has lost its quorum.
 func (s *scope) quorumLost() bool { return s.established() && s.quorum.State == safety.QuorumLost }
 
-// observeAnyway observes what a pass has not got to that ended early: what the nodes say does not depend on whether the
-// spec is valid, or on what could not be written. It returns what the pass ended with.
+// observeAnyway makes the observations that a reconciliation which ended early did not reach: the state of the nodes
+// does not depend on whether the spec is valid, or whether a write succeeded. It returns the result of the
+// reconciliation.
 func (r *Reconciler) observeAnyway(
 	ctx context.Context, s *scope, res ctrl.Result, err error,
 ) (ctrl.Result, error) {
-	// Who lost a race looks again at once.
+	// A reconciliation that ended with a conflict is repeated immediately.
 	if s.held == nil || s.released || ctx.Err() != nil || apierrors.IsConflict(err) {
 		return res, err
 	}

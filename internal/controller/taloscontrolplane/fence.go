@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// pollGivenUp is how often machines that were given up are looked for: nobody tells when one comes back.
+	// pollGivenUp is how often abandoned machines are searched for: no event reports the return of one.
 	pollGivenUp = 15 * time.Second
-	// givenUpFor is how long a machine that was given up is looked for.
+	// givenUpFor is how long an abandoned machine is searched for.
 	givenUpFor = 90 * 24 * time.Hour
 )
 
-// watchGivenUp is how soon to look again.
+// watchGivenUp returns how soon to search again.
 func (r *Reconciler) watchGivenUp(s *scope, resync time.Duration) time.Duration {
 	if len(s.held.State.Runtime.GivenUp) == 0 {
 		return resync
@@ -40,9 +40,9 @@ func (r *Reconciler) watchGivenUp(s *scope, resync time.Duration) time.Duration 
 	return min(resync, pollGivenUp)
 }
 
-// fence keeps machines out that were given up and come back to life: with a key of the cluster their kubelets register
-// their Nodes again, and nobody looks after what then runs there. Their Nodes are removed, and they are wiped, as they
-// would have been when they were replaced, had they answered. It never holds up the rest of the pass.
+// fence keeps abandoned machines that return out of the cluster: with a key of the cluster, their kubelets register
+// their Nodes again, and their workloads are not managed. Their Nodes are removed and the machines are wiped, as would
+// have happened at their replacement if they had responded. It never blocks the rest of the reconciliation.
 func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if err := r.approveWipes(ctx, s); err != nil {
 		return ctrl.Result{}, err
@@ -72,7 +72,8 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 	return ctrl.Result{}, r.updateState(ctx, s, "what became of abandoned machines")
 }
 
-// listedAddresses are those of the cluster's machines. One that was given up and is listed again is its own object's.
+// listedAddresses returns the addresses of the cluster's machines. An abandoned machine that is listed again is handled
+// by its own object.
 func (r *Reconciler) listedAddresses(ctx context.Context, s *scope) (map[string]bool, error) {
 	list := &v1alpha1.TalosMachineList{}
 
@@ -91,8 +92,8 @@ func (r *Reconciler) listedAddresses(ctx context.Context, s *scope) (map[string]
 	return out, nil
 }
 
-// meetGivenUp asks every address where a machine was given up, at once, who is there. It tells only of the very
-// machine.
+// meetGivenUp queries the addresses of all abandoned machines concurrently. It returns only machines that are
+// identified as the abandoned ones.
 func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[string]bool) map[string]met {
 	var (
 		mu  sync.Mutex
@@ -120,15 +121,15 @@ func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[strin
 	return out
 }
 
-// met is a machine that responds where one was given up.
+// met is a machine that responds at the address of an abandoned one.
 type met struct {
 	state talos.State
 	self  talos.Self
-	// hostname is what it calls itself; empty in maintenance mode.
+	// hostname that the machine reports; empty in maintenance mode.
 	hostname string
 }
 
-// isReturned tells whether the machine that answers is the one that was given up, and what it is now.
+// isReturned reports whether the responding machine is the abandoned one, and its current state.
 func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.GivenUp) (met, bool) {
 	probe, err := r.Nodes.Probe(ctx, g.Address, &s.creds)
 	who := met{state: probe.State}
@@ -147,7 +148,7 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 		facts, ferr := node.Facts(ctx)
 		who.self, who.hostname, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, facts.Hostname, ferr
 	case talos.StateMaintenance:
-		// Its spec is gone, and so is what is expected of its certificate: its UUID is read, and nothing is sent.
+		// The spec of the machine is gone, and with it the expected certificate: only its UUID is read, and nothing is sent.
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address, "")
 		if nerr != nil {
 			return who, false
@@ -168,7 +169,7 @@ func (r *Reconciler) givenUpRef(s *scope, g clusterstate.GivenUp) talos.NodeRef 
 	}
 }
 
-// fenceOne takes one step with one machine; its state is StateUnreachable while it has not been met.
+// fenceOne takes one step for one machine; its state is StateUnreachable if the machine was not met.
 func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met) error {
 	g := s.held.State.Runtime.GivenUp[key]
 	back := fmt.Sprintf("%s at %s was abandoned and is back", g.Name, g.Address)
@@ -218,7 +219,8 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 	return nil
 }
 
-// fencing is the evidence about a machine that no object lists, and that was met at the address where it was given up.
+// fencing returns the evidence about a machine that no object lists, and that was met at the address where it was
+// abandoned.
 func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) safety.Fencing {
 	_, known := s.held.State.Runtime.Returned(g.UUID)
 	f := safety.Fencing{
@@ -235,7 +237,7 @@ func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) safety.F
 	return f
 }
 
-// approveWipes records which machines a person wants wiped although something speaks against it.
+// approveWipes records which machines a user wants to be wiped in spite of a doubt.
 func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
 	value, ok := s.cp.Annotations[v1alpha1.WipeMachinesAnnotation]
 	if !ok {
@@ -276,8 +278,8 @@ func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
 	return kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.WipeMachinesAnnotation)
 }
 
-// memberGone: every control-plane node that serves confirms that the machine has no member. The machine itself is not
-// asked: it may not know yet.
+// memberGone reports whether every serving control-plane node confirms that the machine has no member. The machine
+// itself is not queried, because it may not know yet.
 func (s *scope) memberGone(g clusterstate.GivenUp) bool {
 	if !g.ControlPlane {
 		return true
@@ -293,8 +295,9 @@ func (s *scope) memberGone(g clusterstate.GivenUp) bool {
 	return safety.Gone(nodes, g.UUID)
 }
 
-// wipe has the very machine wiped that was met. That is recorded first, and a repeat does no harm. Only a state that
-// cannot be written ends the pass: a machine that refuses is asked again, and holds up nobody.
+// wipe wipes the machine that was met, after verifying its identity. The wipe is recorded first, and repeating it is
+// harmless. Only a failed write of the state ends the reconciliation: a machine that refuses is asked again later, and
+// does not block others.
 func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.Self, back string) error {
 	g := s.held.State.Runtime.GivenUp[key]
 	now := r.now()
@@ -325,7 +328,7 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.
 	return nil
 }
 
-// endGivenUp forgets a machine.
+// endGivenUp drops the record of an abandoned machine.
 func (r *Reconciler) endGivenUp(s *scope, key string, g clusterstate.GivenUp, format string, args ...any) {
 	delete(s.held.State.Runtime.GivenUp, key)
 	r.Nodes.Drop(r.givenUpRef(s, g).Key)
@@ -333,9 +336,9 @@ func (r *Reconciler) endGivenUp(s *scope, key string, g clusterstate.GivenUp, fo
 		"Forget", format, args...)
 }
 
-// removeNodes removes the Nodes that machines which were given up have registered again, wherever they are now, and
-// that are not ready or that a person wants gone. What fails is tried again by the next pass; askAPI tells when nobody
-// answers.
+// removeNodes removes the Nodes that abandoned machines have registered again, wherever those are now, if they are not
+// ready or a user wants them removed. Failures are retried by the next reconciliation; askAPI reports an unreachable
+// API.
 func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 	var gone []clusterstate.GivenUp
 

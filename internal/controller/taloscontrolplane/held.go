@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// observeOnly keeps the status of a control plane that is held live. It writes nothing, neither to a node nor to
-// another object, and it makes no PKI.
+// observeOnly keeps the status of a paused control plane up to date. It writes nothing, neither to a node nor to
+// another object, and it creates no PKI.
 func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, error) {
 	machines, err := machineset.List(ctx, r.Client, s.cp)
 	if err != nil {
@@ -48,11 +48,11 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	s.extra, s.scaling = machineset.Extra(entries, s.machines), pause.Untouched
 	s.would = machineset.Would(deleting(s.cp), entries, s.machines)
 
-	// Reading does not depend on a pause: what nobody observes nobody can claim.
+	// Reading continues during a pause: a state that is not observed must not be reported.
 	return runPhases(ctx, s, r.readCertificates, r.observe, r.judge, r.validate)
 }
 
-// judge shows what would be decided, and whether the Kubernetes API answers.
+// judge reports what would be decided, and whether the Kubernetes API responds.
 func (r *Reconciler) judge(ctx context.Context, s *scope) (ctrl.Result, error) {
 	d, err := r.decideBootstrap(ctx, s)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *Reconciler) judge(ctx context.Context, s *scope) (ctrl.Result, error) {
 	return ctrl.Result{}, nil
 }
 
-// askVersion asks the API servers of a cluster whose pass does not depend on the answer.
+// askVersion queries the API servers of a cluster when the reconciliation does not depend on the response.
 func (r *Reconciler) askVersion(ctx context.Context, s *scope) {
 	version, err := r.Workloads.Version(ctx, s.held.State.Bundle, s.addresses())
 	s.asked, s.version = true, version

@@ -32,19 +32,19 @@ const (
 	importConfig      = "controlplane.yaml"
 )
 
-// pollImport is how soon nodes that are not ready for an import are looked at again.
+// pollImport is how soon nodes that are not ready for an import are queried again.
 const pollImport = 15 * time.Second
 
-// importState takes over the PKI of a cluster that runs already. Every control-plane node has to answer over mutual
-// TLS, to run under that PKI, and to be a healthy member of the one etcd that all of them agree on. Nothing is written
-// before.
+// importState takes over the PKI of a running cluster. Every control-plane node has to respond over mutual TLS, to run
+// under that PKI, and to be a healthy member of one etcd that all of them agree on. Nothing is written before that is
+// proven.
 func (r *Reconciler) importState(ctx context.Context, s *scope) (*statestore.Held, error) {
 	if s.cp.Status.SecretBundle != nil {
 		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s is gone, and the cluster was "+
 			"imported into it; restore it from a copy", clusterstate.SecretName(s.cp.Name)), nil)
 	}
 
-	// A Secret that is corrected wakes nobody, and nodes change without an event of the object.
+	// A corrected Secret triggers no reconciliation, and nodes change without an event of the object.
 	s.importing = true
 
 	if s.cp.Spec.BootstrapSecretsRef != nil {
@@ -115,7 +115,8 @@ func (r *Reconciler) importedBundle(ctx context.Context, s *scope) (*clusterstat
 	return material.Bundle, nil
 }
 
-// importedNodes asks every control-plane node who it is and what it runs. It returns the parameters of the cluster too.
+// importedNodes queries every control-plane node for its identity and its configuration. It also returns the parameters
+// of the cluster.
 func (r *Reconciler) importedNodes(ctx context.Context, s *scope, bundle *clusterstate.Bundle,
 ) (nodes []clusterimport.Node, made clusterstate.BundleConfig, err error) {
 	access, err := r.States.Access(s.key(), bundle)
@@ -163,7 +164,7 @@ func (r *Reconciler) importedNodes(ctx context.Context, s *scope, bundle *cluste
 	return nodes, made, err
 }
 
-// importedNode asks one node, and refuses one that is no member of this cluster or runs with other parameters.
+// importedNode queries one node, and rejects a node that is no member of this cluster or runs with other parameters.
 func (r *Reconciler) importedNode(ctx context.Context, s *scope, source evidence.Source, m *v1alpha1.TalosMachine,
 ) (clusterimport.Node, error) {
 	out := clusterimport.Node{Name: m.Name, Address: m.Spec.Address}
@@ -201,7 +202,7 @@ func (r *Reconciler) importedNode(ctx context.Context, s *scope, source evidence
 	return out, checkImported(s, source.State, m, facts, out.Config)
 }
 
-// checkMember asks who a node is, by mutual TLS.
+// checkMember verifies the identity of a node by mutual TLS.
 func (r *Reconciler) checkMember(ctx context.Context, source evidence.Source, m *v1alpha1.TalosMachine) error {
 	address := m.Spec.Address
 
@@ -227,7 +228,7 @@ func (r *Reconciler) checkMember(ctx context.Context, source evidence.Source, m 
 		"imported until every control-plane node responds", m.Name, address), pollImport)
 }
 
-// checkImported compares what a node runs with the PKI and the spec. Pure.
+// checkImported compares what a node runs to the PKI and the spec. It is pure.
 func checkImported(s *scope, state *clusterstate.State, m *v1alpha1.TalosMachine, facts talos.Facts, config []byte,
 ) error {
 	refuse := func(problem string) error {
@@ -258,8 +259,8 @@ func checkImported(s *scope, state *clusterstate.State, m *v1alpha1.TalosMachine
 	return nil
 }
 
-// establish wants the whole of etcd in evidence: a member that belongs to no listed machine would be taken for one that
-// nobody needs. It fills in the IDs of the members. Pure.
+// establish demands complete evidence about etcd: a member that belongs to no listed machine would later be treated as
+// orphaned. It sets the IDs of the members. It is pure.
 func establish(seen []safety.Node, nodes []clusterimport.Node) error {
 	health := safety.AssessEtcd(seen)
 	if !health.Healthy {
@@ -274,7 +275,7 @@ func establish(seen []safety.Node, nodes []clusterimport.Node) error {
 	return nil
 }
 
-// contractOf finds the contract that the configs of the cluster were made with.
+// contractOf determines the version contract that the configurations of the cluster were generated with.
 func contractOf(s *scope, state *clusterstate.State, m *v1alpha1.TalosMachine, live []byte) (string, error) {
 	found, err := clusterimport.Contract(talosmachine.ConfigInput(s.cp, nil, m, state), live)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// ensureOwner claims the cluster in its state before anything is done with it. A state that names another owner is a
-// copy, whose original may be at work on another management plane, or that of an object that ended without a trace: as
-// long as machines run, or may run, a person has to tell.
+// ensureOwner claims the cluster in its state before anything else is done with it. A state with another owner is a
+// copy whose original may be in use on another management plane, or belongs to an object that was deleted without
+// cleanup: as long as machines run, or may run, a user has to decide.
 func (r *Reconciler) ensureOwner(ctx context.Context, s *scope) (ctrl.Result, error) {
 	rt := &s.held.State.Runtime
 	other := rt.OwnedElsewhere(string(s.cp.UID))
@@ -32,7 +32,7 @@ func (r *Reconciler) ensureOwner(ctx context.Context, s *scope) (ctrl.Result, er
 	rt.Claim(string(s.cp.UID))
 	rt.Settle(r.now())
 
-	// Nothing is written where nothing changed.
+	// Nothing is written if nothing changed.
 	if err := r.States.Update(ctx, s.held); err != nil {
 		return ctrl.Result{}, fmt.Errorf("recording the owner of %s: %w", s.cp.Name, err)
 	}
@@ -45,8 +45,8 @@ func (r *Reconciler) ensureOwner(ctx context.Context, s *scope) (ctrl.Result, er
 	return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.TakeOverAnnotation)
 }
 
-// checkClaim refuses a claim without the word of a person while a machine of the other owner's runs. Where the cluster
-// itself named that one, it is asked again: the record may be another one by now.
+// checkClaim refuses a claim that a user has not confirmed while a machine of the other owner runs. If the cluster
+// itself named that owner, it is queried again, because the record may have changed.
 func (r *Reconciler) checkClaim(ctx context.Context, s *scope, other string) error {
 	running, err := r.runningMachine(ctx, s)
 	if err != nil || running == "" {
@@ -112,8 +112,8 @@ func (r *Reconciler) checkOwner(ctx context.Context, s *scope) error {
 		v1alpha1.TakeOverAnnotation, other), pollDelete)
 }
 
-// runningMachine says of one machine that it runs under the PKI of the cluster, or that this cannot be excluded; empty
-// when none does. Those that ever got a config have to answer; of the others it is enough that they do not run.
+// runningMachine describes one machine that runs under the PKI of the cluster, or may do so; empty if there is none.
+// Machines that were ever configured have to respond; for the others, it is enough that they do not run.
 func (r *Reconciler) runningMachine(ctx context.Context, s *scope) (string, error) {
 	rt := &s.held.State.Runtime
 

@@ -18,9 +18,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
-// keepState holds a control plane that is being deleted while its state Secret would go with it, alone or with the
-// namespace, and machines run under the PKI in there: it is the only copy. What it waits for shows in the condition
-// Deleting.
+// keepState blocks the deletion of a control plane while its state Secret would be deleted too, alone or with the
+// namespace, and machines run under the PKI in it: the Secret is the only copy. The condition Deleting reports what the
+// deletion waits for.
 func (r *Reconciler) keepState(ctx context.Context, s *scope) error {
 	if kube.AnnotationTrue(s.cp, v1alpha1.ReleaseStateAnnotation) {
 		return nil
@@ -38,7 +38,7 @@ func (r *Reconciler) keepState(ctx context.Context, s *scope) error {
 	case errors.Is(err, statestore.ErrNotFound):
 		return nil
 	case errors.As(err, &corrupt):
-		// It may be mended by hand, and what runs under it is not known.
+		// The Secret may be repaired manually, and it is unknown which machines run under it.
 		machines, goes = "its machines", corrupt.Deleting
 	case err != nil:
 		return err
@@ -67,7 +67,8 @@ func (r *Reconciler) keepState(ctx context.Context, s *scope) error {
 		clusterstate.SecretName(s.cp.Name), machines, v1alpha1.ReleaseStateAnnotation, instead), pollDelete)
 }
 
-// namespaceGoes tells whether the namespace is being deleted: its Secrets go with it, marked already or not.
+// namespaceGoes reports whether the namespace is being deleted, which also deletes its Secrets, even if they are not
+// marked yet.
 func (r *Reconciler) namespaceGoes(ctx context.Context, s *scope) (bool, error) {
 	ns := &corev1.Namespace{}
 
@@ -85,7 +86,7 @@ func (r *Reconciler) namespaceGoes(ctx context.Context, s *scope) (bool, error) 
 	return !ns.DeletionTimestamp.IsZero(), nil
 }
 
-// setStateAtRisk tells of a Secret that somebody deleted while its control plane goes on.
+// setStateAtRisk reports a Secret that was deleted while its control plane continues to exist.
 func setStateAtRisk(s *scope, set condition.Set) {
 	if s.held == nil {
 		return

@@ -17,11 +17,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// pullPatience is how long a pull of etcd's image may take: it has about 25 MB, and even a slow line brings 100 kB in a
-// second.
+// pullPatience is how long a pull of the etcd image may take: the image has about 25 MB, and even a slow line transfers
+// 100 kB per second.
 const pullPatience = 5 * time.Minute
 
-// pull is a node whose etcd has been pulling its image for longer than that.
+// pull is a node whose etcd has been pulling its image for longer than pullPatience.
 type pull struct {
 	machine, image string
 	since          time.Time
@@ -32,30 +32,30 @@ func (p pull) String() string {
 		p.since.UTC().Format("2006-01-02 15:04:05 MST"))
 }
 
-// pullRemedy is what to do. Talos does not restart etcd alone, not even when it is asked to.
+// pullRemedy says what to do. Talos does not restart etcd alone, not even on request.
 const pullRemedy = "; an interrupted pull may never end where the registry or its mirror does not support ranges: " +
 	"apply no config meanwhile, check the registry, and reboot the machine, which starts the pull anew"
 
-// pulls remembers of nodes whose etcd waits what was found about its image, so that they are not asked again and again.
-// The zero value may be used by several goroutines.
+// pulls records, for nodes whose etcd waits, what was observed about its image, so that the nodes are not queried
+// repeatedly. The zero value is ready to use and safe for concurrent use.
 type pulls struct {
 	mu    sync.Mutex
 	found map[types.NamespacedName]map[string]finding
 }
 
-// finding is what is known of one node.
+// finding is the observed state of one node.
 type finding struct {
-	// state is when etcd got into the state that it is in, by the clock of the node, and first when that was seen here:
-	// the two clocks may differ, and only the one here measures how long it takes.
+	// state is when etcd entered its current state by the clock of the node, and first is when the operator first observed
+	// that: the two clocks may differ, and only the operator's clock measures the duration.
 	state int64
 	first time.Time
 	// present: the node has the image.
 	present bool
-	// failed is when it could not be asked.
+	// failed is when the query of the node failed.
 	failed time.Time
 }
 
-// pullRetry is how soon a node is asked again that could not tell about its images.
+// pullRetry is how soon a node whose images could not be listed is queried again.
 const pullRetry = 30 * time.Second
 
 func (p *pulls) forget(key types.NamespacedName) {
@@ -65,7 +65,7 @@ func (p *pulls) forget(key types.NamespacedName) {
 	delete(p.found, key)
 }
 
-// of returns what is known of a node in the state that it is in.
+// of returns the finding about a node in its current state.
 func (p *pulls) of(key types.NamespacedName, n safety.Node, now time.Time) finding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *pulls) put(key types.NamespacedName, name string, f finding) {
 	p.found[key][name] = f
 }
 
-// observePulls finds nodes that do not get the image of etcd.
+// observePulls finds nodes that do not get the etcd image.
 func (r *Reconciler) observePulls(ctx context.Context, s *scope) {
 	s.pulls = nil
 
@@ -116,13 +116,13 @@ func (r *Reconciler) observePulls(ctx context.Context, s *scope) {
 	}
 }
 
-// pullsLong: etcd has been waiting for longer than a pull takes.
+// pullsLong reports whether etcd has been waiting for longer than a pull normally takes.
 func (r *Reconciler) pullsLong(s *scope, n safety.Node) bool {
 	return n.EtcdWaiting && r.Clock.Since(r.pulls.of(s.key(), n, r.Clock.Now()).first) >= pullPatience
 }
 
-// missingImage is the image that the etcd of a node waits for; empty where it waits for something else, or nothing
-// tells: an image that is not proven to be missing holds nothing up.
+// missingImage returns the image that the etcd of a node waits for; empty if it waits for something else, or if that is
+// unknown: an image that is not proven to be missing blocks nothing.
 func (r *Reconciler) missingImage(ctx context.Context, s *scope, name string) string {
 	i := slices.IndexFunc(s.nodes, func(n safety.Node) bool { return n.Name == name })
 	m := s.machine(name)
@@ -160,8 +160,8 @@ func (r *Reconciler) missingImage(ctx context.Context, s *scope, name string) st
 	return image
 }
 
-// awaitImage waits for the node that is to be bootstrapped to have the image of etcd: a bootstrap starts the service
-// anew, and with it the pull. It is nil where nothing is to be waited for.
+// awaitImage waits until the node to be bootstrapped has the etcd image: a bootstrap restarts the service, and with it
+// the pull. It returns nil if there is nothing to wait for.
 func (r *Reconciler) awaitImage(ctx context.Context, s *scope, machine string) error {
 	image := r.missingImage(ctx, s, machine)
 	if image == "" {
@@ -179,7 +179,7 @@ func (r *Reconciler) awaitImage(ctx context.Context, s *scope, machine string) e
 	return failure.Waiting(reason, message, r.poll(s))
 }
 
-// stuckPulls says which nodes do not get the image of etcd; empty when all do.
+// stuckPulls says which nodes do not get the etcd image; empty if all do.
 func (s *scope) stuckPulls() string {
 	if len(s.pulls) == 0 {
 		return ""
@@ -195,7 +195,7 @@ func (s *scope) stuckPulls() string {
 	return strings.Join(out, "; ") + pullRemedy
 }
 
-// notPulling are the machines that may begin and do not pull the image of etcd.
+// notPulling returns the machines that may begin and are not pulling the etcd image.
 func (r *Reconciler) notPulling(ctx context.Context, s *scope, out *rollout.Output) []rollout.Candidate {
 	var ready []rollout.Candidate
 
@@ -210,8 +210,9 @@ func (r *Reconciler) notPulling(ctx context.Context, s *scope, out *rollout.Outp
 	return ready
 }
 
-// holdForPull keeps a config from a node that pulls the image of etcd, for as long as a pull takes: it would interrupt
-// it. Later it may be the config that mends the pull. It returns what to tell, and nothing where the config may go.
+// holdForPull keeps a configuration from a node that is pulling the etcd image, for as long as a pull normally takes,
+// because it would interrupt the pull. After that, the configuration may be what repairs the pull. It returns the
+// message, which is empty if the configuration may be sent.
 func (r *Reconciler) holdForPull(ctx context.Context, s *scope, name string) string {
 	i := slices.IndexFunc(s.nodes, func(n safety.Node) bool { return n.Name == name })
 	if i < 0 || r.pullsLong(s, s.nodes[i]) {

@@ -16,10 +16,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// ownerInterval is how often a cluster is asked for its owner when nothing is disrupted.
+// ownerInterval is how often a cluster is asked for its owner if nothing is disrupted.
 const ownerInterval = 5 * time.Minute
 
-// records are when clusters last named us as their owner. A restart asks again.
+// records track when clusters last named this control plane as their owner. A restart asks again.
 type records struct {
 	mu    sync.Mutex
 	asked map[types.NamespacedName]time.Time
@@ -52,20 +52,20 @@ func (r *records) forget(key types.NamespacedName) {
 	delete(r.asked, key)
 }
 
-// ownership is what a cluster says of its owner.
+// ownership is what a cluster records about its owner.
 type ownership int
 
 const (
-	// ownerSilent: no API server answers, so that the state alone decides.
+	// ownerSilent: no API server responds, so only the state decides.
 	ownerSilent ownership = iota
 	ownerConfirmed
-	// ownerUnknown: an API server answers, and not this question.
+	// ownerUnknown: an API server responds, but this query failed.
 	ownerUnknown
 	ownerOther
 )
 
-// askOwner asks the cluster who manages it, and has it remember us where that is nobody. Another owner is recorded, so
-// that everything that reads the state stops.
+// askOwner reads the owner that the cluster records, and records this control plane if there is none. Another owner is
+// written to the state, so that everything that reads the state stops.
 func (r *Reconciler) askOwner(ctx context.Context, s *scope) (ownership, error) {
 	rt := &s.held.State.Runtime
 
@@ -101,7 +101,7 @@ func (r *Reconciler) askOwner(ctx context.Context, s *scope) (ownership, error) 
 	return ownerConfirmed, nil
 }
 
-// keepRecord asks a cluster for its owner from time to time: what is sent to workers does not ask by itself.
+// keepRecord reads the owner of a cluster periodically, because writes to workers do not check it themselves.
 func (r *Reconciler) keepRecord(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !r.records.due(s.key(), r.Clock.Now()) {
 		return ctrl.Result{}, nil
@@ -115,11 +115,11 @@ func (r *Reconciler) keepRecord(ctx context.Context, s *scope) (ctrl.Result, err
 	return ctrl.Result{}, ownedElsewhere(recordedRival, s.held.State.Runtime.RivalUID)
 }
 
-// disownTimeout bounds how long a deletion waits for a cluster that may be gone.
+// disownTimeout limits how long a deletion waits for a cluster that may be gone.
 const disownTimeout = 5 * time.Second
 
-// disown has a cluster that runs on know that nobody manages it: the next one to do so need not ask. A cluster that
-// does not answer keeps the record, and then it is the state that names the former owner.
+// disown removes the record of the owner from a cluster that continues to run, so that the next owner need not ask. A
+// cluster that does not respond keeps the record, and then the state names the former owner.
 func (r *Reconciler) disown(ctx context.Context, s *scope) {
 	held, err := r.States.Load(ctx, s.key())
 	if err != nil || held.State.Runtime.OwnerUID != string(s.cp.UID) {
@@ -151,19 +151,19 @@ func (r *Reconciler) disown(ctx context.Context, s *scope) {
 	}
 }
 
-// ownedElsewhere asks a person who manages a cluster: witness names another one.
+// ownedElsewhere asks a user to decide who manages a cluster: witness names another owner.
 func ownedElsewhere(witness, other string) error {
 	return failure.Terminal(v1alpha1.ReasonOwnedElsewhere, fmt.Sprintf("%s: make sure that nothing else manages the "+
 		"cluster, then annotate the object with %s=%s", witness, v1alpha1.TakeOverAnnotation, other), nil)
 }
 
-// recordedRival is how the cluster itself names its owner.
+// recordedRival describes that the cluster itself names another owner.
 const recordedRival = ownerRecord + " names another TalosControlPlane as the owner of the cluster"
 
 const ownerRecord = "ConfigMap " + metav1.NamespaceSystem + "/" + workload.OwnerConfigMap + " of the cluster"
 
-// ownerPermits asks right before a disruption. A cluster whose API is down cannot tell, and may need just this step to
-// come back: there the state decides, which names us.
+// ownerPermits checks the owner right before a disruption. A cluster whose API is down cannot report its owner, and may
+// need exactly this step to recover: then the state decides, which names this control plane.
 func (r *Reconciler) ownerPermits(ctx context.Context, s *scope) (safety.Verdict, error) {
 	is, err := r.askOwner(ctx, s)
 	if err != nil {

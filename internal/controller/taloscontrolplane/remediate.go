@@ -18,10 +18,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// pollReplaced is how soon the machine list is looked at again after a replacement was recorded.
+// pollReplaced is how soon the machine list is reconciled again after a replacement was recorded.
 const pollReplaced = 100 * time.Millisecond
 
-// group is what the decision about replacements is made from.
+// group returns the evidence for a decision about replacements.
 func (r *Reconciler) group(s *scope) remediation.Group {
 	return remediation.Group{
 		Machines: s.cp.Spec.Machines, Spares: s.cp.Spec.Spares, Options: s.cp.Spec.Remediation,
@@ -29,8 +29,8 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 	}
 }
 
-// remediate has spare machines take the place of those that never come back, or that a person wants replaced: one at a
-// time, recorded first, and only when the safety kernel lets the member of the old one go.
+// remediate replaces machines that do not come back, or whose replacement a user requested, with spare machines: one at
+// a time, recorded first, and only if the safety package permits the removal of the old member.
 func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, error) {
 	g := r.group(s)
 	g.Held = func(m *v1alpha1.TalosMachine) bool { return pause.Holds(ctx, r.Client, m) }
@@ -82,7 +82,7 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 	return ctrl.Result{RequeueAfter: pollReplaced}, nil
 }
 
-// life looks for signs of life of the control plane's machines.
+// life returns the source for signs of life of the control plane's machines.
 func (r *Reconciler) life(s *scope) evidence.Life {
 	return evidence.Life{
 		Source: r.source(s),
@@ -100,7 +100,7 @@ func (r *Reconciler) updateState(ctx context.Context, s *scope, what string) err
 	return nil
 }
 
-// permitReplacement asks whether the machine may go now.
+// permitReplacement decides whether the machine may be replaced now.
 func (r *Reconciler) permitReplacement(
 	ctx context.Context, s *scope, c remediation.Choice,
 ) (remediation.Choice, error) {
@@ -129,8 +129,8 @@ func (r *Reconciler) permitReplacement(
 	return c, nil
 }
 
-// giveUpReplaced states of machines that were replaced, and that have been silent for too long, what a person states
-// with the annotation: that they do not come back.
+// giveUpReplaced sets, on machines that were replaced and have been unreachable for too long, the annotation with which
+// a user declares that they will not come back.
 func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
 	sign := func(m *v1alpha1.TalosMachine) (string, error) { return r.life(s).Sign(ctx, m) }
 

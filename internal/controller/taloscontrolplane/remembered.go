@@ -14,8 +14,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// decideBootstrap decides about the bootstrap of etcd. Machines that are remembered and not listed are asked only where
-// one would be bootstrapped: nearly always there are none, or etcd runs.
+// decideBootstrap decides about the bootstrap of etcd. Machines that are recorded but not listed are queried only if a
+// node would be bootstrapped: usually there are none, or etcd runs.
 func (r *Reconciler) decideBootstrap(ctx context.Context, s *scope) (safety.BootstrapDecision, error) {
 	rec := r.bootstrapRecord(s)
 
@@ -32,9 +32,9 @@ func (r *Reconciler) decideBootstrap(ctx context.Context, s *scope) (safety.Boot
 	return safety.Bootstrap(rec, append(slices.Clone(s.nodes), others...)), nil
 }
 
-// askRemembered asks the control-plane machines that ever got a config of the cluster and are not listed now: the
-// objects may have been deleted and applied again with another list, or come from an older backup. Their disks know
-// nothing of that.
+// askRemembered queries the control-plane machines that were configured once and are not listed now: the objects may
+// have been deleted and applied again with another list, or come from an older backup. The disks of these machines are
+// not affected by that.
 func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]safety.Node, error) {
 	remembered, err := r.remembered(ctx, s)
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]safety.Node
 
 	var machines []v1alpha1.TalosMachine
 
-	// Connections of their own: a machine of another control plane may have the name by now.
+	// The connections have separate keys: another control plane's machine may have the same name by now.
 	place := s.key().String()
 
 	for _, n := range remembered {
@@ -66,9 +66,10 @@ func (r *Reconciler) askRemembered(ctx context.Context, s *scope) ([]safety.Node
 	return nodes, ctx.Err()
 }
 
-// forgetNamed forgets the machines that the annotation declares wiped or destroyed. Only control-plane machines that
-// are remembered and not listed can be forgotten: the entry of a machine in use, a worker's too, tells which hardware
-// it is. One that still has its object, because it is to be taken out, is forgotten where it does not answer.
+// forgetNamed drops the records of machines that the annotation declares wiped or destroyed. Only control-plane
+// machines that are recorded but not listed can be forgotten: the entry of a machine in use, including workers,
+// identifies its hardware. A machine that still has its object, because it is being removed, is forgotten if it is
+// unreachable.
 func (r *Reconciler) forgetNamed(ctx context.Context, s *scope) error {
 	value, ok := s.cp.Annotations[v1alpha1.ForgetMachinesAnnotation]
 	if !ok {

@@ -18,8 +18,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// leaveToRestore lets nobody but a restore touch the nodes while one works on the cluster. It is recorded in the state,
-// and every disruption begins with a write of the state, which fails when the record came in between.
+// leaveToRestore lets only the restore change nodes while it is working on the cluster. The restore is recorded in the
+// state, and every disruption begins with a write of the state, which fails if the restore was recorded in the
+// meantime.
 func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result, error) {
 	restore := s.held.State.Runtime.Restore
 	if restore == nil {
@@ -52,12 +53,12 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 	return ctrl.Result{}, waiting
 }
 
-// orphanPatience is how long a cluster is left to a restore whose object is gone: a node may still be reading the
-// snapshot that it was sent.
+// orphanPatience is how long a cluster remains blocked by a restore whose object is gone: a node may still be reading
+// the snapshot that it received.
 const orphanPatience = 10 * time.Minute
 
-// orphans are restores that clusters are left to and whose objects are gone, and when that was first observed. A
-// restart forgets them: that only takes longer.
+// orphans are restores that block a cluster and whose objects are gone, and when that was first observed. A restart
+// loses them, which only causes a delay.
 type orphans struct {
 	mu   sync.Mutex
 	seen map[types.NamespacedName]orphan
@@ -68,7 +69,7 @@ type orphan struct {
 	since time.Time
 }
 
-// over tells whether the restore has been gone for long enough.
+// over reports whether the restore has been gone for long enough.
 func (o *orphans) over(key types.NamespacedName, uid string, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,9 +94,9 @@ func (o *orphans) forget(key types.NamespacedName) {
 	delete(o.seen, key)
 }
 
-// releaseOrphan gives a cluster back whose restore has ended without a trace, because its finalizer was removed by
-// hand. Only the API server tells that, read live. What the nodes hold by then decides about everything else: data that
-// the restore has brought there is found, and without data a person is asked, as after every loss.
+// releaseOrphan unblocks a cluster whose restore ended without cleanup, because its finalizer was removed manually.
+// Only a live read of the API server proves that. Everything else is decided by the data on the nodes: data that the
+// restore brought there is found, and without data a user is asked, as after every loss.
 func (r *Reconciler) releaseOrphan(ctx context.Context, s *scope, mark clusterstate.Restore) (bool, error) {
 	o := &v1alpha1.TalosEtcdRestore{}
 
@@ -126,8 +127,8 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, s *scope, mark clusterst
 	return true, nil
 }
 
-// awaitRestore keeps a new PKI from a cluster that is to be brought back from a backup. It reads live: the restore may
-// have been made a moment ago.
+// awaitRestore prevents the creation of a new PKI for a cluster that is about to be restored from a backup. It reads
+// live, because the restore may just have been created.
 func (r *Reconciler) awaitRestore(ctx context.Context, s *scope) error {
 	list := &v1alpha1.TalosEtcdRestoreList{}
 	if err := r.Reader.List(ctx, list, client.InNamespace(s.cp.Namespace)); err != nil {
@@ -144,7 +145,7 @@ func (r *Reconciler) awaitRestore(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// byRestore wakes the control plane that a restore names.
+// byRestore triggers the control plane that a restore names.
 func byRestore(_ context.Context, o client.Object) []reconcile.Request {
 	restore, ok := o.(*v1alpha1.TalosEtcdRestore)
 	if !ok {

@@ -18,14 +18,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// rollout keeps the plan of config changes and lets one machine after the other begin, with the permission of the
-// safety kernel. What it waits for shows in the plan; it never holds up the rest of the pass.
+// rollout maintains the plan of configuration changes and lets one machine after the other begin, if the safety package
+// permits it. The plan reports what it waits for; it never blocks the rest of the reconciliation.
 func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !rollout.Pending(s.machines) && s.cp.Status.Plan == nil {
 		return ctrl.Result{}, nil
 	}
 
-	// Who has begun decides who may begin, so it is read live.
+	// The machines that have begun determine which ones may begin, so they are read live.
 	machines, err := machineset.List(ctx, r.Reader, s.cp)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -53,8 +53,8 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{}, r.beginChange(ctx, s, machines, out)
 }
 
-// meanwhile goes on with config changes while no etcd answers: it may be a config that keeps it from running, and then
-// nothing else brings it back. It returns what the pass waits for.
+// meanwhile continues configuration changes while no etcd responds: a configuration may be what prevents etcd from
+// running, and then only another one repairs it. It returns what the reconciliation waits for.
 func (r *Reconciler) meanwhile(ctx context.Context, s *scope, wait error) error {
 	if busy, err := r.continueDisruption(ctx, s); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (r *Reconciler) meanwhile(ctx context.Context, s *scope, wait error) error 
 	return wait
 }
 
-// ordered sorts machines in the order of their disruption.
+// ordered sorts machines into the order of their disruption.
 func ordered(nodes []safety.Node, machines []v1alpha1.TalosMachine) []v1alpha1.TalosMachine {
 	names := make([]string, 0, len(machines))
 	for i := range machines {
@@ -119,7 +119,8 @@ func (r *Reconciler) beginChange(
 		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
 
 		if staged := c.Change.Reboot && !c.Reboot; staged {
-			// Somebody may reboot all of them at any moment, so the first one has to have survived before the next one.
+			// All machines with a staged configuration may be rebooted at any moment, so the first one has to succeed before the
+			// next one is staged.
 			if awaits := awaitsReboot(machines); awaits != "" && !out.Done {
 				out.Hold("waiting for " + awaits + " to be rebooted manually")
 
@@ -154,8 +155,8 @@ func (r *Reconciler) beginChange(
 	return nil
 }
 
-// beginDisruptiveChange records that a node goes away for a while, and lets it. The record fails when anybody wrote the
-// state since it was read.
+// beginDisruptiveChange records the disruption of a node, and then permits it. The record fails if the state was
+// written since it was read.
 func (r *Reconciler) beginDisruptiveChange(
 	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate,
 ) error {
@@ -170,9 +171,9 @@ func (r *Reconciler) beginDisruptiveChange(
 	return rollout.Grant(ctx, r.Client, m, c)
 }
 
-// sickOther names a machine that is not ready beside one that is: a control plane has one unavailable node at most. The
-// safety kernel sees etcd, and there is more on a node than that. Who is not ready itself may change, because that may
-// be what mends it.
+// sickOther returns a machine other than the named one that is not ready: a control plane may have only one unavailable
+// node at a time. The safety package considers only etcd, but other components of a node may be unhealthy too. A
+// NotReady machine may itself be updated: the update may repair it.
 func sickOther(machines []v1alpha1.TalosMachine, name string) string {
 	sick := ""
 
@@ -199,8 +200,8 @@ func awaitsReboot(machines []v1alpha1.TalosMachine) string {
 	return ""
 }
 
-// rebooting tells whether the config change that a disruption was recorded for is still under way. It is read live: who
-// takes it for ended lets the next node go.
+// rebooting reports whether the configuration change that a disruption was recorded for is still in progress. It is
+// read live: treating it as ended would permit the disruption of the next node.
 func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Disruption) (bool, error) {
 	m := &v1alpha1.TalosMachine{}
 
@@ -218,6 +219,6 @@ func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Di
 		return true, nil
 	}
 
-	// A crash came between the record and the grant.
+	// A crash occurred between the record and the grant.
 	return true, rollout.Grant(ctx, r.Client, m, rollout.Candidate{Name: m.Name, Change: *c, Reboot: c.Reboot})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// scaleDown takes machines that left the list out of the cluster, one after the other, with the permission of the
-// safety kernel. What it waits for shows in the condition UpToDate; it never holds up the rest of the pass.
+// scaleDown removes machines that were removed from the list from the cluster, one after the other, if the safety
+// package permits it. The condition UpToDate reports what it waits for; it never blocks the rest of the reconciliation.
 func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if busy, err := r.continueDisruption(ctx, s); busy || err != nil {
 		return ctrl.Result{}, err
@@ -27,7 +27,7 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, erro
 	}
 
 	for _, name := range s.leaving() {
-		// The removals after it must not wait until it is resumed.
+		// The removal of the other machines must not wait until this one is resumed.
 		if r.isHeld(ctx, s, name) {
 			s.scaling = "the removal of " + name + " is paused"
 
@@ -49,8 +49,9 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, erro
 	return ctrl.Result{}, nil
 }
 
-// leaving are the machines that left the list, in the order in which they go: those whose etcd is broken, the most
-// broken, outdated ones, the highest index. Whoever leads etcd goes last, so that it moves once.
+// leaving returns the machines that were removed from the list, in the order of their removal: those with a broken
+// etcd, the most broken ones, outdated ones, those with the highest index. The etcd leader is last, so that the
+// leadership moves only once.
 func (s *scope) leaving() []string {
 	candidates := make([]safety.Candidate, 0, len(s.extra))
 	for _, name := range s.extra {
@@ -60,8 +61,8 @@ func (s *scope) leaving() []string {
 	return safety.Order(s.nodes, safety.Victims(candidates, len(candidates)))
 }
 
-// continueDisruption goes on with what was recorded, also after a crash between the record and the act. It is false
-// once nothing is under way.
+// continueDisruption continues the recorded disruption, also after a crash between the record and the act. It returns
+// false once none is in progress.
 func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, error) {
 	d := s.held.State.Runtime.Disruption
 	if d == nil {
@@ -88,7 +89,7 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 		return true, r.remove(ctx, s, m)
 	}
 
-	// Done, gone, or back in the list before it was touched.
+	// The disruption is complete, the machine is gone, or it was listed again before it was changed.
 	s.held.State.Runtime.Disruption = nil
 
 	if err := r.States.Update(ctx, s.held); err != nil {
@@ -98,7 +99,8 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 	return false, nil
 }
 
-// permitRemoval asks the safety kernel about one machine that is to leave. Gone: it has been silent for too long.
+// permitRemoval consults the safety package about the removal of one machine. Gone: it has been unreachable for too
+// long.
 func (r *Reconciler) permitRemoval(ctx context.Context, s *scope, name string, gone bool) (safety.Verdict, error) {
 	id := safety.MemberOf(s.nodes, name)
 	if id == 0 && safety.Gone(s.nodes, name) {
@@ -124,8 +126,8 @@ func (r *Reconciler) permitRemoval(ctx context.Context, s *scope, name string, g
 	return r.permit(ctx, s, want)
 }
 
-// beginRemoval records the disruption, and then begins it. The record fails when anybody wrote the state since it was
-// read, another replica of the operator for example.
+// beginRemoval records the disruption, and then begins it. The record fails if the state was written since it was read,
+// for example by another replica of the operator.
 func (r *Reconciler) beginRemoval(ctx context.Context, s *scope, name string) error {
 	s.held.State.Runtime.Disruption = &clusterstate.Disruption{
 		Machine: name, Act: string(safety.ActRemove), Since: r.now(),
@@ -147,7 +149,7 @@ func (r *Reconciler) remove(ctx context.Context, s *scope, m *v1alpha1.TalosMach
 	return machineset.Decommission(ctx, r.Client, m)
 }
 
-// machine is one of the control plane's machines; nil when there is none of the name.
+// machine returns the control plane's machine with the name; nil if there is none.
 func (s *scope) machine(name string) *v1alpha1.TalosMachine {
 	for i := range s.machines {
 		if s.machines[i].Name == name {

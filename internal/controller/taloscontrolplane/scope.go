@@ -17,11 +17,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// scope is one pass over one TalosControlPlane.
+// scope is one reconciliation of one TalosControlPlane.
 type scope struct {
 	cp   *v1alpha1.TalosControlPlane
 	base *v1alpha1.TalosControlPlane
-	// paused: an annotation holds the control plane, here or on its KubernetesCluster; hold says which.
+	// paused: the control plane is paused by an annotation on it or on its KubernetesCluster; hold says which.
 	paused bool
 	hold   pause.Hold
 
@@ -31,43 +31,45 @@ type scope struct {
 	// extra names machines that are no longer listed and are kept.
 	extra []string
 
-	// scaling says what the scale-down that is under way waits for; empty without one.
+	// scaling says what the current scale-down waits for; empty if there is none.
 	scaling string
 
-	// backup says which backup a disruption waits for, and why; nil when none does.
+	// backup says which backup a disruption waits for, and why; nil if none does.
 	backup *safety.Verdict
 
-	// remedy is the replacement that is due; nil without one.
+	// remedy is the replacement that is due; nil if there is none.
 	remedy *remediation.Choice
 
-	// window is when the next maintenance window changes what may begin; zero when none does.
+	// window is when the next maintenance window changes what may begin; zero if none does.
 	window time.Time
 
-	// fenced says what becomes of machines that were given up and are back; fencing is true once they were looked for.
+	// fenced says what happens to abandoned machines that have returned; fencing is true once they were searched for.
 	fenced  []string
 	fencing bool
 
-	// observed is true once the nodes were asked in this pass; nodes, etcd and the API are only then meaningful.
+	// observed is true once the nodes were queried in this reconciliation; nodes, etcd and the API are only then
+	// meaningful.
 	observed bool
 	nodes    []safety.Node
 	etcd     safety.EtcdHealth
 	quorum   safety.QuorumView
-	// pulls are the nodes that do not get the image of etcd.
+	// pulls are the nodes that do not get the etcd image.
 	pulls     []pull
 	bootstrap *safety.BootstrapDecision
-	// asked is true once the Kubernetes API was asked; version is empty when it did not answer.
+	// asked is true once the Kubernetes API was queried; version is empty if it did not respond.
 	asked   bool
 	version string
-	// kept holds the outcome of each Secret with credentials that was looked at in this pass, by kind.
+	// kept contains the result for each Secret with credentials that was checked in this reconciliation, by kind.
 	kept map[string]error
-	// certificates are the ends of what was seen of certificates at the time now; none before the PKI was read.
+	// certificates are the expiry times of the certificates that were observed at the time now; empty before the PKI was
+	// read.
 	certificates []clusterstate.Expiry
 	now          time.Time
-	// importing: the cluster is being taken over from elsewhere in this pass.
+	// importing: the cluster is being imported in this reconciliation.
 	importing bool
-	// would is what a dry run would do to the machines.
+	// would lists what would be done to the machines if this were not a dry run.
 	would []string
-	// released is true when the finalizer goes in this pass.
+	// released is true if the finalizer is removed in this reconciliation.
 	released bool
 }
 
@@ -81,7 +83,7 @@ func (s *scope) key() types.NamespacedName {
 
 func (s *scope) clusterName() string { return cmp.Or(s.cp.Spec.ClusterName, s.cp.Name) }
 
-// addresses of the control-plane machines, as far as they are known, in the order of the list.
+// addresses returns the known addresses of the control-plane machines, in list order.
 func (s *scope) addresses() []string { return evidence.Addresses(s.machines) }
 
 func deleting(o metav1.Object) bool { return !o.GetDeletionTimestamp().IsZero() }

@@ -29,14 +29,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
-// Keys of the Secrets that people and tools read.
+// Keys of the Secrets that users and tools read.
 const (
 	kubeconfigKey  = "value"
 	talosconfigKey = "talosconfig"
 )
 
-// ensureSecrets loads the PKI, or makes it: only when the API server says that there is no state Secret, and no machine
-// of the cluster already runs under another CA.
+// ensureSecrets loads the PKI, or creates it: only if the API server confirms that there is no state Secret, and no
+// machine of the cluster already runs under another CA.
 func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) (ctrl.Result, error) {
 	held, err := r.States.Load(ctx, s.key())
 
@@ -78,7 +78,7 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// restoreStatus fills an empty status from the state: kubectl apply never writes one.
+// restoreStatus restores an empty status from the state, because kubectl apply never writes a status.
 func restoreStatus(s *scope) {
 	st, rt := &s.cp.Status, &s.held.State.Runtime
 
@@ -92,7 +92,7 @@ func restoreStatus(s *scope) {
 		ClusterID:   s.held.State.Bundle.ClusterID(),
 	}
 
-	if key, err := s.held.State.Bundle.BackupVerificationKey(); err == nil { // a bundle that was checked has one
+	if key, err := s.held.State.Bundle.BackupVerificationKey(); err == nil { // a validated bundle has one
 		st.BackupVerificationKey = key.String()
 	}
 
@@ -145,7 +145,7 @@ func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*statestore.Held, e
 	return r.States.Create(ctx, s.key(), clusterstate.NewState(bundle, made, string(s.cp.UID)))
 }
 
-// BundleConfig are the parameters that a new cluster of the object is made with.
+// BundleConfig returns the parameters that a new cluster of the object is created with.
 func BundleConfig(cp *v1alpha1.TalosControlPlane) clusterstate.BundleConfig {
 	spec := &cp.Spec
 
@@ -160,15 +160,15 @@ func BundleConfig(cp *v1alpha1.TalosControlPlane) clusterstate.BundleConfig {
 	}
 }
 
-// contract is the minor of a Talos version, v1.13 for v1.13.9.
+// contract returns the minor version of a Talos version, v1.13 for v1.13.9.
 func contract(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// refuseForeignNodes keeps a new PKI from a cluster that runs already. Machines that do not answer cannot be judged;
-// should they turn out to be foreign, they are left alone then.
+// refuseForeignNodes prevents the creation of a new PKI for a cluster that already runs. Unreachable machines cannot be
+// checked; if they turn out to be foreign later, they are not touched then.
 func (r *Reconciler) refuseForeignNodes(ctx context.Context, s *scope) error {
 	known := 0
 
@@ -220,7 +220,7 @@ func (r *Reconciler) entryAddress(ctx context.Context, s *scope, entry v1alpha1.
 	return "", nil
 }
 
-// bootstrapSecrets reads what a person wants the PKI to start from.
+// bootstrapSecrets reads the key material that the user provided for the PKI.
 func (r *Reconciler) bootstrapSecrets(ctx context.Context, s *scope, o *clusterstate.Options) error {
 	ref := s.cp.Spec.BootstrapSecretsRef
 	if ref == nil {
@@ -258,7 +258,7 @@ func (r *Reconciler) bootstrapSecrets(ctx context.Context, s *scope, o *clusters
 	return nil
 }
 
-// ensureTalosconfig keeps the Secret {cluster}-talosconfig.
+// ensureTalosconfig maintains the Secret {cluster}-talosconfig.
 func (r *Reconciler) ensureTalosconfig(ctx context.Context, s *scope) (ctrl.Result, error) {
 	endpoints, err := r.endpoints(ctx, s)
 	if err != nil || len(endpoints) == 0 {
@@ -275,8 +275,9 @@ func (r *Reconciler) ensureTalosconfig(ctx context.Context, s *scope) (ctrl.Resu
 	})
 }
 
-// endpoints are the addresses of the control-plane machines, in the order of their names. Those of machines whose
-// objects are new, or know nothing yet, come from the list: the file would be written again with each of them.
+// endpoints returns the addresses of the control-plane machines, in the order of their names. Addresses of machines
+// whose objects are new or have no address yet come from the list: otherwise the file would be rewritten for each of
+// them.
 func (r *Reconciler) endpoints(ctx context.Context, s *scope) ([]string, error) {
 	found := map[string]string{}
 
@@ -305,7 +306,7 @@ func (r *Reconciler) endpoints(ctx context.Context, s *scope) ([]string, error) 
 	return out, nil
 }
 
-// ensureKubeconfig keeps the Secret {cluster}-kubeconfig, in the form that Cluster API, Flux and Argo CD expect.
+// ensureKubeconfig maintains the Secret {cluster}-kubeconfig, in the format that Cluster API, Flux and Argo CD expect.
 func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) (ctrl.Result, error) {
 	p := clusterstate.KubeconfigParams{ClusterName: s.clusterName(), Server: s.cp.Spec.Endpoint}
 	b := s.held.State.Bundle
@@ -320,14 +321,14 @@ func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) (ctrl.Resul
 // credentials is one file in a Secret {cluster}-{kind}.
 type credentials struct {
 	kind, key string
-	// current tells whether a file may stay as it is, render makes a new one, end reads when its certificate ends.
+	// current reports whether a file may be kept, render creates a new one, end returns when its certificate expires.
 	current func([]byte) bool
 	render  func() ([]byte, error)
 	end     func([]byte) (time.Time, error)
 }
 
-// ensureCredentials writes a Secret when it is missing or no longer right, once a pass. One of that name that is not
-// ours is left alone.
+// ensureCredentials writes a Secret if it is missing or outdated, once per reconciliation. A Secret of the same name
+// that is controlled by another owner is not touched.
 func (r *Reconciler) ensureCredentials(ctx context.Context, s *scope, c credentials) error {
 	if err, done := s.kept[c.kind]; done {
 		return err

@@ -56,7 +56,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
-// byWorker wakes the control plane of a worker group: its deletion waits for them.
+// byWorker triggers the control plane of a worker group, because its deletion waits for the workers.
 func byWorker(_ context.Context, o client.Object) []reconcile.Request {
 	w, ok := o.(*v1alpha1.TalosWorker)
 	if !ok {
@@ -68,7 +68,7 @@ func byWorker(_ context.Context, o client.Object) []reconcile.Request {
 	}}}
 }
 
-// byMachine wakes control planes that have no PKI yet: they wait for the first address.
+// byMachine triggers control planes without a PKI, because they wait for the first address.
 func (r *Reconciler) byMachine(ctx context.Context, o client.Object) []reconcile.Request {
 	list := &v1alpha1.TalosControlPlaneList{}
 

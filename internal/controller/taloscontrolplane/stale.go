@@ -20,14 +20,15 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// sightings remembers members that belong to no machine between two looks. A restart forgets them, and they are looked
-// at twice again: that only takes longer.
+// sightings records orphaned members between two reconciliations. A restart loses them, and they have to be observed
+// twice again, which only causes a delay.
 type sightings struct {
 	mu   sync.Mutex
 	seen map[types.NamespacedName]safety.Sightings
 }
 
-// look takes one look and returns the member that may be removed, 0 when there is none, and whether any was seen.
+// look records the orphaned members and returns the one that may be removed, 0 if there is none, and whether any was
+// observed.
 func (s *sightings) look(key types.NamespacedName, nodes []safety.Node, now time.Time) (uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +56,8 @@ func (s *sightings) forget(key types.NamespacedName) {
 	delete(s.seen, key)
 }
 
-// remembered are machines that got a config once and are not listed now, perhaps because a move brought only a part of
-// the objects along. Their members are theirs. Workers are left out: they have none.
+// remembered returns machines that were configured once and are not listed now, perhaps because a move transferred only
+// some of the objects. Their members still belong to them. Workers are omitted because they have no members.
 func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]safety.Node, error) {
 	var (
 		out  []safety.Node
@@ -71,7 +72,7 @@ func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]safety.Node, e
 	}
 
 	for name, m := range s.held.State.Runtime.Machines {
-		// What was recorded before roles were tells its role only as long as its object is there.
+		// For records from before roles were recorded, the role is known only while the object exists.
 		worker := m.Role == string(v1alpha1.RoleWorker) ||
 			slices.ContainsFunc(list.Items, func(w v1alpha1.TalosMachine) bool { return w.Name == name })
 
@@ -83,9 +84,9 @@ func (r *Reconciler) remembered(ctx context.Context, s *scope) ([]safety.Node, e
 	return out, nil
 }
 
-// removeStale removes one member of etcd that belongs to no machine, after two looks a minute apart.
+// removeStale removes one orphaned etcd member that was observed twice, a minute apart.
 func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, error) {
-	// Nearly always every member has its machine, and nobody else needs to be known.
+	// Usually every member belongs to a machine, and no other machines need to be known.
 	if found, _ := safety.Stale(s.nodes, nil, 0); len(found) == 0 {
 		r.stale.forget(s.key())
 

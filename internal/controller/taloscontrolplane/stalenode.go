@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// nodesInterval is how often the Node objects of a cluster are looked at while all of them belong to somebody.
+	// nodesInterval is how often the Node objects of a cluster are checked while none of them is orphaned.
 	nodesInterval = 5 * time.Minute
-	// askAtOnce bounds how many machines of one cluster are asked at the same time: there may be a thousand.
+	// askAtOnce limits how many machines of one cluster are queried concurrently: there may be a thousand.
 	askAtOnce = 16
 )
 
-// nodeLooks remembers when the Node objects of each cluster are looked at next, and what was seen. A restart forgets
-// it, and they are looked at twice again: that only takes longer.
+// nodeLooks records when the Node objects of each cluster are checked next, and what was observed. A restart loses it,
+// and orphaned Nodes have to be observed twice again, which only causes a delay.
 type nodeLooks struct {
 	mu    sync.Mutex
 	looks map[types.NamespacedName]nodeLook
@@ -64,8 +64,8 @@ func (l *nodeLooks) forget(key types.NamespacedName) {
 	delete(l.looks, key)
 }
 
-// removeStaleNode removes one Node object of the cluster that belongs to no machine, after two looks a minute apart.
-// It holds nothing up and fails nothing: the next look finds what this one missed.
+// removeStaleNode removes one orphaned Node object of the cluster that was observed twice, a minute apart. It blocks
+// nothing and returns no error: the next check finds what this one missed.
 func (r *Reconciler) removeStaleNode(ctx context.Context, s *scope) (ctrl.Result, error) {
 	now, look := r.Clock.Now(), r.nodes.get(s.key())
 	if now.Before(look.next) {
@@ -96,8 +96,9 @@ func (r *Reconciler) removeStaleNode(ctx context.Context, s *scope) (ctrl.Result
 	return ctrl.Result{}, nil
 }
 
-// settledMachines are all machines of the cluster. It returns none while any of them is missing, on its way in or out,
-// or not ready, and none when a person wants all Nodes kept: then nobody can tell whose a Node is, or need not.
+// settledMachines returns all machines of the cluster. It returns none while any of them is missing, is being added or
+// removed, or is not ready, and none if a user wants all Nodes to be kept: then the owner of a Node cannot be
+// determined, or need not be.
 func (r *Reconciler) settledMachines(ctx context.Context, s *scope) ([]v1alpha1.TalosMachine, error) {
 	if kube.AnnotationTrue(s.cp, v1alpha1.KeepNodeAnnotation) || len(s.extra) > 0 || !s.etcd.Healthy ||
 		s.held.State.Runtime.Disruption != nil || int(readyMachines(s)) < len(s.cp.Spec.Machines) {
@@ -128,8 +129,8 @@ func (r *Reconciler) settledMachines(ctx context.Context, s *scope) ([]v1alpha1.
 	return list.Items, nil
 }
 
-// lookAtNodes takes one look. What it returns is kept for the next one; nothing once a Node was removed, so that the
-// next one is seen twice again.
+// lookAtNodes performs one check. Its result is kept for the next check; it is empty once a Node was removed, so that
+// the next orphaned Node has to be observed twice again.
 func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine,
 	seen safety.NodeSightings,
 ) (safety.NodeSightings, error) {
@@ -150,7 +151,7 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alp
 		return next, nil
 	}
 
-	// The statuses may be old: only what the machines say themselves, now, counts for a removal.
+	// The statuses may be outdated: a removal requires what the machines themselves report now.
 	live, err := r.askMachines(ctx, s, machines)
 	if err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, s *scope, machines []v1alp
 	return nil, nil
 }
 
-// shown are the machines as their statuses show them, and those that are only remembered.
+// shown returns the machines according to their statuses, and those that are only recorded.
 func (r *Reconciler) shown(s *scope, machines []v1alpha1.TalosMachine) []safety.ClusterMachine {
 	out := make([]safety.ClusterMachine, 0, len(machines))
 
@@ -192,7 +193,7 @@ func (r *Reconciler) shown(s *scope, machines []v1alpha1.TalosMachine) []safety.
 	return append(out, onlyRemembered(s, machines)...)
 }
 
-// onlyRemembered are machines that got a config once and have no object now: they may run all the same.
+// onlyRemembered returns machines that were configured once and have no object now: they may run nevertheless.
 func onlyRemembered(s *scope, machines []v1alpha1.TalosMachine) []safety.ClusterMachine {
 	listed := map[string]bool{}
 	for i := range machines {
@@ -212,7 +213,7 @@ func onlyRemembered(s *scope, machines []v1alpha1.TalosMachine) []safety.Cluster
 	return out
 }
 
-// askMachines asks every machine what it is called, and whether it is well.
+// askMachines queries the hostname and the health of every machine.
 func (r *Reconciler) askMachines(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine,
 ) ([]safety.ClusterMachine, error) {
 	out := make([]safety.ClusterMachine, len(machines))

@@ -21,7 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// finish derives the status from this pass, writes it once and maps the error to a result.
+// finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
 	if s.released {
 		return res, err
@@ -54,7 +54,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	condition.Events(s.expectsOutage()).Record(r.Recorder, s.cp, before, s.cp.Status.Conditions)
 
-	// What an import stalls on may be mended in a Secret, or on a node, and nobody tells of that.
+	// The reason why an import stalls may be fixed in a Secret or on a node, and neither causes an event.
 	if s.importing && failure.ClassOf(err) == failure.ClassTerminal {
 		return ctrl.Result{RequeueAfter: pollImport}, nil
 	}
@@ -67,7 +67,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	res, err = failure.Result(res, err, resync)
 	res = condition.Within(res, err, condition.Sooner(expiry, hold))
 
-	// Nothing but the time tells that a maintenance window opens.
+	// No event reports that a maintenance window opens.
 	if wait := max(s.window.Sub(r.Clock.Now()), time.Second); !s.window.IsZero() && res.RequeueAfter > wait {
 		res.RequeueAfter = wait
 	}
@@ -75,7 +75,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return res, err
 }
 
-// weight of what this pass changes in the status.
+// weight returns the weight of the status changes of this reconciliation.
 func (s *scope) weight() condition.Weight {
 	st, was := s.cp.Status.DeepCopy(), &s.base.Status
 	if equality.Semantic.DeepEqual(st, was) {
@@ -89,8 +89,8 @@ func (s *scope) weight() condition.Weight {
 	return condition.Weigh(was.Conditions, s.cp.Status.Conditions, s.expectsOutage(), rest)
 }
 
-// expectsOutage: nodes are away for what the operator has asked of them, or there is no etcd yet, and nothing else is
-// wrong with etcd.
+// expectsOutage reports whether nodes are unavailable because of a request of the operator, or no etcd exists yet,
+// while etcd has no other problem.
 func (s *scope) expectsOutage() bool {
 	if s.held == nil {
 		return false
@@ -114,14 +114,14 @@ func (s *scope) expectsOutage() bool {
 	return expected
 }
 
-// observedConditions say what is true of the nodes now. Bootstrapped is not one of them: it says what happened.
+// observedConditions describe the current state of the nodes. Bootstrapped is not one of them: it records history.
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionAvailable, v1alpha1.ConditionReachable, v1alpha1.ConditionEtcdHealthy,
 	v1alpha1.ConditionUpToDate, v1alpha1.ConditionCertificatesValid,
 }
 
-// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
-// them.
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
+// permits.
 func computeStatus(s *scope, err error) condition.Set {
 	st := &s.cp.Status
 	paused := s.paused
@@ -140,7 +140,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	if s.observed {
 		st.ReadyReplicas = readyMachines(s)
 
-		// Without quorum nobody gives a member list, and the members are still those of the last one.
+		// Without quorum no node returns a member list, and the last known list still applies.
 		if s.etcd.Members > 0 {
 			st.EtcdMembers = int32(s.etcd.Members) //nolint:gosec // a handful
 		}
@@ -176,7 +176,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	return set
 }
 
-// readyMachines counts the machines that are ready and voting, healthy etcd members.
+// readyMachines counts the ready machines that are healthy voting etcd members.
 func readyMachines(s *scope) int32 {
 	var count int32
 
@@ -271,7 +271,7 @@ func setRemediating(s *scope, set condition.Set) {
 		cmp.Or(c.Message, c.Spare+" takes the place of "+c.Machine))
 }
 
-// setBootstrapped says what happened: an etcd that answers nobody at the moment was bootstrapped all the same.
+// setBootstrapped records history: an etcd that does not respond at the moment was bootstrapped nevertheless.
 func setBootstrapped(s *scope, set condition.Set) {
 	switch {
 	case s.bootstrap.Action == safety.BootstrapDone:
@@ -284,7 +284,7 @@ func setBootstrapped(s *scope, set condition.Set) {
 	}
 }
 
-// setAvailable needs the answer of the Kubernetes API only where etcd does not decide already.
+// setAvailable needs the response of the Kubernetes API only if the state of etcd does not already decide.
 func setAvailable(s *scope, set condition.Set) {
 	established := s.established()
 
@@ -328,7 +328,8 @@ func setReady(s *scope, err error, set condition.Set) {
 	}
 }
 
-// unavailable is the condition Available of a cluster that was observed not to be; nil when it is, or nobody knows.
+// unavailable returns the condition Available of a cluster that was observed to be unavailable; nil if it is available
+// or unknown.
 func unavailable(conditions []metav1.Condition) *metav1.Condition {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionAvailable)
 	if c == nil || c.Status == metav1.ConditionTrue || c.Reason == v1alpha1.ReasonUnknown ||
@@ -339,7 +340,7 @@ func unavailable(conditions []metav1.Condition) *metav1.Condition {
 	return c
 }
 
-// waitingFor names the machines that are not ready and why.
+// waitingFor names the machines that are not ready, with the reasons.
 func waitingFor(s *scope) string {
 	var out []string
 

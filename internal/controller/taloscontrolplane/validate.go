@@ -18,7 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
-// validate refuses a spec that breaks a rule before anything is touched. CEL in the CRD checks most of it already.
+// validate rejects an invalid spec before anything is changed. The CEL rules of the CRD already check most of it.
 func (r *Reconciler) validate(ctx context.Context, s *scope) (ctrl.Result, error) {
 	check := func() error { return checkSpec(s.cp, s.held.State.BundleConfig, s.cp.Status.ObservedKubeVersion) }
 
@@ -36,9 +36,9 @@ func (r *Reconciler) validate(ctx context.Context, s *scope) (ctrl.Result, error
 	return ctrl.Result{}, err
 }
 
-// versionMoved asks the cluster which Kubernetes it runs now, and tells whether that is another version than the one
-// seen last. A version that was seen once would refuse a spec for ever: no pass gets past the refusal to see another
-// one.
+// versionMoved queries the Kubernetes version that the cluster runs now, and reports whether it differs from the last
+// observed one. Otherwise an outdated observation would reject a spec forever, because no reconciliation gets past the
+// rejection to observe another version.
 func (r *Reconciler) versionMoved(ctx context.Context, s *scope) (bool, error) {
 	machines, err := machineset.List(ctx, r.Client, s.cp)
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *Reconciler) versionMoved(ctx context.Context, s *scope) (bool, error) {
 	return moved, nil
 }
 
-// checkSpec is pure. made are the parameters that the cluster was made with.
+// checkSpec is pure. made are the parameters that the cluster was created with.
 func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, runningKubernetes string) error {
 	spec := &cp.Spec
 
@@ -96,7 +96,7 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	return nil
 }
 
-// checkChanges compares with what the cluster was made with and with what runs.
+// checkChanges compares the spec to the parameters that the cluster was created with, and to what it runs.
 func checkChanges(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, runningKubernetes string) error {
 	spec := &cp.Spec
 
