@@ -1,6 +1,6 @@
-// Package backupwork does the long work of the controllers of backups beside their passes: a pass only starts work,
-// watches it and records what came of it. So work of hours holds up no other object, and the deletion of its own
-// object can end it.
+// Package backupwork runs the long work of the backup controllers outside of their reconciliations: a reconciliation
+// only starts work, monitors it and records its result. Work that takes hours therefore delays no other object, and the
+// deletion of its own object can cancel it.
 package backupwork
 
 import (
@@ -18,11 +18,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// wakeups is how many ended works may wait to be looked at; what does not fit is found by the next pass.
+// wakeups is how many completed works may wait for a reconciliation; those that do not fit are found by the next
+// resync.
 const wakeups = 1024
 
-// Runner does work of one kind of object, at most one for each object. A describes work, O is what comes of it.
-// What it holds is lost with the process.
+// Runner runs work for one kind of object, at most one per object. A describes work, O is its result. Its state is lost
+// with the process.
 type Runner[A, O any] struct {
 	object func(types.NamespacedName) client.Object
 	ctx    context.Context //nolint:containedctx // the life of the work, which outlives the pass that starts it
@@ -34,7 +35,7 @@ type Runner[A, O any] struct {
 	jobs map[types.NamespacedName]*Job[A, O]
 }
 
-// New returns a runner. All its work ends with the context; object makes what stands for an object in events.
+// New returns a runner. Its work ends with the context; object returns what represents an object in events.
 func New[A, O any](ctx context.Context, object func(types.NamespacedName) client.Object) *Runner[A, O] {
 	ctx, end := context.WithCancel(ctx)
 
@@ -44,7 +45,7 @@ func New[A, O any](ctx context.Context, object func(types.NamespacedName) client
 	}
 }
 
-// Start implements manager.Runnable: when the manager stops, so does the work, and what it has begun is undone.
+// Start implements manager.Runnable: when the manager stops, the work is cancelled, and what it has begun is undone.
 func (r *Runner[A, O]) Start(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -56,13 +57,13 @@ func (r *Runner[A, O]) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all work and waits for that.
+// Stop cancels all work and waits until it has ended.
 func (r *Runner[A, O]) Stop() {
 	r.end()
 	r.group.Wait()
 }
 
-// Ends tells of each object whose work has ended.
+// Ends returns a channel that reports each object whose work has ended.
 func (r *Runner[A, O]) Ends() <-chan event.GenericEvent { return r.wake }
 
 // Job is work for one object.
@@ -76,7 +77,7 @@ type Job[A, O any] struct {
 	err    error
 }
 
-// Ended says whether the work is done.
+// Ended reports whether the work has ended.
 func (j *Job[A, O]) Ended() bool {
 	select {
 	case <-j.done:
@@ -86,24 +87,24 @@ func (j *Job[A, O]) Ended() bool {
 	}
 }
 
-// Result is what came of the work. It may be asked for once the work has ended.
+// Result returns the result of the work. It may be called only after the work has ended.
 func (j *Job[A, O]) Result() (O, error) { return j.out, j.err }
 
-// Cancel ends the work. It does not wait for that.
+// Cancel cancels the work without waiting for it to end.
 func (j *Job[A, O]) Cancel() { j.cancel() }
 
-// Order is work that is wanted.
+// Order is requested work.
 type Order[A, O any] struct {
 	Key     types.NamespacedName
 	UID     types.UID
 	About   A
 	Timeout time.Duration
-	// Admit refuses the work by an error, in view of the work that runs for other objects.
+	// Admit may reject the work with an error, given the work that is running for other objects.
 	Admit func(running iter.Seq2[types.NamespacedName, A]) error
 	Do    func(context.Context) (O, error)
 }
 
-// Do begins work. The error is that of Admit, or says that the runner has been stopped.
+// Do starts work. The error is that of Admit, or says that the runner has been stopped.
 func (r *Runner[A, O]) Do(o Order[A, O]) (*Job[A, O], error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +140,7 @@ func (r *Runner[A, O]) Do(o Order[A, O]) (*Job[A, O], error) {
 	return j, nil
 }
 
-// running are the works of other objects that have not ended.
+// running returns the unfinished work of other objects.
 func (r *Runner[A, O]) running(but types.NamespacedName) iter.Seq2[types.NamespacedName, A] {
 	return func(yield func(types.NamespacedName, A) bool) {
 		for key, j := range r.jobs {
@@ -150,7 +151,7 @@ func (r *Runner[A, O]) running(but types.NamespacedName) iter.Seq2[types.Namespa
 	}
 }
 
-// Find returns the work for an object, or nil. That for an earlier object of the same name is ended.
+// Find returns the work for an object, or nil. Work for an earlier object of the same name is cancelled.
 func (r *Runner[A, O]) Find(key types.NamespacedName, uid types.UID) *Job[A, O] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +167,7 @@ func (r *Runner[A, O]) Find(key types.NamespacedName, uid types.UID) *Job[A, O] 
 	return j
 }
 
-// Drop ends and forgets the work for an object.
+// Drop cancels and forgets the work for an object.
 func (r *Runner[A, O]) Drop(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

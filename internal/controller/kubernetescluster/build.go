@@ -12,19 +12,19 @@ import (
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
-// Roles of machines, as labels and Talos name them.
+// Roles of machines, as used in labels and by Talos.
 const (
 	roleControlPlane = string(v1alpha1.RoleControlPlane)
 	roleWorker       = string(v1alpha1.RoleWorker)
 )
 
-// topology is what a KubernetesCluster expands to. Pure.
+// topology is what a KubernetesCluster expands to. It is pure.
 type topology struct {
 	cluster *vitistackv1alpha1.KubernetesCluster
 	name    string
-	// members says which indexes a group has in service, and which as spares; those from 0 on while no machine exists.
+	// members returns the indexes that a group has in service and as spares; starting from 0 while no machine exists.
 	members func(workerGroup string, replicas, spares int) (active, idle []int)
-	// usable tells whether a spare machine is ready to be named as one.
+	// usable reports whether a spare machine is ready to be listed as a spare.
 	usable func(name string) bool
 }
 
@@ -32,7 +32,8 @@ func newTopology(c *vitistackv1alpha1.KubernetesCluster) topology {
 	return topology{cluster: c, name: ClusterName(c), members: firstIndexes, usable: func(string) bool { return true }}
 }
 
-// ClusterName is the name of the Talos cluster, and that of the TalosControlPlane that a KubernetesCluster makes.
+// ClusterName returns the name of the Talos cluster, which is also the name of the TalosControlPlane of a
+// KubernetesCluster.
 func ClusterName(c *vitistackv1alpha1.KubernetesCluster) string {
 	return cmp.Or(c.Spec.ClusterName, inlineName(c), c.Name)
 }
@@ -61,7 +62,7 @@ func (t topology) policy() v1alpha1.DeletionPolicy {
 	return cmp.Or(t.cluster.Spec.DeletionPolicy, v1alpha1.DeletionPreserve)
 }
 
-// machines returns every Machine: control plane first, then the groups in order.
+// machines returns all Machines: the control plane first, then the groups in order.
 func (t topology) machines() []*vitistackv1alpha1.Machine {
 	active, idle := t.controlPlaneMachines()
 	out := append(active, idle...)
@@ -74,7 +75,7 @@ func (t topology) machines() []*vitistackv1alpha1.Machine {
 	return out
 }
 
-// controlPlaneMachines are those in service, and the spares.
+// controlPlaneMachines returns the control-plane machines in service, and the spares.
 func (t topology) controlPlaneMachines() (active, idle []*vitistackv1alpha1.Machine) {
 	cp := &t.cluster.Spec.ControlPlane
 	in, out := t.members("", int(cp.Replicas), int(cp.Spares))
@@ -90,7 +91,7 @@ func (t topology) controlPlaneMachines() (active, idle []*vitistackv1alpha1.Mach
 	return active, idle
 }
 
-// workerMachines are those of a group in service, and its spares.
+// workerMachines returns the machines of a group in service, and its spares.
 func (t topology) workerMachines(g *vitistackv1alpha1.WorkerGroup) (active, idle []*vitistackv1alpha1.Machine) {
 	in, out := t.members(g.Name, int(g.Replicas), int(g.Spares))
 
@@ -105,7 +106,7 @@ func (t topology) workerMachines(g *vitistackv1alpha1.WorkerGroup) (active, idle
 	return active, idle
 }
 
-// entries of machines for a list.
+// entries returns the machine list entries of machines.
 func entries(machines []*vitistackv1alpha1.Machine) []v1alpha1.MachineEntry {
 	var out []v1alpha1.MachineEntry
 	for _, m := range machines {
@@ -115,7 +116,7 @@ func entries(machines []*vitistackv1alpha1.Machine) []v1alpha1.MachineEntry {
 	return out
 }
 
-// spares are the entries of idle machines that can be named already.
+// spares returns the entries of idle machines that can already be listed.
 func (t topology) spares(idle []*vitistackv1alpha1.Machine) []v1alpha1.MachineEntry {
 	return entries(slices.DeleteFunc(slices.Clone(idle), func(m *vitistackv1alpha1.Machine) bool {
 		return !t.usable(m.Name)
@@ -146,7 +147,7 @@ func (t topology) machine(
 	}
 
 	m.Spec.Provider.Addresses = ownOf(template.Provider.Addresses, index)
-	// An empty text in the list stands for a machine whose fingerprint is not known.
+	// An empty string in the list stands for a machine without an expected fingerprint.
 	if own := ownOf(template.Provider.MaintenanceFingerprints, index); len(own) > 0 && own[0] != "" {
 		m.Spec.Provider.MaintenanceFingerprints = own
 	} else {
@@ -167,7 +168,7 @@ func (t topology) machine(
 	return m
 }
 
-// ownOf is the part of a list of the template that belongs to one machine.
+// ownOf returns the element of a template's list that belongs to one machine.
 func ownOf(list []string, index int) []string {
 	if index >= len(list) {
 		return nil
@@ -196,7 +197,7 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: t.cluster.Namespace, Name: t.name,
 			Labels: map[string]string{vitistackv1alpha1.ClusterNameLabel: t.name},
-			// It would add the finalizer itself, with a write of its own.
+			// Otherwise the control plane would add the finalizer itself, with a separate write.
 			Finalizers: []string{v1alpha1.Finalizer},
 		},
 		Spec: v1alpha1.TalosControlPlaneSpec{
@@ -229,7 +230,7 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 	return cp
 }
 
-// workers returns one TalosWorker a group.
+// workers returns one TalosWorker per group.
 func (t topology) workers() []*v1alpha1.TalosWorker {
 	var out []*v1alpha1.TalosWorker
 
@@ -262,7 +263,7 @@ func (t topology) workers() []*v1alpha1.TalosWorker {
 	return out
 }
 
-// entry turns a Machine into an entry of a machine list; the provider's part stays behind.
+// entry turns a Machine into an entry of a machine list, without the settings for the provider.
 func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 	fingerprint := ""
 	if own := m.Spec.Provider.MaintenanceFingerprints; len(own) > 0 {
@@ -282,7 +283,7 @@ func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 	}
 }
 
-// network merges the two places where the seed's API has the network: the top level wins.
+// network merges the two fields of the API that describe the network: the top-level one takes precedence.
 func (t topology) network() v1alpha1.ClusterNetwork {
 	spec := &t.cluster.Spec
 	out := v1alpha1.ClusterNetwork{PodSubnets: spec.PodSubnets, ServiceSubnets: spec.ServiceSubnets}
@@ -326,7 +327,7 @@ func (t topology) nodeOptions() v1alpha1.NodeOptions {
 
 func (t topology) bootstrapSecretsName() string { return t.name + "-bootstrap-secrets" }
 
-// bootstrapSecrets is the key material that stands inline in the spec; nil when there is none.
+// bootstrapSecrets returns the key material that is inline in the spec; nil if there is none.
 func (t topology) bootstrapSecrets() map[string][]byte {
 	c := t.cluster.Spec.TalosConfig
 	if c == nil || c.Machine == nil {

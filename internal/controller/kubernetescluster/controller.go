@@ -1,5 +1,5 @@
-// Package kubernetescluster expands a KubernetesCluster into Machines, a TalosControlPlane and TalosWorkers, and sums
-// up their status. It adds no power of its own.
+// Package kubernetescluster expands a KubernetesCluster into Machines, a TalosControlPlane and TalosWorkers, and
+// summarizes their status. It has no other effect on the cluster.
 package kubernetescluster
 
 import (
@@ -31,7 +31,7 @@ const (
 	errOwnerReference  = "OwnerReferenceError"
 )
 
-// Reconciler drives KubernetesClusters.
+// Reconciler reconciles KubernetesClusters.
 type Reconciler struct {
 	Client client.Client
 	// Reader reads Secrets live; they are not cached.
@@ -40,9 +40,9 @@ type Reconciler struct {
 	Manifests *manifest.Store
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
-	// Resync is RECONCILE_INTERVAL. With many clusters each is looked at less often.
+	// Resync is RECONCILE_INTERVAL. In a large fleet, each cluster is reconciled less often.
 	Resync time.Duration
-	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
 	estate pace.Estate
@@ -50,7 +50,7 @@ type Reconciler struct {
 	writes condition.Writes
 }
 
-// scope is one pass over one KubernetesCluster.
+// scope is one reconciliation of one KubernetesCluster.
 type scope struct {
 	cluster *vitistackv1alpha1.KubernetesCluster
 	base    *vitistackv1alpha1.KubernetesCluster
@@ -68,14 +68,14 @@ type scope struct {
 	cp      *v1alpha1.TalosControlPlane
 	groups  []v1alpha1.TalosWorker
 	listed  bool
-	// handed are the objects below that were written in this pass: what they say is of another spec.
+	// handed are the child objects that were written in this reconciliation: their status refers to an earlier spec.
 	handed []string
-	// would is what a dry run would write.
+	// would lists what would be written if this were not a dry run.
 	would    []string
 	released bool
 }
 
-// Reconcile drives one KubernetesCluster. It keeps no state between calls.
+// Reconcile reconciles one KubernetesCluster. It keeps no state between calls.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	c := &vitistackv1alpha1.KubernetesCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
@@ -118,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return ctrl.Result{}, nil
 }
 
-// observeOnly keeps the status of a cluster that is held live and writes nothing else.
+// observeOnly keeps the status of a paused cluster up to date and writes nothing else.
 func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
 	if err := r.list(ctx, s); err != nil {
 		return err
@@ -166,6 +166,6 @@ func (r *Reconciler) writeFiles(_ context.Context, s *scope) error {
 	s.wrote = true
 	s.files = r.Manifests.Sync(s.name, s.owner(), machines)
 
-	// The files are for people; a full disk does not keep a cluster from being built.
+	// The files are for users only: a full disk does not prevent a cluster from being built.
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 )
 
-// pending says what would be written below the cluster, if nothing held it.
+// pending lists what would be written below the cluster if it were not paused.
 func (s *scope) pending() []string {
 	if !s.cluster.DeletionTimestamp.IsZero() {
 		if s.policy() == v1alpha1.DeletionReset {

@@ -21,15 +21,15 @@ import (
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
-// firstIndexes are those of a group that nothing is known of.
+// firstIndexes returns the indexes of a group that does not exist yet.
 func firstIndexes(_ string, replicas, spares int) (active, idle []int) {
 	taken := map[int]bool{}
 
 	return fill(nil, replicas, taken, math.MaxInt), fill(nil, spares, taken, math.MaxInt)
 }
 
-// chooseMembers decides which machines of each group stay when it shrinks, and which indexes new ones get when it
-// grows.
+// chooseMembers decides which machines of each group are kept when it is scaled down, and which indexes new ones get
+// when it is scaled up.
 func (r *Reconciler) chooseMembers(ctx context.Context, s *scope) error {
 	var owners []client.Object
 	if s.cp != nil {
@@ -54,8 +54,8 @@ func (r *Reconciler) chooseMembers(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// indexes of a group: of those in service, without the victims of a scale-down, and of its spares. Where one is missing
-// in service a spare gets there first; new machines get the lowest free indexes.
+// indexes returns the indexes of a group: those in service, without the victims of a scale-down, and those of its
+// spares. If a machine is missing in service, a spare gets its place first; new machines get the lowest free indexes.
 func (s *scope) indexes(group string, replicas, spares int) (active, idle []int) {
 	taken, members := map[int]bool{}, s.membership(group)
 
@@ -101,7 +101,7 @@ func (s *scope) indexes(group string, replicas, spares int) (active, idle []int)
 	return active, idle
 }
 
-// places is how many machines of a group there can be: a static provider has its addresses, and no more.
+// places returns the maximum number of machines in a group: a static provider has only as many as it has addresses.
 func (s *scope) places(group string) int {
 	template := s.cluster.Spec.ControlPlane.MachineTemplate
 
@@ -118,7 +118,7 @@ func (s *scope) places(group string) int {
 	return math.MaxInt
 }
 
-// keep returns the indexes of machines in service that stay there.
+// keep returns the indexes of machines in service that stay in service.
 func (s *scope) keep(serving []safety.Candidate, replicas int) []int {
 	victims := safety.Victims(serving, len(serving)-replicas)
 
@@ -134,7 +134,7 @@ func (s *scope) keep(serving []safety.Candidate, replicas int) []int {
 	return out
 }
 
-// fill adds free indexes below a limit until there are as many as wanted.
+// fill adds free indexes below a limit until the desired number is reached.
 func fill(have []int, want int, taken map[int]bool, limit int) []int {
 	out := slices.Clone(have)
 
@@ -150,7 +150,7 @@ func fill(have []int, want int, taken map[int]bool, limit int) []int {
 	return out
 }
 
-// index of a machine in a group: the number at the end of its name.
+// index returns the index of a machine in a group: the number at the end of its name.
 func (s *scope) index(m *vitistackv1alpha1.Machine, group string) (int, bool) {
 	if m.Labels[vitistackv1alpha1.WorkerGroupLabel] != group {
 		return 0, false
@@ -161,8 +161,8 @@ func (s *scope) index(m *vitistackv1alpha1.Machine, group string) (int, bool) {
 	return n, err == nil && m.Name == validation.MachineName(s.name, cmp.Or(group, validation.ControlPlaneGroup), n)
 }
 
-// releaseExtra marks machines that are chosen to go, so that the choice stands whatever happens to the others, and
-// deletes them once no node of the cluster runs on them any more.
+// releaseExtra marks machines that are chosen for removal, so that the choice is final whatever happens to the others,
+// and deletes them once no node of the cluster runs on them any more.
 func (r *Reconciler) releaseExtra(ctx context.Context, s *scope) error {
 	for i := range s.have {
 		m := &s.have[i]
@@ -187,7 +187,8 @@ func (r *Reconciler) releaseExtra(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// deleteIfUnused deletes a Machine that nothing lists and no TalosMachine runs on. It asks the API server, not a cache.
+// deleteIfUnused deletes a Machine that is not listed and that no TalosMachine runs on. It reads live, not from a
+// cache.
 func (r *Reconciler) deleteIfUnused(ctx context.Context, s *scope, m *vitistackv1alpha1.Machine) error {
 	if s.lists(m.Name) {
 		return nil
@@ -209,7 +210,8 @@ func (r *Reconciler) deleteIfUnused(ctx context.Context, s *scope, m *vitistackv
 	return nil
 }
 
-// emptyGroups takes the machines of worker groups out that left the spec, and deletes the groups once they are empty.
+// emptyGroups removes the machines of worker groups that were removed from the spec, and deletes the groups once they
+// are empty.
 func (r *Reconciler) emptyGroups(ctx context.Context, s *scope) error {
 	wanted := s.workers()
 
@@ -236,7 +238,7 @@ func (r *Reconciler) emptyGroups(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// deleteIfEmpty deletes a group that has no machines left. It asks the API server, not a cache.
+// deleteIfEmpty deletes a group without machines. It reads live, not from a cache.
 func (r *Reconciler) deleteIfEmpty(ctx context.Context, g *v1alpha1.TalosWorker) error {
 	list := &v1alpha1.TalosMachineList{}
 
@@ -257,7 +259,7 @@ func (r *Reconciler) deleteIfEmpty(ctx context.Context, g *v1alpha1.TalosWorker)
 	return nil
 }
 
-// lists tells whether the control plane or a group still has the machine in its list, or as a spare.
+// lists reports whether the control plane or a group still lists the machine, or lists it as a spare.
 func (s *scope) lists(name string) bool {
 	if s.cp != nil && (listed(s.cp.Spec.Machines, name) || listed(s.cp.Spec.Spares, name)) {
 		return true
@@ -272,7 +274,7 @@ func listed(entries []v1alpha1.MachineEntry, name string) bool {
 	return slices.ContainsFunc(entries, func(e v1alpha1.MachineEntry) bool { return e.Name == name })
 }
 
-// candidate describes a Machine for the choice of a victim.
+// candidate describes a Machine for the choice of the next one to remove.
 func (s *scope) candidate(m *vitistackv1alpha1.Machine) safety.Candidate {
 	var node *v1alpha1.TalosMachine
 	if i := slices.IndexFunc(s.nodes, func(n v1alpha1.TalosMachine) bool { return n.Name == m.Name }); i >= 0 {

@@ -55,8 +55,8 @@ func (r *Reconciler) list(ctx context.Context, s *scope) error {
 	return r.chooseMembers(ctx, s)
 }
 
-// ensureMachines creates and changes the Machines, and deletes those above the replicas once their nodes are out of the
-// cluster.
+// ensureMachines creates and updates the Machines, and deletes those above the replicas once their nodes are removed
+// from the cluster.
 func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) error {
 	s.tried = true
 
@@ -108,7 +108,7 @@ func (r *Reconciler) ensureMachine(ctx context.Context, s *scope, want *vitistac
 	return nil
 }
 
-// refuseForeign keeps the hands off an object of a name that we need when it belongs to somebody else.
+// refuseForeign refuses to adopt an object with a required name that is controlled by another owner.
 func (r *Reconciler) refuseForeign(ctx context.Context, s *scope, into client.Object, name string) error {
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: name}, into)
 
@@ -129,7 +129,7 @@ func (r *Reconciler) refuseForeign(ctx context.Context, s *scope, into client.Ob
 	)
 }
 
-// ensureSecrets moves key material that stands in the spec into a Secret.
+// ensureSecrets moves key material from the spec into a Secret.
 func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	data := s.bootstrapSecrets()
 	if data == nil {
@@ -172,7 +172,7 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	return r.Client.Create(ctx, secret)
 }
 
-// ensureObjects keeps the TalosControlPlane and the TalosWorkers. They take machines out that they no longer list.
+// ensureObjects maintains the TalosControlPlane and the TalosWorkers, which remove machines that they no longer list.
 func (r *Reconciler) ensureObjects(ctx context.Context, s *scope) error {
 	want := s.controlPlane()
 	if err := r.ensureObject(ctx, s, want, s.cp != nil && s.cp.Name == want.Name &&
@@ -206,7 +206,7 @@ func (r *Reconciler) ensureObject(
 		return err
 	}
 
-	// Its finalizer could not be applied any more, and what its spec says makes no difference.
+	// The finalizer could not be applied any more, and the spec no longer has an effect.
 	if !into.GetDeletionTimestamp().IsZero() {
 		return failure.Waiting(v1alpha1.ReasonDeleting, "waiting for "+want.GetName()+", which is being deleted", r.Resync)
 	}
@@ -225,7 +225,7 @@ func (r *Reconciler) ensureObject(
 	return err
 }
 
-// invalidMessage keeps the causes of a refusal by the API server.
+// invalidMessage returns the causes of a rejection by the API server.
 func invalidMessage(err error) string {
 	text := err.Error()
 	if i := strings.Index(text, "is invalid: "); i >= 0 {
@@ -235,7 +235,8 @@ func invalidMessage(err error) string {
 	return "the API server refuses what the spec expands to: " + text
 }
 
-// delete takes the cluster down in the order of the seed: first what manages the nodes, then the Machines, then files.
+// delete deletes the cluster in the documented order: first the objects that manage the nodes, then the Machines, then
+// the files.
 func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 	if !controllerutil.ContainsFinalizer(s.cluster, vitistackv1alpha1.ClusterFinalizer) {
 		return nil
@@ -315,7 +316,7 @@ func (r *Reconciler) deleteMachines(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// deleteObject deletes a child, with the deletion policy that the cluster has now.
+// deleteObject deletes a child object, with the current deletion policy of the cluster.
 func (r *Reconciler) deleteObject(
 	ctx context.Context,
 	s *scope,

@@ -18,8 +18,8 @@ import (
 
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
-	// Names that others hold are refused, and those that hold them do not belong to a cluster: their events are no
-	// events of what it owns.
+	// A required name that is in use by another owner is refused. Such an object does not belong to the cluster, so its
+	// events are not events of an owned object.
 	waiting := handler.EnqueueRequestsFromMapFunc(condition.WakeStalled(r.Client,
 		func() client.ObjectList { return &vitistackv1alpha1.KubernetesClusterList{} },
 		func(c *vitistackv1alpha1.KubernetesCluster) []metav1.Condition { return c.Status.Conditions }, errOwnerReference))

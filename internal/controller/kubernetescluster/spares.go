@@ -8,18 +8,18 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 )
 
-// membership is who of a group is in service, and which spares stand in for whom.
+// membership is which machines of a group are in service, and which spares replace which machines.
 type membership struct {
-	// known is false while the group has no object: then everybody serves.
+	// known is false while the group has no object: then all machines are in service.
 	known bool
-	// machines in service, as the lists of the group say now.
+	// machines in service, according to the current lists of the group.
 	machines []v1alpha1.MachineEntry
-	// complete are the replacements that have ended: only then the lists change. Before, the group has to tell who leaves
-	// and who comes, and in which order.
+	// complete are the replacements that have ended: only then do the lists change. Before that, the group has to know
+	// which machine leaves, which one joins, and in which order.
 	complete []v1alpha1.Replacement
 }
 
-// membership of a worker group, or of the control plane when the group has no name.
+// membership returns the membership of a worker group, or of the control plane if the group has no name.
 func (s *scope) membership(group string) membership {
 	var (
 		out          membership
@@ -48,8 +48,8 @@ func (s *scope) membership(group string) membership {
 	return out
 }
 
-// settled: the TalosMachines of a group are the listed ones, with spares in the place of those that were replaced.
-// Nobody is on the way out.
+// settled reports whether the TalosMachines of a group are the listed ones, with spares in the place of replaced
+// machines, and none is being removed.
 func (s *scope) settled(worker string, machines []v1alpha1.MachineEntry, replacements []v1alpha1.Replacement) bool {
 	there := map[string]bool{}
 
@@ -78,20 +78,20 @@ func (s *scope) settled(worker string, machines []v1alpha1.MachineEntry, replace
 	return len(there) == 0
 }
 
-// serves: the machine is in service, or is to be.
+// serves reports whether the machine is in service, or is about to be.
 func (m membership) serves(name string) bool {
 	return !m.known || listed(m.machines, name) || slices.ContainsFunc(m.complete, func(r v1alpha1.Replacement) bool {
 		return r.Spare == name
 	})
 }
 
-// replaced: another machine has taken its place for good.
+// replaced reports whether another machine has permanently replaced the machine.
 func (m membership) replaced(name string) bool {
 	return slices.ContainsFunc(m.complete, func(r v1alpha1.Replacement) bool { return r.Machine == name })
 }
 
-// isUsable: a provider has given the spare an address, or it is named already. One that stands in for another machine
-// stays named until that is the list's own.
+// isUsable reports whether a provider has assigned an address to the spare, or the spare is already listed. A spare
+// that replaces another machine stays listed as a spare until it is on the machine list.
 func (s *scope) isUsable(name string) bool {
 	if s.lists(name) {
 		return true

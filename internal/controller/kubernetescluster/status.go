@@ -23,13 +23,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/manifest"
 )
 
-// pollDelete is how often a deletion looks again; deleted children wake it as well.
+// pollDelete is how often a deletion is reconciled; deleted child objects trigger it as well.
 const pollDelete = 5 * time.Second
 
 var badReasons = append(slices.Clone(condition.BadReasons), vitistackv1alpha1.ReasonValidationFailed,
 	vitistackv1alpha1.ReasonCreationFailed, vitistackv1alpha1.ReasonGenerationFailed, errValidation, errOwnerReference)
 
-// finish derives the status from this pass, writes it once and maps the error to a result.
+// finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
 	if s.released {
 		return res, err
@@ -68,7 +68,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
 }
 
-// weight of what this pass changes in the status: how many of the machines are there is a detail.
+// weight returns the weight of the status changes of this reconciliation: the number of existing machines is a detail.
 func (s *scope) weight() condition.Weight {
 	st, was := s.cluster.Status.DeepCopy(), &s.base.Status
 	if equality.Semantic.DeepEqual(st, was) {
@@ -80,7 +80,7 @@ func (s *scope) weight() condition.Weight {
 	return condition.Weigh(was.Conditions, s.cluster.Status.Conditions, false, !equality.Semantic.DeepEqual(st, was))
 }
 
-// logFiles logs why the manifests could not be written, once for each cause: every pass tries again.
+// logFiles logs why the manifests could not be written, once per cause, because every reconciliation tries again.
 func (r *Reconciler) logFiles(ctx context.Context, s *scope, before []metav1.Condition) {
 	if s.files == nil {
 		return
@@ -92,21 +92,20 @@ func (r *Reconciler) logFiles(ctx context.Context, s *scope, before []metav1.Con
 	}
 }
 
-// observedConditions say what is true now of the objects below.
+// observedConditions describe the current state of the child objects.
 var observedConditions = []string{
 	vitistackv1alpha1.ConditionReady, vitistackv1alpha1.ConditionMachinesCreated,
 	vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ConditionTopologyValid,
 }
 
-// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
-// them.
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
+// permits.
 func computeStatus(s *scope, err error) condition.Set {
 	st := &s.cluster.Status
 	deleting := !s.cluster.DeletionTimestamp.IsZero()
 	paused := s.hold.Any()
 
-	// A spec that is neither handed on nor refused has not been observed: whoever asks what it changes would be told that
-	// it changes nothing.
+	// A spec that was neither applied nor rejected must not count as observed: otherwise it would seem to change nothing.
 	if handled := err == nil || failure.ClassOf(err) == failure.ClassTerminal; !deleting && !paused && handled {
 		st.ObservedGeneration = s.cluster.Generation
 	}
@@ -174,7 +173,7 @@ func setSteps(s *scope, set condition.Set, err error) {
 }
 
 // filesMessage says why the manifests could not be written. The names of temporary files change with every attempt, so
-// only what the operating system says is told; the log has the rest.
+// the message contains only the error of the operating system; the log has the rest.
 func filesMessage(err error) string {
 	var errno syscall.Errno
 
@@ -188,11 +187,11 @@ func filesMessage(err error) string {
 	return "the manifests could not be written; see the operator log"
 }
 
-// aggregate sums up the objects below.
+// aggregate summarizes the child objects.
 func aggregate(s *scope) {
 	st := &s.cluster.Status
 
-	// Machines that were created in this pass are not in the list yet.
+	// Machines that were created in this reconciliation are not in the list yet.
 	st.MachineCount = int32(len(s.have)) //nolint:gosec // a few thousand at most
 	if s.tried && s.created == nil {
 		st.MachineCount = int32(len(s.machines()) + len(s.extra)) //nolint:gosec // as above
@@ -206,7 +205,7 @@ func aggregate(s *scope) {
 	}
 }
 
-// current: an object below is ready, under the spec that stands there now.
+// current reports whether a child object is ready under its current spec.
 func (s *scope) current(o client.Object, conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 
@@ -225,8 +224,8 @@ func (t topology) wantedWorkers() int32 {
 
 func complete(s *scope) bool { return s.cluster.Status.ControlPlaneReady && len(s.unready()) == 0 }
 
-// unready are the groups that are not ready with as many machines as the spec says, and why. The machines of one group
-// do not make up for those of another one.
+// unready returns the groups with fewer ready machines than the spec demands, with the reasons. The machines of one
+// group do not compensate for those of another one.
 func (s *scope) unready() []string {
 	var out []string
 
@@ -245,7 +244,7 @@ func (s *scope) unready() []string {
 	return out
 }
 
-// below are the objects that the cluster is made of, as far as they were listed.
+// below returns the child objects of the cluster, as far as they were listed.
 func (s *scope) below() []condition.Child {
 	var out []condition.Child
 

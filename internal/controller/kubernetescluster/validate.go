@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
-// check holds a cluster against every rule that needs no other object. Pure.
+// check checks a cluster against all rules that need no other object. It is pure.
 func (t topology) check(now time.Time) error {
 	spec := &t.cluster.Spec
 
@@ -64,7 +64,7 @@ func (t topology) subnets() validation.ClusterSubnets {
 	}
 }
 
-// contradictions: the API has two places for some values, and they have to agree.
+// contradictions finds values that the API has in two fields and that differ.
 func (t topology) contradictions() validation.Failures {
 	var out validation.Failures
 
@@ -104,7 +104,7 @@ func (t topology) material(now time.Time) validation.Failures {
 	return out
 }
 
-// templates checks what stands in the machine templates, static addresses across all groups together.
+// templates checks the machine templates; static addresses are checked across all groups.
 func (t topology) templates() validation.Failures {
 	spec := &t.cluster.Spec
 

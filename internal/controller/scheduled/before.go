@@ -18,14 +18,15 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// defaultMaxAge is how old a backup before a disruption may be when the spec does not say.
+// defaultMaxAge is the maximum age of a backup before a disruption if the spec sets none.
 const defaultMaxAge = time.Hour
 
-// Before is what is known of the backup that a control plane demands before a disruption. Wanted is the one to make
-// when there is none and nothing speaks against it; nil otherwise. The reader should be a live one.
+// Before returns the state of the backup that a control plane demands before a disruption, and the backup to create if
+// there is none and nothing prevents it, otherwise nil. The reader should be a live one.
 //
-// The name of the wanted one follows from the last good backup and from the schedule. So a crash makes no second one,
-// and one that failed holds until somebody mends the schedule, deletes it, or another backup succeeds.
+// The name of that backup is derived from the last good backup and from the schedule. A crash therefore does not result
+// in a second backup, and a failed one blocks the disruption until the schedule is fixed, the failed backup is deleted,
+// or another backup succeeds.
 func Before(
 	ctx context.Context, c client.Reader, cp *v1alpha1.TalosControlPlane, now time.Time,
 ) (known safety.Backup, wanted *v1alpha1.TalosEtcdBackup, err error) {
@@ -65,9 +66,9 @@ func Before(
 	return known, wanted, nil
 }
 
-// Permit asks about a disruption with what is known of the backup that the control plane demands before it. Where
-// nothing but a missing backup holds it, that is made, returned, and asked about again. The reader should be a live
-// one.
+// Permit evaluates a disruption with the state of the backup that the control plane demands before it. If only a
+// missing backup blocks it, the backup is created and returned, and the disruption is evaluated again. The reader
+// should be a live one.
 func Permit(
 	ctx context.Context, c client.Client, live client.Reader, cp *v1alpha1.TalosControlPlane, now time.Time,
 	ask func(safety.Backup) safety.Verdict,
@@ -91,7 +92,7 @@ func Permit(
 	return ask(known), wanted, nil
 }
 
-// judge is pure.
+// judge derives the state of the demanded backup. It is pure.
 func judge(
 	cp *v1alpha1.TalosControlPlane, s *v1alpha1.TalosEtcdBackupSchedule, backups []v1alpha1.TalosEtcdBackup, now time.Time,
 ) (safety.Backup, *v1alpha1.TalosEtcdBackup) {
@@ -132,7 +133,7 @@ func judge(
 	return known, wanted
 }
 
-// told is what a backup says of itself.
+// told returns the message of a backup's condition.
 func told(b *v1alpha1.TalosEtcdBackup, kind string) string {
 	if c := meta.FindStatusCondition(b.Status.Conditions, kind); c != nil && c.Reason != v1alpha1.ReasonBackingUp {
 		return c.Message
@@ -141,7 +142,7 @@ func told(b *v1alpha1.TalosEtcdBackup, kind string) string {
 	return ""
 }
 
-// beforeName leaves out names of good backups: with clocks that were set, one may exist and not be the newest.
+// beforeName skips the names of good backups: if a clock was set, a good backup may exist and not be the newest.
 func beforeName(
 	cp *v1alpha1.TalosControlPlane, s *v1alpha1.TalosEtcdBackupSchedule, newest *v1alpha1.TalosEtcdBackup,
 	backups []v1alpha1.TalosEtcdBackup,
@@ -163,7 +164,7 @@ func beforeName(
 	}
 }
 
-// Make creates a backup; that it exists already is no error.
+// Make creates a backup. An existing one is no error.
 func Make(ctx context.Context, c client.Client, b *v1alpha1.TalosEtcdBackup) error {
 	if err := c.Create(ctx, b, kube.FieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating TalosEtcdBackup %s: %w", b.Name, err)
@@ -172,7 +173,8 @@ func Make(ctx context.Context, c client.Client, b *v1alpha1.TalosEtcdBackup) err
 	return nil
 }
 
-// Holds says whether a disruption is held by a backup that failed: its object has to stay until there is a good one.
+// Holds reports whether a disruption is blocked by a failed backup: its object has to be kept until there is a good
+// one.
 func Holds(b, newest *v1alpha1.TalosEtcdBackup) bool {
 	return b.Annotations[v1alpha1.BeforeDisruptionAnnotation] != "" && Finished(b) && !Good(b) &&
 		(newest == nil || newest.CreationTimestamp.Before(&b.CreationTimestamp))

@@ -16,8 +16,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Restoring says why a control plane is not to be backed up: a restore of it is under way. It is nil when none is. The
-// reader should be a live one: what a restore is about to wipe must not look like a backup of the cluster.
+// Restoring says why a control plane must not be backed up: a restore of it is in progress. It returns nil if there is
+// none. The reader should be a live one: data that a restore is about to wipe must not look like a backup of the
+// cluster.
 func Restoring(ctx context.Context, c client.Reader, namespace, controlPlane string, after time.Duration) error {
 	o, err := find(ctx, c, namespace, func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
 		return underWay(o) && o.Spec.ControlPlaneRef.Name == controlPlane, nil
@@ -29,8 +30,8 @@ func Restoring(ctx context.Context, c client.Reader, namespace, controlPlane str
 	return failure.Waiting(v1alpha1.ReasonRestoreInProgress, "waiting for TalosEtcdRestore "+o.Name, after)
 }
 
-// WorksFrom says why a backup cannot go: a restore, perhaps one of another control plane, names it, or works from data
-// that would go with it.
+// WorksFrom says why a backup must not be deleted: a restore, possibly one of another control plane, names it or uses
+// data that would be deleted with it.
 func WorksFrom(ctx context.Context, c client.Reader, b *v1alpha1.TalosEtcdBackup, after time.Duration) error {
 	o, err := find(ctx, c, "", func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
 		ref, chosen := o.Spec.Source.BackupRef, o.Status.Backup
@@ -46,29 +47,29 @@ func WorksFrom(ctx context.Context, c client.Reader, b *v1alpha1.TalosEtcdBackup
 		fmt.Sprintf("waiting for TalosEtcdRestore %s/%s, which works from this backup", o.Namespace, o.Name), after)
 }
 
-// Place is where backups of one cluster lie.
+// Place is where the backups of one cluster are stored.
 type Place struct {
-	// Namespace of those who name it.
+	// Namespace of the objects that name it.
 	Namespace string
 	Storage   *v1alpha1.BackupStorage
 	// Location of the store, as a URL.
 	Location string
-	// Cluster is the folder in it.
+	// Cluster is the directory in the store.
 	Cluster string
 }
 
-// ReadFrom says why nothing may be deleted from a place: a restore, perhaps one into another cluster, reads from it.
+// ReadFrom says why nothing may be deleted from a place: a restore, possibly one into another cluster, reads from it.
 func ReadFrom(ctx context.Context, c client.Reader, at Place, after time.Duration) error {
 	folder := strings.TrimSuffix(at.Location, "/") + "/" + backup.Prefix(at.Cluster)
 
 	o, err := find(ctx, c, "", func(o *v1alpha1.TalosEtcdRestore) (bool, error) {
-		// What it has chosen it needs, whatever it waits for: it chooses once.
+		// A restore chooses its backup once, so it needs it, whatever it waits for.
 		if b := o.Status.Backup; b != nil {
 			return strings.HasPrefix(b.Location, folder), nil
 		}
 
-		// Before it has chosen one it has touched nothing. In our own namespace it gets the choice, and without a name of
-		// the folder that may be any of the store.
+		// A restore that has not chosen yet has changed nothing. In the same namespace its possible choices are kept, which
+		// may be any backup in the store if it names no directory.
 		if o.Namespace != at.Namespace || !underWay(o) {
 			return false, nil
 		}
@@ -85,7 +86,7 @@ func ReadFrom(ctx context.Context, c client.Reader, at Place, after time.Duratio
 		fmt.Sprintf("waiting for TalosEtcdRestore %s/%s, which reads from the store", o.Namespace, o.Name), after)
 }
 
-// sourceOf is where a restore looks for its backup, with the folder if the restore names it.
+// sourceOf returns where a restore searches for its backup, with the directory if the restore names it.
 func sourceOf(
 	ctx context.Context, c client.Reader, o *v1alpha1.TalosEtcdRestore,
 ) (*v1alpha1.BackupStorage, string, error) {
@@ -108,7 +109,8 @@ func sourceOf(
 	return &b.Spec.Storage, path.Base(path.Dir(b.Status.Key)), nil
 }
 
-// Same says whether two storages may be one place. Endpoints are not compared: one store may have several names.
+// Same reports whether two storages may be the same place. Endpoints are not compared, because one store may have
+// several names.
 func Same(a, b *v1alpha1.BackupStorage) bool {
 	if a == nil || b == nil {
 		return false
@@ -123,7 +125,7 @@ func Same(a, b *v1alpha1.BackupStorage) bool {
 	return d != nil && e != nil && d.Path == e.Path
 }
 
-// find returns the first restore of a namespace, or of all, that has not ended and matches.
+// find returns the first unfinished restore of a namespace, or of all namespaces, that matches.
 func find(
 	ctx context.Context, c client.Reader, namespace string, match func(*v1alpha1.TalosEtcdRestore) (bool, error),
 ) (*v1alpha1.TalosEtcdRestore, error) {
@@ -151,14 +153,14 @@ func find(
 	return nil, nil //nolint:nilnil // there is none, and that is no error
 }
 
-// ended: nothing of the restore is to come.
+// ended reports whether the restore takes no further steps.
 func ended(o *v1alpha1.TalosEtcdRestore) bool {
 	return o.Status.Step == v1alpha1.RestoreComplete || o.Status.Step == v1alpha1.RestoreStopped
 }
 
-// underWay: a restore that has not ended, and that has touched something, or is about to. One that waits for a person
-// before that must not keep a cluster from its backups for weeks, and one that waits for a backup not from that very
-// backup.
+// underWay reports whether an unfinished restore has changed something, or is about to. A restore that waits for a user
+// before that must not prevent the backups of its cluster for weeks, and one that waits for a backup must not block
+// that backup.
 func underWay(o *v1alpha1.TalosEtcdRestore) bool {
 	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 
@@ -168,7 +170,7 @@ func underWay(o *v1alpha1.TalosEtcdRestore) bool {
 			!meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPaused) &&
 			(ready == nil || ready.Reason == v1alpha1.ReasonRestoring)
 	default:
-		// One that came back with an old status, and is refused, does nothing.
+		// A restore whose object was recreated with an old status, and which was refused, does nothing.
 		return ready == nil || ready.Reason != v1alpha1.ReasonRestoreAlreadyRan
 	}
 }

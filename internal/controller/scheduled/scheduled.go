@@ -1,7 +1,7 @@
-// Package scheduled knows the TalosEtcdBackups that are made from a TalosEtcdBackupSchedule: their names, their label,
-// and what became of them.
+// Package scheduled handles the TalosEtcdBackups that are created from a TalosEtcdBackupSchedule: their names, their
+// label, and their results.
 //
-// They have no owner: a schedule can be deleted, and made anew, without a backup going with it.
+// They have no owner, so that a schedule can be deleted and recreated without deleting its backups.
 package scheduled
 
 import (
@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// maxLabel is the longest value of a label.
+	// maxLabel is the maximum length of a label value.
 	maxLabel = 63
-	// maxStem leaves room for what follows it in the name of an object.
+	// maxStem leaves room for the suffix of an object's name.
 	maxStem = 200
 )
 
-// skew is how far clocks may differ before a time counts as one in the future.
+// skew is the maximum clock skew; a time further ahead counts as one in the future.
 const skew = 5 * time.Minute
 
-// Label is the value of the label that names a schedule; long names are shortened.
+// Label returns the value of the label that names a schedule; long names are shortened.
 func Label(schedule string) string { return shorten(schedule, maxLabel) }
 
 func shorten(name string, longest int) string {
@@ -41,12 +41,13 @@ func shorten(name string, longest int) string {
 	return name[:longest-9] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Name of the backup for one time of a schedule. It is the same whenever it is asked for: a crash never makes two.
+// Name returns the name of the backup for one time of a schedule. It is deterministic, so a crash never results in two
+// backups.
 func Name(schedule string, slot time.Time) string {
 	return shorten(schedule, maxStem) + "-" + slot.UTC().Format("20060102-150405")
 }
 
-// New is a backup made from the template of a schedule.
+// New returns a backup that is created from the template of a schedule.
 func New(s *v1alpha1.TalosEtcdBackupSchedule, name string) *v1alpha1.TalosEtcdBackup {
 	return &v1alpha1.TalosEtcdBackup{
 		ObjectMeta: metav1.ObjectMeta{
@@ -56,7 +57,7 @@ func New(s *v1alpha1.TalosEtcdBackupSchedule, name string) *v1alpha1.TalosEtcdBa
 	}
 }
 
-// IsOf says whether a backup was made from a schedule.
+// IsOf reports whether a backup was created from a schedule.
 func IsOf(b *v1alpha1.TalosEtcdBackup, schedule string) bool {
 	return b.Labels[v1alpha1.ScheduleLabel] == Label(schedule)
 }
@@ -76,8 +77,7 @@ func List(
 	return list.Items, nil
 }
 
-// Finished says whether nothing more happens to a backup: it is complete and verified as it should be, or failed for
-// good.
+// Finished reports whether a backup is final: it is complete and verified as demanded, or it failed permanently.
 func Finished(b *v1alpha1.TalosEtcdBackup) bool {
 	st := &b.Status
 
@@ -89,13 +89,13 @@ func stalled(b *v1alpha1.TalosEtcdBackup) bool {
 	return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionStalled)
 }
 
-// Good says whether a backup is finished and can be trusted as far as its spec asks for.
+// Good reports whether a backup is finished, complete, and verified as its spec demands.
 func Good(b *v1alpha1.TalosEtcdBackup) bool {
 	return Finished(b) && !stalled(b) && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReady)
 }
 
-// Newest is the good backup that was complete last; nil without one. What claims to be of the future does not count:
-// it would hide that no other one follows.
+// Newest returns the good backup that completed last; nil if there is none. A backup with a time in the future does not
+// count: it would hide that no newer one follows.
 func Newest(backups []v1alpha1.TalosEtcdBackup, now time.Time) *v1alpha1.TalosEtcdBackup {
 	var newest *v1alpha1.TalosEtcdBackup
 
@@ -113,5 +113,5 @@ func Newest(backups []v1alpha1.TalosEtcdBackup, now time.Time) *v1alpha1.TalosEt
 	return newest
 }
 
-// InFuture says whether a time is further ahead than clocks differ.
+// InFuture reports whether a time is further ahead than the maximum clock skew.
 func InFuture(t *metav1.Time, now time.Time) bool { return t != nil && t.After(now.Add(skew)) }

@@ -1,5 +1,5 @@
-// Package talosetcdbackup takes the backups that TalosEtcdBackups ask for, verifies them, and deletes them where their
-// spec says so.
+// Package talosetcdbackup takes the backups that TalosEtcdBackups describe, verifies them, and deletes them if their
+// spec demands it.
 package talosetcdbackup
 
 import (
@@ -34,56 +34,56 @@ import (
 )
 
 const (
-	// progressPause is how often the status tells how far work is.
+	// progressPause is how often the status reports the progress of work.
 	progressPause = 10 * time.Second
-	// heldPoll is how often a backup that is held looks whether it still is.
+	// heldPoll is how often a blocked backup checks whether it still is.
 	heldPoll = 15 * time.Second
-	// staleRetry is how soon a pass is made again that saw an old version of its object.
+	// staleRetry is how soon a reconciliation that read an old version of its object is repeated.
 	staleRetry = 50 * time.Millisecond
-	// prepareTimeout bounds the preflight, and removeTimeout the deletion of a backup.
+	// prepareTimeout limits the preflight, and removeTimeout the deletion of a backup.
 	prepareTimeout = 3 * time.Minute
 	removeTimeout  = 5 * time.Minute
-	// defaultTimeout and defaultRetries are those of a spec that does not say.
+	// defaultTimeout and defaultRetries apply if the spec sets none.
 	defaultTimeout = time.Hour
 	defaultRetries = 6
-	// firstPause and longestPause are the backoff between two tries.
+	// firstPause and longestPause limit the backoff between two attempts.
 	firstPause   = 10 * time.Second
 	longestPause = 5 * time.Minute
 )
 
-// Reconciler drives TalosEtcdBackups.
+// Reconciler reconciles TalosEtcdBackups.
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// Reader reads live: a stale status could begin a second backup.
+	// Reader reads live: with a stale status, a second backup could be started.
 	Reader client.Reader
 	// States reads state Secrets.
 	States *statestore.Store
 	// Stores opens stores.
 	Stores *backupstorage.Opener
-	// Runner does the work.
+	// Runner runs the work.
 	Runner   *Runner
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	// Failed counts a failure; it may be nil.
 	Failed func(namespace, controlPlane, reason string)
-	// Scratch is where databases are put while they are verified; the folder for temporary files when empty.
+	// Scratch is the directory for databases while they are verified; the directory for temporary files if empty.
 	Scratch string
-	// Exe is our own binary, for the verification; that of this process when empty.
+	// Exe is the operator's binary, for the verification; that of this process if empty.
 	Exe string
 	// Tool is the version of this program.
 	Tool string
-	// Resync is how often a backup is looked at when nothing tells of a change.
+	// Resync is how often a backup is reconciled when no event reports a change.
 	Resync time.Duration
 }
 
-// scope is one pass over one backup.
+// scope is one reconciliation of one backup.
 type scope struct {
 	backup *v1alpha1.TalosEtcdBackup
 	base   *v1alpha1.TalosEtcdBackup
-	// hold is what the object itself says until what is above it was read.
+	// hold is the pause of the object itself, until the objects above it were read.
 	hold pause.Hold
-	// gone: the finalizer is removed.
+	// gone: the finalizer has been removed.
 	gone bool
 }
 
@@ -101,7 +101,7 @@ func objectMeta(key types.NamespacedName) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
 }
 
-// Reconcile drives one TalosEtcdBackup. What it keeps between calls, in the Runner, may be lost.
+// Reconcile reconciles one TalosEtcdBackup. State that it keeps between calls, in the Runner, may be lost.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	b := &v1alpha1.TalosEtcdBackup{}
 	if err := r.Client.Get(ctx, req.NamespacedName, b); err != nil {
@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 
-	// The cache lags behind. It will tell of the change; look again soon in any case.
+	// The cache is stale. It will report the change; reconcile again soon in any case.
 	if live.ResourceVersion != b.ResourceVersion {
 		return ctrl.Result{RequeueAfter: staleRetry}, nil
 	}
@@ -132,7 +132,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return r.drive(ctx, s)
 }
 
-// isQuiet says whether there is nothing to do: it is complete and verified, or failed for good.
+// isQuiet reports whether there is nothing to do: the backup is complete and verified, or failed permanently.
 func isQuiet(b *v1alpha1.TalosEtcdBackup) bool {
 	settled := b.Status.CompletedAt != nil && !needsVerification(b)
 
@@ -141,7 +141,7 @@ func isQuiet(b *v1alpha1.TalosEtcdBackup) bool {
 		!kube.IsPaused(b) && !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionPaused)
 }
 
-// isStalled says whether it failed for good under the spec as it is.
+// isStalled reports whether the backup failed permanently under the current spec.
 func isStalled(b *v1alpha1.TalosEtcdBackup) bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionStalled)
 
@@ -177,7 +177,7 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return r.delete(ctx, s, job)
 	}
 
-	// Who holds a backup may have taken the finalizer off, to move it elsewhere.
+	// A user who paused the backup may have removed the finalizer in order to move the object elsewhere.
 	if !s.hold.Any() {
 		if err := r.ensureFinalizer(ctx, s); err != nil {
 			return ctrl.Result{}, err
@@ -206,7 +206,7 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
 	return r.begin(ctx, s, cp)
 }
 
-// controlPlane is nil when there is none.
+// controlPlane returns the control plane of the backup; nil if there is none.
 func (r *Reconciler) controlPlane(
 	ctx context.Context, b *v1alpha1.TalosEtcdBackup,
 ) (*v1alpha1.TalosControlPlane, error) {
@@ -239,7 +239,7 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// renew gives a spec that changed all its tries.
+// renew resets the attempts after a change of the spec.
 func renew(s *scope) {
 	st := &s.backup.Status
 	if st.ObservedGeneration == s.backup.Generation {
@@ -250,7 +250,8 @@ func renew(s *scope) {
 	kube.RemoveCondition(&st.Conditions, v1alpha1.ConditionStalled)
 }
 
-// begin starts what is next. Work runs beside the pass, which goes on to change its object: it gets a copy.
+// begin starts the next work. It runs concurrently with the reconciliation, which continues to modify the object, so it
+// gets a copy.
 func (r *Reconciler) begin(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) (ctrl.Result, error) {
 	b := s.backup
 
@@ -293,7 +294,7 @@ func (r *Reconciler) start(s *scope, o order) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: progressPause}, nil
 }
 
-// restoring holds a backup while a restore of its control plane is under way.
+// restoring blocks a backup while a restore of its control plane is in progress.
 func (r *Reconciler) restoring(ctx context.Context, b *v1alpha1.TalosEtcdBackup) error {
 	return scheduled.Restoring(ctx, r.Reader, b.Namespace, b.Spec.ControlPlaneRef.Name, heldPoll)
 }
@@ -325,7 +326,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return failure.Result(res, err, r.Resync)
 }
 
-// works says whether work is under way. What has ended since this pass began it is concluded by the next one at once.
+// works reports whether work is in progress. Work that has ended since this reconciliation began is processed by the
+// next one, which follows immediately.
 func (r *Reconciler) works(s *scope, err error) bool {
 	j := r.Runner.Find(keyOf(s.backup), s.backup.UID)
 

@@ -16,8 +16,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// delete ends the work, removes what the spec says, and lets the object go. Setting the policy to Retain releases an
-// object whose data cannot be deleted.
+// delete cancels the work, removes the data that the spec demands to be removed, and releases the object. Setting the
+// policy to Retain releases an object whose data cannot be deleted.
 func (r *Reconciler) delete(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
 	b := s.backup
 
@@ -28,8 +28,8 @@ func (r *Reconciler) delete(ctx context.Context, s *scope, j *job) (ctrl.Result,
 	}
 
 	if j != nil && !j.Ended() {
-		// What is under way counts for nothing any more, unless it is the removal, and that is still wanted. What a try
-		// that never was complete has left is removed in any case.
+		// Work in progress is obsolete, unless it is a removal that is still desired. The data of an attempt that never
+		// completed is removed in any case.
 		if j.About.kind != removing || retains(b) && b.Status.CompletedAt != nil {
 			j.Cancel()
 		}
@@ -44,7 +44,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope, j *job) (ctrl.Result,
 	return r.afterWork(ctx, s, j)
 }
 
-// afterWork goes on with a deletion once nothing is under way; j is what has ended, if anything.
+// afterWork continues a deletion once no work is in progress; j is the completed work, if there is any.
 func (r *Reconciler) afterWork(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
 	b := s.backup
 
@@ -68,7 +68,7 @@ func (r *Reconciler) afterWork(ctx context.Context, s *scope, j *job) (ctrl.Resu
 	case b.Status.BackupID == "" || b.Status.CompletedAt != nil && retains(b), removed && err == nil:
 		return ctrl.Result{}, r.release(ctx, s)
 	case removed && retains(b):
-		// What is left of a backup that never was complete is removed by retention; it must not hold the object.
+		// The remains of an incomplete backup are removed by retention later; they must not block the object.
 		ctrl.LoggerFrom(ctx).Error(err, "Removing what is left of an incomplete backup failed", "backup", b.Name)
 
 		return ctrl.Result{}, r.release(ctx, s)
@@ -88,7 +88,7 @@ func (r *Reconciler) afterWork(ctx context.Context, s *scope, j *job) (ctrl.Resu
 
 func retains(b *v1alpha1.TalosEtcdBackup) bool { return b.Spec.DeletionPolicy != v1alpha1.BackupDelete }
 
-// refused says what holds the object, and how to let it go without its data.
+// refused says what blocks the deletion of the object, and how to release it without deleting its data.
 func refused(err error) error {
 	var told *failure.Error
 	if !errors.As(err, &told) {
@@ -99,7 +99,7 @@ func refused(err error) error {
 	next.Message += "; set deletionPolicy to Retain to let the object go without its data"
 	next.Err = err
 
-	// Nothing tells of a bucket that came back: it is asked again, if seldom.
+	// No event reports that a bucket is available again, so it is retried, at long intervals.
 	if next.Class == failure.ClassTerminal {
 		next.Class, next.After = failure.ClassWaiting, refusedRetry
 	}
@@ -107,10 +107,10 @@ func refused(err error) error {
 	return &next
 }
 
-// refusedRetry is how soon a store is asked again that can delete nothing.
+// refusedRetry is how soon a store that cannot delete is tried again.
 const refusedRetry = 10 * time.Minute
 
-// remove deletes the files of a backup: all of them, or, where its data is retained, those of one that is incomplete.
+// remove deletes the files of a backup: all of them or, if its data is retained, only those of an incomplete backup.
 func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *progress) (outcome, error) {
 	return func(ctx context.Context, _ *progress) (outcome, error) {
 		s, err := r.Stores.WithStall(stall(b)).Open(ctx, b.Namespace, &b.Spec.Storage)

@@ -24,17 +24,17 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// manifestSuffix ends the key of a manifest; what is before it begins the keys of all files of the backup.
+// manifestSuffix ends the key of a manifest; the keys of all files of the backup begin with what precedes it.
 const manifestSuffix = ".manifest.json"
 
-// outcome of work; one of its fields is set where there is no error.
+// outcome is the result of work; one of its fields is set if there is no error.
 type outcome struct {
 	plan     *prepared
 	complete *complete
 	report   *verify.Report
 }
 
-// prepared is a backup that can be taken.
+// prepared is a backup that is ready to be taken.
 type prepared struct {
 	folder            string
 	source            v1alpha1.BackupSource
@@ -48,15 +48,15 @@ type complete struct {
 	location string
 }
 
-// tools are what a try works with. They are opened for it alone: a connection that it shared with others would end when
-// those renew their credentials.
+// tools are the resources of one attempt. They are opened for it alone: a shared connection would be closed when its
+// other users renew their credentials.
 type tools struct {
 	store      store.Store
 	recipients []string
 	held       *statestore.Held
 	source     evidence.Source
 	folder     string
-	// sign is the key of the cluster, which follows from its PKI.
+	// sign is the key of the cluster, which is derived from its PKI.
 	sign *signature.Key
 }
 
@@ -70,7 +70,7 @@ func (t *tools) close() {
 	}
 }
 
-// open gathers the tools, and finds out what is missing.
+// open opens the tools, or returns what is missing.
 func (r *Reconciler) open(ctx context.Context, b *v1alpha1.TalosEtcdBackup) (*tools, error) {
 	t := &tools{source: evidence.Source{Nodes: talos.NewPool()}}
 
@@ -115,7 +115,7 @@ func (r *Reconciler) fill(ctx context.Context, t *tools, b *v1alpha1.TalosEtcdBa
 	return nil
 }
 
-// request is the backup without what belongs to one try.
+// request returns the backup request without the data of a single attempt.
 func (t *tools) request(b *v1alpha1.TalosEtcdBackup, tool string) backup.Request {
 	s := t.held.State
 
@@ -129,7 +129,7 @@ func (t *tools) request(b *v1alpha1.TalosEtcdBackup, tool string) backup.Request
 	}
 }
 
-// prepare resolves what an earlier try left, and checks everything before a byte is read.
+// prepare resolves the remains of an earlier attempt, and checks all preconditions before reading any data.
 func (r *Reconciler) prepare(
 	b *v1alpha1.TalosEtcdBackup, cp *v1alpha1.TalosControlPlane,
 ) func(context.Context, *progress) (outcome, error) {
@@ -154,7 +154,7 @@ func (r *Reconciler) prepare(
 
 		request := t.request(b, r.Tool)
 		request.ID = backup.NewID(r.Clock.Now(), string(b.UID))
-		request.Snapshot = func(context.Context) (io.ReadCloser, error) { return nil, io.EOF } // not called
+		request.Snapshot = func(context.Context) (io.ReadCloser, error) { return nil, io.EOF } // never called
 
 		if err := backup.Preflight(ctx, t.store, &request, need); err != nil {
 			return outcome{}, err
@@ -166,8 +166,8 @@ func (r *Reconciler) prepare(
 	}
 }
 
-// chooseSource asks every control-plane node, live, and chooses the one that gives the snapshot. It returns the size of
-// its database, too.
+// chooseSource queries every control-plane node live, and chooses the one that provides the snapshot. It also returns
+// the size of its database.
 func (r *Reconciler) chooseSource(
 	ctx context.Context, t *tools, b *v1alpha1.TalosEtcdBackup, cp *v1alpha1.TalosControlPlane,
 ) (*prepared, int64, error) {
@@ -207,7 +207,7 @@ func (r *Reconciler) chooseSource(
 	return p, status.DBSize, nil
 }
 
-// avoided is the machine where the last try failed.
+// avoided returns the machine on which the last attempt failed.
 func avoided(b *v1alpha1.TalosEtcdBackup) string {
 	if b.Status.Failures == 0 || b.Status.Source == nil {
 		return ""
@@ -216,7 +216,7 @@ func avoided(b *v1alpha1.TalosEtcdBackup) string {
 	return b.Status.Source.Machine
 }
 
-// kubernetesVersion that was seen last, or else the one that the spec asks for.
+// kubernetesVersion returns the last observed Kubernetes version, or the one in the spec.
 func kubernetesVersion(cp *v1alpha1.TalosControlPlane, s *clusterstate.State) string {
 	for _, v := range []string{cp.Status.ObservedKubeVersion, s.ObservedKubeVersion} {
 		if v != "" {
@@ -237,7 +237,7 @@ func (t *tools) node(ctx context.Context, machines []v1alpha1.TalosMachine, name
 	return t.source.Nodes.Node(ctx, t.source.Ref(&machines[i]))
 }
 
-// filesOf begins the keys of all files of a recorded backup.
+// filesOf returns the prefix of the keys of all files of a recorded backup.
 func filesOf(b *v1alpha1.TalosEtcdBackup) string {
 	return strings.TrimSuffix(b.Status.Key, manifestSuffix)
 }
@@ -258,9 +258,10 @@ func recorded(ctx context.Context, s store.Store, b *v1alpha1.TalosEtcdBackup) (
 	return nil, nil //nolint:nilnil // nothing is there, and that is no error
 }
 
-// resolve looks what became of a try that was recorded and whose end nobody saw. With a manifest of the cluster it is
-// complete: there is never a second one. Without a manifest, all of it is removed. What is complete and not signed with
-// the key of the cluster is not ours: it stays, and another try has another name. The key is nil where no try follows.
+// resolve determines the result of an attempt that was recorded and whose end was not observed. With a manifest of the
+// cluster the backup is complete, and no second one is taken. Without a manifest, all of its files are removed. A
+// complete backup that is not signed with the key of the cluster was not written by the operator: it is kept, and
+// another attempt uses another name. The key is nil if no attempt follows.
 func resolve(
 	ctx context.Context, s store.Store, b *v1alpha1.TalosEtcdBackup, key *signature.Key, now time.Time,
 ) (*complete, error) {
@@ -283,18 +284,19 @@ func resolve(
 	}
 
 	if set != nil {
-		// What is locked, or may not be deleted by us, stays: without a manifest nobody takes it for a backup.
+		// Files that are locked, or that the operator may not delete, are kept: without a manifest they do not count as a
+		// backup.
 		err := backup.Delete(ctx, s, *set, now)
 		if err != nil && failure.Reason(err) != backup.ReasonLocked && failure.ClassOf(err) != failure.ClassAuth {
 			return nil, err
 		}
 	}
 
-	// Uploads of the recorded backup that never ended: nobody else writes under its name.
+	// Abort unfinished uploads of the recorded backup: only this attempt wrote under its name.
 	return nil, backup.Sweep(ctx, s, filesOf(b))
 }
 
-// locate names the manifest for people.
+// locate returns the location of the manifest, for users.
 func locate(s store.Store, b *v1alpha1.TalosEtcdBackup) string {
 	return s.Location() + "/" + b.Status.Key
 }

@@ -15,31 +15,32 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// kind of work that is done beside the passes of the controller.
+// kind of work that runs outside of the reconciliations of the controller.
 type kind int
 
 const (
-	// preparing: what an earlier try left is resolved, and everything is checked before a byte is read.
+	// preparing: the remains of an earlier attempt are resolved, and all preconditions are checked before any data is
+	// read.
 	preparing kind = iota
-	// taking: the backup is taken.
+	// taking: the backup is being taken.
 	taking
-	// verifying: what was stored is read back.
+	// verifying: the stored data is being read back.
 	verifying
-	// removing: what was stored is deleted.
+	// removing: the stored data is being deleted.
 	removing
 )
 
-// queuePoll is how soon somebody who waits for a place asks again.
+// queuePoll is how soon work that waits for a free slot is tried again.
 const queuePoll = 5 * time.Second
 
-// Runner does the work of backups.
+// Runner runs the work of backups.
 type Runner struct {
 	*backupwork.Runner[about, outcome]
 
 	limit int
 }
 
-// NewRunner returns a runner of so many works at once. All of them end with the context.
+// NewRunner returns a runner with a limit of concurrent work. All work ends with the context.
 func NewRunner(ctx context.Context, limit int) *Runner {
 	return &Runner{limit: limit, Runner: backupwork.New[about, outcome](ctx, func(key types.NamespacedName) client.Object {
 		return &v1alpha1.TalosEtcdBackup{ObjectMeta: objectMeta(key)}
@@ -54,11 +55,11 @@ type about struct {
 	kind     kind
 	cluster  types.NamespacedName
 	progress *progress
-	// generation of the spec that the work follows.
+	// generation of the spec that the work is based on.
 	generation int64
 }
 
-// progress is how far work is.
+// progress is the progress of work.
 type progress struct {
 	mu     sync.Mutex
 	now    string
@@ -66,7 +67,7 @@ type progress struct {
 	toldAt time.Time
 }
 
-// tell sets what the work is at.
+// tell sets the current activity.
 func (p *progress) tell(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +75,7 @@ func (p *progress) tell(text string) {
 	p.now = text
 }
 
-// message is what people are told of the work; it changes every few seconds only.
+// message describes the progress for users; it changes only every few seconds.
 func (p *progress) message(now time.Time) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +87,7 @@ func (p *progress) message(now time.Time) string {
 	return p.told
 }
 
-// order is work that is wanted.
+// order is requested work.
 type order struct {
 	kind    kind
 	backup  *v1alpha1.TalosEtcdBackup
@@ -95,7 +96,7 @@ type order struct {
 	do      func(ctx context.Context, p *progress) (outcome, error)
 }
 
-// start begins work. It is refused while as many works run as may, or while another backup of the cluster is taken.
+// start starts work. It is rejected while the limit is reached, or while another backup of the cluster is being taken.
 func (r *Runner) start(o order) (*job, error) {
 	p := &progress{now: o.text}
 	a := about{
@@ -110,7 +111,7 @@ func (r *Runner) start(o order) (*job, error) {
 	})
 }
 
-// room says whether there is a place for more work.
+// room reports whether there is a free slot for more work.
 func (r *Runner) room(wanted about, running iter.Seq2[types.NamespacedName, about]) error {
 	count := 0
 
@@ -131,5 +132,5 @@ func (r *Runner) room(wanted about, running iter.Seq2[types.NamespacedName, abou
 	return nil
 }
 
-// exclusive work reads from the nodes of a cluster: one at a time.
+// exclusive reports whether the work reads from the nodes of a cluster, of which only one may run at a time.
 func exclusive(k kind) bool { return k == preparing || k == taking }

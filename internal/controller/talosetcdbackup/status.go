@@ -20,7 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// badReasons are told as warnings.
+// badReasons are reasons whose events are warnings.
 var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []string{
 	backup.ReasonInvalid, backup.ReasonRecipients, backup.ReasonUnencrypted, backup.ReasonSource, backup.ReasonStalled,
 	backup.ReasonTruncated, backup.ReasonIdentity, backup.ReasonLocked, backup.ReasonForeign,
@@ -35,7 +35,7 @@ var levels = []v1alpha1.VerificationLevel{
 	v1alpha1.VerificationNone, v1alpha1.VerificationChecksum, v1alpha1.VerificationDatabase, v1alpha1.VerificationDrill,
 }
 
-// wanted is the level that the spec asks for.
+// wanted returns the level that the spec demands.
 func wanted(b *v1alpha1.TalosEtcdBackup) v1alpha1.VerificationLevel {
 	if b.Spec.Verification == nil {
 		return v1alpha1.VerificationChecksum
@@ -44,7 +44,7 @@ func wanted(b *v1alpha1.TalosEtcdBackup) v1alpha1.VerificationLevel {
 	return cmp.Or(b.Spec.Verification.Level, v1alpha1.VerificationChecksum)
 }
 
-// needsVerification says whether a complete backup was not yet verified as its spec says.
+// needsVerification reports whether a complete backup has not been verified at the demanded level yet.
 func needsVerification(b *v1alpha1.TalosEtcdBackup) bool {
 	reached := v1alpha1.VerificationNone
 	if v := b.Status.Verification; v != nil {
@@ -54,7 +54,7 @@ func needsVerification(b *v1alpha1.TalosEtcdBackup) bool {
 	return slices.Index(levels, wanted(b)) > slices.Index(levels, reached)
 }
 
-// show completes the conditions at the end of a pass; working says whether work is under way.
+// show completes the conditions at the end of a reconciliation; working tells whether work is in progress.
 func (s *scope) show(err error, working bool) {
 	set, deleting := s.set(), !s.backup.DeletionTimestamp.IsZero()
 
@@ -64,7 +64,7 @@ func (s *scope) show(err error, working bool) {
 		s.waiting(failure.Reason(err), failure.Message(err))
 	}
 
-	// The work of a deletion is no backup.
+	// The work of a deletion is not a backup.
 	if working = working && !deleting; !working {
 		s.idle(err)
 	}
@@ -83,8 +83,8 @@ func (s *scope) show(err error, working bool) {
 	}
 }
 
-// idle takes back what was claimed of work that is not under way, or no longer: the operator may have been restarted,
-// or the backup paused.
+// idle resets conditions that report work which is not in progress any more: the operator may have been restarted, or
+// the backup paused.
 func (s *scope) idle(err error) {
 	set, st := s.set(), &s.backup.Status
 	settled := st.CompletedAt != nil && !needsVerification(s.backup)
@@ -117,8 +117,8 @@ func (s *scope) idle(err error) {
 	}
 }
 
-// unverified takes back that a backup is verified, where its spec asks for more since, and that it is being read back,
-// while it is not.
+// unverified resets the condition Verified if the spec demands more since then, or if it reports a verification that is
+// not in progress.
 func (s *scope) unverified(working bool) {
 	c := meta.FindStatusCondition(s.backup.Status.Conditions, v1alpha1.ConditionVerified)
 	if s.backup.Status.CompletedAt == nil || !needsVerification(s.backup) {
@@ -128,7 +128,7 @@ func (s *scope) unverified(working bool) {
 	switch {
 	case c.Status != metav1.ConditionTrue && c.Reason != v1alpha1.ReasonVerifying &&
 		c.Reason != v1alpha1.ReasonNotVerified:
-		// It tells of a failure, or nothing yet.
+		// The condition reports a failure, or nothing yet.
 	case working:
 		s.set().False(v1alpha1.ConditionVerified, v1alpha1.ReasonVerifying, "the backup is being read back")
 	default:
@@ -137,7 +137,7 @@ func (s *scope) unverified(working bool) {
 	}
 }
 
-// working shows what is being done.
+// working reports what is being done.
 func (s *scope) working(message string) {
 	reason := v1alpha1.ReasonBackingUp
 	if s.backup.Status.CompletedAt != nil {
@@ -147,19 +147,19 @@ func (s *scope) working(message string) {
 	s.waiting(reason, message)
 }
 
-// waiting shows what it waits for.
+// waiting reports what the backup waits for.
 func (s *scope) waiting(reason, message string) {
 	set := s.set()
 	set.True(v1alpha1.ConditionReconciling, reason, message)
 	kube.RemoveCondition(set.Conditions, v1alpha1.ConditionStalled)
 
-	// What failed stays to be seen until it is better.
+	// A failure stays visible until the next success.
 	if s.backup.Status.CompletedAt == nil && s.backup.Status.Failures == 0 {
 		set.False(v1alpha1.ConditionReady, reason, message)
 	}
 }
 
-// failed counts a failure, and decides whether and when it is tried again.
+// failed counts a failure, and decides whether and when the attempt is repeated.
 func (s *scope) failed(err error, kinds []string, now time.Time) {
 	set, st := s.set(), &s.backup.Status
 	reason := cmp.Or(failure.Reason(err), v1alpha1.ReasonUnknown)
@@ -186,7 +186,7 @@ func (s *scope) failed(err error, kinds []string, now time.Time) {
 	set.While(!final, v1alpha1.ConditionReconciling, reason, message)
 }
 
-// pauseAfter is the backoff after so many failures.
+// pauseAfter returns the backoff after the given number of failures.
 func pauseAfter(failures int32, err error) time.Duration {
 	wait := longestPause
 	if failures < 16 {
@@ -200,7 +200,7 @@ func pauseAfter(failures int32, err error) time.Duration {
 	return wait
 }
 
-// settle shows a backup for which there is nothing to do.
+// settle sets the conditions of a backup with nothing left to do.
 func (s *scope) settle() {
 	set, st := s.set(), &s.backup.Status
 
@@ -209,7 +209,7 @@ func (s *scope) settle() {
 
 	st.NextTryAt = nil
 
-	// That it was verified before, or less thoroughly, does not make good what is bad.
+	// An earlier or less thorough verification does not make a damaged backup good.
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil && lost(c) {
 		set.False(v1alpha1.ConditionVerified, c.Reason, c.Message)
 
@@ -233,7 +233,7 @@ func completeMessage(st *v1alpha1.TalosEtcdBackupStatus) string {
 	return "the backup is complete"
 }
 
-// lost says whether a condition tells of a backup that is bad.
+// lost reports whether a condition describes a damaged backup.
 func lost(c *metav1.Condition) bool {
 	return c.Status == metav1.ConditionFalse && slices.Contains(verify.DamageReasons, c.Reason)
 }

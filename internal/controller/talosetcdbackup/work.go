@@ -22,12 +22,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
-// conclude records what came of work, and starts what follows.
+// conclude records the result of work, and starts the next work.
 func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Result, error) {
 	out, err := j.Result()
 
 	switch {
-	// Work that was ended from outside says nothing about the backup.
+	// Work that was cancelled says nothing about the backup.
 	case errors.Is(err, context.Canceled) && failure.Reason(err) != v1alpha1.ReasonBackupTimeout:
 		return ctrl.Result{}, err
 	case err != nil && failure.Reason(err) == v1alpha1.ReasonWaitingForControlPlane:
@@ -46,12 +46,12 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope, j *job) (ctrl.Resul
 		s.verified(out.report)
 	}
 
-	// The next pass begins what follows, from the status as it was written.
+	// The next reconciliation starts the next work, based on the written status.
 	return ctrl.Result{RequeueAfter: staleRetry}, nil
 }
 
-// outdated says of a failure that it tells nothing of the spec as it is: that one has all its tries. That stored data
-// is bad does not depend on the spec.
+// outdated reports whether a failure says nothing about the current spec, which keeps all its attempts. That stored
+// data is damaged does not depend on the spec.
 func outdated(b *v1alpha1.TalosEtcdBackup, j *job, err error) bool {
 	return j.About.generation != b.Generation && (j.About.kind != verifying || !verify.IsDamage(err))
 }
@@ -92,11 +92,11 @@ func errorType(err error) string {
 	return v1alpha1.ReasonUnknown
 }
 
-// take records the try before its first byte, and starts it.
+// take records the attempt before its first byte, and starts it.
 func (r *Reconciler) take(ctx context.Context, s *scope, p *prepared) (ctrl.Result, error) {
 	st, now := &s.backup.Status, metav1.NewTime(r.Clock.Now())
 
-	// A restore or a hold may have begun while everything was checked.
+	// A restore or a pause may have begun during the preflight.
 	if err := r.restoring(ctx, s.backup); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -157,7 +157,7 @@ func (r *Reconciler) stream(
 		request.ID, request.Source = b.Status.BackupID, p.member
 		request.TalosVersion, request.KubernetesVersion = p.talos, p.kubernetes
 		request.Now = r.Clock.Now
-		request.Snapshot = node.EtcdSnapshotUnverified // backup.Take looks at its end
+		request.Snapshot = node.EtcdSnapshotUnverified // backup.Take checks its end
 		request.Progress = func(at backup.Progress) {
 			told.tell(fmt.Sprintf("taking a snapshot from %s: %s read, %s stored", p.source.Machine, bytes(at.Read),
 				bytes(at.Stored)))
@@ -172,15 +172,15 @@ func (r *Reconciler) stream(
 	}
 }
 
-// bytes is a size for people.
+// bytes formats a size for users.
 func bytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// completed records a backup that is there.
+// completed records a complete backup.
 func (s *scope) completed(c *complete, now time.Time) {
 	st, m := &s.backup.Status, c.manifest
 	at := metav1.NewTime(m.FinishedAt)
 
-	// Clocks may have been set since the manifest was written, by another process.
+	// Clocks may have been set since another process wrote the manifest.
 	if at.After(now) {
 		at = metav1.NewTime(now)
 	}
@@ -211,7 +211,7 @@ func (s *scope) completed(c *complete, now time.Time) {
 	set.False(v1alpha1.ConditionVerified, v1alpha1.ReasonVerifying, "the backup is being read back")
 }
 
-// verify reads back what was stored.
+// verify reads the stored data back.
 func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *progress) (outcome, error) {
 	return func(ctx context.Context, told *progress) (outcome, error) {
 		stores := r.Stores.WithStall(stall(b))
@@ -256,8 +256,8 @@ func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 	}
 }
 
-// authenticated has a verification check who wrote the backup, and sign its result. Without the state Secret, of a
-// cluster that is gone, what was stored can still be read back.
+// authenticated makes a verification check the signature of the backup, and sign its result. Without the state Secret,
+// when the cluster is gone, the stored data can still be read back.
 func (r *Reconciler) authenticated(ctx context.Context, b *v1alpha1.TalosEtcdBackup, o *verify.Options) error {
 	held, err := r.States.Load(ctx, client.ObjectKey{Namespace: b.Namespace, Name: b.Spec.ControlPlaneRef.Name})
 	if statestore.IsUnusable(err) {
@@ -278,8 +278,8 @@ func (r *Reconciler) authenticated(ctx context.Context, b *v1alpha1.TalosEtcdBac
 	return nil
 }
 
-// stillSigned refuses a backup that was signed when it was taken and is not any more. Older versions signed none: there
-// the checksum that was recorded has to do.
+// stillSigned rejects a backup that was signed when it was taken and is no longer signed. Older versions signed no
+// backups; for these, the recorded checksum has to suffice.
 func stillSigned(b *v1alpha1.TalosEtcdBackup, m *backup.Manifest, a backup.Authenticity) error {
 	if a == backup.Authentic ||
 		b.Status.VerificationKey == "" && m != nil && m.Snapshot.PlainSHA256 == b.Status.SnapshotSHA256 {

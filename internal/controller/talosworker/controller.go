@@ -1,4 +1,4 @@
-// Package talosworker drives one group of workers: its machines, and what they add up to.
+// Package talosworker reconciles one group of workers: its machines, and their summary.
 package talosworker
 
 import (
@@ -37,57 +37,57 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// pollReplaced is how soon the machine list is looked at again after a replacement was recorded.
+// pollReplaced is how soon the machine list is reconciled again after a replacement was recorded.
 const pollReplaced = 100 * time.Millisecond
 
-// pollDelete is how often a deletion looks again; deleted children wake it as well.
+// pollDelete is how often a deletion is reconciled; deleted child objects trigger it as well.
 const pollDelete = 5 * time.Second
 
-// Reconciler drives TalosWorkers.
+// Reconciler reconciles TalosWorkers.
 type Reconciler struct {
 	Client client.Client
 	// Reader reads machines live where a decision depends on them.
 	Reader client.Reader
 	// States reads and writes state Secrets.
 	States *statestore.Store
-	// Nodes asks spare machines whether they are fit.
+	// Nodes queries spare machines for their suitability.
 	Nodes *talos.Pool
-	// Workloads asks the Kubernetes API of the cluster whether it hears of a machine.
+	// Workloads asks the Kubernetes API of the cluster whether the Node of a machine still reports.
 	Workloads *workload.Clients
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
-	// Resync is how often a group is looked at when nothing tells of a change.
+	// Resync is how often a group is reconciled when no event reports a change.
 	Resync time.Duration
-	// Pass is how long a pass may ask machines and API servers; without a bound when zero.
+	// Pass limits how long one reconciliation may query machines and API servers; zero means no limit.
 	Pass time.Duration
-	// Details is how long details of a status wait for each other, to be written at once; not at all when zero.
+	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
 	claims condition.Evidence
 	writes condition.Writes
 }
 
-// scope is one pass over one TalosWorker.
+// scope is one reconciliation of one TalosWorker.
 type scope struct {
 	worker *v1alpha1.TalosWorker
 	base   *v1alpha1.TalosWorker
 	paused bool
 	hold   pause.Hold
 	listed bool
-	// valid: the spec was checked in this pass, and breaks no rule.
+	// valid: the spec was checked in this reconciliation and violates no rule.
 	valid    bool
 	machines []v1alpha1.TalosMachine
 	extra    []string
 	scaling  string
-	// replaced names the spares that stand in for listed machines; remedy is the replacement that is due.
+	// replaced maps replaced machines to the spares that replace them; remedy is the replacement that is due.
 	replaced map[string]string
 	remedy   *remediation.Choice
-	// would is what a dry run would do to the machines.
+	// would lists what would be done to the machines if this were not a dry run.
 	would    []string
 	released bool
 }
 
-// Reconcile drives one TalosWorker. It keeps no state between calls.
+// Reconcile reconciles one TalosWorker. It keeps no state between calls.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	w := &v1alpha1.TalosWorker{}
 	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
@@ -100,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 
 	s := &scope{worker: w, base: w.DeepCopy()}
-	whole := ctx // the status is written also when the time of the pass is over
+	whole := ctx // the status is written even if the time limit of the reconciliation has expired
 
 	defer func() { res, err = r.finish(whole, s, res, err) }()
 
@@ -168,8 +168,8 @@ func (r *Reconciler) converge(
 	return r.rollout(ctx, s, cp)
 }
 
-// sift tells the machines that are listed from those that are not. A pass may end before it is known who stands in for
-// whom; what was shown of that last counts until then.
+// sift separates the machines that are listed from those that are not. A reconciliation may end before the replacements
+// are known; until then, the last reported ones apply.
 func (s *scope) sift(g remediation.Group) {
 	g.Replaced = map[string]string{}
 	for _, p := range s.worker.Status.Replacements {
@@ -179,9 +179,9 @@ func (s *scope) sift(g remediation.Group) {
 	s.extra, s.scaling = machineset.Extra(g.Entries(), s.machines), "nothing was taken out in the last pass"
 }
 
-// observeOnly keeps the status of a group that is held, and writes nothing else.
+// observeOnly keeps the status of a paused group up to date, and writes nothing else.
 func (r *Reconciler) observeOnly(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) error {
-	// Without the state nobody has been replaced.
+	// Without the state, no machine has been replaced.
 	if err := r.loadReplaced(ctx, s); err != nil && failure.ClassOf(err) == failure.ClassTransient {
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *scope) check(cp *v1alpha1.TalosControlPlane) error {
 	return err
 }
 
-// checkSpec refuses a spec that breaks a rule before anything is touched. Pure.
+// checkSpec rejects an invalid spec before anything is changed. It is pure.
 func checkSpec(w *v1alpha1.TalosWorker, kubernetes string) error {
 	spec := &w.Spec
 
@@ -280,7 +280,8 @@ func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) error {
 	return r.scaleDown(ctx, s)
 }
 
-// scaleDown takes machines that left the list out of the cluster, one after the other: the most broken one first.
+// scaleDown removes machines that are no longer listed from the cluster, one after the other, the most broken one
+// first.
 func (r *Reconciler) scaleDown(ctx context.Context, s *scope) error {
 	var candidates []safety.Candidate
 
@@ -312,7 +313,7 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// delete takes the group down, all machines at once: workers hold no quorum.
+// delete deletes the group, all machines at once: workers are not part of a quorum.
 func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 	var waiting []string
 

@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// awaitOwner takes and gives no machine in a cluster that another control plane manages. Without a control plane, or
-// before its PKI, there is no owner.
+// awaitOwner blocks the addition and removal of machines in a cluster that another control plane manages. Without a
+// control plane, or before its PKI exists, there is no owner.
 func (r *Reconciler) awaitOwner(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) error {
 	if cp.UID == "" {
 		return nil
@@ -30,7 +30,7 @@ func (r *Reconciler) awaitOwner(ctx context.Context, s *scope, cp *v1alpha1.Talo
 	return held.CheckOwner(cp)
 }
 
-// sign looks for a sign of life of one of the group's machines; empty when there is none.
+// sign returns a sign of life of one of the group's machines; empty if there is none.
 func (r *Reconciler) sign(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) (string, error) {
 	key := s.controlPlaneKey()
 

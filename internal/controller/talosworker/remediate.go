@@ -20,7 +20,7 @@ func (s *scope) controlPlaneKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.worker.Namespace, Name: s.worker.Spec.ControlPlaneRef.Name}
 }
 
-// loadReplaced reads which spares stand in for whom. A group that never had a spare has nobody replaced.
+// loadReplaced reads which spares replace which machines. A group that never had a spare has no replaced machines.
 func (r *Reconciler) loadReplaced(ctx context.Context, s *scope) error {
 	if len(s.worker.Spec.Spares) == 0 && len(s.worker.Status.Replacements) == 0 {
 		return nil
@@ -43,8 +43,8 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 	}
 }
 
-// remediate has spare machines take the place of those that never come back, or that a person wants replaced: one at a
-// time, recorded first. It is true when the machine list is another one now.
+// remediate replaces machines that do not come back, or whose replacement a user requested, with spare machines: one at
+// a time, recorded first. It returns true if the machine list has changed.
 func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 	g := r.group(s)
 	g.Held = func(m *v1alpha1.TalosMachine) bool { return pause.Holds(ctx, r.Client, m) }
@@ -119,8 +119,8 @@ func (r *Reconciler) recordReplaced(
 	return nil
 }
 
-// giveUpReplaced states of machines that were replaced, and that have been silent for too long, what a person states
-// with the annotation: that they do not come back.
+// giveUpReplaced sets, on machines that were replaced and have been unreachable for too long, the annotation with which
+// a user declares that they will not come back.
 func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
 	sign := func(m *v1alpha1.TalosMachine) (string, error) { return r.sign(ctx, s, m) }
 

@@ -20,13 +20,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// rollout keeps the plan of config changes and lets machines begin: a canary first, then as many as the budget allows.
+// rollout maintains the plan of configuration changes and lets machines begin: a canary first, then as many as the
+// budget allows.
 func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) (ctrl.Result, error) {
 	if !rollout.Pending(s.machines) && s.worker.Status.Plan == nil {
 		return ctrl.Result{}, nil
 	}
 
-	// Who has begun decides who may begin, so it is read live.
+	// The machines that have begun determine which ones may begin, so they are read live.
 	machines, err := machineset.List(ctx, r.Reader, s.worker)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -71,22 +72,23 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 		return ctrl.Result{}, nil
 	}
 
-	// Nothing but the time tells that a maintenance window opens.
+	// No event reports that a maintenance window opens.
 	return ctrl.Result{RequeueAfter: min(max(out.Again.Sub(r.Clock.Now()), time.Second), r.Resync)}, nil
 }
 
-// lost: the machine has been silent for longer than the timeout of the remediation, or a person has given it up. It
-// cannot be asked what it needs, and the others do not wait for it: once it is back, it gets what they got.
+// lost reports whether the machine has been unreachable for longer than the remediation timeout, or a user has
+// abandoned it. Its required change cannot be determined, and the others do not wait for it: once it is back, it gets
+// the same configuration as they did.
 func lost(g remediation.Group, m *v1alpha1.TalosMachine) bool {
 	return g.Gone(m) || kube.AnnotationTrue(m, v1alpha1.SkipResetAnnotation) &&
 		meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionReachable)
 }
 
-// next picks the machines that may begin now. Pure.
+// next selects the machines that may begin now. It is pure.
 func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollout.Output) []rollout.Candidate {
 	budget, err := safety.ParseBudget(options.Budget)
 	if err != nil {
-		budget = safety.Budget{Number: 1} // the schema refuses it; one is always safe
+		budget = safety.Budget{Number: 1} // the schema rejects it; one is always safe
 	}
 
 	group := make([]safety.Candidate, 0, len(machines))
@@ -105,7 +107,8 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 		}
 	}
 
-	// Somebody may reboot all that are staged at any moment, so the first one has to survive before the others.
+	// All machines with a staged configuration may be rebooted at any moment, so the first one has to succeed before
+	// others are staged.
 	if len(staged) > 0 && !out.Done {
 		out.Hold("waiting for " + strings.Join(staged, ", ") + " to be rebooted manually")
 
@@ -125,7 +128,7 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 	return picked
 }
 
-// checkRollout refuses options that cannot be followed. Pure.
+// checkRollout rejects options that cannot be fulfilled. It is pure.
 func checkRollout(field string, o *v1alpha1.RolloutOptions) error {
 	if err := rollout.Validate(o); err != nil {
 		return failure.Terminal(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("%s.%s", field, err), err)

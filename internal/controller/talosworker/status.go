@@ -20,7 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// finish derives the status from this pass, writes it once and maps the error to a result.
+// finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
 	if s.released {
 		return res, err
@@ -57,7 +57,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
 }
 
-// weight of what this pass changes in the status: how many of the machines are ready is a detail.
+// weight returns the weight of the status changes of this reconciliation: the number of ready machines is a detail.
 func (s *scope) weight() condition.Weight {
 	st, was := s.worker.Status.DeepCopy(), &s.base.Status
 	if equality.Semantic.DeepEqual(st, was) {
@@ -70,7 +70,7 @@ func (s *scope) weight() condition.Weight {
 		was.Conditions, s.worker.Status.Conditions, s.expectsOutage(), !equality.Semantic.DeepEqual(st, was))
 }
 
-// expectsOutage: machines are away for what the operator has asked of them, and no other one is.
+// expectsOutage reports whether machines are unavailable because of a request of the operator, and no others are.
 func (s *scope) expectsOutage() bool {
 	expected := false
 
@@ -88,13 +88,13 @@ func (s *scope) expectsOutage() bool {
 	return expected
 }
 
-// observedConditions say what is true of the machines now.
+// observedConditions describe the current state of the machines.
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate,
 }
 
-// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence lets
-// them.
+// computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
+// permits.
 func computeStatus(s *scope, err error) condition.Set {
 	st := &s.worker.Status
 	deleting := !s.worker.DeletionTimestamp.IsZero()
@@ -161,7 +161,7 @@ func setUpToDate(s *scope, err error, listed []v1alpha1.TalosMachine, set condit
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonScalingDown, strings.Join(s.extra, ", ")+
 			" left the list; "+s.scaling)
 	default:
-		// Whether a spec that was not checked can be followed is unknown.
+		// Whether a spec that was not checked can be applied is unknown.
 		status, reason, message := rollout.Report(s.worker.Status.Plan, len(s.worker.Spec.Machines), listed)
 		if s.valid || status != metav1.ConditionTrue {
 			set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
@@ -169,14 +169,15 @@ func setUpToDate(s *scope, err error, listed []v1alpha1.TalosMachine, set condit
 	}
 }
 
-// staying are the machines that are listed.
+// staying returns the machines that are listed.
 func (s *scope) staying() []v1alpha1.TalosMachine {
 	return slices.DeleteFunc(slices.Clone(s.machines), func(m v1alpha1.TalosMachine) bool {
 		return slices.Contains(s.extra, m.Name)
 	})
 }
 
-// setReachable adds up what is known of the machines. One that was never asked is neither reachable nor unreachable.
+// setReachable summarizes the state of the machines. A machine that was never queried is neither reachable nor
+// unreachable.
 func setReachable(s *scope, listed []v1alpha1.TalosMachine, set condition.Set) {
 	const kind = v1alpha1.ConditionReachable
 
@@ -203,7 +204,7 @@ func setReachable(s *scope, listed []v1alpha1.TalosMachine, set condition.Set) {
 	}
 }
 
-// not names the machines whose condition is not true.
+// not returns the names of the machines whose condition is not True.
 func not(machines []v1alpha1.TalosMachine, kind string) []string {
 	var out []string
 
