@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// defaultSuccessful and defaultFailed are the history of a spec that does not say.
+	// defaultSuccessful and defaultFailed are the history limits if the spec sets none.
 	defaultSuccessful = 5
 	defaultFailed     = 3
 )
 
-// ensureBackup makes the backup that is due. Its name follows from the time of the schedule, so a crash between making
-// it and recording it makes no second one.
+// ensureBackup creates the backup that is due. Its name is derived from the scheduled time, so a crash between creating
+// and recording it does not result in a second one.
 func (r *Reconciler) ensureBackup(ctx context.Context, s *scope) error {
 	slot := s.timing.slot
 	s.wakeAt(s.timing.next)
@@ -66,7 +66,7 @@ func (r *Reconciler) ensureBackup(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// handled records that nothing more is to be done for a slot.
+// handled records that nothing more has to be done for a slot.
 func (s *scope) handled(slot time.Time) {
 	at := metav1.NewTime(slot)
 	s.schedule.Status.LastScheduleTime = &at
@@ -77,19 +77,19 @@ func (r *Reconciler) tell(s *scope, kind, reason, format string, slot time.Time,
 	r.Recorder.Eventf(s.schedule, nil, kind, reason, "Backup", format, args...)
 }
 
-// orphaned: there is nothing to take backups of.
+// orphaned reports whether the control plane to back up does not exist.
 func (s *scope) orphaned() bool {
 	return s.controlPlane == nil || !s.controlPlane.DeletionTimestamp.IsZero()
 }
 
-// missing is what an orphaned schedule waits for.
+// missing returns what an orphaned schedule waits for.
 func (s *scope) missing() error {
 	return failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
 		fmt.Sprintf("TalosControlPlane %s does not exist, or is being deleted",
 			s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name), heldPoll)
 }
 
-// mayBegin says what a backup has to wait for.
+// mayBegin returns what a backup has to wait for.
 func (r *Reconciler) mayBegin(ctx context.Context, s *scope) (wait, err error) {
 	if s.orphaned() {
 		return s.missing(), nil
@@ -105,8 +105,8 @@ func (r *Reconciler) mayBegin(ctx context.Context, s *scope) (wait, err error) {
 	return nil, err
 }
 
-// makeRoom sees to it that no other backup of the schedule runs. It is false when the new one has to wait, or is
-// skipped. Who runs is read live.
+// makeRoom ensures that no other backup of the schedule is running. It returns false if the new one has to wait, or is
+// skipped. Running backups are read live.
 func (r *Reconciler) makeRoom(ctx context.Context, s *scope, name string) (bool, error) {
 	backups, err := scheduled.List(ctx, r.Reader, s.schedule)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *Reconciler) makeRoom(ctx context.Context, s *scope, name string) (bool,
 		switch {
 		case b.Name == name || scheduled.Finished(b) && b.DeletionTimestamp.IsZero():
 		case scheduled.Finished(b):
-			// It goes, and reads nothing from the nodes any more.
+			// The backup is being deleted and no longer reads from the nodes.
 		case s.schedule.Spec.ConcurrencyPolicy != v1alpha1.ConcurrencyReplace:
 			r.tell(s, corev1.EventTypeWarning, v1alpha1.ReasonBackupSkipped,
 				"The backup of %s is skipped: TalosEtcdBackup %s still runs", s.timing.slot, b.Name)
@@ -134,7 +134,7 @@ func (r *Reconciler) makeRoom(ctx context.Context, s *scope, name string) (bool,
 	return true, nil
 }
 
-// replace ends a backup that runs. The new one is made when it is gone.
+// replace cancels a running backup. The new one is created once it is gone.
 func (r *Reconciler) replace(ctx context.Context, s *scope, b *v1alpha1.TalosEtcdBackup) error {
 	s.waiting = failure.Waiting(v1alpha1.ReasonBackupReplaced,
 		fmt.Sprintf("waiting until TalosEtcdBackup %s has ended", b.Name), heldPoll)
@@ -150,7 +150,8 @@ func (r *Reconciler) replace(ctx context.Context, s *scope, b *v1alpha1.TalosEtc
 	return r.remove(ctx, b)
 }
 
-// create makes the backup. One of the name that is ours is the one that a crash kept us from recording.
+// create creates the backup. An existing backup of this schedule with the same name was created before a crash and not
+// recorded.
 func (r *Reconciler) create(ctx context.Context, s *scope, name string) error {
 	b := scheduled.New(s.schedule, name)
 
@@ -178,7 +179,7 @@ func (r *Reconciler) create(ctx context.Context, s *scope, name string) error {
 	return nil
 }
 
-// prune deletes the objects of old backups. Their data is kept by retention, whatever they say.
+// prune deletes the objects of old backups. Their data is kept by retention, regardless of their deletion policy.
 func (r *Reconciler) prune(ctx context.Context, s *scope) error {
 	if s.hold.Any() {
 		return nil
@@ -224,19 +225,20 @@ func orDefault(n *int32, otherwise int) int {
 	return int(*n)
 }
 
-// beyond are all but the newest.
+// beyond returns all but the newest backups.
 func beyond(backups []*v1alpha1.TalosEtcdBackup, keep int) []*v1alpha1.TalosEtcdBackup {
 	slices.SortFunc(backups, func(a, b *v1alpha1.TalosEtcdBackup) int { return older(b, a) })
 
 	return backups[min(max(keep, 0), len(backups)):]
 }
 
-// older compares by age; of two that were made in one second, the names tell.
+// older compares by age; two backups that were created in the same second are compared by name.
 func older(a, b *v1alpha1.TalosEtcdBackup) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// remove deletes the object of a backup and leaves what is complete in the store. What is incomplete goes with it.
+// remove deletes the object of a backup, and keeps a complete backup in the store. An incomplete one is deleted with
+// its object.
 func (r *Reconciler) remove(ctx context.Context, b *v1alpha1.TalosEtcdBackup) error {
 	if b.Spec.DeletionPolicy == v1alpha1.BackupDelete {
 		base := b.DeepCopy()

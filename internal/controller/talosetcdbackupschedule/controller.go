@@ -1,5 +1,5 @@
-// Package talosetcdbackupschedule makes TalosEtcdBackups at the times that TalosEtcdBackupSchedules name, keeps as many
-// backups in the store as they say, verifies the newest one now and then, and watches that it is young enough.
+// Package talosetcdbackupschedule creates TalosEtcdBackups at the times that TalosEtcdBackupSchedules define, applies
+// their retention to the store, periodically verifies the newest backup, and monitors that it is recent enough.
 package talosetcdbackupschedule
 
 import (
@@ -31,57 +31,57 @@ import (
 )
 
 const (
-	// heldPoll is how often a schedule that is held, or waits for a restore, looks whether it still is.
+	// heldPoll is how often a schedule that is paused or waits for a restore checks whether it still is.
 	heldPoll = 30 * time.Second
-	// staleRetry is how soon a pass is made again that saw an old version of its object.
+	// staleRetry is how soon a reconciliation that read an old version of its object is repeated.
 	staleRetry = 50 * time.Millisecond
 )
 
-// Reconciler drives TalosEtcdBackupSchedules.
+// Reconciler reconciles TalosEtcdBackupSchedules.
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// Reader reads live: a stale list could begin a second backup beside the first.
+	// Reader reads live: with a stale list, a second concurrent backup could be started.
 	Reader client.Reader
 	// States reads state Secrets.
 	States *statestore.Store
 	// Stores opens stores.
 	Stores *backupstorage.Opener
-	// Runner does the work on stores.
+	// Runner runs the work on stores.
 	Runner   *Runner
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	// Failed counts a failure; it may be nil.
 	Failed func(namespace, controlPlane, reason string)
-	// Scratch is where databases are put while they are verified; the folder for temporary files when empty.
+	// Scratch is the directory for databases while they are verified; the directory for temporary files if empty.
 	Scratch string
-	// Exe is our own binary, for the verification; that of this process when empty.
+	// Exe is the operator's binary, for the verification; that of this process if empty.
 	Exe string
-	// Resync is how often a schedule is looked at at least: the clock may be set, and timers do not follow it.
+	// Resync is the maximum time between reconciliations of a schedule: the clock may be set, and timers do not follow it.
 	Resync time.Duration
 
 	claims condition.Evidence
 }
 
-// scope is one pass over one schedule.
+// scope is one reconciliation of one schedule.
 type scope struct {
 	schedule *v1alpha1.TalosEtcdBackupSchedule
 	base     *v1alpha1.TalosEtcdBackupSchedule
-	// controlPlane is nil when there is none.
+	// controlPlane of the schedule; nil if there is none.
 	controlPlane *v1alpha1.TalosControlPlane
 	backups      []v1alpha1.TalosEtcdBackup
 	hold         pause.Hold
 	now          time.Time
 	conditions   condition.Set
-	// observed: everything that a schedule is judged from was read.
+	// observed: all evidence for the conditions was read.
 	observed bool
 
 	timing, verification timing
 	// invalid says what is wrong with the schedule.
 	invalid string
-	// waiting is what a backup or work that is due waits for.
+	// waiting is what a due backup or due work waits for.
 	waiting error
-	// wakes are the times at which something is to be done.
+	// wakes are the times at which the schedule has to be reconciled.
 	wakes []time.Time
 }
 
@@ -93,14 +93,14 @@ func newScope(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) *scope {
 
 func (s *scope) set() condition.Set { return s.conditions }
 
-// wakeAt has the schedule looked at again. What is past was dealt with, or waits for something else.
+// wakeAt schedules another reconciliation. Past times were handled, or wait for something else.
 func (s *scope) wakeAt(t time.Time) {
 	if t.After(s.now) {
 		s.wakes = append(s.wakes, t)
 	}
 }
 
-// Reconcile drives one TalosEtcdBackupSchedule. What it keeps between calls, in the Runner, may be lost.
+// Reconcile reconciles one TalosEtcdBackupSchedule. State that it keeps between calls, in the Runner, may be lost.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	cached := &v1alpha1.TalosEtcdBackupSchedule{}
 	if err := r.Client.Get(ctx, req.NamespacedName, cached); err != nil {
@@ -154,7 +154,7 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// observe reads what there is, and computes what is due.
+// observe reads the current state, and computes what is due.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	o := s.schedule
 	held := []client.Object{o}
@@ -185,7 +185,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// tick computes where the schedule stands.
+// tick computes the timing of the schedule.
 func (s *scope) tick() {
 	spec, st := &s.schedule.Spec, &s.schedule.Status
 	created := s.schedule.CreationTimestamp.Time
@@ -223,7 +223,7 @@ func (s *scope) tick() {
 	}
 }
 
-// finish writes the status once, if it changed, and says when to look again.
+// finish writes the status once, if it changed, and returns when to reconcile again.
 func (r *Reconciler) finish(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
 	if s.hold.Disabled() {
 		return ctrl.Result{RequeueAfter: heldPoll},
@@ -247,7 +247,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, err error) (ctrl.Resu
 	return condition.Within(res, err, expiry), err
 }
 
-// wake is how long nothing has to be done.
+// wake returns how long nothing has to be done.
 func (s *scope) wake(longest time.Duration) time.Duration {
 	if s.hold.Any() {
 		longest = min(longest, heldPoll)
@@ -281,7 +281,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
-// outcomeChanged passes what a schedule wants to know of a backup; its progress is of no interest.
+// outcomeChanged passes the changes of a backup that matter to a schedule; progress does not.
 func outcomeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.TalosEtcdBackup)
 	after, ok2 := e.ObjectNew.(*v1alpha1.TalosEtcdBackup)
@@ -301,7 +301,7 @@ func ofControlPlane(o client.Object, s *v1alpha1.TalosEtcdBackupSchedule) bool {
 	return s.Spec.BackupTemplate.Spec.ControlPlaneRef.Name == o.GetName()
 }
 
-// schedules wakes those of the namespace that an object concerns.
+// schedules triggers the schedules in the namespace that an object concerns.
 func (r *Reconciler) schedules(
 	concerns func(client.Object, *v1alpha1.TalosEtcdBackupSchedule) bool,
 ) handler.EventHandler {

@@ -11,28 +11,28 @@ import (
 	"github.com/talos-operator/talos-operator/internal/schedule"
 )
 
-// timing is where a schedule stands.
+// timing is what is due according to a schedule.
 type timing struct {
-	// slot is the time of the schedule that is due and not handled yet, zero when there is none. Of several that were
-	// missed it is the last one: a backup for each would be the same backup.
+	// slot is the scheduled time that is due and not handled yet, zero if there is none. If several were missed, it is the
+	// last one, because a backup for each would result in the same data.
 	slot time.Time
-	// late: its deadline is over.
+	// late: the deadline of the slot has passed.
 	late bool
-	// next is when the one after it begins.
+	// next is when the following slot begins.
 	next time.Time
 }
 
-// clockwork is what a timing is computed from.
+// clockwork is the input of a timing.
 type clockwork struct {
 	cron, zone string
-	// offset puts each time off; deadline is how late one may be, zero for no limit.
+	// offset delays each slot; deadline is how late a slot may be, zero for no limit.
 	offset, deadline time.Duration
-	// created is when the schedule was made, handled the slot that was handled last.
+	// created is when the schedule was created, handled the slot that was handled last.
 	created time.Time
 	handled *metav1.Time
 }
 
-// at computes where the schedule stands at a time.
+// at computes the timing at a point in time.
 func (c clockwork) at(now time.Time) (timing, error) {
 	until, base := now.Add(-c.offset), c.created
 	if c.handled != nil {
@@ -60,8 +60,8 @@ func (c clockwork) at(now time.Time) (timing, error) {
 	return t, nil
 }
 
-// corrected is what counts as handled. What lies in the future was recorded by a clock that was ahead, and must not
-// silence the schedule until then.
+// corrected returns the last handled slot. A slot in the future was recorded by a clock that was ahead, and must not
+// suspend the schedule until then.
 func (c clockwork) corrected(now time.Time) *metav1.Time {
 	last := c.created
 	if c.handled != nil {
@@ -77,10 +77,11 @@ func (c clockwork) corrected(now time.Time) *metav1.Time {
 	return &at
 }
 
-// tolerance is how far clocks differ without anybody having set them.
+// tolerance is the clock skew that is expected without a clock having been set.
 const tolerance = time.Minute
 
-// jitter is the part of a duration that an object is put off by: always the same, and spread evenly over objects.
+// jitter returns the fraction of a duration by which an object is delayed: always the same for an object, and evenly
+// distributed over objects.
 func jitter(uid types.UID, longest time.Duration) time.Duration {
 	if longest < time.Second {
 		return 0

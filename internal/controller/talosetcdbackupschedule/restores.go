@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 )
 
-// copied are the copies of lost data that restores of a namespace name. No TalosEtcdBackup tells of them, and nothing
-// else is left of that data.
+// copied returns the copies of lost data that the restores of a namespace name. These copies have no TalosEtcdBackup,
+// and they are all that is left of that data.
 func (r *Reconciler) copied(ctx context.Context, namespace string) (map[string]bool, error) {
 	list := &v1alpha1.TalosEtcdRestoreList{}
 	if err := r.Reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -24,7 +24,7 @@ func (r *Reconciler) copied(ctx context.Context, namespace string) (map[string]b
 	for i := range list.Items {
 		st := &list.Items[i].Status
 
-		// One that stopped may have made a copy, and ended before it could say where it lies.
+		// A stopped restore may have made a copy and ended before it recorded the location.
 		for _, id := range []string{path.Base(st.LastSnapshot), st.SavingID} {
 			out[id] = true
 		}
@@ -33,7 +33,8 @@ func (r *Reconciler) copied(ctx context.Context, namespace string) (map[string]b
 	return out, nil
 }
 
-// unused says why nothing may be deleted: a restore of the control plane is under way, or one reads what lies there.
+// unused says why nothing may be deleted: a restore of the control plane is in progress, or a restore reads from the
+// store.
 func (r *Reconciler) unused(ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule, at *shelf) error {
 	template := &o.Spec.BackupTemplate.Spec
 

@@ -17,24 +17,24 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/backupwork"
 )
 
-// kind of work that is done beside the passes of the controller.
+// kind of work that runs outside of the reconciliations of the controller.
 type kind int
 
 const (
-	// retaining looks what lies in the store, and deletes what need not be kept.
+	// retaining lists the backups in the store, and deletes those that need not be kept.
 	retaining kind = iota
 	// verifying reads the newest backup back.
 	verifying
 )
 
-// Runner does the work of schedules, at most one for each.
+// Runner runs the work of schedules, at most one per schedule.
 type Runner struct {
 	*backupwork.Runner[about, outcome]
 
 	limit int
 
 	mu sync.Mutex
-	// rests are when failed work may be tried again.
+	// rests are the times at which failed work may be tried again.
 	rests map[rest]time.Time
 }
 
@@ -43,7 +43,7 @@ type rest struct {
 	kind     kind
 }
 
-// NewRunner returns a runner of so many works at once. All of them end with the context.
+// NewRunner returns a runner with a limit of concurrent work. All work ends with the context.
 func NewRunner(ctx context.Context, limit int) *Runner {
 	return &Runner{
 		limit: limit, rests: map[rest]time.Time{},
@@ -53,21 +53,21 @@ func NewRunner(ctx context.Context, limit int) *Runner {
 	}
 }
 
-// outcome of work; one of its fields is set where there is no error.
+// outcome is the result of work; one of its fields is set if there is no error.
 type outcome struct {
 	retained *retention.Result
 	report   *verify.Report
 }
 
-// about describes work for one schedule, as its spec was then.
+// about describes work for one schedule, with its spec at that time.
 type about struct {
 	kind       kind
 	generation int64
-	// slot is the time that it was due at.
+	// slot is the time at which the work was due.
 	slot time.Time
 }
 
-// order is work that is wanted.
+// order is requested work.
 type order struct {
 	kind     kind
 	schedule *v1alpha1.TalosEtcdBackupSchedule
@@ -78,7 +78,7 @@ type order struct {
 
 var errNoPlace = errors.New("as much work runs as may")
 
-// start begins work. It is false while as many works run as may.
+// start starts work. It returns false while the limit is reached.
 func (r *Runner) start(o order) (bool, error) {
 	_, err := r.Do(backupwork.Order[about, outcome]{
 		Key: client.ObjectKeyFromObject(o.schedule), UID: o.schedule.UID, Timeout: o.timeout, Do: o.do,
@@ -103,7 +103,7 @@ func (r *Runner) start(o order) (bool, error) {
 	return err == nil, err
 }
 
-// forget a schedule that is gone.
+// forget drops the state of a deleted schedule.
 func (r *Runner) forget(key types.NamespacedName) {
 	r.Drop(key)
 
@@ -115,7 +115,7 @@ func (r *Runner) forget(key types.NamespacedName) {
 	}
 }
 
-// rest puts off work that failed.
+// rest delays failed work.
 func (r *Runner) rest(key types.NamespacedName, k kind, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *Runner) rest(key types.NamespacedName, k kind, until time.Time) {
 	r.rests[rest{key, k}] = until
 }
 
-// restsUntil is when work may be tried again, where that is later than now.
+// restsUntil returns when work may be tried again, if that is in the future.
 func (r *Runner) restsUntil(key types.NamespacedName, k kind, now time.Time) (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

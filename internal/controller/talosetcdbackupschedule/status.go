@@ -19,7 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// badReasons are told as warnings.
+// badReasons are reasons whose events are warnings.
 var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []string{
 	v1alpha1.ReasonInvalidSchedule, v1alpha1.ReasonRecoveryPointMissed,
 	v1alpha1.ReasonBackupDamaged, v1alpha1.ReasonBackupNotFound, v1alpha1.ReasonBackupTimeout, backup.ReasonIdentity,
@@ -29,10 +29,11 @@ var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []str
 	verify.ReasonScratch, verify.ReasonLimits, verify.ReasonInvalid,
 })
 
-// observedConditions say what is true now. What work on the store has found is told with its time, and stays.
+// observedConditions describe the current state. Results of work on the store are reported with their time, and are
+// kept.
 var observedConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionRecoveryPointMet}
 
-// show computes the status at the end of a pass. Without what it is judged from nothing is decided.
+// show computes the status at the end of a reconciliation. Without complete evidence, no condition is decided.
 func (s *scope) show(err error) {
 	st, set := &s.schedule.Status, s.set()
 
@@ -63,7 +64,8 @@ func (s *scope) show(err error) {
 	}
 }
 
-// showBackups shows which backup runs, and which good one is the newest. One whose object is gone is remembered.
+// showBackups reports which backup is running, and which good one is the newest. A backup whose object was deleted is
+// kept in the status.
 func (s *scope) showBackups() {
 	st := &s.schedule.Status
 	st.Active = ""
@@ -86,7 +88,7 @@ func (s *scope) showBackups() {
 	}
 }
 
-// failedSince is the last backup, if it failed for good.
+// failedSince returns the last backup if it failed permanently.
 func (s *scope) failedSince() *v1alpha1.TalosEtcdBackup {
 	var last *v1alpha1.TalosEtcdBackup
 
@@ -104,7 +106,7 @@ func (s *scope) failedSince() *v1alpha1.TalosEtcdBackup {
 	return last
 }
 
-// showReady shows whether backups are made.
+// showReady reports whether backups are being created.
 func (s *scope) showReady(err error) {
 	set, failed := s.set(), s.failedSince()
 
@@ -135,7 +137,7 @@ func (s *scope) showReady(err error) {
 	set.While(s.invalid != "", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalidSchedule, s.invalid)
 }
 
-// showWork shows what is under way, and what waits.
+// showWork reports which work is in progress, and which work is waiting.
 func (s *scope) showWork(err error) {
 	set, st := s.set(), &s.schedule.Status
 
@@ -168,7 +170,8 @@ func (s *scope) showWork(err error) {
 	}
 }
 
-// showRecoveryPoint shows whether the last good backup is young enough, and wakes the schedule when it no longer is.
+// showRecoveryPoint reports whether the last good backup is recent enough, and schedules a reconciliation for when it
+// no longer is.
 func (s *scope) showRecoveryPoint() {
 	set := s.set()
 	if s.schedule.Spec.MaxAge == nil {
@@ -185,7 +188,8 @@ func (s *scope) showRecoveryPoint() {
 	}
 }
 
-// recoveryPoint judges the newest good backup. until is when that has to be done again; zero when time changes nothing.
+// recoveryPoint evaluates the newest good backup. until is when to evaluate it again; zero if the result does not
+// depend on time.
 func recoveryPoint(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) (
 	status metav1.ConditionStatus, reason, message string, until time.Time,
 ) {
@@ -215,7 +219,7 @@ func recoveryPoint(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) (
 	return metav1.ConditionUnknown, v1alpha1.ReasonNoBackupYet, "no backup has been complete yet", until
 }
 
-// damaged says whether the last verification found that the newest backup is bad, and none was made since.
+// damaged reports whether the last verification found the newest backup damaged, and none was taken since then.
 func damaged(st *v1alpha1.TalosEtcdBackupScheduleStatus) bool {
 	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionVerified)
 

@@ -20,12 +20,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// shelf is the store of a schedule, and whose backups in it are ours.
+// shelf is the store of a schedule, and identifies the backups in it that belong to the cluster.
 type shelf struct {
 	store   store.Store
 	stores  *backupstorage.Opener
 	cluster backup.Cluster
-	// sign is the key of the cluster, and keys the public one of it.
+	// sign is the key of the cluster, and keys its public key.
 	sign *signature.Key
 	keys []signature.Public
 }
@@ -61,7 +61,8 @@ func (r *Reconciler) open(ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedu
 	}}, nil
 }
 
-// retain looks what lies in the store, and deletes what nobody keeps. What may not be deleted is read live.
+// retain lists the backups in the store, and deletes those that no rule keeps. The backups that must not be deleted are
+// read live.
 func (r *Reconciler) retain(
 	o *v1alpha1.TalosEtcdBackupSchedule, now time.Time,
 ) func(context.Context) (outcome, error) {
@@ -85,7 +86,7 @@ func (r *Reconciler) retain(
 		options := retention.Options{
 			Cluster: at.cluster, Keys: at.keys, Policies: policies, Protected: protected, Now: now,
 		}
-		// A restore that is made meanwhile may need just what would be deleted next.
+		// A restore that is created in the meantime may need the backup that would be deleted next.
 		options.Before = func(ctx context.Context) error { return r.unused(ctx, o, at) }
 		deleted := []string{}
 
@@ -102,8 +103,8 @@ func (r *Reconciler) retain(
 	}
 }
 
-// policies are those of all schedules that keep backups of the control plane in the same store. The one that keeps
-// most decides; one without retention keeps all.
+// policies returns the policies of all schedules that store backups of the control plane in the same place. The one
+// that keeps most decides; one without retention keeps everything.
 func (r *Reconciler) policies(
 	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule,
 ) ([]retention.Policy, error) {
@@ -124,7 +125,7 @@ func (r *Reconciler) policies(
 	return out, nil
 }
 
-// shares says whether two templates may put backups of one cluster into one place.
+// shares reports whether two templates may store backups of one cluster in the same place.
 func shares(a, b *v1alpha1.TalosEtcdBackupSpec) bool {
 	return a.ControlPlaneRef == b.ControlPlaneRef && scheduled.Same(&a.Storage, &b.Storage)
 }
@@ -140,9 +141,9 @@ func policy(r *v1alpha1.BackupRetention) retention.Policy {
 	}
 }
 
-// protected are the backups of the control plane that stay whatever the counts say: those that run, those that no
-// schedule made, the newest one that is verified, because credentials may not permit to record that in the store, and
-// what restores have copied.
+// protected returns the backups of the control plane that are kept regardless of the counts: running ones, those that
+// no schedule created, the newest verified one, because the credentials may not permit recording the verification in
+// the store, and the copies made by restores.
 func (r *Reconciler) protected(
 	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule,
 ) (map[string]bool, error) {
@@ -179,7 +180,7 @@ func (r *Reconciler) protected(
 	return out, nil
 }
 
-// verify reads the newest backup in the store back, and records beside it what came of that.
+// verify reads the newest backup in the store back, and records the result beside it.
 func (r *Reconciler) verify(
 	o *v1alpha1.TalosEtcdBackupSchedule, now time.Time,
 ) func(context.Context) (outcome, error) {
@@ -219,7 +220,7 @@ func (r *Reconciler) verify(
 	}
 }
 
-// lastSigned is the ID of the newest good backup of the schedule, if that was signed; empty without one.
+// lastSigned returns the ID of the newest good backup of the schedule if it was signed; empty if there is none.
 func (r *Reconciler) lastSigned(
 	ctx context.Context, o *v1alpha1.TalosEtcdBackupSchedule, now time.Time,
 ) (string, error) {
@@ -235,15 +236,16 @@ func (r *Reconciler) lastSigned(
 	return "", nil
 }
 
-// named says of which backup an error speaks.
+// named adds to an error which backup it refers to.
 func named(set *backup.Set, err error) error {
 	return failure.Terminal(failure.Reason(err), fmt.Sprintf("backup %s: %s", set.ID, failure.Message(err)), err)
 }
 
-// newest is the newest complete backup that the cluster signed. Those of another cluster of the same name, those from
-// the future, and those that are signed with another key are passed over: retention tells of them. One whose manifest
-// cannot be read is not, it has to be told of. Where the cluster has signed none yet, the newest without a signature
-// has to do. The backup that is known to have been signed has to be it still: it is the recovery point.
+// newest returns the newest complete backup that the cluster signed. It skips backups of another cluster with the same
+// name, backups from the future, and backups signed with another key; retention reports those. It does not skip a
+// backup with an unreadable manifest, because that has to be reported. If the cluster has not signed any backup yet,
+// the newest unsigned one is used. The backup that is known to have been signed must still be signed: it is the
+// recovery point.
 func (at *shelf) newest(ctx context.Context, now time.Time, signed string) (*backup.Set, error) {
 	sets, err := backup.List(ctx, at.store, backup.Prefix(at.cluster.Name))
 	if err != nil {

@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// lookAgain is how often the store is looked at when no backup is made.
+	// lookAgain is how often the store is listed if no backup is taken.
 	lookAgain = 24 * time.Hour
-	// workTimeout bounds one look at a store, and one verification unless the backups say otherwise.
+	// workTimeout limits one run of retention, and one verification unless the backups set another limit.
 	workTimeout = time.Hour
-	// workPause is how long failed work rests.
+	// workPause is how long failed work is delayed.
 	workPause = 5 * time.Minute
-	// placePoll is how often work that finds no place asks again; ended work wakes nobody but its own schedule.
+	// placePoll is how soon work that finds no free slot is tried again; completed work triggers only its own schedule.
 	placePoll = 10 * time.Second
 )
 
-// conclude records what came of work that ended.
+// conclude records the result of completed work.
 func (r *Reconciler) conclude(ctx context.Context, s *scope) error {
 	key := client.ObjectKeyFromObject(s.schedule)
 
@@ -43,7 +43,7 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope) error {
 	}
 
 	if !j.Ended() {
-		// It goes by what was wanted when it began: somebody who sees it delete too much can stop it.
+		// The work is based on the spec at its start: a user who sees it delete too much can stop it.
 		if s.hold.Any() || j.About.generation != s.schedule.Generation {
 			j.Cancel()
 		}
@@ -55,7 +55,7 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope) error {
 
 	out, err := j.Result()
 
-	// Work that was ended from outside, or under another spec, says nothing.
+	// Work that was cancelled, or that ran under another spec, says nothing.
 	ended := errors.Is(err, context.Canceled) && failure.Reason(err) != v1alpha1.ReasonBackupTimeout
 	if ended || j.About.generation != s.schedule.Generation {
 		return nil
@@ -86,7 +86,7 @@ func (r *Reconciler) failed(ctx context.Context, s *scope, work about, err error
 
 	ctrl.LoggerFrom(ctx).Error(err, "Work on the store of backups failed", "reason", reason)
 
-	// What waits has not failed: retention that a restore stops, for example.
+	// Waiting is not a failure, for example retention that is blocked by a restore.
 	if r.Failed != nil && failure.ClassOf(err) != failure.ClassWaiting {
 		r.Failed(s.schedule.Namespace, s.schedule.Spec.BackupTemplate.Spec.ControlPlaneRef.Name, reason)
 	}
@@ -97,7 +97,7 @@ func (r *Reconciler) failed(ctx context.Context, s *scope, work about, err error
 			s.set().False(v1alpha1.ConditionRetentionApplied, reason, message)
 		}
 	case final:
-		// A repeat before the next time shows the same.
+		// A repetition before the next scheduled time would have the same result.
 		s.set().False(v1alpha1.ConditionVerified, reason, message)
 		s.verificationHandled(work.slot)
 
@@ -109,7 +109,7 @@ func (r *Reconciler) failed(ctx context.Context, s *scope, work about, err error
 	r.Runner.rest(client.ObjectKeyFromObject(s.schedule), work.kind, s.now.Add(workPause))
 }
 
-// retained records what lay in the store at a time.
+// retained records which backups were in the store at a time.
 func (r *Reconciler) retained(s *scope, at time.Time, found *retention.Result) {
 	stored := &v1alpha1.StoredBackups{
 		Count: int32(min(found.Count, 1<<30)), //nolint:gosec // it is bounded
@@ -135,7 +135,8 @@ func (r *Reconciler) retained(s *scope, at time.Time, found *retention.Result) {
 	}
 }
 
-// warnOfForged tells once of backups that the cluster did not sign: somebody else writes to the store.
+// warnOfForged reports once that the store contains backups that the cluster did not sign: someone else writes to the
+// store.
 func (r *Reconciler) warnOfForged(s *scope, found *retention.Result) {
 	told := meta.FindStatusCondition(s.schedule.Status.Conditions, v1alpha1.ConditionRetentionApplied)
 
@@ -148,7 +149,7 @@ func (r *Reconciler) warnOfForged(s *scope, found *retention.Result) {
 		found.Forged)
 }
 
-// leftAlone tells of what retention does not touch.
+// leftAlone describes what retention does not delete.
 func leftAlone(found *retention.Result) string {
 	var parts []string
 
@@ -195,10 +196,10 @@ func (s *scope) verified(slot time.Time, report *verify.Report) {
 	s.verificationHandled(slot)
 }
 
-// ensureWork starts the work on the store that is due.
+// ensureWork starts the due work on the store.
 func (r *Reconciler) ensureWork(ctx context.Context, s *scope) error {
 	key := client.ObjectKeyFromObject(s.schedule)
-	s.tick() // what was handled in this pass is not due any more
+	s.tick() // what was handled in this reconciliation is no longer due
 
 	if s.schedule.Spec.Verification != nil {
 		s.wakeAt(s.verification.next)
@@ -224,7 +225,7 @@ func (r *Reconciler) ensureWork(ctx context.Context, s *scope) error {
 		return nil
 	}
 
-	// A restore may read just what would be deleted, and the backups may be all that it has.
+	// A restore may read the backup that would be deleted, and the backups may be all that it has.
 	err := scheduled.Restoring(ctx, r.Reader, s.schedule.Namespace, s.controlPlane.Name, heldPoll)
 	if failure.ClassOf(err) == failure.ClassWaiting && err != nil {
 		s.waiting = err
@@ -243,7 +244,7 @@ func (r *Reconciler) ensureWork(ctx context.Context, s *scope) error {
 	return err
 }
 
-// due is the work to do next; nil when there is none.
+// due returns the work to do next; nil if there is none.
 func (r *Reconciler) due(s *scope) *order {
 	o := s.schedule.DeepCopy()
 
@@ -264,8 +265,8 @@ func (r *Reconciler) due(s *scope) *order {
 	return nil
 }
 
-// looks says whether the store is to be looked at: after each good backup, once a day, and when the last look seems to
-// lie in the future.
+// looks reports whether the store has to be listed: after each good backup, once a day, and if the last listing seems
+// to be in the future.
 func (s *scope) looks() bool {
 	stored, newest := s.schedule.Status.Stored, scheduled.Newest(s.backups, s.now)
 

@@ -22,7 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// act does the next thing that internal/decide/restore decides on.
+// act executes the next step that internal/decide/restore decides on.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	if err := r.note(ctx, s); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	return r.stop(ctx, s, d.Reason, d.Message)
 }
 
-// note records what the nodes show now and may not show later, before anything is decided.
+// note records, before any decision, what the nodes report now and may not report later.
 func (r *Reconciler) note(ctx context.Context, s *scope) error {
 	s.starting, s.again = r.starting(s), r.again(s)
 
@@ -72,7 +72,7 @@ func (r *Reconciler) note(ctx context.Context, s *scope) error {
 	return r.save(ctx, s)
 }
 
-// noteQuorum: etcd has quorum, before it can be lost, or since when it has none.
+// noteQuorum records that etcd has quorum, before it can be lost, or since when it has none.
 func (s *scope) noteQuorum(now metav1.Time) bool {
 	st := &s.restore.Status
 
@@ -94,18 +94,19 @@ func (s *scope) noteQuorum(now metav1.Time) bool {
 	return false
 }
 
-// unseen is the longest time between two looks at an etcd that starts, for them to count as one watch.
+// unseen is the maximum time between two observations of a starting etcd that count as continuous.
 const unseen = time.Minute
 
-// watched is what was seen without a break: an etcd that has data and does not answer, in one boot, or one that is not
-// to be wiped.
+// watched is what was observed continuously: an etcd that has data and does not respond, in one boot, or one that must
+// not be wiped.
 type watched struct {
 	boot          string
 	since, looked time.Time
 }
 
-// starting is for how long the restored etcd was seen to have data and not to answer, in the step that waits for it. It
-// is not recorded: whatever it did while nobody looked, or in an earlier boot, is no reason to wipe it.
+// starting returns how long the restored etcd has been observed with data and without a response, in the step that
+// waits for it. It is not recorded: what happened without observation, or in an earlier boot, is no reason to wipe the
+// data.
 func (r *Reconciler) starting(s *scope) time.Duration {
 	key := string(s.restore.UID)
 
@@ -119,14 +120,14 @@ func (r *Reconciler) starting(s *scope) time.Duration {
 
 func againKey(s *scope) string { return string(s.restore.UID) + "/again" }
 
-// again is for how long etcd was seen to be another one than the record allows to be wiped.
+// again returns how long etcd has been observed to be another one than the record allows to be wiped.
 func (r *Reconciler) again(s *scope) time.Duration {
 	is := s.step() == v1alpha1.RestoreWiping && restore.RunsAgain(s.record(r.Clock.Now()), s.nodes)
 
 	return r.watch(againKey(s), "", is)
 }
 
-// watch is for how long something is so, in one boot, and was seen to be without a break.
+// watch returns how long something has been observed continuously in one boot.
 func (r *Reconciler) watch(key, boot string, is bool) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +154,7 @@ func (r *Reconciler) watch(key, boot string, is bool) time.Duration {
 	return now.Sub(w.since)
 }
 
-// poll is short while the restore is young.
+// poll returns a short interval while the restore is young.
 func (r *Reconciler) poll(s *scope) time.Duration {
 	if r.Clock.Since(s.restore.CreationTimestamp.Time) < hurry {
 		return pollFast
@@ -162,8 +163,8 @@ func (r *Reconciler) poll(s *scope) time.Duration {
 	return pollSlow
 }
 
-// stop ends the restore for good. While nothing was touched the cluster goes back to the other controllers; a cluster
-// that is half restored is left alone until a person has looked.
+// stop ends the restore permanently. If nothing was changed, the cluster is released to the other controllers; a
+// partially restored cluster remains blocked until a user has inspected it.
 func (r *Reconciler) stop(ctx context.Context, s *scope, reason, message string) error {
 	if s.step() == v1alpha1.RestorePreflight {
 		if err := r.release(ctx, s); err != nil {
@@ -178,12 +179,12 @@ func (r *Reconciler) stop(ctx context.Context, s *scope, reason, message string)
 	return r.end(ctx, s, reason, message)
 }
 
-// end writes that the restore does not go on.
+// end records that the restore does not continue.
 func (r *Reconciler) end(ctx context.Context, s *scope, reason, message string) error {
 	s.endStep(r.Clock.Now(), message)
 	s.restore.Status.Step = v1alpha1.RestoreStopped
 
-	// Why is written together with that it is: nobody looks again.
+	// The reason is written together with the result, because the object is not reconciled again.
 	stopped := failure.Terminal(reason, message, nil)
 	setConditions(s, stopped)
 
@@ -194,9 +195,9 @@ func (r *Reconciler) end(ctx context.Context, s *scope, reason, message string) 
 	return stopped
 }
 
-// intendWipe records which nodes are going to be wiped, with the boot that they are in, and then wipes them.
+// intendWipe records which nodes are about to be wiped, with their current boot, and then wipes them.
 func (r *Reconciler) intendWipe(ctx context.Context, s *scope, d restore.Decision) error {
-	// It was verified before, and that may be long ago.
+	// The backup was verified before, but that may be long ago.
 	from, _, _, err := r.openChosen(ctx, s)
 	if err != nil {
 		return r.notReadable(s, err)
@@ -238,8 +239,8 @@ func nodeStatus(st *v1alpha1.TalosEtcdRestoreStatus, name string) *v1alpha1.Rest
 	return &st.Nodes[len(st.Nodes)-1]
 }
 
-// wipe asks the nodes to wipe their data, keep their config, and come back: all at the same time, since one that is
-// back before the others are gone joins them again. A node that is at it refuses to be asked again.
+// wipe makes the nodes wipe their data, keep their configuration, and reboot: all at the same time, because a node that
+// is back before the others are wiped joins them again. A node that is already wiping rejects another request.
 func (r *Reconciler) wipe(ctx context.Context, s *scope, d restore.Decision) error {
 	var wg sync.WaitGroup
 
@@ -268,7 +269,7 @@ func (r *Reconciler) wipeOne(ctx context.Context, s *scope, name string) {
 	}
 }
 
-// due tells whether a call may be made (again). A restart forgets, and calls once more.
+// due reports whether a call may be made, or repeated. A restart loses the record, which causes one more call.
 func (r *Reconciler) due(key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -287,14 +288,14 @@ func (r *Reconciler) due(key string) bool {
 	return true
 }
 
-// stamp is now, for a status.
+// stamp returns the current time, for a status.
 func (r *Reconciler) stamp() *metav1.Time {
 	at := metav1.NewTime(r.Clock.Now())
 
 	return &at
 }
 
-// choose records the machine and its boot, before anything is sent to it.
+// choose records the machine and its boot before anything is sent to it.
 func (r *Reconciler) choose(ctx context.Context, s *scope, d restore.Decision) error {
 	if err := r.remember(ctx, s, v1alpha1.RestoreUploading); err != nil {
 		return err
@@ -310,8 +311,8 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, d restore.Decision) e
 	return r.enter(ctx, s, v1alpha1.RestoreUploading, "")
 }
 
-// upload streams the snapshot from the store to the node, and has it start etcd from it. The node looks at the snapshot
-// only then; it is checked on the way, to its last byte, before it may.
+// upload streams the snapshot from the store to the node, and makes it start etcd from it. The node reads the snapshot
+// only then; before that, the snapshot is verified to its last byte during the transfer.
 func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) error {
 	node, err := r.node(ctx, s, d.Machines[0])
 	if err != nil {
@@ -323,12 +324,13 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 		return err
 	}
 
-	// Sending takes minutes. Somebody may have come back meanwhile, or founded another etcd.
+	// The transfer takes minutes. In the meantime, another node may have returned, or another etcd may have been
+	// bootstrapped.
 	if err := r.observe(ctx, s); err != nil {
 		return err
 	}
 
-	// The connection may be another one by now.
+	// The connection may have been replaced in the meantime.
 	if node, err = r.node(ctx, s, d.Machines[0]); err != nil {
 		return err
 	}
@@ -339,7 +341,7 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 			r.poll(s))
 	}
 
-	// Recorded first: while the answer may have been lost nothing else is sent to the node.
+	// Record the call first: while its response may have been lost, nothing else is sent to the node.
 	at := metav1.NewTime(r.Clock.Now())
 	s.restore.Status.SentAt = &at
 
@@ -356,7 +358,7 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 	})
 	if err != nil && !errors.Is(err, talos.ErrAlreadyExists) {
 		if !sent || failure.ClassOf(err) != failure.ClassTransient {
-			s.restore.Status.SentAt = nil // it was not asked, or has answered that it does not
+			s.restore.Status.SentAt = nil // it was not called, or has rejected the call
 		}
 
 		return err
@@ -367,14 +369,14 @@ func (r *Reconciler) upload(ctx context.Context, s *scope, d restore.Decision) e
 	return r.enter(ctx, s, v1alpha1.RestoreRecovering, "")
 }
 
-// stillAlone: the nodes say what they said before the snapshot was sent.
+// stillAlone reports whether the nodes are in the same state as before the snapshot was sent.
 func (r *Reconciler) stillAlone(s *scope, before restore.Decision) bool {
 	d := restore.Decide(s.options(), s.record(r.Clock.Now()), s.nodes)
 
 	return d.Action == restore.Upload && slices.Equal(d.Machines, before.Machines)
 }
 
-// send brings the snapshot to the node. It tells whether it is the copy of a database, without a checksum.
+// send transfers the snapshot to the node. It reports whether it is the copy of a database, without a checksum.
 func (r *Reconciler) send(ctx context.Context, s *scope, node *talos.Node) (copied bool, err error) {
 	st, set, m, err := r.openChosen(ctx, s)
 	if err != nil {
@@ -392,7 +394,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, node *talos.Node) (copi
 	go func() {
 		err := readChosen(ctx, s, st, backup.SnapshotOf(set, m, s.identities), to)
 		read <- err
-		// Whatever came before an error counts for nothing: the reader has to see the error, not the end.
+		// Data that was read before an error is worthless: the reader has to see the error instead of the end of the stream.
 		_ = to.CloseWithError(err) // it returns no error
 	}()
 
@@ -404,7 +406,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, node *talos.Node) (copi
 	}
 
 	err = node.EtcdRecover(ctx, plain)
-	_ = from.CloseWithError(errUploadOver) // a reader that was not read to its end stops writing
+	_ = from.CloseWithError(errUploadOver) // a reader that is not read to its end stops the writer
 
 	if rerr := <-read; rerr != nil && !errors.Is(rerr, errUploadOver) {
 		return copied, fmt.Errorf("reading the snapshot: %w", rerr)
@@ -415,8 +417,8 @@ func (r *Reconciler) send(ctx context.Context, s *scope, node *talos.Node) (copi
 
 var errUploadOver = errors.New("the upload is over")
 
-// readChosen writes the plain snapshot to a writer, and fails at its end where it is not the one that was verified: a
-// file of another tool has no manifest to hold it against.
+// readChosen writes the plain snapshot to a writer, and fails at its end if it is not the snapshot that was verified: a
+// file that another tool wrote has no manifest to compare it to.
 func readChosen(ctx context.Context, s *scope, st store.Store, read backup.Read, to io.Writer) error {
 	c, err := backup.ReadSnapshot(ctx, st, read, to)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
-// verificationKeys are the keys that a backup may be signed with. Where the PKI of the cluster that was backed up is on
-// this management plane the key follows from it, and no other one counts; else they are those that a person gave, and
-// those that objects remember.
+// verificationKeys returns the keys that a backup may be signed with. If the PKI of the backed-up cluster is on this
+// management plane, the key is derived from it and no other one is accepted. Otherwise the keys given by the user and
+// those recorded in objects are accepted.
 func (r *Reconciler) verificationKeys(ctx context.Context, s *scope, at location) ([]signature.Public, error) {
 	name := s.cp.Name
 	if s.restore.Spec.Isolate {
-		// What comes out of it gets a PKI of its own: the cluster that was backed up is another one.
+		// The result of an isolated restore gets its own PKI: the backed-up cluster is another one.
 		name = cmp.Or(at.controlPlane, at.cluster)
 	}
 
@@ -49,7 +49,7 @@ func (r *Reconciler) verificationKeys(ctx context.Context, s *scope, at location
 	return append(keys, s.remembered(at)...), nil
 }
 
-// remembered are the keys that this management plane still knows of a cluster whose state Secret is gone.
+// remembered returns the keys that this management plane still has for a cluster whose state Secret is gone.
 func (s *scope) remembered(at location) []signature.Public {
 	texts := []string{at.verificationKey}
 	if !s.restore.Spec.Isolate {
@@ -67,8 +67,8 @@ func (s *scope) remembered(at location) []signature.Public {
 	return out
 }
 
-// accepts says whether a backup of that origin may be restored. A file of another tool has no signature, and only who
-// names it and says allowForeign gets it: that is the word of a person already.
+// accepts decides whether a backup of the given origin may be restored. A file that another tool wrote has no
+// signature, and is used only if the user names it and sets allowForeign, which is sufficient confirmation.
 func (s *scope) accepts(id string, a backup.Authenticity) error {
 	src := &s.restore.Spec.Source
 	named := src.BackupRef != nil || src.Key != ""
@@ -86,13 +86,13 @@ func (s *scope) accepts(id string, a backup.Authenticity) error {
 	return failure.Terminal(failure.Reason(err), failure.Message(err)+hint, nil)
 }
 
-// passedOver says of a backup that could not be chosen that an older one may be: it is damaged, or not known to be
-// authentic.
+// passedOver reports whether, after a backup could not be chosen, an older one may be: the backup is damaged, or not
+// known to be authentic.
 func passedOver(err error) bool {
 	return verify.IsDamage(err) || failure.Reason(err) == backup.ReasonUnauthenticated
 }
 
-// reauthenticate looks once more who wrote the backup that was chosen.
+// reauthenticate verifies again who wrote the chosen backup.
 func (r *Reconciler) reauthenticate(ctx context.Context, s *scope, m *backup.Manifest) error {
 	at, err := r.locate(ctx, s)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Reconciler) reauthenticate(ctx context.Context, s *scope, m *backup.Man
 	return s.accepts(m.ID, origin)
 }
 
-// signedByUs says whether a backup under the name of our copy is the one that we made.
+// signedByUs reports whether a backup with the name of the operator's copy is the one that the operator made.
 func signedByUs(ctx context.Context, s *scope, st store.Store, set backup.Set) (bool, error) {
 	m, err := backup.ReadManifest(ctx, st, set)
 	if err != nil {

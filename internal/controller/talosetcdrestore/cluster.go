@@ -22,8 +22,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// loadControlPlane reads the control plane. It may come after the restore: until then the restore waits, and keeps it
-// from making a PKI of its own.
+// loadControlPlane reads the control plane. It may be created after the restore: until then the restore waits, and
+// prevents it from creating a PKI of its own.
 func (r *Reconciler) loadControlPlane(ctx context.Context, s *scope) error {
 	cp := &v1alpha1.TalosControlPlane{}
 
@@ -47,7 +47,8 @@ func (r *Reconciler) loadControlPlane(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// openCluster reads the state of the cluster, or makes it from the backup, and keeps everybody else off it.
+// openCluster reads the state of the cluster, or restores it from the backup, and blocks all other changes of the
+// cluster.
 func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
 
@@ -87,12 +88,12 @@ func unreadable(err *statestore.CorruptError) error {
 		"copy, or move it away to use the one in the backup", err)
 }
 
-// mark is the record of this restore in the state of the cluster.
+// mark returns the record of this restore in the state of the cluster.
 func (r *Reconciler) mark(s *scope) clusterstate.Restore {
 	return clusterstate.Restore{Name: s.restore.Name, UID: string(s.restore.UID), Since: r.Clock.Now().UTC()}
 }
 
-// recoverState makes the state Secret from that of the backup.
+// recoverState creates the state Secret from the one in the backup.
 func (r *Reconciler) recoverState(ctx context.Context, s *scope) (*statestore.Held, error) {
 	st, set, m, err := r.openChosen(ctx, s)
 	if err != nil {
@@ -129,8 +130,8 @@ func (r *Reconciler) recoverState(ctx context.Context, s *scope) (*statestore.He
 	return held, nil
 }
 
-// readState reads the PKI in the backup. That is looked at once more who wrote it: the choice was recorded by the
-// checksum of the snapshot, and somebody else may have replaced the rest since.
+// readState reads the PKI in the backup and verifies its signature again: the choice was recorded with the checksum of
+// the snapshot only, so the rest may have been replaced since then.
 func (r *Reconciler) readState(
 	ctx context.Context, s *scope, st store.Store, set backup.Set, m *backup.Manifest,
 ) (*clusterstate.State, error) {
@@ -163,7 +164,7 @@ func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clustersta
 			nil)
 	}
 
-	// The state of the cluster may be lost, and its backup still knows.
+	// The state of the cluster may be lost while its backup still contains the record.
 	if err := s.refuseAgain(state); err != nil {
 		return nil, err
 	}
@@ -171,10 +172,10 @@ func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clustersta
 	return state.Recovered(string(s.cp.UID), r.mark(s)), nil
 }
 
-// checkFit says whether the backup is one of this cluster, and of no newer version.
+// checkFit checks that the backup belongs to this cluster and is not of a newer version.
 func (r *Reconciler) checkFit(ctx context.Context, s *scope, held *statestore.Held) error {
 	if ours(s, held) {
-		return nil // this restore made it from the backup, or has looked already
+		return nil // this restore created it from the backup, or has checked it already
 	}
 
 	if s.restore.Spec.Isolate {
@@ -202,7 +203,7 @@ func (r *Reconciler) checkFit(ctx context.Context, s *scope, held *statestore.He
 	return nil
 }
 
-// checkVersion refuses what a newer etcd wrote: an older one cannot read it.
+// checkVersion rejects a snapshot that a newer etcd wrote, because an older one cannot read it.
 func (r *Reconciler) checkVersion(s *scope, m *backup.Manifest) error {
 	etcd := etcdOf(s.cp.Spec.TalosVersion)
 	if v := s.restore.Status.Backup.StorageVersion; v != "" && newer(v, etcd) {
@@ -218,8 +219,8 @@ func (r *Reconciler) checkVersion(s *scope, m *backup.Manifest) error {
 	return nil
 }
 
-// etcdOf is the etcd that a version of Talos comes with. What is newer than we know has at least the newest that we
-// know.
+// etcdOf returns the etcd version that a Talos version contains. Unknown newer versions contain at least the newest
+// known etcd.
 func etcdOf(talosVersion string) string {
 	if newer("v1.11", talosVersion) {
 		return "v3.5"
@@ -228,7 +229,7 @@ func etcdOf(talosVersion string) string {
 	return constants.DefaultEtcdVersion
 }
 
-// newer compares major and minor of two versions. What is no version is not newer.
+// newer compares the major and minor numbers of two versions. An invalid version is not newer.
 func newer(a, b string) bool {
 	x, errX := semver.ParseTolerant(strings.TrimPrefix(a, "v"))
 	y, errY := semver.ParseTolerant(strings.TrimPrefix(b, "v"))
@@ -242,8 +243,8 @@ func ours(s *scope, held *statestore.Held) bool {
 	return rec != nil && rec.UID == string(s.restore.UID)
 }
 
-// holdOthers records in the state that the restore works on the cluster. The write fails when anybody wrote the state
-// since it was read, and so does every disruption that somebody else is about to begin.
+// holdOthers records in the state that the restore is working on the cluster. The write fails if the state was written
+// since it was read, and so does every disruption that another controller is about to begin.
 func (r *Reconciler) holdOthers(ctx context.Context, s *scope) error {
 	rt := &s.held.State.Runtime
 
@@ -278,7 +279,7 @@ func (r *Reconciler) holdOthers(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// works tells whether another restore still does something.
+// works reports whether another restore is still active.
 func (r *Reconciler) works(ctx context.Context, s *scope, other clusterstate.Restore) (bool, error) {
 	o := &v1alpha1.TalosEtcdRestore{}
 
@@ -294,7 +295,7 @@ func (r *Reconciler) works(ctx context.Context, s *scope, other clusterstate.Res
 	return string(o.UID) == other.UID && !newScope(o).ended(), nil
 }
 
-// release gives the cluster back to the other controllers.
+// release releases the cluster to the other controllers.
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
 	if statestore.IsUnusable(err) {

@@ -1,5 +1,5 @@
-// Package talosetcdrestore brings the etcd of a cluster back from a backup, and its PKI when that is lost too. It
-// decides nothing itself: internal/decide/restore does, from what was recorded and from what the nodes say now.
+// Package talosetcdrestore restores the etcd of a cluster from a backup, and its PKI if that is lost too. It makes no
+// decisions itself: internal/decide/restore does, from the record and from the current state of the nodes.
 package talosetcdrestore
 
 import (
@@ -25,37 +25,37 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// Waits. A restore is short, and somebody watches it.
+// Intervals. A restore is short, and users watch it.
 const (
 	pollStep  = 10 * time.Millisecond
 	pollFast  = 300 * time.Millisecond
 	pollSlow  = 3 * time.Second
 	hurry     = 10 * time.Minute
 	pollStuck = time.Minute
-	// repeatWipe is after how long a wipe that shows no effect is asked for again.
+	// repeatWipe is the time after which a wipe without an effect is requested again.
 	repeatWipe = 15 * time.Second
 )
 
-// Reconciler drives TalosEtcdRestores.
+// Reconciler reconciles TalosEtcdRestores.
 type Reconciler struct {
 	Client client.Client
-	// Reader reads live. A restore is decided by its own record: an old one would do things twice.
+	// Reader reads live. A restore decides by its own record: a stale one would repeat steps.
 	Reader client.Reader
 	// States reads and writes state Secrets.
 	States *statestore.Store
 	// Nodes opens connections to nodes.
 	Nodes *talos.Pool
-	// Workloads opens connections to the clusters' own APIs.
+	// Workloads opens connections to the Kubernetes APIs of the clusters.
 	Workloads *workload.Clients
 	// Storage opens the stores of backups.
 	Storage  *backupstorage.Opener
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
-	// Scratch is where plain databases are put for a while; the folder for temporary files when empty.
+	// Scratch is the directory for temporary plain databases; the directory for temporary files if empty.
 	Scratch string
-	// Exe is our own binary, for child processes; that of this process when empty.
+	// Exe is the operator's binary, for child processes; that of this process if empty.
 	Exe string
-	// Version of this program.
+	// Version of the operator.
 	Version string
 
 	mu     sync.Mutex
@@ -63,7 +63,8 @@ type Reconciler struct {
 	starts map[string]watched
 }
 
-// Reconcile drives one TalosEtcdRestore. What it may not lose between calls is in the status before it acts.
+// Reconcile reconciles one TalosEtcdRestore. State that must not be lost between calls is written to the status before
+// acting.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	restore := &v1alpha1.TalosEtcdRestore{}
 	if err := r.Reader.Get(ctx, req.NamespacedName, restore); err != nil {
@@ -103,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	return ctrl.Result{RequeueAfter: pollStep}, nil
 }
 
-// findPause: one control-plane machine that is held holds the whole restore, which is about all of them.
+// findPause: one paused control-plane machine pauses the whole restore, because it involves all of them.
 func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 	machines, err := machineset.List(ctx, r.Reader, s.cp)
 	if err != nil {
@@ -136,11 +137,12 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// delete gives the cluster back to the other controllers. What a restore has wiped does not come back: without etcd
-// data and without another restore, the control plane says that etcd is lost.
+// delete releases the cluster to the other controllers. Data that a restore has wiped does not come back: without etcd
+// data and without another restore, the control plane reports that etcd is lost.
 //
-// While a node reads the snapshot that it was sent it looks as empty as before. Only this restore knows, so it stays
-// for as long as that may take: another one, or a person, would send a second one.
+// While a node reads the snapshot that it received, it looks as empty as before. Only this restore has a record of
+// that, so its object is kept for as long as that may take: otherwise another restore, or a user, would send a second
+// snapshot.
 func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 	switch s.step() {
 	case v1alpha1.RestorePreparing, v1alpha1.RestoreUploading, v1alpha1.RestoreRecovering:

@@ -21,12 +21,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// freshCopy is how old a copy may be that a killed operator made and could not record any more.
+// freshCopy is the maximum age of a copy that the operator made and was killed before it recorded it.
 const freshCopy = 5 * time.Minute
 
-// saveLast keeps a copy of the data that is about to be wiped, beside the backup that it is wiped for: a backup like
-// any other where etcd answers, else the database file. Its name is recorded before it is made: what a killed operator
-// leaves of it is found.
+// saveLast copies the data that is about to be wiped, to the same place as the backup that is restored: as a normal
+// backup if etcd responds, otherwise as the database file. The name of the copy is recorded before it is made, so that
+// the remains of a killed operator are found.
 func (r *Reconciler) saveLast(ctx context.Context, s *scope, d restore.Decision) error {
 	st, _, m, err := r.openChosen(ctx, s)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *Reconciler) saveLast(ctx context.Context, s *scope, d restore.Decision)
 	return r.save(ctx, s)
 }
 
-// nameCopy records what the copy is going to be called. The next pass makes it.
+// nameCopy records the name of the copy. The next reconciliation makes it.
 func (r *Reconciler) nameCopy(ctx context.Context, s *scope) error {
 	s.restore.Status.SavingID = backup.NewID(r.Clock.Now(),
 		fmt.Sprintf("%s-%d", s.restore.UID, s.restore.Status.SaveFailures))
@@ -63,8 +63,8 @@ func (r *Reconciler) nameCopy(ctx context.Context, s *scope) error {
 	return r.save(ctx, s)
 }
 
-// leftOver looks what there is of the copy whose name is recorded: where it lies, if it is whole, of an etcd that
-// answers or not as now, and was made a moment ago; else whether the name is free for a copy.
+// leftOver searches for the copy whose name is recorded. It returns its location if it is complete, recent, and of the
+// same kind of etcd, responding or not, as now; otherwise it returns whether the name is available for a copy.
 func (r *Reconciler) leftOver(ctx context.Context, s *scope, st store.Store, serving bool) (
 	at string, free bool, err error,
 ) {
@@ -75,7 +75,7 @@ func (r *Reconciler) leftOver(ctx context.Context, s *scope, st store.Store, ser
 
 	prefix := backup.Prefix(s.clusterName()) + id
 
-	// A store that cannot list uploads is no obstacle.
+	// A store that cannot list uploads does not prevent the copy.
 	if err := backup.Sweep(ctx, st, prefix); err != nil {
 		ctrl.LoggerFrom(ctx).Info("Looking for the remains of a copy failed", "reason", failure.Reason(err))
 	}
@@ -107,12 +107,13 @@ func (r *Reconciler) leftOver(ctx context.Context, s *scope, st store.Store, ser
 	return "", len(sets) == 0, nil
 }
 
-// place is where a copy lies, for people.
+// place returns where a copy is stored, for users.
 func place(st store.Store, key string) string {
 	return strings.TrimSuffix(st.Location(), "/") + "/" + key
 }
 
-// notCopied counts the failure: a copy that was made for nothing is no reason to stop trying.
+// notCopied counts a failed attempt to make the copy. A copy that turned out to be useless is not counted and does not
+// stop further attempts.
 func (r *Reconciler) notCopied(ctx context.Context, s *scope, d restore.Decision, err error) error {
 	s.restore.Status.SaveFailures++
 	s.restore.Status.SavingID = ""
@@ -133,7 +134,7 @@ func (r *Reconciler) notCopied(ctx context.Context, s *scope, d restore.Decision
 		pollSlow)
 }
 
-// notReadable holds what would be wiped while there is nothing to restore from.
+// notReadable blocks the wipe while there is no readable backup to restore from.
 func (r *Reconciler) notReadable(s *scope, err error) error {
 	return failure.Waiting(v1alpha1.ReasonRestoring, "nothing is wiped while the backup cannot be read: "+
 		failure.Message(err), r.poll(s))
@@ -178,7 +179,7 @@ func (r *Reconciler) copyFrom(ctx context.Context, s *scope, st store.Store, req
 		return place(st, o.Key), err
 	}
 
-	req.Snapshot = node.EtcdSnapshotUnverified // backup.Take looks at its end
+	req.Snapshot = node.EtcdSnapshotUnverified // backup.Take checks its end
 
 	m, err := backup.Take(ctx, st, req)
 	if err != nil {
@@ -188,7 +189,7 @@ func (r *Reconciler) copyFrom(ctx context.Context, s *scope, st store.Store, req
 	return place(st, backup.Prefix(m.Cluster.Name)+m.ID), nil
 }
 
-// request is what the copy is made from. It is encrypted for those who can read the backup that is restored.
+// request returns the request for the copy. It is encrypted for the recipients of the backup that is restored.
 func (r *Reconciler) request(ctx context.Context, s *scope, name string, m *backup.Manifest) (backup.Request, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: s.restore.Namespace, Name: clusterstate.SecretName(s.cp.Name)}
@@ -206,7 +207,7 @@ func (r *Reconciler) request(ctx context.Context, s *scope, name string, m *back
 	}
 
 	recipients := backup.RecipientsOf(s.identities)
-	plain := m != nil && m.Snapshot.Encryption == nil // a file of another tool says nothing about what may be readable
+	plain := m != nil && m.Snapshot.Encryption == nil // unknown for a file that another tool wrote
 
 	return backup.Request{
 		ID: s.restore.Status.SavingID,

@@ -11,10 +11,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// observe asks every control-plane node, now.
+// observe queries every control-plane node live.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	var err error
-	// Those that are being deleted too: their nodes may run on with the old etcd.
+	// Machines that are being deleted are included: their nodes may continue to run the old etcd.
 	if s.machines, err = machineset.List(ctx, r.Reader, s.cp); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	return ctx.Err()
 }
 
-// askMore adds what only a restore has to know. What cannot be read stays unknown.
+// askMore adds evidence that only a restore needs. What cannot be read stays unknown.
 func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMachine, n *restore.Node) {
 	node, err := r.Nodes.Node(ctx, r.source(s).Ref(m))
 	if err != nil {
@@ -56,8 +56,8 @@ func (r *Reconciler) askMore(ctx context.Context, s *scope, m *v1alpha1.TalosMac
 		return
 	}
 
-	// What was read belongs to one boot only: data of the boot before a wipe, taken for that of the boot after it, would
-	// be wiped once more.
+	// The evidence applies to one boot only: data from the boot before a wipe, attributed to the boot after it, would be
+	// wiped once more.
 	present, err := node.EtcdDataPresent(ctx)
 	if err != nil || present != (n.EtcdData == safety.DataPresent) {
 		return

@@ -23,8 +23,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// waitForWorkers is how long a restore waits for the kubelets of workers. It is complete without those that stay away:
-// they may be gone since the backup.
+// waitForWorkers is how long a restore waits for the kubelets of workers. It completes without those that do not
+// return: they may have been removed since the backup.
 const waitForWorkers = 2 * time.Minute
 
 // cluster connects to the Kubernetes API on the named machines.
@@ -40,7 +40,7 @@ func (r *Reconciler) cluster(ctx context.Context, s *scope, names []string) (*wo
 	return r.Workloads.Cluster(ctx, s.held.State.Bundle, addresses)
 }
 
-// prove looks whether what runs is what was restored: its revision, and that its Secrets can be read.
+// prove verifies that the running etcd is the restored one, by its revision, and that its Secrets can be read.
 func (r *Reconciler) prove(ctx context.Context, s *scope, d restore.Decision) error {
 	cluster, err := r.cluster(ctx, s, d.Machines)
 	if err != nil {
@@ -83,7 +83,7 @@ func unproven(err error) error {
 		"etcd holds; are its Secrets encrypted with other keys?", pollSlow)
 }
 
-// complete ends the restore once the kubelets are back, and gives the cluster back to the other controllers.
+// complete ends the restore once the kubelets are back, and releases the cluster to the other controllers.
 func (r *Reconciler) complete(ctx context.Context, s *scope, d restore.Decision) error {
 	cluster, err := r.cluster(ctx, s, d.Machines)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *Reconciler) complete(ctx context.Context, s *scope, d restore.Decision)
 	return r.succeed(ctx, s, message)
 }
 
-// succeed writes that the restore is complete.
+// succeed records that the restore is complete.
 func (r *Reconciler) succeed(ctx context.Context, s *scope, message string) error {
 	s.endStep(r.Clock.Now(), message)
 	s.beginStep(r.Clock.Now(), v1alpha1.RestoreComplete)
@@ -144,7 +144,7 @@ func (s *scope) began(step v1alpha1.RestoreStep) time.Time {
 	return s.restore.CreationTimestamp.Time
 }
 
-// kubelets names the nodes whose kubelets are not back: those of the control plane, and those of workers.
+// kubelets returns the nodes whose kubelets are not back: those of the control plane, and those of workers.
 func (r *Reconciler) kubelets(ctx context.Context, s *scope, cluster *workload.Cluster, began time.Time) (
 	missing, workers []string, err error,
 ) {
@@ -185,8 +185,8 @@ func (r *Reconciler) kubelets(ctx context.Context, s *scope, cluster *workload.C
 	return missing, workers, nil
 }
 
-// standsAlone: the kubelet runs, and its config keeps it from registering, so that Kubernetes would be asked for
-// ever. A node that does not tell is waited for.
+// standsAlone reports whether the kubelet runs with a configuration that keeps it from registering, so that its Node
+// would be awaited forever. If that is unknown, the restore waits for the node.
 func (r *Reconciler) standsAlone(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) bool {
 	node, err := r.Nodes.Node(ctx, r.source(s).Ref(m))
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *Reconciler) standsAlone(ctx context.Context, s *scope, m *v1alpha1.Talo
 	return err == nil && alone
 }
 
-// recordRestored notes the etcd that the cluster has now, and ends the hold on the others.
+// recordRestored records the new etcd of the cluster, and unblocks the other controllers.
 func (r *Reconciler) recordRestored(ctx context.Context, s *scope) error {
 	rt, now := &s.held.State.Runtime, r.Clock.Now().UTC().Truncate(time.Second)
 	first := s.restore.Status.Machine

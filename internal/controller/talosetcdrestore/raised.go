@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// sendRaised sends the snapshot with a higher revision than it was taken at.
+// sendRaised sends the snapshot with a higher revision than that of the backup.
 func (r *Reconciler) sendRaised(
 	ctx context.Context, s *scope, node *talos.Node, st store.Store, read backup.Read,
 ) error {

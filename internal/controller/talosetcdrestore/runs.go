@@ -16,12 +16,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
-// recall looks in the state whether the restore has run before. Its object may come back without a status, or with an
-// old one: backup tools of Kubernetes, GitOps and copies of manifests make it anew. Its nodes know nothing of that.
+// recall reads from the state whether the restore has run before. Its object may be recreated without a status, or with
+// an old one, by Kubernetes backup tools, GitOps, or copies of manifests. The nodes have no record of a restore.
 func (r *Reconciler) recall(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
 	if statestore.IsUnusable(err) {
-		return nil // what is wrong with it is told later, and it may come from the backup
+		return nil // its errors are reported later, and it may come from the backup
 	}
 
 	if err != nil {
@@ -39,12 +39,13 @@ func (s *scope) run(state *clusterstate.State) *clusterstate.RestoreRun {
 	return state.Runtime.RestoreRun(s.restore.Name, string(s.restore.UID))
 }
 
-// mayRunAgain: a person has said so of this very object. A copy of it brings the annotation along, and has another UID.
+// mayRunAgain reports whether a user has allowed this particular object to run again. A copy of the object has the
+// annotation too, but another UID.
 func (s *scope) mayRunAgain() bool {
 	return s.restore.Annotations[v1alpha1.RunAgainAnnotation] == string(s.restore.UID)
 }
 
-// refuseAgain refuses a restore that has run before and does not know it.
+// refuseAgain refuses a restore that has run before and whose status does not record it.
 func (s *scope) refuseAgain(state *clusterstate.State) error {
 	run := s.run(state)
 	begins := s.restore.Status.Step == "" || s.restore.Status.Step == v1alpha1.RestorePreflight
@@ -69,8 +70,8 @@ func (s *scope) refuseAgain(state *clusterstate.State) error {
 		run.Name, same, cmp.Or(run.Backup, "unknown"), end, v1alpha1.RunAgainAnnotation, s.restore.UID), nil)
 }
 
-// conclude writes into the status how the restore has ended: the operator ended before it could, or the status is an
-// old one.
+// conclude writes to the status how the restore ended: the operator stopped before it could, or the status is an old
+// one.
 func (r *Reconciler) conclude(ctx context.Context, s *scope, run *clusterstate.RestoreRun) error {
 	if run.Step == string(v1alpha1.RestoreComplete) {
 		return r.succeed(ctx, s, "etcd runs from backup "+run.Backup)
@@ -80,7 +81,7 @@ func (r *Reconciler) conclude(ctx context.Context, s *scope, run *clusterstate.R
 		"another one")
 }
 
-// digest of the spec.
+// digest returns the hash of the spec.
 func (s *scope) digest() string {
 	spec, err := json.Marshal(s.restore.Spec)
 	if err != nil {
@@ -92,7 +93,7 @@ func (s *scope) digest() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// remember records in the state what the restore is about to do, before its status says so and before it is done.
+// remember records in the state what the restore is about to do, before the status says so and before it is done.
 func (r *Reconciler) remember(ctx context.Context, s *scope, step v1alpha1.RestoreStep) error {
 	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
 		state.Runtime.RecordRestore(s.runAt(step, r.Clock.Now()))
@@ -101,11 +102,11 @@ func (r *Reconciler) remember(ctx context.Context, s *scope, step v1alpha1.Resto
 		return fmt.Errorf("recording the run of TalosEtcdRestore %s: %w", s.restore.Name, err)
 	}
 
-	// The state first: in the other order a crash would lose the approval.
+	// The state is written first: in the reverse order, a crash would lose the approval.
 	return kube.TakeAnnotation(ctx, r.Client, s.restore, s.base, v1alpha1.RunAgainAnnotation)
 }
 
-// rememberStop records that the restore does not go on, if it has done anything.
+// rememberStop records that the restore does not continue, if it has changed anything.
 func (r *Reconciler) rememberStop(ctx context.Context, s *scope) error {
 	if s.held == nil {
 		return nil
@@ -118,7 +119,7 @@ func (r *Reconciler) rememberStop(ctx context.Context, s *scope) error {
 	return r.remember(ctx, s, v1alpha1.RestoreStopped)
 }
 
-// runAt is the entry of the restore at a step. The last steps end it.
+// runAt returns the record of the restore at a step. The final steps end it.
 func (s *scope) runAt(step v1alpha1.RestoreStep, now time.Time) clusterstate.RestoreRun {
 	at := now.UTC().Truncate(time.Second)
 	run := clusterstate.RestoreRun{

@@ -23,12 +23,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// scope is one pass over one TalosEtcdRestore.
+// scope is one reconciliation of one TalosEtcdRestore.
 type scope struct {
 	restore *v1alpha1.TalosEtcdRestore
 	base    *v1alpha1.TalosEtcdRestore
 	hold    pause.Hold
-	// before are the conditions that the pass began with.
+	// before are the conditions at the start of the reconciliation.
 	before []metav1.Condition
 
 	cp       *v1alpha1.TalosControlPlane
@@ -36,17 +36,17 @@ type scope struct {
 	creds    talos.Credentials
 	machines []v1alpha1.TalosMachine
 	nodes    []restore.Node
-	// starting is for how long the restored etcd was seen with data and without an answer.
+	// starting is how long the restored etcd has been observed with data and without a response.
 	starting time.Duration
-	// again is for how long etcd was seen to be another one than may be wiped.
+	// again is how long etcd has been observed to be another one than may be wiped.
 	again time.Duration
 	// identities decrypt the backup; read when they are needed.
 	identities []age.Identity
-	// keys check the signature of the backup; read with the identities.
+	// keys verify the signature of the backup; read with the identities.
 	keys []signature.Public
-	// message says what the pass waits for, where it ended without an error.
+	// message says what the restore waits for, if the reconciliation ended without an error.
 	message string
-	// released is true when the finalizer goes in this pass.
+	// released is true if the finalizer is removed in this reconciliation.
 	released bool
 }
 
@@ -56,7 +56,7 @@ func newScope(o *v1alpha1.TalosEtcdRestore) *scope {
 
 func deleting(o metav1.Object) bool { return !o.GetDeletionTimestamp().IsZero() }
 
-// ended: nothing happens any more, whatever the cluster looks like later.
+// ended reports whether the restore is final, whatever the state of the cluster is later.
 func (s *scope) ended() bool {
 	return s.restore.Status.Step == v1alpha1.RestoreComplete || s.restore.Status.Step == v1alpha1.RestoreStopped
 }
@@ -68,7 +68,7 @@ func (s *scope) controlPlaneKey() types.NamespacedName {
 // clusterName is the name of the Talos cluster.
 func (s *scope) clusterName() string { return cmp.Or(s.cp.Spec.ClusterName, s.cp.Name) }
 
-// step that the restore is at.
+// step returns the current step of the restore.
 func (s *scope) step() v1alpha1.RestoreStep {
 	return cmp.Or(s.restore.Status.Step, v1alpha1.RestorePreflight)
 }
@@ -106,8 +106,8 @@ func (s *scope) evidenceOf(name string) *restore.Node {
 	return nil
 }
 
-// save writes the status now, before something is done that may not be done twice without a record. It fails when
-// anybody wrote the object since it was read.
+// save writes the status immediately, before an action that must not be repeated without a record. It fails if the
+// object was written since it was read.
 func (r *Reconciler) save(ctx context.Context, s *scope) error {
 	next := s.restore.DeepCopy()
 	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
@@ -141,7 +141,7 @@ func (s *scope) beginStep(now time.Time, step v1alpha1.RestoreStep) {
 
 	for i := range st.Steps {
 		if st.Steps[i].Step == step {
-			// A step that is taken again goes on from its first beginning.
+			// A step that is repeated keeps its first start time.
 			st.Steps[i].CompletedAt = nil
 
 			return
@@ -162,7 +162,7 @@ func (s *scope) endStep(now time.Time, message string) {
 	}
 }
 
-// noteBoots records in which boots the data is that is about to be lost.
+// noteBoots records the boots of the nodes with the data that is about to be lost.
 func (s *scope) noteBoots(at *metav1.Time) {
 	st := &s.restore.Status
 	st.BootsAt = at
@@ -178,10 +178,10 @@ func (s *scope) noteBoots(at *metav1.Time) {
 	}
 }
 
-// maxText is the length of the message of a step.
+// maxText is the maximum length of the message of a step.
 const maxText = 1000
 
-// record is what internal/decide/restore decides from.
+// record returns the input for internal/decide/restore.
 func (s *scope) record(now time.Time) restore.Record {
 	st := &s.restore.Status
 	rec := restore.Record{

@@ -28,7 +28,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
 
-// byControlPlane wakes the restores of a control plane.
+// byControlPlane triggers the restores of a control plane.
 func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {
 	list := &v1alpha1.TalosEtcdRestoreList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(o.GetNamespace())); err != nil {

@@ -21,16 +21,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// location is where the backup lies.
+// location is where the backup is stored.
 type location struct {
 	storage *v1alpha1.BackupStorage
-	// cluster is the folder in the store; key names one backup, empty for the newest that is good.
+	// cluster is the directory in the store; key names one backup, empty for the newest good one.
 	cluster, key string
-	// controlPlane that the TalosEtcdBackup is of, and the key that it recorded; empty where the source names none.
+	// controlPlane of the TalosEtcdBackup, and the key that it recorded; empty if the source names no TalosEtcdBackup.
 	controlPlane, verificationKey string
 }
 
-// locate reads where the source of the restore is.
+// locate determines the location of the source of the restore.
 func (r *Reconciler) locate(ctx context.Context, s *scope) (location, error) {
 	src := &s.restore.Spec.Source
 	if src.BackupRef == nil {
@@ -79,8 +79,7 @@ func (r *Reconciler) open(ctx context.Context, s *scope) (store.Store, location,
 	return st, at, err
 }
 
-// findBackup chooses the backup, once: the one that is named, or the newest that is good. It is verified before
-// anything is touched.
+// findBackup chooses the backup once: the named one, or the newest good one. It is verified before anything is changed.
 func (r *Reconciler) findBackup(ctx context.Context, s *scope) error {
 	if s.restore.Status.Backup != nil {
 		return nil
@@ -133,7 +132,7 @@ func (r *Reconciler) findBackup(ctx context.Context, s *scope) error {
 		fmt.Sprintf("%s has no complete backup of %s as the source asks for", st.Location(), at.cluster), pollStuck)
 }
 
-// chose records the backup, and warns of one that nothing authenticates.
+// chose records the backup, and emits a warning if it is not authenticated.
 func (r *Reconciler) chose(ctx context.Context, s *scope, found *v1alpha1.RestoredBackup) error {
 	s.restore.Status.Backup = found
 
@@ -149,7 +148,7 @@ func (r *Reconciler) chose(ctx context.Context, s *scope, found *v1alpha1.Restor
 	return nil
 }
 
-// candidates are the backups to look at, in their order.
+// candidates returns the backups to check, in order.
 func candidates(ctx context.Context, st store.Store, at location, before *metav1.Time) ([]backup.Set, error) {
 	sets, err := backup.List(ctx, st, backup.Prefix(at.cluster))
 	if err != nil {
@@ -169,7 +168,7 @@ func candidates(ctx context.Context, st store.Store, at location, before *metav1
 		return []backup.Set{*set}, nil
 	}
 
-	// It may be the file of another tool, anywhere in the store.
+	// It may be the file of another tool, at any place in the store.
 	if sets, err = backup.List(ctx, st, at.key); err != nil {
 		return nil, err
 	}
@@ -181,7 +180,7 @@ func candidates(ctx context.Context, st store.Store, at location, before *metav1
 	return nil, nil
 }
 
-// verify reads the whole backup and looks into its database.
+// verify reads the whole backup and checks its database.
 func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set backup.Set) (
 	*v1alpha1.RestoredBackup, error,
 ) {
@@ -190,7 +189,8 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 			"belongs to is unknown; create a restore with allowForeign if it is the right one", set.ID), nil)
 	}
 
-	// Less shows neither the revision, which proves the restore, nor the version of the etcd that wrote it.
+	// A lower level shows neither the revision, which proves the restore, nor the version of the etcd that wrote the
+	// snapshot.
 	level := verify.Level(s.restore.Spec.Verification)
 	if !level.AtLeast(verify.Database) {
 		level = verify.Database
@@ -225,7 +225,7 @@ func (r *Reconciler) verify(ctx context.Context, s *scope, st store.Store, set b
 	}, nil
 }
 
-// openChosen opens the store again and finds the backup that was chosen. The manifest is nil for those of other tools.
+// openChosen opens the store again and finds the chosen backup. The manifest is nil for a file that another tool wrote.
 func (r *Reconciler) openChosen(ctx context.Context, s *scope) (store.Store, backup.Set, *backup.Manifest, error) {
 	st, at, err := r.open(ctx, s)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// finish writes the conditions of this pass, and maps the error to a result.
+// finish writes the conditions of this reconciliation, and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
 	if s.released {
 		return res, err
@@ -47,7 +47,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, nil
 	}
 
-	// Secrets and buckets are mended without an event. Nothing was touched yet, so there is no hurry and no danger.
+	// Fixing a Secret or a bucket causes no event, so the object is reconciled again. Nothing was changed yet, so this is
+	// neither urgent nor dangerous.
 	if failure.ClassOf(err) == failure.ClassTerminal {
 		return ctrl.Result{RequeueAfter: pollStuck}, nil
 	}
@@ -55,10 +56,10 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return failure.Result(res, err, pollStuck)
 }
 
-// lingers is after how long in one step a restore says what it waits on: on each node, what it has shown.
+// lingers is the time in one step after which a restore reports the observed state of each node.
 const lingers = 2 * time.Minute
 
-// explained adds to what a restore waits for what the nodes showed, once it has waited for long.
+// explained adds the observed state of the nodes to what a restore waits for, once it has waited for long.
 func (s *scope) explained(now time.Time, err error) error {
 	var waiting *failure.Error
 
@@ -70,7 +71,7 @@ func (s *scope) explained(now time.Time, err error) error {
 	return failure.Waiting(waiting.Reason, waiting.Message+"; observed: "+restore.Seen(s.nodes), waiting.After)
 }
 
-// badReasons are told as warnings.
+// badReasons are reasons whose events are warnings.
 var badReasons = slices.Concat(condition.BadReasons, []string{
 	v1alpha1.ReasonRestoreRefused, v1alpha1.ReasonRestoreConflict, v1alpha1.ReasonRestoreFailed,
 	v1alpha1.ReasonRestoreAlreadyRan, v1alpha1.ReasonEtcdRunsAgain,
@@ -81,7 +82,8 @@ var badReasons = slices.Concat(condition.BadReasons, []string{
 	verify.ReasonDatabase, verify.ReasonDrill, verify.ReasonState, raise.Reason,
 })
 
-// concluded: the conditions of the end are written, and stay. Those of a stop come with it.
+// concluded reports whether the final conditions are written, which then do not change. Those of a stopped restore are
+// written together with it.
 func (s *scope) concluded() bool {
 	return s.restore.Status.Step == v1alpha1.RestoreStopped || s.restore.Status.Step == v1alpha1.RestoreComplete &&
 		meta.IsStatusConditionTrue(s.restore.Status.Conditions, v1alpha1.ConditionReady)
@@ -112,7 +114,8 @@ func setConditions(s *scope, err error) {
 	}
 }
 
-// showAuthenticity tells of the backup that was chosen. One that an earlier version chose says nothing of its origin.
+// showAuthenticity reports the authenticity of the chosen backup. A backup that an earlier version chose has no record
+// of it.
 func showAuthenticity(set condition.Set, b *v1alpha1.RestoredBackup) {
 	if b == nil || b.Authenticity == "" {
 		return
@@ -130,7 +133,7 @@ func showAuthenticity(set condition.Set, b *v1alpha1.RestoredBackup) {
 		"backup "+b.ID+" was accepted although "+why)
 }
 
-// outcome of a complete restore.
+// outcome describes the result of a complete restore.
 func (s *scope) outcome() string {
 	steps := s.restore.Status.Steps
 	if len(steps) == 0 {
