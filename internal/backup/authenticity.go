@@ -10,25 +10,25 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// purposeManifest is what manifests are signed for.
+// purposeManifest is the purpose that manifests are signed for.
 const purposeManifest = "etcd-backup manifest v2"
 
-// Authenticity is what is known of the origin of a backup.
+// Authenticity is what is known about the origin of a backup.
 type Authenticity string
 
-// Authenticities.
+// Values of Authenticity.
 const (
-	// Authentic: its manifest, which covers all of its files, is signed with the key of its cluster.
+	// Authentic: the manifest, which covers all files of the backup, is signed with the key of its cluster.
 	Authentic Authenticity = "Authentic"
-	// Unchecked: it is signed, and no key is known to check that with.
+	// Unchecked: the backup is signed, and no key is known to verify the signature.
 	Unchecked Authenticity = "Unchecked"
-	// Unsigned: an older version wrote it, or its signature was removed.
+	// Unsigned: an older version wrote the backup, or its signature was removed.
 	Unsigned Authenticity = "Unsigned"
-	// Foreign: another tool wrote it, or it is the copy of a database. Such files have no manifest.
+	// Foreign: another tool wrote the backup, or it is the copy of a database. Such files have no manifest.
 	Foreign Authenticity = "Foreign"
 )
 
-// signed is what the signature is of: the manifest without it, in one encoding whatever its text looks like.
+// signed returns the signed content: the manifest without its signature, in a canonical encoding.
 func (m *Manifest) signed() ([]byte, error) {
 	bare := *m
 	bare.Signature = nil
@@ -54,7 +54,8 @@ func (m *Manifest) sign(key *signature.Key) error {
 	return nil
 }
 
-// Digest of the manifest names the backup with all of its files: what a verification has seen.
+// Digest returns the digest of the manifest, which identifies the backup with all of its files: it identifies what a
+// verification has checked.
 func (m *Manifest) Digest() (string, error) {
 	b, err := m.signed()
 	if err != nil {
@@ -64,7 +65,7 @@ func (m *Manifest) Digest() (string, error) {
 	return digest(b), nil
 }
 
-// SignedBy says whether the manifest is signed with a key.
+// SignedBy reports whether the manifest is signed with a key.
 func (m *Manifest) SignedBy(key signature.Public) bool {
 	if m.Signature == nil || m.Signature.Key != key {
 		return false
@@ -75,11 +76,11 @@ func (m *Manifest) SignedBy(key signature.Public) bool {
 	return err == nil && m.Signature.Signs(purposeManifest, b)
 }
 
-// Authenticate says what is known of the origin of a backup, with the keys that are accepted: those of its cluster, or
-// none where its PKI is not known. The manifest is nil for files of other tools. A signature that is wrong, or made
-// with another key, is an error: such a backup is refused everywhere.
+// Authenticate determines the authenticity of a backup, given the accepted keys: those of its cluster, or none if its
+// PKI is not known. The manifest is nil for a file that another tool wrote. A signature that is wrong, or made with
+// another key, is an error: such a backup is rejected everywhere.
 //
-// What has no signature is no error here, because older versions made such backups: see Accept.
+// A missing signature is no error here, because older versions wrote such backups: see Accept.
 func Authenticate(m *Manifest, accepted ...signature.Public) (Authenticity, error) {
 	switch {
 	case m == nil:
@@ -98,13 +99,13 @@ func Authenticate(m *Manifest, accepted ...signature.Public) (Authenticity, erro
 	return Authentic, nil
 }
 
-// NotAuthentic is the error for a backup that cannot be what it says.
+// NotAuthentic returns the error for a backup that cannot be what it claims to be.
 func NotAuthentic(id, why string) error {
 	return failure.Terminal(ReasonNotAuthentic, fmt.Sprintf("backup %s is not authentic: %s", id, why),
 		errors.New("parts of several backups, or a forgery"))
 }
 
-// Warning says what an authenticity means for who works with the backup; empty for one that is authentic.
+// Warning explains an authenticity to the user of the backup; empty for an authentic one.
 func (a Authenticity) Warning() string {
 	const anyone = ": anyone who can write to the store can have made it"
 
@@ -121,8 +122,8 @@ func (a Authenticity) Warning() string {
 	return "it is no backup of this operator and has no signature" + anyone
 }
 
-// Accept says whether a backup may be restored: one that is not known to be authentic only where a person has accepted
-// that very backup.
+// Accept decides whether a backup may be restored: one that is not known to be authentic only if a user has accepted
+// that particular backup.
 func Accept(id string, a Authenticity, accepted bool) error {
 	if a == Authentic || accepted {
 		return nil

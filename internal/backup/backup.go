@@ -1,6 +1,6 @@
-// Package backup takes backups of clusters and reads them back: the etcd snapshot, the state Secret beside it, and a
-// manifest that ties them together. Everything streams; memory does not depend on the size of a database, and nothing
-// is staged on a disk.
+// Package backup takes backups of clusters and reads them back: the etcd snapshot, the state Secret, and a manifest
+// that ties them together. All data is streamed: memory does not depend on the size of a database, and nothing is
+// staged on a disk.
 package backup
 
 import (
@@ -18,35 +18,36 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Reasons of failures, for conditions. Those of the stores come beside them.
+// Reasons of failures, for conditions, in addition to those of the stores.
 const (
-	// ReasonInvalid: the request cannot work.
+	// ReasonInvalid: the request is invalid.
 	ReasonInvalid = "BackupInvalid"
 	// ReasonRecipients: a recipient cannot be parsed.
 	ReasonRecipients = "RecipientsInvalid"
-	// ReasonUnencrypted: there is no recipient, and the spec does not allow a backup that anybody can read.
+	// ReasonUnencrypted: there is no recipient, and the spec does not allow an unencrypted backup.
 	ReasonUnencrypted = "EncryptionRequired"
-	// ReasonSource: the node did not give a snapshot.
+	// ReasonSource: the node did not provide a snapshot.
 	ReasonSource = "SnapshotFailed"
 	// ReasonStalled: the snapshot made no progress.
 	ReasonStalled = "SnapshotStalled"
-	// ReasonTruncated: the snapshot ended early or is damaged, or there was none.
+	// ReasonTruncated: the snapshot ended early, is damaged, or is empty.
 	ReasonTruncated = "SnapshotTruncated"
-	// ReasonIncomplete: a part of the backup is missing.
+	// ReasonIncomplete: part of the backup is missing.
 	ReasonIncomplete = "BackupIncomplete"
-	// ReasonCorrupt: what is in the store is not what was written.
+	// ReasonCorrupt: the stored data differs from what was written.
 	ReasonCorrupt = "BackupCorrupt"
 	// ReasonManifest: the manifest cannot be read.
 	ReasonManifest = "ManifestInvalid"
-	// ReasonIdentity: no identity decrypts it.
+	// ReasonIdentity: no identity decrypts the backup.
 	ReasonIdentity = "IdentityMismatch"
-	// ReasonLocked: it may not be deleted yet.
+	// ReasonLocked: the backup must not be deleted yet.
 	ReasonLocked = "BackupLocked"
-	// ReasonForeign: somebody else wrote it, and we delete nothing of others.
+	// ReasonForeign: another writer wrote the backup, and the operator does not delete such files.
 	ReasonForeign = "BackupForeign"
-	// ReasonNotAuthentic: it is signed, and not by the cluster that it says it is of, or it was changed since.
+	// ReasonNotAuthentic: the backup is not signed by the cluster that it claims to be of, or it was changed afterwards.
 	ReasonNotAuthentic = "BackupNotAuthentic"
-	// ReasonUnauthenticated: nothing shows who wrote it: it has no signature, or there is no key to check that with.
+	// ReasonUnauthenticated: the origin of the backup is unknown: it has no signature, or there is no key to verify it
+	// with.
 	ReasonUnauthenticated = "BackupUnauthenticated"
 )
 
@@ -54,45 +55,45 @@ const (
 const (
 	// CompressionZstd is the default.
 	CompressionZstd = "zstd"
-	// CompressionNone stores the snapshot as it is.
+	// CompressionNone stores the snapshot uncompressed.
 	CompressionNone = "none"
 )
 
 const (
-	// defaultStall is how long the snapshot may make no progress. The first bytes of a large database take a while.
+	// defaultStall is how long the snapshot may make no progress. The first bytes of a large database take some time.
 	defaultStall = 2 * time.Minute
-	// cleanupTimeout bounds the removal of what a failed backup has stored.
+	// cleanupTimeout limits the removal of what a failed backup has stored.
 	cleanupTimeout = time.Minute
 )
 
 // Request is one backup to take.
 type Request struct {
-	// ID names the backup in the store; see NewID. A backup that is tried again needs a new one.
+	// ID of the backup in the store; see NewID. Another attempt needs a new one.
 	ID string
 	// Cluster that is backed up.
 	Cluster Cluster
 	// TalosVersion and KubernetesVersion of the cluster now.
 	TalosVersion, KubernetesVersion string
-	// Source is the etcd member that gives the snapshot.
+	// Source is the etcd member that provides the snapshot.
 	Source Member
-	// Snapshot opens the stream. It must end with its context. Errors may have a class.
+	// Snapshot opens the stream, which must end with its context. Errors may have a class.
 	Snapshot func(ctx context.Context) (io.ReadCloser, error)
 	// State is the state Secret. Only its name, namespace, labels, type and data are kept.
 	State *corev1.Secret
-	// Recipients are age public keys. Each of them can read the backup.
+	// Recipients are age public keys. The identity of any of them can decrypt the backup.
 	Recipients []string
-	// AllowUnencrypted permits a backup without recipients, with the root credentials of the cluster readable.
+	// AllowUnencrypted permits a backup without recipients, in which the root credentials of the cluster are readable.
 	AllowUnencrypted bool
-	// Sign is the key of the cluster that signs the backup. Without one it is not signed, and restored only where a person
-	// accepts that.
+	// Sign is the key of the cluster that signs the backup. Without one, the backup is not signed, and is restored only if
+	// a user accepts that.
 	Sign *signature.Key
-	// Compression is CompressionZstd when empty.
+	// Compression of the snapshot; CompressionZstd when empty.
 	Compression string
 	// Stall is how long the snapshot may make no progress; two minutes when zero.
 	Stall time.Duration
-	// Tool is the version of this program.
+	// Tool is the version of the operator.
 	Tool string
-	// Progress is called now and then while the snapshot streams; it must be quick. It may be nil.
+	// Progress is called periodically while the snapshot streams; it must be quick. It may be nil.
 	Progress func(Progress)
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
@@ -100,12 +101,12 @@ type Request struct {
 
 // Progress of a snapshot.
 type Progress struct {
-	// Read bytes of the snapshot, and Stored bytes of what became of it.
+	// Read is the number of bytes of the snapshot that were read, Stored the number of bytes that were stored.
 	Read, Stored int64
 }
 
-// Preflight says whether the backup could be taken, before a byte of it is read: the request makes sense, and the store
-// is reachable, writable and has room for need bytes as far as it can tell.
+// Preflight checks whether the backup can be taken, before any of its data is read: the request is valid, and the store
+// is reachable, writable and has room for need bytes as far as that is known.
 func Preflight(ctx context.Context, s store.Store, r *Request, need int64) error {
 	if _, err := r.validate(); err != nil {
 		return err
@@ -114,7 +115,7 @@ func Preflight(ctx context.Context, s store.Store, r *Request, need int64) error
 	return s.Check(ctx, need)
 }
 
-// validate checks everything that needs neither node nor store.
+// validate checks everything that requires neither node nor store.
 func (r *Request) validate() ([]age.Recipient, error) {
 	recipients, err := ParseRecipients(r.Recipients)
 
@@ -143,8 +144,8 @@ func invalidRequest(why string) error {
 	return failure.Terminal(ReasonInvalid, "the backup cannot be taken: "+why, nil)
 }
 
-// Take takes a backup: snapshot, state, and the manifest last. When it fails or the context ends, nothing of it stays
-// in the store.
+// Take takes a backup: the snapshot, the state, and finally the manifest. If it fails or the context ends, nothing of
+// the backup remains in the store.
 func Take(ctx context.Context, s store.Store, r Request) (*Manifest, error) {
 	recipients, err := r.validate()
 	if err != nil {
@@ -164,7 +165,7 @@ func Take(ctx context.Context, s store.Store, r Request) (*Manifest, error) {
 	return t.manifest, nil
 }
 
-// taking is a backup in the making.
+// taking is a backup in progress.
 type taking struct {
 	store      store.Store
 	request    Request
@@ -189,7 +190,7 @@ func (r *Request) stall() time.Duration {
 	return r.Stall
 }
 
-// manifest is what is known before the backup is taken.
+// manifest returns the parts of the manifest that are known before the backup is taken.
 func (r *Request) manifest() *Manifest {
 	return &Manifest{
 		Format: manifestFormat, Version: unsignedVersion, ID: r.ID,
@@ -198,7 +199,7 @@ func (r *Request) manifest() *Manifest {
 	}
 }
 
-// put stores one file of the backup and remembers it.
+// put stores one file of the backup and records it.
 func (t *taking) put(ctx context.Context, name string, write func(io.Writer) error) error {
 	key := folder(t.request.Cluster.Name) + name
 
@@ -212,14 +213,14 @@ func (t *taking) put(ctx context.Context, name string, write func(io.Writer) err
 	return nil
 }
 
-// undo removes what was stored. It works after the end of the context too. What it cannot remove stays as a backup
-// without a manifest, which is never offered, and which retention removes later.
+// undo removes what was stored, even after the context has ended. Files that it cannot remove remain as a backup
+// without a manifest, which is never offered for a restore and is removed by retention later.
 func (t *taking) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 
 	for _, key := range t.written {
-		_ = t.store.Delete(ctx, key) // the error that led here is the one to tell
+		_ = t.store.Delete(ctx, key) // the original error is the one to report
 	}
 }
 
@@ -254,7 +255,7 @@ func (t *taking) snapshot(ctx context.Context) error {
 			return nil
 		})
 
-		// The encoder is closed in any case: it has goroutines. Truncation is told before the end is written.
+		// Close the encoder in any case, because it has goroutines. Report truncation before the end is written.
 		if err == nil {
 			err = sum.check(ctx)
 		}
@@ -324,11 +325,11 @@ func (t *taking) state(ctx context.Context) error {
 	return err
 }
 
-// finish stores the manifest: from then on the backup exists.
+// finish stores the manifest, which completes the backup.
 func (t *taking) finish(ctx context.Context) error {
 	t.manifest.FinishedAt = t.request.now()
 	if t.manifest.FinishedAt.Before(t.manifest.StartedAt) {
-		t.manifest.FinishedAt = t.manifest.StartedAt // the clock was set back meanwhile
+		t.manifest.FinishedAt = t.manifest.StartedAt // the clock was set back in the meantime
 	}
 
 	if t.request.Sign != nil {

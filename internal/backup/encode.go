@@ -12,10 +12,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// window of the compression: what a reader must keep in memory. 4 MiB compress a database as well as more do.
+// window of the compression: what a reader must keep in memory. Larger windows than 4 MiB do not compress a database
+// better.
 const window = 4 << 20
 
-// encoder compresses and encrypts what is written to it, and knows what came out. `age -d | zstd -d` undoes it.
+// encoder compresses and encrypts what is written to it, and records its output. `age -d | zstd -d` reverses it.
 type encoder struct {
 	io.Writer
 
@@ -61,7 +62,7 @@ func (e *encoder) push(w io.WriteCloser) {
 	e.closers = append([]io.Closer{w}, e.closers...)
 }
 
-// Close ends the outer layers first. It closes all, and returns the first error.
+// Close closes all layers, beginning with the outer ones, and returns the first error.
 func (e *encoder) Close() error {
 	var first error
 
@@ -74,10 +75,11 @@ func (e *encoder) Close() error {
 	return first
 }
 
-// stored is how many bytes came out so far.
+// stored returns the number of bytes that were output so far.
 func (e *encoder) stored() int64 { return e.meter.size.Load() }
 
-// result is the size and sum of what came out. Where nothing is changed, that of what went in is not computed twice.
+// result returns the size and checksum of the output. If the data is not changed, those of the input are not computed
+// twice.
 func (e *encoder) result(plainSize int64, plainSum string) (int64, string) {
 	if !e.changes {
 		return plainSize, plainSum
@@ -86,7 +88,7 @@ func (e *encoder) result(plainSize int64, plainSum string) (int64, string) {
 	return e.stored(), hex.EncodeToString(e.meter.hash.Sum(nil))
 }
 
-// meter counts and sums what passes.
+// meter counts and hashes the data that passes through it.
 type meter struct {
 	io.Writer
 

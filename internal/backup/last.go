@@ -11,11 +11,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// suffixDatabase is that of a database that was copied from a node. It is listed like the files of other tools, and
-// like them never deleted.
+// suffixDatabase is the suffix of a database that was copied from a node. It is listed like files of other tools and,
+// like them, never deleted.
 const suffixDatabase = ".db"
 
-// RecipientsOf are the public keys of identities, for what is to be read with them. Those that tell none are left out.
+// RecipientsOf returns the public keys of identities, to encrypt data that is to be decrypted with them. Identities
+// that do not reveal a public key are omitted.
 func RecipientsOf(identities []age.Identity) []string {
 	var out []string
 
@@ -31,8 +32,8 @@ func RecipientsOf(identities []age.Identity) []string {
 	return out
 }
 
-// SaveDatabase stores the database of an etcd that does not run: compressed, and encrypted where there are recipients.
-// It has no manifest and is restored by its key. It returns the object. Only the fields of the request that concern the
+// SaveDatabase stores the database of an etcd that does not run: compressed, and encrypted if there are recipients. It
+// has no manifest and is restored by its key. It returns the object. Only the fields of the request that concern the
 // stream are used: ID, Cluster, Snapshot, Recipients, AllowUnencrypted and Stall.
 func SaveDatabase(ctx context.Context, s store.Store, r Request) (store.Object, error) {
 	recipients, err := ParseRecipients(r.Recipients)

@@ -18,50 +18,50 @@ import (
 
 const (
 	manifestFormat = "talos-operator.io/etcd-backup"
-	// unsignedVersion is the version of manifests without a signature, signedVersion of those with one. A manifest that is
-	// stripped of its signature is of neither, unless its version is changed too: then it is an unsigned one.
+	// unsignedVersion is the version of manifests without a signature, signedVersion of those with one. A manifest whose
+	// signature was removed matches neither, unless its version is changed too: then it is an unsigned one.
 	unsignedVersion, signedVersion = 1, 2
-	// maxManifest is many times what one needs.
+	// maxManifest is many times the size of a normal manifest.
 	maxManifest = 64 << 10
 
 	encryptionAge = "age"
 )
 
-// Manifest describes a backup. It holds no secrets: it is stored readable.
+// Manifest describes a backup. It contains no secrets, because it is stored unencrypted.
 type Manifest struct {
 	// Format and Version of the manifest itself.
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// ID of the backup; every file of it begins with it.
+	// ID of the backup; the names of all its files begin with it.
 	ID      string  `json:"id"`
 	Cluster Cluster `json:"cluster"`
-	// TalosVersion and KubernetesVersion of the cluster when it was taken.
+	// TalosVersion and KubernetesVersion of the cluster when the backup was taken.
 	TalosVersion      string `json:"talosVersion,omitempty"`
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Etcd is the member that gave the snapshot.
+	// Etcd is the member that provided the snapshot.
 	Etcd Member `json:"etcd"`
 	// Snapshot and State are the files of the backup.
 	Snapshot File `json:"snapshot"`
 	State    File `json:"state"`
-	// Tool is the version of the program that took it.
+	// Tool is the version of the operator that took the backup.
 	Tool       string    `json:"tool,omitempty"`
 	StartedAt  time.Time `json:"startedAt"`
 	FinishedAt time.Time `json:"finishedAt"`
-	// Signature of all of the above; nil in version 1.
+	// Signature of all other fields; nil in version 1.
 	Signature *signature.Signature `json:"signature,omitempty"`
 }
 
-// Cluster that a backup is of.
+// Cluster that a backup belongs to.
 type Cluster struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
-	// ID in a Request is the cluster ID of Talos; in a Manifest it is the Fingerprint of that.
+	// ID in a Request is the cluster ID of Talos; in a Manifest it is the Fingerprint of that ID.
 	ID string `json:"id,omitempty"`
-	// CAFingerprint is that of the Talos API CA.
+	// CAFingerprint is the fingerprint of the Talos API CA.
 	CAFingerprint string `json:"caFingerprint,omitempty"`
 }
 
-// described is the cluster as a manifest has it.
+// described returns the cluster as it is stored in a manifest.
 func (c Cluster) described() Cluster {
 	if c.ID != "" {
 		c.ID = Fingerprint(c.ID)
@@ -70,8 +70,8 @@ func (c Cluster) described() Cluster {
 	return c
 }
 
-// Fingerprint of a cluster ID. The ID itself lets anybody read what the discovery service knows of a cluster, as far as
-// it is not encrypted.
+// Fingerprint returns the fingerprint of a cluster ID. The ID itself would give access to the unencrypted data of a
+// cluster in the discovery service.
 func Fingerprint(clusterID string) string {
 	sum := sha256.Sum256([]byte("talos-operator cluster ID\x00" + clusterID))
 
@@ -87,25 +87,25 @@ type Member struct {
 	Version        string `json:"version,omitempty"`
 	StorageVersion string `json:"storageVersion,omitempty"`
 	Leader         bool   `json:"leader,omitempty"`
-	// Revision that the member had before the snapshot began. That of the snapshot is the same or higher.
+	// Revision of the member before the snapshot began. The snapshot has the same revision or a higher one.
 	Revision int64 `json:"revision,omitempty"`
 }
 
 // File is one file of a backup.
 type File struct {
-	// Name without folders.
+	// Name without directories.
 	Name string `json:"name"`
-	// Size and SHA256 of what is stored.
+	// Size and SHA256 of the stored data.
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// PlainSize and PlainSHA256 of what comes out when it is decrypted and decompressed.
+	// PlainSize and PlainSHA256 of the decrypted and decompressed data.
 	PlainSize   int64  `json:"plainSize"`
 	PlainSHA256 string `json:"plainSHA256"`
-	// DatabaseSHA256 is that of a snapshot without the checksum at its end, and so that checksum itself.
+	// DatabaseSHA256 is the SHA-256 of a snapshot without the checksum at its end, and therefore equal to that checksum.
 	DatabaseSHA256 string `json:"databaseSHA256,omitempty"`
 	// Compression is zstd or none.
 	Compression string `json:"compression"`
-	// Encryption comes after the compression; none when nil.
+	// Encryption is applied after the compression; nil means none.
 	Encryption *Encryption `json:"encryption,omitempty"`
 }
 
@@ -113,7 +113,7 @@ type File struct {
 type Encryption struct {
 	// Type is age.
 	Type string `json:"type"`
-	// Recipients is how many keys can decrypt it.
+	// Recipients is the number of keys that can decrypt the file.
 	Recipients int `json:"recipients"`
 }
 
@@ -130,7 +130,7 @@ func (m *Manifest) encode() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// ParseManifest reads a manifest. It is strict: what it does not understand it does not guess.
+// ParseManifest parses a manifest. It is strict: unknown content is an error.
 func ParseManifest(content []byte) (*Manifest, error) {
 	if len(content) > maxManifest {
 		return nil, badManifest(errors.New("it is too large"))
@@ -176,7 +176,7 @@ var (
 
 func validName(name string) bool { return dnsLabel.MatchString(name) }
 
-// validate says whether the manifest makes sense by itself.
+// validate checks whether the manifest is consistent.
 func (m *Manifest) validate() error {
 	switch {
 	case m.Format != manifestFormat || m.Version < unsignedVersion || m.Version > signedVersion:
@@ -213,7 +213,7 @@ func (m *Manifest) validateTexts() error {
 		m.TalosVersion, m.KubernetesVersion, m.Tool, m.Cluster.ID, m.Cluster.CAFingerprint,
 		m.Etcd.Node, m.Etcd.ID, m.Etcd.Version, m.Etcd.StorageVersion,
 	} {
-		// They are shown to people, on terminals.
+		// These texts are shown to users on terminals.
 		if !freeText.MatchString(text) {
 			return errors.New("a text in it has characters that do not belong there")
 		}

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// maxWindow of a compressed file: more memory than that it does not get.
+	// maxWindow is the largest window of a compressed file, which limits the memory for reading it.
 	maxWindow = 64 << 20
-	// maxPlain is the default limit of what may come out of a file: etcd is not meant for a tenth of it.
+	// maxPlain is the default limit of the plain size of a file, more than ten times what etcd is designed for.
 	maxPlain = 80 << 30
 	copySize = 256 << 10
 )
@@ -33,41 +33,42 @@ var (
 	ageMagic  = []byte("age-encryption.org/v1\n")
 )
 
-// Read is how to read a file of a backup.
+// Read describes how to read a file of a backup.
 type Read struct {
 	// Key of the object.
 	Key string
-	// Expect is what the manifest says of it; nil for files of other tools.
+	// Expect is what the manifest says about the file; nil for files of other tools.
 	Expect *File
-	// Identities decrypt it. Without them an encrypted file can only be compared with the manifest as it is stored.
+	// Identities decrypt the file. Without them, only the stored data of an encrypted file can be compared with the
+	// manifest.
 	Identities []age.Identity
-	// Limit is how many bytes may come out; 80 GiB when zero.
+	// Limit is the maximum number of plain bytes; 80 GiB when zero.
 	Limit int64
-	// Progress is called with the bytes that were read from the store; it may be nil.
+	// Progress is called with the number of bytes that were read from the store; it may be nil.
 	Progress func(read int64)
 }
 
-// Content tells what a file holds.
+// Content describes the content of a file.
 type Content struct {
-	// Size and SHA256 of what is stored.
+	// Size and SHA256 of the stored data.
 	Size   int64
 	SHA256 string
-	// Encrypted and Compressed say how it is stored.
+	// Encrypted and Compressed describe how the file is stored.
 	Encrypted, Compressed bool
-	// Decoded says that the plain content was read; it is not when there was no identity.
+	// Decoded is true if the plain content was read, which requires an identity if the file is encrypted.
 	Decoded bool
 	// PlainSize and PlainSHA256 of the plain content.
 	PlainSize   int64
 	PlainSHA256 string
-	// Checksummed says that the plain content ends with its own checksum and that it is right. A database that was
-	// copied from a node has none.
+	// Checksummed is true if the plain content ends with its own, correct checksum. A database that was copied from a node
+	// has none.
 	Checksummed bool
-	// DatabaseSHA256 is that of a snapshot without its checksum.
+	// DatabaseSHA256 is the SHA-256 of a snapshot without its checksum.
 	DatabaseSHA256 string
 }
 
-// ReadSnapshot writes the plain snapshot to dst and checks it: against the manifest where there is one, and against its
-// own checksum. What was written counts only when there is no error. dst may be nil, to check only.
+// ReadSnapshot writes the plain snapshot to dst and verifies it against the manifest, if there is one, and against its
+// own checksum. What was written is valid only if there is no error. dst may be nil, to verify only.
 func ReadSnapshot(ctx context.Context, s store.Store, r Read, dst io.Writer) (*Content, error) {
 	c, err := r.run(ctx, s, dst)
 	if err != nil {
@@ -99,7 +100,7 @@ func ReadState(ctx context.Context, s store.Store, r Read) (*corev1.Secret, erro
 	return decodeState(b.Bytes())
 }
 
-// SnapshotOf and StateOf say how to read the files of a set; the manifest is nil for foreign ones.
+// SnapshotOf describes how to read the snapshot of a set; the manifest is nil for files of other tools.
 func SnapshotOf(set Set, m *Manifest, identities []age.Identity) Read {
 	r := Read{Key: set.Snapshot.Key, Identities: identities}
 	if m != nil {
@@ -109,7 +110,7 @@ func SnapshotOf(set Set, m *Manifest, identities []age.Identity) Read {
 	return r
 }
 
-// StateOf says how to read the state Secret of a set.
+// StateOf describes how to read the state Secret of a set.
 func StateOf(set Set, m *Manifest, identities []age.Identity) Read {
 	return Read{Key: set.State.Key, Expect: &m.State, Identities: identities}
 }
@@ -144,7 +145,8 @@ func (r *Read) run(ctx context.Context, s store.Store, dst io.Writer) (*Content,
 		return nil, decodeErr
 	}
 
-	// What is stored after the end of the inner layers counts too; and damage is told by the outermost sum that shows it.
+	// Data after the end of the inner layers is included in the checksum too. Damage is reported by the outermost checksum
+	// that shows it.
 	if _, err := io.CopyBuffer(io.Discard, raw, make([]byte, copySize)); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path.Base(r.Key), err)
 	}
@@ -172,7 +174,7 @@ func (r *Read) run(ctx context.Context, s store.Store, dst io.Writer) (*Content,
 	return c, r.compare(c)
 }
 
-// compare holds the plain content against the manifest.
+// compare compares the plain content with the manifest.
 func (r *Read) compare(c *Content) error {
 	e := r.Expect
 
@@ -190,7 +192,7 @@ func (r *Read) compare(c *Content) error {
 	return nil
 }
 
-// decode undoes encryption and compression as the first bytes of each layer tell them.
+// decode reverses encryption and compression, which it detects by the first bytes of each layer.
 func (r *Read) decode(raw io.Reader, sum *trailer, dst io.Writer, c *Content) error {
 	layer := bufio.NewReaderSize(raw, copySize)
 
@@ -237,7 +239,7 @@ func (r *Read) decode(raw io.Reader, sum *trailer, dst io.Writer, c *Content) er
 	return r.drain(layer, sum, dst)
 }
 
-// drain reads the plain content. Errors of dst are not the file's fault.
+// drain reads the plain content. Errors of dst are not caused by the file.
 func (r *Read) drain(plain io.Reader, sum *trailer, dst io.Writer) error {
 	limit := r.Limit
 	if limit <= 0 {
@@ -269,7 +271,7 @@ func (r *Read) drain(plain io.Reader, sum *trailer, dst io.Writer) error {
 	}
 }
 
-// source is the object as it is stored. It remembers its own errors: the layers above report them as damage.
+// source is the stored object. It records its own errors, because the layers above report them as damage.
 type source struct {
 	io.Reader
 

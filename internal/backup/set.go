@@ -17,7 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Root is the folder of all backups in a store.
+// Root is the directory of all backups in a store.
 const Root = "talos-operator-etcd-backups/"
 
 const (
@@ -36,12 +36,12 @@ var (
 	keyPattern = regexp.MustCompile(
 		`^` + regexp.QuoteMeta(Root) + `([^/]+)/(\d{8}T\d{6}Z-[0-9a-f]{8})(\.[a-z.]+)$`)
 	foreignPattern = regexp.MustCompile(`(\.snap|\.snapshot|\.db)(\.zst)?(\.age)?$`)
-	// foreignTime is how siderolabs/talos-backup names its files: {cluster}-{RFC 3339}.snap...
+	// foreignTime matches the file names of siderolabs/talos-backup: {cluster}-{RFC 3339}.snap...
 	foreignTime = regexp.MustCompile(`^(.+)-(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d))\.snap`)
 )
 
-// NewID names a backup: the time, and something that makes it unique, such as the UID of the object that asks for it
-// and the number of the try. IDs sort by time and need no escaping.
+// NewID returns the ID of a backup: the time, and a part that makes it unique, such as the UID of the object that
+// requests it and the number of the attempt. IDs sort by time and need no escaping.
 func NewID(at time.Time, unique string) string {
 	sum := sha256.Sum256([]byte(unique))
 
@@ -60,17 +60,17 @@ func validID(id string) bool {
 
 func idToTime(id string) (time.Time, error) { return time.Parse(idTime, id[:len(idTime)]) }
 
-// folder of a cluster's backups.
+// folder returns the directory of a cluster's backups.
 func folder(cluster string) string { return Root + cluster + "/" }
 
-// Prefix of the keys of a cluster's backups, for List and Sweep.
+// Prefix returns the prefix of the keys of a cluster's backups, for List and Sweep.
 func Prefix(cluster string) string { return folder(cluster) }
 
-// sweepAhead is more than the clocks of a store and of us differ.
+// sweepAhead is more than the clock skew between a store and the operator.
 const sweepAhead = 48 * time.Hour
 
-// Sweep removes uploads below a prefix that never ended, however young: nobody else may write there. Credentials that
-// may not list uploads are no obstacle.
+// Sweep removes unfinished uploads below a prefix, whatever their age: no other process may write there. Credentials
+// that do not permit listing uploads are no error.
 func Sweep(ctx context.Context, s store.Store, prefix string) error {
 	_, err := s.Sweep(ctx, prefix, time.Now().Add(sweepAhead))
 	if err != nil && failure.ClassOf(err) == failure.ClassAuth {
@@ -80,28 +80,28 @@ func Sweep(ctx context.Context, s store.Store, prefix string) error {
 	return err
 }
 
-// Set is a backup as its files in the store show it.
+// Set is a backup as represented by its files in the store.
 type Set struct {
-	// ID of one of ours; the key of a foreign one.
+	// ID of a backup of the operator; the key of a foreign one.
 	ID string
-	// Cluster as the names of the files tell it; empty where they do not.
+	// Cluster according to the names of the files; empty if they do not contain it.
 	Cluster string
-	// Time when it was taken, or written as far as is known.
+	// Time when the backup was taken or, if that is unknown, written.
 	Time time.Time
-	// Foreign says that another tool wrote it. It has a snapshot only, and is never deleted.
+	// Foreign is true if another tool wrote the file. Such a set has only a snapshot, and is never deleted.
 	Foreign bool
-	// Snapshot, State and Manifest are nil when they are missing. Verified tells of a verification.
+	// Snapshot, State and Manifest are nil if they are missing. Verified is the result of a verification.
 	Snapshot, State, Manifest, Verified *store.Object
 	// Modified is when the last of its files was written.
 	Modified time.Time
 }
 
-// Complete says whether a cluster can be restored from the set, as far as the names tell.
+// Complete reports whether a cluster can be restored from the set, according to the names of its files.
 func (s *Set) Complete() bool {
 	return s.Snapshot != nil && (s.Foreign || s.State != nil && s.Manifest != nil)
 }
 
-// Size is that of all files together.
+// Size returns the size of all files together.
 func (s *Set) Size() int64 {
 	var size int64
 
@@ -112,13 +112,14 @@ func (s *Set) Size() int64 {
 	return size
 }
 
-// objects in the order in which they are deleted: without a manifest, a half-deleted set is not offered any more.
+// objects returns the objects in the order of their deletion: without a manifest, a partially deleted set is no longer
+// offered for a restore.
 func (s *Set) objects() []*store.Object {
 	return slices.DeleteFunc([]*store.Object{s.Manifest, s.Verified, s.State, s.Snapshot},
 		func(o *store.Object) bool { return o == nil })
 }
 
-// List returns the backups below a prefix, the oldest first: whole ones, incomplete ones, and those of other tools.
+// List returns the backups below a prefix, the oldest first: complete and incomplete ones, and those of other tools.
 func List(ctx context.Context, s store.Store, prefix string) ([]Set, error) {
 	sets := map[string]*Set{}
 
@@ -146,7 +147,7 @@ func List(ctx context.Context, s store.Store, prefix string) ([]Set, error) {
 	return list, nil
 }
 
-// add puts an object into the set that it belongs to.
+// add adds an object to the set that it belongs to.
 func add(sets map[string]*Set, o store.Object) {
 	m := keyPattern.FindStringSubmatch(o.Key)
 	if m == nil || !validID(m[2]) || strings.HasPrefix(m[3], suffixDatabase) {
@@ -159,7 +160,7 @@ func add(sets map[string]*Set, o store.Object) {
 
 	set := sets[key]
 	if set == nil {
-		at, _ := idToTime(m[2]) // validID has looked
+		at, _ := idToTime(m[2]) // checked by validID
 		set = &Set{ID: m[2], Cluster: m[1], Time: at}
 	}
 
@@ -200,13 +201,13 @@ func addForeign(sets map[string]*Set, o store.Object) {
 	// The copy of a database that a restore made before it wiped a node.
 	if m := keyPattern.FindStringSubmatch(o.Key); m != nil && validID(m[2]) {
 		set.Cluster = m[1]
-		set.Time, _ = idToTime(m[2]) // validID has looked
+		set.Time, _ = idToTime(m[2]) // checked by validID
 	}
 
 	sets[o.Key] = set
 }
 
-// Find returns the set of an ID or of the key of any of its objects; nil when there is none.
+// Find returns the set with the ID, or with an object with the key; nil if there is none.
 func Find(sets []Set, key string) *Set {
 	for i := range sets {
 		set := &sets[i]
@@ -218,7 +219,7 @@ func Find(sets []Set, key string) *Set {
 	return nil
 }
 
-// ReadManifest reads the manifest of a set and holds it against the files that are there.
+// ReadManifest reads the manifest of a set and compares it with the files of the set.
 func ReadManifest(ctx context.Context, s store.Store, set Set) (*Manifest, error) {
 	if set.Foreign || !set.Complete() {
 		return nil, failure.Terminal(ReasonIncomplete, fmt.Sprintf("the backup %s is not complete", set.ID), nil)
@@ -248,7 +249,7 @@ func ReadManifest(ctx context.Context, s store.Store, set Set) (*Manifest, error
 	return m, nil
 }
 
-// readSmall reads a whole object that must not be larger.
+// readSmall reads a whole object of a limited size.
 func readSmall(ctx context.Context, s store.Store, key string, limit int64) ([]byte, error) {
 	r, o, err := s.Get(ctx, key)
 	if err != nil {
@@ -272,15 +273,15 @@ func readSmall(ctx context.Context, s store.Store, key string, limit int64) ([]b
 	return b, nil
 }
 
-// Delete removes a whole set: the manifest first, so that what an interruption leaves is not offered any more, and is
-// deleted later. It refuses what others wrote, and what is locked, before anything is removed.
+// Delete removes a whole set: the manifest first, so that the remains of an interrupted deletion are no longer offered
+// for a restore and are deleted later. It refuses sets of other writers and locked sets before it removes anything.
 func Delete(ctx context.Context, s store.Store, set Set, now time.Time) error {
 	if set.Foreign {
 		return failure.Terminal(ReasonForeign, fmt.Sprintf("%s was written by another tool", set.ID), nil)
 	}
 
 	for _, o := range set.objects() {
-		// A deletion in a bucket with versions hides a locked object instead of failing.
+		// Deleting a locked object in a bucket with versions hides it instead of failing.
 		stat, err := s.Stat(ctx, o.Key)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
@@ -304,5 +305,5 @@ func Delete(ctx context.Context, s store.Store, set Set, now time.Time) error {
 	return nil
 }
 
-// lockedRetry is how soon a locked backup is looked at again; locks last days.
+// lockedRetry is how soon the deletion of a locked backup is tried again; locks last for days.
 const lockedRetry = time.Hour

@@ -12,10 +12,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// maxState is more than etcd takes as one object, in base64.
+// maxState is more than the maximum size of an etcd object, in base64.
 const maxState = 4 << 20
 
-// encodeState is the Secret as a manifest that kubectl applies, without what belongs to one API server.
+// encodeState encodes the Secret as a manifest for kubectl apply, without the fields that belong to one API server.
 func encodeState(s *corev1.Secret) ([]byte, error) {
 	clean := corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -36,7 +36,7 @@ func encodeState(s *corev1.Secret) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// decodeState reads what encodeState wrote. Errors of the decoder may quote keys, so they are not repeated.
+// decodeState reads what encodeState wrote. Errors of the decoder may quote keys, so they are not included.
 func decodeState(b []byte) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 

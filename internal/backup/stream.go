@@ -14,14 +14,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// pieceSize is how much of a snapshot is handed on at once; two pieces are in use. A node sends a tenth of that at a
-// time, and to hand each of those on alone would take longer than all that is done with it.
+// pieceSize is the size of the pieces in which a snapshot is passed on; two pieces are in use. A node sends a tenth of
+// that at a time, and passing on each of those alone would take longer than processing them.
 const pieceSize = 256 << 10
 
 // linger is how long a piece may wait to be filled.
 const linger = 50 * time.Millisecond
 
-// sectorSize divides the size of every database; the sha256 comes after it.
+// sectorSize divides the size of every database; the SHA-256 follows the database.
 const sectorSize = 512
 
 // piece of a snapshot, or its end.
@@ -30,8 +30,8 @@ type piece struct {
 	err     error
 }
 
-// pump calls each for what a stream yields, and fails when it yields nothing for too long. The stream is read beside
-// it: a node that hangs may ignore every cancellation, and must not hold us.
+// pump calls each for the data of a stream, and fails if the stream yields nothing for too long. The stream is read in
+// another goroutine, because a hanging node may ignore cancellations and must not block the caller.
 func pump(
 	ctx context.Context, open func(context.Context) (io.ReadCloser, error), stall time.Duration, each func([]byte) error,
 ) error {
@@ -58,7 +58,7 @@ func pump(
 			return failure.Transient(ReasonStalled, "the snapshot makes no progress",
 				fmt.Errorf("no data for %s", stall))
 		case p := <-pieces:
-			// What came before an error counts for nothing, but before the end it does.
+			// Data that was read before an error is worthless, but data before the end of the stream is not.
 			if p.err != nil && p.err != io.EOF { //nolint:errorlint // readers return io.EOF itself
 				return sourceError(ctx, p.err)
 			}
@@ -88,7 +88,8 @@ func sourceError(ctx context.Context, err error) error {
 	return failure.Transient(ReasonSource, "the node failed to send its snapshot", err)
 }
 
-// readPieces reads the stream until its end or that of the context. Small reads are gathered while nobody waits.
+// readPieces reads the stream until its end or that of the context. Small reads are collected while the consumer is
+// busy.
 func readPieces(
 	ctx context.Context, open func(context.Context) (io.ReadCloser, error), pieces chan<- piece, free <-chan []byte,
 ) {
@@ -108,7 +109,7 @@ func readPieces(
 		return
 	}
 
-	// A reader that ignores the context wakes up when it is closed.
+	// Closing it wakes up a reader that ignores the context.
 	closing := sync.OnceFunc(func() { _ = r.Close() })
 	defer context.AfterFunc(ctx, closing)()
 	defer closing()
@@ -126,8 +127,8 @@ func readPieces(
 	}
 }
 
-// gather fills the buffer until it is full or the stream ends. Of a stream that is slow, somebody who waits gets what
-// there is: then it returns neither full nor an error.
+// gather fills the buffer until it is full or the stream ends. If the stream is slow, a waiting consumer gets the data
+// that is available: then it returns neither full nor an error.
 func gather(r io.Reader, buf []byte, pieces chan<- piece) (n int, full bool, err error) {
 	began := time.Now()
 
@@ -155,8 +156,8 @@ func gather(r io.Reader, buf []byte, pieces chan<- piece) (n int, full bool, err
 	return n, true, nil
 }
 
-// trailer checks the end of a snapshot: the last 32 bytes are the SHA-256 of all before. Node and client turn errors
-// into a clean end, so nothing else tells a snapshot from the beginning of one.
+// trailer checks the end of a snapshot: the last 32 bytes are the SHA-256 of everything before. Node and client turn
+// errors into a clean end of the stream, so nothing else distinguishes a complete snapshot from a truncated one.
 type trailer struct {
 	hash hash.Hash
 	tail []byte
@@ -166,7 +167,7 @@ type trailer struct {
 
 func newTrailer() *trailer { return &trailer{hash: sha256.New()} }
 
-// Write takes the next part of the snapshot.
+// Write hashes the next part of the snapshot.
 func (t *trailer) Write(p []byte) {
 	t.size += int64(len(p))
 
@@ -185,7 +186,7 @@ func (t *trailer) Write(p []byte) {
 	}
 }
 
-// finish computes the sums; matches says whether the trailer is that of the database.
+// finish computes the checksums; matches tells whether the trailer is the checksum of the database.
 func (t *trailer) finish() (matches bool) {
 	sum := t.hash.Sum(nil)
 	t.hash.Write(t.tail)
@@ -194,22 +195,22 @@ func (t *trailer) finish() (matches bool) {
 	return bytes.Equal(sum, t.tail)
 }
 
-// database is the SHA-256 of the snapshot without its trailer, after finish.
+// database returns the SHA-256 of the snapshot without its trailer, after finish.
 func (t *trailer) database() string { return t.sums[0] }
 
-// whole is the SHA-256 of the snapshot with its trailer, after finish.
+// whole returns the SHA-256 of the snapshot with its trailer, after finish.
 func (t *trailer) whole() string { return t.sums[1] }
 
-// hasTrailer says whether the size is that of a database with a trailer.
+// hasTrailer reports whether the size is that of a database with a trailer.
 func (t *trailer) hasTrailer() bool { return t.size%sectorSize == sha256.Size && t.size > sha256.Size }
 
-// check says whether the snapshot is whole.
+// check reports whether the snapshot is complete.
 func (t *trailer) check(ctx context.Context) error {
 	matches := t.finish()
 
 	switch {
 	case ctx.Err() != nil:
-		// A cancelled snapshot looks like one that has ended.
+		// A cancelled snapshot looks like a completed one.
 		return fmt.Errorf("reading the snapshot: %w", ctx.Err())
 	case t.size == 0:
 		return failure.Transient(ReasonTruncated, "the node sent an empty snapshot", nil)

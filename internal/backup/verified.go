@@ -8,10 +8,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// maxVerified is more than the lists of names in a verification can take.
+// maxVerified is more than the maximum size of the lists of names in a verification.
 const maxVerified = 1 << 20
 
-// VerifiedKey is where the result of a verification is stored. Nothing is written beside the files of other tools.
+// VerifiedKey returns where the result of a verification is stored. Nothing is written beside the files of other tools.
 func (s *Set) VerifiedKey() (string, error) {
 	if s.Foreign {
 		return "", failure.Terminal(ReasonForeign, fmt.Sprintf("%s was written by another tool", s.ID), nil)
@@ -20,7 +20,7 @@ func (s *Set) VerifiedKey() (string, error) {
 	return folder(s.Cluster) + s.ID + suffixVerified, nil
 }
 
-// ReadVerified reads the result of a verification as it is stored; store.ErrNotFound when there is none.
+// ReadVerified reads the stored result of a verification; store.ErrNotFound if there is none.
 func ReadVerified(ctx context.Context, s store.Store, set Set) ([]byte, error) {
 	key, err := set.VerifiedKey()
 	if err != nil {

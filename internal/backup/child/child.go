@@ -1,4 +1,5 @@
-// Package child runs our own binary on a database, in a process of its own: a damaged database kills whoever opens it.
+// Package child runs the operator's binary on a database in a separate process: a damaged database can crash the
+// process that opens it.
 package child
 
 import (
@@ -13,27 +14,28 @@ import (
 // waitDelay is how long the output of a killed process may stay open.
 const waitDelay = 5 * time.Second
 
-// Command is a hidden command of our own binary.
+// Command is a hidden command of the operator's binary.
 type Command struct {
 	// Exe is the path of the binary.
 	Exe  string
 	Args []string
-	// Dir is a scratch folder: where it works, and where it puts its temporary files.
+	// Dir is a scratch directory: its working directory, and where it stores temporary files.
 	Dir string
-	// Env is added to the little that it gets: no credentials, and no settings of ours that change how it works.
+	// Env is added to its minimal environment, which contains no credentials and no settings of the operator.
 	Env []string
-	// Stdout and Stderr take what it prints, unless they are nil.
+	// Stdout and Stderr receive its output, unless they are nil.
 	Stdout, Stderr io.Writer
 }
 
-// Process is a command at work.
+// Process is a running command.
 type Process struct {
 	cmd   *exec.Cmd
 	alive io.Closer
 }
 
-// Start starts a command. It is killed, with whatever it started, when the context ends. Its standard input ends when
-// this process does, however that happens: a command that watches it does not outlive us.
+// Start starts a command. It is killed, together with all processes that it started, when the context ends. Its
+// standard input ends when the parent process does, for whatever reason: a command that watches its input does not
+// outlive its parent.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	cmd := exec.CommandContext(ctx, c.Exe, c.Args...) //nolint:gosec // our own binary
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.Dir, c.Stdout, c.Stderr, waitDelay
@@ -59,7 +61,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// Wait waits for the end of the process, and of whatever it started. Its error is that of exec.Cmd.Wait.
+// Wait waits for the end of the process, and of the processes that it started. Its error is that of exec.Cmd.Wait.
 func (p *Process) Wait() error {
 	defer p.alive.Close() //nolint:errcheck // nothing is written to it
 
@@ -72,7 +74,8 @@ func (p *Process) Wait() error {
 
 func (p *Process) kill() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
 
-// Orphaned is closed when the parent of a command is gone. input is the command's standard input.
+// Orphaned returns a channel that is closed when the parent of a command is gone. input is the command's standard
+// input.
 func Orphaned(input io.Reader) <-chan struct{} {
 	gone := make(chan struct{})
 

@@ -1,5 +1,5 @@
-// Package raise makes a snapshot whose etcd begins at a higher revision than the one that it was taken of, with all
-// before it compacted: so watchers notice that what they know is old. Talos offers no such thing on its nodes.
+// Package raise creates a snapshot whose etcd begins at a higher revision than the original one, with all earlier
+// revisions compacted, so that watchers notice that their caches are outdated. Talos does not offer this on its nodes.
 package raise
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// CommandName is the hidden command of our own binary that works on the database. A damaged one kills the process that
-// opens it.
+// CommandName is the hidden command of the operator's binary that works on the database. A damaged database crashes the
+// process that opens it.
 const CommandName = "database-raise"
 
 // Reason of a failure.
@@ -31,29 +31,30 @@ const Reason = "RevisionNotRaised"
 const (
 	sourceName = "snapshot"
 	dataName   = "data"
-	peer       = "http://127.0.0.1:2380" // never used: the node that gets the snapshot writes its own members
-	// limit of a child process; it copies the database and writes one entry.
+	peer       = "http://127.0.0.1:2380" // never used: the node writes its own members
+	// limit is the timeout of a child process, which copies the database and writes one entry.
 	limit = 30 * time.Minute
-	// copies of the database that lie in the folder: the snapshot, and what it is restored to.
+	// copies is the number of copies of the database in the directory: the snapshot, and the restored database.
 	copies = 2
 )
 
 // Options of a raise.
 type Options struct {
-	// Dir is where the databases are put for a while, in a private folder; the one for temporary files when empty.
+	// Dir is where the databases are stored temporarily, in a private directory; the directory for temporary files when
+	// empty.
 	Dir string
-	// Exe is our own binary; that of this process when empty.
+	// Exe is the operator's binary; that of this process when empty.
 	Exe string
-	// Size of the snapshot in bytes; zero where it is not known.
+	// Size of the snapshot in bytes; zero if unknown.
 	Size int64
 	// Copied: the snapshot has no checksum at its end.
 	Copied bool
-	// By how much the revision is raised.
+	// By is how much the revision is raised.
 	By int64
 }
 
-// Snapshot calls use with the raised snapshot. write puts the plain snapshot into a file, and is trusted with checking
-// it. Nothing stays on the disk.
+// Snapshot calls use with the raised snapshot. write writes the plain snapshot to a file, and must verify it. Nothing
+// remains on the disk.
 func Snapshot(ctx context.Context, o Options, write func(io.Writer) error, use func(io.Reader) error) error {
 	dir, err := scratch.New(o.Dir, copies*o.Size)
 	if err != nil {
@@ -85,7 +86,8 @@ func fill(dir *scratch.Folder, write func(io.Writer) error) error {
 	return err
 }
 
-// child runs the command of our own binary in a process without credentials, which is killed when it takes too long.
+// child runs the command of the operator's binary in a process without credentials, which is killed if it takes too
+// long.
 func (o Options) child(ctx context.Context, dir string) error {
 	exe := o.Exe
 	if exe == "" {
@@ -112,7 +114,7 @@ func (o Options) child(ctx context.Context, dir string) error {
 	return nil
 }
 
-// hand gives the database out with its checksum.
+// hand passes the database with its checksum to use.
 func hand(path string, use func(io.Reader) error) error {
 	f, err := os.Open(path) //nolint:gosec // made by us
 	if err != nil {
@@ -123,7 +125,7 @@ func hand(path string, use func(io.Reader) error) error {
 	return use(&summed{from: f, sum: sha256.New()})
 }
 
-// summed is a file, and after it the checksum of it.
+// summed is a file followed by its checksum.
 type summed struct {
 	from io.Reader
 	sum  interface {
@@ -157,7 +159,7 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Run is the work of the child process, in its working directory. It ends when alive does.
+// Run does the work of the child process, in its working directory. It ends when alive does.
 func Run(alive io.Reader, by int64, copied bool) error {
 	if by <= 0 {
 		return errors.New("the revision can only be raised")

@@ -1,7 +1,7 @@
-// Package retention decides which backups of a cluster a store need not keep any longer, and deletes them.
+// Package retention decides which backups of a cluster a store no longer needs to keep, and deletes them.
 //
-// The decision is pure and errs on the side of keeping: what others wrote, what cannot be read, what lies in the future
-// and the last verified backup stay, whatever the counts say.
+// The decision is pure and errs on the side of keeping: files of other writers, unreadable backups, backups from the
+// future and the last verified backup are kept, whatever the counts say.
 package retention
 
 import (
@@ -14,67 +14,67 @@ import (
 )
 
 const (
-	// debrisAge is how long an incomplete backup is left alone: somebody may still be writing it.
+	// debrisAge is how long an incomplete backup is kept: it may still be in progress.
 	debrisAge = 24 * time.Hour
-	// skew is how far ahead of our clock a backup may be before it counts as one from the future.
+	// skew is the clock skew up to which a backup does not count as one from the future.
 	skew = 10 * time.Minute
 )
 
 // Policy says how many backups are kept: those that any of the counts keeps. The zero Policy keeps all.
 type Policy struct {
-	// Last is how many of the newest are kept.
+	// Last is how many of the newest backups are kept.
 	Last int
-	// Hourly, Daily, Weekly and Monthly are for how many hours, days, weeks of ISO 8601 and months with a backup the
-	// newest of each is kept, in UTC.
+	// Hourly, Daily, Weekly and Monthly are the numbers of hours, days, ISO 8601 weeks and months with a backup, in UTC,
+	// of each of which the newest backup is kept.
 	Hourly, Daily, Weekly, Monthly int
 }
 
-// KeepsAll says whether nothing is ever deleted.
+// KeepsAll reports whether nothing is ever deleted.
 func (p Policy) KeepsAll() bool { return p == Policy{} }
 
-// Owner of a backup, as its manifest tells.
+// Owner of a backup, according to its manifest.
 type Owner int
 
 // Owners.
 const (
-	// Unknown: nobody has looked yet.
+	// Unknown: the backup has not been read yet.
 	Unknown Owner = iota
-	// Us: it is of this very cluster.
+	// Us: the backup belongs to this cluster.
 	Us
-	// Another cluster of the same name wrote it.
+	// Another cluster of the same name wrote the backup.
 	Another
-	// Unreadable: its manifest cannot be read, or does not fit its files.
+	// Unreadable: the manifest cannot be read, or does not match its files.
 	Unreadable
-	// Forged: its signature is wrong, or made with another key than that of the cluster.
+	// Forged: the signature is wrong, or made with another key than that of the cluster.
 	Forged
 )
 
-// Fact is what was read of a backup.
+// Fact is what was read about a backup.
 type Fact struct {
 	Owner Owner
-	// Unsigned: nothing shows that the cluster wrote it, although there is a key to check that with.
+	// Unsigned: there is no proof that the cluster wrote the backup, although there is a key to verify it with.
 	Unsigned bool
-	// Verified: a verification is recorded beside it, of the very snapshot that it holds, and signed where there is a key.
+	// Verified: a verification of exactly this snapshot is recorded beside it, and is signed if there is a key.
 	Verified bool
-	// Claimed: a verification is recorded beside it, whoever wrote that.
+	// Claimed: a verification is recorded beside it, by an unknown writer.
 	Claimed bool
 }
 
-// Evidence is what is known of a store.
+// Evidence is what is known about a store.
 type Evidence struct {
-	// Now is our clock.
+	// Now is the current time of the operator's clock.
 	Now time.Time
 	// Cluster is the name of the cluster.
 	Cluster string
-	// Sets are all backups below the folder of the cluster.
+	// Sets are all backups in the directory of the cluster.
 	Sets []backup.Set
 	// Facts of sets, by their IDs.
 	Facts map[string]Fact
-	// Protected are IDs of backups that stay: one that is being taken, one that somebody asked for by hand.
+	// Protected are IDs of backups that are kept: running ones, and those that a user requested manually.
 	Protected map[string]bool
-	// Locked are IDs of backups that the store does not let go yet.
+	// Locked are IDs of backups that the store does not allow to be deleted yet.
 	Locked map[string]bool
-	// Batch is how many sets are asked about, and deleted, at once; 100 when zero.
+	// Batch is how many sets are read and deleted at once; 100 when zero.
 	Batch int
 }
 
@@ -83,20 +83,21 @@ const defaultBatch = 100
 
 // Decision about a store.
 type Decision struct {
-	// Ask names sets about which the facts have to be known before anything can be decided. Nothing is deleted before.
+	// Ask lists sets whose facts are needed before anything can be decided. Nothing is deleted before that.
 	Ask []backup.Set
-	// Delete names sets that need not be kept, the oldest first, at most a batch. More says that there are others.
+	// Delete lists sets that need not be kept, the oldest first, at most a batch. More is true if there are others.
 	Delete []backup.Set
 	More   bool
-	// Kept are complete sets of the cluster that stay.
+	// Kept are complete sets of the cluster that are kept.
 	Kept []backup.Set
-	// Foreign, Others, Unreadable, Forged, Future and Incomplete are left alone: files of other tools, backups of another
-	// cluster of the same name, those whose manifest cannot be read, those that the cluster did not sign, those from the
-	// future, and those without all files.
+	// Foreign, Others, Unreadable, Forged, Future and Incomplete are not deleted: files of other tools, backups of another
+	// cluster with the same name, those with an unreadable manifest, those that the cluster did not sign, those from the
+	// future, and those with missing files.
 	Foreign, Others, Unreadable, Forged, Future, Incomplete []backup.Set
 }
 
-// Decide says what to delete. A set stays when any of the policies keeps it, so several schedules can share a store.
+// Decide decides what to delete. A set is kept if any of the policies keeps it, so that several schedules can share a
+// store.
 func Decide(e Evidence, policies ...Policy) Decision {
 	if e.Batch <= 0 {
 		e.Batch = defaultBatch
@@ -141,8 +142,8 @@ func Decide(e Evidence, policies ...Policy) Decision {
 	return d
 }
 
-// sort tells apart what may be looked at from what is left alone. It returns the complete sets of the cluster, and
-// those that may be, the newest first.
+// sort separates the sets that the policies apply to from those that are not deleted. It returns the complete sets that
+// belong, or may belong, to the cluster, the newest first.
 func (d *Decision) sort(e Evidence) []backup.Set {
 	var ours []backup.Set
 
@@ -178,7 +179,7 @@ func (d *Decision) sort(e Evidence) []backup.Set {
 	return ours
 }
 
-// mark notes the sets that the policy keeps. They come with the newest first.
+// mark marks the sets that the policy keeps. The sets must be sorted, the newest first.
 func (p Policy) mark(sets []backup.Set, keep map[string]bool) {
 	for i := range min(p.Last, len(sets)) {
 		keep[sets[i].ID] = true
@@ -204,7 +205,7 @@ func (p Policy) mark(sets []backup.Set, keep map[string]bool) {
 				break
 			}
 
-			// Sorted by time, the sets of one span follow each other, its newest first.
+			// Sorted by time, the sets of one period are consecutive, with its newest first.
 			if span := rule.span(s.Time.UTC()); span != last {
 				keep[s.ID], last = true, span
 				left--
@@ -213,10 +214,10 @@ func (p Policy) mark(sets []backup.Set, keep map[string]bool) {
 	}
 }
 
-// mark notes the sets that stay, and returns those that have to be looked at to find that out.
+// mark marks the sets that are kept, and returns those that have to be read in order to decide.
 //
-// What is not signed does not count against what is: anyone who can write to the store could push the good backups out
-// with newer ones. The signed ones do count against the others, so that backups of older versions go in their time.
+// Unsigned sets do not count against signed ones: otherwise, everyone who can write to the store could displace the
+// good backups with newer ones. Signed sets do count against the others, so that backups of older versions expire.
 func (e *Evidence) mark(sets []backup.Set, keep map[string]bool, policies []Policy) []backup.Set {
 	signed := slices.DeleteFunc(slices.Clone(sets), func(s backup.Set) bool { return e.Facts[s.ID].Unsigned })
 
@@ -230,13 +231,13 @@ func (e *Evidence) mark(sets []backup.Set, keep map[string]bool, policies []Poli
 		return ask
 	}
 
-	// Before the first one that is signed was verified, the newest that is said to be verified stays.
+	// Until the first signed one is verified, the newest one with a claimed verification is kept.
 	ask, _ = e.markNewest(sets, keep, func(f Fact) bool { return f.Claimed })
 
 	return ask
 }
 
-// markNewest keeps the newest set that is verified, and returns the one that has to be looked at to find it.
+// markNewest keeps the newest verified set, and returns the set that has to be read to find it.
 func (e *Evidence) markNewest(
 	sets []backup.Set, keep map[string]bool, verified func(Fact) bool,
 ) (ask []backup.Set, found bool) {
@@ -281,10 +282,10 @@ func distinct(sets []backup.Set) []backup.Set {
 	})
 }
 
-// clean adds what is left of backups that never were complete, or that were half deleted. Without a manifest nobody
-// can tell whose it is, so nothing that tells of another cluster may be in the folder. Only a whole backup of ours
-// shows that nobody writes or needs it any more: one that is a day younger by the clock of the store, and signed
-// where there is a key.
+// clean adds the remains of backups that never completed, or that were partially deleted. Without a manifest the owner
+// of a set is unknown, so there must be no sign of another cluster in the directory. Only a complete backup of this
+// cluster proves that the remains are no longer being written or needed: one that is at least a day younger by the
+// clock of the store, and signed if there is a key.
 func (d *Decision) clean(e Evidence) {
 	if d.More || len(d.Others)+len(d.Unreadable)+len(d.Forged)+len(d.Future) > 0 {
 		return

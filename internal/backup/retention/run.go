@@ -13,45 +13,45 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// defaultLimit is how many sets one run deletes at most.
+// defaultLimit is the maximum number of sets that one run deletes.
 const defaultLimit = 1000
 
 // Options of a run.
 type Options struct {
-	// Cluster whose backups are looked at. Its ID is that of Talos, not the fingerprint.
+	// Cluster whose backups are handled. Its ID is that of Talos, not the fingerprint.
 	Cluster backup.Cluster
-	// Keys of the cluster, which sign its backups. Without any, all count as signed.
+	// Keys of the cluster, which sign its backups. Without any, all backups count as signed.
 	Keys []signature.Public
-	// Policies that may keep a backup: those of all schedules that share the store. Without one, all is kept.
+	// Policies that may keep a backup: those of all schedules that share the store. Without any, everything is kept.
 	Policies []Policy
-	// Protected are IDs of backups that stay.
+	// Protected are IDs of backups that are kept.
 	Protected map[string]bool
-	// Before is asked before each deletion, and ends the run with its error; nil for no question.
+	// Before is called before each deletion, and its error ends the run; it may be nil.
 	Before func(context.Context) error
-	// Limit is how many backups are deleted at most; 1000 when zero.
+	// Limit is the maximum number of backups to delete; 1000 when zero.
 	Limit int
-	// Now is our clock.
+	// Now is the current time of the operator's clock.
 	Now time.Time
 }
 
-// Result is what a run found and did.
+// Result is the result of a run.
 type Result struct {
-	// Count of the complete backups that are left, and Size of all their objects.
+	// Count of the remaining complete backups, and Size of all their objects.
 	Count int
 	Size  int64
-	// Oldest and Newest of them; zero without one.
+	// Oldest and Newest of these backups; zero if there is none.
 	Oldest, Newest time.Time
-	// Deleted are IDs of what was deleted, debris too.
+	// Deleted are IDs of deleted sets, including incomplete ones.
 	Deleted []string
-	// Locked, Foreign, Others, Unreadable, Forged, Future and Incomplete count what was left alone, and Unsigned those of
-	// the complete ones that the cluster did not sign.
+	// Locked, Foreign, Others, Unreadable, Forged, Future and Incomplete count the sets that were not deleted, and
+	// Unsigned the complete ones that the cluster did not sign.
 	Locked, Foreign, Others, Unreadable, Forged, Future, Incomplete, Unsigned int
-	// More is left to delete: the limit was reached.
+	// More is true if the limit was reached and there is more to delete.
 	More bool
 }
 
-// Run looks what lies in a store for a cluster and deletes what need not be kept. On an error, what was done until then
-// is in the result all the same; another run goes on from there.
+// Run lists the backups of a cluster in a store and deletes those that need not be kept. On an error, the result
+// includes what was done until then, and another run continues from there.
 func Run(ctx context.Context, s store.Store, o Options) (*Result, error) {
 	sets, err := backup.List(ctx, s, backup.Prefix(o.Cluster.Name))
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *run) do(ctx context.Context) (Decision, error) {
 	}
 }
 
-// look reads whose a backup is, and whether it is verified.
+// look reads which cluster a backup belongs to, and whether it is verified.
 func (r *run) look(ctx context.Context, set backup.Set) (Fact, error) {
 	m, err := backup.ReadManifest(ctx, r.store, set)
 
@@ -145,7 +145,8 @@ func (r *run) look(ctx context.Context, set backup.Set) (Fact, error) {
 	return fact, nil
 }
 
-// owns compares what stays the same for the life of a cluster. The namespace does not: a cluster may move.
+// owns compares the properties that do not change during the life of a cluster. The namespace is not one of them,
+// because a cluster may be moved.
 func (r *run) owns(c backup.Cluster) bool {
 	if c.ID != "" || r.Cluster.ID != "" {
 		return r.Cluster.ID != "" && c.ID == backup.Fingerprint(r.Cluster.ID)
@@ -154,7 +155,7 @@ func (r *run) owns(c backup.Cluster) bool {
 	return c.CAFingerprint != "" && c.CAFingerprint == r.Cluster.CAFingerprint
 }
 
-// delete removes sets; what is locked is left for a later run.
+// delete removes sets; locked ones are left for a later run.
 func (r *run) delete(ctx context.Context, sets []backup.Set) error {
 	gone := map[string]bool{}
 
@@ -185,7 +186,7 @@ func (r *run) delete(ctx context.Context, sets []backup.Set) error {
 	return nil
 }
 
-// count sums up what is left.
+// count summarizes the remaining sets.
 func (r *run) count(d Decision) {
 	out := &r.result
 	out.Locked, out.Foreign, out.Others = len(r.evidence.Locked), len(d.Foreign), len(d.Others)

@@ -1,5 +1,5 @@
-// Package scratch gives plain databases a folder for as long as they are needed, and sees to it that none stays: they
-// hold the secrets of a cluster.
+// Package scratch provides directories for temporary plain databases, and ensures that none remains: they contain the
+// secrets of a cluster.
 package scratch
 
 import (
@@ -18,25 +18,25 @@ import (
 
 const (
 	prefix = "talos-operator-scratch-"
-	// spare is left free for others on the same disk.
+	// spare is the space that is left free for other users of the same disk.
 	spare = 64 << 20
 )
 
 // Reason of a failure.
 const Reason = "ScratchSpaceMissing"
 
-// Folder is private. Its lock is held as long as
-// the process lives, so that the next one finds and removes what a process that was killed left.
+// Folder is a private directory. Its lock is held for the life of the process, so that a later process finds and
+// removes the directories of killed processes.
 type Folder struct {
-	// Path of it.
+	// Path of the directory.
 	Path string
 
 	lock *os.File
-	// room is how many bytes may be written into it.
+	// room is how many bytes may be written to it.
 	room int64
 }
 
-// New makes a folder with room for need bytes. parent is the folder for temporary files when empty.
+// New creates a directory with room for need bytes. parent is the directory for temporary files when empty.
 func New(parent string, need int64) (_ *Folder, err error) {
 	if parent == "" {
 		parent = os.TempDir()
@@ -48,7 +48,7 @@ func New(parent string, need int64) (_ *Folder, err error) {
 	}
 	defer dir.Close() //nolint:errcheck // it was only locked
 
-	// A folder that was just made, and is not locked yet, must not be taken for one that was left.
+	// A new directory that is not locked yet must not be mistaken for an abandoned one.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, unusable(err)
 	}
@@ -92,7 +92,7 @@ func lockFolder(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes what processes left that were killed.
+// sweep removes the directories of killed processes.
 func sweep(parent string) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -108,7 +108,7 @@ func sweep(parent string) error {
 
 		lock, err := lockFolder(path)
 		if err != nil {
-			continue // somebody works in it, or it belongs to somebody else
+			continue // it is in use, or belongs to another user
 		}
 
 		err = os.RemoveAll(path)
@@ -120,7 +120,7 @@ func sweep(parent string) error {
 	return nil
 }
 
-// Remove deletes the folder and all that is in it.
+// Remove deletes the directory with its contents.
 func (s *Folder) Remove() error {
 	err := errors.Join(os.RemoveAll(s.Path), s.lock.Close())
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Folder) Remove() error {
 	return nil
 }
 
-// Create makes a file for a plain database.
+// Create creates a file for a plain database.
 func (s *Folder) Create(name string) (io.WriteCloser, error) {
 	f, err := os.OpenFile(filepath.Join(s.Path, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Folder) Create(name string) (io.WriteCloser, error) {
 	return &file{File: f, dir: s}, nil
 }
 
-// Classify gives errors of the disk a class.
+// Classify assigns a class to errors of the disk.
 func (s *Folder) Classify(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return failure.Transient(Reason, "the scratch folder is full", err)
@@ -149,7 +149,7 @@ func (s *Folder) Classify(err error) error {
 	return unusable(err)
 }
 
-// file stops before the disk is full: how large a compressed database becomes is not known before.
+// file stops before the disk is full: the plain size of a compressed database is not known in advance.
 type file struct {
 	*os.File
 

@@ -1,6 +1,6 @@
-// Package signature proves who wrote what lies in a store of backups. Age recipients are public, so that anyone who can
-// write to the store can encrypt for them: encryption says nothing about the origin. The signing key follows from the
-// PKI of the cluster, and its public key checks what was signed where that PKI is lost.
+// Package signature proves the origin of files in a store of backups. Age recipients are public, so everyone who can
+// write to the store can encrypt for them: encryption proves nothing about the origin. The signing key is derived from
+// the PKI of the cluster, and its public key verifies the signatures if that PKI is lost.
 package signature
 
 import (
@@ -18,24 +18,24 @@ import (
 const (
 	// Type of all keys and signatures.
 	Type = "ed25519"
-	// derivation separates this key from all others that may ever follow from the same CA. Another version of it is
-	// another key: what the old one signed would no longer be authentic.
+	// derivation separates this key from all other keys that may be derived from the same CA. Changing it changes the key:
+	// existing signatures would no longer be authentic.
 	derivation = "talos-operator.io backup signing key v1"
-	// publicPrefix begins the text of a public key.
+	// publicPrefix is the prefix of the text form of a public key.
 	publicPrefix = Type + ":"
 )
 
 var encoding = base64.StdEncoding.Strict()
 
-// Key signs. It is as secret as the CA that it follows from, and never printed.
+// Key signs. It is as secret as the CA that it is derived from, and never printed.
 type Key struct{ private ed25519.PrivateKey }
 
-// Derive makes the key that follows from the private key of a CA. The same private key gives the same key, however it
-// was written down, and also when its certificate is renewed.
+// Derive derives the key from the private key of a CA. The same private key results in the same key, whatever its
+// encoding, and also after its certificate is renewed.
 func Derive(ca crypto.PrivateKey) (*Key, error) {
 	secret, err := x509.MarshalPKCS8PrivateKey(ca)
 	if err != nil {
-		// The cause may describe the key.
+		// The cause may contain the key.
 		return nil, errors.New("the private key of the CA is of an unknown kind")
 	}
 
@@ -47,7 +47,7 @@ func Derive(ca crypto.PrivateKey) (*Key, error) {
 	return &Key{private: ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Public is the key that checks what this one signs.
+// Public returns the key that verifies the signatures of this one.
 func (k Key) Public() Public {
 	var p Public
 
@@ -56,28 +56,28 @@ func (k Key) Public() Public {
 	return p
 }
 
-// String names the public key: the private one stays out of every text.
+// String returns the public key: the private key never appears in a text.
 func (k Key) String() string { return "private key of " + k.Public().String() }
 
-// GoString is for %#v.
+// GoString implements fmt.GoStringer, for %#v.
 func (k Key) GoString() string { return k.String() }
 
-// Sign signs a message of one purpose. What was signed for one purpose never counts for another one.
+// Sign signs a message for one purpose. A signature for one purpose is never valid for another one.
 func (k Key) Sign(purpose string, message []byte) *Signature {
 	return &Signature{
 		Type: Type, Key: k.Public(), Value: encoding.EncodeToString(ed25519.Sign(k.private, framed(purpose, message))),
 	}
 }
 
-// framed puts the purpose before the message; the zero byte, which no purpose has, ends it.
+// framed prepends the purpose to the message, separated by a zero byte, which no purpose contains.
 func framed(purpose string, message []byte) []byte {
 	return append([]byte("talos-operator.io/"+purpose+"\x00"), message...)
 }
 
-// Public is the public key that checks signatures. It is no secret.
+// Public is the public key that verifies signatures. It is no secret.
 type Public [ed25519.PublicKeySize]byte
 
-// Parse reads the text of a public key. Each key has one text only.
+// Parse parses the text form of a public key. Each key has exactly one text form.
 func Parse(text string) (Public, error) {
 	var p Public
 
@@ -86,7 +86,7 @@ func Parse(text string) (Public, error) {
 		return p, errNoKey
 	}
 
-	// The decoder passes over line breaks; what it passes over would give one key several texts.
+	// The decoder ignores line breaks, which would give one key several text forms.
 	raw, err := encoding.DecodeString(encoded)
 	if err != nil || len(raw) != len(p) || encoding.EncodeToString(raw) != encoded {
 		return p, errNoKey
@@ -95,10 +95,10 @@ func Parse(text string) (Public, error) {
 	return Public(raw), nil
 }
 
-// errNoKey quotes nothing: somebody may have given a private key.
+// errNoKey does not quote the input, which may be a private key.
 var errNoKey = errors.New("a verification key is " + publicPrefix + " and 44 characters of base64")
 
-// ParseAll reads several public keys.
+// ParseAll parses several public keys.
 func ParseAll(texts []string) ([]Public, error) {
 	var out []Public
 
@@ -114,7 +114,7 @@ func ParseAll(texts []string) ([]Public, error) {
 	return out, nil
 }
 
-// String is what Parse reads.
+// String returns the text form that Parse accepts.
 func (p Public) String() string { return publicPrefix + encoding.EncodeToString(p[:]) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -131,13 +131,13 @@ func (p *Public) UnmarshalText(text []byte) (err error) {
 type Signature struct {
 	// Type is ed25519.
 	Type string `json:"type"`
-	// Key that checks it. That it does proves nothing unless the key is known from elsewhere.
+	// Key that verifies it. A valid signature proves nothing unless the key is known from elsewhere.
 	Key Public `json:"key"`
 	// Value in base64.
 	Value string `json:"value"`
 }
 
-// Validate says whether it can be a signature at all.
+// Validate checks whether it can be a signature at all.
 func (s *Signature) Validate() error {
 	if s.Type != Type {
 		return errors.New("the type of the signature is not known")
@@ -157,7 +157,7 @@ func (s *Signature) value() ([]byte, error) {
 	return raw, nil
 }
 
-// Signs says whether it is the signature of a message of one purpose, by the key that it names.
+// Signs reports whether it is the signature of a message for one purpose, made with the key that it names.
 func (s *Signature) Signs(purpose string, message []byte) bool {
 	if s == nil || s.Validate() != nil {
 		return false
