@@ -6,19 +6,19 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
 )
 
-// BackupKey is the key that signs the backups of the cluster. It follows from the private key of the Talos API CA:
-// whoever may sign for it has the PKI of the cluster already.
+// BackupKey returns the key that signs the backups of the cluster. It is derived from the private key of the Talos API
+// CA, so that it is available exactly to those who already have the PKI of the cluster.
 func (b *Bundle) BackupKey() (*signature.Key, error) {
 	ca, err := b.secrets.Certs.OS.GetKey()
 	if err != nil {
-		// The cause may quote the key. A bundle that was parsed has one that can be read.
+		// The cause may quote the key. A parsed bundle always has a readable one.
 		return nil, errors.New("the private key of the Talos API CA cannot be read")
 	}
 
 	return signature.Derive(ca)
 }
 
-// BackupVerificationKey is the public key that checks the backups of the cluster. It is no secret.
+// BackupVerificationKey returns the public key that verifies the backups of the cluster. It is no secret.
 func (b *Bundle) BackupVerificationKey() (signature.Public, error) {
 	return backupKeys.get(b.secrets.Certs.OS.Key, func() (signature.Public, error) {
 		key, err := b.BackupKey()

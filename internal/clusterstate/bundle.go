@@ -23,30 +23,30 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// clockSkew is how far certificates are dated back: nodes without a battery-backed clock run behind until they have
-// reached a time server, and would refuse a certificate of this very second.
+// clockSkew is how far certificates are backdated: the clocks of nodes without a battery run behind until they reach a
+// time server, and these nodes would reject a certificate that starts now.
 const clockSkew = time.Hour
 
-// Bundle is the PKI and the tokens of one cluster. It is immutable.
+// Bundle contains the PKI and the tokens of one cluster. It is immutable.
 type Bundle struct {
 	secrets *secrets.Bundle
-	// source is the hash of the text that it was read from; zero when it was made.
+	// source is the hash of the text that the bundle was parsed from; zero if it was generated.
 	source [sha256.Size]byte
 }
 
-// Options say how a new bundle is made.
+// Options for a new bundle.
 type Options struct {
-	// TalosVersion decides the version contract.
+	// TalosVersion determines the version contract.
 	TalosVersion string
-	// Now is the time that certificates start at.
+	// Now is the start time of the certificates.
 	Now time.Time
-	// Token is the machine token (trustd). Generated when empty.
+	// Token is the machine token (trustd). Generated if empty.
 	Token string
-	// CACert and CAKey are the CA of the Talos API, PEM. Generated when both are empty.
+	// CACert and CAKey are the CA of the Talos API, in PEM format. Generated if both are empty.
 	CACert, CAKey []byte
 }
 
-// NewBundle makes the PKI of a new cluster.
+// NewBundle creates the PKI of a new cluster.
 func NewBundle(o Options) (*Bundle, error) {
 	contract, err := config.ParseContractFromVersion(o.TalosVersion)
 	if err != nil {
@@ -83,7 +83,7 @@ func NewBundle(o Options) (*Bundle, error) {
 	return b, nil
 }
 
-// givenCA checks a CA that somebody brought along.
+// givenCA checks a CA that the user provides.
 func givenCA(cert, key []byte, now time.Time) (*x509.PEMEncodedCertificateAndKey, error) {
 	switch {
 	case len(cert) == 0 && len(key) == 0:
@@ -107,7 +107,8 @@ func givenCA(cert, key []byte, now time.Time) (*x509.PEMEncodedCertificateAndKey
 	return pair, nil
 }
 
-// ParseBundle reads a bundle that Marshal or talosctl gen secrets wrote, and checks that it is complete and consistent.
+// ParseBundle parses a bundle that Marshal or talosctl gen secrets wrote, and checks that it is complete and
+// consistent.
 func ParseBundle(data []byte) (*Bundle, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("the secrets bundle is empty")
@@ -131,7 +132,7 @@ func ParseBundle(data []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// decode never returns the library's error: it quotes the values that it stumbles over.
+// decode never returns the library's error, because it quotes the invalid values.
 func decode(dec *yaml.Decoder, into *secrets.Bundle) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -150,7 +151,7 @@ func decode(dec *yaml.Decoder, into *secrets.Bundle) (err error) {
 	return nil
 }
 
-// Marshal renders the bundle in the format of talosctl gen secrets. The same bundle gives the same bytes.
+// Marshal encodes the bundle in the format of talosctl gen secrets. The encoding is deterministic.
 func (b *Bundle) Marshal() ([]byte, error) {
 	raw, err := yaml.Marshal(b.secrets)
 	if err != nil {
@@ -160,19 +161,19 @@ func (b *Bundle) Marshal() ([]byte, error) {
 	return raw, nil
 }
 
-// Secrets returns the bundle for rendering machine configs. It must not be changed.
+// Secrets returns the bundle for rendering machine configurations. It must not be modified.
 func (b *Bundle) Secrets() *secrets.Bundle { return b.secrets }
 
-// ClusterID is the ID that all nodes of the cluster share.
+// ClusterID returns the ID that all nodes of the cluster share.
 func (b *Bundle) ClusterID() string { return b.secrets.Cluster.ID }
 
-// Fingerprint is the SHA-256 over the public CA certificates, hexadecimal. It is no secret.
+// Fingerprint returns the SHA-256 over the public CA certificates, in hexadecimal. It is no secret.
 func (b *Bundle) Fingerprint() string {
 	sum := sha256.New()
 
 	for _, ca := range b.authorities() {
 		block, _ := pem.Decode(ca.pair.Crt)
-		// Each with its length, so that no two lists of certificates run into the same bytes.
+		// Each certificate is hashed with its length, so that different lists never result in the same bytes.
 		fmt.Fprintf(sum, "%s %d\n", ca.name, len(block.Bytes))
 		sum.Write(block.Bytes)
 	}
@@ -180,7 +181,7 @@ func (b *Bundle) Fingerprint() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// CAFingerprint is the SHA-256 of the Talos API CA certificate, as in machineconfig.Identity.
+// CAFingerprint returns the SHA-256 of the Talos API CA certificate, as in machineconfig.Identity.
 func (b *Bundle) CAFingerprint() string {
 	block, _ := pem.Decode(b.secrets.Certs.OS.Crt)
 	sum := sha256.Sum256(block.Bytes)
@@ -188,12 +189,12 @@ func (b *Bundle) CAFingerprint() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Identity is what a config of this cluster shows.
+// Identity returns the identity that a machine configuration of this cluster has.
 func (b *Bundle) Identity() machineconfig.Identity {
 	return machineconfig.Identity{ClusterID: b.ClusterID(), CAFingerprint: b.CAFingerprint()}
 }
 
-// Equal is true when both bundles hold the same secrets.
+// Equal reports whether both bundles contain the same secrets.
 func (b *Bundle) Equal(other *Bundle) bool {
 	if b == nil || other == nil {
 		return b == other
@@ -225,12 +226,12 @@ func (b *Bundle) authorities() []authority {
 
 var (
 	tokenPattern = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
-	// Talos takes any text as machine token.
+	// Talos accepts any text as a machine token.
 	machineTokenPattern = regexp.MustCompile(`^[!-~]{8,128}$`)
 	clusterIDPattern    = regexp.MustCompile(`^[A-Za-z0-9_=-]{8,128}$`)
 )
 
-// validate checks what Talos checks, and that certificates and keys belong together.
+// validate checks what Talos checks, and that certificates match their keys.
 func (b *Bundle) validate() error {
 	if err := b.secrets.Validate(); err != nil {
 		return errors.New("the secrets bundle is incomplete: " + problemsOf(err))
@@ -263,7 +264,7 @@ func (b *Bundle) validate() error {
 	return nil
 }
 
-// problemsOf lists the lines of the library's error that name a field. None of them quotes a value.
+// problemsOf returns the lines of the library's error that name a field. None of them quotes a value.
 func problemsOf(err error) string {
 	var out []string
 
@@ -281,7 +282,7 @@ func problemsOf(err error) string {
 	return strings.Join(slices.Compact(out), "; ")
 }
 
-// checkCA checks that a pair is a CA and that its key belongs to its certificate.
+// checkCA checks that a pair is a CA and that its key matches its certificate.
 func checkCA(pair *x509.PEMEncodedCertificateAndKey) error {
 	cert, err := pair.GetCert()
 	if err != nil {
@@ -307,12 +308,12 @@ func checkCA(pair *x509.PEMEncodedCertificateAndKey) error {
 	return nil
 }
 
-// CheckCA checks a CA that somebody brings along: a certificate of a CA, its own key, not expired.
+// CheckCA checks a CA that the user provides: it must be a CA certificate with its own key, and not be expired.
 func CheckCA(cert, key []byte, now time.Time) error {
 	_, err := givenCA(cert, key, now)
 
 	return err
 }
 
-// IsMachineToken tells whether a text can be a machine token.
+// IsMachineToken reports whether a text is a valid machine token.
 func IsMachineToken(token string) bool { return machineTokenPattern.MatchString(token) }

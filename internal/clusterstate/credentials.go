@@ -20,26 +20,26 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// CredentialTTL is how long the certificates in kubeconfigs and talosconfigs are valid. They are made anew when a third
-// of it is left, so that a file somebody copied out works for at least four months.
+// CredentialTTL is the validity of the certificates in kubeconfigs and talosconfigs. They are renewed when a third of
+// it is left, so that a copied file remains valid for at least four months.
 const CredentialTTL = 365 * 24 * time.Hour
 
-// RenewalWindow is how long before its end a client certificate is due.
+// RenewalWindow is how long before its expiry a client certificate is due for renewal.
 const RenewalWindow = CredentialTTL / 3
 
-// Subject of admin certificates, as Talos makes them.
+// Subject of admin certificates, as Talos issues them.
 const (
 	adminUser  = "admin"
 	adminGroup = "system:masters"
 )
 
-// TalosCredentials open the Talos API of a cluster's nodes: PEM, ready for mutual TLS.
+// TalosCredentials grant access to the Talos API of a cluster's nodes: PEM, ready for mutual TLS.
 type TalosCredentials struct {
 	CA, Cert, Key []byte
 	NotAfter      time.Time
 }
 
-// TalosCredentials makes an admin client certificate for the Talos API.
+// TalosCredentials issues an admin client certificate for the Talos API.
 func (b *Bundle) TalosCredentials(now time.Time, ttl time.Duration) (*TalosCredentials, error) {
 	pair, err := secrets.NewAdminCertificateAndKey(
 		now.Add(-clockSkew), b.secrets.Certs.OS, role.MakeSet(role.Admin), ttl+clockSkew,
@@ -61,7 +61,7 @@ func (b *Bundle) TalosCredentials(now time.Time, ttl time.Duration) (*TalosCrede
 // TalosconfigParams describe a talosconfig.
 type TalosconfigParams struct {
 	ClusterName string
-	// Endpoints are the control-plane addresses to dial; Nodes are the default targets.
+	// Endpoints are the control-plane addresses to connect to; Nodes are the default targets.
 	Endpoints, Nodes []string
 }
 
@@ -84,8 +84,9 @@ func (b *Bundle) Talosconfig(p TalosconfigParams, now time.Time) ([]byte, error)
 	return raw, nil
 }
 
-// TalosconfigCurrent is true when data is a talosconfig of this bundle with these parameters that is not near its end.
-// It may stay as it is: every new one holds a new certificate, and writing it would be a change for its own sake.
+// TalosconfigCurrent reports whether data is a talosconfig of this bundle with these parameters that does not expire
+// soon. It is then kept: each new talosconfig contains a new certificate, so rendering it again would cause an
+// unnecessary change.
 func (b *Bundle) TalosconfigCurrent(data []byte, p TalosconfigParams, now time.Time) bool {
 	ca := b.secrets.Certs.OS
 	lists := strings.Join(p.Endpoints, ",") + "\n" + strings.Join(p.Nodes, ",")
@@ -118,7 +119,7 @@ func talosconfigFits(data []byte, p TalosconfigParams, ca *x509.PEMEncodedCertif
 	return leaf{cert: cert, key: key, organization: string(role.Admin)}.period(ca)
 }
 
-// TalosconfigExpiry reads when the client certificate of a talosconfig ends.
+// TalosconfigExpiry returns when the client certificate of a talosconfig expires.
 func TalosconfigExpiry(data []byte) (time.Time, error) {
 	return expiries.get(data, func() (time.Time, error) { return talosconfigExpiry(data) })
 }
@@ -187,7 +188,8 @@ func (b *Bundle) Kubeconfig(p KubeconfigParams, now time.Time) ([]byte, error) {
 	return raw, nil
 }
 
-// KubeconfigCurrent is true when data is a kubeconfig of this bundle with these parameters that is not near its end.
+// KubeconfigCurrent reports whether data is a kubeconfig of this bundle with these parameters that does not expire
+// soon.
 func (b *Bundle) KubeconfigCurrent(data []byte, p KubeconfigParams, now time.Time) bool {
 	ca := b.secrets.Certs.K8s
 
@@ -218,7 +220,7 @@ func kubeconfigFits(data []byte, p KubeconfigParams, ca *x509.PEMEncodedCertific
 	}.period(ca)
 }
 
-// KubeconfigExpiry reads when the client certificate of a kubeconfig ends.
+// KubeconfigExpiry returns when the client certificate of a kubeconfig expires.
 func KubeconfigExpiry(data []byte) (time.Time, error) {
 	return expiries.get(data, func() (time.Time, error) { return kubeconfigExpiry(data) })
 }
@@ -237,7 +239,7 @@ func kubeconfigExpiry(data []byte) (time.Time, error) {
 	return certificateEnd(cfg.AuthInfos[ctx.AuthInfo].ClientCertificateData)
 }
 
-// RESTConfig is an admin client configuration for one API server, for example https://10.0.0.1:6443.
+// RESTConfig returns an admin client configuration for one API server, for example https://10.0.0.1:6443.
 func (b *Bundle) RESTConfig(server string, now time.Time, ttl time.Duration) (*rest.Config, error) {
 	pair, err := b.kubernetesAdmin(now, ttl)
 	if err != nil {
@@ -273,29 +275,30 @@ func (b *Bundle) kubernetesAdmin(now time.Time, ttl time.Duration) (*x509.PEMEnc
 	return x509.NewCertificateAndKeyFromKeyPair(pair), nil
 }
 
-// leaf is a client certificate with what it has to say.
+// leaf describes the required contents of a client certificate.
 type leaf struct {
 	cert, key []byte
-	// user is the common name; any will do when it is empty. The Talos API knows no users.
+	// user is the common name; empty accepts any. The Talos API has no users.
 	user string
-	// organization carries the role.
+	// organization contains the role.
 	organization string
 }
 
-// errOther says that a file is not of the cluster, or not what it has to be.
+// errOther means that a file does not belong to the cluster, or does not have the required contents.
 var errOther = errors.New("the file is not what it has to be")
 
-// period is when a certificate is valid.
+// period is the validity of a certificate.
 type period struct{ from, until time.Time }
 
-// isCurrent is true for a file that fits and whose certificate does not end soon. That it fits is found out once.
+// isCurrent reports whether a file fits and its certificate does not expire soon. Whether it fits is determined only
+// once.
 func isCurrent(now time.Time, about []byte, fits func() (period, error)) bool {
 	p, err := fitting.get(about, fits)
 
 	return err == nil && !now.Before(p.from) && !now.Add(RenewalWindow).After(p.until)
 }
 
-// about is a text that is the same only for the same file and the same of everything that it is compared with.
+// about returns a text that identifies a file together with everything that it is compared with.
 func about(data []byte, with ...string) []byte {
 	var out []byte
 
@@ -306,7 +309,8 @@ func about(data []byte, with ...string) []byte {
 	return append(out, data...)
 }
 
-// period of a certificate of this CA, with its own key and the right role; an error for every other one.
+// period returns the validity of a certificate that was issued by this CA with its own key and the right role; an error
+// for any other one.
 func (l leaf) period(ca *x509.PEMEncodedCertificateAndKey) (period, error) {
 	parsed, err := parseCertificate(l.cert)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package clusterstate holds the PKI of a cluster, the credentials made from it, and the state Secret that keeps both.
+// Package clusterstate contains the PKI of a cluster, the credentials issued from it, and the state Secret that stores
+// the PKI and the state.
 //
-// It is pure: it reads and writes bytes, and other packages move them.
+// It is pure: it encodes and decodes bytes, and other packages transport them.
 package clusterstate

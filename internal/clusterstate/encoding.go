@@ -17,19 +17,19 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// DecodeError says what is wrong with one key of a state Secret, without printing its content.
+// DecodeError describes what is wrong with one key of a state Secret, without quoting its content.
 type DecodeError struct {
 	// Key of the Secret.
 	Key string
-	// Problem is a sentence for a person.
+	// Problem is a sentence for users.
 	Problem string
 }
 
 // Error implements error.
 func (e *DecodeError) Error() string { return e.Key + ": " + e.Problem }
 
-// Encode renders the data of the state Secret. The same state gives the same bytes. What Decode would refuse is not
-// encoded: the Secret is the only copy of the PKI, and a mistake must not get into it.
+// Encode encodes the data of the state Secret. The encoding is deterministic. What Decode would reject is not encoded:
+// the Secret is the only copy of the PKI, and must not be overwritten with invalid data.
 func (s *State) Encode() (map[string][]byte, error) {
 	data, err := s.render()
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *State) render() (map[string][]byte, error) {
 	return data, nil
 }
 
-// renderRest renders everything but the bundle.
+// renderRest encodes everything but the bundle.
 func (s *State) renderRest() (map[string][]byte, error) {
 	bundleConfig, err := encodeJSON(s.BundleConfig)
 	if err != nil {
@@ -83,8 +83,8 @@ func (s *State) renderRest() (map[string][]byte, error) {
 	}, nil
 }
 
-// IsEncodedAs tells whether the state is what data hold, which it was read from, so that nothing has to be written. A
-// bundle never changes, and to render it takes longer than all the rest.
+// IsEncodedAs reports whether the state equals the data that it was read from, so that nothing has to be written. A
+// bundle never changes, and encoding it takes longer than everything else.
 func (s *State) IsEncodedAs(data map[string][]byte) bool {
 	if s.Bundle == nil || s.Bundle.source != sha256.Sum256(data[KeySecretBundle]) {
 		return false
@@ -109,7 +109,7 @@ func encodeJSON(v any) ([]byte, error) {
 	return append(raw, '\n'), nil
 }
 
-// normalized brings times to the precision and zone that survive encoding, and lists into one order.
+// normalized converts times to the precision and zone that survive encoding, and lists to a canonical order.
 func (r Runtime) normalized() Runtime {
 	out := r
 	out.DecommissionedAt = seconds(r.DecommissionedAt)
@@ -158,7 +158,7 @@ func seconds(t *time.Time) *time.Time {
 	return &out
 }
 
-// Decode reads the data of a state Secret. Every error is a *DecodeError; several are joined.
+// Decode decodes the data of a state Secret. Every error is a *DecodeError; several are joined.
 func Decode(data map[string][]byte) (*State, error) {
 	s := &State{}
 
@@ -210,7 +210,7 @@ func Decode(data map[string][]byte) (*State, error) {
 }
 
 func (r *Runtime) decode(raw []byte) error {
-	// The version first: a newer format may hold anything else.
+	// Check the version first: a newer format may have any other content.
 	var head struct {
 		Version int `json:"version"`
 	}
@@ -231,7 +231,7 @@ func decodeJSON(raw []byte, into any) error {
 	dec.DisallowUnknownFields()
 
 	if err := dec.Decode(into); err != nil {
-		// The library's text names a field or an offset, and may quote what stands there.
+		// The library's error names a field or an offset, and may quote the value there.
 		if field, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
 			return fmt.Errorf("it has the unknown field %s; a newer operator may have written it", field)
 		}
@@ -259,7 +259,7 @@ func errNotJSON(raw []byte) error {
 	return errors.New("it is not a JSON object of this format")
 }
 
-// checkConsistency finds parts of different clusters in one Secret.
+// checkConsistency detects parts of different clusters in one Secret.
 func (s *State) checkConsistency(report func(key string, err error)) {
 	id, ca := s.Bundle.ClusterID(), s.Bundle.CAFingerprint()
 
@@ -304,7 +304,7 @@ func (s *State) checkConsistency(report func(key string, err error)) {
 	}
 }
 
-// CheckCluster tells whether the state is that of a cluster. The name decides; the UID of the owner does not, because a
+// CheckCluster checks that the state belongs to a cluster. The name decides; the UID of the owner does not, because a
 // TalosControlPlane that is applied again is a new object.
 func (s *State) CheckCluster(name string) error {
 	if s.Runtime.ClusterName != name {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Expiry is when a certificate ends.
+// Expiry is when a certificate expires.
 type Expiry struct {
-	// Certificate is its name, for people and metrics.
+	// Certificate is its name, for users and metrics.
 	Certificate string
-	// NotAfter is its last moment.
+	// NotAfter is the end of its validity.
 	NotAfter time.Time
-	// Authority is true for a CA: it does not renew by itself.
+	// Authority is true for a CA, which is not renewed automatically.
 	Authority bool
 }
 
-// Authorities are the ends of the cluster's CAs.
+// Authorities returns the expiry times of the cluster's CAs.
 func (b *Bundle) Authorities() []Expiry {
 	certs := b.secrets.Certs
 
@@ -26,7 +26,7 @@ func (b *Bundle) Authorities() []Expiry {
 		{"ca-aggregator", certs.K8sAggregator}, {"ca-etcd", certs.Etcd}, {"ca-kubernetes", certs.K8s},
 		{"ca-talos", certs.OS},
 	} {
-		// A bundle is only made or read with certificates that parse.
+		// A bundle is only created or read with certificates that can be parsed.
 		if cert, err := ca.pair.GetCert(); err == nil {
 			out = append(out, Expiry{Certificate: ca.name, NotAfter: cert.NotAfter, Authority: true})
 		}

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// foreignConfig is what a control-plane machine config tells about its cluster. It is read without the library's types,
-// which refuse the fields of newer Talos releases.
+// foreignConfig is the part of a control-plane machine configuration that describes its cluster. It is decoded without
+// the library's types, which reject the fields of newer Talos releases.
 type foreignConfig struct {
 	Machine *struct {
 		Type     string                            `yaml:"type"`
@@ -52,9 +52,9 @@ type foreignConfig struct {
 	} `yaml:"cluster"`
 }
 
-// ImportBundle reads the PKI of a cluster that was made elsewhere: from a secrets bundle as talosctl gen secrets writes
-// it, or from the machine config of one of its control-plane nodes. The error says what is missing or does not fit
-// together, and holds no secrets.
+// ImportBundle reads the PKI of a cluster that was created elsewhere: from a secrets bundle as written by talosctl gen
+// secrets, or from the machine configuration of one of its control-plane nodes. The error says what is missing or
+// inconsistent, and contains no secrets.
 func ImportBundle(data []byte) (*Bundle, error) {
 	if isConfig.Match(data) {
 		return BundleFromConfig(data)
@@ -63,10 +63,10 @@ func ImportBundle(data []byte) (*Bundle, error) {
 	return ParseBundle(data)
 }
 
-// isConfig tells a machine config from a bundle, also one that cannot be read.
+// isConfig distinguishes a machine configuration, even an invalid one, from a bundle.
 var isConfig = regexp.MustCompile(`(?m)^(machine|"machine")\s*:`)
 
-// BundleFromConfig reads the PKI from the machine config of a control-plane node.
+// BundleFromConfig reads the PKI from the machine configuration of a control-plane node.
 func BundleFromConfig(config []byte) (*Bundle, error) {
 	cfg, err := readForeign(config)
 	if err != nil {
@@ -80,10 +80,10 @@ func BundleFromConfig(config []byte) (*Bundle, error) {
 	return cfg.bundle()
 }
 
-// BundleConfigOf reads the parameters of a cluster from the machine config of a control-plane node, as far as a config
-// tells them: not the version of Talos, nor the contract that the config was made with. The version of Kubernetes is
-// that of the kubelet, empty where its image has no tag. CertSANs are the ones of both APIs; those of one alone are no
-// parameter of the cluster.
+// BundleConfigOf reads the parameters of a cluster from the machine configuration of a control-plane node, as far as it
+// contains them: neither the Talos version nor the contract that the configuration was generated with. The Kubernetes
+// version is that of the kubelet, empty if its image has no tag. CertSANs are those that both APIs have; the SANs of
+// only one API are no parameter of the cluster.
 func BundleConfigOf(config []byte) (BundleConfig, error) {
 	cfg, err := readForeign(config)
 	if err != nil {
@@ -116,11 +116,11 @@ func BundleConfigOf(config []byte) (BundleConfig, error) {
 	return out, nil
 }
 
-// imageVersion is the tag of an image, without the variant that may follow the version.
+// imageVersion matches the tag of an image, without the variant that may follow the version.
 var imageVersion = regexp.MustCompile(`:v?(\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?)[^/]*$`)
 
-// readForeign finds the main document of a machine config; nil where there is none. It never returns the library's
-// error: that quotes the values that it stumbles over.
+// readForeign finds the main document of a machine configuration; nil if there is none. It never returns the library's
+// error, because that quotes the invalid values.
 func readForeign(data []byte) (found *foreignConfig, err error) {
 	defer func() {
 		if recover() != nil {
@@ -157,7 +157,7 @@ func readForeign(data []byte) (found *foreignConfig, err error) {
 }
 
 func (c *foreignConfig) bundle() (*Bundle, error) {
-	// Only these have the private keys.
+	// Only these types contain the private keys.
 	if c.Machine.Type != "controlplane" && c.Machine.Type != "init" {
 		return nil, errors.New("the machine config is not one of a control-plane node: others do not hold the PKI")
 	}
@@ -188,7 +188,7 @@ func (c *foreignConfig) bundle() (*Bundle, error) {
 	return b, nil
 }
 
-// configNames says where the parts of a bundle stand in a machine config.
+// configNames maps the parts of a bundle to their fields in a machine configuration.
 var configNames = strings.NewReplacer(
 	"the secrets bundle", "the machine config",
 	"certs.etcd", "cluster.etcd.ca",

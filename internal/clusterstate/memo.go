@@ -9,31 +9,31 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// maxMemo bounds what is remembered; with more clusters than that everything is forgotten and found out again.
+// maxMemo limits a cache; with more clusters than that, the cache is emptied and filled again.
 const maxMemo = 8192
 
-// memo remembers by the hash of a text what was found out about it. Every pass over a cluster reads its state, and to
-// check a private key of 4096 bits, or to parse a machine config, takes longer than all the rest of that. What is
-// remembered must be no secret.
+// memo caches what was determined about a text, by the hash of the text. Every reconciliation of a cluster reads its
+// state, and checking a 4096-bit private key or parsing a machine configuration takes longer than everything else. The
+// cached values must not be secret.
 type memo[V any] struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]V
 }
 
 var (
-	// checkedBundles are secrets bundles that were found to be in order.
+	// checkedBundles are secrets bundles that were found valid.
 	checkedBundles memo[struct{}]
-	// identities are those of machine configs.
+	// identities are the identities in machine configurations.
 	identities memo[machineconfig.Identity]
-	// expiries are when the certificates of talosconfigs and kubeconfigs end.
+	// expiries are the expiry times of the certificates in talosconfigs and kubeconfigs.
 	expiries memo[time.Time]
-	// fitting are talosconfigs and kubeconfigs that are what they have to be, and when their certificates are valid.
+	// fitting are talosconfigs and kubeconfigs with the required contents, and the validity of their certificates.
 	fitting memo[period]
-	// backupKeys are the public keys that follow from private keys of CAs.
+	// backupKeys are the public keys that are derived from private keys of CAs.
 	backupKeys memo[signature.Public]
 )
 
-// get returns what is known of a text, and finds it out when nothing is. A failure is not remembered.
+// get returns the cached value of a text, and determines it if there is none. Errors are not cached.
 func (m *memo[V]) get(text []byte, find func() (V, error)) (V, error) {
 	sum := sha256.Sum256(text)
 

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// OwnedElsewhere is the UID of the TalosControlPlane that manages the cluster when that is another one than the given;
-// empty otherwise. A Secret that was copied, to another management plane for example, names the one of the original;
-// the cluster itself may name one that took over with a copy.
+// OwnedElsewhere returns the UID of the TalosControlPlane that manages the cluster if it is not the given one; empty
+// otherwise. A Secret that was copied, for example to another management plane, names the owner of the original; the
+// cluster itself may name one that took over with a copy.
 func (r *Runtime) OwnedElsewhere(uid string) string {
 	switch {
 	case r.DecommissionedAt != nil:
@@ -19,7 +19,7 @@ func (r *Runtime) OwnedElsewhere(uid string) string {
 	return r.RivalUID
 }
 
-// Claim makes a TalosControlPlane the owner. What was recorded of the bootstrap is that of an earlier one from then on.
+// Claim makes a TalosControlPlane the owner. From then on, the recorded bootstrap is that of an earlier owner.
 func (r *Runtime) Claim(uid string) {
 	if r.RivalUID != "" {
 		r.FormerOwnerUID, r.RivalUID = r.RivalUID, ""
@@ -37,7 +37,7 @@ func (r *Runtime) Claim(uid string) {
 	}
 }
 
-// Disown takes the cluster from its owner, which ends: the next one need not ask.
+// Disown removes the owner of the cluster when it is deleted, so that the next one need not ask.
 func (r *Runtime) Disown(uid string) {
 	if uid != "" && r.OwnerUID == uid {
 		r.disown()
@@ -52,8 +52,8 @@ func (r *Runtime) disown() {
 	r.OwnerUID = ""
 }
 
-// Configured are the names of the machines that got a config of the cluster and were not wiped since, as far as anybody
-// knows.
+// Configured returns the names of the machines that were configured for the cluster and, as far as is known, not wiped
+// since then.
 func (r *Runtime) Configured() []string {
 	if r.DecommissionedAt != nil {
 		return nil

@@ -2,13 +2,13 @@ package clusterstate
 
 import "time"
 
-// skew is how far ahead a recorded time may be before the clock counts as set back: clocks differ a little, and what
-// waits a minute longer harms nobody.
+// skew is how far a recorded time may be in the future before the clock counts as set back: clocks differ a little, and
+// waiting a minute longer is harmless.
 const skew = time.Minute
 
-// Past is a recorded time as intervals are reckoned from it. One that is still to come was recorded by a clock that was
-// ahead. What has passed since then is not known; reckoned from now, whatever waits for an interval waits for it once
-// more, and not for as long as the clock was ahead.
+// Past returns a recorded time for the calculation of intervals. A time in the future was recorded by a clock that was
+// ahead, and the real elapsed time is unknown. It is replaced by now, so that an interval is waited for once more, and
+// not extended by the time that the clock was ahead.
 func Past(recorded, now time.Time) time.Time {
 	if recorded.After(now.Add(skew)) {
 		return now
@@ -17,7 +17,7 @@ func Past(recorded, now time.Time) time.Time {
 	return recorded
 }
 
-// Settle brings the recorded times into the past. Written back, they make each interval begin anew once.
+// Settle moves future recorded times into the past. Once they are written back, each interval starts anew once.
 func (r *Runtime) Settle(now time.Time) {
 	for _, at := range r.times() {
 		*at = Past(*at, now)
@@ -43,8 +43,8 @@ func (r *Runtime) Settle(now time.Time) {
 	}
 }
 
-// times are those that intervals are reckoned from, apart from those of machines. Those of restores are left out: their
-// objects say the same, and what differs would count as another restore.
+// times returns the times from which intervals are calculated, except those of machines. Those of restores are omitted:
+// their objects contain the same times, and a difference would count as another restore.
 func (r *Runtime) times() []*time.Time {
 	var out []*time.Time
 

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// maxRestores bounds the restores that are remembered.
+// maxRestores limits the number of recorded restores.
 const maxRestores = 64
 
-// RestoreRun is what is remembered of one TalosEtcdRestore.
+// RestoreRun is the record of one TalosEtcdRestore.
 type RestoreRun struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
-	// Spec is a digest of its spec, Backup the ID of the backup that it chose.
+	// Spec is a digest of its spec, Backup the ID of the chosen backup.
 	Spec   string `json:"spec"`
 	Backup string `json:"backup,omitempty"`
-	// Since is when it was first about to wipe or to found something.
+	// Since is when it was first about to wipe or to bootstrap something.
 	Since time.Time `json:"since"`
-	// Step is the one whose act was recorded last: that of its end when EndedAt is set.
+	// Step is the last recorded step; the final one if EndedAt is set.
 	Step    string     `json:"step"`
 	EndedAt *time.Time `json:"endedAt,omitempty"`
 }
 
-// RestoreRun is what is remembered of a restore: of the object itself, else of the last one of its name; nil when there
-// is nothing.
+// RestoreRun returns the record of a restore: of the object itself, else of the last one with its name; nil if there is
+// none.
 func (r *Runtime) RestoreRun(name, uid string) *RestoreRun {
 	for _, is := range []func(RestoreRun) bool{
 		func(o RestoreRun) bool { return o.UID == uid }, func(o RestoreRun) bool { return o.Name == name },
@@ -36,8 +36,8 @@ func (r *Runtime) RestoreRun(name, uid string) *RestoreRun {
 	return nil
 }
 
-// RecordRestore remembers what a restore is about to do, or what became of it. There is one entry a name. Of too many
-// the one is forgotten that began first, those that have ended before others.
+// RecordRestore records what a restore is about to do, or its result. There is one entry per name. Beyond the limit,
+// the entry that began first is dropped, those that have ended before others.
 func (r *Runtime) RecordRestore(run RestoreRun) {
 	if i := slices.IndexFunc(r.Restores, func(o RestoreRun) bool { return o.Name == run.Name }); i >= 0 {
 		if r.Restores[i].UID == run.UID {

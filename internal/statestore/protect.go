@@ -16,11 +16,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Deleting tells whether only its finalizer keeps the Secret.
+// Deleting reports whether only its finalizer keeps the Secret.
 func (h *Held) Deleting() bool { return h.secret.DeletionTimestamp != nil }
 
-// CheckOwner refuses a cluster that another TalosControlPlane manages. It is for those who send something to nodes
-// below a control plane: that one says what there is to do.
+// CheckOwner returns an error if another TalosControlPlane manages the cluster. It is for controllers of child objects
+// that send something to nodes; the control plane itself reports what to do.
 func (h *Held) CheckOwner(controlPlane metav1.Object) error {
 	if h.State.Runtime.OwnedElsewhere(string(controlPlane.GetUID())) == "" {
 		return nil
@@ -31,12 +31,12 @@ func (h *Held) CheckOwner(controlPlane metav1.Object) error {
 		time.Minute)
 }
 
-// Protect holds the Secret of a control plane that exists: deleted alone, or with its namespace, it stays readable and
-// writable until Release.
+// Protect keeps the Secret of an existing control plane: if it is deleted alone or with its namespace, it remains
+// readable and writable until Release.
 func (s *Store) Protect(ctx context.Context, h *Held) error {
 	next := h.secret.DeepCopy()
 
-	// The API server refuses new finalizers on an object that is being deleted.
+	// The API server rejects new finalizers on an object that is being deleted.
 	if h.Deleting() || !controllerutil.AddFinalizer(next, v1alpha1.StateFinalizer) {
 		return nil
 	}
@@ -50,8 +50,8 @@ func (s *Store) Protect(ctx context.Context, h *Held) error {
 	return nil
 }
 
-// Release ends the protection by a control plane that ends, and notes that the cluster has no owner any more. A Secret
-// that cannot be used keeps its content.
+// Release ends the protection when the control plane is deleted, and records that the cluster has no owner any more. A
+// Secret that is unusable keeps its content.
 func (s *Store) Release(ctx context.Context, controlPlane types.NamespacedName, ownerUID string) error {
 	secret := &corev1.Secret{}
 	name := clusterstate.SecretName(controlPlane.Name)

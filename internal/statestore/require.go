@@ -12,7 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Require reads a state that has to be there: the control plane makes it, everybody else waits for it.
+// Require reads a state that must exist: the control plane creates it, all other controllers wait for it.
 func (s *Store) Require(ctx context.Context, controlPlane types.NamespacedName) (*Held, error) {
 	held, err := s.Load(ctx, controlPlane)
 

@@ -1,6 +1,6 @@
-// Package statestore moves the state Secret of a control plane to and from the API server, and keeps the credentials
-// that are made from it. The Secret holds root credentials and outlives its TalosControlPlane: nothing owns it and
-// nothing here deletes it.
+// Package statestore reads and writes the state Secret of a control plane, and caches the credentials that are issued
+// from it. The Secret contains root credentials and outlives its TalosControlPlane: it has no owner and is never
+// deleted here.
 package statestore
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// ErrNotFound says that the API server has no state Secret. Only this, never a failed read, allows a new PKI.
+// ErrNotFound means that the API server has no state Secret. Only this, and never a failed read, allows a new PKI.
 var ErrNotFound = errors.New("state Secret not found")
 
-// CorruptError says that a state Secret exists and cannot be used. It is left untouched.
+// CorruptError means that a state Secret exists and is unusable. It is not changed.
 type CorruptError struct {
 	// Secret name.
 	Secret string
-	// Deleting: only its finalizer keeps it.
+	// Deleting: only its finalizer keeps the Secret.
 	Deleting bool
-	// Err is a *clusterstate.DecodeError or several; it prints no content.
+	// Err is a *clusterstate.DecodeError or several; its text contains no content of the Secret.
 	Err error
 }
 
@@ -44,23 +44,23 @@ func (e *CorruptError) Error() string {
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Store reads and writes state Secrets. Reads go to the API server, never to a cache: a stale state could repeat a
+// Store reads and writes state Secrets. It reads from the API server, never from a cache: a stale state could repeat a
 // destructive step.
 type Store struct {
 	// Client writes.
 	Client client.Client
 	// Reader reads live.
 	Reader client.Reader
-	// Clock tells when credentials end.
+	// Clock determines when credentials expire.
 	Clock clock.PassiveClock
 
 	mu     sync.Mutex
 	access map[types.NamespacedName]*Access
-	// records has those who record in one state take turns: each conflict costs a write.
+	// records serializes concurrent calls of Record for the same state, because each conflict costs a write.
 	records map[types.NamespacedName]*sync.Mutex
 }
 
-// Held is a state as it was read; Update writes it back only if nobody wrote in between.
+// Held is a state as it was read; Update writes it back only if it was not written in between.
 type Held struct {
 	// State is decoded; change it and call Update.
 	State *clusterstate.State
@@ -68,7 +68,7 @@ type Held struct {
 	secret *corev1.Secret
 }
 
-// Load reads the state of a control plane. ErrNotFound and *CorruptError are told apart from a failed read.
+// Load reads the state of a control plane. It distinguishes ErrNotFound and *CorruptError from a failed read.
 func (s *Store) Load(ctx context.Context, controlPlane types.NamespacedName) (*Held, error) {
 	secret := &corev1.Secret{}
 	name := clusterstate.SecretName(controlPlane.Name)
@@ -90,10 +90,10 @@ func (s *Store) Load(ctx context.Context, controlPlane types.NamespacedName) (*H
 	return &Held{State: state, secret: secret}, nil
 }
 
-// Secret returns a copy of the Secret as it was read, for backups: they keep all of it, whatever it holds.
+// Secret returns a copy of the Secret as it was read, for backups, which store all of it.
 func (h *Held) Secret() *corev1.Secret { return h.secret.DeepCopy() }
 
-// Create writes the first state of a control plane. It fails when the Secret exists.
+// Create writes the first state of a control plane. It fails if the Secret exists.
 func (s *Store) Create(ctx context.Context, controlPlane types.NamespacedName, st *clusterstate.State) (*Held, error) {
 	data, err := st.Encode()
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Store) Create(ctx context.Context, controlPlane types.NamespacedName, s
 			Namespace: controlPlane.Namespace,
 			Name:      clusterstate.SecretName(controlPlane.Name),
 			Labels:    map[string]string{v1alpha1.ControlPlaneLabel: controlPlane.Name},
-			// It goes when the control plane does.
+			// Removed when the control plane is deleted.
 			Finalizers: []string{v1alpha1.StateFinalizer},
 		},
 		Type: corev1.SecretTypeOpaque,
@@ -118,8 +118,8 @@ func (s *Store) Create(ctx context.Context, controlPlane types.NamespacedName, s
 	return &Held{State: st, secret: secret}, nil
 }
 
-// Update writes a changed state. It writes nothing when nothing changed, and fails with a conflict when somebody else
-// wrote since it was loaded: then the caller starts over from what is there now.
+// Update writes a changed state. It writes nothing if nothing changed, and fails with a conflict if the Secret was
+// written since it was loaded: then the caller starts over with the current content.
 func (s *Store) Update(ctx context.Context, h *Held) error {
 	if h.State.IsEncodedAs(h.secret.Data) {
 		return nil
@@ -130,7 +130,7 @@ func (s *Store) Update(ctx context.Context, h *Held) error {
 		return fmt.Errorf("encoding the state: %w", err)
 	}
 
-	// A state that was made, and not read, is known by what it is encoded as.
+	// A state that was created and not read is compared by its encoding.
 	if maps.EqualFunc(data, h.secret.Data, bytes.Equal) {
 		return nil
 	}
@@ -147,12 +147,13 @@ func (s *Store) Update(ctx context.Context, h *Held) error {
 	return nil
 }
 
-// maxRecords bounds the tries of Record; a cluster has that many machines at work at once, at most.
+// maxRecords limits the attempts of Record; it is the maximum number of machines of a cluster that are reconciled
+// concurrently.
 const maxRecords = 20
 
-// Record changes the state whatever others write meanwhile: it loads, changes and writes, again and again until nobody
-// came between. It is for entries that belong to the caller alone, like those of its machine; a decision that depends
-// on the rest of the state needs Update, which fails instead.
+// Record changes the state regardless of concurrent writes: it loads, changes and writes until there is no conflict. It
+// is for entries that belong only to the caller, such as those of its machine; a decision that depends on the rest of
+// the state needs Update, which fails instead.
 func (s *Store) Record(ctx context.Context, controlPlane types.NamespacedName, change func(*clusterstate.State)) error {
 	turn := s.turn(controlPlane)
 
@@ -192,9 +193,9 @@ func (s *Store) turn(controlPlane types.NamespacedName) *sync.Mutex {
 	return s.records[controlPlane]
 }
 
-// Access holds credentials made from a bundle.
+// Access contains credentials that are issued from a bundle.
 type Access struct {
-	// Talos opens the Talos API of the cluster's nodes as administrator.
+	// Talos grants administrator access to the Talos API of the cluster's nodes.
 	Talos *clusterstate.TalosCredentials
 
 	fingerprint string
@@ -205,8 +206,8 @@ const (
 	accessRenew = 12 * time.Hour
 )
 
-// Access returns credentials for a cluster, made anew when the PKI changed, when they come near their end, and when
-// they were made at a time that is still to come: once a clock that was ahead is right again, no node would take them
+// Access returns credentials for a cluster. They are issued again if the PKI has changed, if they are about to expire,
+// and if they were issued at a time in the future: once a clock that was ahead is corrected, no node would accept them
 // for as long as it was ahead.
 func (s *Store) Access(controlPlane types.NamespacedName, b *clusterstate.Bundle) (*Access, error) {
 	s.mu.Lock()
@@ -234,11 +235,11 @@ func (s *Store) Access(controlPlane types.NamespacedName, b *clusterstate.Bundle
 	return s.access[controlPlane], nil
 }
 
-// Fingerprint tells the PKI that the credentials belong to from every other one.
+// Fingerprint identifies the PKI that the credentials belong to.
 func (a *Access) Fingerprint() string { return a.fingerprint }
 
-// Forget drops the credentials of a control plane that is gone, and returns them, so that what was opened with them can
-// be closed; nil where there were none.
+// Forget drops the credentials of a deleted control plane, and returns them so that connections opened with them can be
+// closed; nil if there were none.
 func (s *Store) Forget(controlPlane types.NamespacedName) *Access {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +252,7 @@ func (s *Store) Forget(controlPlane types.NamespacedName) *Access {
 	return access
 }
 
-// IsUnusable tells whether a state Secret is missing or cannot be used, as opposed to a read that failed.
+// IsUnusable reports whether a state Secret is missing or unusable, as opposed to a failed read.
 func IsUnusable(err error) bool {
 	var corrupt *CorruptError
 

@@ -23,13 +23,13 @@ import (
 // partSuffix marks files that are being written; they are no objects.
 const partSuffix = ".talos-operator-part"
 
-// Directory keeps objects as files below a directory, such as a mounted volume. No name leaves it, not by way of
-// symbolic links either.
+// Directory stores objects as files below a directory, such as a mounted volume. No key can leave it, not even through
+// symbolic links.
 type Directory struct{ path string }
 
 var _ Store = (*Directory)(nil)
 
-// NewDirectory uses a directory that exists.
+// NewDirectory uses an existing directory.
 func NewDirectory(path string) (*Directory, error) {
 	if path == "" || path[0] != '/' {
 		return nil, failure.Terminal(ReasonInvalid, "the backup directory must be an absolute path", nil)
@@ -101,7 +101,7 @@ func (d *Directory) put(
 	}
 
 	if err != nil {
-		// It is our own file, and whether or not it goes away, the error above is the one to tell.
+		// The temporary file is the operator's own, and the error above is the one to report even if removing it fails.
 		_ = root.Remove(part)
 
 		return Object{}, err
@@ -115,7 +115,7 @@ func (d *Directory) put(
 	return Object{Key: key, Size: size, Modified: info.ModTime()}, nil
 }
 
-// writePart writes the temporary file and sees to it that it is on the disk.
+// writePart writes the temporary file and flushes it to the disk.
 func (d *Directory) writePart(
 	ctx context.Context, root *os.Root, part string, write func(io.Writer) error,
 ) (int64, error) {
@@ -145,7 +145,7 @@ func (d *Directory) writePart(
 	return w.size, nil
 }
 
-// publish gives the finished file its name.
+// publish renames the finished file to its key.
 func (d *Directory) publish(ctx context.Context, root *os.Root, part, key string, replace bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -159,11 +159,11 @@ func (d *Directory) publish(ctx context.Context, root *os.Root, part, key string
 		return d.classify("naming", key, err)
 	}
 
-	// The name is on the disk only once every folder above it is.
+	// The name is durable only once every directory above it is flushed.
 	for dir := path.Dir(key); ; dir = path.Dir(dir) {
 		if err := syncDir(root, dir); err != nil {
-			// Whether the name lasts is not known: the caller is told that there is none, and so it is. One that was replaced
-			// lasts as the old one or the new one.
+			// It is unknown whether the name is durable. Since the caller gets an error, a new file is removed. A replaced file
+			// is either the old or the new one.
 			if !replace {
 				_ = root.Remove(key)
 			}
@@ -184,7 +184,7 @@ func syncDir(root *os.Root, dir string) error {
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 
-	// Some network file systems cannot do this, and need not.
+	// Some network file systems do not support this, and do not need it.
 	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return err
 	}
@@ -192,7 +192,7 @@ func syncDir(root *os.Root, dir string) error {
 	return nil
 }
 
-// fileWriter stops at the end of the context and remembers its own error.
+// fileWriter stops at the end of the context and records its own error.
 type fileWriter struct {
 	done  <-chan struct{}
 	cause func() error
@@ -228,7 +228,7 @@ func (d *Directory) Get(_ context.Context, key string) (io.ReadCloser, Object, e
 		return nil, Object{}, err
 	}
 
-	// Without O_NONBLOCK a pipe of this name would block for ever.
+	// Without O_NONBLOCK, a named pipe would block forever.
 	f, err := root.OpenFile(key, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, Object{}, d.classify("reading", key, err)
@@ -283,7 +283,7 @@ func (d *Directory) List(ctx context.Context, prefix string) iter.Seq2[Object, e
 		}
 		defer root.Close() //nolint:errcheck // nothing is written through it
 
-		// Folders above the last slash need not exist: then there is nothing.
+		// The directories of the prefix need not exist: then there are no objects.
 		err = d.walk(ctx, root.FS(), ".", prefix, func(o Object) bool { return yield(o, nil) })
 		if err != nil && !errors.Is(err, fs.SkipAll) {
 			yield(Object{}, d.classify("listing", prefix, err))
@@ -291,7 +291,8 @@ func (d *Directory) List(ctx context.Context, prefix string) iter.Seq2[Object, e
 	}
 }
 
-// walk visits files in the order of their keys. A folder sorts as its name with a slash, which fs.WalkDir does not do.
+// walk visits files in the order of their keys. A directory sorts as its name with a slash, which fs.WalkDir does not
+// do.
 func (d *Directory) walk(ctx context.Context, fsys fs.FS, dir, prefix string, visit func(Object) bool) error {
 	entries, err := fs.ReadDir(fsys, dir)
 	if errors.Is(err, fs.ErrNotExist) && dir != "." {
@@ -403,7 +404,7 @@ func (d *Directory) Sweep(ctx context.Context, prefix string, before time.Time) 
 			return errors.Join(ctx.Err(), err)
 		}
 
-		// The name that it would have had is what the prefix is about.
+		// The prefix applies to the final name of the file.
 		folder, base := path.Split(name)
 		if !e.Type().IsRegular() || !strings.HasSuffix(name, partSuffix) ||
 			!strings.HasPrefix(folder+strings.TrimPrefix(base, "."), prefix) {
@@ -434,7 +435,7 @@ func ignoreNotExist(err error) error {
 	return err
 }
 
-// open opens the directory for one call, so that a volume that is mounted again is seen.
+// open opens the directory for one call, so that a remounted volume is noticed.
 func (d *Directory) open() (*os.Root, error) {
 	root, err := os.OpenRoot(d.path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -448,7 +449,7 @@ func (d *Directory) open() (*os.Root, error) {
 	return root, nil
 }
 
-// classify gives an error of the file system its class.
+// classify assigns a class to an error of the file system.
 func (d *Directory) classify(doing, key string, err error) error {
 	what := strings.TrimSpace(doing + " " + key)
 	err = fmt.Errorf("%s in %s: %w", what, d.Location(), err)

@@ -16,23 +16,24 @@ import (
 )
 
 const (
-	// partSize of a multipart upload, the smallest that S3 takes. With the 10,000 parts that it allows, an object has at
-	// most 48 GiB: six times the largest database that etcd is meant for.
+	// partSize is the size of the parts of a multipart upload, the minimum that S3 accepts. With the maximum of 10,000
+	// parts, an object has at most 48 GiB: six times the largest database that etcd is designed for.
 	partSize = 5 << 20
-	// maxParts is what S3 allows.
+	// maxParts is the maximum number of parts in S3.
 	maxParts = 10000
-	// uploadsAtOnce parts of one object travel at the same time; one more is being filled. So an upload holds 15 MiB.
+	// uploadsAtOnce is the number of parts of one object that are sent concurrently, while one more is being filled. An
+	// upload therefore occupies 15 MiB.
 	uploadsAtOnce = 2
-	// cleanupTimeout bounds what is done after a failure or a cancellation.
+	// cleanupTimeout limits the cleanup after a failure or a cancellation.
 	cleanupTimeout = 30 * time.Second
-	// retries of one request, within a few seconds. The caller has backoff of its own.
+	// retries of one request, within a few seconds. The caller has its own backoff.
 	retries = 4
-	// lockHeader and holdHeader tell of object lock.
+	// lockHeader and holdHeader report object locks.
 	lockHeader = "X-Amz-Object-Lock-Retain-Until-Date"
 	holdHeader = "X-Amz-Object-Lock-Legal-Hold"
 )
 
-// S3 keeps objects in a bucket of S3 or of something compatible.
+// S3 stores objects in a bucket of S3 or of a compatible store.
 type S3 struct {
 	settings  S3Settings
 	core      *minio.Core
@@ -44,7 +45,7 @@ type S3 struct {
 
 var _ Store = (*S3)(nil)
 
-// NewS3 uses a bucket that exists. It makes no request.
+// NewS3 uses an existing bucket. It makes no request.
 func NewS3(settings S3Settings) (*S3, error) {
 	endpoint, err := settings.validate()
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *S3) Close() {
 // Check implements Store.
 func (s *S3) Check(ctx context.Context, _ int64) error { return checkProbe(ctx, s) }
 
-// key is the name in the bucket.
+// key returns the name of an object in the bucket.
 func (s *S3) key(key string) string {
 	if s.settings.Prefix == "" {
 		return key
@@ -112,7 +113,7 @@ func (s *S3) Get(ctx context.Context, key string) (io.ReadCloser, Object, error)
 	return &body{ReadCloser: r, store: s, key: key}, s.object(key, info), nil
 }
 
-// body gives the errors in the middle of an object their class.
+// body assigns a class to errors in the middle of an object.
 type body struct {
 	io.ReadCloser
 
@@ -152,8 +153,8 @@ func (s *S3) object(key string, info minio.ObjectInfo) Object {
 		o.LockedUntil = until
 	}
 
-	// Without the right to read locks (s3:GetObjectRetention) S3 answers as if there were none, and a deletion in a
-	// bucket with versions hides a locked object instead of failing.
+	// Without permission to read locks (s3:GetObjectRetention), S3 responds as if there were none, and deleting a locked
+	// object in a bucket with versions hides it instead of failing.
 	if o.LockedUntil.IsZero() && s.settings.Lock.Mode != "" {
 		o.LockedUntil = info.LastModified.Add(s.settings.Lock.For)
 	}
@@ -179,7 +180,7 @@ func (s *S3) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 			}
 
 			key, ours := strings.CutPrefix(info.Key, base)
-			// Consoles make empty objects to show folders.
+			// Consoles create empty objects to represent directories.
 			if !ours || key == "" || strings.HasSuffix(key, "/") {
 				continue
 			}
@@ -189,15 +190,15 @@ func (s *S3) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 			}
 		}
 
-		// A list that a cancellation cut short must not look complete.
+		// A list that was truncated by a cancellation must not look complete.
 		if err := ctx.Err(); err != nil {
 			yield(Object{}, s.classify("listing", prefix, err))
 		}
 	}
 }
 
-// Delete implements Store. In a bucket with versions the object stays as an old version until the bucket's own rules
-// remove it.
+// Delete implements Store. In a bucket with versions, the object remains as an old version until the lifecycle rules of
+// the bucket remove it.
 func (s *S3) Delete(ctx context.Context, key string) error {
 	if err := ValidKey(key); err != nil {
 		return err
@@ -238,7 +239,7 @@ func (s *S3) Sweep(ctx context.Context, prefix string, before time.Time) (int, e
 	return swept, ctx.Err()
 }
 
-// putOptions are those of every object; the probe of Check is neither kept nor locked.
+// putOptions returns the options of every object; the probe of Check is neither retained nor locked.
 func (s *S3) putOptions(key string) minio.PutObjectOptions {
 	o := minio.PutObjectOptions{ContentType: "application/octet-stream", ServerSideEncryption: s.sse}
 
@@ -250,7 +251,7 @@ func (s *S3) putOptions(key string) minio.PutObjectOptions {
 	return o
 }
 
-// exists looks whether Put would replace something. Credentials that may not look are no obstacle.
+// exists checks whether Put would replace an object. Credentials without permission to check are no error.
 func (s *S3) exists(ctx context.Context, key string) error {
 	_, err := s.Stat(ctx, key)
 

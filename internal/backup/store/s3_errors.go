@@ -15,7 +15,7 @@ import (
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
-// classify gives an error of a request its class. Causes go to the log; the client keeps keys out of them.
+// classify assigns a class to an error of a request. Causes are logged; the client does not include keys in them.
 func (s *S3) classify(doing, key string, err error) error {
 	if err == nil {
 		return nil
@@ -44,7 +44,7 @@ func (s *S3) classify(doing, key string, err error) error {
 	return failure.Transient(ReasonUnreachable, where+" does not respond", cause)
 }
 
-// noCredentials keeps what the source of the credentials says is missing.
+// noCredentials returns what is missing, as the source of the credentials reports it.
 func noCredentials(missing *credentialsError, where string, cause error) error {
 	var told *failure.Error
 	if errors.As(missing, &told) {
@@ -54,7 +54,7 @@ func noCredentials(missing *credentialsError, where string, cause error) error {
 	return failure.Auth(ReasonCredentials, "there are no credentials for "+where, cause)
 }
 
-// answered classifies an answer of the store.
+// answered classifies an error response of the store.
 func answered(a minio.ErrorResponse, key, where string, cause error) error {
 	switch a.Code {
 	case minio.NoSuchBucket:
@@ -86,7 +86,7 @@ func answered(a minio.ErrorResponse, key, where string, cause error) error {
 	return failure.Terminal(ReasonRefused, fmt.Sprintf("%s refuses this: %.100s", where, a.Code), cause)
 }
 
-// isTrust tells whether TLS failed because of a certificate, or because the other side speaks none.
+// isTrust reports whether TLS failed because of a certificate, or because the other side does not support TLS.
 func isTrust(err error) bool {
 	var (
 		verify *tls.CertificateVerificationError

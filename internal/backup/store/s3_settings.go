@@ -21,7 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Styles of naming the bucket in a request.
+// Styles of addressing the bucket in a request.
 const (
 	// StylePath: https://endpoint/bucket/key.
 	StylePath = "Path"
@@ -31,19 +31,19 @@ const (
 
 // Modes of object lock.
 const (
-	// LockGovernance: those with a special permission may still delete.
+	// LockGovernance: users with a special permission may still delete the object.
 	LockGovernance = "GOVERNANCE"
-	// LockCompliance: nobody may.
+	// LockCompliance: no user may delete the object.
 	LockCompliance = "COMPLIANCE"
 )
 
-// Times of a connection.
+// Timeouts of a connection.
 const (
 	connectTimeout = 10 * time.Second
 	// defaultStall is how long a connection may make no progress.
 	defaultStall = time.Minute
-	// answerTimeout is how long a request may take to be answered once it is sent; completing a large upload takes
-	// some stores a while.
+	// answerTimeout is how long the response to a request may take; completing a large upload takes some time in some
+	// stores.
 	answerTimeout = 2 * time.Minute
 	idleTimeout   = 90 * time.Second
 	keepAlive     = 15 * time.Second
@@ -53,29 +53,30 @@ const (
 type Credentials struct {
 	AccessKeyID     string
 	SecretAccessKey string
-	// SessionToken belongs to temporary credentials.
+	// SessionToken of temporary credentials.
 	SessionToken string
 }
 
-// S3Settings say where a bucket is and how to use it.
+// S3Settings describe a bucket and how to use it.
 type S3Settings struct {
-	// Endpoint is a URL of scheme and host, or a host, which means https; that of AWS in the region when empty.
+	// Endpoint is a URL with scheme and host, or a host, which means https; the AWS endpoint of the region when empty.
 	Endpoint string
-	// Region; us-east-1 when empty, which most compatible stores take.
+	// Region of the bucket; us-east-1 when empty, which most compatible stores accept.
 	Region string
-	// Bucket exists already.
+	// Bucket is the name of an existing bucket.
 	Bucket string
-	// Prefix goes before every key; without slashes at its ends.
+	// Prefix of every key, without leading or trailing slashes.
 	Prefix string
-	// Style is StylePath or StyleVirtualHost. When empty: virtual hosts where the endpoint is AWS, else paths.
+	// Style is StylePath or StyleVirtualHost. When empty: virtual hosts if the endpoint is AWS, otherwise paths.
 	Style string
-	// CA are certificates in PEM that the store's is checked against, instead of the system's.
+	// CA are PEM-encoded certificates that the certificate of the store is verified against, instead of those of the
+	// system.
 	CA []byte
-	// Credentials is asked before each request, so that new ones are used at once; it must be quick, and no other
-	// goroutine may hold what it needs for long. Nil means the standard environment: AWS_ACCESS_KEY_ID and so on, a web
+	// Credentials is called before each request, so that new credentials are used immediately. It must be quick, and locks
+	// that it needs must not be held for long. Nil means the standard environment: AWS_ACCESS_KEY_ID and so on, a web
 	// identity token, the credentials file, the metadata services.
 	Credentials func(ctx context.Context) (Credentials, error)
-	// SSE is empty, AES256 or aws:kms; KMSKeyID goes with the latter.
+	// SSE is empty, AES256 or aws:kms; KMSKeyID applies to the latter.
 	SSE, KMSKeyID string
 	// Lock protects each object from deletion.
 	Lock Lock
@@ -83,15 +84,15 @@ type S3Settings struct {
 	Stall time.Duration
 }
 
-// Lock is the retention of S3 object lock. The zero value asks for none; the bucket may have a default of its own.
+// Lock is the object-lock retention of S3. The zero value requests none; the bucket may have a default of its own.
 type Lock struct {
 	// Mode is LockGovernance or LockCompliance.
 	Mode string
-	// For is how long an object is kept at least.
+	// For is the minimum time for which an object is kept.
 	For time.Duration
 }
 
-// validate says whether the settings can be used, and returns the endpoint.
+// validate checks the settings, and returns the endpoint.
 func (s *S3Settings) validate() (*url.URL, error) {
 	endpoint, err := s.endpoint()
 
@@ -180,7 +181,7 @@ func (s *S3Settings) sse() (encrypt.ServerSide, error) {
 	return nil, invalid("the server-side encryption must be AES256 or aws:kms", nil)
 }
 
-// transport speaks HTTP/1.1 only: with one connection a request, each has its own watch on progress.
+// transport uses HTTP/1.1 only: with one connection per request, the progress of each request is monitored separately.
 func (s *S3Settings) transport() (*http.Transport, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 
@@ -220,7 +221,7 @@ func (s *S3Settings) transport() (*http.Transport, error) {
 	}, nil
 }
 
-// watchedConn breaks when the other side takes nothing, or sends nothing, for too long.
+// watchedConn fails if the other side neither accepts nor sends data for too long.
 type watchedConn struct {
 	net.Conn
 
@@ -236,8 +237,8 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Write implements net.Conn. The read that waits for the answer has been waiting since before the request: it gets its
-// time anew.
+// Write implements net.Conn. The read of the response has been waiting since before the request, so its timeout starts
+// again.
 func (c *watchedConn) Write(p []byte) (int, error) {
 	now := time.Now()
 	if err := errors.Join(
@@ -249,7 +250,7 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// provider is where requests get their credentials from.
+// provider returns the source of the credentials for requests.
 func (s *S3Settings) provider() *credentials.Credentials {
 	if s.Credentials == nil {
 		return credentials.NewChainCredentials([]credentials.Provider{
@@ -262,8 +263,8 @@ func (s *S3Settings) provider() *credentials.Credentials {
 	return credentials.New(&dynamic{ask: s.Credentials})
 }
 
-// EnvironmentCredentials are those of AWS_ACCESS_KEY_ID and so on, or of the credentials file, to hand them to somebody
-// else. ReasonCredentials when there are none.
+// EnvironmentCredentials returns the credentials of AWS_ACCESS_KEY_ID and so on, or of the credentials file, to pass
+// them on. The error has ReasonCredentials if there are none.
 func EnvironmentCredentials() (Credentials, error) {
 	v, err := credentials.NewChainCredentials([]credentials.Provider{
 		&credentials.EnvAWS{}, &credentials.FileAWSCredentials{},
@@ -278,12 +279,12 @@ func EnvironmentCredentials() (Credentials, error) {
 	}, nil
 }
 
-// dynamic asks for credentials before each request.
+// dynamic retrieves credentials before each request.
 type dynamic struct {
 	ask func(ctx context.Context) (Credentials, error)
 }
 
-// credentialsError says that there are none, in contrast to those that the store refuses.
+// credentialsError reports missing credentials, as opposed to credentials that the store rejects.
 type credentialsError struct{ err error }
 
 // Error implements error.
@@ -317,5 +318,5 @@ func (d *dynamic) RetrieveWithCredContext(cc *credentials.CredContext) (credenti
 // Retrieve implements credentials.Provider.
 func (d *dynamic) Retrieve() (credentials.Value, error) { return d.RetrieveWithCredContext(nil) }
 
-// IsExpired implements credentials.Provider: they are never kept.
+// IsExpired implements credentials.Provider: credentials are never cached.
 func (d *dynamic) IsExpired() bool { return true }

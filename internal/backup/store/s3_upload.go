@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// lastPartsGrace is what parts on their way have to arrive after a failure or a cancellation.
+	// lastPartsGrace is the time that pending parts have to be transferred after a failure or a cancellation.
 	lastPartsGrace = 5 * time.Second
-	// abortTries, abortPause apart, end an upload.
+	// abortTries is how often, at intervals of abortPause, aborting an upload is tried.
 	abortTries = 5
 	abortPause = 200 * time.Millisecond
-	// maxListed uploads of one object are looked at.
+	// maxListed is the maximum number of uploads of one object that are examined.
 	maxListed = 100
 )
 
-// Put implements Store. What fits in one part is one request; the rest is a multipart upload.
+// Put implements Store. An object that fits in one part is sent in one request, others as a multipart upload.
 func (s *S3) Put(ctx context.Context, key string, write func(io.Writer) error) (Object, error) {
 	if err := ValidKey(key); err != nil {
 		return Object{}, err
@@ -42,7 +42,8 @@ func (s *S3) Put(ctx context.Context, key string, write func(io.Writer) error) (
 	u := &upload{store: s, key: key, options: s.putOptions(key)}
 	split := &splitter{size: s.partSize, send: func(part []byte) error { return u.send(ctx, part) }}
 
-	// Parts on their way are not torn off: a store that still reads one when the upload is aborted brings it back.
+	// Pending parts are not interrupted: a store that is still reading a part when the upload is aborted may restore the
+	// upload.
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastPartsGrace, stop) })()
@@ -64,7 +65,7 @@ func (s *S3) Put(ctx context.Context, key string, write func(io.Writer) error) (
 		defer time.AfterFunc(lastPartsGrace, stop).Stop()
 	}
 
-	// A part that failed is the reason for everything after it, unless we tore it off ourselves.
+	// A failed part is the cause of all later errors, unless this process interrupted it.
 	if partErr := u.group.Wait(); partErr != nil && (err == nil || !errors.Is(partErr, context.Canceled)) {
 		err = partErr
 	}
@@ -86,19 +87,19 @@ func (s *S3) Put(ctx context.Context, key string, write func(io.Writer) error) (
 	return u.prove(ctx, split.total)
 }
 
-// Replace implements Store: one request, which a bucket obeys as a whole or not at all.
+// Replace implements Store. It uses one request, which is atomic.
 func (s *S3) Replace(ctx context.Context, key string, content []byte) error {
 	if err := ValidKey(key); err != nil {
 		return err
 	}
 
 	u := &upload{store: s, key: key, options: s.putOptions(key), replaces: true}
-	_, err := u.whole(ctx, bytes.Clone(content)) // it keeps the buffer
+	_, err := u.whole(ctx, bytes.Clone(content)) // the upload keeps the buffer
 
 	return err
 }
 
-// splitter cuts what is written into parts.
+// splitter splits the written data into parts.
 type splitter struct {
 	size  int
 	part  []byte
@@ -106,7 +107,7 @@ type splitter struct {
 	send  func([]byte) error
 }
 
-// Write implements io.Writer. A full part is sent once more comes, so that the last one is never empty.
+// Write implements io.Writer. A full part is sent only when more data arrives, so that the last part is never empty.
 func (s *splitter) Write(p []byte) (int, error) {
 	written := 0
 
@@ -133,11 +134,11 @@ func (s *splitter) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// smallPart is the buffer of objects that may turn out to be small.
+// smallPart is the initial buffer size, for objects that may be small.
 const smallPart = 64 << 10
 
-// buffers of a whole part are used again, by the next upload too: fresh ones each time would double the memory until
-// they are collected.
+// buffers holds the buffers of whole parts for reuse, also by later uploads: new ones each time would double the memory
+// until they are garbage collected.
 var buffers sync.Pool
 
 // grow returns a larger buffer with the content of a full one.
@@ -160,12 +161,12 @@ func release(b []byte) {
 	}
 }
 
-// upload is one object on its way.
+// upload is the upload of one object.
 type upload struct {
 	store   *S3
 	key     string
 	options minio.PutObjectOptions
-	// replaces: there may have been an object of the name before.
+	// replaces: an object with the same key may have existed before.
 	replaces bool
 	id       string
 	sent     int
@@ -194,7 +195,7 @@ func (u *upload) whole(ctx context.Context, content []byte) (Object, error) {
 	return u.prove(ctx, int64(len(content)))
 }
 
-// send hands a part to a worker; it waits while all are busy. It begins the upload with the first part.
+// send passes a part to a worker, and waits while all are busy. It starts the upload with the first part.
 func (u *upload) send(ctx context.Context, part []byte) error {
 	s := u.store
 
@@ -261,9 +262,9 @@ func (u *upload) sendPart(ctx context.Context, number int, part []byte) error {
 // bodyRetries of a request with a body.
 var bodyRetries = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: retries}
 
-// try sends a body until the store takes it. The client's own retries would rewind the reader while the connection of
-// the failed try may still read from it, so each one gets a reader of its own; and a buffer is only used again when no
-// connection can hold on to it.
+// try sends a body until the store accepts it. The client's own retries would rewind the reader while the connection of
+// the failed attempt may still read from it, so each attempt has a reader of its own, and a buffer is reused only when
+// no connection can still refer to it.
 func (u *upload) try(ctx context.Context, content []byte, send func(io.Reader) error) error {
 	tries := 0
 
@@ -290,8 +291,8 @@ func (u *upload) try(ctx context.Context, content []byte, send func(io.Reader) e
 	return last
 }
 
-// digest is what S3 demands with every part of an object that it locks. Without a lock TLS protects the part, or the
-// signature where there is no TLS.
+// digest returns the digest that S3 requires with every part of an object that it locks. Without a lock, the part is
+// protected by TLS, or by the signature if there is no TLS.
 func (u *upload) digest(part []byte) string {
 	if u.options.Mode == "" {
 		return ""
@@ -302,7 +303,7 @@ func (u *upload) digest(part []byte) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// complete makes the parts an object. An answer that got lost may hide a success: prove finds out.
+// complete completes the upload. A lost response may hide a success, which prove detects.
 func (u *upload) complete(ctx context.Context) error {
 	slices.SortFunc(u.parts, func(a, b minio.CompletePart) int { return a.PartNumber - b.PartNumber })
 
@@ -313,7 +314,7 @@ func (u *upload) complete(ctx context.Context) error {
 	return s.classify("finishing", u.key, err)
 }
 
-// abort leaves nothing behind. It works after the end of the context too. What it cannot remove, Sweep does.
+// abort removes the upload, even after the context has ended. What it cannot remove, Sweep does.
 func (u *upload) abort(ctx context.Context) {
 	if u.id == "" {
 		return
@@ -330,7 +331,7 @@ func (u *upload) abort(ctx context.Context) {
 	for range abortTries {
 		err := s.core.AbortMultipartUpload(ctx, s.settings.Bucket, s.key(u.key), u.id)
 		if err != nil && minio.ToErrorResponse(err).Code == minio.NoSuchUpload {
-			// It was completed and the answer got lost.
+			// The upload was completed and the response was lost.
 			u.takeBack(ctx)
 
 			return
@@ -348,20 +349,20 @@ func (u *upload) abort(ctx context.Context) {
 	}
 }
 
-// listed says whether the store still knows the upload: a part that was on its way can survive the first try.
+// listed reports whether the store still lists the upload: a pending part may survive the first abort.
 func (u *upload) listed(ctx context.Context) bool {
 	s := u.store
 
 	list, err := s.core.ListMultipartUploads(ctx, s.settings.Bucket, s.key(u.key), "", "", "", maxListed)
 	if err != nil {
-		return false // it may not be permitted, and the abort was a success
+		return false // listing may not be permitted, and the abort succeeded
 	}
 
 	return slices.ContainsFunc(list.Uploads, func(o minio.ObjectMultipartInfo) bool { return o.UploadID == u.id })
 }
 
-// takeBack removes an object whose writing ended in an error although it may be there. Names are used once, so it is
-// ours; one that replaces another may be the other.
+// takeBack removes an object whose upload failed although it may exist. Keys are used only once, so the object is the
+// one of this upload; an upload that replaces an object must not remove the old one.
 func (u *upload) takeBack(ctx context.Context) {
 	if u.replaces {
 		return
@@ -370,10 +371,10 @@ func (u *upload) takeBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 
-	_ = u.store.Delete(ctx, u.key) // the error that led here is the one to tell
+	_ = u.store.Delete(ctx, u.key) // the original error is the one to report
 }
 
-// prove sees that the object is there, all of it.
+// prove verifies that the complete object exists.
 func (u *upload) prove(ctx context.Context, size int64) (Object, error) {
 	o, err := u.store.Stat(ctx, u.key)
 
@@ -381,7 +382,7 @@ func (u *upload) prove(ctx context.Context, size int64) (Object, error) {
 	case isNotFound(err):
 		return Object{}, lost(u.key, u.store.Location(), err)
 	case failure.Reason(err) == ReasonForbidden:
-		// Credentials that may write only. The verification reads it back with others.
+		// The credentials permit only writing. The verification reads the object with other credentials.
 		return Object{Key: u.key, Size: size, Modified: u.store.now()}, nil
 	case err != nil:
 		u.takeBack(ctx)

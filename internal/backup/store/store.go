@@ -1,4 +1,4 @@
-// Package store keeps backups: one interface, an S3 bucket or a directory behind it.
+// Package store stores backups, in an S3 bucket or a directory behind one interface.
 package store
 
 import (
@@ -18,88 +18,89 @@ import (
 
 // Reasons of failures, for conditions.
 const (
-	// ReasonUnreachable: no answer, or the connection broke.
+	// ReasonUnreachable: the store does not respond, or the connection failed.
 	ReasonUnreachable = "StoreUnreachable"
-	// ReasonUnavailable: the store answers that it cannot serve now.
+	// ReasonUnavailable: the store reports that it is temporarily unavailable.
 	ReasonUnavailable = "StoreUnavailable"
-	// ReasonUntrusted: the certificate of the store is not of a CA that we trust, or the store speaks no TLS.
+	// ReasonUntrusted: the certificate of the store is not issued by a trusted CA, or the store does not support TLS.
 	ReasonUntrusted = "StoreUntrusted"
-	// ReasonForbidden: the store refuses our credentials, or they do not permit this.
+	// ReasonForbidden: the store rejects the operator's credentials, or they do not permit the operation.
 	ReasonForbidden = "StoreForbidden"
-	// ReasonCredentials: there are no credentials to use.
+	// ReasonCredentials: there are no credentials.
 	ReasonCredentials = "StoreCredentialsMissing"
 	// ReasonNotFound: the bucket or directory does not exist.
 	ReasonNotFound = "StoreNotFound"
 	// ReasonObjectNotFound: the object does not exist.
 	ReasonObjectNotFound = "ObjectNotFound"
-	// ReasonObjectExists: there is an object of this name already.
+	// ReasonObjectExists: an object with this key already exists.
 	ReasonObjectExists = "ObjectExists"
-	// ReasonFull: no space is left.
+	// ReasonFull: the store is out of space.
 	ReasonFull = "StoreFull"
-	// ReasonRefused: the store does not accept what we ask, and would not later.
+	// ReasonRefused: the store permanently rejects the request.
 	ReasonRefused = "StoreRefused"
-	// ReasonLost: the store said yes and does not have the object.
+	// ReasonLost: the store reported success and does not have the object.
 	ReasonLost = "StoreLostObject"
-	// ReasonInvalid: the settings or the name of an object cannot work.
+	// ReasonInvalid: the settings or the key of an object are invalid.
 	ReasonInvalid = "StoreInvalid"
 )
 
-// ErrNotFound says that an object does not exist.
+// ErrNotFound means that an object does not exist.
 var ErrNotFound = errors.New("the object does not exist")
 
 // Object is one object of a store.
 type Object struct {
-	// Key is the name of the object, slashes between its parts.
+	// Key is the name of the object; its parts are separated by slashes.
 	Key string
 	// Size in bytes.
 	Size int64
-	// Modified is when it was written.
+	// Modified is when the object was written.
 	Modified time.Time
-	// LockedUntil is the end of its retention, zero without one. Only Stat fills it.
+	// LockedUntil is the end of the retention of the object, zero if there is none. Only Stat sets it.
 	LockedUntil time.Time
-	// LegalHold says that it may not be deleted until somebody lifts the hold. Only Stat fills it.
+	// LegalHold prevents the deletion of the object until the hold is removed. Only Stat sets it.
 	LegalHold bool
 }
 
-// Locked says whether the object may not be deleted at the given time.
+// Locked reports whether the object must not be deleted at the given time.
 func (o Object) Locked(now time.Time) bool { return o.LegalHold || o.LockedUntil.After(now) }
 
-// Store keeps objects. Its errors have a class and a reason of internal/failure.
+// Store stores objects. Its errors have a class and a reason of internal/failure.
 type Store interface {
-	// Check proves that the store is reachable and writable, and has room for that many bytes as far as it can tell. It
-	// writes, reads and deletes a small object.
+	// Check verifies that the store is reachable and writable, and has room for the given number of bytes as far as that
+	// is known. It writes, reads and deletes a small object.
 	Check(ctx context.Context, need int64) error
-	// Put writes an object with what the function writes, in constant memory. When the function or the store fails, or
-	// the context ends, nothing is left behind. It refuses to replace an object as far as the store can tell.
+	// Put writes an object with the output of the function, in constant memory. If the function or the store fails, or the
+	// context ends, nothing remains. It refuses to replace an existing object, as far as the store can detect one.
 	Put(ctx context.Context, key string, write func(io.Writer) error) (Object, error)
-	// Replace writes a small object, whether or not there is one of that name: whoever reads meanwhile, or after a crash,
-	// finds all of the old one or all of the new one.
+	// Replace writes a small object, whether or not one with this key exists. The replacement is atomic: concurrent
+	// readers, and readers after a crash, find either the complete old or the complete new object.
 	Replace(ctx context.Context, key string, content []byte) error
-	// Get reads an object. ErrNotFound when there is none.
+	// Get reads an object. It returns ErrNotFound if there is none.
 	Get(ctx context.Context, key string) (io.ReadCloser, Object, error)
-	// Stat describes an object. ErrNotFound when there is none.
+	// Stat describes an object. It returns ErrNotFound if there is none.
 	Stat(ctx context.Context, key string) (Object, error)
-	// List yields the objects below a prefix in the order of their keys, page by page. An error ends it.
+	// List yields the objects below a prefix in the order of their keys, page by page. An error ends the sequence.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
-	// Delete removes an object. It is no error when there is none.
+	// Delete removes an object. A missing object is no error.
 	Delete(ctx context.Context, key string) error
-	// Sweep removes uploads below a prefix that began before the given time and never ended: what a process that was
-	// killed leaves. It returns how many.
+	// Sweep removes unfinished uploads below a prefix that began before the given time: the remains of killed processes.
+	// It returns their number.
 	Sweep(ctx context.Context, prefix string, before time.Time) (int, error)
-	// Location names the store for people, without credentials.
+	// Location returns the location of the store for users, without credentials.
 	Location() string
-	// Close drops connections that wait for more work. The store can still be used.
+	// Close closes idle connections. The store can still be used.
 	Close()
 }
 
-// probeKey is the object that Check writes. It is always the same one: where deleting is forbidden, one remains.
+// probeKey is the key of the object that Check writes. It is always the same, so at most one remains where deleting is
+// forbidden.
 const probeKey = ".talos-operator-check"
 
-// probeText is what is in it.
+// probeText is the content of that object.
 const probeText = "talos-operator writes this object to check that it can write here. It may be deleted.\n"
 
-// ValidKey says whether a key can be used in every store: relative, in its shortest form, without characters that some
-// stores or tools escape.
+// ValidKey returns an error unless a key can be used in every store: relative, in its shortest form, and without
+// characters that some stores or tools escape.
 func ValidKey(key string) error {
 	switch {
 	case key == "" || len(key) > 900:
@@ -121,7 +122,7 @@ func invalidKey(key, why string) error {
 	return failure.Terminal(ReasonInvalid, fmt.Sprintf("the object name %.100q cannot be used: %s", key, why), nil)
 }
 
-// validReadKey is less strict: others name their objects as they like, and those can be read too.
+// validReadKey is less strict, because other tools choose their own keys, which can be read too.
 func validReadKey(key string) error {
 	if key == "" || path.Clean(key) != key || path.IsAbs(key) || key == ".." || strings.HasPrefix(key, "../") ||
 		strings.ContainsRune(key, 0) {
@@ -139,11 +140,11 @@ func lost(key, where string, err error) error {
 	return failure.Transient(ReasonLost, fmt.Sprintf("%s accepted %s and does not have it", where, key), err)
 }
 
-// probes are how often the test object is written when somebody else deletes it: the check of another cluster that
+// probes is how often the test object is written when it is deleted concurrently by the check of another cluster that
 // shares the store.
 const probes = 5
 
-// checkProbe is the part of Check that all stores have in common.
+// checkProbe is the part of Check that is common to all stores.
 func checkProbe(ctx context.Context, s Store) error {
 	for try := 1; ; try++ {
 		err := probe(ctx, s)
@@ -159,7 +160,7 @@ func checkProbe(ctx context.Context, s Store) error {
 	}
 }
 
-// probePause is the longest pause between two of them.
+// probePause is the maximum pause between two attempts.
 const probePause = 300 * time.Millisecond
 
 func probe(ctx context.Context, s Store) error {
@@ -191,7 +192,7 @@ func probe(ctx context.Context, s Store) error {
 		return lost(probeKey, s.Location(), errors.New("the test object holds something else"))
 	}
 
-	// Credentials that may not delete are a good idea: an intruder could not either.
+	// Credentials without permission to delete are good practice, because they also protect the backups from an intruder.
 	if err := s.Delete(ctx, probeKey); err != nil && failure.ClassOf(err) != failure.ClassAuth {
 		return fmt.Errorf("deleting the test object: %w", err)
 	}

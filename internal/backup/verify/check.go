@@ -13,21 +13,21 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/child"
 )
 
-// check is what a child does.
+// check is the work of a child process.
 type check struct {
 	// file is the plain snapshot.
 	file string
-	// startEtcd starts an etcd from it, instead of looking at it, and reads that revision.
+	// startEtcd starts an etcd from the file instead of inspecting it, and reads at the given revision.
 	startEtcd bool
 	revision  int64
-	// copied says that the file has no checksum at its end.
+	// copied is true if the file has no checksum at its end.
 	copied bool
-	// memory and fileSize in bytes, and cpu in seconds, limit the process; zero is no limit.
+	// memory and fileSize in bytes, and cpu in seconds, limit the process; zero means no limit.
 	memory, fileSize, cpu int64
 }
 
-// run looks at the database and prints what it finds as one JSON object. It is for a process of its own: a damaged
-// database kills that. It ends the process when alive does.
+// run inspects the database and prints its findings as one JSON object. It must run in a separate process, because a
+// damaged database can crash it. It ends the process when alive does.
 func (c check) run(ctx context.Context, alive io.Reader, out io.Writer) error {
 	if err := c.limit(); err != nil {
 		return fmt.Errorf("limiting the process: %w", err)
@@ -35,7 +35,7 @@ func (c check) run(ctx context.Context, alive io.Reader, out io.Writer) error {
 
 	go func() {
 		<-child.Orphaned(alive)
-		os.Exit(1) // whoever asked is gone
+		os.Exit(1) // the parent process is gone
 	}()
 
 	f, err := c.look(ctx)
@@ -62,10 +62,10 @@ func (c check) look(ctx context.Context) (*findings, error) {
 	return inspect(c.file)
 }
 
-// limit bounds what a hostile database can cost. The database itself is mapped and does not count as memory.
+// limit limits the cost of a hostile database. The database itself is mapped and does not count as memory.
 func (c check) limit() error {
 	if c.memory > 0 {
-		// When memory runs out, the kernel takes it before the process that asked. Not every kernel can be told that.
+		// When memory runs out, the kernel kills this process before its parent. Not every kernel supports that.
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	}
 
@@ -80,11 +80,11 @@ func (c check) limit() error {
 		}
 	}
 
-	// A core file would hold the database.
+	// A core file would contain the database.
 	return setLimit(unix.RLIMIT_CORE, 0)
 }
 
-// setLimit lowers a limit. One that is lower already stays.
+// setLimit lowers a limit. A lower limit is kept.
 func setLimit(kind int, value uint64) error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(kind, &now); err != nil {
@@ -96,7 +96,7 @@ func setLimit(kind int, value uint64) error {
 	return unix.Setrlimit(kind, &unix.Rlimit{Cur: value, Max: value})
 }
 
-// problemError is a fault of the database, as opposed to one of ours.
+// problemError is a fault of the database, as opposed to one of the operator.
 type problemError struct{ text string }
 
 // Error implements error.

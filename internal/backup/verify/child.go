@@ -18,30 +18,31 @@ import (
 )
 
 const (
-	// maxFindings is more than a child has to tell, maxComplaint what is kept of its last words.
+	// maxFindings is more than a child prints, maxComplaint what is kept of its error output.
 	maxFindings  = 1 << 20
 	maxComplaint = 8 << 10
 
 	baseMemory = 768 << 20
 
-	// childEnv is set in a child. It must not start another one.
+	// childEnv is set in a child process, which must not start another one.
 	childEnv = "TALOS_OPERATOR_DATABASE_CHECK"
-	// databaseName is the plain database in a scratch folder.
+	// databaseName is the name of the plain database in a scratch directory.
 	databaseName = "snapshot.db"
 )
 
-// findings is what a child prints, as one JSON object.
+// findings is the output of a child, as one JSON object.
 type findings struct {
-	// Problem is what is wrong with the database; nothing else counts then. It quotes nothing of its content.
+	// Problem is what is wrong with the database; all other fields are then meaningless. It quotes none of its content.
 	Problem    string            `json:"problem,omitempty"`
 	Database   *DatabaseReport   `json:"database,omitempty"`
 	Kubernetes *KubernetesReport `json:"kubernetes,omitempty"`
 	Drill      *DrillReport      `json:"drill,omitempty"`
-	// Nameless: a live key is empty. A snapshot whose revision was raised has it; it counts, and etcd shows it to nobody.
+	// Nameless: a live key is empty. A snapshot with a raised revision has such a key; it counts as a key, and etcd never
+	// returns it.
 	Nameless bool `json:"nameless,omitempty"`
 }
 
-// check has the database opened.
+// check lets a child inspect the database.
 func (r *run) check(ctx context.Context, dir *scratch.Folder, c *backup.Content) error {
 	f, err := r.child(ctx, dir, c.PlainSize, ReasonDatabase)
 	if err != nil {
@@ -62,7 +63,7 @@ func (r *run) check(ctx context.Context, dir *scratch.Folder, c *backup.Content)
 	return nil
 }
 
-// drill has an etcd started from the database, and compares what it shows with what the database holds.
+// drill starts an etcd from the database, and compares what it returns with the contents of the database.
 func (r *run) drill(ctx context.Context, dir *scratch.Folder, c *backup.Content) error {
 	args := []string{
 		option(flagDrill, true), option(flagRevision, r.report.Database.Revision), option(flagCopied, !c.Checksummed),
@@ -104,8 +105,8 @@ func option[T any](name string, value T) string { return fmt.Sprintf("--%s=%v", 
 
 func invalid(reason, message string, err error) error { return failure.Terminal(reason, message, err) }
 
-// child runs our own binary on the database, and reads what it found. Whatever becomes of it is an error with the given
-// reason: the database can kill the process that opens it.
+// child runs the operator's binary on the database, and reads its findings. Any failure of the child is an error with
+// the given reason, because the database can crash the process that opens it.
 func (r *run) child(
 	ctx context.Context, dir *scratch.Folder, size int64, reason string, args ...string,
 ) (*findings, error) {
@@ -146,11 +147,11 @@ func (r *run) child(
 	return parseFindings(out.content, reason)
 }
 
-// noMemory is how Go says that the system gives it no more memory, or no more threads.
+// noMemory matches the errors with which Go reports that the system provides no more memory or threads.
 var noMemory = regexp.MustCompile(
 	`out of memory|cannot allocate memory|could not map pages|failed to create new OS thread`)
 
-// crashed says what became of a child that did not end well.
+// crashed explains why a child failed.
 func crashed(err error, complaint []byte, reason string) error {
 	words := lastWords(complaint)
 
@@ -174,7 +175,7 @@ func failed(reason string) string {
 	return "the database is damaged"
 }
 
-// lastWords is the beginning of what a crashed process said, in one line. Go tells the cause first.
+// lastWords returns the beginning of the error output of a crashed process, in one line. Go reports the cause first.
 func lastWords(complaint []byte) string {
 	text, _, _ := strings.Cut(string(complaint), "\ngoroutine ")
 	text, _, _ = strings.Cut(text, "\nruntime stack:")
@@ -194,7 +195,7 @@ func printable(text string, limit int) string {
 	return text[:min(len(text), limit)]
 }
 
-// parseFindings reads what a child printed. A database that took it over could print anything.
+// parseFindings parses the output of a child, which a malicious database could control.
 func parseFindings(content []byte, reason string) (*findings, error) {
 	f := &findings{}
 
@@ -214,11 +215,11 @@ func parseFindings(content []byte, reason string) (*findings, error) {
 	return f, nil
 }
 
-// errTooMuch ends the output of a child that prints without end.
+// errTooMuch ends the output of a child that prints endlessly.
 var errTooMuch = errors.New("it prints too much")
 
-// bounded is a buffer with a limit. A forgiving one drops what is beyond it. It has no other ways to be filled: a
-// bytes.Buffer would be filled by its ReadFrom.
+// bounded is a buffer with a limit. A forgiving one drops what exceeds the limit. It implements only Write: a
+// bytes.Buffer would be filled through its ReadFrom.
 type bounded struct {
 	content   []byte
 	limit     int

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// CommandName is the hidden command of our own binary that opens a database.
+// CommandName is the hidden command of the operator's binary that opens a database.
 const CommandName = "database-check"
 
 // Flags of that command.
@@ -19,8 +19,8 @@ const (
 	flagFile     = "file"
 )
 
-// NewCommand opens an etcd database in a process of its own. It is for Run, and not for people. It ends when alive
-// does.
+// NewCommand returns the command that opens an etcd database in a separate process. It is used by Run, and not for
+// users. It ends when alive does.
 func NewCommand(alive io.Reader, out io.Writer) *cobra.Command {
 	var c check
 

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// openTimeout is for a lock that nobody else should hold.
+	// openTimeout is the timeout for the file lock, which no other process should hold.
 	openTimeout = 5 * time.Second
-	// toldErrors is how many faults of a structure are told.
+	// toldErrors is the maximum number of reported structural faults.
 	toldErrors = 3
-	// revisionSize is that of a key in the bucket "key"; a tombstone has one byte more.
+	// revisionSize is the size of a key in the bucket "key"; a tombstone has one byte more.
 	revisionSize = 17
 )
 
-// inspect opens a database and looks at all of it. The walk is that of `etcdutl snapshot status`, whose own errors
-// quote keys and values; so it is made here, once, for the hash and for what Kubernetes keeps.
+// inspect opens a database and reads all of it. It walks the database like `etcdutl snapshot status`, whose own errors
+// quote keys and values. A single walk computes the hash and collects the Kubernetes objects.
 func inspect(path string) (*findings, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func inspect(path string) (*findings, error) {
 	f := &findings{}
 
 	err = db.View(func(tx *bolt.Tx) error {
-		// What is missing at the end kills the process that reads it.
+		// Reading data that is missing at the end of the file crashes the process.
 		if tx.Size() > info.Size() {
 			return problem("it ends after %d of %d bytes", info.Size(), tx.Size())
 		}
@@ -69,7 +69,8 @@ func inspect(path string) (*findings, error) {
 	return f, nil
 }
 
-// checkStructure is bolt's own check of all pages. It is read to its end: it has a goroutine.
+// checkStructure runs bolt's own check of all pages. It reads the results to the end, because the check has a
+// goroutine.
 func checkStructure(tx *bolt.Tx) error {
 	var (
 		count int
@@ -95,7 +96,7 @@ func checkStructure(tx *bolt.Tx) error {
 	return nil
 }
 
-// walk goes over all that is in the database.
+// walk visits everything in the database.
 type walk struct {
 	sum      *crc32.Table
 	hash     uint32
@@ -124,7 +125,7 @@ func (w *walk) buckets(tx *bolt.Tx) error {
 	})
 }
 
-// key is one revision of a key. They come in the order in which they were written.
+// key handles one revision of a key. They are visited in the order in which they were written.
 func (w *walk) key(k, v []byte) error {
 	if !isRevision(k) {
 		return problem("a revision in it is malformed")
@@ -146,8 +147,8 @@ func (w *walk) key(k, v []byte) error {
 	return nil
 }
 
-// isRevision says whether etcd's own decoder, which panics, takes it: two numbers that are not negative, a sign between
-// them, and perhaps the mark of a tombstone.
+// isRevision reports whether etcd's own decoder, which panics, accepts the key: two non-negative numbers with a
+// separator, and optionally the mark of a tombstone.
 func isRevision(k []byte) bool {
 	const sign = revisionSize / 2
 
@@ -168,7 +169,7 @@ func (w *walk) result(tx *bolt.Tx) *DatabaseReport {
 	return d
 }
 
-// members as far as the database names them. Odd ones are left out: they are no reason to doubt the rest.
+// members returns the members that the database names. Invalid ones are omitted: they are no reason to doubt the rest.
 func members(tx *bolt.Tx) []Member {
 	b := tx.Bucket(schema.Members.Name())
 	if b == nil {

@@ -20,18 +20,18 @@ import (
 
 const (
 	drillName = "drill"
-	// drillPage is how many Secrets are read at once; each may have a megabyte.
+	// drillPage is how many Secrets are read at once; each may have up to a megabyte.
 	drillPage = 100
-	// drillQuota is above every database: an etcd that has no room left refuses to work.
+	// drillQuota is larger than any database: an etcd that exceeds its quota stops working.
 	drillQuota = 1 << 40
 
 	dataDir = "etcd"
-	// The sockets are named relative to the scratch folder: their paths must be short.
+	// The socket paths are relative to the scratch directory, because they must be short.
 	peerSocket, clientSocket = "unix://peer.sock", "unix://client.sock"
 )
 
-// drill restores the snapshot as Talos does, and starts an etcd from it that listens on sockets in the scratch folder
-// only.
+// drill restores the snapshot as Talos does, and starts an etcd from it that listens only on sockets in the scratch
+// directory.
 func (c check) drill(ctx context.Context) (*findings, error) {
 	log := quiet()
 	begin := time.Now()
@@ -60,7 +60,7 @@ func (c check) drill(ctx context.Context) (*findings, error) {
 	return &findings{Drill: d}, nil
 }
 
-// quiet logs what ends the process, and nothing else: what an etcd logs of its data is not for us.
+// quiet returns a logger that logs only what ends the process: etcd's logs about its data must not be exposed.
 func quiet() *zap.Logger {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(discard{}, discard{}, discard{}))
 
@@ -102,7 +102,7 @@ func (c check) start(ctx context.Context, log *zap.Logger) (*embed.Etcd, error) 
 	cfg.InitialCluster, cfg.InitialClusterToken = drillName+"="+peerSocket, drillName
 	cfg.ClusterState = embed.ClusterStateFlagNew
 	cfg.QuotaBackendBytes = drillQuota
-	// It is thrown away: nothing of it has to survive, and nobody votes against it.
+	// The data is temporary: it need not survive a crash, and there are no other members.
 	cfg.UnsafeNoFsync = true
 	cfg.TickMs, cfg.ElectionMs = 50, 500
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
@@ -131,7 +131,7 @@ func mustURL(text string) []url.URL {
 	return []url.URL{*u}
 }
 
-// ask reads at the revision of the database: leases that ended since make newer ones.
+// ask reads at the revision of the database, because expiring leases create newer revisions.
 func (c check) ask(ctx context.Context, client *clientv3.Client, begin time.Time) (*DrillReport, error) {
 	count := append(c.at(), clientv3.WithPrefix(), clientv3.WithCountOnly())
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Where Kubernetes keeps its objects.
+// Prefixes under which Kubernetes stores its objects.
 const (
 	registry         = "/registry/"
 	namespacesPrefix = registry + "namespaces/"
@@ -15,12 +15,12 @@ const (
 	secretsPrefix    = registry + "secrets/"
 )
 
-// encryptedPrefix begins every value that Kubernetes encrypted.
+// encryptedPrefix is the prefix of every value that Kubernetes encrypted.
 var encryptedPrefix = []byte("k8s:enc:")
 
 func isEncrypted(value []byte) bool { return bytes.HasPrefix(value, encryptedPrefix) }
 
-// objects are the live keys while the revisions pass by. Of a value it keeps one bit: whether it is encrypted.
+// objects are the live keys while the revisions are visited. Of a value it keeps one bit: whether it is encrypted.
 type objects struct {
 	live              map[string]bool
 	resources         map[string]int64
@@ -72,11 +72,12 @@ func (o *objects) count(key string, encrypted bool, by int64) {
 	}
 }
 
-// kind is where an object is counted. A kind that is counted by itself stays so: what was added is taken away there.
+// kind returns the kind under which an object is counted. A kind with a count of its own keeps it, so that a removal is
+// subtracted from the same count.
 func (o *objects) kind(key string) string {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(key, registry), "/")
 
-	// API groups have dots; and the keys of Services have a part more than those of others.
+	// API groups contain dots, and the keys of Services have one more part than those of other kinds.
 	if strings.Contains(first, ".") || first == "services" {
 		second, _, _ := strings.Cut(rest, "/")
 		first += "/" + second
@@ -102,7 +103,7 @@ func (o *objects) result() *KubernetesReport {
 	}
 }
 
-// names of the live objects below a prefix, as far as they can be shown.
+// names returns the names of the live objects below a prefix, as far as they can be printed.
 func (o *objects) names(prefix string) []string {
 	var names []string
 

@@ -13,9 +13,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Covers says whether the report is of the very snapshot that a manifest names: only then the backup counts as
-// verified. Where keys of the cluster are known, the report has to be signed with one of them, and of that very
-// manifest: anyone who can write to the store can write a report. The report may be nil.
+// Covers reports whether the report is about exactly the snapshot that a manifest names: only then does the backup
+// count as verified. If keys of the cluster are known, the report must be signed with one of them and refer to exactly
+// that manifest, because everyone who can write to the store can write a report. The report may be nil.
 func (r *Report) Covers(m *backup.Manifest, keys ...signature.Public) bool {
 	if r == nil || m == nil || r.Backup != m.ID || r.Snapshot.SHA256 != m.Snapshot.SHA256 {
 		return false
@@ -30,8 +30,8 @@ func (r *Report) Covers(m *backup.Manifest, keys ...signature.Public) bool {
 	return err == nil && r.ManifestSHA256 == digest && slices.ContainsFunc(keys, r.signedBy)
 }
 
-// Record stores a report beside its backup. A report of a lower level does not replace one of a higher level on the
-// same snapshot: that tells more. Nothing is stored beside the files of other tools; that is ReasonForeign.
+// Record stores a report beside its backup. A report of a lower level does not replace one of a higher level about the
+// same snapshot. Nothing is stored beside the files of other tools; that is ReasonForeign.
 func Record(ctx context.Context, s store.Store, set backup.Set, r *Report) error {
 	key, err := set.VerifiedKey()
 	if err != nil {
@@ -60,7 +60,7 @@ func Record(ctx context.Context, s store.Store, set backup.Set, r *Report) error
 		return nil
 	}
 
-	// A crash in between leaves the one or the other: without any, the backup would not count as verified.
+	// A crash in between leaves either report: without any, the backup would not count as verified.
 	if err := s.Replace(ctx, key, append(content, '\n')); err != nil {
 		return fmt.Errorf("storing the report on %s: %w", set.ID, err)
 	}
@@ -68,15 +68,15 @@ func Record(ctx context.Context, s store.Store, set backup.Set, r *Report) error
 	return nil
 }
 
-// Renew verifies a backup and stores beside it what came of that: the report, or nothing any more where the backup was
-// found damaged. Credentials that may not replace objects are a good idea: with them, what is stored stays as it is.
+// Renew verifies a backup and stores the report beside it, or removes the stored report if the backup is damaged.
+// Credentials without permission to replace objects are good practice: with them, the stored report is kept unchanged.
 func Renew(ctx context.Context, s store.Store, set backup.Set, o Options) (*Report, error) {
 	report, err := Run(ctx, s, set, o)
 
 	switch {
 	case IsDamage(err):
-		// It may have been verified once, and is not what it was then. Damage is final, and a store that fails now is not:
-		// its error comes first, so that this is tried again.
+		// The backup may have been verified before and was damaged since. Damage is permanent and a failure of the store is
+		// not, so the error of the store takes precedence and the verification is retried.
 		if werr := Withdraw(ctx, s, set); werr != nil && failure.ClassOf(werr) != failure.ClassAuth {
 			return nil, werr
 		}
@@ -93,7 +93,7 @@ func Renew(ctx context.Context, s store.Store, set backup.Set, o Options) (*Repo
 	return report, nil
 }
 
-// Recorded reads the report that is stored beside a backup. It is nil when there is none.
+// Recorded reads the report that is stored beside a backup. It returns nil if there is none.
 func Recorded(ctx context.Context, s store.Store, set backup.Set) (*Report, error) {
 	if set.Foreign {
 		return nil, nil //nolint:nilnil // there is none, and that is no error
@@ -124,7 +124,7 @@ func Recorded(ctx context.Context, s store.Store, set backup.Set) (*Report, erro
 	return r, nil
 }
 
-// Withdraw removes the report that is stored beside a backup, because the backup was found damaged since.
+// Withdraw removes the report that is stored beside a backup, because the backup was found damaged afterwards.
 func Withdraw(ctx context.Context, s store.Store, set backup.Set) error {
 	key, err := set.VerifiedKey()
 	if err != nil {

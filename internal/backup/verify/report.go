@@ -17,17 +17,18 @@ import (
 
 const (
 	reportFormat = "talos-operator.io/etcd-backup-verification"
-	// reportVersion is that of reports without a signature, signedVersion of those with one.
+	// reportVersion is the version of reports without a signature, signedVersion of those with one.
 	reportVersion, signedVersion = 1, 2
-	// maxNames bounds each list of names in a report, maxResources the kinds that are counted one by one.
+	// maxNames limits each list of names in a report, maxResources the kinds that are counted separately.
 	maxNames, maxResources = 200, 500
-	// maxMembers is far above what etcd works with.
+	// maxMembers is far above the number of members that etcd works with.
 	maxMembers = 50
-	// otherResources counts what is beyond maxResources or has no usual name.
+	// otherResources counts the kinds beyond maxResources and those with unusual names.
 	otherResources = "other"
 )
 
-// Report is the result of a verification that found nothing wrong. It holds no secrets: it is stored readable.
+// Report is the result of a verification that found no faults. It contains no secrets, because it is stored
+// unencrypted.
 type Report struct {
 	// Format and Version of the report itself.
 	Format  string `json:"format"`
@@ -41,29 +42,29 @@ type Report struct {
 	Snapshot   SnapshotFile `json:"snapshot"`
 	// State is nil for the backups of other tools, which have none.
 	State *StateFile `json:"state,omitempty"`
-	// Database and Kubernetes come with the level Database, Drill with the level of that name.
+	// Database and Kubernetes are set from the level Database on, Drill at the level Drill.
 	Database   *DatabaseReport   `json:"database,omitempty"`
 	Kubernetes *KubernetesReport `json:"kubernetes,omitempty"`
 	Drill      *DrillReport      `json:"drill,omitempty"`
-	// ManifestSHA256 is the digest of the manifest that was verified, and Signature that of all of the report. Both are
-	// empty in version 1.
+	// ManifestSHA256 is the digest of the verified manifest, and Signature signs the whole report. Both are empty in
+	// version 1.
 	ManifestSHA256 string               `json:"manifestSHA256,omitempty"`
 	Signature      *signature.Signature `json:"signature,omitempty"`
 }
 
 // SnapshotFile is the snapshot as it was read back.
 type SnapshotFile struct {
-	// Size and SHA256 of what is stored.
+	// Size and SHA256 of the stored data.
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Encrypted and Compressed say how it is stored.
+	// Encrypted and Compressed describe how the file is stored.
 	Encrypted  bool `json:"encrypted"`
 	Compressed bool `json:"compressed"`
-	// Decoded says that the plain content was read too; what follows is empty when it was not.
+	// Decoded is true if the plain content was read too; the following fields are empty if not.
 	Decoded     bool   `json:"decoded"`
 	PlainSize   int64  `json:"plainSize,omitempty"`
 	PlainSHA256 string `json:"plainSHA256,omitempty"`
-	// Checksummed says that it ends with its own checksum. A database that was copied from a node has none.
+	// Checksummed is true if the snapshot ends with its own checksum. A database that was copied from a node has none.
 	Checksummed bool `json:"checksummed"`
 }
 
@@ -71,13 +72,13 @@ type SnapshotFile struct {
 type StateFile struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Decoded says that it is the state of the cluster in the manifest.
+	// Decoded is true if the state Secret was decoded and belongs to the cluster in the manifest.
 	Decoded bool `json:"decoded"`
 }
 
-// DatabaseReport is what `etcdutl snapshot status` prints, and the members that the database knows.
+// DatabaseReport contains what `etcdutl snapshot status` prints, and the members in the database.
 type DatabaseReport struct {
-	// Hash is the CRC-32C of all buckets, eight hexadecimal digits.
+	// Hash is the CRC-32C of all buckets, as eight hexadecimal digits.
 	Hash      string `json:"hash"`
 	Revision  int64  `json:"revision"`
 	TotalKeys int64  `json:"totalKeys"`
@@ -87,36 +88,36 @@ type DatabaseReport struct {
 	Members        []Member `json:"members,omitempty"`
 }
 
-// Member of the etcd cluster that the database is of.
+// Member of the etcd cluster that the database belongs to.
 type Member struct {
-	// ID is hexadecimal.
+	// ID in hexadecimal.
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 }
 
-// KubernetesReport is what Kubernetes keeps in the database, at its latest revision.
+// KubernetesReport describes the Kubernetes objects in the database, at its latest revision.
 type KubernetesReport struct {
 	Namespaces int64 `json:"namespaces"`
-	// NamespaceNames are sorted, and the first 200 only.
+	// NamespaceNames are sorted, and limited to the first 200.
 	NamespaceNames []string `json:"namespaceNames,omitempty"`
 	Nodes          int64    `json:"nodes"`
-	// NodeNames are sorted, and the first 200 only.
+	// NodeNames are sorted, and limited to the first 200.
 	NodeNames []string `json:"nodeNames,omitempty"`
-	// Resources counts the objects by the beginning of their keys: "pods", "example.com/widgets".
+	// Resources counts the objects by the prefix of their keys: "pods", "example.com/widgets".
 	Resources map[string]int64 `json:"resources,omitempty"`
-	// EncryptedSecrets and PlainSecrets tell the Secrets that Kubernetes stored encrypted from the others.
+	// EncryptedSecrets and PlainSecrets count the Secrets that Kubernetes stored encrypted and unencrypted.
 	EncryptedSecrets int64 `json:"encryptedSecrets"`
 	PlainSecrets     int64 `json:"plainSecrets"`
 }
 
-// DrillReport is what an etcd showed that was started from the backup.
+// DrillReport describes the etcd that was started from the backup.
 type DrillReport struct {
 	Revision         int64 `json:"revision"`
 	Keys             int64 `json:"keys"`
 	Namespaces       int64 `json:"namespaces"`
 	EncryptedSecrets int64 `json:"encryptedSecrets"`
 	PlainSecrets     int64 `json:"plainSecrets"`
-	// StartedIn is how long it took from the restore to the first answer.
+	// StartedIn is the time from the restore to the first response.
 	StartedIn metav1.Duration `json:"startedIn"`
 }
 
@@ -136,7 +137,7 @@ func (r *Report) snapshot(c *backup.Content) {
 }
 
 func (r *Report) finish(now time.Time) (*Report, error) {
-	// A clock that is set back in between must not make the report unreadable.
+	// A clock that was set back in between must not make the report invalid.
 	r.FinishedAt = second(now)
 	if r.FinishedAt.Before(r.StartedAt) {
 		r.FinishedAt = r.StartedAt
@@ -149,7 +150,7 @@ func (r *Report) finish(now time.Time) (*Report, error) {
 	return r, nil
 }
 
-// ParseReport reads a report. It is strict: what it does not understand it does not guess.
+// ParseReport parses a report. It is strict: unknown content is an error.
 func ParseReport(content []byte) (*Report, error) {
 	r := &Report{}
 
@@ -190,7 +191,7 @@ var (
 	anyID       = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,1000}$`)
 )
 
-// validate says whether the report makes sense by itself. Its texts are shown to people, on terminals.
+// validate checks whether the report is consistent. Its texts are shown to users on terminals.
 func (r *Report) validate() error {
 	switch {
 	case r.Format != reportFormat || r.Version < reportVersion || r.Version > signedVersion:
@@ -219,7 +220,7 @@ func (r *Report) validate() error {
 	return errors.Join(r.Snapshot.validate(), r.Database.validate(), r.Kubernetes.validate(), r.Drill.validate())
 }
 
-// hasLevel says whether there is what its level asks for, and not more.
+// hasLevel reports whether the report contains exactly what its level requires.
 func (r *Report) hasLevel() bool {
 	database := r.Level.AtLeast(Database)
 

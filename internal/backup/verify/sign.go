@@ -9,12 +9,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// purposeReport is what reports are signed for.
+// purposeReport is the purpose that reports are signed for.
 const purposeReport = "etcd-backup-verification v2"
 
-// CheckPKI says whether a backup that is signed was signed with the key of the PKI in it. It needs no key from
-// elsewhere, and proves nothing by itself: anyone can make a PKI. But a backup that was put together from parts of two
-// is told.
+// CheckPKI checks that a signed backup was signed with the key of the PKI that it contains. It needs no other key, and
+// proves no origin: everyone can create a PKI. It does detect a backup that was assembled from parts of two backups.
 func CheckPKI(m *backup.Manifest, in *clusterstate.Bundle) error {
 	if m == nil || m.Signature == nil {
 		return nil
@@ -50,7 +49,7 @@ func (r *Report) sign(key *signature.Key, m *backup.Manifest) (err error) {
 	return nil
 }
 
-// signed is what the signature is of: the report without it, in one encoding.
+// signed returns the signed content: the report without its signature, in a canonical encoding.
 func (r *Report) signed() ([]byte, error) {
 	bare := *r
 	bare.Signature = nil
@@ -73,8 +72,8 @@ func (r *Report) signedBy(key signature.Public) bool {
 	return err == nil && r.Signature.Signs(purposeReport, content)
 }
 
-// yieldsTo says whether a report that is stored already may stay instead of this one: a report without the signature of
-// the cluster never stays instead of one with it.
+// yieldsTo reports whether an already stored report may be kept instead of this one: a report without the signature of
+// the cluster is never kept instead of one with it.
 func (r *Report) yieldsTo(stored *Report) bool {
 	return r.Signature == nil || stored.ManifestSHA256 == r.ManifestSHA256 && stored.signedBy(r.Signature.Key)
 }

@@ -1,6 +1,6 @@
-// Package verify says whether a backup can be trusted: that its files are what was stored, that the database in it is
-// sound, and, by a drill, that an etcd starts from it. A damaged database can kill the process that opens it, so a
-// child process does that, with limits and without credentials.
+// Package verify verifies whether a backup can be trusted: that its files are what was stored, that its database is
+// sound and, with a drill, that an etcd starts from it. A damaged database can crash the process that opens it, so that
+// runs in a child process with limits and without credentials.
 package verify
 
 import (
@@ -22,45 +22,45 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Reasons of failures, for conditions. Those of package backup and of the stores come beside them.
+// Reasons of failures, for conditions, in addition to those of package backup and of the stores.
 const (
-	// ReasonDatabase: the database in the backup is damaged, or is none.
+	// ReasonDatabase: the database in the backup is damaged, or the file is no database.
 	ReasonDatabase = "DatabaseInvalid"
-	// ReasonDrill: no etcd starts from the backup, or it shows something else than the database.
+	// ReasonDrill: no etcd starts from the backup, or it returns other data than the database.
 	ReasonDrill = "DrillFailed"
-	// ReasonScratch: there is no room for the plain database.
+	// ReasonScratch: there is not enough space for the plain database.
 	ReasonScratch = scratch.Reason
-	// ReasonLimits: the verification took more time or memory than it may, which says nothing about the backup.
+	// ReasonLimits: the verification exceeded its time or memory limit, which says nothing about the backup.
 	ReasonLimits = "VerificationLimited"
-	// ReasonState: the state Secret in the backup cannot be used, or is not that of the cluster in the manifest.
+	// ReasonState: the state Secret in the backup is unusable, or does not belong to the cluster in the manifest.
 	ReasonState = "StateInvalid"
 	// ReasonReport: the stored result of a verification cannot be read.
 	ReasonReport = "VerificationUnreadable"
-	// ReasonInvalid: the request cannot work.
+	// ReasonInvalid: the request is invalid.
 	ReasonInvalid = "VerificationInvalid"
 )
 
-// DamageReasons say that a backup itself is bad, and not the look at it.
+// DamageReasons are the reasons that mean a damaged backup, as opposed to a failed verification.
 var DamageReasons = []string{
 	backup.ReasonCorrupt, backup.ReasonIncomplete, backup.ReasonManifest, backup.ReasonTruncated,
 	backup.ReasonNotAuthentic, store.ReasonObjectNotFound, store.ReasonLost, ReasonDatabase, ReasonDrill, ReasonState,
 }
 
-// IsDamage says of an error that the backup itself is no good. Others, of our keys or of the store, say nothing about
-// it.
+// IsDamage reports whether an error means that the backup itself is damaged. Other errors, about keys or the store, say
+// nothing about it.
 func IsDamage(err error) bool { return slices.Contains(DamageReasons, failure.Reason(err)) }
 
-// Level of a verification. Each includes those before it.
+// Level of a verification. Each level includes the levels before it.
 type Level string
 
 // Levels.
 const (
-	// Checksum: all objects are read back, and are what the manifest says. With an identity that holds for the plain
-	// content too, and the state Secret decodes and is that of the cluster.
+	// Checksum: all objects are read back and match the manifest. With an identity, this includes the plain content, and
+	// the state Secret is decoded and belongs to the cluster.
 	Checksum Level = "Checksum"
 	// Database: the structure of the database is sound, and its revision and keys are known.
 	Database Level = "Database"
-	// Drill: an etcd of our own starts from the backup and shows what the database holds.
+	// Drill: a temporary etcd starts from the backup and returns the contents of the database.
 	Drill Level = "Drill"
 )
 
@@ -77,26 +77,27 @@ func (l Level) rank() int {
 	return 0
 }
 
-// AtLeast says whether a level includes another one.
+// AtLeast reports whether a level includes another one.
 func (l Level) AtLeast(other Level) bool { return l.rank() >= other.rank() && l.rank() > 0 }
 
 // Options of a verification.
 type Options struct {
 	// Level is Checksum when empty.
 	Level Level
-	// Identities decrypt the backup. Checksum can do without them, and then sees what is stored only.
+	// Identities decrypt the backup. Checksum works without them, and then verifies only the stored data.
 	Identities []age.Identity
-	// Keys are the verification keys of the cluster, where its PKI is known or a person gave them: a backup that is signed
-	// with another key is refused. Without any a signature has to fit the PKI in the backup, which needs an identity.
+	// Keys are the verification keys of the cluster, if its PKI is known or a user provided them: a backup that is signed
+	// with another key is rejected. Without any, a signature must match the PKI in the backup, which needs an identity.
 	Keys []signature.Public
-	// Accept is asked about the origin of the backup before its content is read; nil accepts what is not
-	// signed. The manifest is nil for files of other tools.
+	// Accept decides about the origin of the backup before its content is read; nil accepts unsigned backups. The manifest
+	// is nil for files of other tools.
 	Accept func(*backup.Manifest, backup.Authenticity) error
-	// Sign is the key of the cluster that signs the report; nil leaves it without a signature.
+	// Sign is the key of the cluster that signs the report; nil leaves the report unsigned.
 	Sign *signature.Key
-	// Dir is where the plain database is put for a while, in a private folder; the one for temporary files when empty.
+	// Dir is where the plain database is stored temporarily, in a private directory; the directory for temporary files
+	// when empty.
 	Dir string
-	// Exe is our own binary, for the child process; that of this process when empty.
+	// Exe is the operator's binary, for the child process; that of this process when empty.
 	Exe string
 	// Timeout of each child process; 30 minutes when zero.
 	Timeout time.Duration
@@ -108,16 +109,15 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Limits of what a backup may cost.
+// Limits of the resources for verifying a backup.
 type Limits struct {
-	// Memory of a child process without the database itself, which is mapped; 768 MiB and a quarter of the size of the
-	// database when zero.
+	// Memory of a child process without the mapped database; 768 MiB and a quarter of the size of the database when zero.
 	Memory int64
-	// Plain is how large the database may be; 80 GiB when zero.
+	// Plain is the maximum size of the database; 80 GiB when zero.
 	Plain int64
 }
 
-// defaultTimeout is enough for 100 GiB on a slow disk.
+// defaultTimeout is sufficient for 100 GiB on a slow disk.
 const defaultTimeout = 30 * time.Minute
 
 func (o *Options) complete() error {
@@ -148,7 +148,7 @@ func (o *Options) complete() error {
 	return o.findExe()
 }
 
-// findExe makes the path absolute: the child works in another folder.
+// findExe makes the path absolute, because the child works in another directory.
 func (o *Options) findExe() (err error) {
 	if os.Getenv(childEnv) != "" {
 		return errors.New("a verification runs inside a verification: the binary does not know " + CommandName)
@@ -179,8 +179,8 @@ type run struct {
 	nameless bool
 }
 
-// Run verifies a backup. An error has a class and a reason: that the backup is damaged, or that it could not be looked
-// at. Nothing plain remains on the disk.
+// Run verifies a backup. An error has a class and a reason: the backup is damaged, or it could not be verified. No
+// plain data remains on the disk.
 func Run(ctx context.Context, s store.Store, set backup.Set, o Options) (*Report, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func Run(ctx context.Context, s store.Store, set backup.Set, o Options) (*Report
 	return report, report.sign(o.Sign, r.manifest)
 }
 
-// describe reads the manifest, sees who wrote it, and checks the state Secret.
+// describe reads the manifest, determines its origin, and checks the state Secret.
 func (r *run) describe(ctx context.Context) error {
 	if !r.set.Foreign {
 		m, err := backup.ReadManifest(ctx, r.store, r.set)
@@ -231,14 +231,14 @@ func (r *run) describe(ctx context.Context) error {
 	return r.state(ctx)
 }
 
-// state checks the state Secret. It holds root credentials: it stays in memory.
+// state checks the state Secret. It contains root credentials, so it is kept in memory only.
 func (r *run) state(ctx context.Context) error {
 	read := backup.StateOf(r.set, r.manifest, r.Identities)
 	f := r.manifest.State
 	r.report.State = &StateFile{Size: f.Size, SHA256: f.SHA256}
 
 	if f.Encryption != nil && len(r.Identities) == 0 {
-		// What is stored is compared with the manifest, and nothing else can be said.
+		// Only the stored data can be compared with the manifest.
 		_, err := backup.ReadSnapshot(ctx, r.store, read, nil)
 
 		return err
@@ -251,7 +251,8 @@ func (r *run) state(ctx context.Context) error {
 
 	state, err := clusterstate.Decode(secret.Data)
 	if err != nil {
-		// The text of it names keys and fields, and quotes nothing of the Secret but cluster IDs, which stay out too.
+		// The text of the error names keys and fields, and quotes nothing of the Secret except cluster IDs, which are omitted
+		// too.
 		return failure.Terminal(ReasonState, "the state Secret in the backup cannot be used", undecodable(err))
 	}
 
@@ -310,7 +311,7 @@ func (r *run) snapshot(ctx context.Context) error {
 	return r.database(ctx, read)
 }
 
-// database writes the plain database to the scratch folder and has it opened there.
+// database writes the plain database to the scratch directory and lets a child open it there.
 func (r *run) database(ctx context.Context, read backup.Read) (err error) {
 	dir, err := scratch.New(r.Dir, r.need())
 	if err != nil {
@@ -328,7 +329,7 @@ func (r *run) database(ctx context.Context, read backup.Read) (err error) {
 		return err
 	}
 
-	// The checksum at the end is compared in here, before anybody opens the database.
+	// This compares the checksum at the end before any process opens the database.
 	c, err := backup.ReadSnapshot(ctx, r.store, read, file)
 	if cerr := file.Close(); err == nil && cerr != nil {
 		err = dir.Classify(cerr)
@@ -351,10 +352,10 @@ func (r *run) database(ctx context.Context, read backup.Read) (err error) {
 	return nil
 }
 
-// walSpace is what an etcd needs beside its database: two segments of its log and small things.
+// walSpace is what an etcd needs in addition to its database: two segments of its log, and small files.
 const walSpace = 160 << 20
 
-// need is how many bytes the scratch folder takes, as far as that is known before the snapshot is read.
+// need returns the required size of the scratch directory, as far as it is known before the snapshot is read.
 func (r *run) need() int64 {
 	size := r.set.Snapshot.Size
 	if r.manifest != nil {
