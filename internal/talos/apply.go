@@ -9,50 +9,51 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// ApplyMode is how a node takes a config.
+// ApplyMode is how a node applies a machine configuration.
 type ApplyMode int32
 
 // Modes.
 const (
-	// ApplyAuto: without a reboot where that is possible, else with one.
+	// ApplyAuto applies without a reboot if possible, otherwise with one.
 	ApplyAuto = ApplyMode(machineapi.ApplyConfigurationRequest_AUTO)
-	// ApplyNoReboot: at once, or not at all.
+	// ApplyNoReboot applies immediately, or not at all.
 	ApplyNoReboot = ApplyMode(machineapi.ApplyConfigurationRequest_NO_REBOOT)
-	// ApplyReboot: with a reboot.
+	// ApplyReboot applies with a reboot.
 	ApplyReboot = ApplyMode(machineapi.ApplyConfigurationRequest_REBOOT)
-	// ApplyStaged: at the next reboot, whoever causes it.
+	// ApplyStaged applies at the next reboot, whatever causes it.
 	ApplyStaged = ApplyMode(machineapi.ApplyConfigurationRequest_STAGED)
-	// ApplyTry: at once, and taken back by the node itself when the time is up, unless another config follows.
+	// ApplyTry applies immediately, and the node rolls the configuration back after a timeout unless another one follows.
 	ApplyTry = ApplyMode(machineapi.ApplyConfigurationRequest_TRY)
 )
 
-// ApplyOptions say how a config is sent.
+// ApplyOptions determine how a machine configuration is sent.
 type ApplyOptions struct {
 	// Mode of the change.
 	Mode ApplyMode
-	// TryTimeout is when ApplyTry is taken back; the node's own choice, a minute, when zero.
+	// TryTimeout is when ApplyTry is rolled back; the node's default of one minute when zero.
 	TryTimeout time.Duration
-	// DryRun changes nothing and tells what would be.
+	// DryRun changes nothing and returns what would happen.
 	DryRun bool
 }
 
-// Applied is what a node did with a config, or would do.
+// Applied is what a node did, or would do, with a machine configuration.
 type Applied struct {
 	// Mode that the node chose.
 	Mode ApplyMode
 	// Warnings of the node.
 	Warnings []string
-	// Diff of a dry run, empty when nothing changes. Values that may be secret are left out.
+	// Diff of a dry run, empty if nothing changes. Values that may be secret are omitted.
 	Diff string
 }
 
-// diffTitle stands above the diff in the answer to a dry run.
+// diffTitle precedes the diff in the response to a dry run.
 const diffTitle = "Config diff:"
 
-// noChanges is the whole diff where there is none.
+// noChanges is the diff if nothing changes.
 const noChanges = "No changes."
 
-// Apply sends a config to a configured node. A dry run is a question, and ends with the pass that asks it.
+// Apply sends a machine configuration to a configured node. A dry run only queries the node, and ends with its
+// reconciliation.
 func (n *Node) Apply(ctx context.Context, config []byte, o ApplyOptions) (Applied, error) {
 	if !o.DryRun {
 		ctx = acting(ctx)

@@ -20,77 +20,78 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ErrTooMuch is what a call ends with whose answer is larger than that of any honest node. Whatever is at an address of
-// a machine list answers, so that nothing may be read without an end.
+// ErrTooMuch ends a call whose response is larger than that of any genuine node. Any machine may respond at an address
+// of a machine list, so nothing may be read without a limit.
 var ErrTooMuch = errors.New("the response is too large")
 
 const (
 	kib = 1 << 10
 	mib = 1 << 20
 
-	// maxMessage is the largest answer of a unary call, and the largest part of a stream: a machine config. Most have a
-	// smaller bound of their own.
+	// maxMessage is the maximum response of a unary call, and the maximum part of a stream: a machine configuration. Most
+	// have a smaller limit of their own.
 	maxMessage = 4 * mib
-	// maxHeaders bounds headers and trailers, which carry the texts of errors. A refused config quotes some KiB of it.
+	// maxHeaders limits headers and trailers, which contain the texts of errors. A rejected configuration quotes several
+	// KiB of it.
 	maxHeaders = 256 * kib
-	// window is how much of a stream is under way before it is read. gRPC would let it grow to 16 MiB for each
-	// connection; with this one a snapshot still takes 20 MiB/s over a path of 50 ms.
+	// window is how much of a stream may be in transit before it is read. gRPC would increase it to 16 MiB for each
+	// connection; with this one, a snapshot still reaches 20 MiB/s over a path of 50 ms.
 	window = mib
-	// maxDatabase is the largest etcd database, as a snapshot and as a copy: twice what etcd supports.
+	// maxDatabase is the maximum size of an etcd database, as a snapshot and as a copy: twice what etcd supports.
 	maxDatabase = 16 << 30
-	// maxErrorText is how much of the text of an error is kept.
+	// maxErrorText is the maximum length of the text of an error.
 	maxErrorText = 4 * kib
 )
 
-// bound is how much a stream may bring.
+// bound is the maximum size of a stream.
 type bound struct {
 	items int
 	bytes int64
 }
 
-// listBounds are those of the resources that are listed.
+// listBounds are the limits of the resources that are listed.
 var listBounds = map[string]bound{
-	// One for each socket.
+	// One per socket.
 	hardware.ProcessorType: {items: 256, bytes: mib},
-	// Disk shelves hold some hundred; each is told in less than 1 KiB.
+	// Disk shelves contain several hundred; each takes less than 1 KiB.
 	block.DiskType: {items: 2048, bytes: 4 * mib},
-	// Each disk has some partitions, and logical volumes come on top.
+	// Each disk has several partitions, and there may be logical volumes.
 	block.DiscoveredVolumeType: {items: 4096, bytes: 8 * mib},
-	// Kubernetes supports 5,000 nodes; each is told in less than 1 KiB.
+	// Kubernetes supports 5,000 nodes; each takes less than 1 KiB.
 	cluster.MemberType: {items: 10_000, bytes: 16 * mib},
-	// The image factory knows about a hundred.
+	// The image factory has about a hundred.
 	runtime.ExtensionStatusType: {items: 512, bytes: mib},
-	// The live one, the one on the disk, and that of maintenance mode.
+	// The live configuration, the one on the disk, and that of maintenance mode.
 	config.MachineConfigType: {items: 8, bytes: 8 * mib},
 }
 
-// otherList bounds lists of other resources.
+// otherList limits lists of other resources.
 var otherList = bound{items: 256, bytes: mib}
 
-// streamBounds are those of calls whose answer is a stream, by method.
+// streamBounds are the limits of calls whose response is a stream, by method.
 var streamBounds = map[string]bound{
 	// Only /proc is read.
 	machineapi.MachineService_Read_FullMethodName: {items: 256, bytes: mib},
-	// It ends at the first entry of a folder.
+	// The stream ends at the first entry of a directory.
 	machineapi.MachineService_List_FullMethodName: {items: 64, bytes: mib},
-	// A node keeps the images of its own services here, some for each version.
+	// A node stores the images of its own services here, some of them in several versions.
 	machineapi.ImageService_List_FullMethodName: {items: 4096, bytes: 4 * mib},
-	// Parts of 32 KiB and less; the readers bound the database itself, which Copy compresses.
+	// Parts of up to 32 KiB. The readers limit the database itself, which Copy compresses.
 	machineapi.MachineService_EtcdSnapshot_FullMethodName: {bytes: maxDatabase},
 	machineapi.MachineService_Copy_FullMethodName:         {bytes: maxDatabase},
 }
 
-// otherStream bounds streams of other methods: none is read.
+// otherStream limits streams of other methods, none of which is used.
 var otherStream = bound{items: 256, bytes: mib}
 
-// What a watch may bring at once, and in each second after that. A booting node tells some ten changes a second of the
-// five resources that are watched; a machine config has up to 1 MiB.
+// Limits of what a watch may receive at once, and per second after that. A booting node reports about ten changes per
+// second of the five watched resources; a machine configuration has up to 1 MiB.
 const (
 	watchBurst, watchRate           = 1024, 50
 	watchBytesBurst, watchBytesRate = 16 * mib, 256 * kib
 )
 
-// bounds are the options of a connection that bound what comes over it.
+// bounds returns the options of a connection that limit what is received over it.
 func bounds() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -102,7 +103,7 @@ func bounds() []grpc.DialOption {
 	}
 }
 
-// boundStream ends a stream with ErrTooMuch that brings more than its kind may.
+// boundStream ends a stream that exceeds the limit of its kind with ErrTooMuch.
 //
 //nolint:revive // the arguments are those of an interceptor
 func boundStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
@@ -118,7 +119,7 @@ func boundStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn
 	}
 
 	if desc.ClientStreams {
-		return begin(nil) // it may end without a request, and what it sends does not say what comes
+		return begin(nil) // it may end without a request, and its requests do not determine the response
 	}
 
 	return &lateStream{ctx: ctx, begin: begin}, nil
@@ -134,7 +135,7 @@ func bounded(s grpc.ClientStream, method string, req any) grpc.ClientStream {
 
 	bounds, other, kind := streamBounds, otherStream, method
 
-	// What is listed says how much of it there may be.
+	// The limit depends on the listed resource.
 	if r, ok := req.(*cosiv1alpha1.ListRequest); ok {
 		bounds, other, kind = listBounds, otherList, r.GetType()
 	}
@@ -147,7 +148,7 @@ func bounded(s grpc.ClientStream, method string, req any) grpc.ClientStream {
 	return &boundedStream{ClientStream: s, bound: b}
 }
 
-// boundedStream counts what comes.
+// boundedStream counts what is received.
 type boundedStream struct {
 	grpc.ClientStream
 
@@ -175,7 +176,7 @@ func (s *boundedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// pacedStream bounds a stream that has no end.
+// pacedStream limits the rate of a stream that has no end.
 type pacedStream struct {
 	grpc.ClientStream
 
@@ -209,7 +210,7 @@ func size(m any) int64 {
 	return 0
 }
 
-// isTooMuch tells whether an answer was cut off because of its size: by a stream that counts, or by gRPC itself.
+// isTooMuch reports whether a response was cut off because of its size: by a bounded stream, or by gRPC itself.
 func isTooMuch(err error) bool {
 	return errors.Is(err, ErrTooMuch) ||
 		status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// MachineConfig reads the live machine config. It holds private keys.
+// MachineConfig reads the live machine configuration. It contains private keys.
 func (n *Node) MachineConfig(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -34,7 +34,8 @@ func (n *Node) MachineConfig(ctx context.Context) ([]byte, error) {
 
 var errConfigUnreadable = errors.New("it shows no config that can be read")
 
-// configError is an error of reading a config. What is no answer of the node comes from decoding it, and may quote it.
+// configError returns an error of reading a configuration. An error that is not a response of the node comes from
+// decoding the configuration, and may quote it.
 func (n *Node) configError(err error) error {
 	if _, answered := status.FromError(err); answered || state.IsNotFoundError(err) || isDeadline(err) ||
 		errors.Is(err, context.Canceled) {
@@ -48,31 +49,31 @@ func machineConfigs(id resource.ID) resource.Metadata {
 	return resource.NewMetadata(config.NamespaceName, config.MachineConfigType, id, resource.VersionUndefined)
 }
 
-// NextBoot says which config the next boot of a node takes.
+// NextBoot tells which configuration takes effect at the next boot of a node.
 type NextBoot int
 
-// Configs of a next boot.
+// Configurations of a next boot.
 const (
-	// NextBootUnknown: the live config may be on trial, and nothing shows the one on the disk.
+	// NextBootUnknown: the live configuration may be on trial, and the one on the disk is unknown.
 	NextBootUnknown NextBoot = iota
-	// NextBootLive: the config that is live now.
+	// NextBootLive: the live configuration.
 	NextBootLive
-	// NextBootOther: another one. It is staged, or the live one is on trial.
+	// NextBootOther: another configuration, because it is staged, or because the live one is on trial.
 	NextBootOther
 )
 
-// ConfigState is what a node's config says of the node, without secrets.
+// ConfigState is what a node's configuration reveals about the node, without secrets.
 type ConfigState struct {
-	// Type of the machine: controlplane, worker, or the old init.
+	// Type of the machine: controlplane, worker, or the old type init.
 	Type string
-	// NextBoot is which config the next boot takes, NextType the type of the machine that follows from it; empty while
-	// that is not known.
+	// NextBoot tells which configuration takes effect at the next boot, NextType the resulting machine type; empty if
+	// unknown.
 	NextBoot NextBoot
 	NextType string
 }
 
-// ConfigState reads which config the node runs and which one its next boot takes. Both are read at once, so that no
-// change comes in between.
+// ConfigState reads which configuration the node runs and which one takes effect at its next boot. Both are read
+// together, so that no change occurs in between.
 func (n *Node) ConfigState(ctx context.Context) (ConfigState, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -101,9 +102,10 @@ func (n *Node) ConfigState(ctx context.Context) (ConfigState, error) {
 	return found, nil
 }
 
-// configState compares the two resources that a node shows of its config. The persistent one is made by the first apply
-// after a boot: where it is absent, and no trial has written the live one again, the node runs what is on its disk. A
-// trial that is over has left the live one as it was, and cannot be told from one that is not.
+// configState compares the two resources with which a node reports its configuration. The persistent one is created by
+// the first apply after a boot: if it does not exist, and no trial has written the live one again, the node runs the
+// configuration on its disk. A trial that has ended leaves the live one unchanged, and cannot be distinguished from one
+// that has not.
 func configState(live, persistent *config.MachineConfig) (ConfigState, error) {
 	running, now, err := readConfig(live)
 	if err != nil {
@@ -125,7 +127,7 @@ func configState(live, persistent *config.MachineConfig) (ConfigState, error) {
 		return ConfigState{}, err
 	}
 
-	// Their versions say nothing: each boot begins them anew, and applies, trials and their ends move them apart.
+	// The versions are no evidence: they start again at each boot, and applying, trials and their ends make them diverge.
 	out.NextBoot, out.NextType = NextBootOther, next.String()
 	if bytes.Equal(now, later) {
 		out.NextBoot = NextBootLive
@@ -134,10 +136,10 @@ func configState(live, persistent *config.MachineConfig) (ConfigState, error) {
 	return out, nil
 }
 
-// firstVersion is the version of a resource that was never written again.
+// firstVersion is the version of a resource that was written only once.
 const firstVersion = 1
 
-// readConfig returns the type of the machine and the bytes of a config. Its errors do not quote it.
+// readConfig returns the machine type and the bytes of a configuration. Its errors do not quote it.
 func readConfig(res *config.MachineConfig) (machine.Type, []byte, error) {
 	if res == nil || res.Provider() == nil || res.Provider().Machine() == nil {
 		return machine.TypeUnknown, nil, errConfigUnreadable

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// databasePath is where Talos keeps the database of its etcd.
+// databasePath is where Talos stores the database of its etcd.
 const databasePath = "/var/lib/etcd/member/snap/db"
 
-// EtcdDatabase streams the database file of the node's etcd: what there is where etcd does not run. It has no checksum
-// at its end, so a recovery from it needs the hash check skipped. The archive that it comes in has checksums of its
-// own: one that was cut off ends with an error.
+// EtcdDatabase streams the database file of the node's etcd, for the case that etcd does not run. The file has no
+// checksum at its end, so a recovery from it must skip the hash check. The archive in which it is transferred has
+// checksums of its own: a truncated one ends with an error.
 func (n *Node) EtcdDatabase(parent context.Context) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(parent)
 	c := &copied{n: n, parent: parent, cancel: cancel}
@@ -65,13 +65,13 @@ func (n *Node) EtcdDatabase(parent context.Context) (io.ReadCloser, error) {
 	return nil, c.broken(fmt.Errorf("%w: more than %d entries", ErrTooMuch, maxEntries))
 }
 
-// maxEntries is how many entries of an archive are looked at: the copy of a file has one.
+// maxEntries is the maximum number of archive entries that are read: the copy of a file has one.
 const maxEntries = 16
 
-// maxArchiveEnd is more than what follows the database in an archive: it is padded to 10 KiB.
+// maxArchiveEnd is more than what follows the database in an archive, which is padded to 10 KiB.
 const maxArchiveEnd = mib
 
-// databaseCall is how errors call the copy.
+// databaseCall is the name of the copy in errors.
 const databaseCall = "a copy of the etcd database"
 
 // copied reads the stream of a copy.
@@ -117,7 +117,7 @@ func (c *copied) Read(p []byte) (int, error) {
 	return k, nil
 }
 
-// broken tells an archive that ended early from a stream that did.
+// broken distinguishes an archive that ended early from a stream that did.
 func (c *copied) broken(err error) error {
 	if c.err != nil {
 		return c.err
@@ -126,7 +126,7 @@ func (c *copied) broken(err error) error {
 	return fmt.Errorf("asking %s for %s: %w: %w", c.n.name(), databaseCall, ErrSnapshotDamaged, err)
 }
 
-// databaseReader ends with io.EOF only when the archive is whole to its last byte.
+// databaseReader ends with io.EOF only if the archive is complete to its last byte.
 type databaseReader struct {
 	archive *tar.Reader
 	plain   io.Reader
@@ -139,7 +139,7 @@ func (d *databaseReader) Read(p []byte) (int, error) {
 
 	switch {
 	case errors.Is(err, io.EOF):
-		// The checksum of the compression comes last.
+		// The checksum of the compression is at the end.
 		rest, err := io.Copy(io.Discard, io.LimitReader(d.plain, maxArchiveEnd))
 		if err == nil && rest == maxArchiveEnd {
 			err = fmt.Errorf("%w: the archive goes on after its end", ErrTooMuch)

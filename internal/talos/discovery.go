@@ -10,18 +10,18 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
-// ClusterMember is a node of the cluster as discovery shows it to the others.
+// ClusterMember is a node of the cluster as discovery announces it to the others.
 type ClusterMember struct {
-	// Name is its hostname.
+	// Name is the hostname of the node.
 	Name string
-	// Addresses that it told.
+	// Addresses that the node announces.
 	Addresses []string
 	// ControlPlane nodes run etcd.
 	ControlPlane bool
 }
 
-// ClusterMembers lists the nodes of the cluster that this one knows from discovery, sorted by name; none where
-// discovery is turned off.
+// ClusterMembers lists the nodes of the cluster that this node knows from discovery, sorted by name; none if discovery
+// is disabled.
 func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -53,18 +53,18 @@ func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
 	return out, nil
 }
 
-// Name of the extension that is none: it says which schematic of the image factory the image was made from.
+// schematicExtension is the name of a pseudo extension, which reports the image factory schematic of the image.
 const schematicExtension = "schematic"
 
 // Extensions of the image that a node runs.
 type Extensions struct {
-	// Schematic is the ID of the image factory; empty for an image that did not come from there.
+	// Schematic is the ID of the image factory schematic; empty for an image from another source.
 	Schematic string
 	// Names of the system extensions, sorted.
 	Names []string
 }
 
-// Extensions lists what is built into the image that runs, beyond Talos itself.
+// Extensions lists the extensions of the running image, in addition to Talos itself.
 func (n *Node) Extensions(ctx context.Context) (Extensions, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

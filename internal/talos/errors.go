@@ -16,17 +16,18 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// ErrAlreadyExists is what a bootstrap answers where etcd data exists.
+// ErrAlreadyExists is returned by a bootstrap if etcd data exists.
 var ErrAlreadyExists = errors.New("etcd data exists already")
 
-// ErrNotServing is what etcd calls end with where etcd does not run: the node never answers them, so the deadline does.
+// ErrNotServing is returned by etcd calls while etcd does not run: the node never responds to them, so they end at
+// their deadline.
 var ErrNotServing = errors.New("etcd does not respond")
 
-// ErrNoLeader is what etcd calls end with that need a quorum, while there is none.
+// ErrNoLeader is returned by etcd calls that need a quorum while there is none.
 var ErrNoLeader = errors.New("etcd has no leader")
 
-// classify gives an error of a call to a node its class. The message names call and node; the cause goes to the log,
-// without what the node prints of configs.
+// classify assigns a class to an error of a call to a node. The message names the call and the node; the cause is for
+// the log, without the parts of configurations that the node prints.
 func classify(call, node string, err error) error {
 	if err == nil {
 		return nil
@@ -72,14 +73,14 @@ func classify(call, node string, err error) error {
 		call), cause)
 }
 
-// isFull tells whether a node has answered that nothing more fits on its disk: it hands that on as text only.
+// isFull reports whether a node is out of disk space, which it reports only as text.
 func isFull(err error) bool {
 	s, ok := status.FromError(err)
 
 	return ok && strings.Contains(s.Message(), syscall.ENOSPC.Error())
 }
 
-// scrubbed is the error as it may be logged. What is no answer of a node is left as it is.
+// scrubbed returns the error in a form that may be logged. An error that is not a response of a node is unchanged.
 func scrubbed(err error) error {
 	if s, ok := status.FromError(err); ok {
 		text := s.Message()
@@ -93,7 +94,7 @@ func scrubbed(err error) error {
 	return err
 }
 
-// summary is a refusal in one line.
+// summary returns a rejection in one line.
 func summary(err error) string {
 	lines := strings.FieldsFunc(redactText(status.Convert(err).Message()), func(r rune) bool { return r == '\n' })
 	for i := range lines {
@@ -110,8 +111,8 @@ func summary(err error) string {
 
 const maxSummary = 400
 
-// isTrust tells whether a connection failed because the other side's certificate is not of our CA, or because it does
-// not take ours. gRPC hands the cause on as text only.
+// isTrust reports whether a connection failed because one side does not trust the certificate of the other. gRPC passes
+// the cause on only as text.
 func isTrust(err error) bool {
 	var verify *tls.CertificateVerificationError
 	if errors.As(err, &verify) {
@@ -123,19 +124,18 @@ func isTrust(err error) bool {
 	return strings.Contains(text, "x509:") || isCertificateAlert(text)
 }
 
-// isCertificateAlert tells whether the other side ended a TLS connection because of a certificate, or for want of one.
-// crypto/tls does not export the type of alerts.
+// isCertificateAlert reports whether the other side closed a TLS connection because of a certificate, or because none
+// was presented. crypto/tls does not export the type of alerts.
 func isCertificateAlert(text string) bool {
 	_, alert, found := strings.Cut(text, "remote error: tls: ")
 
 	return found && strings.Contains(alert, "certificate")
 }
 
-// serverLead is how much earlier than the caller a node may notice that the caller's time is over: a deadline travels
-// with the call.
+// serverLead is how much earlier than the caller a node may notice the caller's deadline, which is sent with the call.
 const serverLead = 50 * time.Millisecond
 
-// over says why the caller has no more time, nil when it has.
+// over says why the caller has no more time; nil if it has.
 func over(parent context.Context, err error) error {
 	if cause := parent.Err(); cause != nil {
 		return cause

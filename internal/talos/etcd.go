@@ -20,7 +20,7 @@ import (
 type Member struct {
 	// ID of the member.
 	ID uint64
-	// Name is the hostname that it was started with.
+	// Name is the hostname that the member was started with.
 	Name string
 	// PeerHosts are the hosts of its peer URLs.
 	PeerHosts []string
@@ -28,8 +28,8 @@ type Member struct {
 	Learner bool
 }
 
-// EtcdMembers returns the member list as the node's own etcd has it. ErrNotServing where etcd does not run, ErrNoLeader
-// where it has no quorum.
+// EtcdMembers returns the member list of the node's own etcd. It returns ErrNotServing if etcd does not run, and
+// ErrNoLeader if it has no quorum.
 func (n *Node) EtcdMembers(parent context.Context) ([]Member, error) {
 	ctx, cancel := context.WithTimeout(parent, callTimeout)
 	defer cancel()
@@ -75,31 +75,31 @@ func MemberByID(members []Member, id uint64) (Member, bool) {
 	return members[i], true
 }
 
-// ParseMemberID reads a member ID as Talos resources and Facts spell it: hexadecimal.
+// ParseMemberID parses a member ID in the format of Talos resources and Facts: hexadecimal.
 func ParseMemberID(text string) (uint64, error) { return etcd.ParseMemberID(text) }
 
-// FormatMemberID spells a member ID as Talos resources and Facts do.
+// FormatMemberID formats a member ID as Talos resources and Facts do.
 func FormatMemberID(id uint64) string { return etcd.FormatMemberID(id) }
 
-// EtcdStatus is what a member says of itself.
+// EtcdStatus is the status that a member reports about itself.
 type EtcdStatus struct {
 	// MemberID of the node's own member.
 	MemberID uint64
-	// Leader is the member ID of the leader; 0 when it sees none.
+	// Leader is the member ID of the leader; 0 if the member sees none.
 	Leader uint64
 	// Learner members do not vote.
 	Learner bool
-	// DBSize is the size of the database file, DBSizeInUse what a defragmentation would leave of it.
+	// DBSize is the size of the database file, DBSizeInUse its size after a defragmentation.
 	DBSize, DBSizeInUse int64
 	// RaftIndex and RaftAppliedIndex show whether the member lags.
 	RaftIndex, RaftAppliedIndex uint64
-	// Errors that it reports.
+	// Errors that the member reports.
 	Errors []string
 	// Version of etcd, and StorageVersion of its database.
 	Version, StorageVersion string
 }
 
-// EtcdStatus asks the node's own member. ErrNotServing where etcd does not run.
+// EtcdStatus queries the node's own member. It returns ErrNotServing if etcd does not run.
 func (n *Node) EtcdStatus(parent context.Context) (EtcdStatus, error) {
 	ctx, cancel := context.WithTimeout(parent, callTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func (n *Node) EtcdStatus(parent context.Context) (EtcdStatus, error) {
 	return EtcdStatus{}, fmt.Errorf("asking %s for the etcd status: %w", n.name(), ErrNotServing)
 }
 
-// EtcdAlarms returns the alarms that are raised, as texts. ErrNotServing where etcd does not run.
+// EtcdAlarms returns the active alarms, as texts. It returns ErrNotServing if etcd does not run.
 func (n *Node) EtcdAlarms(parent context.Context) ([]string, error) {
 	alarms, err := n.EtcdMemberAlarms(parent)
 
@@ -137,13 +137,13 @@ func (n *Node) EtcdAlarms(parent context.Context) ([]string, error) {
 
 // MemberAlarm is an alarm of one member.
 type MemberAlarm struct {
-	// MemberID of the member that raises it.
+	// MemberID of the member with the alarm.
 	MemberID uint64
 	// Alarm as a text.
 	Alarm string
 }
 
-// EtcdMemberAlarms returns the alarms of all members that are raised. ErrNotServing where etcd does not run.
+// EtcdMemberAlarms returns the active alarms of all members. It returns ErrNotServing if etcd does not run.
 func (n *Node) EtcdMemberAlarms(parent context.Context) ([]MemberAlarm, error) {
 	ctx, cancel := context.WithTimeout(parent, callTimeout)
 	defer cancel()
@@ -166,11 +166,11 @@ func (n *Node) EtcdMemberAlarms(parent context.Context) ([]MemberAlarm, error) {
 	return out, nil
 }
 
-// noLeader is what etcd answers to calls that need a quorum, while there is none.
+// noLeader is etcd's response to calls that need a quorum while there is none.
 const noLeader = "etcdserver: no leader"
 
-// etcdError takes a call that ran into its own deadline for an etcd that does not run, if the node itself answers. When
-// it is the caller who has no more time, nothing is known of etcd.
+// etcdError attributes a call that reached its own deadline to an etcd that does not run, if the node itself responds.
+// If the caller has no more time, the state of etcd is unknown.
 func (n *Node) etcdError(parent context.Context, call string, err error) error {
 	if cause := over(parent, err); cause != nil {
 		return fmt.Errorf("asking %s for %s: %w", n.name(), call, cause)
@@ -191,8 +191,8 @@ func (n *Node) etcdError(parent context.Context, call string, err error) error {
 	return fmt.Errorf("asking %s for %s: %w", n.name(), call, ErrNotServing)
 }
 
-// answers tells whether the node answers a call that needs no etcd. A dead or frozen node proves nothing about its
-// etcd.
+// answers reports whether the node responds to a call that needs no etcd. A dead or frozen node proves nothing about
+// its etcd.
 func (n *Node) answers(ctx context.Context) bool {
 	if !n.ready() {
 		return false
@@ -204,7 +204,7 @@ func (n *Node) answers(ctx context.Context) bool {
 	return beat(ctx, n.c) == nil
 }
 
-// EtcdDataPresent tells whether the etcd data directory of the node holds anything.
+// EtcdDataPresent reports whether the etcd data directory of the node is not empty.
 func (n *Node) EtcdDataPresent(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -24,42 +24,42 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Facts are what a node says of itself.
+// Facts are what a node reports about itself.
 type Facts struct {
-	// Stage in the words of Talos.
+	// Stage as Talos reports it.
 	Stage string
-	// Ready as the node judges itself.
+	// Ready according to the node itself.
 	Ready bool
 	// Unmet conditions, as "name: reason".
 	Unmet []string
 	// Hostname and Addresses of the node.
 	Hostname  string
 	Addresses []string
-	// TalosVersion that runs.
+	// TalosVersion that the node runs.
 	TalosVersion string
-	// KubeletVersion is the tag of the kubelet image that is configured to run.
+	// KubeletVersion is the tag of the configured kubelet image.
 	KubeletVersion string
 	// BootID changes with every boot; empty in maintenance mode.
 	BootID string
-	// UUID from the firmware; empty where it tells no machine from another.
+	// UUID from the firmware; empty if it does not identify the machine.
 	UUID string
-	// EtcdMemberID, hexadecimal; empty without a member.
+	// EtcdMemberID, in hexadecimal; empty if there is no member.
 	EtcdMemberID string
 	// SystemDisk that Talos runs from.
 	SystemDisk string
 	// CPUs is the number of processor threads.
 	CPUs int32
-	// MemoryMiB is the memory.
+	// MemoryMiB is the memory in MiB.
 	MemoryMiB int64
 }
 
-// reader collects facts; the first error ends it, a resource that does not exist is no error.
+// reader collects facts. It stops at the first error; a missing resource is no error.
 type reader struct {
 	c   *talosclient.Client
 	err error
 }
 
-// get reads one typed resource; nil when it is not there, or not for us.
+// get reads one typed resource; nil if it does not exist, or if access is denied.
 func get[T resource.Resource](
 	ctx context.Context,
 	r *reader,
@@ -87,7 +87,7 @@ func isAbsent(err error) bool {
 	return state.IsNotFoundError(err) || status.Code(err) == codes.NotFound || status.Code(err) == codes.PermissionDenied
 }
 
-// Facts reads everything that a status shows.
+// Facts reads everything that a status reports.
 func (n *Node) Facts(ctx context.Context) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (n *Node) Facts(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-// readFacts asks for everything at once: it takes as long as the slowest answer, also where each takes a second.
+// readFacts reads everything concurrently, so it takes only as long as the slowest response.
 func readFacts(ctx context.Context, c *talosclient.Client) (Facts, error) {
 	var f Facts
 
@@ -181,13 +181,13 @@ func readKubernetes(ctx context.Context, r *reader, f *Facts) {
 	}
 }
 
-// Bounds of facts: those of the fields of a status that show them. A status that breaks one is refused as a whole.
+// Limits of facts: those of the status fields for them. A status that violates one is rejected as a whole.
 const (
 	maxUnmet, maxUnmetText = 32, 300
 	maxAddresses           = 64
 )
 
-// fit shortens what is for people, and refuses a node that names itself with what no node is called.
+// fit shortens texts for users, and rejects a node with an identifier that no genuine node has.
 func (f *Facts) fit() error {
 	f.Unmet = f.Unmet[:min(len(f.Unmet), maxUnmet)]
 	for i, text := range f.Unmet {
@@ -216,7 +216,7 @@ func (f *Facts) fit() error {
 	return nil
 }
 
-// clip keeps the beginning of a text.
+// clip returns the beginning of a text.
 func clip(text string, most int) string {
 	if r := []rune(text); len(r) > most {
 		return string(r[:most-1]) + "…"
@@ -225,8 +225,7 @@ func clip(text string, most int) string {
 	return text
 }
 
-// UUID of the machine's firmware, which tells it from every other one; empty where it has none that does. It is asked
-// for now.
+// UUID queries the UUID of the machine's firmware, which identifies it; empty if the firmware has none that does.
 func (n *Node) UUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -242,12 +241,13 @@ func (n *Node) UUID(ctx context.Context) (string, error) {
 	return TellingUUID(i.TypedSpec().UUID), nil
 }
 
-// Connection numbers the TCP connections to the node so far. As long as it stays the same, whatever answers is the same
-// machine; a connection that broke counts until another one is made, so it tells nothing without an answer.
+// Connection returns the number of TCP connections to the node so far. While it stays the same, every response is from
+// the same machine. A broken connection counts until another one is established, so the number proves nothing without a
+// response.
 func (n *Node) Connection() int64 { return n.line.dials.Load() }
 
-// UUIDOver is the UUID of the machine at the other end of a connection, by its number. It is asked for once; the caller
-// has an answer over that connection, and sees afterwards that it is still the same.
+// UUIDOver returns the UUID of the machine at the other end of a connection, by its number. It is queried once. The
+// caller must have a response over that connection, and verify afterwards that it is still the same.
 func (n *Node) UUIDOver(ctx context.Context, connection int64) (string, error) {
 	n.mu.Lock()
 	uuid, known := n.uuid, n.uuid != "" && n.uuidOf == connection
@@ -304,7 +304,7 @@ func readMemory(ctx context.Context, r *reader, f *Facts) {
 	}
 }
 
-// imageTag returns the tag of an image reference, empty when it has none.
+// imageTag returns the tag of an image reference, empty if it has none.
 func imageTag(ref string) string {
 	ref, _, _ = strings.Cut(ref, "@")
 

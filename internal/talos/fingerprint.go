@@ -13,7 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// MismatchError says that a machine in maintenance mode shows another certificate than the one that is expected.
+// MismatchError reports that a machine in maintenance mode presents another certificate than the expected one.
 // Fingerprints are public: a machine prints its own on its console.
 type MismatchError struct {
 	// Expected and Shown are fingerprints: base64 of the SHA-256 of a public key.
@@ -25,8 +25,8 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("the certificate has the fingerprint %s instead of %s", e.Shown, e.Expected)
 }
 
-// isPinned tells whether a certificate with the fingerprint is good enough for what is expected. Without an expectation
-// every certificate is; what is no fingerprint is none that a certificate has.
+// isPinned reports whether a certificate with the fingerprint satisfies the expectation. Without an expectation, every
+// certificate does; an invalid expectation matches none.
 func isPinned(expected string, shown x509.Fingerprint) bool {
 	if expected == "" {
 		return true
@@ -37,15 +37,15 @@ func isPinned(expected string, shown x509.Fingerprint) bool {
 	return err == nil && len(shown) > 0 && subtle.ConstantTimeCompare(want, shown) == 1
 }
 
-// pin holds all connections of one client in maintenance mode to one certificate. A client connects anew by itself, so
-// that the check belongs into the handshake: what is sent goes to a machine that has passed it, or nowhere.
+// pin binds all connections of one client in maintenance mode to one certificate. A client reconnects by itself, so the
+// check must be part of the handshake: data is sent only to a machine that has passed it.
 type pin struct {
 	expected string
-	// mismatch is what ended the last handshake; nil where it passed, or did not come so far.
+	// mismatch is what ended the last handshake; nil if it succeeded, or failed earlier.
 	mismatch atomic.Pointer[MismatchError]
 }
 
-// tls is for machines in maintenance mode, whose CA is unknown.
+// tls returns the TLS configuration for machines in maintenance mode, whose CA is unknown.
 func (p *pin) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, //nolint:gosec // maintenance mode only
@@ -67,7 +67,7 @@ func (p *pin) verify(c tls.ConnectionState) error {
 	return e
 }
 
-// shownBy is the fingerprint of the certificate of the other side.
+// shownBy returns the fingerprint of the certificate of the other side.
 func shownBy(c tls.ConnectionState) x509.Fingerprint {
 	if len(c.PeerCertificates) == 0 {
 		return nil
@@ -76,8 +76,8 @@ func shownBy(c tls.ConnectionState) x509.Fingerprint {
 	return x509.SPKIFingerprint(c.PeerCertificates[0])
 }
 
-// classify is the classification of an error of a call over one of the connections. gRPC hands the cause of a failed
-// handshake on as text only, so that it is kept here.
+// classify classifies an error of a call over one of the connections. gRPC passes the cause of a failed handshake on
+// only as text, so the mismatch is recorded here.
 func (p *pin) classify(call, address string, err error) error {
 	mismatch := p.mismatch.Load()
 	if err == nil || mismatch == nil {
@@ -88,7 +88,7 @@ func (p *pin) classify(call, address string, err error) error {
 		"certificate fingerprint %s in maintenance mode; expected %s", address, mismatch.Shown, mismatch.Expected), mismatch)
 }
 
-// Mismatch is the certificate that an error tells of; nil where it is about something else.
+// Mismatch returns the certificate mismatch that an error reports; nil if the error has another cause.
 func Mismatch(err error) *MismatchError {
 	var e *MismatchError
 	if errors.As(err, &e) {
@@ -98,8 +98,8 @@ func Mismatch(err error) *MismatchError {
 	return nil
 }
 
-// Check compares the certificate that a machine in maintenance mode has shown with what is expected of it; nil where it
-// is that one, or nothing is expected. Whoever concludes something from such a machine asks this first.
+// Check compares the certificate that a machine in maintenance mode has presented with the expected one; nil if it
+// matches, or if none is expected. Callers must check this before they draw conclusions about the machine.
 func (p Probe) Check(expected string) *MismatchError {
 	shown, err := x509.ParseFingerprint(p.Fingerprint)
 	if err == nil && isPinned(expected, shown) {

@@ -6,12 +6,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// sharedUUIDs are found in the firmware of many boards, so that they tell no machine from another. Source: the list of
-// UUIDs that customers' computers were found to share ("Non-Unique UUID", documentation of CapaInstaller), and the one
-// that counts through all digits.
+// sharedUUIDs are in the firmware of many boards, so they do not identify a machine. Source: the list of UUIDs that
+// customers' computers were found to share ("Non-Unique UUID", documentation of CapaInstaller), and the one that counts
+// through all digits.
 var sharedUUIDs = map[string]bool{
-	"00000000-0000-0000-0000-000000000000": true, // SMBIOS: there is none
-	"ffffffff-ffff-ffff-ffff-ffffffffffff": true, // SMBIOS: there is none yet
+	"00000000-0000-0000-0000-000000000000": true, // SMBIOS: not present
+	"ffffffff-ffff-ffff-ffff-ffffffffffff": true, // SMBIOS: not set
 	"fefefefe-fefe-fefe-fefe-fefefefefefe": true,
 	"00020003-0004-0005-0006-000700080009": true,
 	"03000200-0400-0500-0006-000700080009": true,
@@ -22,11 +22,11 @@ var sharedUUIDs = map[string]bool{
 	"dc698397-fa54-4cf2-82c8-b1b5307a6a7f": true,
 }
 
-// unfinished ends the UUIDs of boards whose vendor filled in the first bytes only.
+// unfinished is the suffix of UUIDs of boards whose vendor set only the first bytes.
 const unfinished = "-ffff-ffff-ffff-ffffffffffff"
 
-// TellingUUID is the UUID of a firmware where it can tell one machine from all others, and empty otherwise: where it is
-// no UUID, one byte over and over, or one that many boards are known to have.
+// TellingUUID returns the UUID of a firmware if it identifies the machine. It returns an empty text if it is no UUID,
+// consists of one repeated byte, or is known to be shared by many boards.
 func TellingUUID(text string) string {
 	id, err := uuid.Parse(text)
 	if err != nil {

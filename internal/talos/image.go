@@ -13,9 +13,9 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 )
 
-// MissingEtcdImage returns the image that the node's etcd is to run from and that the node does not have; empty where
-// it has it, and where nothing tells. In the state Preparing the service pulls it, or waits for a bootstrap or for
-// members to join: the state alone does not say which.
+// MissingEtcdImage returns the image that the node's etcd needs and the node does not have; empty if the node has it,
+// or if that is unknown. In the state Preparing, the service pulls the image, or waits for a bootstrap or for members
+// to join: the state alone does not tell which.
 func (n *Node) MissingEtcdImage(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -46,7 +46,7 @@ func (n *Node) MissingEtcdImage(ctx context.Context) (string, error) {
 	return image, nil
 }
 
-// images are those of Talos' own services.
+// images returns the images of Talos' own services.
 func (n *Node) images(ctx context.Context) ([]string, error) {
 	stream, err := n.c.ImageClient.List(ctx, &machine.ImageServiceListRequest{Containerd: &common.ContainerdInstance{
 		Driver: common.ContainerDriver_CRI, Namespace: common.ContainerdNamespace_NS_SYSTEM,
@@ -71,7 +71,7 @@ func (n *Node) images(ctx context.Context) ([]string, error) {
 	}
 }
 
-// title is the last part of an image reference without its tag and its digest: containerd completes the rest, and
+// title returns the last part of an image reference without its tag and digest: containerd completes the rest, and
 // mirrors change it.
 func title(image string) string {
 	image, _, _ = strings.Cut(image, "@")

@@ -7,11 +7,11 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 )
 
-// serviceRunning is the state of a service that runs.
+// serviceRunning is the state of a running service.
 const serviceRunning = "Running"
 
-// KubeletStandsAlone tells whether the kubelet of the node runs, and its config keeps it from registering with
-// Kubernetes (machine.kubelet.skipNodeRegistration): Kubernetes never hears of such a node.
+// KubeletStandsAlone reports whether the kubelet of the node runs with a configuration that keeps it from registering
+// with Kubernetes (machine.kubelet.skipNodeRegistration): such a node never gets a Node object.
 func (n *Node) KubeletStandsAlone(ctx context.Context) (bool, error) {
 	live, err := n.MachineConfig(ctx)
 	if err != nil {

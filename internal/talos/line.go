@@ -11,11 +11,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// line is the TCP connection of a client, which makes another one by itself when it breaks: perhaps to another machine
-// that has the address by then. While it is held there is no other one, so that what is sent reaches the machine that
-// has answered, or nobody.
+// line is the TCP connection of a client, which reconnects by itself if it breaks, possibly to another machine that has
+// the address by then. While the line is held, no other connection is made, so that what is sent reaches only the
+// machine that has responded.
 type line struct {
-	// dials counts the connections so far, holders those who want no other one.
+	// dials counts the connections so far, holders the callers that prevent another one.
 	dials, holders atomic.Int64
 }
 
@@ -25,7 +25,7 @@ func (l *line) hold()        { l.holders.Add(1) }
 func (l *line) release()     { l.holders.Add(-1) }
 func (l *line) isHeld() bool { return l.holders.Load() > 0 }
 
-// connect makes a connection unless the line is held, also where somebody began to hold it meanwhile.
+// connect establishes a connection unless the line is held, even if it is held only since the connection attempt began.
 func (l *line) connect(dial func() (net.Conn, error)) (net.Conn, error) {
 	l.dials.Add(1)
 
@@ -43,14 +43,14 @@ func (l *line) connect(dial func() (net.Conn, error)) (net.Conn, error) {
 	return c, err
 }
 
-// Self tells one machine from others, and one boot of it from others. What is empty is not known, and not compared.
+// Self identifies a machine, and one boot of it. Empty fields are unknown and not compared.
 type Self struct{ UUID, BootID string }
 
-// ToItself does something to a node that only this machine in this boot is meant for: it is asked again who it is, and
-// act goes over the connection on which it has answered. Where it is another one by now, act is not called and the
+// ToItself performs an action that is only for this machine in this boot: the identity of the machine is queried again,
+// and act uses the connection over which it has responded. If it is another machine by now, act is not called and the
 // error has the reason WrongMachine.
 func (n *Node) ToItself(ctx context.Context, want Self, act func() error) error {
-	// This makes a connection where there is none.
+	// This establishes a connection if there is none.
 	if _, err := n.BootID(ctx); err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 )
 
-// Maintenance is a connection to a machine without a config. Its certificate comes from no CA that is known, so nothing
-// secret is sent over it but the first config, which the machine has to get somehow.
+// Maintenance is a connection to a machine in maintenance mode. Its certificate is not issued by a known CA, so nothing
+// secret is sent over it except the initial configuration, for which there is no other way.
 type Maintenance struct {
 	address string
 	line    line
@@ -20,9 +20,9 @@ type Maintenance struct {
 	c       *talosclient.Client
 }
 
-// Maintenance connects to a machine in maintenance mode, whose certificate has to have the fingerprint; without one
-// every certificate is accepted. Where it has another one each call fails, and Mismatch tells. The caller closes the
-// connection.
+// Maintenance connects to a machine in maintenance mode, whose certificate must have the fingerprint; without a
+// fingerprint, every certificate is accepted. If the certificate does not match, each call fails, and Mismatch returns
+// the reason. The caller must close the connection.
 func (p *Pool) Maintenance(ctx context.Context, address, fingerprint string) (*Maintenance, error) {
 	m := &Maintenance{address: address, pin: pin{expected: fingerprint}}
 
@@ -35,13 +35,13 @@ func (p *Pool) Maintenance(ctx context.Context, address, fingerprint string) (*M
 // Close closes the connection.
 func (m *Maintenance) Close() { _ = m.c.Close() }
 
-// Facts reads what a machine in maintenance mode tells. From then on everything goes over the connection on which it
-// did, or fails: the config is for the machine that was looked at, and for no other one that takes its address.
+// Facts reads what a machine in maintenance mode reports. From then on, only the same connection is used: the
+// configuration is for the machine that was observed, and not for another one that takes over its address.
 func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()
 
-	// This makes the connection.
+	// This establishes the connection.
 	r := &reader{c: m.c}
 	if readStage(ctx, r, &Facts{}); r.err != nil {
 		return Facts{}, m.pin.classify("its state", m.address, r.err)
@@ -54,7 +54,7 @@ func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 	return f, m.pin.classify("its state", m.address, err)
 }
 
-// Apply sends the first config.
+// Apply sends the initial configuration.
 func (m *Maintenance) Apply(ctx context.Context, config []byte) ([]string, error) {
 	ctx, cancel := context.WithTimeout(acting(ctx), slowTimeout)
 	defer cancel()
@@ -76,11 +76,11 @@ type Disk struct {
 	Symlinks []string
 	// Size in bytes.
 	Size uint64
-	// Model, Serial, WWID, BusPath, SubSystem and Transport as the kernel tells them.
+	// Model, Serial, WWID, BusPath, SubSystem and Transport as the kernel reports them.
 	Model, Serial, WWID, BusPath, SubSystem, Transport string
-	// Rotational, Readonly and CDROM as the kernel tells them.
+	// Rotational, Readonly and CDROM as the kernel reports them.
 	Rotational, Readonly, CDROM bool
-	// Holds is what was found on the disk.
+	// Holds lists what was found on the disk.
 	Holds []Volume
 }
 
@@ -88,13 +88,13 @@ type Disk struct {
 type Volume struct {
 	// Name of the filesystem or partition table.
 	Name string
-	// Partition is false for what covers the whole disk.
+	// Partition is false for a volume that covers the whole disk.
 	Partition bool
 	// PartitionLabel and Label of the filesystem.
 	PartitionLabel, Label string
 }
 
-// Disks lists the disks and what they hold. A machine may have none, or show none yet.
+// Disks lists the disks and their contents. A machine may have no disks, or report none yet.
 func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

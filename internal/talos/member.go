@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ForfeitLeadership has the node's member give up the leadership of etcd. It is no error when it does not lead.
+// ForfeitLeadership makes the node's member give up the etcd leadership. It is no error if the member is not the
+// leader.
 func (n *Node) ForfeitLeadership(parent context.Context) error {
 	parent = acting(parent)
 
@@ -23,8 +24,8 @@ func (n *Node) ForfeitLeadership(parent context.Context) error {
 	return nil
 }
 
-// RemoveMember has this node, a survivor, take a member out of etcd by its ID. A member that is not on the list any
-// more is no error: that is what was wanted.
+// RemoveMember lets this node remove another member from etcd by its ID. It is no error if the member is no longer on
+// the list.
 func (n *Node) RemoveMember(parent context.Context, id uint64) error {
 	parent = acting(parent)
 
@@ -41,11 +42,12 @@ func (n *Node) RemoveMember(parent context.Context, id uint64) error {
 	}
 }
 
-// EtcdDefragment shrinks the database of the node's own member, which serves nobody meanwhile: one node at a time.
+// EtcdDefragment shrinks the database of the node's own member, which serves no requests meanwhile: defragment one node
+// at a time.
 func (n *Node) EtcdDefragment(parent context.Context) error {
 	parent = acting(parent)
 
-	// It may take minutes, and where etcd does not run it takes for ever, so that is asked first.
+	// A defragmentation may take minutes, and never returns if etcd does not run, so the status is queried first.
 	if _, err := n.EtcdStatus(parent); err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func (n *Node) EtcdDefragment(parent context.Context) error {
 	return nil
 }
 
-// LeaveEtcd has the node leave etcd and delete its data. It works only while the node's own etcd answers.
+// LeaveEtcd makes the node leave etcd and delete its data. It works only while the node's own etcd responds.
 func (n *Node) LeaveEtcd(parent context.Context) error {
 	parent = acting(parent)
 

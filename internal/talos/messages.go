@@ -11,23 +11,24 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Bounds of single messages. In protobuf an empty message in a list has two bytes, and a hundred in memory: an answer
-// of 4 MiB takes up to 250 MiB, before anything of it can be judged.
+// Limits of single messages. In protobuf, an empty message in a list takes two bytes, and a hundred in memory: a
+// response of 4 MiB takes up to 250 MiB before it can be checked.
 const (
-	// smallMessage is that of nearly all. On real nodes they have less than 4 KiB; the members of etcd and the addresses
-	// of a node grow with their number.
+	// smallMessage is the limit of nearly all messages. On real nodes they have less than 4 KiB; those with the etcd
+	// members and the addresses of a node grow with their number.
 	smallMessage = 64 * kib
-	// longMessage is that of answers that list what runs on a node. The containers of a full one take 200 KiB.
+	// longMessage is the limit of responses that list what runs on a node. The containers of a full node take 200 KiB.
 	longMessage = 512 * kib
-	// appliedMessage is that of the answer to a config. It quotes what is wrong with it.
+	// appliedMessage is the limit of the response to a configuration, which quotes what is wrong with it.
 	appliedMessage = 256 * kib
-	// partMessage is that of a part of a file, which has 32 KiB.
+	// partMessage is the limit of a part of a file, which has 32 KiB.
 	partMessage = 256 * kib
-	// diffMessage is that of the diff of a dry run, besides twice the new config: the whole live config goes.
+	// diffMessage is the limit of the diff of a dry run, in addition to twice the new configuration: the whole live
+	// configuration may be replaced.
 	diffMessage = 1280 * kib
 )
 
-// messageBounds are those of methods whose messages are larger than most.
+// messageBounds are the limits of methods with larger messages than most.
 var messageBounds = map[string]int{
 	machineapi.MachineService_Containers_FullMethodName:   longMessage,
 	machineapi.MachineService_ServiceList_FullMethodName:  longMessage,
@@ -36,15 +37,15 @@ var messageBounds = map[string]int{
 	machineapi.MachineService_EtcdSnapshot_FullMethodName: partMessage,
 }
 
-// typeBounds are those of resources that are larger than most, each in a message of its own.
+// typeBounds are the limits of resources that are larger than most, each in a message of its own.
 var typeBounds = map[string]int{
-	// Up to 1 MiB, since it has to fit into a Secret, and twice in its resource: for machines and for people.
+	// Up to 1 MiB, because it has to fit into a Secret, and twice in its resource: in binary and in readable form.
 	config.MachineConfigType: maxMessage,
-	// The options and mounts of the config come on top of the image.
+	// The options and mounts of the configuration are added to the image.
 	k8s.KubeletSpecType: longMessage,
 }
 
-// messageBound is the largest message that a call may bring.
+// messageBound returns the maximum message that a call may receive.
 func messageBound(method string, req any) int {
 	switch r := req.(type) {
 	case *machineapi.ApplyConfigurationRequest:
@@ -53,7 +54,7 @@ func messageBound(method string, req any) int {
 		}
 
 		return appliedMessage
-	case interface{ GetType() string }: // a resource, or more of one type
+	case interface{ GetType() string }: // one resource, or a list of one type
 		if b, ok := typeBounds[r.GetType()]; ok {
 			return b
 		}
@@ -66,7 +67,7 @@ func messageBound(method string, req any) int {
 	return smallMessage
 }
 
-// boundMessage bounds the answer of a unary call.
+// boundMessage limits the response of a unary call.
 //
 //nolint:revive // the arguments are those of an interceptor
 func boundMessage(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
@@ -75,10 +76,10 @@ func boundMessage(ctx context.Context, method string, req, reply any, cc *grpc.C
 	return invoke(ctx, method, req, reply, cc, append(opts, grpc.MaxCallRecvMsgSize(messageBound(method, req)))...)
 }
 
-// errNothingAsked is what a stream ends with that is read before anything was sent.
+// errNothingAsked ends a stream that is read before a request was sent.
 var errNothingAsked = errors.New("no request was sent yet")
 
-// lateStream is begun with its request: what that asks for bounds the messages.
+// lateStream is started together with its request, which determines the limit of the messages.
 type lateStream struct {
 	grpc.ClientStream
 

@@ -19,29 +19,30 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Node is a connection to one configured node. Every method has a deadline of its own and may be called again.
+// Node is a connection to one configured node. Every method has its own deadline and may be called again.
 type Node struct {
 	ref NodeRef
 	c   *talosclient.Client
-	// pulse is when the node was last heard of.
+	// pulse is when the node last sent anything.
 	pulse *pulse
-	// line is the TCP connection, calls counts the unary calls under way.
+	// line is the TCP connection, calls counts the pending unary calls.
 	line  line
 	calls atomic.Int64
 
-	// streams that hold the connection, and whether the pool has given it up. Both belong to the pool.
+	// streams counts the streams that use the connection; retired is true once the pool has removed it. Both belong to the
+	// pool.
 	streams int
 	retired bool
 
 	mu sync.Mutex
-	// uuid is what the machine at the other end of TCP connection uuidOf said; empty before it was asked.
+	// uuid is what the machine at the other end of TCP connection uuidOf reported; empty before it was queried.
 	uuid   string
 	uuidOf int64
 }
 
 func (n *Node) close() { _ = n.c.Close() }
 
-// count notes every unary call, and every answer of the node.
+// count records every unary call, and every response of the node.
 //
 //nolint:revive // the arguments are those of an interceptor
 func (n *Node) count(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
@@ -51,7 +52,7 @@ func (n *Node) count(ctx context.Context, method string, req, reply any, cc *grp
 	defer n.calls.Add(-1)
 
 	if n.line.isHeld() {
-		opts = append(opts, grpc.WaitForReady(false)) // there will be no other connection
+		opts = append(opts, grpc.WaitForReady(false)) // no other connection will be established
 	}
 
 	err := invoke(ctx, method, req, reply, cc, opts...)
@@ -64,19 +65,19 @@ func (n *Node) count(ctx context.Context, method string, req, reply any, cc *grp
 
 func (n *Node) ready() bool { return n.c.Conn().GetState() == connectivity.Ready }
 
-// name is how errors call the node.
+// name returns the name of the node in errors.
 func (n *Node) name() string { return n.ref.Address }
 
 func portText(port int) string { return strconv.Itoa(port) }
 
-// Bootstrap starts a new etcd on the node. It returns before etcd runs. ErrAlreadyExists says that etcd data exists.
+// Bootstrap starts a new etcd on the node. It returns before etcd runs. ErrAlreadyExists means that etcd data exists.
 func (n *Node) Bootstrap(ctx context.Context) error {
 	return n.bootstrap(ctx, &machineapi.BootstrapRequest{})
 }
 
-// BootstrapRecover starts a new etcd on the node from the snapshot that EtcdRecover has brought there. It returns
-// before the node has looked at the snapshot: the etcd service tells how that went. One that is damaged leaves data
-// behind which refuses every later try. Without its hash check, the copy of a database file is good as well.
+// BootstrapRecover starts a new etcd on the node from the snapshot that EtcdRecover has sent. It returns before the
+// node has read the snapshot: the state of the etcd service shows the result. A damaged snapshot leaves data behind
+// that makes every later attempt fail. Without its hash check, the copy of a database file is accepted too.
 func (n *Node) BootstrapRecover(ctx context.Context, skipHash bool) error {
 	return n.bootstrap(ctx, &machineapi.BootstrapRequest{RecoverEtcd: true, RecoverSkipHashCheck: skipHash})
 }
@@ -93,17 +94,18 @@ func (n *Node) bootstrap(ctx context.Context, req *machineapi.BootstrapRequest) 
 	return classify("the bootstrap", n.name(), err)
 }
 
-// ResetOptions say how a node is wiped.
+// ResetOptions determine how a node is wiped.
 type ResetOptions struct {
-	// Graceful cordons, drains and leaves etcd first.
+	// Graceful cordons and drains the node and leaves etcd first.
 	Graceful bool
 	// Reboot afterwards, into maintenance mode; otherwise the node powers off.
 	Reboot bool
-	// KeepConfig wipes the data only, etcd's among it: the node comes back with its config.
+	// KeepConfig wipes only the data, including that of etcd: the node comes back with its configuration.
 	KeepConfig bool
 }
 
-// Reset wipes config and data of a node; Talos itself stays installed. It returns before the node has begun.
+// Reset wipes the configuration and the data of a node; Talos itself stays installed. It returns before the node has
+// begun.
 func (n *Node) Reset(ctx context.Context, o ResetOptions) error {
 	ctx, cancel := context.WithTimeout(acting(ctx), slowTimeout)
 	defer cancel()
@@ -131,7 +133,7 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return classify("the reboot", n.name(), n.c.Reboot(ctx))
 }
 
-// BootID changes with every boot.
+// BootID returns the boot ID, which changes at every boot.
 func (n *Node) BootID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -139,7 +141,7 @@ func (n *Node) BootID(ctx context.Context) (string, error) {
 	return n.bootID(ctx)
 }
 
-// Rollback makes the system before the last upgrade the one to boot, and reboots. It returns before the node has begun.
+// Rollback boots the system from before the last upgrade. It returns before the node has begun.
 func (n *Node) Rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(acting(ctx), slowTimeout)
 	defer cancel()
@@ -164,7 +166,8 @@ func (n *Node) bootID(ctx context.Context) (string, error) {
 	return id, classify("its boot ID", n.name(), err)
 }
 
-// maxBootID is what a status takes: one that is longer would have it refused as a whole. Linux has 36 characters.
+// maxBootID is the limit of the status field: a longer ID would make the whole status invalid. Linux uses 36
+// characters.
 const maxBootID = 64
 
 func readBootID(data []byte) (string, error) {

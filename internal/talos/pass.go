@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// passKey is where the context of a pass keeps the one that the pass began with.
+// passKey is the context key for the original context of a reconciliation.
 type passKey struct{}
 
-// Pass bounds what a pass over an object asks: a node that hangs holds up one pass after the other, and each holds a
-// worker. Zero is no bound. An act, such as a config that is applied or a member that is removed, keeps the time that
-// it has by itself: to break it off would leave open what became of it.
+// Pass limits the queries of one reconciliation: otherwise a hanging node delays one reconciliation after the other,
+// each of which occupies a worker. Zero means no limit. An action, such as applying a configuration or removing a
+// member, keeps its own deadline, because its result would be unknown if it were interrupted.
 func Pass(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
 		return context.WithCancel(ctx)
@@ -19,7 +19,7 @@ func Pass(ctx context.Context, limit time.Duration) (context.Context, context.Ca
 	return context.WithTimeout(context.WithValue(ctx, passKey{}, ctx), limit)
 }
 
-// acting is the context of an act: that of the manager instead of that of a pass.
+// acting returns the context of an action: that of the manager instead of that of the reconciliation.
 func acting(ctx context.Context) context.Context {
 	if outer, ok := ctx.Value(passKey{}).(context.Context); ok {
 		return outer

@@ -1,6 +1,6 @@
-// Package talos talks to the machine API of Talos nodes. It is the only package that imports the Talos client: it owns
-// deadlines, error classes and connections. Each connection goes to one node: the client picks a random endpoint when
-// it is given several, and a config for one node must never land on another.
+// Package talos accesses the machine API of Talos nodes. It is the only package that imports the Talos client, and is
+// responsible for deadlines, error classes and connections. Each connection leads to one node: the client chooses a
+// random endpoint if it is given several, and the configuration for one node must never be sent to another.
 package talos
 
 import (
@@ -22,30 +22,30 @@ import (
 
 // Deadlines and intervals.
 const (
-	// callTimeout ends a call: etcd calls never answer where etcd does not run.
+	// callTimeout ends a call: etcd calls never return while etcd does not run.
 	callTimeout = 5 * time.Second
-	// factsTimeout ends the dozen calls that read what a status shows, most of them at once. A node that takes longer
-	// holds up others.
+	// factsTimeout ends the dozen calls that read the state for a status, most of them concurrently. A slower node would
+	// delay others.
 	factsTimeout = 8 * time.Second
-	// slowTimeout ends calls that do work on the node before they answer.
+	// slowTimeout ends calls that do work on the node before they respond.
 	slowTimeout = 30 * time.Second
-	// answerTimeout ends the question whether a node answers at all.
+	// answerTimeout ends the check whether a node responds at all.
 	answerTimeout = 2 * time.Second
-	// defragmentTimeout ends a defragmentation; the largest database that etcd allows takes about a minute.
+	// defragmentTimeout ends a defragmentation; the largest database that etcd supports takes about a minute.
 	defragmentTimeout = 3 * time.Minute
-	// stallTimeout ends a stream of a snapshot that stands still.
+	// stallTimeout ends a snapshot stream without progress.
 	stallTimeout = 15 * time.Second
 	// silenceTimeout ends a connection whose peer acknowledges nothing: as long as keepalive takes.
 	silenceTimeout = 4 * time.Second
 	// connectionBuffer is the size of the read buffer of a connection.
 	connectionBuffer = 8 << 10
-	// retryPrecondition is how soon to ask a node again that is not ready for a call.
+	// retryPrecondition is how soon to query a node again that is not ready for a call.
 	retryPrecondition = time.Second
 )
 
-// Credentials open the machine API: PEM.
+// Credentials grant access to the machine API: PEM.
 type Credentials struct {
-	// CA certificates that a node's certificate must come from.
+	// CA certificates that must have issued a node's certificate.
 	CA []byte
 	// Cert is the client certificate, Key its private key.
 	Cert, Key []byte
@@ -55,7 +55,7 @@ func (c Credentials) equal(o Credentials) bool {
 	return slices.Equal(c.CA, o.CA) && slices.Equal(c.Cert, o.Cert)
 }
 
-// TLSConfig is the mutual TLS of a configured node.
+// TLSConfig returns the mutual-TLS configuration for a configured node.
 func (c Credentials) TLSConfig() (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(c.Cert, c.Key)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c Credentials) TLSConfig() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// NodeRef names one node.
+// NodeRef identifies the connection to one node.
 type NodeRef struct {
 	// Key is the namespace and name of the TalosMachine.
 	Key string
@@ -84,7 +84,7 @@ func (r NodeRef) equal(o NodeRef) bool {
 	return r.Key == o.Key && r.Address == o.Address && r.Credentials.equal(o.Credentials)
 }
 
-// Pool keeps one connection a node, for calls and for its stream.
+// Pool keeps one connection per node, for calls and for its stream.
 type Pool struct {
 	mu    sync.Mutex
 	nodes map[string]*Node
@@ -93,7 +93,7 @@ type Pool struct {
 // NewPool returns an empty pool.
 func NewPool() *Pool { return &Pool{nodes: map[string]*Node{}} }
 
-// Node returns the connection to a node; one to another address or with other credentials is replaced.
+// Node returns the connection to a node. A connection to another address or with other credentials is replaced.
 func (p *Pool) Node(ctx context.Context, ref NodeRef) (*Node, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,10 +116,9 @@ func (p *Pool) Node(ctx context.Context, ref NodeRef) (*Node, error) {
 	return n, nil
 }
 
-// hold returns the connection to a node for a stream. It stays open until it is released, whatever becomes of it in the
-// pool: credentials that were renewed are no reason for a node to look unreachable for a moment. A stream that comes
-// late, with an address or credentials that the pool has given up, gets a connection of its own and does not bring them
-// back.
+// hold returns the connection to a node for a stream. It stays open until it is released, even if the pool replaces it:
+// renewed credentials must not make a node appear unreachable for a moment. A late stream, with an address or
+// credentials that the pool has already replaced, gets a connection of its own and does not restore them in the pool.
 func (p *Pool) hold(ctx context.Context, ref NodeRef) (*Node, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,8 +142,8 @@ func (p *Pool) hold(ctx context.Context, ref NodeRef) (*Node, error) {
 	return n, nil
 }
 
-// release ends what hold began. A connection that broke is not kept: it would dial a node that is gone twice a second.
-// Calls that wait for it go on, up to their deadlines; the next stream finds it broken again.
+// release ends what hold began. A broken connection is not kept: it would reconnect to an unreachable node twice a
+// second. Calls that wait for it continue until their deadlines; the next stream finds it broken again.
 func (p *Pool) release(n *Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +159,7 @@ func (p *Pool) release(n *Node) {
 	}
 }
 
-// retire takes a connection out of the pool; the last stream closes it. The pool is locked.
+// retire removes a connection from the pool; the last stream closes it. The pool must be locked.
 func (p *Pool) retire(n *Node) {
 	delete(p.nodes, n.ref.Key)
 
@@ -179,15 +178,16 @@ func open(ctx context.Context, ref NodeRef) (*Node, error) {
 
 	n := &Node{ref: ref, pulse: &pulse{}}
 
-	// The node has just answered a probe, so a connection that lags behind is worth waiting for, up to the deadline.
+	// The node has just responded to a probe, so a slow connection is worth waiting for, up to the deadline.
 	n.c, err = dial(ctx, ref.Address, cfg, &n.line,
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithChainUnaryInterceptor(n.count))
 
 	return n, err
 }
 
-// Meet finds out what a machine is. One that answers over the connection that there is, with the credentials of its
-// cluster on both sides, is a member; only where there is none, or no answer, it takes a new connection to tell.
+// Meet determines what a machine is. A machine that responds over the existing connection, which authenticates both
+// sides with the credentials of its cluster, is a member; a new connection is needed only if there is none, or no
+// response.
 func (p *Pool) Meet(ctx context.Context, ref NodeRef) (Probe, error) {
 	if n := p.existing(ref); n != nil && n.answers(ctx) {
 		return Probe{State: StateMember}, nil
@@ -196,8 +196,8 @@ func (p *Pool) Meet(ctx context.Context, ref NodeRef) (Probe, error) {
 	return p.Probe(ctx, ref.Address, &ref.Credentials)
 }
 
-// Connected returns the connection to a node where there is one that seems to work, else nil. Whoever answers over it
-// is a member of the cluster; where nobody does, Probe finds out what the machine is.
+// Connected returns the connection to a node if there is one that seems to work, else nil. A machine that responds over
+// it is a member of the cluster; if none responds, Probe determines what the machine is.
 func (p *Pool) Connected(ref NodeRef) *Node {
 	if n := p.existing(ref); n != nil && n.ready() {
 		return n
@@ -206,7 +206,7 @@ func (p *Pool) Connected(ref NodeRef) *Node {
 	return nil
 }
 
-// existing is the connection to a node with the given credentials, nil where there is none.
+// existing returns the connection to a node with the given credentials; nil if there is none.
 func (p *Pool) existing(ref NodeRef) *Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +218,7 @@ func (p *Pool) existing(ref NodeRef) *Node {
 	return nil
 }
 
-// Drop closes the connection to a node, after its stream.
+// Drop closes the connection to a node, after its stream has ended.
 func (p *Pool) Drop(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,8 +228,8 @@ func (p *Pool) Drop(key string) {
 	}
 }
 
-// Forget closes the connections to all nodes of a cluster that is gone, by its CA, each after its stream: those as well
-// that nobody drops by their key, because a late call has opened them once more.
+// Forget closes the connections to all nodes of a deleted cluster, by its CA, each after its stream has ended:
+// including those that are not dropped by their key, because a late call has opened them again.
 func (p *Pool) Forget(ca []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,9 +252,9 @@ func (p *Pool) Close() {
 	}
 }
 
-// dial opens a client to exactly one node; each TCP connection goes through the line. A peer that lost power is noticed
-// within four seconds: by TCP keepalive where nothing is under way, one second of silence and three probes, and by what
-// it did not acknowledge where something is.
+// dial opens a client to exactly one node; each TCP connection uses the line. A peer that lost power is noticed within
+// four seconds: by TCP keepalive if nothing is in transit, after one second of silence and three probes, and by missing
+// acknowledgements otherwise.
 func dial(
 	ctx context.Context, address string, cfg *tls.Config, l *line, opts ...grpc.DialOption,
 ) (*talosclient.Client, error) {
@@ -267,7 +267,7 @@ func dial(
 			grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
 				return l.connect(func() (net.Conn, error) { return dialer.DialContext(ctx, "tcp", target) })
 			}),
-			// There are thousands of connections, nearly all of which are silent nearly all the time.
+			// There are thousands of connections, most of which are idle most of the time.
 			grpc.WithReadBufferSize(connectionBuffer),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{

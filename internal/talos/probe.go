@@ -17,41 +17,43 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// State is what a machine turns out to be when it is asked.
+// State is the state of a machine according to a probe.
 type State int
 
 // States.
 const (
-	// StateUnreachable: no answer, or none that tells.
+	// StateUnreachable: the machine does not respond, or its response does not reveal its state.
 	StateUnreachable State = iota
-	// StateMaintenance: the machine has no config.
+	// StateMaintenance: the machine is in maintenance mode and has no configuration.
 	StateMaintenance
-	// StateMember: the machine runs under our CA and takes our certificate.
+	// StateMember: the machine runs under the cluster's CA and accepts the client certificate.
 	StateMember
-	// StateForeign: the machine is configured, under another CA.
+	// StateForeign: the machine is configured under another CA.
 	StateForeign
 )
 
-// Probe is the outcome of a probe.
+// Probe is the result of a probe.
 type Probe struct {
 	// State of the machine.
 	State State
-	// Fingerprint of the certificate that a machine in maintenance mode has shown; empty in every other state.
+	// Fingerprint of the certificate that a machine in maintenance mode has presented; empty in every other state.
 	Fingerprint string
 }
 
 const (
 	probeTimeout = 3 * time.Second
-	// greetingTimeout is how long a server may take to speak first. gRPC servers do so at once.
+	// greetingTimeout is how long a server may take to send the first byte, which gRPC servers do immediately.
 	greetingTimeout = 500 * time.Millisecond
 )
 
-// Probe finds out what a machine is, by TLS alone: nothing is sent to it. With our credentials first; a connection
-// without them follows only where the certificate was not of our CA, to tell maintenance mode from another cluster,
-// and nothing secret goes over it. Without credentials a configured machine is always foreign.
+// Probe determines what a machine is, by TLS alone: no data is sent to it. It first connects with the cluster's
+// credentials. A connection without them follows only if the certificate was not issued by the cluster's CA, to
+// distinguish maintenance mode from another cluster; nothing secret is sent over it. Without credentials, a configured
+// machine is always foreign.
 //
-// Foreign needs proof: a certificate that our CA did not sign, and a refusal to talk without a client certificate. A
-// node of our CA that refuses us, or whose certificate is out of date, is unreachable, with an error of class Auth.
+// StateForeign needs proof: a certificate that the cluster's CA did not issue, and a refusal to communicate without a
+// client certificate. A node under the cluster's CA that rejects the credentials, or whose certificate has expired, is
+// unreachable, with an error of class Auth.
 func (p *Pool) Probe(ctx context.Context, address string, creds *Credentials) (Probe, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -63,7 +65,7 @@ func (p *Pool) Probe(ctx context.Context, address string, creds *Credentials) (P
 		}
 	}
 
-	// Nothing is expected of the certificate here: who asks learns which one it is, and what to send depends on it.
+	// No certificate is expected here: the caller learns which one it is, and decides what to send.
 	shown := ""
 	cfg := (&pin{}).tls()
 	cfg.VerifyConnection = func(c tls.ConnectionState) error {
@@ -84,7 +86,7 @@ func (p *Pool) Probe(ctx context.Context, address string, creds *Credentials) (P
 		return Probe{State: StateForeign}, nil
 	}
 
-	// Once more with our credentials: a machine that took its config between the two looks is ours.
+	// Connect once more with the credentials: the machine may have been configured between the two connections.
 	met, err := meetMember(ctx, address, creds)
 	if met == metStranger {
 		return Probe{State: StateForeign}, nil
@@ -101,7 +103,8 @@ func member(met encounter) Probe {
 	return Probe{}
 }
 
-// meetMember connects with our credentials. The error is classified; it is nil for an answer and for a stranger.
+// meetMember connects with the cluster's credentials. The error is classified; it is nil for a response and for a
+// foreign machine.
 func meetMember(ctx context.Context, address string, creds *Credentials) (encounter, error) {
 	cfg, err := creds.TLSConfig()
 	if err != nil {
@@ -130,19 +133,19 @@ func silent(address string, err error) error {
 	return failure.Transient(v1alpha1.ReasonNodeUnreachable, "no response from "+address, err)
 }
 
-// encounter is how a TLS connection to a machine went.
+// encounter is the result of a TLS connection to a machine.
 type encounter int
 
 const (
-	// metNothing: no connection, or an end that does not tell.
+	// metNothing: there is no connection, or its end reveals nothing.
 	metNothing encounter = iota
-	// metAnswer: the machine talks to us.
+	// metAnswer: the machine communicates.
 	metAnswer
-	// metStranger: the machine's certificate is not of our CA.
+	// metStranger: the machine's certificate was not issued by the cluster's CA.
 	metStranger
-	// metInvalid: the certificate is of our CA, and still not good.
+	// metInvalid: the certificate was issued by the cluster's CA and is invalid nevertheless.
 	metInvalid
-	// metRefusal: the machine refuses us because of our certificate, or for want of one.
+	// metRefusal: the machine rejects the client certificate, or requires one.
 	metRefusal
 )
 
@@ -167,7 +170,7 @@ func meet(ctx context.Context, address string, cfg *tls.Config) (encounter, erro
 	return metNothing, err
 }
 
-// signedBy tells whether a certificate comes from one of the CAs, whatever its dates and names.
+// signedBy reports whether a certificate was issued by one of the CAs, regardless of its validity and names.
 func signedBy(roots *x509.CertPool, chain []*x509.Certificate) bool {
 	if len(chain) == 0 {
 		return false
@@ -190,12 +193,12 @@ func signedBy(roots *x509.CertPool, chain []*x509.Certificate) bool {
 
 var apidPort = portText(constants.ApidPort)
 
-// preface is that of HTTP/2, with empty settings.
+// preface is the connection preface of HTTP/2, with empty settings.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// greet connects, shakes hands and reads the first byte of the server. With TLS 1.3 the refusal of a client certificate
-// comes after the handshake, and writing before it has been read may lose it: the connection breaks then, without a
-// word. So the server, which speaks first in gRPC, has the first word here too.
+// greet connects, performs the handshake and reads the first byte of the server. With TLS 1.3, a client certificate is
+// rejected after the handshake, and writing before the rejection is read may lose it: the connection then breaks
+// without a reason. Since a gRPC server sends first, greet reads first too.
 func greet(ctx context.Context, target string, cfg *tls.Config) error {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{"h2"}

@@ -12,11 +12,11 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
 )
 
-// States of the etcd service that decide something.
+// States of the etcd service that affect decisions.
 const (
 	// EtcdPreparing: etcd waits for a bootstrap or for a cluster to join.
 	EtcdPreparing = "Preparing"
-	// EtcdRunning: etcd runs. In every other state its calls never answer.
+	// EtcdRunning: etcd runs. In every other state, its calls never return.
 	EtcdRunning = "Running"
 	// EtcdFailed: etcd could not start; the message of the service says why.
 	EtcdFailed = "Failed"
@@ -24,11 +24,11 @@ const (
 
 // Service is a service of a node.
 type Service struct {
-	// State in the words of Talos, empty where the node has no such service.
+	// State as Talos reports it; empty if the node has no such service.
 	State string
-	// Healthy as its last check found it; false where there are no checks.
+	// Healthy is the result of the last check; false if there are no checks.
 	Healthy bool
-	// Message is what happened to it last, and Since when that was.
+	// Message describes the last event, and Since is its time.
 	Message string
 	Since   time.Time
 }
@@ -62,22 +62,22 @@ func (n *Node) Service(ctx context.Context, name string) (Service, error) {
 	return out, nil
 }
 
-// EtcdService returns the state of the etcd service in the words of Talos; empty where there is none.
+// EtcdService returns the state of the etcd service as Talos reports it; empty if there is none.
 func (n *Node) EtcdService(ctx context.Context) (string, error) {
 	s, err := n.Service(ctx, "etcd")
 
 	return s.State, err
 }
 
-// TimeStatus is what a node says of its clock.
+// TimeStatus is what a node reports about its clock.
 type TimeStatus struct {
-	// Synced: the clock is right as far as the node knows. Without that it takes no bootstrap.
+	// Synced: the clock is in sync according to the node. Without that, it accepts no bootstrap.
 	Synced bool
-	// Disabled: the config says that nothing sets the clock.
+	// Disabled: time synchronization is disabled in the configuration.
 	Disabled bool
 }
 
-// TimeStatus asks whether the clock of the node is in sync.
+// TimeStatus queries whether the clock of the node is in sync.
 func (n *Node) TimeStatus(ctx context.Context) (TimeStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -97,18 +97,18 @@ func (n *Node) TimeStatus(ctx context.Context) (TimeStatus, error) {
 
 // Container is a container of a node.
 type Container struct {
-	// Pod is namespace and name of its pod, or the service of Talos that it is.
+	// Pod is the namespace and name of its pod, or the name of its Talos service.
 	Pod string
 	// Name of the container in its pod.
 	Name string
 	// Image that it runs.
 	Image string
-	// Status in the words of the runtime.
+	// Status as the runtime reports it.
 	Status string
 }
 
-// Containers returns the containers of Kubernetes and of Talos' own services that a node runs: the images say which
-// versions are there, whatever the config asks for.
+// Containers returns the containers of Kubernetes and of Talos' own services that a node runs: their images show the
+// running versions, whatever the configuration demands.
 func (n *Node) Containers(ctx context.Context) ([]Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -129,7 +129,7 @@ func (n *Node) Containers(ctx context.Context) ([]Container, error) {
 
 		for _, m := range resp.GetMessages() {
 			for _, c := range m.GetContainers() {
-				// The container that holds the namespaces of a pod goes by the pod's own ID.
+				// The sandbox container of a pod has the pod's own ID.
 				if from.driver == common.ContainerDriver_CRI && c.GetId() == c.GetPodId() {
 					continue
 				}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitSilence ends a connection whose peer does not acknowledge what was sent to it: as long as something is under way
-// there are no keepalive probes, and without a limit TCP repeats itself for a quarter of an hour.
+// limitSilence ends a connection whose peer does not acknowledge what was sent to it: while data is in transit, there
+// are no keepalive probes, and without a limit TCP retransmits for a quarter of an hour.
 func limitSilence(_, _ string, raw syscall.RawConn) error {
 	var err error
 

@@ -4,5 +4,5 @@ package talos
 
 import "syscall"
 
-// limitSilence does nothing: the operator runs on Linux, and the commands of people elsewhere end by themselves.
+// limitSilence does nothing: the operator runs on Linux, and the commands that users run on other systems are short.
 func limitSilence(_, _ string, _ syscall.RawConn) error { return nil }

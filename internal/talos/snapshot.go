@@ -17,18 +17,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrSnapshotDamaged says that a snapshot is not complete, or not what etcd sent: a node that fails to read its
-// database half way ends the stream as if it were complete.
+// ErrSnapshotDamaged means that a snapshot is incomplete, or not what etcd sent: a node that fails while reading its
+// database ends the stream as if it were complete.
 var ErrSnapshotDamaged = errors.New("the etcd snapshot is incomplete or damaged")
 
-// Shape of a snapshot: the database in whole sectors, then the checksum of it.
+// Format of a snapshot: the database in whole sectors, followed by its checksum.
 const (
 	sumSize    = sha256.Size
 	sectorSize = 512
 )
 
-// VerifySnapshot passes a snapshot on and checks it on the way: where a damaged one ends, the reader gets
-// ErrSnapshotDamaged in place of io.EOF.
+// VerifySnapshot passes a snapshot on and verifies it: at the end of a damaged one, the reader gets ErrSnapshotDamaged
+// instead of io.EOF.
 func VerifySnapshot(r io.Reader) io.Reader { return &verifier{r: r, hash: sha256.New()} }
 
 type verifier struct {
@@ -72,9 +72,9 @@ func (v *verifier) good() bool {
 	return v.size > sumSize && v.size%sectorSize == sumSize && bytes.Equal(v.hash.Sum(nil), v.tail)
 }
 
-// EtcdSnapshot streams a snapshot of the node's own member. The stream ends with io.EOF only when it is complete and
-// its checksum is right; it fails when nothing comes for a while. Progress, if there is one, is told the number of
-// bytes that have arrived. ErrNotServing where etcd does not run.
+// EtcdSnapshot streams a snapshot of the node's own member. The stream ends with io.EOF only if it is complete and its
+// checksum is correct; it fails if nothing arrives for some time. Progress, if set, is called with the number of
+// received bytes. It returns ErrNotServing if etcd does not run.
 func (n *Node) EtcdSnapshot(parent context.Context, progress func(total int64)) (io.ReadCloser, error) {
 	s, err := n.openSnapshot(parent, progress)
 	if err != nil {
@@ -87,8 +87,8 @@ func (n *Node) EtcdSnapshot(parent context.Context, progress func(total int64)) 
 	}{VerifySnapshot(s), s}, nil
 }
 
-// EtcdSnapshotUnverified is EtcdSnapshot for whoever checks the end of the stream: it may come early, as io.EOF.
-// To compute the checksum twice, in the goroutine that reads, makes a backup slower by a fifth.
+// EtcdSnapshotUnverified is EtcdSnapshot for callers that verify the end of the stream themselves: it may end early
+// with io.EOF. Computing the checksum twice, in the reading goroutine, would make a backup slower by a fifth.
 func (n *Node) EtcdSnapshotUnverified(parent context.Context) (io.ReadCloser, error) {
 	s, err := n.openSnapshot(parent, nil)
 	if err != nil {
@@ -124,8 +124,8 @@ func (n *Node) openSnapshot(parent context.Context, progress func(total int64)) 
 	return s, nil
 }
 
-// snapshot reads a snapshot as it comes. The client's own reader ends alike when the stream is complete and when it was
-// cut off.
+// snapshot reads a snapshot as it arrives. The client's own reader ends in the same way whether the stream is complete
+// or was cut off.
 type snapshot struct {
 	n        *Node
 	parent   context.Context //nolint:containedctx // to tell an end that the caller wants from a stall
@@ -182,12 +182,12 @@ func (s *snapshot) receive() error {
 	return nil
 }
 
-// within ends the stream when a step of it takes too long.
+// within ends the stream if a step of it takes too long.
 func (s *snapshot) within(limit time.Duration, step func() error) error {
 	return guarded(limit, s.cancel, step)
 }
 
-// guarded calls cancel when a step takes too long, and then says that a deadline has passed.
+// guarded calls cancel if a step takes too long, and then returns that a deadline was exceeded.
 func guarded(limit time.Duration, cancel context.CancelFunc, step func() error) error {
 	timer := time.AfterFunc(limit, cancel)
 
@@ -199,7 +199,7 @@ func guarded(limit time.Duration, cancel context.CancelFunc, step func() error) 
 	return err
 }
 
-// streamError tells a caller who has no more time from a stream that broke.
+// streamError distinguishes a caller that has no more time from a broken stream.
 func (n *Node) streamError(parent context.Context, call string, err error) error {
 	if cause := over(parent, err); cause != nil {
 		return fmt.Errorf("asking %s for %s: %w", n.name(), call, cause)
@@ -208,10 +208,10 @@ func (n *Node) streamError(parent context.Context, call string, err error) error
 	return classify(call, n.name(), err)
 }
 
-// EtcdRecover brings a snapshot to the node, for BootstrapRecover. The node checks nothing of it: wrap the reader in
-// VerifySnapshot unless the snapshot has no checksum. When the reader fails the node keeps what it got, and the next
-// upload overwrites it. (A node forgets an upload that is broken off, but only after the client is gone: it would
-// remove the file of the next one.)
+// EtcdRecover sends a snapshot to the node, for BootstrapRecover. The node does not verify it: wrap the reader in
+// VerifySnapshot unless the snapshot has no checksum. If the reader fails, the node keeps what it received, and the
+// next upload overwrites it. (A node discards an interrupted upload, but only after the client is gone: it would remove
+// the file of the next upload.)
 func (n *Node) EtcdRecover(parent context.Context, from io.Reader) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
@@ -251,11 +251,11 @@ func (n *Node) EtcdRecover(parent context.Context, from io.Reader) error {
 // uploadPart is the size of one message of an upload.
 const uploadPart = 32 << 10
 
-// uploadCall is how errors call an upload.
+// uploadCall is the name of an upload in errors.
 const uploadCall = "the upload of a snapshot"
 
-// upload sends all that there is to read. It ends early where the node has ended the call: its answer says why. The
-// first error is that of the reader, the second that of the connection.
+// upload sends everything that the reader returns. It ends early if the node has ended the call: its response says why.
+// The first error is that of the reader, the second that of the connection.
 func upload(
 	stream grpc.ClientStreamingClient[common.Data, machineapi.EtcdRecoverResponse],
 	cancel context.CancelFunc,

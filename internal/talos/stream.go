@@ -27,70 +27,70 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Watched is what a stream of a node tells, enough to know that a closer look is due.
+// Watched is what a stream of a node reports, which is sufficient to decide when to reconcile.
 type Watched struct {
-	// Stage and Ready of the machine, in the words of Talos.
+	// Stage and Ready of the machine, as Talos reports them.
 	Stage string
 	Ready bool
-	// Etcd tells of the etcd service and its member, empty without one.
+	// Etcd describes the etcd service and its member; empty if there is none.
 	Etcd string
-	// Kubelet tells of the kubelet service.
+	// Kubelet describes the kubelet service.
 	Kubelet string
 	// Unmet is the number of unmet conditions.
 	Unmet int
-	// Member is the ID of the etcd member, hexadecimal.
+	// Member is the ID of the etcd member, in hexadecimal.
 	Member string
-	// Config tells the live machine config from every other one of the node, also of another boot; empty in maintenance
-	// mode.
+	// Config identifies the live machine configuration among all of the node, including those of other boots; empty in
+	// maintenance mode.
 	Config string
 }
 
 // Intervals of a stream.
 const (
-	// heartbeat is how often, on average, a stream is asked for a sign of life: a frozen node holds its connections open.
-	// One whose power is cut shows without it.
+	// heartbeat is the average interval at which a node is asked for a sign of life over its stream: a frozen node keeps
+	// its connections open. A power cut is noticed without it.
 	heartbeat        = 10 * time.Second
 	heartbeatTimeout = 4 * time.Second
-	// heartbeatShare is the part of a heartbeat that each stream adds, so that a large estate is asked no more often than
-	// 25 times a second, all streams together: from 250 nodes on, what an idle estate costs grows no further. With 1,000
-	// nodes it is 40 s, as long as Kubernetes itself waits for a kubelet.
+	// heartbeatShare is the part of a heartbeat that each stream adds, so that in a large fleet at most 25 nodes per
+	// second are asked, over all streams: from 250 nodes on, the cost of an idle fleet no longer grows. With 1,000 nodes
+	// the interval is 40 s, which is how long Kubernetes itself waits for a kubelet.
 	heartbeatShare = 40 * time.Millisecond
 )
 
-// streams is how many streams there are.
+// streams is the number of streams.
 var streams atomic.Int64
 
-// nextSilence is how long a node may be silent before it is asked. Streams that began together, after a restart of the
-// operator, must not ask together for ever.
+// nextSilence returns how long a node may be silent before it is asked. It is randomized, so that streams that began
+// together, after a restart of the operator, do not ask together forever.
 func nextSilence() time.Duration {
 	d := max(heartbeat, time.Duration(streams.Load())*heartbeatShare)
 
 	return d/2 + rand.N(d) //nolint:gosec // no secret
 }
 
-// pulse is when a node was last heard of, over a connection.
+// pulse is when a node last sent anything over a connection.
 type pulse struct{ heard atomic.Int64 }
 
-// started is what pulses are counted from: a clock that is set back must not have a node look alive.
+// started is the origin of the times of pulses: a clock that is set back must not make a node appear alive.
 var started = time.Now()
 
-// monotonic is the time by a clock that is never set.
+// monotonic returns the time of a clock that is never set.
 func monotonic() time.Time { return started.Add(time.Since(started)) }
 
 func (p *pulse) beat() { p.heard.Store(int64(time.Since(started))) }
 
-// left is how much of the time that a node may be silent is left: whatever it says is a sign of life.
+// left returns how long a node may remain silent: everything that it sends is a sign of life.
 func (p *pulse) left(silence time.Duration) time.Duration {
 	return silence - (time.Since(started) - time.Duration(p.heard.Load()))
 }
 
-// ErrStreamEnded says that a node closed its stream.
+// ErrStreamEnded means that a node closed its stream.
 var ErrStreamEnded = errors.New("the stream ended")
 
-// ErrSilent says that nothing at all came from the address of a node: no refusal, and no connection.
+// ErrSilent means that the address of a node sent no response at all: neither a refusal nor a connection.
 var ErrSilent = errors.New("no answer")
 
-// Stream watches a node until it fails or the context ends, over the connection that its calls take. Each change calls
+// Stream watches a node until it fails or the context ends, over the connection that its calls use. Each change calls
 // emit.
 func (p *Pool) Stream(ctx context.Context, ref NodeRef, emit func(Watched)) error {
 	n, err := p.hold(ctx, ref)
@@ -102,8 +102,8 @@ func (p *Pool) Stream(ctx context.Context, ref NodeRef, emit func(Watched)) erro
 	return watch(ctx, n.c, n.pulse, ref.Address, true, emit)
 }
 
-// StreamMaintenance is the insecure stream of a machine in maintenance mode, whose certificate has to have the
-// fingerprint; without one every certificate is accepted.
+// StreamMaintenance is the unauthenticated stream of a machine in maintenance mode, whose certificate must have the
+// fingerprint; without a fingerprint, every certificate is accepted.
 func (p *Pool) StreamMaintenance(ctx context.Context, address, fingerprint string, emit func(Watched)) error {
 	pinned := &pin{expected: fingerprint}
 
@@ -126,8 +126,8 @@ func watch(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// A node may stop answering between two calls, and the calls that open a watch have no deadline of their own. Each has
-	// its time: together they take longer than that on a slow node.
+	// A node may stop responding between two calls, and the calls that open a watch have no deadline of their own. Each
+	// call gets its own time, because together they take longer than that on a slow node.
 	tooLong := time.AfterFunc(callTimeout, cancel)
 	events := make(chan state.Event, 16)
 	err := subscribe(ctx, c, secure, events, func() { tooLong.Reset(callTimeout) })
@@ -147,7 +147,7 @@ func watch(
 	return follow(ctx, c, p, address, events, emit)
 }
 
-// subscribe opens the watches, and tells of each call that has ended.
+// subscribe opens the watches, and reports each call that has ended.
 func subscribe(
 	ctx context.Context, c *talosclient.Client, secure bool, events chan state.Event, answered func(),
 ) error {
@@ -168,7 +168,7 @@ func subscribe(
 	}
 
 	if secure {
-		// It is sent when it changes, so nobody has to poll it.
+		// Changes of the member are sent, so they need not be polled.
 		resources = append(resources, resource.NewMetadata(config.NamespaceName, config.MachineConfigType, config.ActiveID,
 			resource.VersionUndefined))
 	}
@@ -184,8 +184,8 @@ func subscribe(
 	return nil
 }
 
-// greeted asks for the first sign of life. A node that is slow, or says itself that the time is over, is not silent: it
-// has shaken hands.
+// greeted requests the first sign of life. A node that is slow, or reports itself that the deadline is exceeded, is not
+// silent: it has completed the handshake.
 func greeted(ctx context.Context, c *talosclient.Client) error {
 	first, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -202,14 +202,15 @@ func greeted(ctx context.Context, c *talosclient.Client) error {
 	return err
 }
 
-// watchState is the client's state without its own retries: those hide for a quarter of an hour that a node is gone.
+// watchState returns the client's state without its own retries, which hide for a quarter of an hour that a node is
+// gone.
 func watchState(c *talosclient.Client) state.CoreState {
 	return cosiclient.NewAdapter(cosiv1alpha1.NewStateClient(c.Conn()), cosiclient.WithDisableWatchRetry())
 }
 
 func beat(ctx context.Context, c *talosclient.Client) error {
-	// The answer is not decoded: that there is one is all that counts. A node that refuses the connection is not waited
-	// for.
+	// The response is not decoded: only its arrival matters. The call does not wait for a node that refuses the
+	// connection.
 	_, err := cosiv1alpha1.NewStateClient(c.Conn()).Get(ctx, &cosiv1alpha1.GetRequest{
 		Namespace: runtime.NamespaceName, Type: runtime.MachineStatusType, Id: runtime.MachineStatusID,
 		Options: &cosiv1alpha1.GetOptions{},
@@ -283,7 +284,7 @@ func follow(
 	}
 }
 
-// merge takes one event into what is known.
+// merge applies one event to the observed state.
 func merge(w Watched, e state.Event) Watched {
 	gone := e.Type == state.Destroyed
 
@@ -305,7 +306,7 @@ func merge(w Watched, e state.Event) Watched {
 			w.Kubelet = text
 		}
 	case *config.MachineConfig:
-		// Each boot begins the versions anew: the second one of two boots is not the same config.
+		// Each boot starts the versions again, so the same version of two boots is not the same configuration.
 		w.Config = r.Metadata().Version().String() + " of " + r.Metadata().Created().UTC().Format(time.RFC3339Nano)
 		if gone {
 			w.Config = ""

@@ -1,5 +1,5 @@
-// Package nodewatch keeps one stream a node and wakes a queue when a node changes. Its snapshots decide whether to
-// look; what is done is decided by a live read.
+// Package nodewatch keeps one stream per node and triggers a queue when a node changes. Its snapshots only decide when
+// to reconcile; actions are decided by a live read.
 package nodewatch
 
 import (
@@ -51,7 +51,7 @@ func (t Target) equal(o Target) bool {
 			string(t.Credentials.CA) == string(o.Credentials.CA))
 }
 
-// Snapshot is what is known of a node.
+// Snapshot is the last observed state of a node.
 type Snapshot struct {
 	// Reachable: the stream is up.
 	Reachable bool
@@ -59,30 +59,30 @@ type Snapshot struct {
 	Since time.Time
 	// Class of the error that ended the stream.
 	Class failure.Class
-	// Watched is what the stream told last.
+	// Watched is what the stream last reported.
 	Watched talos.Watched
 }
 
-// Reconnects back off between these.
+// Limits of the backoff between reconnects.
 const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 10 * time.Second
-	// mismatchBackoff is the pause where a node shows another certificate than it has to: that lasts until it reboots, or
-	// until another certificate is expected, which begins a watch anew.
+	// mismatchBackoff is the backoff for a node that presents an unexpected certificate: that lasts until it reboots, or
+	// until another certificate is expected, which starts a new watch.
 	mismatchBackoff = time.Minute
-	// recentBackoff is the least that the limit of the backoff gets: a node that was just seen, or just added, is likely
-	// on its way up.
+	// recentBackoff is the minimum of the backoff limit: a node that was just reachable, or was just added, is likely to
+	// come up soon.
 	recentBackoff = 250 * time.Millisecond
-	// patience is the part of an outage that a reconnect may come late.
+	// patience determines how late a reconnect may be, as a fraction of the outage.
 	patience = 50
-	// silentFor is how long a node counts as silent after an attempt in vain: the next one comes sooner.
+	// silentFor is how long a node counts as silent after a failed attempt: the next attempt follows sooner.
 	silentFor = 20 * time.Second
-	// wakeBurst and wakeRate are how often a node may wake the queue, at once and in a second: one that changes without
-	// an end, such as one that alternates between two stages, must not keep a worker for itself. What comes faster is told
-	// together. A boot has about thirty changes, all of which are told at once; three boots in a row are.
+	// wakeBurst and wakeRate limit how often a node may trigger the queue, at once and per second: a node that changes
+	// endlessly, for example between two stages, must not occupy a worker. Faster changes are reported together. A boot
+	// has about thirty changes, which are all reported immediately, as are those of three boots in a row.
 	wakeBurst, wakeRate = 100, 0.2
-	// refusedPause and maxRefusedPause are how long a node whose machine was refused waits between two wakes, after the
-	// first refusal and at most: what it tells rarely changes the outcome.
+	// refusedPause and maxRefusedPause are the first and the maximum interval between two triggers of a node whose machine
+	// was rejected: its reports rarely change the result.
 	refusedPause, maxRefusedPause = 5 * time.Second, 5 * time.Minute
 )
 
@@ -101,14 +101,14 @@ type watched struct {
 	target   Target
 	cancel   context.CancelFunc
 	snapshot Snapshot
-	// tried is closed once the first attempt has had an outcome.
+	// tried is closed once the first attempt has a result.
 	tried chan struct{}
-	// silent is when the last attempt ended to which nothing at all was answered; zero after another outcome.
+	// silent is when the last attempt without any response ended; zero after another result.
 	silent time.Time
-	// wakes limits how often the node wakes the queue; late is true while it will be woken in a moment.
+	// wakes limits how often the node triggers the queue; late is true while a delayed trigger is pending.
 	wakes *rate.Limiter
 	late  bool
-	// woken is when it last woke the queue, refused how often in a row its machine was refused since.
+	// woken is when it last triggered the queue, refused how often in a row its machine has been rejected since then.
 	woken   time.Time
 	refused int
 }
@@ -118,10 +118,10 @@ func New(ctx context.Context, pool *talos.Pool) *Watcher {
 	return &Watcher{ctx: ctx, pool: pool, events: make(chan event.GenericEvent, 1024), nodes: map[string]*watched{}}
 }
 
-// Events carries the keys of nodes that changed, as TalosMachines with nothing but a name.
+// Events returns the keys of nodes that changed, as TalosMachines with only a name.
 func (w *Watcher) Events() <-chan event.GenericEvent { return w.events }
 
-// Set has a node watched. It is cheap to call again with the same target.
+// Set starts watching a node. Calling it again with the same target is cheap.
 func (w *Watcher) Set(t Target) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *Watcher) Set(t Target) {
 
 		have.cancel()
 
-		// A machine that changes its mode, as one that alternates does, is no other one.
+		// A machine that changes its mode, even repeatedly, is still the same machine.
 		if have.target.Address == t.Address {
 			n.wakes, n.woken, n.refused = have.wakes, have.woken, have.refused
 		}
@@ -155,8 +155,8 @@ func newWatched(t Target, cancel context.CancelFunc) *watched {
 	}
 }
 
-// Refused tells how a pass over a machine ended. As long as that is a refusal, which only a person can resolve, the
-// node wakes the queue less and less often.
+// Refused records how a reconciliation of a machine ended. While it ends with a rejection, which only a user can
+// resolve, the node triggers the queue less and less often.
 func (w *Watcher) Refused(key string, refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +181,7 @@ func (w *Watcher) Remove(key string) {
 	}
 }
 
-// Get returns what is known of a node.
+// Get returns the last observed state of a node.
 func (w *Watcher) Get(key string) (Snapshot, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,8 +194,8 @@ func (w *Watcher) Get(key string) (Snapshot, bool) {
 	return n.snapshot, true
 }
 
-// Silent tells whether nothing at all has come from a node lately: whoever asks it waits in vain. The queue is woken as
-// soon as that changes.
+// Silent reports whether a node has not responded in any way recently, so that a query would only time out. The queue
+// is triggered as soon as that changes.
 func (w *Watcher) Silent(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,8 +205,8 @@ func (w *Watcher) Silent(key string) bool {
 	return n != nil && !n.silent.IsZero() && time.Since(n.silent) < silentFor
 }
 
-// Tried tells whether it is known, or becomes known within a time, how the first attempt to reach a node went. The
-// queue is woken then. It is true for a node that is not watched.
+// Tried reports whether the result of the first attempt to reach a node is known, or becomes known within a time. The
+// queue is triggered at that time. It is true for a node that is not watched.
 func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) bool {
 	w.mu.Lock()
 	n := w.nodes[key]
@@ -226,7 +226,7 @@ func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) b
 	case <-timer.C:
 	}
 
-	// Of several that are ready select takes any.
+	// If several channels are ready, select chooses any of them.
 	select {
 	case <-n.tried:
 		return true
@@ -235,8 +235,8 @@ func (w *Watcher) Tried(ctx context.Context, key string, within time.Duration) b
 	}
 }
 
-// Bare tells whether a node is watched in maintenance mode at an address, and nothing speaks against that: it answers
-// so, or was not asked yet. Once it no longer does, the queue is woken.
+// Bare reports whether a node is watched in maintenance mode at an address, and there is no evidence against that mode:
+// it responds accordingly, or was not queried yet. Once that changes, the queue is triggered.
 func (w *Watcher) Bare(key, address string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +247,7 @@ func (w *Watcher) Bare(key, address string) bool {
 		(n.snapshot.Reachable || n.snapshot.Since.IsZero())
 }
 
-// Wait returns once all streams have ended, after the context of the watcher has.
+// Wait returns once all streams have ended, after the context of the watcher has ended.
 func (w *Watcher) Wait() { w.wg.Wait() }
 
 func (w *Watcher) run(ctx context.Context, n *watched) {
@@ -270,7 +270,7 @@ func (w *Watcher) run(ctx context.Context, n *watched) {
 		case talos.Mismatch(err) != nil:
 			pause = mismatchBackoff
 		case errors.Is(err, talos.ErrTooMuch):
-			pause = maxBackoff // it does so again
+			pause = maxBackoff // repeated attempts have the same result
 		case time.Since(started) > maxBackoff:
 			pause = minBackoff
 		}
@@ -289,7 +289,7 @@ func (w *Watcher) run(ctx context.Context, n *watched) {
 	}
 }
 
-// limit grows with the outage, so that a node that boots is met at once, and hundreds that are switched off cost
+// limit grows with the outage, so that a booting node is reached immediately, and hundreds of powered-off nodes cost
 // little.
 func (w *Watcher) limit(n *watched) time.Duration {
 	w.mu.Lock()
@@ -315,7 +315,7 @@ func (w *Watcher) stream(ctx context.Context, n *watched) error {
 	}, emit)
 }
 
-// update changes a snapshot and wakes the queue when it differs.
+// update changes a snapshot and triggers the queue if it differs.
 func (w *Watcher) update(n *watched, change func(*Snapshot)) {
 	w.mu.Lock()
 
@@ -333,7 +333,7 @@ func (w *Watcher) update(n *watched, change func(*Snapshot)) {
 		wait = max(n.wakes.Reserve().Delay(), n.refusal())
 		n.late = wait > 0
 	} else if changed {
-		changed = false // it is told together with what came before
+		changed = false // it is reported together with the previous change
 	}
 
 	w.mu.Unlock()
@@ -353,21 +353,22 @@ func (w *Watcher) update(n *watched, change func(*Snapshot)) {
 	}
 }
 
-// refusal is how long a node whose machine is refused still waits until it wakes the queue. The watcher is locked.
+// refusal returns how long a node whose machine was rejected still waits before it triggers the queue. The watcher must
+// be locked.
 func (n *watched) refusal() time.Duration {
 	if n.refused == 0 {
 		return 0
 	}
 
 	pause := maxRefusedPause
-	if doubled := n.refused - 1; doubled < 8 { // beyond that it is longer than any pause
+	if doubled := n.refused - 1; doubled < 8 { // larger values exceed the maximum anyway
 		pause = min(refusedPause<<doubled, maxRefusedPause)
 	}
 
 	return pause - time.Since(n.woken)
 }
 
-// note keeps how an attempt went.
+// note records the result of an attempt.
 func (w *Watcher) note(n *watched, silent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -384,7 +385,7 @@ func (w *Watcher) note(n *watched, silent bool) {
 	}
 }
 
-// wake tells of a node, unless it is watched in another way meanwhile.
+// wake triggers the queue for a node, unless it is watched in another way by now.
 func (w *Watcher) wake(n *watched) {
 	w.mu.Lock()
 	current := w.nodes[n.target.Key] == n
