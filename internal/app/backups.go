@@ -17,13 +17,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
-// scheduleWorks is how many stores are looked at at once for schedules. A drill takes the memory of an etcd.
+// scheduleWorks is how many stores are processed concurrently for schedules. A drill needs the memory of an etcd.
 const scheduleWorks = 2
 
-// backupPasses is how many backups are looked at at once. A pass is quick: the work is done beside it.
+// backupPasses is how many backups are reconciled concurrently. A reconciliation is quick, because the work runs
+// outside of it.
 const backupPasses = 4
 
-// setupBackups adds what takes backups, by hand and on schedules, and its metrics.
+// setupBackups adds the controllers for manual and scheduled backups, and their metrics.
 func setupBackups(
 	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *statestore.Store,
 ) error {

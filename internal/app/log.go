@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// NewLogger writes JSON lines with the fields that the operations guide prints: level, timestamp, controller, cluster,
-// namespace, message.
+// NewLogger writes JSON lines with the fields that the operations guide documents: level, timestamp, controller,
+// cluster, namespace, message.
 func NewLogger(w io.Writer, level string) (logr.Logger, error) {
 	var min zapcore.Level
 	if err := min.UnmarshalText([]byte(strings.ToLower(level))); err != nil {

@@ -43,18 +43,18 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// Resyncs: node events wake the controllers, these are the safety net.
+// Resync intervals, which are a fallback: node events trigger the controllers.
 const (
 	controlPlaneResync = 30 * time.Second
 	machineResync      = 10 * time.Minute
-	// stopTimeout is how long running passes may take to end.
+	// stopTimeout is how long running reconciliations may take to end.
 	stopTimeout = 20 * time.Second
 )
 
 // leaderElectionID is the name of the lease.
 const leaderElectionID = "talos-operator.talos-operator.io"
 
-// Scheme knows every kind that the operator reads or writes.
+// Scheme contains every kind that the operator reads or writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 
@@ -88,7 +88,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 		Scheme: scheme,
 		Logger: log,
 		Client: client.Options{
-			// Secrets hold root credentials: they are read one by one when they are needed, and never kept in a cache.
+			// Secrets contain root credentials: they are read individually when they are needed, and never cached.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}},
 		},
 		Cache:                         cacheOptions(o.Namespaces),
@@ -120,10 +120,10 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 	return mgr, nil
 }
 
-// cacheOptions keep what is watched to the given namespaces, or to none in particular. Controllers see only what is
-// cached, so that they work nowhere else.
+// cacheOptions restrict the watches to the given namespaces, if there are any. Controllers see only cached objects, so
+// they work in no other namespace.
 func cacheOptions(namespaces []string) cache.Options {
-	// The owners of fields are never read, and they are half of every object.
+	// Field managers are never read, and they make up half of every object.
 	o := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
 
 	for _, ns := range namespaces {
@@ -137,8 +137,8 @@ func cacheOptions(namespaces []string) cache.Options {
 	return o
 }
 
-// warmCaches has every kind cached from the start on. Otherwise a replica that is not the leader would have no caches:
-// readyz would be true at once, and a standby would begin from nothing when it takes over.
+// warmCaches caches every kind from the start. Otherwise a replica that is not the leader would have no caches: readyz
+// would be true immediately, and a standby would have to fill its caches when it takes over.
 func warmCaches(ctx context.Context, mgr manager.Manager) error {
 	for _, o := range []client.Object{
 		&vitistackv1alpha1.KubernetesCluster{}, &vitistackv1alpha1.Machine{},
@@ -176,7 +176,7 @@ func addProbes(mgr manager.Manager) error {
 	return nil
 }
 
-// backoff is 1, 2, 4, 8 s and so on up to 5 min.
+// backoff returns a rate limiter with 1, 2, 4, 8 s and so on up to 5 min.
 func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute)
 }

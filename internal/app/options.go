@@ -1,4 +1,4 @@
-// Package app wires the manager: options, caches, controllers. The tests run the same wiring.
+// Package app assembles the manager: options, caches, controllers. The tests use the same assembly.
 package app
 
 import (
@@ -18,53 +18,55 @@ import (
 
 // Options of the manager.
 type Options struct {
-	// ReconcileInterval is how often a KubernetesCluster is looked at when nothing tells of a change.
+	// ReconcileInterval is how often a KubernetesCluster is reconciled when no event reports a change.
 	ReconcileInterval time.Duration
 	// MaxConcurrentReconciles of KubernetesClusters.
 	MaxConcurrentReconciles int
-	// NodeConcurrency is how many control planes, worker groups and machines are worked on at once. A slow node holds one.
+	// NodeConcurrency is how many control planes, worker groups and machines are reconciled concurrently. A slow node
+	// occupies one worker.
 	NodeConcurrency int
-	// PassTimeout is how long a pass may ask a machine; one over a control plane may take twice that. Acts have their own.
+	// PassTimeout limits how long a reconciliation may query a machine; for a control plane it is doubled. Actions have
+	// their own deadlines.
 	PassTimeout time.Duration
-	// MetricsBindAddress of the metrics server; 0 turns it off.
+	// MetricsBindAddress of the metrics server; 0 disables it.
 	MetricsBindAddress string
-	// HealthProbeBindAddress of the health probes; 0 turns them off.
+	// HealthProbeBindAddress of the health probes; 0 disables them.
 	HealthProbeBindAddress string
-	// PprofBindAddress of Go's profiler; 0 turns it off. Whoever reaches it can read what the process does: bind it to a
+	// PprofBindAddress of Go's profiler; 0 disables it. The profiler exposes the internals of the process: bind it to a
 	// loopback address.
 	PprofBindAddress string
-	// ResultsPath is the folder for machine manifests.
+	// ResultsPath is the directory for machine manifests.
 	ResultsPath string
-	// BackupDirectory is the folder that backups to directories go to; without one they are refused.
+	// BackupDirectory is the directory for backups to directories; without one they are rejected.
 	BackupDirectory string
-	// AllowOwnCredentials says from which namespaces, and for which buckets, the operator's own credentials may be used.
+	// AllowOwnCredentials lists the namespaces and buckets for which the operator's own credentials may be used.
 	AllowOwnCredentials backupstorage.Grants
 	// AllowStores are the only buckets that backups and restores may name; all when empty.
 	AllowStores backupstorage.Places
 	// AllowRecipients are the only keys that backups may be encrypted to; all when empty.
 	AllowRecipients backupstorage.RecipientList
-	// ScratchDirectory is where plain databases are put while they are looked at; the folder for temporary files when
-	// empty.
+	// ScratchDirectory is where plain databases are stored while they are inspected; the directory for temporary files
+	// when empty.
 	ScratchDirectory string
-	// BackupConcurrency is how many backups are taken, verified or deleted at once.
+	// BackupConcurrency is how many backups are taken, verified or deleted concurrently.
 	BackupConcurrency int
 	// Namespaces are the only ones that the manager watches and works in; all when empty.
 	Namespaces []string
-	// LeaderElect lets only one of several replicas act.
+	// LeaderElect allows only one of several replicas to act.
 	LeaderElect bool
-	// LeaderElectionNamespace is where the lease lives; default: the namespace of the pod.
+	// LeaderElectionNamespace is the namespace of the lease; default: the namespace of the pod.
 	LeaderElectionNamespace string
-	// Version of this program.
+	// Version of the operator.
 	Version string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	// Kubeconfig of the management cluster; default: in-cluster, KUBECONFIG, or the home directory.
 	Kubeconfig string
-	// Clock that decisions are made by; that of the computer when nil. There is no flag for it.
+	// Clock for decisions; the system clock when nil. There is no flag for it.
 	Clock clock.PassiveClock
 }
 
-// clock returns the one to decide by.
+// clock returns the clock for decisions.
 func (o Options) clock() clock.PassiveClock {
 	if o.Clock == nil {
 		return clock.RealClock{}
@@ -136,7 +138,7 @@ func into(target *string) func(string) error {
 	}
 }
 
-// AddFlags adds a flag for every option; flags win over the environment.
+// AddFlags adds a flag for every option; flags take precedence over the environment.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.ReconcileInterval, "reconcile-interval", o.ReconcileInterval,
 		"resync interval for KubernetesClusters (RECONCILE_INTERVAL)")
@@ -182,11 +184,11 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"kubeconfig of the management cluster, default: in-cluster, then KUBECONFIG, then the home directory")
 }
 
-// minPassTimeout is more than the evidence of one machine may take: in a pass that is shorter, a slow node would never
-// be observed as a whole.
+// minPassTimeout is more than collecting the evidence about one machine may take: with a shorter limit, a slow node
+// would never be observed completely.
 const minPassTimeout = 10 * time.Second
 
-// Validate refuses options that cannot work.
+// Validate rejects invalid options.
 func (o *Options) Validate() error {
 	switch {
 	case o.ReconcileInterval <= 0:
@@ -200,7 +202,7 @@ func (o *Options) Validate() error {
 	case o.BackupConcurrency < 1:
 		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
-		// Child processes work in another folder.
+		// Child processes run in another directory.
 		return fmt.Errorf("the scratch directory (SCRATCH_DIRECTORY) is %q: it must be an absolute path", o.ScratchDirectory)
 	}
 

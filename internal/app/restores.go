@@ -13,7 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// restoreConcurrency is how many clusters are restored at once. A restore holds one while it streams a snapshot.
+// restoreConcurrency is how many clusters are restored concurrently. A restore occupies a worker while it streams a
+// snapshot.
 const restoreConcurrency = 8
 
 // setupRestores adds the controller of TalosEtcdRestores. cached is the shared client.

@@ -9,7 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// machineCluster names the cluster of a TalosMachine; none for one that is gone.
+// machineCluster returns a function that names the cluster of a TalosMachine; empty for a deleted one.
 func machineCluster(ctx context.Context, c client.Reader) func(reconcile.Request) string {
 	return func(req reconcile.Request) string {
 		m := &v1alpha1.TalosMachine{}
@@ -21,7 +21,7 @@ func machineCluster(ctx context.Context, c client.Reader) func(reconcile.Request
 	}
 }
 
-// workerCluster names the cluster of a TalosWorker; none for one that is gone.
+// workerCluster returns a function that names the cluster of a TalosWorker; empty for a deleted one.
 func workerCluster(ctx context.Context, c client.Reader) func(reconcile.Request) string {
 	return func(req reconcile.Request) string {
 		w := &v1alpha1.TalosWorker{}

@@ -15,36 +15,36 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrTooMuch is what a request ends with whose answer is larger than that of any honest API server. A managed cluster
-// is not trusted: its administrators may have it answer without an end, or with what takes far more memory once it is
+// ErrTooMuch ends a request whose response is larger than that of any genuine API server. A managed cluster is not
+// trusted: its administrators may make it send an endless response, or one that takes far more memory once it is
 // decoded than it has bytes.
 var ErrTooMuch = errors.New("the response of the API server is too large")
 
-// errEncoding refuses what cannot be counted before it is decoded.
+// errEncoding rejects responses that cannot be counted before they are decoded.
 var errEncoding = errors.New("the response of the API server is not JSON")
 
 const (
-	// plainBody is the largest answer that is no list, and what a list may have besides its objects. etcd takes objects of
-	// 1.5 MiB.
+	// plainBody is the maximum response that is not a list, and the maximum of a list in addition to its objects. etcd
+	// accepts objects of 1.5 MiB.
 	plainBody = 4 << 20
-	// objectBody is what each object of a page may have on average: a Node with fifty images has 20 KiB.
+	// objectBody is the maximum average size of the objects of a page: a Node with fifty images has 20 KiB.
 	objectBody = 64 << 10
-	// plainValues and objectValues are the same for JSON values. A Node with fifty images and its managed fields has 500;
-	// decoded, one value takes up to half a KiB.
+	// plainValues and objectValues are the same limits for JSON values. A Node with fifty images and its managed fields
+	// has 500; a decoded value takes up to half a KiB.
 	plainValues  = 20_000
 	objectValues = 1000
-	// bodyRate is what an API server may send in a second, on average, once it has sent bodyBurst: a list whose pages
-	// never end must not fill the memory within the time of a pass.
+	// bodyRate is the average number of bytes per second that an API server may send after the first bodyBurst bytes: a
+	// list with endless pages must not fill the memory within the time of a reconciliation.
 	bodyRate, bodyBurst = 16 << 20, 96 << 20
 )
 
-// bounded limits what the API servers of a cluster answer.
+// bounded limits the responses of the API servers of a cluster.
 type bounded struct {
 	next http.RoundTripper
 	pace *rate.Limiter
 }
 
-// boundAnswers has a client ask for JSON, whose values are counted before they are decoded, and wraps its transport.
+// boundAnswers makes a client request JSON, whose values are counted before they are decoded, and wraps its transport.
 func boundAnswers(cfg *rest.Config) {
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	cfg.Wrap(boundTransport)
@@ -54,7 +54,7 @@ func boundTransport(next http.RoundTripper) http.RoundTripper {
 	return &bounded{next: next, pace: rate.NewLimiter(bodyRate, bodyBurst)}
 }
 
-// RoundTrip implements http.RoundTripper. The body is counted as it is after decompression.
+// RoundTrip implements http.RoundTripper. The body is counted after decompression.
 func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(req)
 	if err != nil || resp.Body == nil {
@@ -68,7 +68,7 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	// A server may ignore the limit of a list. What it sends beyond is not decoded.
+	// A server may ignore the limit of a list. The excess is not decoded.
 	limit, _ := strconv.Atoi(req.URL.Query().Get("limit"))
 	out := &body{ReadCloser: resp.Body, ctx: req.Context(), most: plainBody + int64(limit)*objectBody, pace: b.pace}
 	out.left = out.most
@@ -82,11 +82,11 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// isCounted tells whether an answer is JSON. Text is never decoded. The client would decode protobuf, YAML and CBOR as
-// well, although it has not asked for them.
+// isCounted reports whether a response is JSON. Text is never decoded. The client would also decode protobuf, YAML and
+// CBOR, although it does not request them.
 func isCounted(contentType string) (bool, error) {
 	if contentType == "" {
-		return true, nil // the client takes it for what it has asked for
+		return true, nil // the client assumes the requested encoding
 	}
 
 	media, _, err := mime.ParseMediaType(contentType)
@@ -126,7 +126,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 
 	if werr := b.pace.WaitN(b.ctx, n); werr != nil {
-		// A server that is slow, or a pass that ends, is not hostile.
+		// A slow server, or the end of a reconciliation, is not an attack.
 		if b.ctx.Err() != nil {
 			return 0, context.Cause(b.ctx)
 		}

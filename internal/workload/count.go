@@ -2,26 +2,26 @@ package workload
 
 import "fmt"
 
-// maxDepth is how deep JSON may be nested: what is read here has 30 levels at most, those of managed fields.
+// maxDepth is the maximum nesting of JSON: genuine responses have at most 30 levels, those of managed fields.
 const maxDepth = 64
 
-// counter counts the values of JSON text as it comes, before anything is decoded: `{},` has three bytes, and takes a
-// KiB as an object of a list. It does not check the text, which the decoder does.
+// counter counts the values of JSON text as it arrives, before anything is decoded: `{},` has three bytes, and takes a
+// KiB as an object of a list. It does not validate the text, which the decoder does.
 type counter struct {
-	// maxItems bounds the elements of arrays of the topmost object, which are the objects of a list; 0 is no bound.
+	// maxItems limits the elements of arrays in the top-level object, which are the objects of a list; 0 means no limit.
 	maxItems int
-	// maxValues bounds objects and elements of arrays, wherever they are.
+	// maxValues limits objects and elements of arrays at all levels.
 	maxValues int
 
 	items, values int
 	depth         int
-	arrays        uint64 // bit i is set where level i is an array
+	arrays        uint64 // bit i is set if level i is an array
 	text, escaped bool
-	// empty is true right after an array has begun.
+	// empty is true immediately after the beginning of an array.
 	empty bool
 }
 
-// count takes the next part of the text.
+// count processes the next part of the text.
 func (c *counter) count(part []byte) error {
 	for _, b := range part {
 		if c.text {

@@ -20,7 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// Cluster is the Kubernetes API of one managed cluster, at whichever of its API servers answers.
+// Cluster is the Kubernetes API of one managed cluster, at any API server that responds.
 type Cluster struct {
 	client kubernetes.Interface
 }
@@ -40,23 +40,23 @@ func (c *Clients) Cluster(ctx context.Context, b *clusterstate.Bundle, addresses
 	return &Cluster{client: client}, nil
 }
 
-// DrainOptions say how pods leave a node.
+// DrainOptions determine how pods are evicted from a node.
 type DrainOptions struct {
-	// GracePeriodSeconds that pods get; their own when negative.
+	// GracePeriodSeconds of the pods; their own when negative.
 	GracePeriodSeconds int
-	// Force deletes pods without asking their PodDisruptionBudgets.
+	// Force deletes pods regardless of their PodDisruptionBudgets.
 	Force bool
 }
 
-// NodeRef names the Node object of one machine.
+// NodeRef identifies the Node object of one machine.
 type NodeRef struct {
 	// Name of the node: the machine's hostname.
 	Name string
-	// UUID of the machine's firmware. A Node of the name that was registered by another machine is not meant.
+	// UUID of the machine's firmware. A Node with the name that was registered by another machine does not match.
 	UUID string
 }
 
-// node reads a Node object; nil when there is none of this machine.
+// node reads a Node object; nil if this machine has none.
 func (c *Cluster) node(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
 	n, err := c.client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -74,9 +74,9 @@ func (c *Cluster) node(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
 	return n, nil
 }
 
-// Drain takes one step of a drain: it cordons the node and asks every pod that has to leave to do so. It returns the
-// pods that are still there, as namespace/name with the reason where one is known; none means that the node is drained.
-// Pods of DaemonSets and static pods stay. A node that does not exist is drained.
+// Drain takes one step of a drain: it cordons the node and evicts every pod that has to leave. It returns the remaining
+// pods as namespace/name, with the reason if it is known; none means that the node is drained. Pods of DaemonSets and
+// static pods remain. A node that does not exist counts as drained.
 func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]string, error) {
 	node := ref.Name
 
@@ -94,7 +94,7 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 		return nil, err
 	}
 
-	// The helper would list the pods for as long as the API server has yet another page.
+	// The helper would list pods for as long as the API server returns further pages.
 	h := &drain.Helper{
 		Ctx: ctx, Client: listed{Interface: c.client, pods: pods}, Force: true, GracePeriodSeconds: o.GracePeriodSeconds,
 		IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, DisableEviction: o.Force, Out: io.Discard, ErrOut: io.Discard,
@@ -116,8 +116,7 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 	return left, nil
 }
 
-// Uncordon lets pods come to a node again, if it was Drain that kept them away. A node that does not exist needs
-// nothing.
+// Uncordon makes a node schedulable again if it was cordoned by Drain. It does nothing for a node that does not exist.
 func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 	n, err := c.node(ctx, ref)
 	if n == nil || err != nil || n.Annotations[cordonedAnnotation] != "true" {
@@ -134,10 +133,11 @@ func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 	return nil
 }
 
-// cordonedAnnotation marks nodes that were cordoned here, so that one that a person cordoned stays so.
+// cordonedAnnotation marks nodes that were cordoned by the operator, so that a node that a user cordoned stays
+// cordoned.
 const cordonedAnnotation = "talos-operator.io/cordoned"
 
-// cordon keeps pods away from a node.
+// cordon makes a node unschedulable.
 func (c *Cluster) cordon(ctx context.Context, n *corev1.Node) error {
 	if n.Spec.Unschedulable {
 		return nil
@@ -153,7 +153,7 @@ func (c *Cluster) cordon(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// evict asks one pod to leave, unless it is leaving already, and says how it stands.
+// evict requests the eviction of one pod, unless it is already terminating, and returns its state.
 func (c *Cluster) evict(ctx context.Context, h *drain.Helper, pod corev1.Pod) string {
 	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
@@ -177,7 +177,8 @@ func (c *Cluster) evict(ctx context.Context, h *drain.Helper, pod corev1.Pod) st
 	return fmt.Sprintf("%s (not evicted: %s)", name, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 }
 
-// budgets names the PodDisruptionBudgets of a pod. The answer to an eviction names one in a text for people only.
+// budgets returns the names of the PodDisruptionBudgets of a pod. The response to an eviction contains one only in a
+// human-readable text.
 func (c *Cluster) budgets(ctx context.Context, pod corev1.Pod) string {
 	var names []string
 
@@ -204,7 +205,7 @@ func (c *Cluster) budgets(ctx context.Context, pod corev1.Pod) string {
 		return "its PodDisruptionBudget"
 	}
 
-	// A webhook may answer so as well.
+	// A webhook may send the same response.
 	if len(names) == 0 {
 		return "a response that asks to retry later"
 	}
@@ -214,7 +215,7 @@ func (c *Cluster) budgets(ctx context.Context, pod corev1.Pod) string {
 	return "PodDisruptionBudget " + strings.Join(names, ", ")
 }
 
-// DeleteNode removes a Node object; one that is gone is no error.
+// DeleteNode removes a Node object; a missing one is no error.
 func (c *Cluster) DeleteNode(ctx context.Context, ref NodeRef) error {
 	n, err := c.node(ctx, ref)
 	if n == nil || err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// Nodes lists the Node objects of the cluster, as etcd has them now.
+// Nodes lists the Node objects of the cluster with their current state in etcd.
 func (c *Cluster) Nodes(ctx context.Context) ([]safety.ClusterNode, error) {
 	var out []safety.ClusterNode
 
@@ -46,13 +46,13 @@ func (c *Cluster) Nodes(ctx context.Context) ([]safety.ClusterNode, error) {
 	return out, nil
 }
 
-// Bounds of what is kept of a Node: no API server takes longer names, and its own marks are shorter. An address may be
-// a name, too.
+// Limits of the stored properties of a Node: no API server accepts longer names, and its UIDs and versions are shorter.
+// An address may also be a name.
 const (
 	maxName, maxMark, maxAddresses = 253, 253, 64
 )
 
-// fits tells whether an API server would have taken a Node.
+// fits reports whether an API server could have accepted a Node.
 func fits(n safety.ClusterNode) bool {
 	marks := slices.Concat(n.Addresses, []string{n.UID, n.Version, n.SystemUUID})
 
@@ -60,8 +60,8 @@ func fits(n safety.ClusterNode) bool {
 		!slices.ContainsFunc(marks, func(text string) bool { return len(text) > maxMark })
 }
 
-// Ready tells whether the cluster itself takes the node of a machine for alive: where nobody has heard of its kubelet
-// for a while, the node is not ready.
+// Ready reports whether the cluster itself considers the node of a machine alive: a node whose kubelet has stopped
+// reporting is not ready.
 func (c *Cluster) Ready(ctx context.Context, ref NodeRef) (bool, error) {
 	n, err := c.node(ctx, ref)
 	if n == nil || err != nil {
@@ -71,8 +71,8 @@ func (c *Cluster) Ready(ctx context.Context, ref NodeRef) (bool, error) {
 	return clusterNode(n).Ready, nil
 }
 
-// ObserveNode asks the cluster whether the Node of a returned machine is ready, whichever machine registered it. What
-// cannot be asked, or is not answered, is unknown.
+// ObserveNode queries the cluster whether the Node of a returned machine is ready, whichever machine registered it. If
+// the query is not possible or fails, the state is unknown.
 func ObserveNode(ctx context.Context, connect func(context.Context) (*Cluster, error), f *safety.Fencing) {
 	f.Node = safety.NodeUnknown
 
@@ -123,8 +123,8 @@ func clusterNode(n *corev1.Node) safety.ClusterNode {
 	return out
 }
 
-// RemoveNode deletes a Node object as it was read. One that is gone, or that has changed since, is left alone and no
-// error: false.
+// RemoveNode deletes a Node object as it was read. It returns false, and no error, if the object is already deleted or
+// has changed since then.
 func (c *Cluster) RemoveNode(ctx context.Context, n safety.ClusterNode) (bool, error) {
 	uid := types.UID(n.UID)
 

@@ -10,24 +10,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Name and keys of the ConfigMap in kube-system that says who manages a cluster.
+// Name and keys of the ConfigMap in kube-system that records who manages a cluster.
 const (
 	OwnerConfigMap = "talos-operator-owner"
 	ownerUID       = "controlPlaneUID"
 	ownerName      = "controlPlane"
 )
 
-// Claim is what a control plane states about a cluster.
+// Claim is the claim of a control plane to own a cluster.
 type Claim struct {
-	// UID of the TalosControlPlane, and its namespace and name, for people.
+	// UID of the TalosControlPlane, and its namespace and name, for users.
 	UID, Name string
-	// Former is the UID of the one that it took the cluster over from; empty without one.
+	// Former is the UID of the previous owner; empty if there is none.
 	Former string
 }
 
-// Own returns the UID of the TalosControlPlane that manages the cluster, as the cluster has it. Where it has none, or
-// the former one, that is the claimant from then on. Of two claimants at once one gets an error. An error with the UID
-// of the claimant says that no other owner is recorded, and that the claim cannot be.
+// Own returns the UID of the TalosControlPlane that the cluster records as its owner. If it records none, or the former
+// one, the claimant becomes the owner. Of two concurrent claimants, one gets an error. An error with the UID of the
+// claimant means that no other owner is recorded, and that the claim cannot be recorded.
 func (c *Cluster) Own(ctx context.Context, claim Claim) (string, error) {
 	maps := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 
@@ -61,7 +61,7 @@ func (c *Cluster) Own(ctx context.Context, claim Claim) (string, error) {
 	return claim.UID, fmt.Errorf("recording the owner of the cluster: %w", err)
 }
 
-// Disown has the cluster forget an owner that lets go of it. One that is another's stays.
+// Disown removes the record of an owner that releases the cluster. The record of another owner is kept.
 func (c *Cluster) Disown(ctx context.Context, uid string) error {
 	maps := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 
@@ -82,11 +82,11 @@ func (c *Cluster) Disown(ctx context.Context, uid string) error {
 	return nil
 }
 
-// maxUID of an owner that is kept and shown; Kubernetes gives 36 characters.
+// maxUID is the maximum length of an owner's UID that is stored and shown; Kubernetes uses 36 characters.
 const maxUID = 64
 
-// shown is the UID of another owner. It is its record that counts, so one that no API server gives is cut and not
-// refused.
+// shown returns the UID of another owner. The existence of the record matters, so an invalid UID is shortened and not
+// rejected.
 func shown(uid string) string {
 	return strings.ToValidUTF8(uid[:min(len(uid), maxUID)], "")
 }

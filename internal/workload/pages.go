@@ -11,39 +11,38 @@ import (
 )
 
 const (
-	// pageSize of lists of objects that are small, or counted only.
+	// pageSize of lists of objects that are small, or only counted.
 	pageSize = 250
 	// podPage is the page size of pods, each of which may have many containers.
 	podPage = 50
-	// fewest is the smallest page: two objects of the largest size that etcd takes.
+	// fewest is the smallest page: two objects of the maximum size that etcd accepts.
 	fewest = 2
-	// shrink is what a page gets smaller by that has more bytes than it may: its objects are large.
+	// shrink is the factor by which a page that exceeds its limit in bytes is reduced: its objects are large.
 	shrink = 5
 
 	// maxNodes is twice what Kubernetes supports.
 	maxNodes = 10_000
-	// maxPods of one node: ten times what the largest are set up for, since the pods of ended jobs stay.
+	// maxPods of one node: ten times what the largest nodes are configured for, because the pods of completed jobs remain.
 	maxPods = 5000
 	// maxBudgets of one namespace.
 	maxBudgets = 2000
-	// maxNamespaces is as many as Kubernetes supports.
+	// maxNamespaces is the number that Kubernetes supports.
 	maxNamespaces = 10_000
-	// maxSecrets of a cluster, which are counted and not kept.
+	// maxSecrets of a cluster, which are counted and not stored.
 	maxSecrets = 500_000
-	// maxToken is the longest mark of a next page that is sent back.
+	// maxToken is the maximum length of a continue token that is sent back.
 	maxToken = 4 << 10
 )
 
-// lists are one kind of objects that are listed page by page.
+// lists describes one kind of objects that are listed page by page.
 type lists struct {
-	// what the errors call it, as "listing the nodes".
+	// what is its description in errors, for example "listing the nodes".
 	what string
-	// size of the pages, and how many objects there may be.
+	// size of the pages, and the maximum number of objects.
 	size, most int64
 }
 
-// each calls fetch for one page after the other, and ends with ErrTooMuch where that goes on for longer than in any
-// honest cluster.
+// each calls fetch for one page after the other, and returns ErrTooMuch if there are more than in any genuine cluster.
 func (l lists) each(ctx context.Context, fetch func(context.Context, metav1.ListOptions) (string, error)) error {
 	page := metav1.ListOptions{Limit: l.size}
 
@@ -69,12 +68,12 @@ func (l lists) each(ctx context.Context, fetch func(context.Context, metav1.List
 	return fmt.Errorf("%s of the cluster: %w: more than %d objects", l.what, ErrTooMuch, l.most)
 }
 
-// metadataOnly asks for the metadata of the objects of a list, which keeps the answer small whatever they hold. The
-// API server still reads, and decrypts, each of them as a whole.
+// metadataOnly requests only the metadata of the objects of a list, which keeps the response small whatever they
+// contain. The API server still reads and decrypts each object completely.
 const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// tally counts the objects of a resource, none of which is kept. It returns the revision of etcd at the time of the
-// first page as well.
+// tally counts the objects of a resource without storing them. It also returns the revision of etcd at the time of the
+// first page.
 func (c *Cluster) tally(ctx context.Context, resource string, l lists) (count int, revision string, err error) {
 	l.what += resource
 

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// maxShown is how many budgets of one pod are named.
+	// maxShown is the maximum number of budgets that are named for one pod.
 	maxShown = 8
-	// maxLabels of a pod that are kept, to find its budgets, and maxLabel their longest value.
+	// maxLabels is the maximum number of stored labels of a pod, to find its budgets, and maxLabel the maximum length of
+	// their values.
 	maxLabels, maxLabel = 64, 63
 )
 
-// podsOn lists the pods of a node, with what a drain needs of them.
+// podsOn lists the pods of a node, with the fields that a drain needs.
 func (c *Cluster) podsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
 	var out []corev1.Pod
 
@@ -63,8 +64,8 @@ func (c *Cluster) podsOn(ctx context.Context, node string) ([]corev1.Pod, error)
 	return out, nil
 }
 
-// essence is what the filters of a drain read of a pod, and its labels. Volumes are not among it: a drain of a machine
-// that is taken away deletes those of emptyDir.
+// essence returns the fields of a pod that the filters of a drain read, and its labels. Volumes are not included: a
+// drain of a machine that is removed deletes those of emptyDir.
 func essence(p *corev1.Pod) corev1.Pod {
 	out := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -81,7 +82,7 @@ func essence(p *corev1.Pod) corev1.Pod {
 	}
 
 	if owner := metav1.GetControllerOf(p); owner != nil {
-		owner.UID = "" // nothing here asks for it
+		owner.UID = "" // not needed here
 		out.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
 
@@ -94,7 +95,7 @@ func essence(p *corev1.Pod) corev1.Pod {
 	return out
 }
 
-// listed is a client that has its list of pods already.
+// listed is a client with an existing list of pods.
 type listed struct {
 	kubernetes.Interface
 
@@ -123,7 +124,7 @@ type listedPods struct {
 	pods []corev1.Pod
 }
 
-// List implements typedcorev1.PodInterface: whatever is asked for, it is the pods of the node.
+// List implements typedcorev1.PodInterface. It returns the pods of the node, regardless of the options.
 func (l listedPods) List(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
 	return &corev1.PodList{Items: l.pods}, nil
 }

@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Contents is what a cluster's API shows of what etcd holds.
+// Contents is what a cluster's API reports about the contents of etcd.
 type Contents struct {
-	// Revision of etcd now.
+	// Revision of etcd at the time of the query.
 	Revision int64
-	// Namespaces and Secrets that there are. All Secrets were read: those that lie encrypted could be decrypted.
+	// Namespaces and Secrets are their numbers. All Secrets were read: encrypted ones could be decrypted.
 	Namespaces, Secrets int
 }
 
-// Contents reads from etcd itself, not from a cache of the API server. Nothing that it holds is kept.
+// Contents reads from etcd, not from a cache of the API server. None of the contents is stored.
 func (c *Cluster) Contents(ctx context.Context) (Contents, error) {
 	var out Contents
 
@@ -39,8 +39,8 @@ func (c *Cluster) Contents(ctx context.Context) (Contents, error) {
 	return out, err
 }
 
-// Alive tells whether the kubelet of a node has renewed its lease after a time, and says that the node is ready. The
-// Node object alone may be as old as a backup.
+// Alive reports whether the kubelet of a node has renewed its lease after a time and the node is ready. The Node object
+// alone may be as old as a backup.
 func (c *Cluster) Alive(ctx context.Context, ref NodeRef, after time.Time) (bool, error) {
 	n, err := c.node(ctx, ref)
 	if n == nil || err != nil {

@@ -13,16 +13,17 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// A cluster is asked often at first: it comes up, or was away for a moment. The longer it is away the less it is asked.
+// A cluster is queried often at first, because it is coming up or was briefly unavailable, and less often the longer it
+// is unavailable.
 const (
 	minAsk = 250 * time.Millisecond
 	maxAsk = 5 * time.Second
-	// unhurried is the part of an outage that its end may be noticed late.
+	// unhurried determines how late the end of an outage may be noticed, as a fraction of the outage.
 	unhurried = 20
 )
 
-// Waiter wakes control planes whose Kubernetes API answers again. No node tells of that, and to look at a control plane
-// as a whole until then would ask all its nodes everything over and over.
+// Waiter triggers control planes whose Kubernetes API responds again. No node event reports that, and reconciling the
+// control plane until then would query all its nodes repeatedly.
 type Waiter struct {
 	ctx     context.Context //nolint:containedctx // the life of all waits
 	clients *Clients
@@ -33,7 +34,7 @@ type Waiter struct {
 	wg    sync.WaitGroup
 }
 
-// apiWait is one cluster that is waited for; a later pass may know more addresses.
+// apiWait is the wait for one cluster; a later reconciliation may add addresses.
 type apiWait struct {
 	bundle    *clusterstate.Bundle
 	addresses []string
@@ -47,10 +48,10 @@ func NewWaiter(ctx context.Context, clients *Clients) *Waiter {
 	}
 }
 
-// Events carries the control planes whose API answers again, as objects with nothing but a name.
+// Events returns the control planes whose API responds again, as objects with only a name.
 func (w *Waiter) Events() <-chan event.GenericEvent { return w.events }
 
-// Await wakes a control plane once an API server of its cluster answers. It is cheap to call again meanwhile.
+// Await triggers a control plane once an API server of its cluster responds. Calling it again in the meantime is cheap.
 func (w *Waiter) Await(key types.NamespacedName, b *clusterstate.Bundle, addresses []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +69,7 @@ func (w *Waiter) Await(key types.NamespacedName, b *clusterstate.Bundle, address
 	w.wg.Go(func() { w.run(ctx, key, one) })
 }
 
-// Forget ends a wait: the API answers, or the control plane is gone.
+// Forget ends a wait: the API responds, or the control plane is deleted.
 func (w *Waiter) Forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +80,7 @@ func (w *Waiter) Forget(key types.NamespacedName) {
 	}
 }
 
-// Wait returns once all waits have ended, after the context of the waiter has.
+// Wait returns once all waits have ended, after the context of the waiter has ended.
 func (w *Waiter) Wait() { w.wg.Wait() }
 
 func (w *Waiter) run(ctx context.Context, key types.NamespacedName, one *apiWait) {
@@ -108,7 +109,7 @@ func (w *Waiter) run(ctx context.Context, key types.NamespacedName, one *apiWait
 	}
 }
 
-// tell ends the wait and wakes the control plane, in this order: its pass may begin another wait.
+// tell ends the wait and triggers the control plane, in this order, because its reconciliation may begin another wait.
 func (w *Waiter) tell(ctx context.Context, key types.NamespacedName, one *apiWait) {
 	w.mu.Lock()
 

@@ -1,4 +1,4 @@
-// Package workload talks to the Kubernetes APIs of managed clusters, directly to the API servers of their control-plane
+// Package workload accesses the Kubernetes APIs of managed clusters, directly at the API servers of their control-plane
 // nodes: the endpoint may be a load balancer that the operator cannot reach.
 package workload
 
@@ -24,8 +24,8 @@ import (
 
 const (
 	apiServerPort = "6443"
-	// askTimeout ends the question to all API servers of a cluster, hedge is how long one is waited for before the next
-	// one is asked as well.
+	// askTimeout limits the query of all API servers of a cluster; hedge is how long one is waited for before the next one
+	// is queried concurrently.
 	askTimeout = 5 * time.Second
 	hedge      = 500 * time.Millisecond
 
@@ -33,12 +33,12 @@ const (
 	clientRenew = 12 * time.Hour
 )
 
-// callTimeout ends one call of one API server. Tests of how much is read give it more time than a slow computer needs.
+// callTimeout limits one call of one API server. Tests of the response limits increase it for slow computers.
 var callTimeout = 3 * time.Second
 
-// Clients keeps one client an API server.
+// Clients keeps one client per API server.
 type Clients struct {
-	// Clock tells when client certificates end.
+	// Clock determines when client certificates expire.
 	Clock clock.PassiveClock
 
 	mu      sync.Mutex
@@ -51,14 +51,14 @@ type cached struct {
 	until       time.Time
 }
 
-// Version asks the API servers at the addresses until one is ready, and returns its version.
+// Version queries the API servers at the addresses until one is ready, and returns its version.
 func (c *Clients) Version(ctx context.Context, b *clusterstate.Bundle, addresses []string) (string, error) {
 	found, err := c.ready(ctx, b, addresses)
 
 	return found.version, err
 }
 
-// Forget drops the clients of a cluster that is gone, and the keys in them, by the fingerprint of its bundle.
+// Forget drops the clients of a deleted cluster, and the keys in them, by the fingerprint of its bundle.
 func (c *Clients) Forget(fingerprint string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,8 @@ type found struct {
 	err              error
 }
 
-// ready finds an API server that is ready. The next one is asked when one fails, or has not answered for a moment:
-// three that are gone without a word must not take three times as long as one.
+// ready finds an API server that is ready. The next one is queried if one fails, or has not responded for a moment:
+// three unreachable servers must not take three times as long as one.
 func (c *Clients) ready(ctx context.Context, b *clusterstate.Bundle, addresses []string) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -137,10 +137,10 @@ func (c *Clients) versionAt(ctx context.Context, b *clusterstate.Bundle, address
 	return gitVersion(raw, address)
 }
 
-// maxVersion is what the status of a control plane takes: one that is longer would have every status refused.
+// maxVersion is the limit of the status field of a control plane: a longer version would make every status invalid.
 const maxVersion = 64
 
-// gitVersion reads the answer of an API server, which is shown, kept with the cluster's state and compared.
+// gitVersion parses the response of an API server. The version is shown, stored in the cluster's state and compared.
 func gitVersion(raw []byte, address string) (string, error) {
 	var info version.Info
 	if err := json.Unmarshal(raw, &info); err != nil {
@@ -159,8 +159,8 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Int
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	// The monotonic reading goes: what counts is what the clock says. A certificate that was made by a clock that was
-	// ahead is worth nothing once it is right again, for as long as it was ahead.
+	// Remove the monotonic reading, because the wall clock decides. A certificate that was issued by a clock that was
+	// ahead is not valid once the clock is corrected, for as long as it was ahead.
 	now := c.Clock.Now().Round(0)
 	if have, ok := c.clients[address]; ok && have.fingerprint == b.Fingerprint() {
 		if left := have.until.Sub(now); left > clientRenew && left <= clientTTL {
