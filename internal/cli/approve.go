@@ -93,9 +93,9 @@ func (a *approver) run(ctx context.Context, name string) error {
 type approvable struct {
 	object client.Object
 	title  string
-	// plan that the object shows, as it was last read.
+	// plan returns the plan in the object as it was last read.
 	plan func() *v1alpha1.PlanStatus
-	// clear empties the object, because what was removed from one that is read again would stay.
+	// clear empties the object before it is read again, because removed fields would remain otherwise.
 	clear func()
 }
 
@@ -117,8 +117,8 @@ func approvables(c *cluster) []approvable {
 	return groups
 }
 
-// approve says that a person agrees to a plan, as long as the object shows it: an approval that came after the end of
-// its plan would stay, and be good for the same differences at any later time.
+// approve approves a plan while the object shows it: an approval that is set after the end of its plan would remain,
+// and apply to the same differences at any later time.
 func (g approvable) approve(ctx context.Context, p *plane, id string) error {
 	key := client.ObjectKeyFromObject(g.object)
 

@@ -5,7 +5,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// newBackupCommand groups the commands about backups. Those that only read work without a management plane.
+// newBackupCommand groups the backup commands. Those that only read work without a management plane.
 func newBackupCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
@@ -24,8 +24,8 @@ AWS_PROFILE, a web identity token, the metadata service.`,
 	return cmd
 }
 
-// newStoreSession is a session whose --cluster is the name of a Talos cluster, and not of an entry in the kubeconfig;
-// --context chooses those.
+// newStoreSession returns a session whose --cluster is the name of a Talos cluster, and not of an entry in the
+// kubeconfig, which is selected by --context.
 func newStoreSession(streams genericiooptions.IOStreams) *session {
 	s := newSession(streams)
 	s.flags.ClusterName = nil

@@ -14,7 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup"
 )
 
-// backupChoice says which backup of a store is meant.
+// backupChoice identifies a backup in a store.
 type backupChoice struct {
 	cluster, before string
 	latest          bool
@@ -53,7 +53,7 @@ func (c *backupChoice) find(ctx context.Context, st *openStore, args []string) (
 	return findBackup(ctx, st, cluster, id)
 }
 
-// newest returns the complete backups of a cluster, the newest first; one at least.
+// newest returns the complete backups of a cluster, the newest first; at least one.
 func (c *backupChoice) newest(ctx context.Context, st *openStore, cluster string) ([]backup.Set, error) {
 	before := time.Time{}
 
@@ -101,7 +101,7 @@ func clustersOf(sets []backup.Set) []string {
 	return slices.Compact(out)
 }
 
-// listBackups lists the backups of one cluster, or all of the store without a name.
+// listBackups lists the backups of one cluster, or without a name all backups of the store.
 func listBackups(ctx context.Context, st *openStore, cluster string) ([]backup.Set, error) {
 	if cluster == "" {
 		return backup.List(ctx, st, "")
@@ -110,10 +110,10 @@ func listBackups(ctx context.Context, st *openStore, cluster string) ([]backup.S
 	return backup.List(ctx, st, backup.Prefix(cluster))
 }
 
-// findBackup finds one by its ID or by the key of any of its objects, those of other tools too.
+// findBackup finds a backup by its ID or by the key of any of its objects, including backups of other tools.
 func findBackup(ctx context.Context, st *openStore, cluster, id string) (*backup.Set, error) {
 	list := func() ([]backup.Set, error) { return listBackups(ctx, st, cluster) }
-	if strings.Contains(id, "/") { // a key tells where it lies
+	if strings.Contains(id, "/") { // a key contains the location
 		list = func() ([]backup.Set, error) { return backup.List(ctx, st, path.Dir(id)+"/") }
 	}
 
@@ -123,7 +123,7 @@ func findBackup(ctx context.Context, st *openStore, cluster, id string) (*backup
 	}
 
 	set := backup.Find(sets, id)
-	if set == nil && cluster != "" { // the file of another tool may lie anywhere
+	if set == nil && cluster != "" { // the file of another tool may be anywhere
 		others, err := backup.List(ctx, st, id)
 		if err != nil {
 			return nil, err
@@ -155,7 +155,7 @@ func of(cluster string) string {
 	return " of cluster " + cluster
 }
 
-// parseBefore reads a time, or how long ago it was.
+// parseBefore parses a time, or a duration before now.
 func parseBefore(text string, now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
 		return now.Add(-ago), nil

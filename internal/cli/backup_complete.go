@@ -42,7 +42,7 @@ func (s *session) completeObjects(kind client.ObjectList) cobra.CompletionFunc {
 	}
 }
 
-// completeBackups completes the one argument with the IDs of backups in the store that the flags name, the newest
+// completeBackups completes the only argument with the IDs of backups in the store that the flags name, the newest
 // first.
 func (s *session) completeBackups(where *storeFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -59,7 +59,7 @@ func (s *session) completeBackups(where *storeFlags) cobra.CompletionFunc {
 		}
 		defer st.Close()
 
-		cluster, _ := cmd.Flags().GetString("cluster") // empty where the command has none
+		cluster, _ := cmd.Flags().GetString("cluster") // empty if the command does not have the flag
 
 		if cluster == "" {
 			cluster = st.cluster

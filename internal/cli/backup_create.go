@@ -20,14 +20,14 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// pollObject is how often an object is looked at that is being waited for.
+// pollObject is how often an object is read while waiting for it.
 const pollObject = 300 * time.Millisecond
 
 // createResult is what -o prints.
 type createResult struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// ID, Location, Revision, Size and Verified are those of the backup, once it is complete.
+	// ID, Location, Revision, Size and Verified describe the backup once it is complete.
 	ID       string                     `json:"id,omitempty"`
 	Location string                     `json:"location,omitempty"`
 	Revision int64                      `json:"revision,omitempty"`
@@ -133,7 +133,7 @@ func (c *backupCreator) run(ctx context.Context) error {
 	return c.output.print(c.Out, result, result.text)
 }
 
-// spec of the backup: that of a schedule, or what the flags say.
+// spec returns the spec of the backup: that of a schedule, or the one given by the flags.
 func (c *backupCreator) spec(ctx context.Context, p *plane) (*v1alpha1.TalosEtcdBackupSpec, error) {
 	if c.where.storage == "" {
 		if len(c.recipients) > 0 || c.unencrypted || c.operator != (operatorFlags{}) {
@@ -160,7 +160,7 @@ func (c *backupCreator) spec(ctx context.Context, p *plane) (*v1alpha1.TalosEtcd
 	}, nil
 }
 
-// template is that of the schedule.
+// template returns the spec in the template of the schedule.
 func (c *backupCreator) template(ctx context.Context, p *plane) (*v1alpha1.TalosEtcdBackupSpec, error) {
 	if c.where.schedule == "" {
 		o, err := scheduleOf(ctx, p, c.controlPlane)
@@ -185,7 +185,7 @@ func (c *backupCreator) template(ctx context.Context, p *plane) (*v1alpha1.Talos
 	return spec, nil
 }
 
-// scheduleOf is the only schedule of a control plane.
+// scheduleOf returns the only schedule of a control plane.
 func scheduleOf(ctx context.Context, p *plane, controlPlane string) (*v1alpha1.TalosEtcdBackupSchedule, error) {
 	list := &v1alpha1.TalosEtcdBackupScheduleList{}
 	if err := p.List(ctx, list, client.InNamespace(p.namespace)); err != nil {
@@ -213,7 +213,7 @@ func scheduleOf(ctx context.Context, p *plane, controlPlane string) (*v1alpha1.T
 		controlPlane, strings.Join(all, ", "))
 }
 
-// follow waits for the end of a backup, and tells what it is at.
+// follow waits for the end of a backup, and prints its progress.
 func (c *backupCreator) follow(ctx context.Context, p *plane, b *v1alpha1.TalosEtcdBackup) error {
 	t := newTeller(c.ErrOut)
 	defer t.end()
@@ -239,7 +239,7 @@ func (c *backupCreator) follow(ctx context.Context, p *plane, b *v1alpha1.TalosE
 	return err
 }
 
-// endOf tells whether a backup has ended, and how.
+// endOf reports whether a backup has ended, and how.
 func endOf(b *v1alpha1.TalosEtcdBackup) (bool, error) {
 	if b.Status.ObservedGeneration != b.Generation {
 		return false, nil
@@ -260,7 +260,7 @@ func endOf(b *v1alpha1.TalosEtcdBackup) (bool, error) {
 		!meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReconciling), nil
 }
 
-// nowAt is what an object is at.
+// nowAt returns the current activity of an object.
 func nowAt(conditions []metav1.Condition) string {
 	for _, kind := range []string{
 		v1alpha1.ConditionPaused, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionReady,

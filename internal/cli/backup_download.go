@@ -88,7 +88,7 @@ to write is removed.`,
 // download is one file to fetch.
 type download struct {
 	content, name string
-	// read writes the content, and says how it is to be checked.
+	// read writes the content, and returns how to verify it.
 	read func(ctx context.Context, w io.Writer) error
 }
 
@@ -154,7 +154,7 @@ const (
 	contentVerification = "verification"
 )
 
-// plan says which files there are to fetch.
+// plan returns the files to fetch.
 func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.Set) ([]download, error) {
 	switch {
 	case !d.snapshot && !d.state && !d.raw:
@@ -175,7 +175,7 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 	_, err = st.authenticate(set.ID, m)
 
 	if d.raw {
-		// As it is stored even a forgery can be fetched, to look at it.
+		// In its stored form, even a forged backup can be fetched for inspection.
 		if err != nil {
 			st.warnf("%s", failure.Message(err))
 		}
@@ -190,7 +190,7 @@ func (d *backupDownloader) plan(ctx context.Context, st *openStore, set backup.S
 	return d.decoded(st, set, m), nil
 }
 
-// decoded are the files that are decrypted on the way.
+// decoded returns the files that are decrypted during the download.
 func (d *backupDownloader) decoded(st *openStore, set backup.Set, m *backup.Manifest) []download {
 	var out []download
 	if d.snapshot {
@@ -204,7 +204,7 @@ func (d *backupDownloader) decoded(st *openStore, set backup.Set, m *backup.Mani
 	return out
 }
 
-// plain is the decrypted and decompressed snapshot.
+// plain returns the decrypted and decompressed snapshot.
 func (d *backupDownloader) plain(st *openStore, set backup.Set, m *backup.Manifest) download {
 	name := path.Base(set.Snapshot.Key)
 	for _, suffix := range []string{".age", ".zst"} {
@@ -224,7 +224,7 @@ func (d *backupDownloader) plain(st *openStore, set backup.Set, m *backup.Manife
 	}}
 }
 
-// secret is the decrypted state Secret.
+// secret returns the decrypted state Secret.
 func (d *backupDownloader) secret(st *openStore, set backup.Set, m *backup.Manifest) download {
 	return download{contentState, set.ID + ".state.json", func(ctx context.Context, w io.Writer) error {
 		s, err := backup.ReadState(ctx, st, backup.StateOf(set, m, st.identities))
@@ -249,7 +249,7 @@ func (d *backupDownloader) secret(st *openStore, set backup.Set, m *backup.Manif
 	}}
 }
 
-// objects are the files as they are stored. A state that is not encrypted is left out unless it was asked for.
+// objects returns the files in their stored form. An unencrypted state is omitted unless it was requested.
 func (d *backupDownloader) objects(st *openStore, set backup.Set, m *backup.Manifest) []download {
 	var out []download
 
@@ -270,7 +270,7 @@ func (d *backupDownloader) objects(st *openStore, set backup.Set, m *backup.Mani
 	return out
 }
 
-// object copies one object, and compares it with what the manifest says of it.
+// object copies one object, and compares it with the manifest.
 func (d *backupDownloader) object(st *openStore, content string, o *store.Object, want *backup.File) download {
 	name := path.Base(o.Key)
 
@@ -305,7 +305,7 @@ func (d *backupDownloader) object(st *openStore, content string, o *store.Object
 	}}
 }
 
-// writerFunc sees what is written.
+// writerFunc receives what is written.
 type writerFunc func(b []byte)
 
 // Write implements io.Writer.
@@ -315,7 +315,8 @@ func (f writerFunc) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// paths says where the files go. Without --force nothing that exists is touched, and then nothing is fetched at all.
+// paths returns the destinations of the files. Without --force, no existing file is changed, and nothing is fetched if
+// one exists.
 func (d *backupDownloader) paths(files []download) ([]string, error) {
 	info, err := os.Stat(d.target)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

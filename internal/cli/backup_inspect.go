@@ -18,16 +18,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 )
 
-// inspection is what -o prints. It holds no secrets.
+// inspection is what -o prints. It contains no secrets.
 type inspection struct {
 	backupEntry
 
 	Location string `json:"location"`
-	// Manifest is nil for the files of other tools.
+	// Manifest is nil for files of other tools.
 	Manifest *backup.Manifest `json:"manifest,omitempty"`
-	// Report is what a verification found in the database; nil when nobody has looked.
+	// Report is what a verification found in the database; nil if there was none.
 	Report *verify.Report `json:"report,omitempty"`
-	// Read says that the backup was read now; else the report is the recorded one.
+	// Read is true if the backup was read now; otherwise the report is the recorded one.
 	Read bool `json:"read"`
 }
 
@@ -152,7 +152,7 @@ func (i *inspection) text(w io.Writer, now time.Time) {
 		printDatabase(line, i.Report)
 	}
 
-	_ = tw.Flush() // the writer below reports its errors by itself
+	_ = tw.Flush() // the underlying writer reports its own errors
 
 	switch {
 	case i.Report == nil || i.Report.Database == nil:
@@ -162,7 +162,7 @@ func (i *inspection) text(w io.Writer, now time.Time) {
 	}
 }
 
-// signed says who wrote the backup, as far as that is known.
+// signed describes the origin of the backup, as far as it is known.
 func (i *inspection) signed() string {
 	text := originOf(i.Authenticity)
 	if i.Manifest != nil && i.Manifest.Signature != nil {
@@ -219,7 +219,7 @@ func printDatabase(line func(string, string, ...any), r *verify.Report) {
 	}
 }
 
-// counted lists names, of which there may be more than are listed.
+// counted formats a list of names, which may be truncated.
 func counted(n int64, names []string) string {
 	if n == 0 {
 		return "none"
@@ -233,7 +233,7 @@ func counted(n int64, names []string) string {
 	return text
 }
 
-// printObjects counts the objects by kind, the most first.
+// printObjects prints the number of objects by kind, in descending order.
 func printObjects(w io.Writer, k *verify.KubernetesReport) {
 	if k == nil || len(k.Resources) == 0 {
 		return
@@ -250,5 +250,5 @@ func printObjects(w io.Writer, k *verify.KubernetesReport) {
 		fmt.Fprintf(tw, "%s\t%d\n", kind, k.Resources[kind])
 	}
 
-	_ = tw.Flush() // the writer below reports its errors by itself
+	_ = tw.Flush() // the underlying writer reports its own errors
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// notAuthentic is what is shown of a backup whose signature is wrong.
+// notAuthentic is shown for a backup whose signature is wrong.
 const notAuthentic = "NotAuthentic"
 
 // addKeys adds --verification-key.
@@ -29,7 +29,7 @@ func (f *storeFlags) addKeys(cmd *cobra.Command) {
 		"plane is known")
 }
 
-// keys are the verification keys that the flags name.
+// keys returns the verification keys that the flags name.
 func (f *storeFlags) keys() ([]signature.Public, error) {
 	keys, err := signature.ParseAll(f.verificationKeys)
 	if err != nil {
@@ -48,13 +48,13 @@ func (s *openStore) accept(keys ...signature.Public) {
 	}
 }
 
-// warn tells a person who reads backups what is wrong with one.
+// warnf prints a warning about a backup.
 func (s *openStore) warnf(format string, args ...any) {
 	fmt.Fprintf(s.errOut, "Warning: "+format+"\n", args...)
 }
 
-// authenticate says who wrote a backup, and warns of one that is not known to be authentic. One whose signature is
-// wrong is an error. The manifest is nil for files of other tools.
+// authenticate determines the origin of a backup, and warns if it is not known to be authentic. A wrong signature is an
+// error. The manifest is nil for files of other tools.
 func (s *openStore) authenticate(id string, m *backup.Manifest) (backup.Authenticity, error) {
 	origin, err := backup.Authenticate(m, s.keys...)
 	if err == nil && origin != backup.Authentic {
@@ -64,8 +64,8 @@ func (s *openStore) authenticate(id string, m *backup.Manifest) (backup.Authenti
 	return origin, err
 }
 
-// verificationKeyOf is the verification key of a control plane: from its status, which anyone may read, or else from
-// its state Secret. There is none as long as it has no PKI.
+// verificationKeyOf returns the verification key of a control plane: from its status, which needs fewer permissions, or
+// else from its state Secret. There is none before it has a PKI.
 func verificationKeyOf(ctx context.Context, p *plane, cp *v1alpha1.TalosControlPlane) ([]signature.Public, error) {
 	if text := cp.Status.BackupVerificationKey; text != "" {
 		key, err := signature.Parse(text)
@@ -81,7 +81,7 @@ func verificationKeyOf(ctx context.Context, p *plane, cp *v1alpha1.TalosControlP
 	return []signature.Public{key.Public()}, nil
 }
 
-// signingKeyOf is the key that signs the backups of a control plane; nil without a state Secret that may be read.
+// signingKeyOf returns the key that signs the backups of a control plane; nil without a readable state Secret.
 func signingKeyOf(ctx context.Context, p *plane, namespace, name string) (*signature.Key, error) {
 	secret := &corev1.Secret{}
 
@@ -98,7 +98,7 @@ func signingKeyOf(ctx context.Context, p *plane, namespace, name string) (*signa
 	return state.Bundle.BackupKey()
 }
 
-// originOf is what people read of a backup's origin.
+// originOf describes the origin of a backup, for users.
 func originOf(origin string) string {
 	return cmp.Or(map[string]string{
 		string(backup.Authentic): "yes", string(backup.Unchecked): "unchecked", string(backup.Unsigned): "no",
@@ -175,8 +175,9 @@ func backupKey(ctx context.Context, s *session, name string) (*backupKeyResult, 
 	return &backupKeyResult{Cluster: c.name(), Namespace: p.namespace, VerificationKey: keys[0].String()}, nil
 }
 
-// authenticFirst chooses the newest backup that is known to be authentic, of those that come with the newest first. One
-// whose signature is wrong is passed over, and with a key also one without a signature, unless there is no other.
+// authenticFirst chooses the newest backup that is known to be authentic; the sets must be sorted, the newest first. A
+// backup with a wrong signature is skipped and, if a key is known, also one without a signature, unless there is no
+// other.
 func (s *openStore) authenticFirst(ctx context.Context, sets []backup.Set) (*backup.Set, error) {
 	var (
 		unsigned *backup.Set

@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// outputWide prints more columns.
+	// outputWide prints additional columns.
 	outputWide output = "wide"
-	// lookAtOnce is how many backups are looked at at once: a store far away answers slowly, and to many.
+	// lookAtOnce is how many backups are read concurrently: a remote store responds slowly, but to many requests at once.
 	lookAtOnce = 16
-	// listLimit is how many backups are listed unless somebody asks for more.
+	// listLimit is how many backups are listed by default.
 	listLimit = 100
 )
 
@@ -42,31 +42,31 @@ const (
 	stateForged     = notAuthentic
 )
 
-// backupEntry is a backup as `list` shows it.
+// backupEntry is a backup as `list` prints it.
 type backupEntry struct {
 	ID      string    `json:"id"`
 	Cluster string    `json:"cluster,omitempty"`
 	Time    time.Time `json:"time"`
-	// State is Complete, Incomplete (it is not offered for a restore), Foreign (of another tool), Unreadable or
+	// State is Complete, Incomplete (not offered for a restore), Foreign (written by another tool), Unreadable or
 	// NotAuthentic; Problem says why.
 	State   string `json:"state"`
 	Problem string `json:"problem,omitempty"`
-	// Authenticity is Authentic (signed with the key of the cluster), Unchecked (signed, and no key is known), Unsigned,
+	// Authenticity is Authentic (signed with the key of the cluster), Unchecked (signed, but no key is known), Unsigned,
 	// Foreign or NotAuthentic (the signature is wrong).
 	Authenticity string `json:"authenticity,omitempty"`
-	// Revision and Keys are those that a verification has read; AtLeast is what etcd was at when the backup began.
+	// Revision and Keys were read by a verification; AtLeast is the revision of etcd when the backup began.
 	Revision int64 `json:"revision,omitempty"`
 	AtLeast  int64 `json:"revisionAtLeast,omitempty"`
 	Keys     int64 `json:"keys,omitempty"`
-	// Size of all objects in bytes, and Database that of the plain snapshot.
+	// Size of all objects in bytes, and Database the size of the plain snapshot.
 	Size     int64 `json:"size"`
 	Database int64 `json:"databaseSize,omitempty"`
-	// Verified is nil when no verification is recorded that covers it.
+	// Verified is nil if no recorded verification covers the backup.
 	Verified    *verifiedEntry `json:"verified,omitempty"`
 	Encrypted   bool           `json:"encrypted"`
 	Locked      bool           `json:"locked"`
 	LockedUntil *time.Time     `json:"lockedUntil,omitempty"`
-	// Talos, Kubernetes and Node are what the manifest says.
+	// Talos, Kubernetes and Node are taken from the manifest.
 	Talos      string `json:"talosVersion,omitempty"`
 	Kubernetes string `json:"kubernetesVersion,omitempty"`
 	Node       string `json:"node,omitempty"`
@@ -84,7 +84,7 @@ type verifiedEntry struct {
 type backupList struct {
 	Location string        `json:"location"`
 	Backups  []backupEntry `json:"backups"`
-	// Older is how many were not looked at.
+	// Older is the number of older backups that were not read.
 	Older int `json:"older,omitempty"`
 }
 
@@ -153,7 +153,7 @@ func (l *backupLister) run(ctx context.Context, args []string) error {
 	return format.print(l.Out, result, func(w io.Writer) { result.table(w, l.output == outputWide, time.Now()) })
 }
 
-// list looks at the newest backups of the store.
+// list reads the newest backups of the store.
 func (l *backupLister) list(ctx context.Context, st *openStore, cluster string) (*backupList, error) {
 	sets, err := backup.List(ctx, st, "")
 	if err != nil {
@@ -193,22 +193,23 @@ func (l *backupLister) list(ctx context.Context, st *openStore, cluster string) 
 	return out, group.Wait()
 }
 
-// isOf tells whether a backup is of a cluster: by its name, or by the folder that a file without one lies in.
+// isOf reports whether a backup belongs to a cluster: by its name, or by the directory of a file without one.
 func isOf(set *backup.Set, cluster string) bool {
 	return set.Cluster == cluster || set.Foreign && strings.HasPrefix(set.ID, backup.Prefix(cluster))
 }
 
-// lookedAt is what is known of a backup without decrypting it.
+// lookedAt is what is known about a backup without decrypting it.
 type lookedAt struct {
 	entry    backupEntry
 	manifest *backup.Manifest
-	// report is nil when there is none that covers the snapshot.
+	// report is nil if there is none that covers the snapshot.
 	report *verify.Report
-	// forged is why the backup is not authentic.
+	// forged is the reason why the backup is not authentic.
 	forged error
 }
 
-// lookAt reads what describes a backup. What is wrong with it is in the entry; errors are those of the store.
+// lookAt reads the metadata of a backup. Problems of the backup are recorded in the entry; errors are those of the
+// store.
 func lookAt(ctx context.Context, st *openStore, set backup.Set, now time.Time) (*lookedAt, error) {
 	out := &lookedAt{entry: backupEntry{
 		ID: set.ID, Cluster: set.Cluster, Time: set.Time, Size: set.Size(), State: stateComplete,
@@ -294,7 +295,7 @@ func (l *lookedAt) describe(ctx context.Context, st *openStore, set backup.Set) 
 		return err
 	}
 
-	// Anyone who can write to the store can write a result.
+	// Everyone who can write to the store can write a report.
 	if !report.Covers(m, st.keys...) {
 		e.Problem = "the result of its verification is not signed with the key of the cluster"
 
@@ -311,7 +312,7 @@ func (l *lookedAt) describe(ctx context.Context, st *openStore, set backup.Set) 
 	return nil
 }
 
-// unreadable notes that a backup is no good. It may also have been deleted since it was listed.
+// unreadable records that a backup is unreadable. It may also have been deleted since it was listed.
 func (l *lookedAt) unreadable(err error) error {
 	if !verify.IsDamage(err) && !errors.Is(err, store.ErrNotFound) {
 		return err
@@ -342,14 +343,14 @@ func (l *backupList) table(w io.Writer, wide bool, now time.Time) {
 		l.Backups[i].row(tw, wide, now)
 	}
 
-	_ = tw.Flush() // the writer below reports its errors by itself
+	_ = tw.Flush() // the underlying writer reports its own errors
 
 	if l.Older > 0 {
 		fmt.Fprintf(w, "%d older ones are not listed: --limit 0 lists all.\n", l.Older)
 	}
 }
 
-// warn says what is not known of the origin of backups.
+// warn prints warnings about backups of unknown origin.
 func (l *backupList) warn(w io.Writer) {
 	count := map[string]int{}
 	for i := range l.Backups {
@@ -406,7 +407,7 @@ func (e *backupEntry) locked() string {
 	return yes(e.Locked)
 }
 
-// ago is how long ago something was, as kubectl prints it.
+// ago formats the time since an event as kubectl does.
 func ago(now, then time.Time) string { return duration.HumanDuration(max(0, now.Sub(then))) }
 
 func number(n int64) string {

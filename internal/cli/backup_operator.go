@@ -10,8 +10,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// operatorFlags say how the operator reaches a store that is named by its address. It has other files and another
-// environment than the person at the command line.
+// operatorFlags describe how the operator accesses a store that is named by its address. Its files and its environment
+// differ from those of the user at the command line.
 type operatorFlags struct {
 	credentials, ca, path string
 }
@@ -26,7 +26,7 @@ func (f *operatorFlags) add(cmd *cobra.Command) {
 		"--backup-directory (default: that folder itself)")
 }
 
-// storageFor is the store of --storage as the operator is told of it.
+// storageFor returns the store of --storage in the form in which the operator needs it.
 func (f *storeFlags) storageFor(o *operatorFlags) (*v1alpha1.BackupStorage, error) {
 	if !strings.HasPrefix(f.storage, schemeS3) {
 		if o.credentials != "" || o.ca != "" {

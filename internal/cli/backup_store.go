@@ -26,11 +26,11 @@ import (
 const (
 	schemeS3  = "s3://"
 	schemeDir = "dir:"
-	// maxIdentityFile is many times what a file with keys needs.
+	// maxIdentityFile is many times the size of a normal file with keys.
 	maxIdentityFile = 1 << 20
 )
 
-// storeFlags say where backups lie: the address of a store, or an object of a management plane that names one.
+// storeFlags identify the store of backups: by its address, or by an object of a management plane that names it.
 type storeFlags struct {
 	storage                              string
 	endpoint, region, caFile, addressing string
@@ -38,25 +38,26 @@ type storeFlags struct {
 	identities, verificationKeys         []string
 }
 
-// addressFlags go with --storage only.
+// addressFlags apply to --storage only.
 var addressFlags = []string{"s3-endpoint", "s3-region", "s3-addressing"}
 
-// openStore is a store, and what the flags and the object that names it tell of it.
+// openStore is a store, with what the flags and the object that names it provide.
 type openStore struct {
 	store.Store
 
-	// cluster is the name of the object's cluster in the store, and id its backup; empty when the flags name no object.
+	// cluster is the name of the object's cluster in the store, and id its backup; empty if the flags name no object.
 	cluster, id string
 	identities  []age.Identity
-	// keys check the signatures of backups: those of the flags, and that of the object's control plane.
+	// keys verify the signatures of backups: those of the flags, and that of the object's control plane.
 	keys []signature.Public
-	// plane and controlPlane are those of the object; nil and empty without one.
+	// plane and controlPlane of the object; nil and empty if there is none.
 	plane        *plane
 	controlPlane string
 	errOut       io.Writer
 }
 
-// add adds the flags of commands that open the store. --backup is left to those that mean something else by it.
+// add adds the flags of commands that open the store. It does not add --backup, which has another meaning in some
+// commands.
 func (f *storeFlags) add(s *session, cmd *cobra.Command) {
 	f.addAddress(s, cmd)
 
@@ -84,7 +85,7 @@ func (f *storeFlags) addAddress(s *session, cmd *cobra.Command) {
 		"where the bucket goes in a request: Path or VirtualHost (default: VirtualHost for AWS, else Path)")
 	flags.StringVar(&f.schedule, "schedule", "", "take the storage of this TalosEtcdBackupSchedule")
 
-	// An object says itself how its store is reached.
+	// An object itself determines how its store is accessed.
 	for _, name := range addressFlags {
 		cmd.MarkFlagsMutuallyExclusive("schedule", name)
 	}
@@ -106,15 +107,16 @@ func (f *storeFlags) addObject(s *session, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("backup", s.completeObjects(&v1alpha1.TalosEtcdBackupList{}))
 }
 
-// addIdentities adds --identity, as age has it. Keys themselves are never on a command line: others could read it.
+// addIdentities adds --identity, as in age. Keys themselves are never given on a command line, which other users could
+// read.
 func (f *storeFlags) addIdentities(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVarP(&f.identities, "identity", "i", nil,
 		"file with age identities (private keys) to decrypt with; may be repeated")
 	_ = cmd.MarkFlagFilename("identity")
 }
 
-// open opens the store. With keys, the identities are read: from the files, else from the Secrets that the object names
-// for verifications.
+// open opens the store. With keys, it also reads the identities: from the files, else from the Secrets that the object
+// names for verifications.
 func (f *storeFlags) open(ctx context.Context, s *session, keys bool) (*openStore, error) {
 	identities, err := readIdentities(f.identities)
 	if err != nil {
@@ -198,7 +200,7 @@ func (f *storeFlags) openAddress() (store.Store, error) {
 	return store.NewS3(settings)
 }
 
-// s3 is the bucket of --storage.
+// s3 returns the bucket of --storage.
 func (f *storeFlags) s3() v1alpha1.S3Storage {
 	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(f.storage, schemeS3), "/")
 
@@ -207,7 +209,7 @@ func (f *storeFlags) s3() v1alpha1.S3Storage {
 	}
 }
 
-// ca is empty without a file.
+// ca returns the CA certificates; empty without a file.
 func (f *storeFlags) ca() ([]byte, error) {
 	if f.caFile == "" {
 		return nil, nil
@@ -221,7 +223,8 @@ func (f *storeFlags) ca() ([]byte, error) {
 	return ca, nil
 }
 
-// folderOf is the absolute path of a folder that exists: one that is missing must not look like one without backups.
+// folderOf returns the absolute path of an existing directory: a missing directory must not look like one without
+// backups.
 func folderOf(storage string) (string, error) {
 	if !strings.HasPrefix(storage, schemeDir) && strings.Contains(storage, "://") {
 		return "", fmt.Errorf("--storage %s is not known: use s3://bucket/prefix or dir:/path", storage)
@@ -244,7 +247,7 @@ func folderOf(storage string) (string, error) {
 	return dir, nil
 }
 
-// storedBy is what an object says of its backups.
+// storedBy is what an object says about its backups.
 type storedBy struct {
 	title          string
 	storage        v1alpha1.BackupStorage
@@ -327,13 +330,13 @@ func getNamed(ctx context.Context, p *plane, o client.Object, kind, name string)
 }
 
 func (f *storeFlags) opener(p *plane) *backupstorage.Opener {
-	// Where an object names no credentials, a person uses their own.
+	// If an object names no credentials, the user's own are used.
 	own := backupstorage.Grants{{Namespace: "*", Bucket: "*"}}
 
 	return &backupstorage.Opener{Reader: p, Root: f.directory, Own: own}
 }
 
-// openObject opens the store that an object names, with the rights of the person on its Secrets.
+// openObject opens the store that an object names, with the user's permissions on its Secrets.
 func (f *storeFlags) openObject(ctx context.Context, p *plane, o *storedBy) (*openStore, error) {
 	if o.storage.Directory != nil && f.directory == "" {
 		return nil, fmt.Errorf("%s keeps backups in a folder of the operator: say with --backup-directory where that folder "+
@@ -348,7 +351,7 @@ func (f *storeFlags) openObject(ctx context.Context, p *plane, o *storedBy) (*op
 	return &openStore{Store: st, cluster: o.cluster, id: o.id, plane: p, controlPlane: o.controlPlane}, nil
 }
 
-// acceptObject accepts the key of the object's control plane, where that is there.
+// acceptObject accepts the key of the object's control plane, if that exists.
 func (s *openStore) acceptObject(ctx context.Context) error {
 	cp := &v1alpha1.TalosControlPlane{}
 

@@ -119,7 +119,7 @@ type verification struct {
 	Authenticity backup.Authenticity `json:"authenticity"`
 }
 
-// bad says what kind of failure it was, and withdraws an earlier result where the backup is damaged.
+// bad classifies a failure, and withdraws an earlier result if the backup is damaged.
 func (v *backupVerifier) bad(ctx context.Context, st *openStore, set *backup.Set, err error) error {
 	switch {
 	case failure.Reason(err) == backup.ReasonIdentity:
@@ -139,7 +139,7 @@ func (v *backupVerifier) bad(ctx context.Context, st *openStore, set *backup.Set
 	return fmt.Errorf("backup %s is not good, and the result of its last verification was removed: %w", set.ID, err)
 }
 
-// examine verifies a backup and shows how far that is.
+// examine verifies a backup and shows the progress.
 func (s *session) examine(
 	ctx context.Context, st *openStore, set backup.Set, o verify.Options,
 ) (*verify.Report, backup.Authenticity, error) {
@@ -204,7 +204,7 @@ func (r *verification) text(w io.Writer, set *backup.Set, recorded bool) {
 	}
 }
 
-// snapshotInfo is the line that talosctl etcd snapshot prints.
+// snapshotInfo formats the line that talosctl etcd snapshot prints.
 func snapshotInfo(d *verify.DatabaseReport) string {
 	return fmt.Sprintf("snapshot info: hash %s, revision %d, total keys %d, total size %d", d.Hash, d.Revision,
 		d.TotalKeys, d.TotalSize)

@@ -1,5 +1,5 @@
-// Package cli holds the commands that a person runs against a management plane, one file a command. They ask its API
-// server with the rights of that person, and some ask the nodes with the credentials in the state Secret.
+// Package cli contains the commands that users run against a management plane, one file per command. They access its
+// API server with the permissions of the user, and some access the nodes with the credentials in the state Secret.
 package cli
 
 import (
@@ -18,11 +18,11 @@ const (
 	CodeError = 1
 )
 
-// ExitError ends the process with a code of its own, for commands whose code is an answer.
+// ExitError ends the process with a particular exit code, for commands whose exit code is a result.
 type ExitError struct {
 	// Code of the process.
 	Code int
-	// Err is told to the person; nil when everything is said.
+	// Err is printed; nil if nothing more has to be printed.
 	Err error
 }
 
@@ -38,7 +38,7 @@ func (e *ExitError) Error() string {
 // Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode is what the process ends with after an error.
+// ExitCode returns the exit code for an error.
 func ExitCode(err error) int {
 	var e *ExitError
 
@@ -52,7 +52,7 @@ func ExitCode(err error) int {
 	return CodeError
 }
 
-// Line is an error in one line.
+// Line returns the text of an error in one line.
 func Line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // Commands returns all commands of this package. Each has its own flags for the connection, as kubectl names them.

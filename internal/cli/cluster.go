@@ -18,9 +18,9 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 )
 
-// cluster is all objects of one cluster.
+// cluster contains all objects of one cluster.
 type cluster struct {
-	// top is nil for a cluster whose TalosControlPlane somebody wrote by hand.
+	// top is nil for a cluster whose TalosControlPlane was created manually.
 	top          *vitistackv1alpha1.KubernetesCluster
 	controlPlane *v1alpha1.TalosControlPlane
 	workers      []v1alpha1.TalosWorker
@@ -28,7 +28,7 @@ type cluster struct {
 	nodes        []v1alpha1.TalosMachine
 }
 
-// name of the Talos cluster, which its credentials carry.
+// name returns the name of the Talos cluster, which its credentials contain.
 func (c *cluster) name() string {
 	if n := c.controlPlane.Spec.ClusterName; n != "" {
 		return n
@@ -37,7 +37,7 @@ func (c *cluster) name() string {
 	return c.controlPlane.Name
 }
 
-// findCluster takes the name of a KubernetesCluster or of a TalosControlPlane.
+// findCluster finds a cluster by the name of its KubernetesCluster or TalosControlPlane.
 func findCluster(ctx context.Context, p *plane, name string) (*cluster, error) {
 	c, err := findTop(ctx, p, name)
 	if err != nil {
@@ -105,7 +105,7 @@ func above(ctx context.Context, p *plane, cp *v1alpha1.TalosControlPlane) (*clus
 	return &cluster{top: top, controlPlane: cp}, nil
 }
 
-// load reads everything else of the cluster, sorted by name.
+// load reads all other objects of the cluster, sorted by name.
 func (c *cluster) load(ctx context.Context, p *plane) error {
 	in := client.InNamespace(c.controlPlane.Namespace)
 
@@ -129,7 +129,8 @@ func (c *cluster) load(ctx context.Context, p *plane) error {
 	return nil
 }
 
-// uses tells whether a Machine is of this cluster: made by its KubernetesCluster, or named by one of its machine lists.
+// uses reports whether a Machine belongs to this cluster: created by its KubernetesCluster, or named by one of its
+// machine lists.
 func (c *cluster) uses(m *vitistackv1alpha1.Machine) bool {
 	if c.top != nil && metav1.IsControlledBy(m, c.top) {
 		return true
@@ -166,7 +167,7 @@ func keep[T any, P interface {
 	return out
 }
 
-// explain says what a person can do about an error that says little by itself.
+// explain adds what users can do about an unspecific error.
 func explain(doing string, err error) error {
 	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("%s: the management cluster does not have the CRDs of talos-operator", doing)
@@ -175,10 +176,10 @@ func explain(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// completeTimeout ends a completion: a shell that hangs is worse than one that knows nothing.
+// completeTimeout ends a completion: a hanging shell is worse than a missing completion.
 const completeTimeout = 3 * time.Second
 
-// completeCluster completes the one argument of a command with the names of clusters.
+// completeCluster completes the only argument of a command with the names of clusters.
 func (s *session) completeCluster(cmd *cobra.Command, args []string, start string,
 ) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {

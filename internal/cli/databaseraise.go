@@ -9,8 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/raise"
 )
 
-// newDatabaseRaiseCommand raises the revision of a snapshot in a process of its own, for package raise. It is not for
-// people.
+// newDatabaseRaiseCommand raises the revision of a snapshot in a separate process, for package raise. It is not for
+// users.
 func newDatabaseRaiseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    raise.CommandName + " BY COPIED",

@@ -25,35 +25,35 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// Names of the files, as talosctl has them.
+// Names of the files, as in talosctl.
 const (
 	fileTalosconfig = "talosconfig"
 	fileKubeconfig  = "kubeconfig"
 	fileSecrets     = "secrets.yaml"
 )
 
-// Where a machine config comes from.
+// Sources of a machine configuration.
 const (
 	sourceNode     = "node"
 	sourceRendered = "rendered"
 )
 
-// accessTTL is how long the credentials that the command itself uses are valid.
+// accessTTL is the validity of the credentials that the command itself uses.
 const accessTTL = time.Hour
 
-// exportedFile tells of one file.
+// exportedFile describes one file.
 type exportedFile struct {
 	Path string `json:"path"`
-	// Machine whose config it is.
+	// Machine that the configuration belongs to.
 	Machine string `json:"machine,omitempty"`
-	// Source is node for a config that the node has now, rendered for one made from the spec.
+	// Source is node for the live configuration of the node, rendered for one that was rendered from the spec.
 	Source string `json:"source,omitempty"`
 
 	content []byte
 	warning string
 }
 
-// exportResult is what -o prints. It holds no secrets.
+// exportResult is what -o prints. It contains no secrets.
 type exportResult struct {
 	Cluster        string                  `json:"cluster"`
 	Directory      string                  `json:"directory"`
@@ -143,7 +143,7 @@ func (r exportResult) text(w io.Writer) {
 	}
 }
 
-// collectExport makes all files in memory, so that either all are written or none.
+// collectExport creates all files in memory, so that either all or none are written.
 func collectExport(ctx context.Context, p *plane, c *cluster) ([]exportedFile, error) {
 	state, err := loadState(ctx, p, c)
 	if err != nil {
@@ -190,7 +190,7 @@ func loadState(ctx context.Context, p *plane, c *cluster) (*clusterstate.State, 
 	return held.State, held.State.CheckCluster(c.name())
 }
 
-// credentialFiles are made anew from the PKI, so that they are valid for a year from now on.
+// credentialFiles returns new credentials from the PKI, which are valid for a year from now on.
 func credentialFiles(c *cluster, state *clusterstate.State, now time.Time) ([]exportedFile, error) {
 	var endpoints, nodes []string
 
@@ -231,10 +231,10 @@ func credentialFiles(c *cluster, state *clusterstate.State, now time.Time) ([]ex
 	}, nil
 }
 
-// maxAsked is how many nodes are asked at once.
+// maxAsked is how many nodes are queried concurrently.
 const maxAsked = 16
 
-// configExport gets the machine configs of one cluster.
+// configExport collects the machine configurations of one cluster.
 type configExport struct {
 	cluster *cluster
 	state   *clusterstate.State
@@ -260,7 +260,7 @@ func (x configExport) all(ctx context.Context) ([]exportedFile, error) {
 	return files, group.Wait()
 }
 
-// one prefers what the node has now: that is what it was given and what anybody changed since.
+// one prefers the live configuration of the node, which includes changes that were made outside of the operator.
 func (x configExport) one(ctx context.Context, m *v1alpha1.TalosMachine) (exportedFile, error) {
 	file := exportedFile{
 		Path: filepath.Join(string(m.Spec.Role), m.Name+".yaml"), Machine: m.Name, Source: sourceNode,
@@ -303,7 +303,7 @@ func (x configExport) one(ctx context.Context, m *v1alpha1.TalosMachine) (export
 	return file, nil
 }
 
-// live reads the config from the node, which has to prove that it is of this cluster.
+// live reads the configuration from the node, which has to prove that it belongs to this cluster.
 func (x configExport) live(ctx context.Context, m *v1alpha1.TalosMachine) ([]byte, error) {
 	address := evidence.Address(m)
 	if address == "" {

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 )
 
-// Modes of what holds secrets.
+// Modes of files and directories with secrets.
 const (
 	privateFile   = 0o600
 	privateFolder = 0o700
 )
 
-// writeFiles writes files with secrets below a folder. Without force nothing that exists is touched, and nothing is
-// written when one of the files exists.
+// writeFiles writes files with secrets below a directory. Without force, no existing file is changed, and nothing is
+// written if one of the files exists.
 func writeFiles(dir string, files []exportedFile, force bool) error {
 	if !force {
 		for _, f := range files {
@@ -41,8 +41,8 @@ func writeFiles(dir string, files []exportedFile, force bool) error {
 	return nil
 }
 
-// makeFolders makes the folder and what is missing below it. One that exists keeps its mode: it may hold other things,
-// and the files are private by themselves.
+// makeFolders creates the directory and missing directories below it. An existing directory keeps its mode: it may
+// contain other files, and the written files are private by themselves.
 func makeFolders(dir, below string) error {
 	for _, path := range []string{dir, filepath.Join(dir, below)} {
 		if err := os.MkdirAll(path, privateFolder); err != nil {
@@ -53,9 +53,9 @@ func makeFolders(dir, below string) error {
 	return nil
 }
 
-// writePrivate replaces a file in one step: a reader sees the old one or the new one, and a link is not followed.
+// writePrivate replaces a file atomically: a reader sees the old or the new one, and a symbolic link is not followed.
 func writePrivate(path string, content []byte) (err error) {
-	// Made with mode 0600.
+	// Created with mode 0600.
 	temp, err := os.CreateTemp(filepath.Dir(path), ".export-*")
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
@@ -79,10 +79,10 @@ func writePrivate(path string, content []byte) (err error) {
 	return nil
 }
 
-// writeStream writes a private file of any size: beside its place, and renamed once all of it is there. When anything
-// fails, nothing stays.
+// writeStream writes a private file of any size: to a temporary file, which is renamed once it is complete. On failure,
+// nothing remains.
 func writeStream(path string, write func(io.Writer) error) (size int64, err error) {
-	// Made with mode 0600.
+	// Created with mode 0600.
 	temp, err := os.CreateTemp(filepath.Dir(path), ".download-*")
 	if err != nil {
 		return 0, fmt.Errorf("writing %s: %w", path, err)

@@ -28,16 +28,16 @@ type importer struct {
 	output                    output
 }
 
-// importResult is what -o prints. It holds no secrets.
+// importResult is what -o prints. It contains no secrets.
 type importResult struct {
 	Cluster           string `json:"cluster"`
 	TalosVersion      string `json:"talosVersion"`
 	KubernetesVersion string `json:"kubernetesVersion"`
-	// Contract is the version contract that the configs were made with.
+	// Contract is the version contract that the configurations were generated with.
 	Contract    string `json:"contract"`
 	Endpoint    string `json:"endpoint"`
 	Fingerprint string `json:"fingerprint"`
-	// Machines as they are taken over.
+	// Machines that are imported.
 	Machines []importedMachine `json:"machines"`
 	// Objects that are, or would be, created.
 	Objects []string `json:"objects"`
@@ -45,7 +45,7 @@ type importResult struct {
 	ControlPlane *v1alpha1.TalosControlPlane `json:"controlPlane"`
 	Worker       *v1alpha1.TalosWorker       `json:"worker,omitempty"`
 	Warnings     []string                    `json:"warnings,omitempty"`
-	// Imported is false after a dry run; Adopted is true once the operator has found every machine as it should be.
+	// Imported is false after a dry run; Adopted is true once the operator has found every machine in its desired state.
 	Imported bool `json:"imported"`
 	Adopted  bool `json:"adopted"`
 }
@@ -57,9 +57,9 @@ type importedMachine struct {
 	Address    string        `json:"address"`
 	Schematic  string        `json:"schematic,omitempty"`
 	Extensions []string      `json:"extensions,omitempty"`
-	// Differs names the fields that would change: none, or there is no import.
+	// Differs names the fields that would change. It must be empty for an import.
 	Differs []string `json:"differs"`
-	// Kept names the fields that are kept in the Secret of the machine, because they may hold secrets.
+	// Kept names the fields that are stored in the Secret of the machine, because they may be secret.
 	Kept []string `json:"kept,omitempty"`
 }
 
@@ -179,7 +179,7 @@ func (r *importResult) text(w io.Writer) {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", m.Name, m.Role, m.Address, orNone(m.Differs), orNone(m.Kept))
 	}
 
-	_ = tw.Flush() // the writer below reports its errors by itself
+	_ = tw.Flush() // the underlying writer reports its own errors
 
 	verb := "Would create"
 	if r.Imported {

@@ -23,7 +23,7 @@ func (t *takeover) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: t.plane.namespace, Name: t.name}
 }
 
-// exists reads an object; false where there is none.
+// exists reads an object; false if there is none.
 func (t *takeover) exists(ctx context.Context, o client.Object, name string) (bool, error) {
 	err := t.plane.Get(ctx, client.ObjectKey{Namespace: t.plane.namespace, Name: name}, o)
 	if apierrors.IsNotFound(err) {
@@ -37,7 +37,7 @@ func (t *takeover) exists(ctx context.Context, o client.Object, name string) (bo
 	return true, nil
 }
 
-// checkNames refuses names that are taken, unless by an earlier run of this import.
+// checkNames rejects names that are in use, except by an earlier run of this import.
 func (t *takeover) checkNames(ctx context.Context) error {
 	is, err := t.exists(ctx, &vitistackv1alpha1.KubernetesCluster{}, t.name)
 	if is || err != nil {
@@ -77,7 +77,7 @@ func (t *takeover) checkNames(ctx context.Context) error {
 	return errors.Join(err, onlyIf(is, errTaken("TalosWorker", worker)))
 }
 
-// isOurs tells whether a state is the one that an import of this cluster made for a control plane.
+// isOurs reports whether a state was created for a control plane by an import of this cluster.
 func (t *takeover) isOurs(held *statestore.Held, cp *v1alpha1.TalosControlPlane) bool {
 	return held != nil && held.State.Runtime.ImportedAt != nil && held.State.Runtime.OwnerUID == string(cp.UID) &&
 		held.State.Bundle.Fingerprint() == t.material.Bundle.Fingerprint()
@@ -91,8 +91,8 @@ func onlyIf(is bool, err error) error {
 	return nil
 }
 
-// checkMachines refuses machines that an object has already, here or in another namespace: two that configure one node
-// would overwrite each other.
+// checkMachines rejects machines that already have an object, in this or another namespace: two objects that configure
+// the same node would overwrite each other's changes.
 func (t *takeover) checkMachines(ctx context.Context) error {
 	machines := &v1alpha1.TalosMachineList{}
 	planes, workers := &v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosWorkerList{}
@@ -135,10 +135,10 @@ func (t *takeover) checkMachines(ctx context.Context) error {
 	return errors.Join(append(problems, t.checkCredentials(ctx))...)
 }
 
-// claim is what an object has of machines.
+// claim is the use of machines by an object.
 type claim struct {
 	kind, namespace, name string
-	// own: it is of the control plane of this import, if that is in its namespace.
+	// own: the object belongs to the control plane of this import, if that is in its namespace.
 	own       bool
 	machine   string
 	addresses []string
@@ -180,7 +180,7 @@ func (t *takeover) conflict(c claim) error {
 	return nil
 }
 
-// checkCredentials refuses Secrets in the place of those that the operator writes for the cluster.
+// checkCredentials rejects existing Secrets with the names of those that the operator writes for the cluster.
 func (t *takeover) checkCredentials(ctx context.Context) error {
 	var problems []error
 
@@ -198,7 +198,7 @@ func (t *takeover) checkCredentials(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// rehearse has the API server judge the objects.
+// rehearse validates the objects with a dry run of the API server.
 func (t *takeover) rehearse(ctx context.Context) error {
 	objects := []client.Object{t.cp.DeepCopy()}
 	if t.worker != nil {
@@ -215,8 +215,8 @@ func (t *takeover) rehearse(ctx context.Context) error {
 	return nil
 }
 
-// create writes the objects. They are paused until all are there: first the control plane, whose UID the state names as
-// its owner, then the state, then the workers; they are released in the reverse order.
+// create writes the objects, which are paused until all of them exist: first the control plane, whose UID the state
+// records as its owner, then the state, then the workers. They are resumed in the reverse order.
 func (t *takeover) create(ctx context.Context) error {
 	if t.done {
 		return nil
@@ -243,7 +243,7 @@ func (t *takeover) create(ctx context.Context) error {
 	return t.release(ctx, &v1alpha1.TalosControlPlane{}, t.name)
 }
 
-// ensurePaused creates an object, or brings that of an earlier run to what the nodes run now. into gets its UID.
+// ensurePaused creates an object, or updates that of an earlier run to what the nodes run now. into gets its UID.
 func (t *takeover) ensurePaused(ctx context.Context, want, into client.Object) error {
 	want.SetAnnotations(map[string]string{v1alpha1.PausedAnnotation: valueImporting})
 
@@ -271,7 +271,7 @@ func (t *takeover) update(ctx context.Context, want client.Object) error {
 		return err
 	}
 
-	// Between our look and now somebody else may have taken the name.
+	// Another client may have created an object with the name since the check.
 	if !t.resumed {
 		return errTaken("an object", want.GetName())
 	}
@@ -319,7 +319,7 @@ func (t *takeover) ensureState(ctx context.Context) error {
 	return nil
 }
 
-// release lets the operator begin.
+// release resumes the reconciliation of an object.
 func (t *takeover) release(ctx context.Context, o client.Object, name string) error {
 	if err := t.plane.Get(ctx, client.ObjectKey{Namespace: t.plane.namespace, Name: name}, o); err != nil {
 		return explain("releasing "+name, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// runningNode is a node of the cluster that is taken over, as it answered.
+// runningNode is a responding node of the cluster to import.
 type runningNode struct {
 	clusterimport.Node
 
@@ -37,7 +37,7 @@ func (n *runningNode) kubernetesVersion() string {
 	return clusterimport.KubernetesVersion(n.facts.KubeletVersion, n.Config)
 }
 
-// findNodes finds out where the nodes are: as told, or as discovery or else the talosconfig tells.
+// findNodes determines the addresses of the nodes: as given, or from discovery, or else from the talosconfig.
 func (t *takeover) findNodes(ctx context.Context, given []string) ([]string, error) {
 	seeds := slices.Concat(t.material.Endpoints, t.material.Nodes)
 	if len(given) > 0 {
@@ -58,7 +58,7 @@ func (t *takeover) findNodes(ctx context.Context, given []string) ([]string, err
 	var out []string
 
 	for _, m := range members {
-		// An address that the talosconfig names is known to be the right one of several.
+		// If a node has several addresses, one that the talosconfig names is known to be the right one.
 		at := slices.IndexFunc(m.Addresses, func(a string) bool { return slices.Contains(seeds, a) })
 		out = append(out, m.Addresses[max(at, 0)])
 	}
@@ -66,7 +66,7 @@ func (t *takeover) findNodes(ctx context.Context, given []string) ([]string, err
 	return out, nil
 }
 
-// discover asks the first node that answers which others there are.
+// discover queries the first node that responds for the other nodes.
 func (t *takeover) discover(ctx context.Context, seeds []string) ([]talos.ClusterMember, error) {
 	var problems []error
 
@@ -131,7 +131,7 @@ func (t *takeover) ref(address string) talos.NodeRef {
 	return talos.NodeRef{Key: address, Address: address, Credentials: t.creds}
 }
 
-// stranger says what a node is that is no member.
+// stranger describes a node that is not a member.
 func stranger(address string, state talos.State, err error) error {
 	switch state {
 	case talos.StateMaintenance:
@@ -144,7 +144,7 @@ func stranger(address string, state talos.State, err error) error {
 	return fmt.Errorf("the node at %s is unreachable: %w", address, err)
 }
 
-// readNodes asks every node what it is and what it runs, and wants them all to be of one cluster.
+// readNodes queries the identity and the configuration of every node, and requires that all belong to one cluster.
 func (t *takeover) readNodes(ctx context.Context, addresses []string) error {
 	found := make([]*runningNode, len(addresses))
 	problems := make([]error, len(addresses))
@@ -169,7 +169,7 @@ func (t *takeover) readNodes(ctx context.Context, addresses []string) error {
 		return disagreement(found, err)
 	}
 
-	// One node may have several addresses, a virtual one among them.
+	// One node may have several addresses, including a virtual one.
 	boots := map[string]bool{}
 
 	for _, n := range found {
@@ -187,7 +187,7 @@ func (t *takeover) readNodes(ctx context.Context, addresses []string) error {
 	return t.agree()
 }
 
-// disagreement says it when the nodes are of two clusters.
+// disagreement adds to an error that the nodes belong to two clusters, if they do.
 func disagreement(found []*runningNode, err error) error {
 	var ours, foreign []string
 
@@ -239,7 +239,7 @@ func (t *takeover) readNode(ctx context.Context, address string) (*runningNode, 
 	return out, t.checkNode(out)
 }
 
-// checkNode holds the config of a node against the PKI.
+// checkNode compares the configuration of a node with the PKI.
 func (t *takeover) checkNode(n *runningNode) error {
 	bundle := t.material.Bundle
 
@@ -273,7 +273,7 @@ func (t *takeover) checkNode(n *runningNode) error {
 	return nil
 }
 
-// agree refuses nodes of different versions: an import must not end or begin an upgrade.
+// agree rejects nodes with different versions: an import must neither finish nor begin an upgrade.
 func (t *takeover) agree() error {
 	talosVersions, kubernetes := map[string][]string{}, map[string][]string{}
 
@@ -302,13 +302,13 @@ func (t *takeover) agree() error {
 	return nil
 }
 
-// controlPlane are its nodes.
+// controlPlane returns the control-plane nodes.
 func (t *takeover) controlPlane() []*runningNode {
 	return slices.DeleteFunc(slices.Clone(t.nodes), func(n *runningNode) bool { return !n.isControlPlane() })
 }
 
-// establish wants the whole of etcd in evidence: a member that belongs to no machine would be removed as one that
-// nobody needs.
+// establish demands complete evidence about etcd: a member that belongs to no machine would later be removed as
+// orphaned.
 func (t *takeover) establish(ctx context.Context) error {
 	nodes := t.controlPlane()
 	if len(nodes) == 0 {

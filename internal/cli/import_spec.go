@@ -19,7 +19,7 @@ import (
 
 var machineName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// nameNodes gives every node the name of its machine: its hostname, where that can be one.
+// nameNodes determines the names of the machines: the hostname of the node, if it is a valid name.
 func (t *takeover) nameNodes() {
 	used := map[string]int{}
 	for _, n := range t.nodes {
@@ -120,7 +120,7 @@ func unlessDefault(list []string, def string) []string {
 	return list
 }
 
-// entriesOf lists the machines of a group. What all of them have is an option of the group.
+// entriesOf returns the machine list of a group. Options that all machines share become options of the group.
 func entriesOf(nodes []*runningNode) (v1alpha1.NodeOptions, []v1alpha1.MachineEntry) {
 	entries := make([]v1alpha1.MachineEntry, 0, len(nodes))
 
@@ -160,7 +160,7 @@ func entriesOf(nodes []*runningNode) (v1alpha1.NodeOptions, []v1alpha1.MachineEn
 func optionsOf(n *runningNode) v1alpha1.NodeOptions {
 	out := v1alpha1.NodeOptions{Install: &v1alpha1.InstallOptions{}, Kubelet: &v1alpha1.KubeletOptions{}}
 
-	// Both were read before; a config that can be read has them or has them not.
+	// Both were read before, so a readable configuration either has them or not.
 	if disk, err := machineconfig.InstallDisk(n.Config); err == nil && strings.HasPrefix(disk, "/dev/") {
 		out.Install.Disk = disk
 	}
@@ -181,7 +181,7 @@ func optionsOf(n *runningNode) v1alpha1.NodeOptions {
 	return out
 }
 
-// repository is an image reference without tag and digest.
+// repository returns an image reference without tag and digest.
 func repository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 
@@ -202,7 +202,7 @@ func dropEmpty(o *v1alpha1.NodeOptions) {
 	}
 }
 
-// machine is the TalosMachine that the operator will make for a node.
+// machine returns the TalosMachine that the operator will create for a node.
 func (t *takeover) machine(n *runningNode) (*v1alpha1.TalosMachine, *v1alpha1.TalosWorker) {
 	m := &v1alpha1.TalosMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.plane.namespace, Name: n.Name},
@@ -231,7 +231,7 @@ func (t *takeover) entry(n *runningNode) *v1alpha1.MachineEntry {
 	return &list[slices.IndexFunc(list, func(e v1alpha1.MachineEntry) bool { return e.Name == n.Name })]
 }
 
-// findContract finds the version contract that the configs were made with.
+// findContract determines the version contract that the configurations were generated with.
 func (t *takeover) findContract() error {
 	n := t.controlPlane()[0]
 	m, _ := t.machine(n)
@@ -246,7 +246,8 @@ func (t *takeover) plainState() *clusterstate.State {
 	return clusterstate.NewState(t.material.Bundle, t.made, "")
 }
 
-// beyondSpec returns what makes the live config of the one that the spec asks for, and the fields that it changes.
+// beyondSpec returns the patches that turn the configuration rendered from the spec into the live one, and the fields
+// that they change.
 func (t *takeover) beyondSpec(n *runningNode) (patches, fields []string, err error) {
 	m, worker := t.machine(n)
 
@@ -282,8 +283,8 @@ const (
 	mostPatches  = 64
 )
 
-// derivePatches puts what the nodes run beyond the spec into it, as far as it may stand in the open: what all have on
-// the cluster, what a group has on the group, the rest on the machine.
+// derivePatches adds the settings that the nodes have beyond the spec to the spec, unless they may be secret: those of
+// all nodes to the cluster, those of a group to the group, the rest to the machine.
 func (t *takeover) derivePatches() error {
 	open := map[string][]string{}
 	names := map[string][]string{}
@@ -301,7 +302,7 @@ func (t *takeover) derivePatches() error {
 				continue
 			}
 
-			// The name of a node is its own, also where all have it from the same place.
+			// The hostname is specific to each node, even if all nodes get it from the same source.
 			if strings.Contains(p, "kind: HostnameConfig") {
 				names[n.Name] = append(names[n.Name], p)
 			} else {
@@ -346,8 +347,8 @@ func (t *takeover) groupPatches(controlPlane bool, own, names map[string][]strin
 	}
 }
 
-// verify renders every machine anew, with all patches. What differs still is what may hold secrets, and the operator
-// keeps it in the Secret of the machine. Where patches do not fit together, all of them go there.
+// verify renders every machine again with all patches. The remaining differences may be secret, and the operator stores
+// them in the Secret of the machine. If patches conflict, all of them are stored there.
 func (t *takeover) verify() error {
 	kept, err := t.keptFields()
 	if err != nil {
@@ -395,7 +396,7 @@ func (t *takeover) dropPatches() {
 	}
 }
 
-// warnOfImages tells of nodes whose image came with more than their config would install.
+// warnOfImages warns about nodes whose image contains more than their configuration would install.
 func (t *takeover) warnOfImages() {
 	for _, n := range t.nodes {
 		images, err := clusterimport.ImagesOf(n.Config)

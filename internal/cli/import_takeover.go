@@ -18,10 +18,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// valueImporting is what the paused annotation holds until all objects of an import are there. It marks them as ours.
+// valueImporting is the value of the paused annotation until all objects of an import exist. It marks objects of the
+// import.
 const valueImporting = "importing"
 
-// workersSuffix is behind the name of the control plane in that of its workers.
+// workersSuffix is appended to the name of the control plane for the name of its workers.
 const workersSuffix = "-workers"
 
 // takeover is one import.
@@ -40,7 +41,7 @@ type takeover struct {
 	worker   *v1alpha1.TalosWorker
 	kept     map[string][]string
 	warnings []string
-	// resumed: an earlier run got as far as the control plane. done: it got to the end.
+	// resumed: an earlier run created the control plane. done: it completed.
 	resumed, done bool
 }
 
@@ -50,7 +51,8 @@ func newTakeover(p *plane, name string, material *clusterimport.Material) (*take
 		states: &statestore.Store{Client: p, Reader: p, Clock: clock.RealClock{}},
 	}
 
-	// The certificate in the talosconfig may have ended, or may not read configs; the PKI makes one that does.
+	// The certificate in the talosconfig may have expired, or may not permit reading configurations; the PKI issues one
+	// that does.
 	access, err := material.Bundle.TalosCredentials(t.now, accessTTL)
 	if err != nil {
 		return nil, err
@@ -65,7 +67,7 @@ func (t *takeover) warn(format string, args ...any) {
 	t.warnings = append(t.warnings, fmt.Sprintf(format, args...))
 }
 
-// prepare finds out everything and changes nothing.
+// prepare collects all evidence and changes nothing.
 func (t *takeover) prepare(ctx context.Context, given []string) error {
 	if err := t.checkNames(ctx); err != nil {
 		return err
@@ -105,7 +107,7 @@ func (t *takeover) prepare(ctx context.Context, given []string) error {
 	return t.rehearse(ctx)
 }
 
-// adopted waits until the operator has held every machine against the spec and found nothing to change.
+// adopted waits until the operator has compared every machine to the spec and found nothing to change.
 func (t *takeover) adopted(ctx context.Context, timeout time.Duration) error {
 	if timeout <= 0 {
 		return nil
@@ -166,7 +168,7 @@ func (t *takeover) result(imported, adopted bool) *importResult {
 	return out
 }
 
-// objects names what is created.
+// objects returns the names of the objects that are created.
 func (t *takeover) objects() []string {
 	out := []string{"Secret/" + clusterstate.SecretName(t.name), "TalosControlPlane/" + t.name}
 	if t.worker != nil {
@@ -176,7 +178,7 @@ func (t *takeover) objects() []string {
 	return out
 }
 
-// state is that of the cluster, owned by the control plane that was created for it.
+// state returns the state of the cluster, owned by the control plane that was created for it.
 func (t *takeover) state() *clusterstate.State {
 	var nodes []clusterimport.Node
 	for _, n := range t.controlPlane() {
@@ -198,12 +200,12 @@ func (t *takeover) state() *clusterstate.State {
 	return st
 }
 
-// errTaken says that a name belongs to something else.
+// errTaken reports that a name is used by another object.
 func errTaken(kind, name string) error {
 	return fmt.Errorf("%s %s exists already", kind, name)
 }
 
-// machineNames of the import.
+// machineNames returns the names of the machines of the import.
 func (t *takeover) machineNames() []string {
 	names := map[string]bool{}
 	for _, n := range t.nodes {

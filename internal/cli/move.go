@@ -14,17 +14,18 @@ import (
 
 // Annotations of a move.
 const (
-	// movedFromAnnotation on an object of the target names the UID that it had on the source: it is a copy of ours.
+	// movedFromAnnotation on an object of the target contains the UID that it had on the source: it marks a copy of the
+	// move.
 	movedFromAnnotation = "talos-operator.io/moved-from"
-	// movedToAnnotation on the object at the top of the source says where the cluster went.
+	// movedToAnnotation on the top-level object of the source names the target of the move.
 	movedToAnnotation = "talos-operator.io/moved-to"
-	// valueMoved and valueMoving are what the paused annotation holds on the source and, until all is copied, on the
-	// target. Another value is a person's and goes along.
+	// valueMoved and valueMoving are the values of the paused annotation on the source and, until everything is copied, on
+	// the target. Another value was set by a user and is copied.
 	valueMoved  = "moved"
 	valueMoving = "moving"
 )
 
-// fieldManager of what the move writes.
+// fieldManager of the writes of a move.
 const fieldManager = "talos-operator-move"
 
 type mover struct {
@@ -44,9 +45,9 @@ type moveResult struct {
 	Objects []string `json:"objects"`
 	// Moved is false after a dry run.
 	Moved bool `json:"moved"`
-	// Paused: a person had paused the cluster, and it stays paused on the target.
+	// Paused: a user had paused the cluster, and it remains paused on the target.
 	Paused bool `json:"paused"`
-	// SourceDeleted is true once the objects are gone from the source.
+	// SourceDeleted is true once the objects are deleted from the source.
 	SourceDeleted bool `json:"sourceDeleted"`
 
 	again string

@@ -14,14 +14,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// backups are the objects about the backups of a cluster; what lies in a store stays there.
+// backups are the objects for the backups of a cluster; the data in a store is not moved.
 type backups struct {
 	schedules []v1alpha1.TalosEtcdBackupSchedule
 	taken     []v1alpha1.TalosEtcdBackup
 	restores  []v1alpha1.TalosEtcdRestore
 }
 
-// findBackups reads what belongs to a control plane, sorted by name. A plane without the kinds has none.
+// findBackups reads the objects of a control plane, sorted by name. A plane without these kinds has none.
 func findBackups(ctx context.Context, p *plane, controlPlane string) (backups, error) {
 	schedules, taken := &v1alpha1.TalosEtcdBackupScheduleList{}, &v1alpha1.TalosEtcdBackupList{}
 	restores := &v1alpha1.TalosEtcdRestoreList{}
@@ -45,7 +45,8 @@ func findBackups(ctx context.Context, p *plane, controlPlane string) (backups, e
 	}, nil
 }
 
-// references in the order in which they are copied: a schedule owns its backups, and a restore may name one.
+// references returns the objects in the order in which they are copied: a schedule owns its backups, and a restore may
+// name one.
 func (b *backups) references() []reference {
 	var out []reference
 
@@ -82,7 +83,8 @@ func (b *backups) objects() []client.Object {
 	return out
 }
 
-// checkRestores refuses a move while a restore works, or is about to: it would be cut off between two of its steps.
+// checkRestores refuses a move while a restore is in progress, or about to begin: the move would interrupt it between
+// two steps.
 func (t *transfer) checkRestores() error {
 	if r := t.state.Runtime.Restore; r != nil {
 		return fmt.Errorf("TalosEtcdRestore %s is restoring the cluster; wait until it is complete", r.Name)
@@ -99,7 +101,7 @@ func (t *transfer) checkRestores() error {
 	return nil
 }
 
-// holdSchedules keeps new backups from beginning on the source.
+// holdSchedules prevents new backups on the source.
 func (t *transfer) holdSchedules(ctx context.Context) error {
 	for i := range t.backups.schedules {
 		o, err := get(ctx, t.from, reference{kindBackupSchedule, t.backups.schedules[i].Name})
@@ -119,8 +121,8 @@ func (t *transfer) holdSchedules(ctx context.Context) error {
 	return nil
 }
 
-// awaitBackups waits until none is being taken. One that is cut off would lie in the store half way, until it is taken
-// anew.
+// awaitBackups waits until no backup is in progress. An interrupted one would remain in the store incomplete until it
+// is taken again.
 func (t *transfer) awaitBackups(ctx context.Context) error {
 	end := time.NewTimer(t.timeout)
 	defer end.Stop()
@@ -160,7 +162,7 @@ func (t *transfer) awaitBackups(ctx context.Context) error {
 	}
 }
 
-// running are the backups that are being taken, or read back.
+// running returns the backups that are being taken or verified.
 func (b *backups) running() []string {
 	var out []string
 

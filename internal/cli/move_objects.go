@@ -26,7 +26,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/configstore"
 )
 
-// Kinds that move.
+// Kinds that are moved.
 var (
 	kindCluster      = vitistackv1alpha1.GroupVersion.WithKind("KubernetesCluster")
 	kindMachine      = vitistackv1alpha1.GroupVersion.WithKind("Machine")
@@ -40,7 +40,7 @@ var (
 	kindRestore        = v1alpha1.GroupVersion.WithKind("TalosEtcdRestore")
 )
 
-// finalizers go along; those of others are put there by whoever serves the copy.
+// finalizers are copied; those of other controllers are added by the controllers that handle the copy.
 var finalizers = []string{v1alpha1.Finalizer, v1alpha1.StateFinalizer, vitistackv1alpha1.ClusterFinalizer}
 
 // reference names one object of the source.
@@ -51,8 +51,8 @@ type reference struct {
 
 func (r reference) String() string { return r.kind.Kind + "/" + r.name }
 
-// references are all objects of the cluster, each after its owner. The state is the first, so that nothing is ever
-// there without its PKI; the object at the top is the next, so that everything below it is held from its beginning.
+// references returns all objects of the cluster, each after its owner. The state is the first, so that no object ever
+// exists without its PKI; the top-level object is the next, so that everything below it is paused from the start.
 func (t *transfer) references(ctx context.Context) ([]reference, error) {
 	c := t.source
 	state := reference{kindSecret, clusterstate.SecretName(c.controlPlane.Name)}
@@ -104,8 +104,8 @@ func (t *transfer) references(ctx context.Context) ([]reference, error) {
 	return append(out, about...), err
 }
 
-// withSecrets adds the Secrets that exist. One that is named and is not there has been read already, or will be missed
-// on the target as it is here.
+// withSecrets adds the Secrets that exist. A named Secret that does not exist was already read, or will be reported as
+// missing on the target as on the source.
 func (t *transfer) withSecrets(ctx context.Context, out []reference, names []string) ([]reference, error) {
 	for _, name := range names {
 		r := reference{kindSecret, name}
@@ -122,7 +122,7 @@ func (t *transfer) withSecrets(ctx context.Context, out []reference, names []str
 	return out, nil
 }
 
-// top holds everything below it when it is paused.
+// top returns the top-level object, which pauses everything below it.
 func (t *transfer) top() reference {
 	if t.source.top != nil {
 		return reference{kindCluster, t.source.top.Name}
@@ -131,8 +131,8 @@ func (t *transfer) top() reference {
 	return reference{kindControlPlane, t.source.controlPlane.Name}
 }
 
-// secretRefs finds the Secrets that a spec names: in every field …SecretRef, …SecretsRef, …SecretKeyRef,
-// …CredentialsRef and …From, so that a field that comes later is not forgotten.
+// secretRefs returns the Secrets that a spec names: in every field …SecretRef, …SecretsRef, …SecretKeyRef,
+// …CredentialsRef and …From, so that fields that are added later are included.
 func secretRefs(v any) []string {
 	var out []string
 
@@ -154,7 +154,7 @@ func secretRefs(v any) []string {
 	return out
 }
 
-// refNames are the names in a reference, or in a list of them.
+// refNames returns the names in a reference, or in a list of references.
 func refNames(v any) []string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -191,7 +191,7 @@ func get(ctx context.Context, p *plane, r reference) (*unstructured.Unstructured
 	return o, nil
 }
 
-// copyOf is what the target gets: the same object under the owners that it has there, paused.
+// copyOf returns the copy for the target: the same object, paused, with the owners that it has there.
 func (t *transfer) copyOf(o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
 	out.SetGroupVersionKind(o.GroupVersionKind())
@@ -237,7 +237,7 @@ func (t *transfer) copyOf(o *unstructured.Unstructured) (*unstructured.Unstructu
 	return out, nil
 }
 
-// owners are the ones that move too, under their new UIDs. Others are not there.
+// owners returns the owners that are moved too, with their new UIDs. Others do not exist on the target.
 func (t *transfer) owners(o *unstructured.Unstructured) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 
@@ -251,8 +251,8 @@ func (t *transfer) owners(o *unstructured.Unstructured) []metav1.OwnerReference 
 	return out
 }
 
-// adopt writes the new UID of the control plane into the state: it is the same life of the same cluster. With another
-// UID it would count as one that was deleted and applied again, and a loss of its etcd as a beginning.
+// adopt writes the new UID of the control plane to the state, because it is the same cluster. With another UID, the
+// control plane would count as deleted and applied again, and a loss of its etcd as a new cluster.
 func (t *transfer) adopt(o *unstructured.Unstructured) error {
 	uid, ok := t.uids[t.source.controlPlane.UID]
 	if !ok {
@@ -290,7 +290,7 @@ func (t *transfer) adopt(o *unstructured.Unstructured) error {
 	return nil
 }
 
-// put creates a copy or brings it to what the source has. It is repeated after a crash.
+// put creates a copy or updates it to the state of the source. It is repeated after a crash.
 func (t *transfer) put(ctx context.Context, r reference) error {
 	o, err := get(ctx, t.from, r)
 	if err != nil {
@@ -342,7 +342,7 @@ func (t *transfer) update(ctx context.Context, have, want *unstructured.Unstruct
 	return nil
 }
 
-// sameObject compares what a copy consists of.
+// sameObject compares the copied parts of two objects.
 func sameObject(a, b *unstructured.Unstructured) bool {
 	for _, part := range []string{"spec", "data", "type", "immutable"} {
 		if !equality.Semantic.DeepEqual(a.Object[part], b.Object[part]) {
@@ -354,8 +354,8 @@ func sameObject(a, b *unstructured.Unstructured) bool {
 		maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetAnnotations(), b.GetAnnotations())
 }
 
-// putStatus copies what was seen and what was begun: the disk that a machine was installed to, the member of a node
-// that is silent now. It is not known from anywhere else until every node has answered.
+// putStatus copies the observations and the recorded steps: for example the install disk of a machine, or the member of
+// a node that is unreachable now. They are not available from elsewhere until every node has responded.
 func (t *transfer) putStatus(ctx context.Context, r reference, o *unstructured.Unstructured) error {
 	status, ok := o.Object["status"].(map[string]any)
 	if !ok {
@@ -379,7 +379,7 @@ func (t *transfer) putStatus(ctx context.Context, r reference, o *unstructured.U
 	return nil
 }
 
-// observed translates the generations in a status: what was seen of the current one stays that.
+// observed translates the generations in a status, so that a status of the current generation remains current.
 func observed(status map[string]any, from, to int64) map[string]any {
 	out := map[string]any{}
 
@@ -415,8 +415,8 @@ func observed(status map[string]any, from, to int64) map[string]any {
 	return out
 }
 
-// putFieldOwners gives the fields of a copy to who has them on the source. Otherwise they would belong to the move too,
-// and a field that the operator or a person no longer applies would stay for ever.
+// putFieldOwners sets the field managers of a copy to those of the source. Otherwise the fields would also belong to
+// the move, and a field that the operator or a user no longer applies would remain forever.
 func (t *transfer) putFieldOwners(ctx context.Context, have, o *unstructured.Unstructured) error {
 	if len(o.GetManagedFields()) == 0 {
 		return nil

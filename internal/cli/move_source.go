@@ -14,10 +14,11 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 )
 
-// deleteSource removes the objects from the source while they are paused, so that nothing there acts on them: without
-// our finalizers, from below. The state Secret stays, as always, and the credentials go with their owner.
+// deleteSource deletes the objects from the source while they are paused, so that no controller acts on them: without
+// the operator's finalizers, child objects first. The state Secret is kept, as always, and the credentials are deleted
+// with their owner.
 func (t *transfer) deleteSource(ctx context.Context) error {
-	// The operator, which has to let go of it otherwise, does nothing there any more.
+	// The operator, which has to remove its finalizers otherwise, no longer acts on these objects.
 	state, err := get(ctx, t.from, t.items[0])
 	if err != nil {
 		return err
@@ -37,11 +38,11 @@ func (t *transfer) deleteSource(ctx context.Context) error {
 		}
 	}
 
-	// The object at the top holds the rest, and finds them again after a crash.
+	// The top-level object pauses the others, and they are found through it after a crash.
 	return t.deleteObject(ctx, t.top())
 }
 
-// resumeDelete ends a removal that was interrupted just before its last step: only the object at the top is left.
+// resumeDelete completes a deletion that was interrupted just before its last step: only the top-level object is left.
 func (t *transfer) resumeDelete(ctx context.Context) (bool, error) {
 	r := reference{kindCluster, t.name}
 
@@ -93,8 +94,8 @@ func (t *transfer) deleteObject(ctx context.Context, r reference) error {
 	return nil
 }
 
-// harmless takes from an object what its deletion could do: our finalizers with their work, and the order to its
-// provider to take the machine back. The finalizer of a provider stays: it has to let go of its part.
+// harmless removes the effects of deleting an object: the operator's finalizers with their work, and the request to the
+// provider to reclaim the machine. The finalizer of a provider is kept, because it has to release its part.
 func (t *transfer) harmless(ctx context.Context, o *unstructured.Unstructured) error {
 	base, changed := o.DeepCopy(), false
 
@@ -117,7 +118,8 @@ func (t *transfer) harmless(ctx context.Context, o *unstructured.Unstructured) e
 		}
 	}
 
-	// That of a backup is about what lies in the store, and an operator may give it its finalizer back meanwhile.
+	// The deletion policy of a backup concerns the data in the store, and the operator may add its finalizer again in the
+	// meantime.
 	keep := string(v1alpha1.DeletionPreserve)
 	if o.GroupVersionKind() == kindBackup {
 		keep = string(v1alpha1.BackupRetain)

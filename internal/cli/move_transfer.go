@@ -23,7 +23,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// pollPaused is how often the source is asked whether all is paused.
+// pollPaused is how often the source is checked for unpaused objects.
 const pollPaused = 250 * time.Millisecond
 
 // transfer is one move.
@@ -37,15 +37,15 @@ type transfer struct {
 	state   *clusterstate.State
 	backups backups
 	items   []reference
-	// uids of the target by those of the source.
+	// uids maps the UIDs of the source to those of the target.
 	uids map[types.UID]types.UID
-	// paused is true once the source is.
+	// paused is true once the source is paused.
 	paused bool
-	// done is true when an earlier run released the copy: nothing of it is written again.
+	// done is true if an earlier run released the copy, which is not changed any more.
 	done bool
 }
 
-// check refuses a move that could not end well, before anything is changed.
+// check refuses a move that could not succeed, before anything is changed.
 func (t *transfer) check(ctx context.Context) error {
 	if err := t.load(ctx); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (t *transfer) names() []string {
 	return out
 }
 
-// checkPlanes: two different API servers, and the target knows all kinds.
+// checkPlanes checks that source and target are different API servers, and that the target knows all kinds.
 func (t *transfer) checkPlanes(ctx context.Context) error {
 	var ids []types.UID
 
@@ -129,7 +129,7 @@ func (t *transfer) checkPlanes(ctx context.Context) error {
 	return nil
 }
 
-// checkIdle: a step that has begun ends where it began.
+// checkIdle refuses a move while a step is in progress, which must finish where it began.
 func (t *transfer) checkIdle() error {
 	c := t.source
 
@@ -174,7 +174,8 @@ func (t *transfer) checkIdle() error {
 	return nil
 }
 
-// checkTarget: what is there under our names has to be our own copy. Once the copy is released it lives its own life.
+// checkTarget checks that existing objects of the target with the same names are copies of this move. Once a copy is
+// released, it is independent.
 func (t *transfer) checkTarget(ctx context.Context) error {
 	var foreign []string
 
@@ -236,12 +237,12 @@ func (t *transfer) move(ctx context.Context) error {
 		return err
 	}
 
-	// One may have begun in between; none begins any more.
+	// A backup may have begun in between; no further one begins.
 	if err := t.awaitBackups(ctx); err != nil {
 		return err
 	}
 
-	// What the operator wrote until it stood still counts.
+	// Include what the operator wrote until it was paused.
 	if err := t.load(ctx); err != nil {
 		return err
 	}
@@ -262,7 +263,7 @@ func (t *transfer) move(ctx context.Context) error {
 		}
 	}
 
-	// The state once more: now the control plane has its UID.
+	// Write the state again, because the UID of the control plane is known now.
 	if err := t.put(ctx, t.items[0]); err != nil {
 		return err
 	}
@@ -276,11 +277,11 @@ func (t *transfer) move(ctx context.Context) error {
 	return t.release(ctx)
 }
 
-// pause holds the source and waits until all of it stands still.
+// pause pauses the source and waits until all of its objects are paused.
 func (t *transfer) pause(ctx context.Context) error {
 	hold := []reference{t.top()}
 	for i := range t.source.machines {
-		// Their providers ask nobody above.
+		// Their providers do not check the objects above.
 		hold = append(hold, reference{kindMachine, t.source.machines[i].Name})
 	}
 
@@ -332,7 +333,8 @@ func (t *transfer) pause(ctx context.Context) error {
 	}
 }
 
-// running are the objects that do not show the pause yet. A pass that had begun has ended once its object shows it.
+// running returns the objects that do not report the pause yet. Once an object reports it, a reconciliation that had
+// begun has ended.
 func (t *transfer) running(ctx context.Context) ([]string, error) {
 	c, err := findCluster(ctx, t.from, t.name)
 	if err != nil {
@@ -380,8 +382,8 @@ func (t *transfer) ensureNamespace(ctx context.Context) error {
 	return nil
 }
 
-// verify compares both sides once more, read anew: a field that an older CRD drops shows here, and so does a change
-// that was made on the source meanwhile.
+// verify reads and compares both sides again: this reveals fields that an older CRD drops, and changes that were made
+// on the source in the meantime.
 func (t *transfer) verify(ctx context.Context) error {
 	for _, r := range t.items {
 		o, have, err := t.both(ctx, r)
@@ -403,7 +405,8 @@ func (t *transfer) verify(ctx context.Context) error {
 	return nil
 }
 
-// release takes the pause off the copy, from below: the object at the top holds the rest until it goes last.
+// release removes the pause from the copy, child objects first: the top-level object keeps the others paused until it
+// is released last.
 func (t *transfer) release(ctx context.Context) error {
 	for _, r := range slices.Backward(t.items) {
 		if r.kind == kindSecret {
@@ -423,7 +426,7 @@ func (t *transfer) release(ctx context.Context) error {
 	return nil
 }
 
-// personal is the value of the paused annotation that a person gave an object; empty without one.
+// personal returns the value of the paused annotation that a user set; empty if there is none.
 func personal(o metav1.Object) string {
 	if v := o.GetAnnotations()[v1alpha1.PausedAnnotation]; v != valueMoved {
 		return v
@@ -440,14 +443,14 @@ func (t *transfer) heldByPerson() bool {
 	return personal(t.source.controlPlane) != "" && kube.IsPaused(t.source.controlPlane)
 }
 
-// markMoved writes on the source where the cluster went.
+// markMoved records on the source where the cluster was moved to.
 func (t *transfer) markMoved(ctx context.Context, to string) error {
 	o, err := get(ctx, t.from, t.top())
 	if err != nil {
 		return err
 	}
 
-	// An earlier run may have released the copy while somebody released the source since.
+	// An earlier run may have released the copy, and a user may have resumed the source since then.
 	if !kube.IsPaused(o) {
 		if err := annotate(ctx, t.from, o, v1alpha1.PausedAnnotation, valueMoved); err != nil {
 			return err
@@ -457,7 +460,7 @@ func (t *transfer) markMoved(ctx context.Context, to string) error {
 	return annotate(ctx, t.from, o, movedToAnnotation, to)
 }
 
-// annotate sets an annotation, or removes it when the value is empty. Nothing is written when it is so already.
+// annotate sets an annotation, or removes it if the value is empty. It writes nothing if nothing changes.
 func annotate(ctx context.Context, p *plane, o *unstructured.Unstructured, key, value string) error {
 	if have, ok := o.GetAnnotations()[key]; have == value && ok == (value != "") {
 		return nil

@@ -30,13 +30,13 @@ func (o output) validate() error {
 	switch o {
 	case outputText, outputJSON, outputYAML:
 		return nil
-	case outputDiff, outputWide: // of one command only
+	case outputDiff, outputWide: // supported by one command only
 	}
 
 	return fmt.Errorf("unknown output format %q: use json or yaml", string(o))
 }
 
-// print writes a result, as text if nothing else was asked for.
+// print prints a result, as text unless another format was requested.
 func (o output) print(w io.Writer, result any, text func(io.Writer)) error {
 	var (
 		data []byte

@@ -25,11 +25,11 @@ const (
 	codeChanges = 2
 	// outputDiff prints the fields that change, line by line.
 	outputDiff output = "diff"
-	// pollPlan is how often an incomplete plan is looked at again.
+	// pollPlan is how often an incomplete plan is read again.
 	pollPlan = 500 * time.Millisecond
 )
 
-// planResult is what -o prints. Values that may be secret are left out.
+// planResult is what -o prints. Values that may be secret are omitted.
 type planResult struct {
 	Cluster string      `json:"cluster"`
 	Groups  []planGroup `json:"groups"`
@@ -41,19 +41,19 @@ type planResult struct {
 type planGroup struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// ID, Phase and Message are those of the plan; empty where nothing changes.
+	// ID, Phase and Message of the plan; empty if nothing changes.
 	ID       string             `json:"id,omitempty"`
 	Phase    v1alpha1.PlanPhase `json:"phase,omitempty"`
 	Message  string             `json:"message,omitempty"`
 	Machines []planMachine      `json:"machines,omitempty"`
 }
 
-// planMachine is one machine that changes, or that somebody else has changed.
+// planMachine is one machine that changes, or that was changed outside of the operator.
 type planMachine struct {
 	Name   string                  `json:"name"`
 	State  string                  `json:"state"`
 	Change *v1alpha1.MachineChange `json:"change,omitempty"`
-	// Drift is what somebody else changed.
+	// Drift lists the changes that were made outside of the operator.
 	Drift []v1alpha1.FieldChange `json:"drift,omitempty"`
 }
 
@@ -124,7 +124,7 @@ func (p *planner) run(ctx context.Context, name string) error {
 	return nil
 }
 
-// completePlan reads a cluster once every node has been held against the spec as it is, and the plans say so.
+// completePlan reads a cluster once every node has been compared to the current spec, and the plans reflect that.
 func completePlan(ctx context.Context, p *plane, name string, timeout time.Duration, incomplete func(*cluster) error,
 ) (*cluster, error) {
 	var (
@@ -149,7 +149,7 @@ func completePlan(ctx context.Context, p *plane, name string, timeout time.Durat
 	return c, err
 }
 
-// incomplete says what keeps a plan from being complete.
+// incomplete says what prevents a plan from being complete.
 func (c *cluster) incomplete() error {
 	if err := c.notPlanned(); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (c *cluster) incomplete() error {
 	return errors.Join(append(c.notAsked(false), c.notInPlan()...)...)
 }
 
-// incompleteSoFar is incomplete but for nodes that do not answer: a dead one would keep all others from their changes.
+// incompleteSoFar is incomplete without unreachable nodes: a dead node would block the changes of all others.
 func (c *cluster) incompleteSoFar() error {
 	if err := c.notPlanned(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (c *cluster) incompleteSoFar() error {
 	return errors.Join(append(c.notAsked(true), c.notInPlan()...)...)
 }
 
-// notPlanned names objects whose controllers have not seen their specs.
+// notPlanned returns the objects whose controllers have not observed their specs.
 func (c *cluster) notPlanned() error {
 	if c.top != nil && c.top.Status.ObservedGeneration != c.top.Generation {
 		return fmt.Errorf("KubernetesCluster %s has not been reconciled since its spec changed", c.top.Name)
@@ -188,7 +188,7 @@ func (c *cluster) notPlanned() error {
 	return errors.Join(problems...)
 }
 
-// notAsked names machines that have not been held against the spec as it is.
+// notAsked returns the machines that have not been compared to the current spec.
 func (c *cluster) notAsked(answering bool) []error {
 	var problems []error
 
@@ -214,8 +214,8 @@ func (c *cluster) notAsked(answering bool) []error {
 	return problems
 }
 
-// notInPlan names machines whose changes their groups have not planned yet. A group that is held, or gets smaller,
-// plans nothing.
+// notInPlan returns the machines whose changes are not in the plan of their group yet. A group that is paused, or is
+// being scaled down, plans nothing.
 func (c *cluster) notInPlan() []error {
 	plans := map[string]*v1alpha1.PlanStatus{"": c.controlPlane.Status.Plan}
 	conditions := map[string][]metav1.Condition{"": c.controlPlane.Status.Conditions}
@@ -282,7 +282,7 @@ func planOf(c *cluster) planResult {
 	return out
 }
 
-// fill takes the machines of a plan in its order, then the others that are not as they should be.
+// fill adds the machines of a plan in its order, then the others that are not in their desired state.
 func (g *planGroup) fill(plan *v1alpha1.PlanStatus, nodes []v1alpha1.TalosMachine, worker string) {
 	states := map[string]v1alpha1.PlannedState{}
 
@@ -368,7 +368,7 @@ func (r planResult) printTable(w io.Writer) {
 		}
 	}
 
-	_ = tw.Flush() // the writer below reports its errors by itself
+	_ = tw.Flush() // the underlying writer reports its own errors
 }
 
 func (m planMachine) row(w io.Writer, order int) {
@@ -391,7 +391,7 @@ func yes(b bool) string {
 	return "no"
 }
 
-// names lists a few fields, and counts those that nobody lists.
+// names formats the first few fields, and the number of the others.
 func names(fields []v1alpha1.FieldChange, more int32) string {
 	const few = 2
 

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// progressPause is how often a plain line tells how far something is.
+	// progressPause is how often a line reports the progress.
 	progressPause = 5 * time.Second
 	// redrawPause is how often a bar is drawn.
 	redrawPause = 100 * time.Millisecond
 	barWidth    = 30
 )
 
-// progress shows how far a transfer is: a bar on a terminal, else a line now and then.
+// progress shows the progress of a transfer: a bar on a terminal, otherwise a line from time to time.
 type progress struct {
 	out   io.Writer
 	what  string
@@ -31,7 +31,7 @@ type progress struct {
 	told time.Time
 }
 
-// newProgress shows the progress of what is being done with so many bytes.
+// newProgress shows the progress of an activity with a total number of bytes.
 func newProgress(out io.Writer, what string, total int64) *progress {
 	p := &progress{out: out, what: what, pause: progressPause, told: time.Now()}
 
@@ -44,17 +44,17 @@ func newProgress(out io.Writer, what string, total int64) *progress {
 	return p
 }
 
-// isTerminal tells whether a person watches.
+// isTerminal reports whether the output is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 
 	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // descriptors are small
 }
 
-// at tells how far it is. It may be called as often as one likes.
+// at updates the progress. It may be called at any rate.
 func (p *progress) at(done, total int64) {
 	if p.bar != nil {
-		_ = p.bar.Set64(done) // of the terminal, which the next line tells too
+		_ = p.bar.Set64(done) // an error of the terminal, which the next line reports too
 
 		return
 	}
@@ -79,8 +79,8 @@ func (p *progress) end() {
 	}
 }
 
-// teller says what something that takes long is at: over the line before on a terminal, else in a line of its own
-// whenever it changes.
+// teller reports the current activity of a long operation: on a terminal it overwrites the last line, otherwise it
+// prints a new line at each change.
 type teller struct {
 	out   io.Writer
 	width int
@@ -98,13 +98,13 @@ func newTeller(out io.Writer) *teller {
 	return t
 }
 
-// say tells what it is at now.
+// say reports the current activity.
 func (t *teller) say(text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 
 	switch line := fmt.Sprintf("%7.1fs  %s", time.Since(t.start).Seconds(), text); {
 	case t.width > 0:
-		// A line that wraps could not be drawn over.
+		// A line that wraps could not be overwritten.
 		if runes := []rune(line); len(runes) >= t.width {
 			line = string(runes[:t.width-1])
 		}
@@ -117,7 +117,7 @@ func (t *teller) say(text string) {
 	t.last = text
 }
 
-// keep tells something that stays to be seen.
+// keep prints a line that remains visible.
 func (t *teller) keep(text string) {
 	t.say(text)
 
@@ -126,7 +126,7 @@ func (t *teller) keep(text string) {
 	}
 }
 
-// end removes what was said last.
+// end removes the last line of say.
 func (t *teller) end() {
 	if t.width > 0 {
 		fmt.Fprint(t.out, "\r\x1b[K")

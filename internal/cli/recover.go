@@ -18,7 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 )
 
-// recoverer is the command that brings a cluster back.
+// recoverer is the command that restores a cluster.
 type recoverer struct {
 	*session
 
@@ -27,7 +27,7 @@ type recoverer struct {
 	choice   backupChoice
 	options  recoverOptions
 
-	// backup is an ID or key in the store, or a TalosEtcdBackup when no store is named.
+	// backup is an ID or key in the store, or a TalosEtcdBackup if no store is named.
 	backup, file   string
 	ownCredentials bool
 	again, yes     bool
@@ -36,7 +36,7 @@ type recoverer struct {
 	output         output
 }
 
-// recoverOptions go into the TalosEtcdRestore as they are.
+// recoverOptions are copied to the TalosEtcdRestore unchanged.
 type recoverOptions struct {
 	discard, foreign, copied, isolate bool
 	unauthenticated                   bool
@@ -152,7 +152,7 @@ func (r *recoverer) run(ctx context.Context, args []string) error {
 	return v.act(ctx)
 }
 
-// act asks, acts and follows.
+// act asks for confirmation, starts the restore and follows it.
 func (v *recovery) act(ctx context.Context) error {
 	v.text(v.ErrOut, time.Now())
 
@@ -177,7 +177,7 @@ func (v *recovery) act(ctx context.Context) error {
 	return v.output.print(v.Out, result, result.text)
 }
 
-// confirm asks a person. A restore that is under way was confirmed before.
+// confirm asks the user for confirmation. A restore that is in progress was confirmed before.
 func (v *recovery) confirm() error {
 	if v.yes || v.running != nil {
 		return nil
@@ -201,7 +201,7 @@ func (v *recovery) confirm() error {
 	return errors.New("nothing was changed: it was not confirmed; answer y, or run the command with --yes")
 }
 
-// findStore opens the store here, and says how the operator is told of it.
+// findStore opens the store locally, and determines how the operator accesses it.
 func (v *recovery) findStore(ctx context.Context) error {
 	if err := v.findNamed(ctx); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (v *recovery) findStore(ctx context.Context) error {
 	return v.storageSecret()
 }
 
-// findNamed finds the object that names the store: one of the flags, or the only schedule of the cluster.
+// findNamed finds the object that names the store: the one in a flag, or the only schedule of the cluster.
 func (v *recovery) findNamed(ctx context.Context) error {
 	f := &v.where
 
@@ -266,12 +266,13 @@ func (v *recovery) findNamed(ctx context.Context) error {
 	return err
 }
 
-// isObjectName tells the name of a TalosEtcdBackup from the ID of a backup, which has capital letters, and from a key.
+// isObjectName distinguishes the name of a TalosEtcdBackup from the ID of a backup, which has capital letters, and from
+// a key.
 func isObjectName(text string) bool {
 	return text != "" && text == strings.ToLower(text) && !strings.Contains(text, "/")
 }
 
-// storageSecret is what the operator reaches the bucket with, unless it has that already.
+// storageSecret adds the Secret with which the operator accesses the bucket, unless it already has access.
 func (v *recovery) storageSecret() error {
 	data := map[string][]byte{}
 	s3, name := v.storage.S3, v.controlPlane+"-recovery-storage"
@@ -308,7 +309,7 @@ func (v *recovery) storageSecret() error {
 	return nil
 }
 
-// identitySecret is what the operator decrypts the backup with.
+// identitySecret adds the Secret with which the operator decrypts the backup.
 func (v *recovery) identitySecret() error {
 	var all []string
 
@@ -330,7 +331,7 @@ func (v *recovery) identitySecret() error {
 
 func (v *recovery) identityName() string { return v.controlPlane + "-recovery-identity" }
 
-// storeCluster is the name of the cluster in the store.
+// storeCluster returns the name of the cluster in the store.
 func (v *recovery) storeCluster() string {
 	return cmp.Or(v.choice.cluster, v.store.cluster, v.cluster)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// findBackup chooses the backup, and sees that the identities decrypt it and that it is one of the cluster: the state
-// Secret in it is small. The restore verifies all of it before it touches anything.
+// findBackup chooses the backup, and checks that the identities decrypt it and that it belongs to the cluster, which
+// needs only the small state Secret in it. The restore verifies the whole backup before it changes anything.
 func (v *recovery) findBackup(ctx context.Context) error {
 	if id := cmp.Or(v.keyOfBackup(), v.store.id); id != "" {
 		set, err := findBackup(ctx, v.store, v.storeCluster(), id)
@@ -55,7 +55,7 @@ func (v *recovery) findBackup(ctx context.Context) error {
 			return err
 		}
 
-		// Without a key the first one to be told of is one that a key would check.
+		// Without a key, report first a backup that a key would verify.
 		if first == nil || !unchecked && v.look.entry.Authenticity == string(backup.Unchecked) {
 			first, unchecked = err, v.look.entry.Authenticity == string(backup.Unchecked)
 		}
@@ -66,7 +66,7 @@ func (v *recovery) findBackup(ctx context.Context) error {
 	return fmt.Errorf("no backup of %s is good: %w", v.storeCluster(), first)
 }
 
-// keyOfBackup is what --backup names in the store; empty when it names an object.
+// keyOfBackup returns what --backup names in the store; empty if it names an object.
 func (v *recovery) keyOfBackup() string {
 	if v.where.object != "" {
 		return ""
@@ -75,7 +75,7 @@ func (v *recovery) keyOfBackup() string {
 	return v.backup
 }
 
-// checkBackup reads what describes a backup, and its state.
+// checkBackup reads the metadata of a backup, and its state.
 func (v *recovery) checkBackup(ctx context.Context) error {
 	found, err := lookAt(ctx, v.store, v.set, time.Now())
 	if err != nil {
@@ -111,7 +111,7 @@ func (v *recovery) checkBackup(ctx context.Context) error {
 	return v.checkState(ctx, found.manifest)
 }
 
-// accepts says whether a backup of that origin may be restored.
+// accepts decides whether a backup of the given origin may be restored.
 func (v *recovery) accepts(origin backup.Authenticity) error {
 	err := backup.Accept(v.set.ID, origin, v.pinned && v.options.unauthenticated)
 
@@ -131,7 +131,7 @@ func (v *recovery) accepts(origin backup.Authenticity) error {
 		v.set.ID+" --allow-unauthenticated", nil)
 }
 
-// acceptTarget accepts the key of the cluster that is brought back, where its control plane still knows it.
+// acceptTarget accepts the key of the restored cluster, if its control plane still has it.
 func (v *recovery) acceptTarget(ctx context.Context) error {
 	if !v.exists || v.options.isolate {
 		return nil
@@ -148,7 +148,7 @@ func (v *recovery) acceptTarget(ctx context.Context) error {
 	return err
 }
 
-// checkState looks into the state Secret of the backup.
+// checkState checks the state Secret of the backup.
 func (v *recovery) checkState(ctx context.Context, m *backup.Manifest) error {
 	secret, err := backup.ReadState(ctx, v.store, backup.StateOf(v.set, m, v.store.identities))
 	if err != nil {
@@ -180,7 +180,7 @@ func (v *recovery) checkState(ctx context.Context, m *backup.Manifest) error {
 	return nil
 }
 
-// describe makes the TalosEtcdRestore.
+// describe builds the TalosEtcdRestore.
 func (v *recovery) describe(context.Context) error {
 	v.restore = &v1alpha1.TalosEtcdRestore{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: restoreKind},
@@ -196,7 +196,7 @@ func (v *recovery) describe(context.Context) error {
 
 	switch {
 	case !v.look.entry.Encrypted:
-		// A key that nobody needs goes nowhere.
+		// An identity that is not needed is not sent anywhere.
 		v.secrets = slices.DeleteFunc(v.secrets, func(s *corev1.Secret) bool { return s.Name == v.identityName() })
 	case len(v.identitiesFrom) == 0:
 		return errors.New("the operator needs an identity to decrypt the backup: name its file with --identity")
@@ -207,8 +207,8 @@ func (v *recovery) describe(context.Context) error {
 	return nil
 }
 
-// source names the backup. Where the newest one was asked for, the restore may fall back to the one before it, and
-// takes none that was made since.
+// source names the backup. If the newest one was requested, the restore may use an earlier one instead, but none that
+// was taken later.
 func (v *recovery) source() v1alpha1.RestoreSource {
 	out := v1alpha1.RestoreSource{
 		VerificationKeys: v.givenKeys(), AllowUnauthenticated: v.options.unauthenticated,
@@ -235,7 +235,7 @@ func (v *recovery) source() v1alpha1.RestoreSource {
 	return out
 }
 
-// givenKeys are the verification keys that the operator cannot find out by itself.
+// givenKeys returns the verification keys that the operator cannot determine itself.
 func (v *recovery) givenKeys() []string {
 	if !v.options.isolate {
 		return v.where.verificationKeys

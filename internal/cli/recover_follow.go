@@ -33,21 +33,21 @@ type recoverResult struct {
 	Namespace    string `json:"namespace"`
 	ControlPlane string `json:"controlPlane"`
 	Restore      string `json:"restore"`
-	// Complete says that the cluster runs from the backup, and that this was proven.
+	// Complete is true if the cluster runs from the backup, and this was verified.
 	Complete bool   `json:"complete"`
 	Backup   string `json:"backup"`
-	// Revision that etcd had when it was first seen after the restore, on Machine.
+	// Revision of etcd when it was first observed after the restore, on Machine.
 	Revision int64  `json:"revision,omitempty"`
 	Machine  string `json:"machine,omitempty"`
 	MemberID string `json:"memberID,omitempty"`
-	// LastSnapshot is where the data that was wiped was copied to.
+	// LastSnapshot is the location of the copy of the wiped data.
 	LastSnapshot string        `json:"lastSnapshot,omitempty"`
 	Steps        []recoverStep `json:"steps,omitempty"`
 	// Kubeconfig is the Secret with the administrator's kubeconfig, under the key value.
 	Kubeconfig string   `json:"kubeconfigSecret"`
 	Secrets    []string `json:"secrets,omitempty"`
 	Warnings   []string `json:"warnings,omitempty"`
-	// VerificationKey checks the backups of the cluster; empty where that is not known.
+	// VerificationKey verifies the backups of the cluster; empty if unknown.
 	VerificationKey string `json:"verificationKey,omitempty"`
 }
 
@@ -58,7 +58,7 @@ type recoverStep struct {
 	Message string               `json:"message,omitempty"`
 }
 
-// text says what is going to be done.
+// text describes what will be done.
 func (v *recovery) text(w io.Writer, now time.Time) {
 	for _, text := range v.warnings {
 		fmt.Fprintln(w, "Warning:", text)
@@ -105,10 +105,10 @@ func (v *recovery) text(w io.Writer, now time.Time) {
 		line("Removes", "TalosEtcdRestore %s, which has touched nothing", v.obsolete[i].Name)
 	}
 
-	_ = tw.Flush() // the writer below reports its errors by itself
+	_ = tw.Flush() // the underlying writer reports its own errors
 }
 
-// rehearsed prints what would be made.
+// rehearsed prints the objects that would be created.
 func (v *recovery) rehearsed() error {
 	if v.output == outputText {
 		v.text(v.Out, time.Now())
@@ -144,7 +144,7 @@ func (v *recovery) rehearsed() error {
 	return nil
 }
 
-// plainObject is an object without what the API server adds.
+// plainObject returns an object without the fields that the API server adds.
 func plainObject(o client.Object) (*unstructured.Unstructured, error) {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -162,7 +162,7 @@ func plainObject(o client.Object) (*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// follow waits for the end of the restore, and tells each step.
+// follow waits for the end of the restore, and prints each step.
 func (v *recovery) follow(ctx context.Context) error {
 	t := newTeller(v.ErrOut)
 	defer t.end()
@@ -200,7 +200,7 @@ func (v *recovery) follow(ctx context.Context) error {
 	return err
 }
 
-// endOfRestore tells whether a restore has ended, and how.
+// endOfRestore reports whether a restore has ended, and how.
 func endOfRestore(o *v1alpha1.TalosEtcdRestore) (bool, error) {
 	if o.Status.Step == v1alpha1.RestoreComplete {
 		return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionReady), nil

@@ -25,13 +25,14 @@ import (
 
 const (
 	restoreKind = "TalosEtcdRestore"
-	// keyIdentity and keyCA are keys in the Secrets that are made.
+	// keyIdentity and keyCA are keys in the Secrets that are created.
 	keyIdentity = "identity"
 	keyCA       = "ca.crt"
-	// managedByLabel marks those Secrets: others of their names are not touched.
+	// managedByLabel marks those Secrets: other Secrets with the same names are not changed.
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "talos-operator-recover"
-	// applyOwner is whom kubectl apply --server-side writes as: the manifest stays that of the person who applies it next.
+	// applyOwner is the field manager of kubectl apply --server-side: the manifest remains under the control of the user
+	// who applies it next.
 	applyOwner = "kubectl"
 )
 
@@ -41,11 +42,11 @@ type recovery struct {
 
 	plane *plane
 
-	// title names the object at the top; controlPlane is the TalosControlPlane, and cluster the Talos cluster.
+	// title names the top-level object; controlPlane is the TalosControlPlane, and cluster the Talos cluster.
 	title, namespace, controlPlane, cluster string
 	machines, workers                       []string
 	manifests                               []*unstructured.Unstructured
-	// exists: the control plane is on the management plane already.
+	// exists: the control plane already exists on the management plane.
 	exists bool
 
 	// named is the object that names the store; nil with --storage.
@@ -57,14 +58,14 @@ type recovery struct {
 
 	set  backupSet
 	look *lookedAt
-	// key checks the backups of the cluster; zero where the backup comes without a PKI.
+	// key verifies the backups of the cluster; zero if the backup has no PKI.
 	key signature.Public
-	// pinned: this backup and no other.
+	// pinned: the restore uses this backup and no other.
 	pinned bool
 
 	restore *v1alpha1.TalosEtcdRestore
-	// running is a restore of an earlier run that goes on, done one that is complete, and obsolete those that have touched
-	// nothing and ask for something else.
+	// running is a restore of an earlier run that continues, done a complete one, and obsolete those that have changed
+	// nothing and differ from the request.
 	running, done *v1alpha1.TalosEtcdRestore
 	obsolete      []v1alpha1.TalosEtcdRestore
 	warnings      []string
@@ -99,7 +100,7 @@ func fillCredentials(data map[string][]byte, c store.Credentials) {
 	}
 }
 
-// findEarlier looks for restores of the control plane, and decides what becomes of them.
+// findEarlier searches for restores of the control plane, and decides what to do with them.
 func (v *recovery) findEarlier(ctx context.Context) error {
 	list := &v1alpha1.TalosEtcdRestoreList{}
 	if err := v.plane.List(ctx, list, client.InNamespace(v.namespace)); err != nil {
@@ -157,7 +158,8 @@ func (v *recovery) judge(o *v1alpha1.TalosEtcdRestore) error {
 	return nil
 }
 
-// same says whether a restore is what was asked for. Where the newest backup was, that may be another one since.
+// same reports whether a restore matches the request. If the newest backup was requested, that may be another one by
+// now.
 func (v *recovery) same(o *v1alpha1.TalosEtcdRestore) bool {
 	have, want := o.Spec.DeepCopy(), v.restore.Spec.DeepCopy()
 	if !v.pinned && v.choice.before == "" {
@@ -167,7 +169,7 @@ func (v *recovery) same(o *v1alpha1.TalosEtcdRestore) bool {
 	return o.DeletionTimestamp.IsZero() && equality.Semantic.DeepEqual(have, want)
 }
 
-// nameOf makes a part of a name from the ID of a backup.
+// nameOf derives a part of a name from the ID of a backup.
 func nameOf(id string) string {
 	name := strings.ToLower(id)
 	if strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
@@ -188,8 +190,8 @@ func freeName(base string, taken map[string]bool) string {
 	return name
 }
 
-// create makes everything, in the order in which an interruption does no harm: the restore comes before the control
-// plane, which would make a PKI of its own otherwise.
+// create creates everything, in an order in which an interruption is harmless: the restore before the control plane,
+// which would create a PKI of its own otherwise.
 func (v *recovery) create(ctx context.Context) error {
 	if err := v.ensureNamespace(ctx); err != nil {
 		return err
@@ -223,7 +225,7 @@ func (v *recovery) create(ctx context.Context) error {
 	return nil
 }
 
-// ensureNamespace makes the namespace. Who may not do that has one already.
+// ensureNamespace creates the namespace. A user without permission to do so already has one.
 func (v *recovery) ensureNamespace(ctx context.Context) error {
 	ns := &corev1.Namespace{}
 
@@ -241,7 +243,7 @@ func (v *recovery) ensureNamespace(ctx context.Context) error {
 	return nil
 }
 
-// ensureSecret makes a Secret, or brings that of an earlier run up to date.
+// ensureSecret creates a Secret, or updates that of an earlier run.
 func (v *recovery) ensureSecret(ctx context.Context, want *corev1.Secret) error {
 	err := v.plane.Create(ctx, want.DeepCopy())
 	if err == nil || !apierrors.IsAlreadyExists(err) {
@@ -274,12 +276,12 @@ func explainNil(doing string, err error) error {
 	return explain(doing, err)
 }
 
-// removeObsolete removes restores that have touched nothing: two of them would wait for each other.
+// removeObsolete deletes restores that have changed nothing: two restores would wait for each other.
 func (v *recovery) removeObsolete(ctx context.Context) error {
 	for i := range v.obsolete {
 		o := &v.obsolete[i]
 
-		// Not if it has gone on since it was looked at.
+		// Do not delete it if it has changed since it was read.
 		err := v.plane.Delete(ctx, o, client.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion})
 		if client.IgnoreNotFound(err) != nil {
 			return explain("removing TalosEtcdRestore "+o.Name+", which has touched nothing", err)
@@ -298,7 +300,7 @@ func (v *recovery) removeObsolete(ctx context.Context) error {
 	return nil
 }
 
-// names of what is made, for people.
+// made returns the names of the created objects, for users.
 func (v *recovery) made() []string {
 	var out []string
 
@@ -317,7 +319,7 @@ func (v *recovery) made() []string {
 	return slices.Compact(out)
 }
 
-// objects are everything in the order in which it is made, without the values of Secrets.
+// objects returns all objects in the order of their creation, without the values of Secrets.
 func (v *recovery) objects() ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 
@@ -374,7 +376,7 @@ func hideValues(o *unstructured.Unstructured) {
 	o.Object["stringData"] = notes
 }
 
-// noteOf says where the values come from.
+// noteOf describes the source of the values.
 var noteOf = map[string]string{
 	backupstorage.AccessKeyID:     "(left out: AWS_ACCESS_KEY_ID of the environment)",
 	backupstorage.SecretAccessKey: "(left out: AWS_SECRET_ACCESS_KEY of the environment)",

@@ -20,10 +20,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/kubernetescluster"
 )
 
-// bufferYAML is how much of a manifest is looked at to tell YAML from JSON.
+// bufferYAML is how much of a manifest is read to distinguish YAML from JSON.
 const bufferYAML = 4096
 
-// findTarget finds the cluster that is brought back: in the manifest, or on the management plane.
+// findTarget finds the cluster to restore: in the manifest, or on the management plane.
 func (v *recovery) findTarget(ctx context.Context, args []string) error {
 	name := ""
 	if len(args) > 0 {
@@ -66,7 +66,7 @@ func (v *recovery) findTarget(ctx context.Context, args []string) error {
 	return nil
 }
 
-// lookForTarget sees whether the cluster of the manifest is there already.
+// lookForTarget checks whether the cluster of the manifest already exists.
 func (v *recovery) lookForTarget(ctx context.Context) error {
 	cp := &v1alpha1.TalosControlPlane{}
 	err := v.plane.Get(ctx, client.ObjectKey{Namespace: v.namespace, Name: v.controlPlane}, cp)
@@ -80,7 +80,7 @@ func (v *recovery) lookForTarget(ctx context.Context) error {
 	return nil
 }
 
-// readManifest reads the file, and finds the one cluster in it.
+// readManifest reads the file, and finds the only cluster in it.
 func (v *recovery) readManifest(name string) error {
 	content, err := os.ReadFile(v.file)
 	if err != nil {
@@ -125,7 +125,7 @@ func (v *recovery) readManifest(name string) error {
 	return v.readWorkers()
 }
 
-// readCluster takes names and machines from the object at the top.
+// readCluster reads names and machines from the top-level object.
 func (v *recovery) readCluster(o *unstructured.Unstructured) error {
 	if o.GetKind() == kindControlPlane.Kind {
 		cp := &v1alpha1.TalosControlPlane{}
@@ -197,7 +197,7 @@ func decodeManifest(content []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// entries names machines with their addresses.
+// entries formats machines with their addresses.
 func entries(machines []v1alpha1.MachineEntry) []string {
 	var out []string
 	for _, m := range machines {
@@ -207,7 +207,7 @@ func entries(machines []v1alpha1.MachineEntry) []string {
 	return out
 }
 
-// provided names the machines of a template by what is known of them.
+// provided formats the machines of a template by their known properties.
 func provided(replicas int, template vitistackv1alpha1.MachineSpec) []string {
 	var out []string
 

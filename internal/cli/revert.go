@@ -93,7 +93,7 @@ func (s *session) findMachine(ctx context.Context, name string) (*plane, *v1alph
 	return p, m, nil
 }
 
-// state says how a machine is, in parentheses.
+// state describes the state of a machine, in parentheses.
 func state(m *v1alpha1.TalosMachine) string {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate); c != nil {
 		return " (" + c.Message + ")"

@@ -12,7 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/app"
 )
 
-// session is what every command needs: where to ask, as whom, and where to print.
+// session contains what every command needs: the connection, the user's permissions, and the output.
 type session struct {
 	genericiooptions.IOStreams
 
@@ -21,7 +21,7 @@ type session struct {
 
 func newSession(streams genericiooptions.IOStreams) *session {
 	flags := genericclioptions.NewConfigFlags(true)
-	// Those would only crowd the help: nobody keeps a discovery cache for a handful of kinds.
+	// These flags would only clutter the help: caching discovery is not worthwhile for a handful of kinds.
 	flags.CacheDir, flags.DisableCompression = nil, nil
 
 	return &session{IOStreams: streams, flags: flags}
@@ -34,7 +34,7 @@ func (s *session) attach(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// plane is a management plane as a person reaches it.
+// plane is a management plane as the user accesses it.
 type plane struct {
 	client.Client
 
