@@ -7,8 +7,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// TestPermitBackup: where a backup is demanded, a working member goes away with a fresh one only. Whatever else holds a
-// disruption is told first, and a member that does not work waits for no backup.
+// TestPermitBackup: if a backup is demanded, a working member is disrupted only after a fresh one. Any other reason
+// that blocks a disruption is reported first, and a member that does not work waits for no backup.
 func TestPermitBackup(t *testing.T) {
 	down := at(1, func(n *safety.Node) { n.Members, n.MemberID = nil, 0 })
 	silent := at(2, func(n *safety.Node) { *n = dead(*n) })

@@ -42,7 +42,7 @@ func TestBootstrap(t *testing.T) {
 	maintenance := safety.Node{Name: "c", Answer: safety.AnswerMaintenance}
 	wiped := with(maintenance, func(n *safety.Node) { n.EverConfigured = true })
 	starting := with(fresh("c"), func(n *safety.Node) { n.EtcdData, n.EtcdWaiting = safety.DataPresent, false })
-	// A bootstrap has just got there: the service restarts for it, and there is no data yet.
+	// The bootstrap call has just arrived: the service restarts for it, and there is no data yet.
 	asked := with(fresh("c"), func(n *safety.Node) { n.EtcdWaiting = false })
 	answersAt := func(address string, since int64) safety.Node {
 		return with(fresh(address), func(n *safety.Node) { n.Address, n.EtcdSince = address, since })
@@ -112,7 +112,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// world is a simulated control plane: what is really on the nodes, as opposed to what the evidence says.
+// world is a simulated control plane: the real state of the nodes, as opposed to the evidence.
 type world struct {
 	nodes    []*simNode
 	record   safety.BootstrapRecord
@@ -168,7 +168,7 @@ func (w *world) members(cluster int) []safety.Member {
 	return out
 }
 
-// step lets something happen to the world: power, disks, configs, joins.
+// step causes a random event: power, disks, configurations, joins.
 func (w *world) step(t *rapid.T) {
 	n := w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 
@@ -223,7 +223,7 @@ func TestBootstrapNeverSplitsACluster(t *testing.T) {
 
 			w.record.Machine = d.Machine
 
-			// The call may get lost; the record stays.
+			// The call may be lost; the record remains.
 			if rapid.Bool().Draw(t, "call arrives") {
 				w.clusters++
 				w.bootstrap(d.Machine)

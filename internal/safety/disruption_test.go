@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// controlPlane is n healthy members with the IDs 1 to n; the first one leads.
+// controlPlane returns n healthy members with the IDs 1 to n; the first one is the leader.
 func controlPlane(n int) []safety.Node {
 	var (
 		nodes   []safety.Node
@@ -44,7 +44,7 @@ func wiped(n safety.Node) safety.Node {
 	return n
 }
 
-// permitCase changes a healthy control plane and asks for one disruption.
+// permitCase modifies a healthy control plane and requests one disruption.
 type permitCase struct {
 	name   string
 	size   int
@@ -106,13 +106,14 @@ var voluntary = []permitCase{
 	{"remove the last one", 1, nil, "", remove("a"), safety.Refuse, "LastMember"},
 }
 
-// twice: the machines b and c, of five, had the member 3 last.
+// twice: member 3 was the last member of two of five machines, b and c.
 func twice(n []safety.Node) {
 	n[1], n[2] = dead(n[1]), dead(n[2])
 	n[1].LastMember, n[2].LastMember = 3, 3
 }
 
-// dead members: cluster-api-control-plane-provider-talos 237 and 262, omni 3146. Each of them deadlocked there.
+// deadMembers reproduce cluster-api-control-plane-provider-talos 237 and 262, and omni 3146, each of which is a
+// deadlock.
 var deadMembers = []permitCase{
 	{"silent, may come back", 3, at(2, func(n *safety.Node) { *n = dead(*n) }), "", replace("c", 3, false), safety.Wait, "NodeUnreachable"},
 	{"silent and given up", 3, at(2, func(n *safety.Node) { *n = dead(*n) }), "", replace("c", 3, true), safety.Proceed, "Safe"},
@@ -175,14 +176,14 @@ func TestMemberOf(t *testing.T) {
 		}
 	}
 
-	// Its member was announced with the address of another interface.
+	// The member announced the address of another interface.
 	nodes[2].Address, nodes[2].LastMember = "192.168.0.3", 3
 	if got := safety.MemberOf(nodes, "c"); got != 3 {
 		t.Errorf("the member that the machine had before is %d", got)
 	}
 }
 
-// TestGone: a machine counts as one without a member only where every member has its node, or the machine is empty.
+// TestGone: a machine counts as having no member only if every member belongs to a node, or the machine is empty.
 func TestGone(t *testing.T) {
 	removed := func() []safety.Node {
 		nodes := controlPlane(3)
@@ -194,7 +195,7 @@ func TestGone(t *testing.T) {
 
 		return nodes
 	}
-	// The peer addresses are on another network, and what was known of the machines is lost.
+	// The peer addresses are on another network, and the records about the machines are lost.
 	unplaced := func(c safety.Node) []safety.Node {
 		nodes := controlPlane(3)
 		nodes[1], nodes[2] = safety.Node{Name: "b", Address: "192.168.0.2", EverConfigured: true}, c
@@ -202,11 +203,11 @@ func TestGone(t *testing.T) {
 		return nodes
 	}
 
-	// Machine c answers at the address of a, too, and all boards have one UUID.
+	// Machine c also responds at the address of a, and all boards have the same UUID.
 	twins := controlPlane(3)
 	twins[0].MemberID, twins[2].MemberID, twins[0].LastMember = 3, 3, 1
 
-	// Machine c once answered at the address of b, so that both are remembered with its member.
+	// Machine c once responded at the address of b, so both are recorded with its member.
 	swapped := func(c safety.Node) []safety.Node {
 		nodes := controlPlane(3)
 		nodes[1] = safety.Node{Name: "b", Address: address(1), LastMember: 3, EverConfigured: true}
@@ -218,14 +219,14 @@ func TestGone(t *testing.T) {
 	placed[1] = with(controlPlane(3)[2], func(n *safety.Node) { n.Name, n.Address = "b", address(1) })
 	placed[0].Members, placed[1].Members = []safety.Member{{ID: 1}, {ID: 3}}, []safety.Member{{ID: 1}, {ID: 3}}
 
-	// Machine b is silent, and c does not tell which member it has.
+	// Machine b is unreachable, and c does not report its member.
 	untold := func(c safety.Node) []safety.Node {
 		nodes := controlPlane(3)
 		nodes[0].Members, nodes[1], nodes[2] = nodes[0].Members[:2], dead(nodes[1]), c
 
 		return nodes
 	}
-	// Machines a, b and c answer at each other's addresses, and c has not started its etcd yet.
+	// Machines a, b and c respond at each other's addresses, and c has not started its etcd yet.
 	rotated := controlPlane(3)
 	rotated[0].MemberID, rotated[1].MemberID = 2, 3
 	rotated[2].MemberID, rotated[2].LastMember, rotated[2].Members, rotated[2].Leader = 0, 3, nil, 0
@@ -257,7 +258,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestStale: nobody's member goes after two looks a minute apart, one at a time; a silent machine's member stays.
+// TestStale: an orphaned member is removed after two observations a minute apart, one at a time; the member of an
+// unreachable machine is kept.
 func TestStale(t *testing.T) {
 	nodes := controlPlane(3)
 	for i := range nodes {
@@ -281,7 +283,7 @@ func TestStale(t *testing.T) {
 		t.Errorf("the second look: %d", id)
 	}
 
-	// A machine at another address than its member's: it may have been any of them.
+	// The machine is at another address than its member, so any member may be its own.
 	elsewhere := slices.Clone(nodes)
 	elsewhere[2].Address = "192.168.0.3"
 
@@ -299,7 +301,7 @@ func TestStale(t *testing.T) {
 		t.Errorf("a machine that may have joined again under another ID: %v, %d", again, id)
 	}
 
-	// Machines a, b and c answer at each other's addresses, and c has not started its etcd yet: its member is 1.
+	// Machines a, b and c respond at each other's addresses, and c has not started its etcd yet: its member is 1.
 	rotated := controlPlane(3)
 	rotated[0].MemberID, rotated[1].MemberID = 2, 3
 	rotated[2].MemberID, rotated[2].LastMember, rotated[2].Members, rotated[2].Leader = 0, 3, nil, 0
@@ -334,8 +336,8 @@ func TestVictims(t *testing.T) {
 	}
 }
 
-// TestVictimsPairs holds every kind of machine against every other one: what counts more decides, whatever speaks for the
-// other one.
+// TestVictimsPairs compares every kind of machine with every other one: the more important criterion decides,
+// regardless of the others.
 func TestVictimsPairs(t *testing.T) {
 	type kind struct {
 		safety.Candidate
@@ -366,7 +368,7 @@ func TestVictimsPairs(t *testing.T) {
 
 			a, b := a.Candidate, b.Candidate
 			if a.Name == b.Name {
-				a.Name, b.Name = "x-1", "y-1" // the same index, so that only the rest decides
+				a.Name, b.Name = "x-1", "y-1" // the same index, so that only the other criteria decide
 			}
 
 			for _, pair := range [][]safety.Candidate{{a, b}, {b, a}} {

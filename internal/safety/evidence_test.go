@@ -9,11 +9,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// looks is how many random pieces of evidence each property is held against.
+// looks is the number of random pieces of evidence that each property is tested with.
 const looks = 20_000
 
-// eachEvidence calls for random evidence of control planes: healthy ones with a few faults, of which some contradict
-// others. The seed of a failure replays it alone.
+// eachEvidence calls check with random evidence of control planes: healthy ones with a few faults, some of which
+// contradict each other. The seed in a failure replays only that evidence.
 func eachEvidence(t *testing.T, check func(r *rand.Rand, nodes []safety.Node) string) {
 	t.Helper()
 
@@ -52,7 +52,7 @@ func randomEvidence(r *rand.Rand) []safety.Node {
 	return nodes
 }
 
-// empty: the node waits for a bootstrap.
+// empty returns a node that waits for a bootstrap.
 func empty(n safety.Node) safety.Node {
 	return safety.Node{
 		Name: n.Name, Address: n.Address, Answer: safety.AnswerMember, EverConfigured: true, EtcdData: safety.DataAbsent,
@@ -60,7 +60,7 @@ func empty(n safety.Node) safety.Node {
 	}
 }
 
-// disturb changes one thing of a node.
+// disturb changes one property of a node.
 func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 	other := nodes[r.IntN(len(nodes))]
 	ids := []uint64{0, 0, 1, 2, 3, 4, 5, 9}
@@ -115,20 +115,20 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 	case 23, 24:
 		n.Members = randomMembers(r, n.Members)
 	case 28:
-		*n = safety.Node{Name: n.Name, Address: n.Address, Answer: safety.AnswerMaintenance} // it never had a config
+		*n = safety.Node{Name: n.Name, Address: n.Address, Answer: safety.AnswerMaintenance} // it was never configured
 	case 29:
 		*n = empty(*n)
-		n.EtcdWaiting = r.IntN(2) == 0 // it is asked to bootstrap, or to join
+		n.EtcdWaiting = r.IntN(2) == 0 // it waits for a bootstrap, or to join
 	case 30, 31:
-		// It was wiped, or has lost its data, and is remembered as a member; or it had none, and says nothing any more.
+		// It was wiped, or has lost its data, and is recorded as a member; or it had no member and is unreachable now.
 		*n = empty(*n)
 		n.Answer, n.EtcdWaiting, n.LastMember = safety.Answer(r.IntN(3)), false, ids[r.IntN(len(ids))]
 	case 32, 33:
-		// It starts, and has another address than its member was announced with; or nothing is heard of it.
+		// Its etcd is starting, and its address differs from the one that its member announced; or it is unreachable.
 		n.Members, n.Leader, n.MemberID, n.LastMember, n.Address = nil, 0, 0, n.MemberID, "192.168.0.9"
 		n.Answer = safety.Answer(r.IntN(3))
 	case 34, 41:
-		// Both are remembered with one member: one of them once answered at the other's address.
+		// Both are recorded with the same member, because one of them once responded at the other's address.
 		n.Members, n.Leader, n.MemberID, n.LastMember, n.Answer = nil, 0, 0, other.MemberID, safety.AnswerUnknown
 		for i := range nodes {
 			if o := &nodes[i]; o.Name == other.Name && r.IntN(2) == 0 {
@@ -147,7 +147,7 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 			}
 		}
 	case 36:
-		// Its directory is empty, and its etcd still calls itself a member.
+		// Its directory is empty, and its etcd still reports a member ID.
 		*n = safety.Node{
 			Name: n.Name, Address: n.Address, Answer: n.Answer, EverConfigured: true, EtcdData: safety.DataAbsent,
 			MemberID: n.MemberID,
@@ -155,7 +155,8 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 	case 37, 38:
 		replaced(r, nodes, n)
 	case 39:
-		// It gives a list and not its own member, which was announced at another address. Nobody may have one of the list.
+		// It reports a list without its own member, which was announced at another address. No machine may have a member of
+		// the list.
 		n.MemberID, n.LastMember, n.Address = 0, n.MemberID, "192.168.0.9"
 		members := append(slices.Clone(n.Members), safety.Member{ID: 9, PeerAddresses: []string{"10.9.9.9"}})
 
@@ -165,14 +166,14 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 			}
 		}
 	case 40:
-		// Nobody knows yet where they are.
+		// The addresses are not known yet.
 		for i := range nodes {
 			if o := &nodes[i]; o.Name == other.Name || o.Name == n.Name {
 				*o = safety.Node{Name: o.Name, EverConfigured: o.EverConfigured, LastMember: o.MemberID}
 			}
 		}
 	case 25, 26, 27:
-		// All see the same, which is another list than their own.
+		// All nodes report the same list, which does not match their own members.
 		members := randomMembers(r, n.Members)
 		for i := range nodes {
 			if nodes[i].Serves() {
@@ -182,7 +183,7 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 	}
 }
 
-// replaced: the member of a machine was removed while its etcd starts, and others may be silent meanwhile.
+// replaced: the member of a machine was removed while its etcd is starting, and others may be unreachable.
 func replaced(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 	id := n.MemberID
 	n.Members, n.Leader, n.MemberID, n.LastMember = nil, 0, 0, id
@@ -200,8 +201,8 @@ func replaced(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 	}
 }
 
-// randomMembers is another list: longer, shorter, with another address or vote, or that of another cluster. As in every
-// etcd somebody votes, and no ID is there twice.
+// randomMembers returns another list: longer, shorter, with a changed address or vote, or that of another cluster. As
+// in every etcd, at least one member votes and all IDs are unique.
 func randomMembers(r *rand.Rand, members []safety.Member) []safety.Member {
 	out := changedMembers(r, members)
 	seen := map[uint64]bool{}

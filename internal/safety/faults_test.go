@@ -9,7 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
-// chaos is one thing that goes wrong, or right, without the operator.
+// chaos causes one event, harmful or not, without the operator.
 func (e *estate) chaos() {
 	e.tick++
 	h := e.hardware[e.r.IntN(len(e.hardware))]
@@ -26,7 +26,7 @@ func (e *estate) chaos() {
 		h.cut = false
 		e.note("%s is connected", h)
 	case 8:
-		// It votes, and cannot be seen.
+		// It votes, and is unreachable for the operator.
 		h.hidden = !h.hidden
 		e.note("%s is hidden: %t", h, h.hidden)
 	case 9:
@@ -60,7 +60,7 @@ func (e *estate) chaos() {
 	}
 }
 
-// fault ends what serves, and notes when.
+// fault causes a fault that stops a member, and records when.
 func (e *estate) fault(h *hardware, happens func()) {
 	served, etcd, member := e.serves(h), h.etcd, h.member
 	happens()
@@ -89,7 +89,7 @@ func (e *estate) powerOn(h *hardware) {
 	e.note("%s has power", h)
 }
 
-// loseDisk empties a disk, or a part of it: its config goes, and its etcd stays.
+// loseDisk erases a disk, or part of it: the configuration is lost, and the etcd data is kept.
 func (e *estate) loseDisk(h *hardware) {
 	if !e.expendable(h) && e.r.IntN(20) != 0 || h.stranger {
 		return
@@ -107,7 +107,7 @@ func (e *estate) loseDisk(h *hardware) {
 	e.note("%s has an empty disk, but for etcd: %t", h, half)
 }
 
-// loseFor notes which etcds faults have destroyed.
+// countLosses records which etcds were destroyed by faults.
 func (e *estate) countLosses() {
 	for _, c := range e.etcds {
 		held, all := 0, 0
@@ -128,7 +128,7 @@ func (e *estate) countLosses() {
 	}
 }
 
-// announce adds a member that belongs to no machine: one that never starts, or a stranger that votes.
+// announce adds an orphaned member: one that never starts, or a foreign one that votes.
 func (e *estate) announce() {
 	c := e.running()
 	if c == nil || len(c.members) >= 7 {
@@ -152,8 +152,9 @@ func (e *estate) announce() {
 	e.note("member %d is announced, votes: %t", id, votes)
 }
 
-// confuse lets a machine pass for another one: it answers at another's address too, or two swap addresses. Boards that
-// share a UUID do not swap theirs for good: nothing would tell them apart while they do not run etcd.
+// confuse lets a machine be mistaken for another one: it also responds at another address, or two machines swap
+// addresses. Boards with the same UUID do not swap addresses permanently: nothing would distinguish them while they do
+// not run etcd.
 func (e *estate) confuse(h *hardware) {
 	o := e.hardware[e.r.IntN(len(e.hardware))]
 
@@ -172,7 +173,7 @@ func (e *estate) confuse(h *hardware) {
 	}
 }
 
-// person is what people do to the cluster.
+// person performs a random action of a user.
 func (e *estate) person() {
 	o := e.objects[e.r.IntN(len(e.objects))]
 
@@ -194,8 +195,8 @@ func (e *estate) person() {
 	}
 }
 
-// approve has a machine wiped that was given up and is back, whatever Kubernetes says of its Node. A person looks which
-// machine it is.
+// approve approves the wipe of an abandoned machine that has returned, whatever the state of its Node. A user
+// identifies the machine first.
 func (e *estate) approve() {
 	for _, name := range slices.Sorted(maps.Keys(e.rec.givenUp)) {
 		g := e.rec.givenUp[name]
@@ -213,7 +214,7 @@ func (e *estate) approve() {
 	}
 }
 
-// listAgain lists what is remembered and not listed.
+// listAgain lists a recorded machine that is not listed.
 func (e *estate) listAgain() {
 	for _, name := range slices.Sorted(maps.Keys(e.rec.machines)) {
 		if e.find(name) == nil {
@@ -223,7 +224,7 @@ func (e *estate) listAgain() {
 	}
 }
 
-// forget destroys machines that are not listed any more, and says so.
+// forget destroys machines that are no longer listed, and confirms that to the operator.
 func (e *estate) forget() {
 	for _, name := range slices.Sorted(maps.Keys(e.rec.machines)) {
 		h := e.rec.machines[name].hw
@@ -231,7 +232,7 @@ func (e *estate) forget() {
 			continue
 		}
 
-		// Where machines were confused a person destroys the one that has the name, wherever it is.
+		// If machines were confused, a user destroys the one with the name, wherever it is.
 		e.fault(h, func() { h.power, h.dead, h.etcd, h.member = false, true, 0, 0 })
 		e.countLosses()
 
@@ -242,7 +243,7 @@ func (e *estate) forget() {
 	}
 }
 
-// managementPlane loses and regains its objects.
+// managementPlane loses and restores its objects.
 func (e *estate) managementPlane() {
 	switch e.r.IntN(6) {
 	case 0:
@@ -270,8 +271,8 @@ func (e *estate) managementPlane() {
 	}
 }
 
-// rollBack restores an older state of the management plane. What came before etcd was there is not restored: then the
-// bootstrap would be repeated, and nobody could know better.
+// rollBack restores an older state of the management plane, but none from before etcd existed: the bootstrap would then
+// be repeated, which cannot be detected.
 func (e *estate) rollBack() {
 	if len(e.older) == 0 {
 		return
@@ -293,7 +294,7 @@ func (e *estate) rollBack() {
 	e.note("the management plane is restored to an older state")
 }
 
-// decommission ends a life: every machine is wiped.
+// decommission ends a life of the cluster: every machine is wiped.
 func (e *estate) decommission() {
 	for _, h := range e.hardware {
 		e.fault(h, func() { h.configured, h.etcd, h.member, h.asked = false, 0, 0, 0 })
@@ -311,7 +312,7 @@ func (e *estate) decommission() {
 	e.note("the cluster is decommissioned")
 }
 
-// expendable: without the machine's data the others could still have a quorum one day.
+// expendable reports whether the others could regain a quorum without the machine's data.
 func (e *estate) expendable(h *hardware) bool {
 	c := e.etcds[h.etcd]
 	if c == nil {

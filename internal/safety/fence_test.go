@@ -9,7 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// abandoned is a worker that was given up, and responds at its address with its Node not ready.
+// abandoned is a worker that was abandoned and responds at its address, with a Node that is not ready.
 func abandoned() safety.Fencing {
 	w := safety.Identity{Name: "w-0", Hostname: "host", Address: "10.0.0.1", UUID: "uuid"}
 	found := w
@@ -89,7 +89,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestPropertiesFence: which machine is wiped, and what keeps one from it.
+// TestPropertiesFence: which machine is wiped, and what prevents a wipe.
 func TestPropertiesFence(t *testing.T) {
 	for i := range uint64(looks) {
 		f := randomFencing(rand.New(rand.NewPCG(*from+i, 13))) //nolint:gosec // a simulation
@@ -158,7 +158,8 @@ func disturbFencing(r *rand.Rand, f *safety.Fencing) {
 	}
 }
 
-// fenceSpec says in other words what Fence decides: first what must hold for any wipe, then for one without a person.
+// fenceSpec is an independent specification of Fence: first the requirements of any wipe, then those of a wipe without
+// approval.
 func fenceSpec(f safety.Fencing) (safety.FenceStep, safety.FenceDoubt) {
 	listed := f.Found.Name != ""
 	stranger := !listed && f.Abandoned.Hostname != "" && f.Abandoned.Hostname != f.Found.Hostname
@@ -206,8 +207,8 @@ func fenceSpec(f safety.Fencing) (safety.FenceStep, safety.FenceDoubt) {
 	return safety.FenceWipe, safety.DoubtNone
 }
 
-// nodeNamesSpec: the Node has the recorded name, or that of the machine where it is listed. The order does not depend on
-// which is which.
+// nodeNamesSpec: the Node has the recorded name or, if the machine is listed, that of the machine. The order does not
+// depend on which is which.
 func nodeNamesSpec(f safety.Fencing) (out []string) {
 	for _, name := range []string{"alias", "host", "other"} {
 		if name == f.Abandoned.Hostname || name == f.Found.Hostname && f.Found.Name != "" {
@@ -218,7 +219,7 @@ func nodeNamesSpec(f safety.Fencing) (out []string) {
 	return out
 }
 
-// TestNodeNames: what an unlisted machine calls itself is no evidence of which Node is its own.
+// TestNodeNames: the hostname that an unlisted machine reports is no evidence of which Node is its own.
 func TestNodeNames(t *testing.T) {
 	f := abandoned()
 	f.Found.Hostname = "alias"

@@ -21,10 +21,10 @@ type history struct {
 	e         *estate
 	seed      uint64
 	operators []*operator
-	// within: an operator is at work in the middle of another one's turn. quiet: faults are over.
+	// within: one operator acts in the middle of a step of the other. quiet: no more faults occur.
 	within, quiet bool
 	failed        bool
-	// over: there are two etcds, and that is no fault of the operator's.
+	// over: there are two etcds, and the operator did not cause that.
 	over bool
 }
 
@@ -38,7 +38,7 @@ func (h *history) fail(format string, args ...any) {
 	h.failed = true
 }
 
-// between is a moment between evidence and act: a fault happens, the other operator is faster, or this one dies.
+// between is a moment between evidence and action: a fault occurs, the other operator acts first, or this one dies.
 func (h *history) between(o *operator) (dies bool) {
 	if h.quiet {
 		return false
@@ -64,7 +64,7 @@ func (h *history) between(o *operator) (dies bool) {
 	return false
 }
 
-// TestHistories lets faults of every kind happen to control planes while operators bootstrap, reboot and remove.
+// TestHistories causes faults of every kind in control planes while operators bootstrap, reboot and remove machines.
 func TestHistories(t *testing.T) {
 	acts, settled := 0, 0
 
@@ -89,7 +89,7 @@ func TestHistories(t *testing.T) {
 
 	t.Logf("%d acts and %d settled control planes in %d histories", acts, settled, *histories)
 
-	// A kernel that always says no is safe and useless.
+	// A decision logic that always refuses is safe and useless.
 	if *histories >= 100 && (acts < *histories || settled < *histories/3) {
 		t.Errorf("%d acts and %d settled control planes in %d histories", acts, settled, *histories)
 	}
@@ -149,7 +149,7 @@ func (h *history) turn() {
 	}
 }
 
-// comeBack: what the operator has rebooted boots after a while.
+// comeBack boots the machines that the operator has rebooted, after some time.
 func (e *estate) comeBack() {
 	for _, m := range e.hardware {
 		if m.away && !m.power && e.r.IntN(3) == 0 {
@@ -158,7 +158,7 @@ func (e *estate) comeBack() {
 	}
 }
 
-// grow lists a new machine, or a spare one for a machine that is given up.
+// grow lists a new machine, or a spare for an abandoned one.
 func (e *estate) grow(quiet bool) {
 	if len(e.objects) == 0 || !quiet && e.r.IntN(40) == 0 && len(e.objects) < 5 && len(e.hardware) < 12 {
 		e.list(e.machine())

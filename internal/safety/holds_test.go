@@ -8,8 +8,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// TestHoldsNameMachines: whatever holds a step names the machines that it is about, or those that may be behind it, and
-// what a person can do.
+// TestHoldsNameMachines: the reason that blocks a step names the machines that are affected, or those that may be the
+// cause, and says what a user can do.
 func TestHoldsNameMachines(t *testing.T) {
 	t.Parallel()
 
@@ -77,7 +77,7 @@ func TestHoldsNameMachines(t *testing.T) {
 	}
 }
 
-// TestAllLost: it takes the word of every node that may have had a member.
+// TestAllLost: every node that may have had a member has to report that it has no data.
 func TestAllLost(t *testing.T) {
 	t.Parallel()
 
@@ -103,7 +103,8 @@ func TestAllLost(t *testing.T) {
 	}
 }
 
-// TestPropertiesClockSetBack: what was seen by a clock that was ahead is seen anew, and not for as long as it was ahead.
+// TestPropertiesClockSetBack: an observation by a clock that was ahead counts from now on, so that a wrong clock causes
+// no delay.
 func TestPropertiesClockSetBack(t *testing.T) {
 	t.Parallel()
 
@@ -131,8 +132,8 @@ func TestPropertiesClockSetBack(t *testing.T) {
 	}
 }
 
-// TestBootstrapWhileLeaving: a machine that is to be taken out is evidence like every other one, and no etcd begins on it
-// unless that was recorded and may be under way.
+// TestBootstrapWhileLeaving: a departing machine is evidence like every other one, and etcd is never bootstrapped on it
+// unless that was recorded and may be in progress.
 func TestBootstrapWhileLeaving(t *testing.T) {
 	t.Parallel()
 

@@ -8,7 +8,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// wellMachines are two machines and the Nodes that they registered.
+// wellMachines returns two healthy machines and the Nodes that they registered.
 func wellMachines() ([]safety.ClusterMachine, []safety.ClusterNode) {
 	return []safety.ClusterMachine{
 			{Names: []string{"cp-0"}, UUID: "u0", Addresses: []string{"10.0.0.1"}, Well: true},
@@ -30,7 +30,7 @@ func ghost(uid string, change ...func(*safety.ClusterNode)) safety.ClusterNode {
 	return n
 }
 
-// TestStaleNode: who is nobody's, and when nobody can tell.
+// TestStaleNode: which Nodes are orphaned, and when that is unknown.
 func TestStaleNode(t *testing.T) {
 	tests := map[string]struct {
 		change func(m []safety.ClusterMachine, n []safety.ClusterNode)
@@ -45,7 +45,7 @@ func TestStaleNode(t *testing.T) {
 		"kept by a person":           {ghost: func(n *safety.ClusterNode) { n.Kept = true }},
 		"no object that can be told": {ghost: func(n *safety.ClusterNode) { n.UID = "" }},
 		"the name of a machine":      {ghost: func(n *safety.ClusterNode) { n.Name = "w-0" }},
-		// The host was renamed, or its address was given to another one: the machine has a Node of its own that is ready.
+		// The host was renamed, or its address was reassigned: the machine has a ready Node of its own.
 		"the hardware of a machine":  {ghost: func(n *safety.ClusterNode) { n.SystemUUID = "u1" }, found: true},
 		"the address of a machine":   {ghost: func(n *safety.ClusterNode) { n.Addresses = []string{"10.0.0.2"} }, found: true},
 		"a machine is not well":      {change: func(m []safety.ClusterMachine, _ []safety.ClusterNode) { m[1].Well = false }},
@@ -91,7 +91,8 @@ func TestStaleNode(t *testing.T) {
 	}
 }
 
-// TestStaleNodeTwoLooks: two sightings a minute apart, in a row, of one object; one goes at a time.
+// TestStaleNodeTwoLooks: two consecutive observations of the same object, a minute apart, are needed; one Node is
+// removed at a time.
 func TestStaleNodeTwoLooks(t *testing.T) {
 	machines, nodes := wellMachines()
 	all := append(slices.Clone(nodes), ghost("h"), ghost("g"))
@@ -106,7 +107,7 @@ func TestStaleNodeTwoLooks(t *testing.T) {
 		t.Errorf("the second look: %v, %v", again, one)
 	}
 
-	// Made anew under the same name, or gone in between: that is another one.
+	// An object that was recreated with the same name, or was absent in between, is another one.
 	renewed := append(slices.Clone(nodes), ghost("i", func(n *safety.ClusterNode) { n.Name = "ghost-g" }))
 	if again, one := safety.StaleNode(machines, renewed, seen, 1060); one != nil || again["i"] != 1060 {
 		t.Errorf("another object: %v, %v", again, one)
@@ -117,7 +118,7 @@ func TestStaleNodeTwoLooks(t *testing.T) {
 		t.Errorf("gone in between: %v, %v", again, one)
 	}
 
-	// A look without evidence is none.
+	// An observation without complete evidence does not count.
 	machines[0].Well = false
 	if again, one := safety.StaleNode(machines, all, seen, 1060); one != nil || len(again) > 0 {
 		t.Errorf("without evidence: %v, %v", again, one)

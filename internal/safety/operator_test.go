@@ -8,20 +8,20 @@ import (
 	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
-// Times of the operator, in steps of 20 seconds.
+// Timeouts of the operator, in steps of 20 seconds.
 const (
-	second   = 20 // seconds of a step
+	second   = 20 // seconds per step
 	patience = 9
 	recent   = 3
 	lately   = 1
 )
 
-// operator does what the controllers do: it collects evidence, asks the kernel, records what it intends, and acts. It
-// may die at any moment, and another one may be at work beside it.
+// operator does what the controllers do: it collects evidence, consults the safety package, records its intent, and
+// acts. It may die at any moment, and another one may be running at the same time.
 type operator struct {
 	h *history
 	e *estate
-	// seen is lost with the operator.
+	// seen is lost when the operator dies.
 	seen safety.Sightings
 	acts int
 	// shown is the evidence that it acts on.
@@ -46,7 +46,7 @@ func (o *operator) turn() {
 		return
 	}
 
-	// A dead member may keep a busy machine from coming back.
+	// A dead member may prevent a busy machine from coming back.
 	if o.replaceDead(s, rec) || o.replaceStale(s, rec) || rec.busy != "" && o.goOn(s, &rec) {
 		return
 	}
@@ -54,7 +54,7 @@ func (o *operator) turn() {
 	o.begin(s, rec)
 }
 
-// learn keeps what machines tell.
+// learn records what machines report.
 func (o *operator) learn(s sighting) {
 	for _, n := range s.nodes {
 		obj := o.e.find(n.Name)
@@ -72,8 +72,8 @@ func (o *operator) learn(s sighting) {
 	}
 }
 
-// configure sends machines in maintenance mode their config, after that was recorded. It is true when the operator has
-// nothing more to do.
+// configure sends machines in maintenance mode their configuration, after recording it. It returns true if the operator
+// has nothing more to do.
 func (o *operator) configure(s sighting, rec *record) bool {
 	for _, n := range s.nodes {
 		h := s.from[n.Name]
@@ -83,7 +83,7 @@ func (o *operator) configure(s sighting, rec *record) bool {
 
 		known, ever := rec.machines[n.Name]
 		if ever && known.uuid != h.uuid {
-			continue // a stranger
+			continue // a foreign machine
 		}
 
 		if !ever {
@@ -109,7 +109,7 @@ func (o *operator) bootstrapRecord(rec record) safety.BootstrapRecord {
 	}
 }
 
-// bootstrap is true when etcd is there.
+// bootstrap returns true if etcd exists.
 func (o *operator) bootstrap(s sighting, rec *record) bool {
 	e := o.e
 	allowed := e.allow
@@ -145,7 +145,7 @@ func (o *operator) bootstrap(s sighting, rec *record) bool {
 	o.h.bootstraps(nodes, d, o.bootstrapRecord(*rec))
 
 	if rec.chosen == d.Machine && rec.life == e.life && e.step-rec.chosenAt < lately {
-		return false // it was asked a moment ago
+		return false // it was called recently
 	}
 
 	rec.chosen, rec.chosenAt, rec.established, rec.life, rec.decommissioned = d.Machine, e.step, false, e.life, false
@@ -167,7 +167,7 @@ func (o *operator) bootstrap(s sighting, rec *record) bool {
 	return false
 }
 
-// reach is the machine that gave the evidence, if it can still be asked for something.
+// reach returns the machine that provided the evidence, if it is still reachable.
 func (o *operator) reach(s sighting, name string) *hardware {
 	obj, h := o.e.find(name), s.from[name]
 	if obj == nil || h == nil || !h.power || h.hidden || !h.configured || o.e.at(obj.address) != h {
@@ -177,14 +177,14 @@ func (o *operator) reach(s sighting, name string) *hardware {
 	return h
 }
 
-// judge lets the oracle judge an act that is about to be done.
+// judge lets the oracle judge an action that is about to be taken.
 func (o *operator) judge(a oracle.Act) {
 	for _, v := range oracle.Judge(o.e.truth(), a, o.e.awayNow()) {
 		o.h.fail("%s; the evidence was %+v", v, o.shown)
 	}
 }
 
-// goOn goes on with the disruption that is recorded. It is false when that has ended.
+// goOn continues the recorded disruption. It returns false once that has ended.
 func (o *operator) goOn(s sighting, rec *record) bool {
 	obj, n := o.e.find(rec.busy), s.node(rec.busy)
 
@@ -193,7 +193,7 @@ func (o *operator) goOn(s sighting, rec *record) bool {
 	case rec.busyRemoves:
 		return o.remove(s, rec, obj)
 	case s.from[rec.busy] == nil && obj.leaving && o.e.step-obj.silent >= patience:
-		// It was given up in the middle of its reboot.
+		// It was abandoned in the middle of its reboot.
 	case s.from[rec.busy] == nil:
 		return true
 	case s.from[rec.busy].boot == rec.busyBoot && obj.reboot && o.e.step-rec.busyAt < 2*patience:
@@ -201,7 +201,7 @@ func (o *operator) goOn(s sighting, rec *record) bool {
 
 		return true
 	case s.from[rec.busy].boot == rec.busyBoot && obj.reboot:
-		// It was not permitted for too long, and has failed.
+		// It was blocked for too long, and has failed.
 		obj.reboot = false
 	case n.Answer != safety.AnswerMember || !safety.Whole(s.nodes, rec.busy):
 		return true
@@ -212,7 +212,7 @@ func (o *operator) goOn(s sighting, rec *record) bool {
 	return !o.e.store(rec)
 }
 
-// begin begins one disruption of those that are wanted.
+// begin begins one of the desired disruptions.
 func (o *operator) begin(s sighting, rec record) {
 	for _, name := range safety.Order(s.nodes, o.wanted()) {
 		obj := o.e.find(name)
@@ -223,7 +223,7 @@ func (o *operator) begin(s sighting, rec record) {
 		}
 
 		if obj.leaving && safety.MemberOf(s.nodes, name) == 0 && safety.Gone(s.nodes, name) {
-			// It has no member, and nothing stands in the way.
+			// It has no member, so nothing prevents the act.
 		} else if !o.permit(s.nodes, rec, safety.Disruption{Act: act, Machine: name}) {
 			continue
 		}
@@ -237,7 +237,7 @@ func (o *operator) begin(s sighting, rec record) {
 			return
 		}
 
-		// Another controller acts, on evidence of its own.
+		// Another controller acts, on its own evidence.
 		rec = o.e.rec.clone()
 		if next := o.e.look(rec); rec.busy == name && o.e.find(name) != nil {
 			o.goOn(next, &rec)
@@ -292,7 +292,7 @@ func (o *operator) reboot(s sighting, rec *record, obj *object) {
 	o.e.note("%s reboots", h)
 }
 
-// remove takes a machine out: its member leaves, then it is wiped, then its object goes.
+// remove removes a machine: its member is removed, then it is wiped, then its object is deleted.
 func (o *operator) remove(s sighting, rec *record, obj *object) bool {
 	n, e := s.node(obj.name), o.e
 	id := safety.MemberOf(s.nodes, obj.name)
@@ -318,7 +318,7 @@ func (o *operator) remove(s sighting, rec *record, obj *object) bool {
 	return true
 }
 
-// depart wipes a machine without a member, or gives up one that does not answer.
+// depart wipes a machine without a member, or abandons an unreachable one.
 func (o *operator) depart(s sighting, rec *record, obj *object) bool {
 	known, ever := rec.machines[obj.name]
 
@@ -363,7 +363,7 @@ func (o *operator) wipe(tick int64, h *hardware) {
 	o.e.note("%s is wiped", h)
 }
 
-// replaceDead removes the member of one machine that is dead, or that came back without it.
+// replaceDead removes the member of one machine that is dead, or that returned without it.
 func (o *operator) replaceDead(s sighting, rec record) bool {
 	for _, n := range s.nodes {
 		obj := o.e.find(n.Name)
@@ -383,7 +383,7 @@ func (o *operator) replaceDead(s sighting, rec record) bool {
 	return false
 }
 
-// replaceStale removes one member that belongs to no machine.
+// replaceStale removes one orphaned member.
 func (o *operator) replaceStale(s sighting, rec record) bool {
 	nodes := append(slices.Clone(s.nodes), o.e.remembered(s, rec, false)...)
 
@@ -403,7 +403,7 @@ func (o *operator) replaceStale(s sighting, rec record) bool {
 	return o.removeMember(s, "", id, true)
 }
 
-// removeMember has a survivor remove a member.
+// removeMember lets another node remove a member.
 func (o *operator) removeMember(s sighting, except string, id uint64, dead bool) bool {
 	for _, n := range s.nodes {
 		h := o.reach(s, n.Name)
@@ -415,7 +415,7 @@ func (o *operator) removeMember(s sighting, except string, id uint64, dead bool)
 	return false
 }
 
-// drop takes a member off the list, which needs a quorum.
+// drop removes a member from the list, which needs a quorum.
 func (o *operator) drop(c *etcd, id uint64, evidence int64, dead bool) bool {
 	if !o.e.quorum(c) || c.entry(id) == nil {
 		return false
@@ -439,7 +439,7 @@ func (o *operator) drop(c *etcd, id uint64, evidence int64, dead bool) bool {
 	return true
 }
 
-// fence wipes machines that were given up and are back, as far as the kernel says so.
+// fence wipes abandoned machines that have returned, if Fence permits it.
 func (o *operator) fence(s sighting, rec record) {
 	for _, name := range slices.Sorted(maps.Keys(rec.givenUp)) {
 		g := rec.givenUp[name]
@@ -483,7 +483,7 @@ func (o *operator) fencing(rec record, name string, h *hardware, gone bool) safe
 	return f
 }
 
-// nodeState is what Kubernetes says of a machine's Node: it knows only while etcd has quorum.
+// nodeState returns the state of a machine's Node: Kubernetes responds only while etcd has quorum.
 func (e *estate) nodeState(h *hardware) safety.NodeState {
 	switch {
 	case e.running() == nil:
@@ -495,5 +495,5 @@ func (e *estate) nodeState(h *hardware) safety.NodeState {
 	return safety.NodeNotReady
 }
 
-// kubelet: the machine's kubelet works. It does not after every other boot.
+// kubelet reports whether the machine's kubelet works, which it does only after every other boot.
 func (h *hardware) kubelet() bool { return h.power && h.configured && h.boot%2 == 0 }

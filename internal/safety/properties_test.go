@@ -10,8 +10,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// What follows says in other words than the kernel's what each decision has to be, for whatever evidence: neither may
-// it be bolder than that, nor more timid.
+// The following is an independent specification of each decision for any evidence: the safety package must be neither
+// bolder nor more timid.
 
 func all(nodes []safety.Node, holds func(safety.Node) bool) bool {
 	return !slices.ContainsFunc(nodes, func(n safety.Node) bool { return !holds(n) })
@@ -35,14 +35,14 @@ func silentNode(n safety.Node) bool { return n.Answer == safety.AnswerUnknown }
 func bare(n safety.Node) bool       { return n.Answer == safety.AnswerMaintenance }
 func runs(n safety.Node) bool       { return n.Answer == safety.AnswerMember }
 
-// emptied: the node has said that it holds no etcd data.
+// emptied reports whether the node has stated that it has no etcd data.
 func emptied(n safety.Node) bool { return bare(n) || runs(n) && n.EtcdData == safety.DataAbsent }
 
 func has(members []safety.Member, id uint64) bool {
 	return slices.ContainsFunc(members, func(m safety.Member) bool { return m.ID == id })
 }
 
-// voting are the IDs that vote; all of a list with false.
+// votingIDs returns the IDs of the voting members; of all members if learners is true.
 func votingIDs(members []safety.Member, learners bool) (out []uint64) {
 	for _, m := range members {
 		if learners || !m.Learner {
@@ -55,13 +55,13 @@ func votingIDs(members []safety.Member, learners bool) (out []uint64) {
 	return out
 }
 
-// alike: two lists have the same members, who vote alike.
+// alike reports whether two lists have the same members with the same votes.
 func alike(a, b []safety.Member) bool {
 	return len(a) == len(b) && slices.Equal(votingIDs(a, true), votingIDs(b, true)) &&
 		slices.Equal(votingIDs(a, false), votingIDs(b, false))
 }
 
-// longest is the first of the longest lists.
+// longest returns the first of the longest lists.
 func longest(nodes []safety.Node) (out []safety.Member) {
 	for _, n := range nodes {
 		if len(n.Members) > len(out) {
@@ -72,7 +72,7 @@ func longest(nodes []safety.Node) (out []safety.Member) {
 	return out
 }
 
-// pairs tells whether some pair of nodes is so, in either order.
+// pairs reports whether the condition holds for any pair of nodes, in either order.
 func pairs(nodes []safety.Node, holds func(a, b safety.Node) bool) bool {
 	for i, a := range nodes {
 		for j, b := range nodes {
@@ -85,7 +85,7 @@ func pairs(nodes []safety.Node, holds func(a, b safety.Node) bool) bool {
 	return false
 }
 
-// apart: the nodes run two etcds.
+// apart reports whether the nodes run two etcds.
 func apart(nodes []safety.Node) bool {
 	return pairs(nodes, func(a, b safety.Node) bool {
 		return a.MemberID != 0 && b.MemberID != 0 && len(a.Members) > 0 && len(b.Members) > 0 &&
@@ -100,14 +100,14 @@ func oneMachine(nodes []safety.Node) bool {
 	})
 }
 
-// contradicts: two machines pass for one.
+// contradicts reports whether two machines are mistaken for one.
 func contradicts(nodes []safety.Node) bool {
 	return oneMachine(nodes) || pairs(nodes, func(a, b safety.Node) bool {
 		return a.Name == b.Name || a.Address == b.Address && a.Address != "" || a.MemberID == b.MemberID && a.MemberID != 0
 	})
 }
 
-// votes: the node's member votes, by its own word, and sees what the longest list says.
+// votes reports whether the node's member votes according to itself, and sees the longest list.
 func votes(nodes []safety.Node) func(safety.Node) bool {
 	list := longest(nodes)
 
@@ -117,7 +117,7 @@ func votes(nodes []safety.Node) func(safety.Node) bool {
 	}
 }
 
-// majority of the voting members of a list.
+// majority returns the size of a majority of the voting members of a list.
 func majority(list []safety.Member) int { return len(votingIDs(list, false))/2 + 1 }
 
 func healthy(nodes []safety.Node) bool {
@@ -163,7 +163,7 @@ func TestPropertiesAssessEtcd(t *testing.T) {
 			return fmt.Sprintf("got %+v, want healthy %t, quorum %t, %v, %s", got, healthy(nodes), quorum, voting, reason)
 		}
 
-		// Who answers first does not change the condition.
+		// The order of the nodes does not change the condition.
 		faults := strings.Split(got.Message, "; ")
 		if !slices.IsSorted(faults) {
 			return fmt.Sprintf("the faults are not in order: %q", faults)
@@ -180,7 +180,7 @@ func TestPropertiesAssessEtcd(t *testing.T) {
 	})
 }
 
-// TestPropertiesBootstrap: who is bootstrapped, and on what evidence.
+// TestPropertiesBootstrap: which node is bootstrapped, and on what evidence.
 func TestPropertiesBootstrap(t *testing.T) {
 	eachEvidence(t, func(r *rand.Rand, nodes []safety.Node) string {
 		rec := safety.BootstrapRecord{
@@ -203,8 +203,8 @@ func TestPropertiesBootstrap(t *testing.T) {
 	})
 }
 
-// adviceSpec: where evidence is missing that a person can declare void, the message says for which machines, and names
-// no other one.
+// adviceSpec: if evidence is missing that a user can declare void, the message names the affected machines and no
+// others.
 func adviceSpec(d safety.BootstrapDecision, nodes []safety.Node) string {
 	var data, hidden []string
 
@@ -276,7 +276,7 @@ func bootstrapSpec(rec safety.BootstrapRecord, nodes []safety.Node) (safety.Boot
 	return boundSpec(rec, nodes, waiting, first)
 }
 
-// boundSpec is what becomes of a choice that was recorded.
+// boundSpec is the specification of how a recorded choice is handled.
 func boundSpec(rec safety.BootstrapRecord, nodes, waiting []safety.Node, first string) (
 	safety.BootstrapAction, string, string,
 ) {
@@ -303,7 +303,8 @@ func boundSpec(rec safety.BootstrapRecord, nodes, waiting []safety.Node, first s
 	return safety.BootstrapNode, first, "Bootstrapping"
 }
 
-// TestPropertiesAllLost: it takes the word of every node that may have had a member, and of one at least.
+// TestPropertiesAllLost: every node that may have had a member has to report that it has no data, and there must be at
+// least one.
 func TestPropertiesAllLost(t *testing.T) {
 	eachEvidence(t, func(_ *rand.Rand, nodes []safety.Node) string {
 		had := func(n safety.Node) bool { return n.EverConfigured || n.LastMember > 0 || runs(n) }
@@ -329,7 +330,7 @@ func TestPropertiesPermit(t *testing.T) {
 			},
 		}
 
-		// Most of what is asked is about a machine that there is, and about the member that it has or had.
+		// Most requests concern an existing machine, and the member that it has or had.
 		if len(nodes) > 0 && r.IntN(2) == 0 {
 			n := nodes[r.IntN(len(nodes))]
 			d.Machine, d.Member = n.Name, max(n.MemberID, n.LastMember)
@@ -351,7 +352,8 @@ func TestPropertiesPermit(t *testing.T) {
 	})
 }
 
-// backupSpec: what is held for a backup names its object, if there is one, and what is wrong with it, if that is known.
+// backupSpec: the message of a disruption that is blocked by a backup names the backup object, if there is one, and its
+// problem, if known.
 func backupSpec(v safety.Verdict, b safety.Backup) string {
 	if !strings.Contains(v.Reason, "Backup") {
 		return ""
@@ -402,7 +404,7 @@ func permitSpec(nodes []safety.Node, busy string, d safety.Disruption) (safety.A
 	return safety.Wait, "QuorumAtRisk"
 }
 
-// workingSpec: a working member goes only where all others work, too.
+// workingSpec: a working member is disrupted only if all others work, too.
 func workingSpec(nodes []safety.Node, d safety.Disruption) (safety.Action, string) {
 	newest := uint64(0)
 	for _, n := range nodes {
@@ -423,7 +425,7 @@ func workingSpec(nodes []safety.Node, d safety.Disruption) (safety.Action, strin
 	return safety.Wait, "WaitingForBackup"
 }
 
-// TestPropertiesOrder: who is faulty goes first and the leader last, and otherwise the order stays.
+// TestPropertiesOrder: faulty machines come first and the leader last; otherwise the order is kept.
 func TestPropertiesOrder(t *testing.T) {
 	eachEvidence(t, func(r *rand.Rand, nodes []safety.Node) string {
 		machines := []string{"a", "b", "c", "d", "e", "x"}
@@ -462,7 +464,7 @@ func TestPropertiesOrder(t *testing.T) {
 	})
 }
 
-// agreed is the list of all that serve, if they have one.
+// agreed returns the list that all serving nodes have, if they agree.
 func agreed(nodes []safety.Node) []safety.Member {
 	list := longest(nodes)
 	if !all(nodes, func(n safety.Node) bool { return len(n.Members) == 0 || alike(n.Members, list) }) {
@@ -472,7 +474,7 @@ func agreed(nodes []safety.Node) []safety.Member {
 	return list
 }
 
-// candidates are the names of those that a member may belong to.
+// candidates returns the names of the machines that a member may belong to.
 func candidates(nodes []safety.Node, m safety.Member) (out []safety.Node) {
 	level := 0
 
@@ -534,7 +536,7 @@ func replaceSpec(nodes []safety.Node, d safety.Disruption) (safety.Action, strin
 	return safety.Proceed, "Safe"
 }
 
-// TestPropertiesPlaces: which member belongs to which machine, who has none, and which member belongs to nobody.
+// TestPropertiesPlaces: which member belongs to which machine, which machine has none, and which member is orphaned.
 func TestPropertiesPlaces(t *testing.T) {
 	eachEvidence(t, func(r *rand.Rand, nodes []safety.Node) string {
 		list := agreed(nodes)
@@ -635,7 +637,7 @@ func staleSpec(r *rand.Rand, nodes []safety.Node, list []safety.Member) string {
 
 func emptyOf(n safety.Node) bool { return bare(n) || n.EtcdData == safety.DataAbsent }
 
-// placedOn: a member of the list is the node's own, by what it has told.
+// placedOn reports whether a member of the list is the node's own, according to what it has reported.
 func placedOn(nodes []safety.Node, n safety.Node, list []safety.Member) bool {
 	silentlyJoined := runs(n) && len(n.Members) == 0
 

@@ -99,8 +99,8 @@ func TestAssessQuorum(t *testing.T) {
 	}
 }
 
-// TestQuorumNeedsEvidence: whatever is known of a control plane, quorum is claimed only where a majority proves it, and
-// its loss only where a majority does not.
+// TestQuorumNeedsEvidence: whatever the evidence about a control plane is, quorum is reported only if a majority proves
+// it, and its loss only if a majority is known to be missing.
 func TestQuorumNeedsEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "size")
@@ -133,7 +133,7 @@ func TestQuorumNeedsEvidence(t *testing.T) {
 			t.Fatalf("%d of %d work: %+v", works, size, got)
 		}
 
-		// Somebody who sees a leader may be right, and so may those who are not heard.
+		// A node that sees a leader may be right, and so may unreachable nodes.
 		heard := slices.ContainsFunc(nodes, func(n safety.Node) bool { return n.NoLeader || n.EtcdHangs })
 		wiped := len(slices.DeleteFunc(slices.Clone(nodes), func(n safety.Node) bool { return n.Answer != safety.AnswerMaintenance }))
 

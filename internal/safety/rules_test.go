@@ -6,9 +6,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// What the kernel decides is held against its evidence as well, in other words than its own: luck is no permission.
+// The decisions of the safety package are also checked against their evidence by independent rules: a decision that is
+// right by chance is not accepted.
 
-// permits judges the permission of a disruption.
+// permits judges a permitted disruption.
 func (h *history) permits(nodes []safety.Node, busy string, d safety.Disruption) {
 	names, addresses, members := map[string]bool{}, map[string]bool{}, map[uint64]bool{}
 	known := 0
@@ -63,14 +64,15 @@ func (h *history) permits(nodes []safety.Node, busy string, d safety.Disruption)
 	}
 }
 
-// claimsWork: the machine says itself that it votes, and nobody who answers has another list that is as long.
+// claimsWork reports whether the machine claims to vote, and no responding node has a different list of the same
+// length.
 func claimsWork(nodes []safety.Node, n safety.Node) bool {
 	return n.Leader != 0 && !n.Learner && !slices.ContainsFunc(nodes, func(o safety.Node) bool {
 		return len(o.Members) > len(n.Members) || len(o.Members) == len(n.Members) && ids(o) != ids(n)
 	})
 }
 
-// ids stand for the member list and who votes, whatever the order.
+// ids identifies the member list and the votes, regardless of the order.
 func ids(n safety.Node) (sum uint64) {
 	for _, m := range n.Members {
 		if sum += m.ID * m.ID; m.Learner {
@@ -81,7 +83,7 @@ func ids(n safety.Node) (sum uint64) {
 	return sum
 }
 
-// others: without the machine, more than half of the longest list votes and sees a leader. A machine alone may always
+// others: without the machine, more than half of the longest list votes and sees a leader. A single machine may always
 // be rebooted.
 func (h *history) others(nodes []safety.Node, d safety.Disruption) {
 	longest, voting := map[uint64]bool{}, 0
@@ -118,8 +120,8 @@ func (h *history) others(nodes []safety.Node, d safety.Disruption) {
 	}
 }
 
-// replaces: those that see a leader have one member list, the member is on it, nobody reports to be it, and enough of
-// those that vote answer.
+// replaces: the nodes that see a leader have the same member list with the member on it, no node reports to be that
+// member, and enough of the voting members respond.
 func (h *history) replaces(nodes []safety.Node, d safety.Disruption) {
 	var first []safety.Member
 
@@ -162,7 +164,7 @@ func (h *history) replaces(nodes []safety.Node, d safety.Disruption) {
 	}
 }
 
-// sharedLast: another machine had the same member last.
+// sharedLast reports whether another machine had the same last member.
 func sharedLast(nodes []safety.Node, n safety.Node) bool {
 	return slices.ContainsFunc(nodes, func(o safety.Node) bool { return o.Name != n.Name && o.LastMember == n.LastMember })
 }
@@ -189,7 +191,7 @@ func (h *history) bootstraps(nodes []safety.Node, d safety.BootstrapDecision, re
 	}
 }
 
-// stale judges a member that is said to belong to no machine.
+// stale judges a member that was found to be orphaned.
 func (h *history) stale(nodes []safety.Node, id uint64, before safety.Sightings) {
 	if first, seen := before[id]; !seen || h.e.step*second-first < 60 {
 		h.fail("member %d is stale at once: %v", id, before)
@@ -202,7 +204,7 @@ func (h *history) stale(nodes []safety.Node, id uint64, before safety.Sightings)
 	}
 }
 
-// fences judges what becomes of a machine that was given up and is back.
+// fences judges the handling of an abandoned machine that has returned.
 func (h *history) fences(g entry, found *hardware, step safety.FenceStep, doubt safety.FenceDoubt) {
 	if (step == safety.FenceAskPerson) != (doubt != safety.DoubtNone) {
 		h.fail("%s: step %d with doubt %d", found, step, doubt)

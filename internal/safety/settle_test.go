@@ -7,7 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
-// settle ends the faults. Unless only a person can go on, everything that was wanted gets done then.
+// settle ends the faults. Unless user action is needed, all desired changes must then complete.
 func (h *history) settle() bool {
 	if h.over || h.failed {
 		return false
@@ -53,7 +53,8 @@ func (h *history) settle() bool {
 	return false
 }
 
-// calm ends all faults that can end. What is dead is given up, strangers leave, and what was forgotten is listed.
+// calm ends all faults that can end. Dead machines are abandoned, foreign members leave, and unlisted machines are
+// listed again.
 func (h *history) calm() {
 	e := h.e
 	h.quiet, e.allow = true, false
@@ -77,7 +78,8 @@ func (h *history) calm() {
 	}
 }
 
-// settled: every machine has its member, all of them work, and nothing is left to do. The last machine never leaves.
+// settled reports whether every machine has its member, all of them work, and nothing is left to do. The last machine
+// never leaves.
 func (h *history) settled() bool {
 	c := h.e.running()
 	if c == nil || h.e.rec.busy != "" {
@@ -94,7 +96,7 @@ func (h *history) settled() bool {
 	return working == all && all == len(h.e.objects) && len(c.members) == all && len(wanted) == 0
 }
 
-// needsPerson says why a control plane does not settle by itself; empty when it should have.
+// needsPerson says why a control plane does not settle without user action; empty if it should have settled.
 func (h *history) needsPerson() string {
 	e := h.e
 
@@ -129,12 +131,12 @@ func (h *history) needsPerson() string {
 	return ""
 }
 
-// owned: a machine has the member's data.
+// owned reports whether a machine has the member's data.
 func (h *history) owned(c *etcd, m safety.Member) bool {
 	return slices.ContainsFunc(h.e.hardware, func(hw *hardware) bool { return hw.etcd == c.id && hw.member == m.ID && !hw.stranger })
 }
 
-// placed: the member is that of a listed machine, or of none at all.
+// placed reports whether the member belongs to a listed machine, or to none at all.
 func (h *history) placed(c *etcd, m safety.Member) bool {
 	for _, hw := range h.e.hardware {
 		if hw.etcd == c.id && hw.member == m.ID && !hw.stranger {

@@ -7,7 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// world of three healthy members; the second leads.
+// threeMembers returns three healthy members; the second is the leader.
 func threeMembers() []safety.Node {
 	view := []safety.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}
 
@@ -28,7 +28,7 @@ func TestSnapshotSource(t *testing.T) {
 		avoid  string
 		want   string
 		leader bool
-		// none of them is fit, and the message says so.
+		// message if no member is suitable.
 		message  string
 		noQuorum bool
 	}{

@@ -10,25 +10,25 @@ import (
 	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
-// estate is a simulated control plane: what is really there, as opposed to what the evidence says.
+// estate is a simulated control plane: the real state, as opposed to the evidence.
 type estate struct {
 	r *rand.Rand
-	// step is the time; tick orders what happens within a step.
+	// step is the time; tick orders the events within a step.
 	step, tick int64
 	hardware   []*hardware
 	etcds      map[uint64]*etcd
 	nextID     uint64
-	// selfCleans: a node that joins with an empty disk removes the member that it was before. otherPeers: members are
-	// announced with addresses of a network that the operator does not know. oneUUID: all boards have the same UUID.
+	// selfCleans: a node that joins with an empty disk removes its previous member. otherPeers: members announce addresses
+	// of a network that the operator does not know. oneUUID: all boards have the same UUID.
 	selfCleans, otherPeers, oneUUID bool
 
-	// What is in the management plane: the objects, and the state Secret.
+	// The contents of the management plane: the objects, and the state Secret.
 	objects []*object
 	life    int
 	allow   bool
 	rec     record
 	older   []backup
-	// rolledBack: the management plane was restored to an older state, which knows nothing of what came later.
+	// rolledBack: the management plane was restored to an older state, without the later records.
 	rolledBack bool
 
 	log []string
@@ -39,17 +39,18 @@ type hardware struct {
 	id                         int
 	uuid, address, alias, peer string
 	power, dead, configured    bool
-	// cut from the other members; hidden from the operator; a stranger was never the operator's.
+	// cut: unreachable for the other members. hidden: unreachable for the operator. stranger: never managed by the
+	// operator.
 	cut, hidden, stranger bool
-	// What is on its disk, and the list of members as it knows it.
+	// The contents of its disk, and the member list that it knows.
 	etcd, member, index uint64
 	view                []safety.Member
-	// asked is in how many steps a bootstrap shows data, starting in how many its etcd gets where it belongs.
+	// asked is the number of steps until a bootstrap shows data, starting the number of steps until its etcd has started.
 	asked, starting int
 	boot            int
 	faulted         int64
 	lost            []oracle.Disk
-	away            bool // taken away by the operator
+	away            bool // disrupted by the operator
 	lie             int
 	alarm, behind   bool
 }
@@ -59,11 +60,11 @@ type etcd struct {
 	members   []safety.Member
 	acked     uint64
 	destroyed bool
-	// voting is since when members vote that the operator had no part in.
+	// voting is since when members vote that the operator did not add.
 	voting map[uint64]int64
 }
 
-// Lies of a node.
+// Contradictory or wrong reports of a node.
 const (
 	honest = iota
 	lieLongList
@@ -74,19 +75,19 @@ const (
 	lies
 )
 
-// Raft indexes of members that keep up, and of those that catch up.
+// Raft indexes of members that are up to date, and of those that are catching up.
 const (
 	upToDate  = 100_000
 	catchesUp = 10
 )
 
-// object is a machine as the management plane has it.
+// object is a machine in the management plane.
 type object struct {
 	name, address   string
 	leaving, reboot bool
-	// last is the member that it had when it last told.
+	// last is the last member that it reported.
 	last uint64
-	// silent is since when it does not answer; -1 while it does.
+	// silent is since when it has been unreachable; -1 while it is reachable.
 	silent int64
 }
 
@@ -108,9 +109,9 @@ type record struct {
 type entry struct {
 	address, uuid, hostname string
 	last                    uint64
-	// hold and approved of a machine that was given up: it is to be left alone, a person wants it wiped.
+	// hold and approved of an abandoned machine: it must not be changed, or a user wants it wiped.
 	hold, approved bool
-	hw             *hardware // for the oracle alone
+	hw             *hardware // for the oracle only
 }
 
 type backup struct {
@@ -186,7 +187,7 @@ func (e *estate) admit(c *etcd, peer string, learner bool) uint64 {
 	return id
 }
 
-// setMembers changes the list, of which those learn that are connected.
+// setMembers changes the list. The connected members learn about the change.
 func (e *estate) setMembers(c *etcd, members []safety.Member) {
 	for _, h := range e.hardware {
 		if h.etcd == c.id && e.serves(h) {
@@ -222,7 +223,7 @@ func (e *estate) find(name string) *object {
 	return nil
 }
 
-// at is the machine that answers at an address.
+// at returns the machine that responds at an address.
 func (e *estate) at(address string) *hardware {
 	var found *hardware
 
@@ -251,7 +252,7 @@ func (c *etcd) entry(id uint64) *safety.Member {
 
 func (c *etcd) votes(id uint64) bool { m := c.entry(id); return m != nil && !m.Learner }
 
-// serves: the machine's member is on the list and connected to the others.
+// serves reports whether the machine's member is on the list and connected to the others.
 func (e *estate) serves(h *hardware) bool {
 	return h.etcd != 0 && h.power && h.configured && !h.cut && h.starting == 0 && e.etcds[h.etcd].entry(h.member) != nil
 }
@@ -278,7 +279,7 @@ func (e *estate) quorum(c *etcd) bool {
 	return all > 0 && working >= safety.Quorum(all)
 }
 
-// running is the etcd that has quorum, if any.
+// running returns the etcd that has quorum, if there is one.
 func (e *estate) running() *etcd {
 	for _, id := range slices.Sorted(maps.Keys(e.etcds)) {
 		if e.quorum(e.etcds[id]) {
@@ -303,7 +304,7 @@ func (e *estate) leader(c *etcd) uint64 {
 	return 0
 }
 
-// sighting is the evidence of one look, its moment, and who gave it.
+// sighting is the evidence of one observation, with its time and its sources.
 type sighting struct {
 	nodes []safety.Node
 	from  map[string]*hardware
@@ -320,7 +321,7 @@ func (s sighting) node(name string) *safety.Node {
 	return nil
 }
 
-// look asks every machine that is listed.
+// look queries every listed machine.
 func (e *estate) look(rec record) sighting {
 	e.tick++
 	s := sighting{from: map[string]*hardware{}, tick: e.tick}
@@ -335,7 +336,7 @@ func (e *estate) look(rec record) sighting {
 	return s
 }
 
-// remembered are machines that got a config once and were not listed when the others were asked.
+// remembered returns machines that were configured once and were not listed when the others were queried.
 func (e *estate) remembered(s sighting, rec record, asked bool) []safety.Node {
 	var out []safety.Node
 
@@ -367,7 +368,7 @@ func (e *estate) ask(n safety.Node, uuid string) (safety.Node, *hardware) {
 
 		return n, h
 	case uuid != "" && uuid != h.uuid:
-		return n, nil // another machine tells nothing about this one
+		return n, nil // another machine is no evidence about this one
 	}
 
 	n.Answer, n.EtcdData = safety.AnswerMember, safety.DataAbsent
@@ -389,7 +390,7 @@ func (e *estate) ask(n safety.Node, uuid string) (safety.Node, *hardware) {
 func (e *estate) askEtcd(h *hardware, n *safety.Node) {
 	c := e.etcds[h.etcd]
 	if h.starting > 0 || c.entry(h.member) == nil {
-		return // it starts, or was removed behind its back, so that it ends
+		return // it is starting, or its member was removed, so that it ends
 	}
 
 	n.RaftIndex, n.RaftApplied = upToDate, upToDate
@@ -398,7 +399,7 @@ func (e *estate) askEtcd(h *hardware, n *safety.Node) {
 	}
 
 	if !e.serves(h) || !e.quorum(c) {
-		// Right after it has lost its leader it says so; one that was started without quorum answers nothing.
+		// Right after it has lost its leader it reports that; one that was started without quorum does not respond.
 		if n.MemberID, n.NoLeader = h.member, true; h.boot%2 == 1 {
 			n.MemberID, n.NoLeader, n.EtcdHangs = 0, false, true
 		}
@@ -432,8 +433,8 @@ func (e *estate) askEtcd(h *hardware, n *safety.Node) {
 	}
 }
 
-// witnessed: another node answers, too, and is honest; the node of a certain member, unless that is 0. What a single
-// witness says cannot be doubted.
+// witnessed reports whether another node responds too, and reports truthfully; the node of a certain member, unless
+// that is 0. The report of a single witness cannot be checked.
 func (e *estate) witnessed(h *hardware, member uint64) bool {
 	return slices.ContainsFunc(e.objects, func(o *object) bool {
 		w := e.at(o.address)
@@ -444,7 +445,7 @@ func (e *estate) witnessed(h *hardware, member uint64) bool {
 	})
 }
 
-// work is what the machines do by themselves: start, join, be promoted, write.
+// work simulates what the machines do by themselves: start, join, be promoted, write.
 func (e *estate) work() {
 	for _, h := range e.hardware {
 		if !h.power || !h.configured {
@@ -474,7 +475,7 @@ func (e *estate) live(h *hardware) {
 
 	switch m := c.entry(h.member); {
 	case m == nil:
-		// Its member was removed: etcd ends, and the node starts over once a person has wiped its data.
+		// Its member was removed: etcd ends, and the node starts over once a user has wiped its data.
 		if e.r.IntN(4) == 0 {
 			h.etcd, h.member = 0, 0
 			e.note("%s starts over", h)
@@ -487,7 +488,7 @@ func (e *estate) live(h *hardware) {
 	}
 }
 
-// write is one write to every etcd that has quorum.
+// write simulates one write to every etcd that has quorum.
 func (e *estate) write() {
 	for _, c := range e.etcds {
 		if !e.quorum(c) {
@@ -502,7 +503,7 @@ func (e *estate) write() {
 			}
 		}
 
-		// What the leader does not have it does not make up.
+		// The leader does not invent data that it does not have.
 		if newest >= c.acked {
 			c.acked, newest = c.acked+1, c.acked+1
 		}
@@ -515,7 +516,7 @@ func (e *estate) write() {
 	}
 }
 
-// join adds the machine as a learner: one at a time, and no address twice, as etcd has it.
+// join adds the machine as a learner: one at a time, and no address twice, as etcd does.
 func (e *estate) join(h *hardware) {
 	c := e.running()
 	if c == nil {
@@ -538,7 +539,7 @@ func (e *estate) join(h *hardware) {
 	e.note("%s joins etcd %d as %d", h, c.id, h.member)
 }
 
-// truth is what the oracle judges by.
+// truth returns the state that the oracle judges by.
 func (e *estate) truth() oracle.Truth {
 	var t oracle.Truth
 
@@ -549,7 +550,7 @@ func (e *estate) truth() oracle.Truth {
 		}
 	}
 
-	// What does not answer at its address, while another board with its UUID does, is out of sight.
+	// A machine that does not respond at its address, while another board with its UUID does, cannot be observed.
 	for _, m := range e.rec.machines {
 		known[m.hw] = known[m.hw] || e.at(m.address) == m.hw || !e.oneUUID
 	}
@@ -576,7 +577,7 @@ func (e *estate) truth() oracle.Truth {
 	return t
 }
 
-// awayNow are the machines that the operator has taken away.
+// awayNow returns the machines that the operator has made unavailable.
 func (e *estate) awayNow() []string {
 	var out []string
 
@@ -595,7 +596,7 @@ func (r record) clone() record {
 	return r
 }
 
-// store writes the state, unless anybody has written it since it was read.
+// store writes the state, unless it was written since it was read.
 func (e *estate) store(r *record) bool {
 	if r.version != e.rec.version {
 		return false

@@ -168,7 +168,7 @@ func subscribe(
 	}
 
 	if secure {
-		// Changes of the member are sent, so they need not be polled.
+		// Changes of the configuration are sent, so it need not be polled.
 		resources = append(resources, resource.NewMetadata(config.NamespaceName, config.MachineConfigType, config.ActiveID,
 			resource.VersionUndefined))
 	}
