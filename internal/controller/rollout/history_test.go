@@ -14,18 +14,18 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 )
 
-// difference is what a plan says of one machine.
+// difference is what a plan contains about one machine.
 type difference struct{ name, base, target string }
 
-// group is a group of machines with its history: people change the spec, edit nodes, approve plans and take machines
-// back; machines do what they are let, fall silent and fail.
+// group is a group of machines with its history: users change the spec, edit nodes, approve plans and revert machines;
+// machines do what they are allowed to, become unreachable and fail.
 type group struct {
 	t        *rapid.T
 	options  rollout.Options
 	machines machines
 	plan     *v1alpha1.PlanStatus
 	approved string
-	// planned are the differences that each plan was made of.
+	// planned are the differences from which each plan was made.
 	planned map[string][]difference
 	at      time.Time
 	ids     int
@@ -43,7 +43,7 @@ func newGroup(t *rapid.T) *group {
 	return g
 }
 
-// want has the spec ask for a config on every machine: those that run another one plan a change.
+// want sets the desired configuration of every machine: those that run another one plan a change.
 func (g *group) want(target string) {
 	for i := range g.machines {
 		g.describe(&g.machines[i], target)
@@ -69,7 +69,7 @@ func (g *group) describe(m *v1alpha1.TalosMachine, target string) {
 	}
 }
 
-// event lets one thing happen to one machine.
+// event causes one event on one machine.
 func (g *group) event() {
 	m := &g.machines[rapid.IntRange(0, len(g.machines)-1).Draw(g.t, "machine")]
 	c := m.Status.Change
@@ -103,7 +103,7 @@ func (g *group) event() {
 	}
 }
 
-// goOn takes a change that may begin one step further.
+// goOn advances a change that may begin by one step.
 func (g *group) goOn(m *v1alpha1.TalosMachine) {
 	c := m.Status.Change
 
@@ -118,7 +118,7 @@ func (g *group) goOn(m *v1alpha1.TalosMachine) {
 	}
 }
 
-// turn decides, checks the decision, and lets one machine begin, unless the operator crashes.
+// turn makes and checks a decision, and lets one machine begin, unless the operator crashes.
 func (g *group) turn() {
 	g.at = g.at.Add(time.Second)
 
@@ -141,7 +141,7 @@ func (g *group) turn() {
 	}
 }
 
-// checkPlan: a plan names every difference there is, and only those that it was made of.
+// checkPlan: a plan contains all current differences, and only those from which it was made.
 func (g *group) checkPlan(out rollout.Output) {
 	var now []difference
 
@@ -176,7 +176,7 @@ func (g *group) checkPlan(out rollout.Output) {
 	}
 }
 
-// checkReady: who may begin answers, has not begun, and does what was agreed to.
+// checkReady: a machine that may begin is reachable, has not begun, and does what was approved.
 func (g *group) checkReady(out rollout.Output) {
 	stopped := slices.ContainsFunc(g.machines, func(m v1alpha1.TalosMachine) bool {
 		return m.Status.Change != nil && m.Status.Change.Phase == v1alpha1.ChangeFailed
@@ -200,7 +200,7 @@ func (g *group) checkReady(out rollout.Output) {
 	}
 }
 
-// checkAgreed: a person has approved exactly this difference, where a person has to.
+// checkAgreed: a user has approved exactly this difference, if approval is required.
 func (g *group) checkAgreed(plan string, d difference, undoes bool) {
 	needed := g.options.Approval == v1alpha1.ApprovalManual || undoes && g.options.Drift == v1alpha1.DriftReport
 
@@ -213,8 +213,8 @@ func (g *group) checkAgreed(plan string, d difference, undoes bool) {
 	}
 }
 
-// TestHistories: whatever happens to a group, nobody begins twice, while silent, after a failure, or with a difference
-// that nobody has agreed to.
+// TestHistories: whatever happens to a group, no machine begins twice, while it is unreachable, after a failure, or
+// with a difference that was not approved.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGroup(t)
@@ -236,7 +236,7 @@ func TestHistories(t *testing.T) {
 	})
 }
 
-// TestHistoriesEnd: once nobody interferes any more and machines answer, every change is made.
+// TestHistoriesEnd: once there is no more interference and the machines respond, every change is made.
 func TestHistoriesEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGroup(t)
@@ -254,7 +254,7 @@ func TestHistoriesEnd(t *testing.T) {
 
 		g.want("9")
 
-		// Four steps a machine, and a turn may be lost to a crash.
+		// Four steps per machine, and turns may be lost to crashes.
 		for range 400 {
 			g.turn()
 

@@ -13,13 +13,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/schedule"
 )
 
-// now is the time at which every test begins.
+// now is the start time of every test.
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 // edit changes a machine of a test.
 type edit func(*v1alpha1.TalosMachine)
 
-// machine answers, has been compared to the spec, and runs the wanted config, unless changed.
+// machine returns a machine that is reachable, has been compared to the spec, and runs the desired configuration,
+// unless edited.
 func machine(name string, edits ...edit) v1alpha1.TalosMachine {
 	m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
 	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured} {
@@ -41,7 +42,7 @@ func controlPlane() *v1alpha1.TalosControlPlane {
 	return &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Name: "c", Generation: 1}}
 }
 
-// differs from base to target, in a phase; the ID of the change is made of all of it.
+// differs adds a difference from base to target, in a phase; the ID of the change is derived from all of it.
 func differs(base, target string, phase v1alpha1.ChangePhase) edit {
 	return func(m *v1alpha1.TalosMachine) {
 		m.Status.Change = &v1alpha1.MachineChange{
@@ -53,10 +54,10 @@ func differs(base, target string, phase v1alpha1.ChangePhase) edit {
 
 func pending(base, target string) edit { return differs(base, target, v1alpha1.ChangePending) }
 
-// another change between the same configs: the one before was let begin.
+// another adds another change between the same configurations: the previous one was allowed to begin.
 func another(m *v1alpha1.TalosMachine) { m.Status.Change.ID += "again" }
 
-// needsReboot, undoes, reverts and says change the change.
+// needsReboot, undoes, reverts and says modify the change.
 func needsReboot(m *v1alpha1.TalosMachine) { m.Status.Change.Reboot = true }
 
 func undoes(m *v1alpha1.TalosMachine) { m.Status.Change.Undoes = []string{"machine.y"} }
@@ -67,14 +68,14 @@ func says(message string) edit {
 	return func(m *v1alpha1.TalosMachine) { m.Status.Change.Message = message }
 }
 
-// granted lets the machine begin, with or without a reboot.
+// granted allows the machine to begin, with or without a reboot.
 func granted(reboot bool) edit {
 	return func(m *v1alpha1.TalosMachine) {
 		m.Spec.Change = &v1alpha1.ChangeGrant{ID: m.Status.Change.ID, Reboot: reboot}
 	}
 }
 
-// worked: the machine was healthy with a config.
+// worked: the machine was healthy with a configuration.
 func worked(hash string) edit {
 	return func(m *v1alpha1.TalosMachine) { m.Status.ConfigHash, m.Status.WorkingHash = hash, hash }
 }
@@ -93,7 +94,7 @@ func wasReverted(m *v1alpha1.TalosMachine) {
 	})
 }
 
-// options are the defaults, changed.
+// options returns the edited defaults.
 func options(edits ...func(*rollout.Options)) rollout.Options {
 	o := rollout.OptionsOf(controlPlane(), nil)
 	for _, e := range edits {
@@ -109,7 +110,7 @@ func byHand(o *rollout.Options) { o.RebootPolicy = v1alpha1.RebootManual }
 
 func enforce(o *rollout.Options) { o.Drift = v1alpha1.DriftEnforce }
 
-// closed is a window that opens an hour from now, open one that opened an hour ago.
+// closed adds a window that opens an hour from now, open one that opened an hour ago.
 func closed(o *rollout.Options) { window(o, 13) }
 
 func open(o *rollout.Options) { window(o, 11) }
@@ -119,7 +120,7 @@ func window(o *rollout.Options, hour int) {
 	o.Windows = []schedule.Window{{Schedule: "0 " + strconv.Itoa(hour) + " * * *", Duration: 2 * time.Hour}}
 }
 
-// assess decides about machines, with a plan and an approval.
+// assess decides about machines, given a plan and an approval.
 func assess(
 	t *testing.T, o rollout.Options, plan *v1alpha1.PlanStatus, approved string, machines ...v1alpha1.TalosMachine,
 ) rollout.Output {
@@ -135,7 +136,7 @@ func assess(
 	return out
 }
 
-// ready names the candidates; a star marks those that may reboot.
+// ready returns the names of the candidates; a star marks those that may reboot.
 func ready(out rollout.Output) string {
 	var names []string
 
@@ -151,7 +152,7 @@ func ready(out rollout.Output) string {
 	return strings.Join(names, " ")
 }
 
-// states of the machines of a plan, in its order.
+// states returns the states of the machines of a plan, in its order.
 func states(p *v1alpha1.PlanStatus) string {
 	if p == nil {
 		return "none"

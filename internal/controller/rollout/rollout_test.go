@@ -16,7 +16,7 @@ import (
 
 type machines = []v1alpha1.TalosMachine
 
-// TestAssess goes through what a group may look like, without a plan before.
+// TestAssess tests the possible states of a group without an earlier plan.
 func TestAssess(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -162,7 +162,7 @@ func TestNothingToDo(t *testing.T) {
 	}
 }
 
-// TestPlanIsKept: progress changes states and nothing else; a difference that was not in the plan makes another one.
+// TestPlanIsKept: progress changes only states; a difference that was not in the plan results in another plan.
 func TestPlanIsKept(t *testing.T) {
 	first := assess(t, options(manual), nil, "", machine("a", pending("1", "2"), needsReboot), machine("b", pending("1", "2"))).Plan
 
@@ -210,7 +210,7 @@ func TestPlanIsKept(t *testing.T) {
 	}
 }
 
-// TestApproval: an approval is good for the one plan whose ID it holds, also for what that plan undoes.
+// TestApproval: an approval applies only to the plan with its ID, including what that plan undoes.
 func TestApproval(t *testing.T) {
 	a, b := machine("a", pending("1", "2"), undoes), machine("b", pending("1", "2"))
 	first := assess(t, options(manual), nil, "", a, b).Plan
@@ -223,7 +223,7 @@ func TestApproval(t *testing.T) {
 		t.Errorf("approved without need: %s, %s ready", out.Plan.Phase, ready(out))
 	}
 
-	// The same differences once they were made: nobody has agreed to have them made again.
+	// The same differences occur again after they were made: repeating the change was not approved.
 	again, err := rollout.Assess(rollout.Input{
 		Options: options(manual), Machines: machines{machine("a", pending("1", "2"), undoes, another), b},
 		ControlPlane: controlPlane(), Approved: first.ID, Now: now.Add(24 * time.Hour),
@@ -237,8 +237,8 @@ func TestApproval(t *testing.T) {
 	}
 }
 
-// TestPlanOfAStaleCache: a pass that does not know the plan of the pass before makes the same one, at another time and
-// with another leader of etcd, so that a person approves what was printed.
+// TestPlanOfAStaleCache: a reconciliation that does not know the previous plan creates the same one, at another time
+// and with another etcd leader, so that a user approves the plan that was printed.
 func TestPlanOfAStaleCache(t *testing.T) {
 	a, b := machine("a", pending("1", "2")), machine("b", pending("1", "3"))
 	first := assess(t, options(manual), nil, "", a, b).Plan
@@ -260,7 +260,8 @@ func TestPlanOfAStaleCache(t *testing.T) {
 	}
 }
 
-// TestWorkersAreComparedToTheirGroup: a machine counts as compared once it was held against the group's spec as well.
+// TestWorkersAreComparedToTheirGroup: a machine counts as compared only once it was compared to the spec of its group
+// as well.
 func TestWorkersAreComparedToTheirGroup(t *testing.T) {
 	w := &v1alpha1.TalosWorker{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
 	m := machine("a", pending("1", "2"))
@@ -286,7 +287,7 @@ func TestBadWindow(t *testing.T) {
 	}
 }
 
-// TestHold: why nobody begins is said where nothing else is.
+// TestHold: the reason why no machine begins is reported if there is no other message.
 func TestHold(t *testing.T) {
 	out := assess(t, options(), nil, "", machine("a", pending("1", "2")))
 	out.Hold("waiting for the moon")
@@ -310,7 +311,7 @@ func TestHold(t *testing.T) {
 	none.Hold("nothing to hold")
 }
 
-// TestLargeGroup: no message is longer than the schema allows, or the status could not be written.
+// TestLargeGroup: no message exceeds the limit of the schema, which would make the status invalid.
 func TestLargeGroup(t *testing.T) {
 	const size, longest = 600, 1024
 
@@ -342,7 +343,7 @@ func TestLargeGroup(t *testing.T) {
 	}
 }
 
-// TestOptionsOf: what the group says replaces what the control plane says, as a whole, and defaults fill the rest.
+// TestOptionsOf: an option of the group replaces that of the control plane entirely, and defaults fill the rest.
 func TestOptionsOf(t *testing.T) {
 	cp := controlPlane()
 	defaults := rollout.Options{
@@ -403,8 +404,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestReport: a plan explains why a group is not up to date, and without one the machines do. What no machine said is not
-// known.
+// TestReport: a plan explains why a group is not up to date, and without a plan the machines do. What no machine has
+// reported is unknown.
 func TestReport(t *testing.T) {
 	condition := func(status metav1.ConditionStatus, reason string) edit {
 		return func(m *v1alpha1.TalosMachine) {

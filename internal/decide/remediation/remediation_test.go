@@ -28,7 +28,7 @@ func entries(names ...string) []v1alpha1.MachineEntry {
 	return out
 }
 
-// machine exists; silentFor is how long it has been silent, negative for one that answers.
+// machine returns an existing machine; silentFor is how long it has been unreachable, negative for a reachable one.
 func machine(name string, silentFor time.Duration) v1alpha1.TalosMachine {
 	m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	reachable := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionTrue}
@@ -118,7 +118,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestConfirm: a status that takes a machine for dead may be old, or wrong.
+// TestConfirm: a status according to which a machine is dead may be outdated or wrong.
 func TestConfirm(t *testing.T) {
 	const sign = "its Node is Ready"
 
@@ -181,7 +181,7 @@ func TestEntries(t *testing.T) {
 		t.Errorf("b is gone: %s", got)
 	}
 
-	// The spare dies in its turn.
+	// The spare dies, too.
 	g.Existing = append(g.Existing, machine("s", time.Hour))
 	g.Replaced = remediation.Replace(g.Replaced, "s", "t")
 
@@ -204,8 +204,8 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestHistories: whatever dies in whatever order, the list never grows, no machine is in it twice, and no spare comes
-// before the machine that it replaces is gone.
+// TestHistories: whatever dies in whatever order, the list never grows, no machine is on it twice, and no spare is
+// added before the machine that it replaces is gone.
 func TestHistories(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -219,7 +219,7 @@ func TestHistories(t *testing.T) {
 				t.Fatalf("seed %d: the list has grown to %s", seed, names(list))
 			}
 
-			// The machine set creates what is listed, and takes one away that is not.
+			// The machine set creates the listed machines, and removes one that is not listed.
 			for _, e := range list {
 				if !slices.ContainsFunc(g.Existing, func(m v1alpha1.TalosMachine) bool { return m.Name == e.Name }) {
 					silent[e.Name] = -1
@@ -249,7 +249,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestUnfitSpares: a spare that does not answer takes nobody's place; the next one does, or none.
+// TestUnfitSpares: an unreachable spare replaces no machine; the next spare does, or none.
 func TestUnfitSpares(t *testing.T) {
 	g := remediation.Group{
 		Machines: entries("a"), Spares: entries("x", "y"), Now: now, Existing: []v1alpha1.TalosMachine{asked(machine("a", -1), "")},
@@ -283,7 +283,8 @@ func TestUnfitSpares(t *testing.T) {
 	}
 }
 
-// TestTheNextOne: a machine that lives after all, or that is held, keeps nobody from replacing one that is dead.
+// TestTheNextOne: a machine that turns out to be alive, or that is blocked, does not prevent the replacement of a dead
+// one.
 func TestTheNextOne(t *testing.T) {
 	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
 	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", -1))
@@ -325,8 +326,8 @@ func TestTheNextOne(t *testing.T) {
 	}
 }
 
-// TestAbandoned: of the machines that were replaced and are on their way out, only those are abandoned that are
-// unreachable for too long and show no sign of life. Where that cannot be found out, it takes a person's word.
+// TestAbandoned: of the replaced machines that are being removed, only those are abandoned that are unreachable for too
+// long without a sign of life. If that cannot be determined, a user has to request it.
 func TestAbandoned(t *testing.T) {
 	minute := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}}
 	shut := failure.Transient(v1alpha1.ReasonAPIServerUnavailable, "no API server answers", nil)
@@ -366,14 +367,14 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
-// TestAskedAtOnce: spares and gone machines that are off the network take seconds each to show it: they are asked at the
-// same time, so that a pass has time for what comes after.
+// TestAskedAtOnce: unreachable spares and gone machines take seconds each to time out: they are queried concurrently,
+// so that a reconciliation has time for its other steps.
 func TestAskedAtOnce(t *testing.T) {
 	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
 	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", time.Hour))
 	g.Spares = entries("x", "y", "z")
 
-	// No look ends before all three have begun.
+	// No query ends before all three have begun.
 	meet := func() func() {
 		var asked sync.WaitGroup
 

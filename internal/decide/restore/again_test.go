@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// three are the nodes of a cluster whose etcd works.
+// three returns the nodes of a cluster with a working etcd.
 func three(edit ...func([]restore.Node)) []restore.Node {
 	members := []safety.Member{{ID: 1}, {ID: 2}, {ID: 3}}
 
@@ -50,8 +50,8 @@ func wipes(boots ...string) map[string]restore.Wipe {
 	return out
 }
 
-// TestEtcdRunsAgain: an etcd that has quorum, and is not the one that was recorded before the wipe, is not wiped: the
-// record may be weeks old.
+// TestEtcdRunsAgain: an etcd that has quorum and is not the one that was recorded before the wipe is not wiped, because
+// the record may be weeks old.
 func TestEtcdRunsAgain(t *testing.T) {
 	const long = 15 * time.Second
 
@@ -152,8 +152,8 @@ func TestEtcdRunsAgain(t *testing.T) {
 	}
 }
 
-// TestUnlisted: machines that had a config and are not listed now hold a restore before the first wipe and before
-// anything is sent, as long as they may run the old etcd. Nothing is done to them.
+// TestUnlisted: machines that were configured and are not listed now block a restore before the first wipe and before
+// anything is sent, while they may run the old etcd. Nothing is done to them.
 func TestUnlisted(t *testing.T) {
 	off := func(edit ...func(*restore.Node)) restore.Node {
 		return member("z", append(edit, func(n *restore.Node) { n.Unlisted, n.EverConfigured = true, true })...)
@@ -219,14 +219,14 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// TestUnlistedQuorum: what an unlisted machine runs is not the etcd of the nodes.
+// TestUnlistedQuorum: the etcd of an unlisted machine is not the etcd of the nodes.
 func TestUnlistedQuorum(t *testing.T) {
 	z := member("z", serving, func(n *restore.Node) { n.Unlisted = true })
 	if nodes := []restore.Node{member("a"), z}; restore.HasQuorum(nodes) || restore.Leaderless(nodes) {
 		t.Error("it counts")
 	}
 
-	// An empty one that joined what was restored is a member like any other.
+	// An empty machine that joined the restored etcd is a normal member.
 	a := member("a", serving, func(n *restore.Node) { n.Members = []safety.Member{{ID: 7}, {ID: 8}} })
 	z = member("z", serving, func(n *restore.Node) { n.Unlisted, n.MemberID, n.Members = true, 8, a.Members })
 

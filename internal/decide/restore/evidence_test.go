@@ -12,10 +12,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// looks is how much evidence each property is held against.
+// looks is the number of pieces of evidence that each property is tested with.
 const looks = 50_000
 
-// situation is all that a decision rests on.
+// situation is the complete input of a decision.
 type situation struct {
 	options restore.Options
 	record  restore.Record
@@ -33,7 +33,7 @@ func (s situation) String() string {
 	return text
 }
 
-// eachSituation holds a property against random evidence, options and records.
+// eachSituation tests a property with random evidence, options and records.
 func eachSituation(t *testing.T, check func(r *rand.Rand, s situation) string) {
 	t.Helper()
 
@@ -49,7 +49,7 @@ func eachSituation(t *testing.T, check func(r *rand.Rand, s situation) string) {
 	}
 }
 
-// steps of a restore, the important ones more often.
+// steps of a restore; the important ones occur more often.
 var steps = []v1alpha1.RestoreStep{
 	"", v1alpha1.RestorePreflight, v1alpha1.RestorePreflight, v1alpha1.RestoreSaving, v1alpha1.RestoreSaving,
 	v1alpha1.RestoreWiping, v1alpha1.RestoreWiping, v1alpha1.RestoreWiping, v1alpha1.RestoreWiping,
@@ -60,7 +60,7 @@ var steps = []v1alpha1.RestoreStep{
 
 func one[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// state turns a node into one of a kind.
+// state changes a node to a state of one kind.
 type state func(r *rand.Rand, nodes []restore.Node, n *restore.Node)
 
 func isWorking(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
@@ -107,7 +107,7 @@ func isSilent(_ *rand.Rand, _ []restore.Node, n *restore.Node) { mute(n) }
 
 var states = []state{isWorking, isLeaderless, isDead, isFailed, isEmpty, isIdle, isBare, isSilent}
 
-// usual are the states that most nodes are in at a step.
+// usual returns the states that most nodes are in at a step.
 func usual(step v1alpha1.RestoreStep) []state {
 	switch step {
 	case v1alpha1.RestorePreparing, v1alpha1.RestoreUploading:
@@ -147,7 +147,7 @@ func randomSituation(r *rand.Rand) situation {
 		}
 	}
 
-	// Machines that are not listed come last; one may be given up as well.
+	// Unlisted machines come last; one may also be declared lost.
 	if r.IntN(5) == 0 {
 		z := restore.Node{Node: safety.Node{Name: "node-z"}}
 		one(r, states...)(r, append(slices.Clone(s.nodes), z), &z)
@@ -175,7 +175,7 @@ func randomSituation(r *rand.Rand) situation {
 	return s
 }
 
-// agree makes one etcd of all that serve. Now and then one has no number, which is no member.
+// agree makes all serving nodes members of one etcd. Occasionally one has no member ID and is not a member.
 func agree(r *rand.Rand, nodes []restore.Node) {
 	var members []safety.Member
 
@@ -198,7 +198,7 @@ func agree(r *rand.Rand, nodes []restore.Node) {
 	}
 }
 
-// randomRecord has what fits the nodes, or once did. Its times are at their limits.
+// randomRecord returns a record that matches the nodes, or once did. Its times are at their limits.
 func randomRecord(r *rand.Rand, step v1alpha1.RestoreStep, nodes []restore.Node) restore.Record {
 	near := func(limit time.Duration) time.Duration {
 		return one(r, 0, limit-time.Second, limit-1, limit, limit+1, limit+time.Second, 10*limit)
@@ -217,7 +217,7 @@ func randomRecord(r *rand.Rand, step v1alpha1.RestoreStep, nodes []restore.Node)
 	read := time.Duration(rec.Size>>23) * time.Second
 	rec.Age, rec.Starting = near(30*time.Second+read), near(5*time.Minute+3*read)
 
-	// For each kind of note: of no node, of most in this boot, of most in an earlier one, or mixed.
+	// Each kind of record contains no node, most nodes in this boot, most nodes in an earlier boot, or a mixture.
 	wiped, kept := r.IntN(4), r.IntN(4)
 
 	for _, n := range nodes {
@@ -252,7 +252,7 @@ func randomRecord(r *rand.Rand, step v1alpha1.RestoreStep, nodes []restore.Node)
 	return rec
 }
 
-// disturb changes one thing of a node.
+// disturb changes one property of a node.
 func disturb(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
 	flip := func(b *bool) { *b = !*b }
 
@@ -281,7 +281,7 @@ func disturb(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
 		n.EtcdData = safety.Data(r.IntN(3))
 	case 17:
 		if n.Answer = safety.Answer(r.IntN(3)); !speaks(*n) {
-			n.Members = nil // only etcd gives a list
+			n.Members = nil // only etcd reports a list
 		}
 	case 18:
 		n.Leader = 0

@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
-// truth is what the oracle judges by. Debris is no etcd.
+// truth returns the state that the oracle judges by. Remains of an attempt are no etcd.
 func (w *world) truth() oracle.Truth {
 	var t oracle.Truth
 
@@ -38,7 +38,7 @@ func (w *world) truth() oracle.Truth {
 	return t
 }
 
-// check holds each decision against what is really there.
+// check compares each decision with the real state.
 func (w *world) check(d restore.Decision, nodes []restore.Node) {
 	switch d.Action {
 	case restore.IntendWipe, restore.WipeData:
@@ -87,7 +87,7 @@ func (w *world) checkWipe(d restore.Decision, nodes []restore.Node) {
 	}
 }
 
-// unknown: some etcd has quorum, and since it was recorded every machine that answers has booted.
+// unknown: an etcd has quorum, and every responding machine has booted since it was recorded.
 func (w *world) unknown() bool {
 	serves := false
 
@@ -107,7 +107,7 @@ func (w *world) unknown() bool {
 	return serves
 }
 
-// untouched: every node whose wipe was recorded shows that it has not begun. One that does not may be in it.
+// untouched: every node whose wipe was recorded proves that it has not begun. A node that does not may be in progress.
 func (w *world) untouched(nodes []restore.Node) bool {
 	for name, wipe := range w.record.Wipes {
 		if !some(nodes, func(n restore.Node) bool { return n.Name == name && holder(n) && n.Boot == wipe.Boot }) {
@@ -118,7 +118,7 @@ func (w *world) untouched(nodes []restore.Node) bool {
 	return true
 }
 
-// checkUnlisted: nothing is wiped for the first time while a machine that is not listed may run on.
+// checkUnlisted: no first wipe begins while an unlisted machine may continue to run.
 func (w *world) checkUnlisted(d restore.Decision) {
 	for _, m := range w.machines {
 		if m.unlisted && m.data != "" {
@@ -127,7 +127,7 @@ func (w *world) checkUnlisted(d restore.Decision) {
 	}
 }
 
-// checkWayOn: no wipe begins while some node is silent, or would keep the restore from going on after it.
+// checkWayOn: no wipe begins while a node is unreachable, or if the restore could not continue afterwards.
 func (w *world) checkWayOn(d restore.Decision) {
 	for _, m := range w.machines {
 		silent := m.down > 0 || m.dead
@@ -181,7 +181,7 @@ func (w *world) checkFinish() {
 	}
 }
 
-// checkStop: a restore ends for good only for what a person has to decide.
+// checkStop: a restore ends permanently only for a reason that a user has to decide about.
 func (w *world) checkStop(d restore.Decision) {
 	is := func(holds func(m *machine) bool) bool { return slices.ContainsFunc(w.machines, holds) }
 	often := w.record.Tries >= restore.MaxTries

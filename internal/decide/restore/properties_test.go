@@ -13,15 +13,15 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// What follows says in other words than the code's what each decision has to be, for whatever evidence: neither may it
-// be bolder than that, nor more timid; and what it waits for it names.
+// The following is an independent specification of each decision for any evidence: the code must be neither bolder nor
+// more timid, and its messages must name what it waits for.
 
-// facts are what a situation comes down to.
+// facts are the relevant parts of a situation.
 type facts struct {
 	situation
 
-	// heard are all machines but those that were given up. own are those that the restore is about: listed, and not on
-	// their way out with nothing on them. future are those of them that are going to stay.
+	// heard are all machines except those that were declared lost. own are those that the restore involves: listed, and
+	// not leaving without data. future are those of them that remain.
 	heard, own, future []restore.Node
 }
 
@@ -58,14 +58,14 @@ func bare(n restore.Node) bool   { return n.Answer == safety.AnswerMaintenance }
 func dumb(n restore.Node) bool   { return n.Answer == safety.AnswerUnknown }
 func etcd(n restore.Node) bool   { return len(n.Members) != 0 }
 
-// led: it is part of an etcd that has quorum.
+// led reports whether the node is part of an etcd with quorum.
 func led(n restore.Node) bool { return etcd(n) && n.Leader > 0 }
 
-// holder: it has etcd data for sure. blank: it has none for sure. Of all others that is open.
+// holder: the node certainly has etcd data. blank: it certainly has none. For all other nodes this is unknown.
 func holder(n restore.Node) bool { return etcd(n) || n.EtcdData == safety.DataPresent }
 func blank(n restore.Node) bool  { return speaks(n) && !etcd(n) && n.EtcdData == safety.DataAbsent }
 
-// ripe: its etcd takes a bootstrap.
+// ripe reports whether the node's etcd accepts a bootstrap.
 func ripe(n restore.Node) bool { return blank(n) && (n.EtcdFailed || n.EtcdWaiting) }
 
 func factsOf(s situation) facts {
@@ -77,8 +77,8 @@ func factsOf(s situation) facts {
 	return f
 }
 
-// verdict is what a decision has to be. A reason is given where a person has to know it, and names are the machines
-// that the message names; "*" is for whatever it names.
+// verdict is the required decision. A reason is given if a user has to know it, and names are the machines that the
+// message must name; "*" accepts any.
 type verdict struct {
 	action   restore.Action
 	step     v1alpha1.RestoreStep
@@ -111,7 +111,7 @@ const (
 	restoring = v1alpha1.ReasonRestoring
 )
 
-// wrong says how a decision differs from what it has to be.
+// wrong describes how a decision differs from the required one.
 func (v verdict) wrong(d restore.Decision, nodes []restore.Node) string {
 	switch {
 	case d.Action != v.action, d.Step != v.step, d.Reason != v.reason, !slices.Equal(d.Machines, v.machines):
@@ -133,7 +133,7 @@ func (v verdict) wrong(d restore.Decision, nodes []restore.Node) string {
 	return fmt.Sprintf("got %+v, want %+v", d, v)
 }
 
-// TestPropertiesDecide: what is done, in every step.
+// TestPropertiesDecide: the decision in every step.
 func TestPropertiesDecide(t *testing.T) {
 	acts := map[string]int{}
 
@@ -147,12 +147,12 @@ func TestPropertiesDecide(t *testing.T) {
 	t.Log(acts)
 }
 
-// first is the first verdict that there is.
+// first returns the first verdict that is not nil.
 func first(of ...*verdict) *verdict {
 	return of[slices.IndexFunc(of, func(v *verdict) bool { return v != nil })]
 }
 
-// when is a verdict that holds under a condition.
+// when returns a verdict that applies under a condition.
 func when(is bool, v *verdict) *verdict {
 	if !is {
 		return nil
@@ -200,7 +200,7 @@ func (f facts) atStep() *verdict {
 	}
 }
 
-// open: whether some nodes hold data is not known. The silent ones are told of first.
+// open: it is unknown whether some nodes have data. Unreachable nodes are reported first.
 func (f facts) open() *verdict {
 	silent := called(those(f.own, dumb))
 	reticent := called(those(f.own, func(n restore.Node) bool { return speaks(n) && !blank(n) && !holder(n) }))
@@ -214,7 +214,7 @@ func (f facts) open() *verdict {
 
 func (v *verdict) unless(is bool) *verdict { return when(!is, v) }
 
-// strangers: machines that are not listed may run on with the old etcd.
+// strangers: unlisted machines may continue to run the old etcd.
 func (f facts) strangers() *verdict {
 	unlisted := those(f.heard, func(n restore.Node) bool { return n.Unlisted })
 	holders := called(those(unlisted, holder))
@@ -229,13 +229,13 @@ func (f facts) strangers() *verdict {
 	).unless(len(holders)+len(open) == 0)
 }
 
-// typeAfter is the machine type of the next boot; unknown where a config is or may be on trial.
+// typeAfter returns the machine type of the next boot; unknown if a configuration is or may be on trial.
 func typeAfter(n restore.Node) string {
 	return map[restore.Config]string{restore.ConfigSettled: n.Type, restore.ConfigStaged: n.NextType}[n.Config]
 }
 
-// lacks says what keeps a node from taking part in a restore, now or, with data, once it has booted without it: empty when
-// nothing does. Before the wipe a staged config is what the boot takes.
+// lacks says what prevents a node from taking part in a restore, now or, for a node with data, once it has booted
+// without it; empty if nothing does. Before the wipe, a staged configuration is the one that the boot uses.
 func lacks(n restore.Node, boots bool) string {
 	known := n.Config == restore.ConfigSettled || n.Config == restore.ConfigStaged
 
@@ -258,10 +258,10 @@ func lacks(n restore.Node, boots bool) string {
 	return ""
 }
 
-// deadEnd: once everything is wiped, the restore would wait for something that no wipe brings.
+// deadEnd: once everything is wiped, the restore would wait for something that no wipe provides.
 func (f facts) deadEnd() *verdict {
 	for _, n := range those(f.own, speaks) {
-		// One that leaves may be as it is, unless it founds an etcd when it boots.
+		// A leaving node may be in any state, unless it bootstraps its own etcd when it boots.
 		if n.Leaving && typeAfter(n) != "init" {
 			continue
 		}
@@ -280,7 +280,7 @@ func (f facts) preflight() *verdict {
 	}))
 	data := called(those(f.own, holder))
 
-	// Whoever leaves is held against its type as well.
+	// The machine type of leaving nodes is checked, too.
 	var untyped *verdict
 
 	for _, n := range those(f.own, speaks) {
@@ -320,7 +320,7 @@ func (f facts) saving() *verdict {
 		electing = some(f.own, func(n restore.Node) bool { return etcd(n) || n.EtcdRuns })
 	)
 
-	// By the highest index of all, and among equals by the list.
+	// By the highest index, and for equal indexes by list order.
 	sources := those(f.own, etcd)
 	for _, n := range those(f.own, etcd) {
 		ahead := func(o restore.Node) bool { return o.RaftIndex > n.RaftIndex }
@@ -348,15 +348,15 @@ func (f facts) saving() *verdict {
 	)
 }
 
-// silence is how long the chosen machine may be at work without a sign.
+// silence returns how long the chosen machine may be working without a visible effect.
 func (f facts) silence() time.Duration { return 30*time.Second + f.perRead() }
 
 func (f facts) perRead() time.Duration { return time.Duration(f.record.Size>>23) * time.Second }
 
-// busy: the chosen machine may be reading what it was sent.
+// busy reports whether the chosen machine may be reading the snapshot.
 func (f facts) busy() bool { return f.record.Asked && f.record.Age < f.silence() }
 
-// chosen is the machine of the record, if it still takes part.
+// chosen returns the machine in the record, if it still takes part.
 func (f facts) chosen() *restore.Node {
 	if i := slices.IndexFunc(f.own, named(f.record.Machine)); i >= 0 {
 		return &f.own[i]
@@ -380,7 +380,7 @@ func (f facts) preparing() *verdict {
 	)
 }
 
-// unready is the first node that is not ready for a bootstrap.
+// unready returns the verdict for the first node that is not ready for a bootstrap.
 func (f facts) unready() *verdict {
 	for _, n := range f.future {
 		reason := lacks(n, false)
@@ -458,7 +458,7 @@ func (f facts) recovering() *verdict {
 }
 
 func (f facts) joining() *verdict {
-	// Who is on its way out and empty takes part no more; who is not listed and runs etcd does.
+	// A leaving, empty node no longer takes part; an unlisted one that runs etcd does.
 	var all []safety.Node
 
 	for _, n := range f.heard {

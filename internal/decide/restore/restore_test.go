@@ -16,9 +16,9 @@ var (
 	from      = flag.Uint64("seed", 0, "seed of the first history; with -histories 1 it replays one")
 )
 
-// TestHistories: whatever breaks and whenever the operator dies, nothing is wiped without leave, a snapshot goes to one
-// node only while all others are empty, a restore is complete only where all nodes run the restored etcd; and when the
-// faults stop it ends.
+// TestHistories: whatever fails and whenever the operator dies, nothing is wiped without permission, a snapshot is sent
+// to one node only while all others are empty, and a restore is complete only if all nodes run the restored etcd. When
+// the faults stop, it ends.
 func TestHistories(t *testing.T) {
 	ends := map[string]int{}
 
@@ -42,7 +42,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// run lets the restore work until it ends.
+// run lets the restore continue until it ends.
 func (w *world) run() {
 	for turn := 0; !w.done && !w.stopped; turn++ {
 		if turn == w.keepAt && !w.old {
@@ -54,7 +54,7 @@ func (w *world) run() {
 		}
 
 		if turn == 300 {
-			w.options.Save = v1alpha1.LastSnapshotTry // another restore, because etcd never answers again
+			w.options.Save = v1alpha1.LastSnapshotTry // another restore, because etcd never responds again
 			w.forget(w.record.Step != v1alpha1.RestoreJoining)
 		}
 
@@ -79,7 +79,7 @@ func (w *world) end() string {
 	return string(w.record.Step)
 }
 
-// member is a node that runs under our CA.
+// member returns a node that runs under the cluster's CA.
 func member(name string, edit ...func(*restore.Node)) restore.Node {
 	n := restore.Node{
 		Node: safety.Node{Name: name, Address: name, Answer: safety.AnswerMember, EtcdData: safety.DataAbsent, EtcdWaiting: true},
@@ -110,7 +110,7 @@ func staged(n *restore.Node) { n.Config = restore.ConfigStaged }
 
 func unsynced(n *restore.Node) { n.TimeSynced = false }
 
-// typed is a node of a type, and of another one after its next boot.
+// typed sets the current machine type and the one after the next boot.
 func typed(now, then string) func(*restore.Node) {
 	return func(n *restore.Node) {
 		if n.Type, n.NextType = now, then; now != then {
@@ -125,7 +125,7 @@ func leaving(n *restore.Node) { n.Leaving = true }
 
 func mute(n *restore.Node) { *n = restore.Node{Node: safety.Node{Name: n.Name, EverConfigured: true}} }
 
-// TestDecide: what a person meets.
+// TestDecide: situations that users encounter.
 func TestDecide(t *testing.T) {
 	init := typed("init", "init")
 	failed := func(n *restore.Node) { withData(n); n.EtcdFailed, n.EtcdMessage = true, "expected sha256" }
@@ -376,8 +376,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestNothingIsWipedInVain: before the first wipe every node is held against what comes after it, in each step that leads
-// to a wipe. What the boot after the wipe mends is in the way of nothing.
+// TestNothingIsWipedInVain: before the first wipe, in each step that leads to one, every node is checked against the
+// requirements after it. A fault that the boot after the wipe repairs does not block the restore.
 func TestNothingIsWipedInVain(t *testing.T) {
 	discard := restore.Options{Discard: true}
 	skip := restore.Options{Discard: true, Save: v1alpha1.LastSnapshotSkip}
@@ -425,7 +425,7 @@ func TestNothingIsWipedInVain(t *testing.T) {
 				t.Errorf("wiping: %+v", wiping)
 			}
 
-			// Recorded wipes that show on no node yet are held as well; those that have begun on one go on.
+			// Recorded wipes that are visible on no node yet are blocked as well; once one has begun, all continue.
 			recorded := restore.Record{Step: v1alpha1.RestoreWiping, Saved: true, Wipes: map[string]restore.Wipe{}}
 
 			for _, n := range nodes {
@@ -450,7 +450,7 @@ func TestNothingIsWipedInVain(t *testing.T) {
 	}
 }
 
-// TestSeen: what each node showed is told, and told once where several showed the same.
+// TestSeen: the state of each node is reported, and only once for nodes in the same state.
 func TestSeen(t *testing.T) {
 	failed := func(n *restore.Node) { withData(n); n.EtcdFailed, n.EtcdMessage = true, "expected sha256" }
 	got := restore.Seen([]restore.Node{

@@ -13,7 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// TestPropertiesViews: what the controller records of what it sees. Machines that are not listed have no part in it.
+// TestPropertiesViews: what the controller records of its observations. Unlisted machines are not included.
 func TestPropertiesViews(t *testing.T) {
 	eachSituation(t, func(_ *rand.Rand, s situation) string {
 		f := facts{situation: s, own: those(s.nodes, func(n restore.Node) bool { return !n.Unlisted })}
@@ -39,7 +39,7 @@ func TestPropertiesViews(t *testing.T) {
 	})
 }
 
-// TestPropertiesBold: whatever is done, these hold, in every step.
+// TestPropertiesBold: invariants of every action, in every step.
 func TestPropertiesBold(t *testing.T) {
 	eachSituation(t, func(_ *rand.Rand, s situation) string {
 		f, d := factsOf(s), s.decide()
@@ -96,7 +96,7 @@ func (f facts) boldWipe(d restore.Decision) string {
 	return f.boldBegin()
 }
 
-// boldBegin: nothing is lost before all is known, and the way on is free.
+// boldBegin: nothing is wiped before everything is known, and the restore can continue afterwards.
 func (f facts) boldBegin() string {
 	for _, n := range f.heard {
 		silent := !holder(n) && !blank(n) && !bare(n)
@@ -186,7 +186,7 @@ func (f facts) boldNext(d restore.Decision) string {
 	return ""
 }
 
-// TestPropertiesTimid: a restore that waits names what it waits for, and goes on once that is there.
+// TestPropertiesTimid: a waiting restore names what it waits for, and continues once that is provided.
 func TestPropertiesTimid(t *testing.T) {
 	cured := 0
 
@@ -213,8 +213,8 @@ func TestPropertiesTimid(t *testing.T) {
 	}
 }
 
-// cure is the situation a minute later, when what a decision names is there: machines answer and tell all, those that
-// were given up or are not listed are gone.
+// cure returns the situation a minute later, in which the demand of a decision is fulfilled: machines respond with
+// complete evidence, and those that were declared lost or are unlisted are gone.
 func (s situation) cure(d restore.Decision) situation {
 	s.nodes = slices.Clone(s.nodes)
 	s.record.Age += time.Hour
@@ -252,7 +252,7 @@ func (s situation) cure(d restore.Decision) situation {
 	return s
 }
 
-// join: all nodes are members of one etcd, and vote.
+// join makes all nodes voting members of one etcd.
 func (s *situation) join() {
 	s.nodes = slices.DeleteFunc(s.nodes, func(n restore.Node) bool { return n.Unlisted })
 
@@ -261,7 +261,7 @@ func (s *situation) join() {
 	}
 }
 
-// better: the machine tells all of itself, as it is, and is as it should be.
+// better: the machine reports complete evidence, and is in the required state.
 func (s situation) better(n *restore.Node) {
 	boot, data, left := n.Boot, holder(*n), n.Leaving
 	members, id, leader := n.Members, n.MemberID, n.Leader

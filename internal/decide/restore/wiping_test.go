@@ -7,7 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/restore"
 )
 
-// wiping is what has to happen while data is wiped.
+// wiping returns the required decision while data is wiped.
 func (f facts) wiping() *verdict {
 	return first(
 		when(f.recovered(), goTo(v1alpha1.RestoreRecovering)),
@@ -15,7 +15,7 @@ func (f facts) wiping() *verdict {
 	)
 }
 
-// recovered: what was sent has become an etcd, and all data that there is belongs to it.
+// recovered: the uploaded snapshot has become an etcd, and all existing data belongs to it.
 func (f facts) recovered() bool {
 	var chosen *restore.Node
 
@@ -36,7 +36,7 @@ func (f facts) recovered() bool {
 
 	for _, m := range chosen.Members {
 		if !some(f.heard, func(n restore.Node) bool { return n.MemberID == m.ID }) {
-			return false // somebody is a member, and has not been seen
+			return false // there is a member that was not observed
 		}
 	}
 
@@ -45,7 +45,7 @@ func (f facts) recovered() bool {
 	})
 }
 
-// knows: a has b on its list.
+// knows reports whether a has b on its list.
 func knows(a, b restore.Node) bool {
 	for _, m := range a.Members {
 		if m.ID == b.MemberID && m.ID != 0 {
@@ -56,14 +56,14 @@ func knows(a, b restore.Node) bool {
 	return false
 }
 
-// marked: a wipe was recorded in the boot that the node is in.
+// marked: a wipe was recorded in the current boot of the node.
 func (f facts) marked(n restore.Node) bool {
 	w, ok := f.record.Wipes[n.Name]
 
 	return ok && w.Boot == n.Boot
 }
 
-// newer: the data may be newer than what the record speaks of.
+// newer: the data may be newer than the recorded data.
 func (f facts) newer() bool {
 	if f.record.Noted > time.Hour {
 		cleared := some(f.listed(), func(n restore.Node) bool { return blank(n) || bare(n) })
@@ -71,7 +71,7 @@ func (f facts) newer() bool {
 		return some(f.listed(), led) || some(f.listed(), holder) && !cleared
 	}
 
-	// It is the recorded one as long as one node has not rebooted since.
+	// It is the recorded etcd as long as one node has not rebooted since then.
 	same := func(n restore.Node) bool {
 		return n.Boot != "" && (n.Boot == f.record.Wipes[n.Name].Boot || holder(n) && n.Boot == f.record.Boots[n.Name])
 	}
@@ -97,12 +97,12 @@ func (f facts) another() *verdict {
 	))
 }
 
-// exact are nodes that tell enough about themselves to be wiped.
+// exact returns the nodes with sufficient evidence to be wiped.
 func (f facts) exact() []restore.Node {
 	return those(f.own, func(n restore.Node) bool { return speaks(n) && n.Boot != "" })
 }
 
-// forbidden: the first node whose data may not be wiped, or not any more.
+// forbidden returns the verdict for the first node whose data must not be wiped, or not any more.
 func (f facts) forbidden() *verdict {
 	for _, n := range those(f.exact(), holder) {
 		debris := n.Name == f.record.Machine && f.record.Tries > 0 && !etcd(n)
@@ -118,7 +118,7 @@ func (f facts) forbidden() *verdict {
 	return nil
 }
 
-// wipes: all data that is not recorded yet is recorded first, then all that is recorded is wiped.
+// wipes: all data that is not recorded yet is recorded first, then everything that is recorded is wiped.
 func (f facts) wipes() *verdict {
 	unmarked := called(those(those(f.exact(), holder), not(f.marked)))
 	marked := called(those(f.exact(), func(n restore.Node) bool { return f.marked(n) && (holder(n) || ripe(n)) }))
@@ -127,7 +127,7 @@ func (f facts) wipes() *verdict {
 		return nil
 	}
 
-	// As long as nothing has been wiped, nothing is before it is sure to go on.
+	// As long as nothing has been wiped, nothing is wiped before the restore is certain to continue afterwards.
 	untouched := true
 	for name := range f.record.Wipes {
 		untouched = untouched && some(f.own, func(n restore.Node) bool {
@@ -148,7 +148,7 @@ func (f facts) wipes() *verdict {
 	)
 }
 
-// pending are nodes that have not come back from their wipe.
+// pending returns the nodes that have not come back from their wipe.
 func (f facts) pending() *verdict {
 	away := called(those(f.own, func(n restore.Node) bool {
 		_, wiped := f.record.Wipes[n.Name]

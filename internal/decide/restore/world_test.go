@@ -14,40 +14,41 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// machine is a control-plane node of the modelled estate.
+// machine is a control-plane node of the simulated cluster.
 type machine struct {
 	name        string
 	boot        int
-	down        int // turns until it answers again
+	down        int // turns until it responds again
 	maintenance bool
-	// data names the etcd cluster whose data it has; empty without.
+	// data names the etcd cluster whose data it has; empty if it has none.
 	data string
-	// failed: etcd cannot start from what it has, and says so. hung: it tries for ever.
+	// failed: etcd cannot start from its data, and reports that. hung: it tries forever.
 	failed, hung bool
-	// promised: a snapshot is there, and etcd is to start from it in a moment; a reboot forgets that.
+	// promised: the snapshot is on the node, and etcd is about to start from it; a reboot discards that.
 	uploaded, promised bool
 	resetting          bool
-	// reads is for how many turns it reads the snapshot, quiet: as if it waited for a bootstrap still. starts is for how
-	// many its etcd does not answer yet.
+	// reads is for how many turns it reads the snapshot; quiet: it appears to wait for a bootstrap meanwhile. starts is
+	// for how many turns its etcd does not respond yet.
 	reads, starts int
 	quiet         bool
-	// index is the last entry of its etcd; learner: it does not vote yet, for as many turns.
+	// index is the last entry of its etcd; learner is for how many turns it does not vote yet.
 	index   uint64
 	learner int
-	// config is which one the next boot takes; kind is the machine type of the live one, nextKind that of a staged one.
+	// config tells which configuration the next boot uses; kind is the machine type of the live one, nextKind that of a
+	// staged one.
 	config         restore.Config
 	kind, nextKind string
-	// unsynced: its clock is. stubborn is how many wipes leave the data where it is. dead: it never comes back.
+	// unsynced: its clock is not in sync. stubborn is how many wipes fail to remove the data. dead: it never comes back.
 	unsynced bool
 	stubborn int
 	dead     bool
-	// leaving: its object is being deleted, so nobody gives it a config.
+	// leaving: its object is being deleted, so it is not configured again.
 	leaving bool
-	// unlisted: it had a config once, and the objects know nothing of it.
+	// unlisted: it was configured once, and has no object.
 	unlisted bool
 }
 
-// world is an estate with a restore that works on it.
+// world is a simulated cluster with a restore that is working on it.
 type world struct {
 	t        *testing.T
 	seed     uint64
@@ -56,20 +57,20 @@ type world struct {
 	options  restore.Options
 	record   restore.Record
 	log      []string
-	// faults happen while true.
+	// faults occur while it is true.
 	faults bool
-	// uploads counts clusters that were founded from the snapshot.
+	// founded counts clusters that were bootstrapped from the snapshot.
 	founded int
 	// damaged is how many snapshots arrive damaged.
 	damaged int
 	saved   bool
-	// full: the store takes nothing. led: etcd was seen with quorum before anything was wiped.
+	// full: the store is out of space. led: etcd was observed with quorum before anything was wiped.
 	full, led bool
-	// starting is the boot that Starting of the record belongs to.
+	// starting is the boot that Starting of the record refers to.
 	starting string
-	// members of each etcd cluster, those whose data is gone too: nobody takes them off its list.
+	// members of each etcd cluster, including those whose data is gone: they are never removed from its list.
 	members map[string][]string
-	// kept is the record as it was in the turn keepAt: a backup of the management plane. old: it has come back.
+	// kept is the record as it was in the turn keepAt: a backup of the management plane. old: it has been restored.
 	kept    restore.Record
 	keepAt  int
 	old     bool
@@ -86,7 +87,7 @@ func (w *world) fail(format string, args ...any) {
 		slices.Concat([]any{w.seed}, args, []any{strings.Join(w.log, "\n"), w.seed})...)
 }
 
-// newWorld has three machines (or one, or five): running, dead, empty or fresh.
+// newWorld creates three machines (or one, or five): running, dead, empty or new.
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a test
@@ -156,20 +157,20 @@ func (w *world) holders(cluster string) []*machine {
 	return slices.DeleteFunc(slices.Clone(w.machines), func(m *machine) bool { return m.data != cluster || !m.sound() })
 }
 
-// sound: its etcd runs, or would.
+// sound reports whether its etcd runs, or would run.
 func (m *machine) sound() bool { return m.data != "" && !m.failed && !m.hung && m.starts == 0 }
 
-// up: it runs, and takes part in what the others do.
+// up reports whether it runs and participates in the cluster.
 func (m *machine) up() bool { return m.down == 0 && !m.resetting && !m.maintenance && !m.dead }
 
-// takes: the machine has the data of a cluster, and is a member of it.
+// takes reports whether the machine has the data of a cluster and is a member of it.
 func (w *world) takes(m *machine, cluster string) {
 	if m.data = cluster; cluster != "" && !slices.Contains(w.members[cluster], m.name) {
 		w.members[cluster] = append(w.members[cluster], m.name)
 	}
 }
 
-// quorum: a majority of the members of a cluster runs.
+// quorum reports whether a majority of the members of a cluster runs.
 func (w *world) quorum(cluster string) bool {
 	voters := len(w.members[cluster])
 	for _, m := range w.machines {
@@ -181,7 +182,7 @@ func (w *world) quorum(cluster string) bool {
 	return len(w.voting(cluster)) > voters/2
 }
 
-// voting are the machines whose members of a cluster run and vote.
+// voting returns the machines whose members of a cluster run and vote.
 func (w *world) voting(cluster string) []*machine {
 	return slices.DeleteFunc(w.holders(cluster), func(m *machine) bool { return !m.up() || m.learner > 0 })
 }
@@ -208,7 +209,7 @@ func (w *world) evidence() []restore.Node {
 	return out
 }
 
-// tells is what a machine with a config says of itself.
+// tells sets what a configured machine reports about itself.
 func (w *world) tells(m *machine, n *restore.Node) {
 	n.Answer, n.Boot = safety.AnswerMember, fmt.Sprintf("%s-%d", m.name, m.boot)
 	n.Config, n.Type, n.NextType, n.TimeSynced = m.config, m.kind, m.kind, !m.unsynced
@@ -230,11 +231,11 @@ func (w *world) tells(m *machine, n *restore.Node) {
 	switch {
 	case !w.faults || w.rng.IntN(15) > 0:
 	case w.rng.IntN(2) == 0:
-		n.EtcdData, n.EtcdWaiting, n.EtcdFailed = safety.DataUnknown, false, false // it does not tell of its etcd
+		n.EtcdData, n.EtcdWaiting, n.EtcdFailed = safety.DataUnknown, false, false // the state of its etcd is unknown
 
 		return
 	default:
-		n.Boot, n.Config, n.TimeSynced = "", restore.ConfigUnread, false // it does not tell everything
+		n.Boot, n.Config, n.TimeSynced = "", restore.ConfigUnread, false // some evidence is missing
 	}
 
 	switch {
@@ -249,18 +250,18 @@ func (w *world) tells(m *machine, n *restore.Node) {
 			})
 		}
 	default:
-		n.NoLeader, n.EtcdRuns = true, true // without a leader it gives no list
+		n.NoLeader, n.EtcdRuns = true, true // without a leader it reports no list
 	}
 }
 
-// live lets time pass: nodes come back, reset, start etcd, join, and break.
+// live simulates the passage of time: nodes come back, reset, start etcd, join, and fail.
 func (w *world) live() {
 	for _, m := range w.machines {
 		switch {
 		case m.dead:
 			continue
 		case m.down > 0:
-			// What is cut off goes on.
+			// Unreachable machines continue to work.
 			m.down--
 			m.reads, m.starts = max(0, m.reads-1), max(0, m.starts-1)
 
@@ -281,7 +282,7 @@ func (w *world) live() {
 		case m.starts > 0:
 			m.starts--
 		case m.maintenance && !m.leaving && !m.unlisted && w.rng.IntN(2) == 0:
-			m.maintenance, m.kind = false, "controlplane" // the control plane gives it its config
+			m.maintenance, m.kind = false, "controlplane" // the control plane configures it again
 			m.boots()
 		case m.promised && m.reads > 0:
 			m.reads--
@@ -300,7 +301,7 @@ func (w *world) live() {
 	}
 }
 
-// boots: the boot takes what is on the disk.
+// boots simulates a boot, which uses the configuration on the disk.
 func (m *machine) boots() {
 	if m.config == restore.ConfigStaged {
 		m.kind = m.nextKind
@@ -309,7 +310,7 @@ func (m *machine) boots() {
 	m.boot, m.config = m.boot+1, restore.ConfigSettled
 }
 
-// erase: nothing is left of its etcd.
+// erase removes all of its etcd data.
 func (m *machine) erase() {
 	m.data, m.failed, m.hung, m.uploaded, m.promised = "", false, false, false, false
 	m.index, m.starts, m.learner = 0, 0, 0
@@ -328,7 +329,7 @@ func (w *world) found(m *machine) {
 	w.founded++
 	w.takes(m, fmt.Sprintf("new-%d", w.founded))
 
-	// Mostly it answers at once; now and then it takes nearly as long as it may.
+	// Usually it responds immediately; occasionally it takes nearly the maximum time.
 	if w.rng.IntN(3) == 0 {
 		m.starts = w.rng.IntN(300/turnSeconds + 3*w.reading())
 	}
@@ -336,13 +337,13 @@ func (w *world) found(m *machine) {
 	w.note("%s runs %s", m.name, m.data)
 }
 
-// turnSeconds is how long a turn takes.
+// turnSeconds is the duration of a turn.
 const turnSeconds = 5
 
-// reading is how many turns the slowest disk needs to read the snapshot once.
+// reading returns how many turns the slowest disk needs to read the snapshot once.
 func (w *world) reading() int { return int(w.record.Size>>23) / turnSeconds }
 
-// join is what Talos does on its own: an empty node looks for a cluster and joins it.
+// join simulates what Talos does by itself: an empty node searches for a cluster and joins it.
 func (w *world) join(m *machine) {
 	for _, o := range w.machines {
 		if o != m && o.up() && o.sound() && w.quorum(o.data) {
@@ -362,13 +363,13 @@ func (w *world) breaks(m *machine) {
 		m.boots()
 
 		if m.promised && m.reads == 0 && w.rng.IntN(2) == 0 {
-			m.data, m.hung = "debris", true // half of a database
+			m.data, m.hung = "debris", true // a partial database
 		}
 
 		m.promised = false
 		w.note("%s loses power", m.name)
 	case 2:
-		m.down = 1 + w.rng.IntN(8) // frozen: it comes back as it was
+		m.down = 1 + w.rng.IntN(8) // frozen: it comes back unchanged
 		w.note("%s is silent", m.name)
 	case 3:
 		m.config = []restore.Config{restore.ConfigSettled, restore.ConfigStaged, restore.ConfigTried}[w.rng.IntN(3)]
@@ -376,7 +377,7 @@ func (w *world) breaks(m *machine) {
 	case 5:
 		m.unsynced = w.rng.IntN(2) == 0
 	case 6:
-		// The first one stays, and no member of what was restored dies: a restore does not bring it back.
+		// The first one remains, and no member of the restored etcd dies, because a restore does not recover it.
 		if m.name == "cp-0" || m.unlisted || w.rng.IntN(6) > 0 || w.old || w.restores(m) {
 			return
 		}
@@ -395,7 +396,7 @@ func (w *world) breaks(m *machine) {
 	}
 }
 
-// restores: the machine has, or is on the list of, an etcd that came from the snapshot.
+// restores reports whether the machine has, or is on the list of, an etcd that was started from the snapshot.
 func (w *world) restores(m *machine) bool {
 	for cluster, members := range w.members {
 		if cluster != "old" && slices.Contains(members, m.name) {
@@ -406,7 +407,7 @@ func (w *world) restores(m *machine) bool {
 	return m.promised
 }
 
-// fixes is a person who does what the restore advises, as far as it can be done.
+// fixes simulates a user who does what the restore advises, as far as possible.
 func (w *world) fixes() {
 	w.faults, w.full = false, false
 	w.forget(false)
@@ -430,7 +431,7 @@ func (w *world) machine(name string) *machine {
 	return nil
 }
 
-// turn does what the controller does, or dies on the way.
+// turn does what the controller does, or dies in between.
 func (w *world) turn() {
 	nodes := w.evidence()
 	w.watch(nodes)
@@ -498,7 +499,7 @@ func (w *world) turn() {
 	}
 }
 
-// watch keeps what the controller records of what it sees.
+// watch records the observations as the controller does.
 func (w *world) watch(nodes []restore.Node) {
 	switch w.record.Step {
 	case v1alpha1.RestoreWiping:
@@ -525,7 +526,7 @@ func (w *world) watch(nodes []restore.Node) {
 	}
 }
 
-// noteBoots keeps the boots of the nodes with data.
+// noteBoots records the boots of the nodes with data.
 func (w *world) noteBoots(nodes []restore.Node) {
 	w.record.Boots, w.record.Noted = map[string]string{}, 0
 
@@ -536,16 +537,16 @@ func (w *world) noteBoots(nodes []restore.Node) {
 	}
 }
 
-// keep makes a backup of the management plane.
+// keep takes a backup of the management plane.
 func (w *world) keep() {
 	w.kept = w.record
 	w.kept.Wipes, w.kept.Boots = maps.Clone(w.record.Wipes), maps.Clone(w.record.Boots)
 }
 
-// comesBack: weeks later the record of a restore that is complete is what it was in the middle of it.
+// comesBack: weeks later, the record of a completed restore is restored to an intermediate state.
 func (w *world) comesBack() {
 	for _, m := range w.machines {
-		m.unlisted = false // by now it is
+		m.unlisted = false // it is listed by now
 
 		if w.rng.IntN(2) == 0 {
 			m.boots()
@@ -558,11 +559,11 @@ func (w *world) comesBack() {
 	w.record, w.saved, w.old, w.done, w.stopped, w.faults = w.kept, false, true, false, false, true
 	w.record.Age += weeks
 	w.record.Noted += weeks
-	w.record.Starting, w.record.Again, w.starting = 0, 0, "" // that is remembered by the process alone
+	w.record.Starting, w.record.Again, w.starting = 0, 0, "" // only the process has these values
 }
 
-// forget: a person finds the machines that are not listed, wipes them, and says so; at first only those that have not
-// joined what was restored.
+// forget simulates a user who finds the unlisted machines, wipes them, and confirms that; at first only those that have
+// not joined the restored etcd.
 func (w *world) forget(all bool) {
 	w.machines = slices.DeleteFunc(w.machines, func(m *machine) bool {
 		return m.unlisted && (all || !strings.HasPrefix(m.data, "new"))
@@ -605,7 +606,7 @@ func (w *world) upload(m *machine, dies bool) {
 	w.record.Asked, w.record.Age = true, 0
 
 	if w.faults && w.rng.IntN(10) == 0 {
-		w.record.Asked = false // it answers that it does not
+		w.record.Asked = false // it rejects the call
 
 		return
 	}
@@ -614,7 +615,7 @@ func (w *world) upload(m *machine, dies bool) {
 		return // before the bootstrap
 	}
 
-	// The answer comes before the snapshot is read.
+	// The response is sent before the snapshot is read.
 	if m.data == "" {
 		m.promised, m.reads, m.quiet = true, w.rng.IntN(2), w.rng.IntN(2) == 0
 
