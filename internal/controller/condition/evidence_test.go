@@ -18,8 +18,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// TestExpire: whatever passes decide and whenever they come, no condition claims what was last observed longer ago than
-// the bound, one that was decided is left alone, and one that has expired is written once.
+// TestExpire: whatever reconciliations decide and whenever they run, no condition keeps a claim that was last observed
+// longer ago than the bound, a decided condition is not changed, and an expired one is written once.
 func TestExpire(t *testing.T) {
 	kinds := []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable}
 	key := types.NamespacedName{Name: "c"}
@@ -63,7 +63,7 @@ func TestExpire(t *testing.T) {
 				checkClaim(t, meta.FindStatusCondition(conditions, kind), observed[kind], now, bound, next)
 			}
 
-			// A pass right after it that observes nothing changes nothing.
+			// A reconciliation right after it that observes nothing changes nothing.
 			was := append([]metav1.Condition{}, conditions...)
 			if again := evidence.Expire(key, condition.Begin(&conditions, 1), now, bound, kinds...); again != next && next != 0 {
 				t.Fatalf("due in %s, then in %s", next, again)
@@ -98,7 +98,7 @@ func checkClaim(t *rapid.T, c *metav1.Condition, observed, now time.Time, bound,
 	}
 }
 
-// TestBoundOf: what is looked at less often than every five minutes may be as old as that, and a pass is sometimes late.
+// TestBoundOf: the bound of objects with a resync interval above five minutes is that interval, plus some delay.
 func TestBoundOf(t *testing.T) {
 	for resync, want := range map[time.Duration]time.Duration{
 		0: condition.Bound, 30 * time.Second: condition.Bound, condition.Bound - time.Second: condition.Bound,
@@ -110,8 +110,8 @@ func TestBoundOf(t *testing.T) {
 	}
 }
 
-// TestWithin: a pass is repeated in time also where it refused something, or would not have been repeated at all. What
-// failed is tried again anyway.
+// TestWithin: a reconciliation is repeated in time even if it rejected something, or would not have been repeated at
+// all. Failed reconciliations are repeated anyway.
 func TestWithin(t *testing.T) {
 	refused := failure.Terminal(v1alpha1.ReasonInvalidPatch, "it does not parse", nil)
 

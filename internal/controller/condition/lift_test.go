@@ -12,7 +12,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
 )
 
-// TestLiftRests: an object below stays stalled, and a pass that finds nothing else changes nothing, not even a time.
+// TestLiftRests: a child object stays stalled, and a reconciliation without other results changes nothing, not even a
+// time.
 func TestLiftRests(t *testing.T) {
 	below := condition.Child{Name: "w-0", Conditions: []metav1.Condition{{
 		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigRefused, Message: "no",

@@ -17,7 +17,7 @@ func one(kind string, status metav1.ConditionStatus, reason string) []metav1.Con
 	return []metav1.Condition{{Type: kind, Status: status, Reason: reason}}
 }
 
-// TestWeigh: what somebody relies on, waits for, or has to act upon is news; how a wait goes on is a detail.
+// TestWeigh: changes that others rely on, wait for, or have to act upon are news; the progress of a wait is a detail.
 func TestWeigh(t *testing.T) {
 	const (
 		yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
@@ -59,7 +59,8 @@ func TestWeigh(t *testing.T) {
 	}
 }
 
-// TestHold: details wait for the time since the last write, news and failures do not, and nothing is no write.
+// TestHold: details are delayed after the last write, news and failures are not, and without a change there is no
+// write.
 func TestHold(t *testing.T) {
 	const together = 5 * time.Second
 
@@ -99,8 +100,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestOutages: what the operator has asked of a machine explains that it is away; a reboot that waits for a person does
-// not, and nothing explains for ever what happens to the cluster.
+// TestOutages: a request of the operator explains the outage of a machine; a reboot that waits for a user does not, and
+// no request explains the state of the cluster forever.
 func TestOutages(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	lately, long := metav1.NewTime(now.Add(-time.Minute)), metav1.NewTime(now.Add(-time.Hour))

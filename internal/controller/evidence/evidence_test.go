@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// bare boots a machine with a name of its own, and with that a UUID of its own.
+// bare boots a machine with its own name, and therefore its own UUID.
 func (w *world) bare(name string) *node.Node {
 	w.Helper()
 
@@ -77,7 +77,7 @@ func (w *world) bare(name string) *node.Node {
 	return n
 }
 
-// machine boots one and makes it a node of the cluster.
+// machine boots a machine and makes it a node of the cluster.
 func (w *world) machine(name string) *node.Node {
 	w.Helper()
 
@@ -136,8 +136,8 @@ func (w *world) look(uuid string) safety.Node {
 	return src.Collect(w.Context(), []v1alpha1.TalosMachine{m})[0]
 }
 
-// TestAnotherMachine: what another node of the same cluster says at the address of a machine is no evidence about it,
-// also where the first one answered over a connection a moment ago; and the other way round.
+// TestAnotherMachine: the response of another node of the same cluster at the address of a machine is no evidence about
+// that machine, even if the machine responded over a connection a moment ago, and vice versa.
 func TestAnotherMachine(t *testing.T) {
 	t.Parallel()
 
@@ -154,7 +154,7 @@ func TestAnotherMachine(t *testing.T) {
 			return nil
 		})
 
-		// Over the connection that there is now, too.
+		// Over the existing connection, too.
 		if got := w.look(uuid); got.Answer != want {
 			t.Errorf("the answer is %v, want %v", got.Answer, want)
 		}
@@ -189,8 +189,8 @@ func TestAnotherMachine(t *testing.T) {
 	answer(first.UUID(), safety.AnswerMember)
 }
 
-// TestFingerprint: a machine in maintenance mode that shows another certificate than it has to is no evidence of a lost
-// disk, and no spare machine to rely on.
+// TestFingerprint: a machine in maintenance mode that presents an unexpected certificate is no evidence of a lost disk,
+// and no usable spare machine.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 
@@ -221,8 +221,8 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestSign: a machine that answers lives, whatever its status says; where it does not, its cluster is asked, and who
-// cannot be asked is no proof.
+// TestSign: a machine that responds is alive, whatever its status says; if it does not respond, its cluster is queried,
+// and a cluster that cannot be queried proves nothing.
 func TestSign(t *testing.T) {
 	t.Parallel()
 
@@ -242,7 +242,7 @@ func TestSign(t *testing.T) {
 		Status: v1alpha1.TalosMachineStatus{Hostname: "first", UUID: n.UUID()},
 	}
 
-	// A node whose boot goes on may drop a connection.
+	// A booting node may drop a connection.
 	wait.For(t, "the machine is found alive", func(ctx context.Context) error {
 		if sign, err := life.Sign(ctx, m); err != nil || sign != "the Talos API is reachable at "+w.address {
 			return fmt.Errorf("the sign is %q: %w", sign, err)

@@ -72,7 +72,7 @@ func (b *bench) add(names ...string) {
 	}
 }
 
-// next is the object that a worker gets.
+// next checks which object a worker gets.
 func (b *bench) next(want string) {
 	b.t.Helper()
 
@@ -81,7 +81,7 @@ func (b *bench) next(want string) {
 	}
 }
 
-// takes has passes over objects take so long.
+// takes reconciles objects for the given duration.
 func (b *bench) takes(d time.Duration, names ...string) {
 	b.t.Helper()
 
@@ -93,8 +93,8 @@ func (b *bench) takes(d time.Duration, names ...string) {
 	}
 }
 
-// TestClustersShare: slow objects hold no more than half of the workers, and those of one cluster a quarter; whoever is
-// quick overtakes them. One that becomes quick again is treated so.
+// TestClustersShare: slow objects occupy at most half of the workers, and those of one cluster a quarter; fast objects
+// overtake them. An object that becomes fast again is treated as such.
 func TestClustersShare(t *testing.T) {
 	b := newBench(t)
 
@@ -107,11 +107,11 @@ func TestClustersShare(t *testing.T) {
 		b.next(want)
 	}
 
-	// An event for an object that waits changes nothing.
+	// An event for a parked object changes nothing.
 	b.add("a-2")
 
-	// The share of its own cluster is free before that of all is: only then it goes on.
-	b.q.Done(request("b-0")) // quick this time
+	// The share of its own cluster is free before the overall share is: only then it proceeds.
+	b.q.Done(request("b-0")) // fast this time
 	b.next("c-0")
 	b.q.Done(request("a-0"))
 	b.next("a-2")
@@ -120,7 +120,7 @@ func TestClustersShare(t *testing.T) {
 		b.q.Done(request(name))
 	}
 
-	// The event that came while it waited was for the pass that followed; those above were all quick.
+	// The event that arrived while it was parked was for the reconciliation that followed; the ones above were all fast.
 	b.takes(10*time.Millisecond, "b-0", "b-1", "a-0", "a-1", "a-2")
 
 	quick := []string{"a-0", "a-1", "a-2", "b-0", "b-1", "c-0"}
@@ -131,8 +131,8 @@ func TestClustersShare(t *testing.T) {
 	}
 }
 
-// TestHangingHaveTheirOwnShare: objects that hang hold a quarter of the workers, and one that was merely slow does not
-// wait for them.
+// TestHangingHaveTheirOwnShare: hanging objects occupy a quarter of the workers, and an object that was merely slow
+// does not wait for them.
 func TestHangingHaveTheirOwnShare(t *testing.T) {
 	b := newBench(t)
 
@@ -145,7 +145,7 @@ func TestHangingHaveTheirOwnShare(t *testing.T) {
 		b.next(want)
 	}
 
-	// What makes room for one that is slow makes none for one that hangs.
+	// A slot for a slow object is no slot for a hanging one.
 	b.q.Done(request("x-0"))
 	b.add("x-0")
 	b.next("x-0")
@@ -157,7 +157,7 @@ func TestHangingHaveTheirOwnShare(t *testing.T) {
 	b.next("d-0")
 }
 
-// TestShareOfFewWorkers: with one worker slow objects get it, too.
+// TestShareOfFewWorkers: with a single worker, slow objects get it, too.
 func TestShareOfFewWorkers(t *testing.T) {
 	t.Parallel()
 

@@ -9,7 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// schemed is a client of which nothing but the scheme is asked.
+// schemed is a client that provides only a scheme.
 type schemed struct {
 	client.Client
 
@@ -18,8 +18,8 @@ type schemed struct {
 
 func (s schemed) Scheme() *runtime.Scheme { return s.scheme }
 
-// TestFingerprint: what the machine list expects of the certificate of a machine in maintenance mode stands in its
-// TalosMachine, and a change of it is one.
+// TestFingerprint: the maintenance fingerprint in the machine list is copied to the TalosMachine, and its change
+// updates the TalosMachine.
 func TestFingerprint(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

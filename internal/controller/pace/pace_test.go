@@ -10,7 +10,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 )
 
-// TestInterval: a large estate is looked at no more often than every 400 ms, a small one as often as was asked for.
+// TestInterval: the objects of a large fleet are reconciled no more often than every 400 ms, those of a small one at
+// the resync interval.
 func TestInterval(t *testing.T) {
 	e := &pace.Estate{}
 	key := func(i int) types.NamespacedName { return types.NamespacedName{Namespace: "n", Name: strconv.Itoa(i)} }

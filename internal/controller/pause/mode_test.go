@@ -18,7 +18,7 @@ var planes *plane.Plane
 
 func TestMain(m *testing.M) { plane.Main(m, &planes) }
 
-// marks are the two annotations; empty stands for none.
+// marks are the two annotations; an empty string stands for none.
 type marks struct{ paused, mode string }
 
 func (m marks) on(o client.Object) {
@@ -34,7 +34,8 @@ func (m marks) on(o client.Object) {
 	o.SetAnnotations(a)
 }
 
-// TestFind: of all annotations here and above the strictest counts, and an unknown mode is a dry run that says so.
+// TestFind: of all annotations on an object and above it the strictest applies, and an unknown mode is a dry run that
+// reports itself as such.
 func TestFind(t *testing.T) {
 	ns, admin := planes.Namespace(t), planes.Admin(t)
 

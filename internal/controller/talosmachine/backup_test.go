@@ -11,7 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// demandsBackup has the control plane demand a backup before a disruption, by a schedule that makes none by itself.
+// demandsBackup makes the control plane demand a backup before a disruption, by a schedule that creates none by itself.
 func (e *env) demandsBackup() {
 	e.Helper()
 
@@ -33,7 +33,7 @@ func (e *env) demandsBackup() {
 	e.Update(cp)
 }
 
-// completeBackups has those that are under way complete now, and returns all.
+// completeBackups completes the running backups now, and returns all backups.
 func (e *env) completeBackups() []v1alpha1.TalosEtcdBackup {
 	e.Helper()
 
@@ -58,8 +58,8 @@ func (e *env) completeBackups() []v1alpha1.TalosEtcdBackup {
 	return list.Items
 }
 
-// TestBackupAtTheAct: what the control plane has granted waits for hours, and by then the backup is too old: another one
-// is made before the node goes away.
+// TestBackupAtTheAct: a grant of the control plane waits for hours until the backup is too old: another one is taken
+// before the node is disrupted.
 func TestBackupAtTheAct(t *testing.T) {
 	e := found(t, 3, 0)
 	e.demandsBackup()
@@ -76,7 +76,7 @@ func TestBackupAtTheAct(t *testing.T) {
 		t.Fatalf("%d backups", len(all))
 	}
 
-	// The node is back in its turn hours later.
+	// The node comes back and gets its slot hours later.
 	e.sleep(2 * time.Hour)
 	e.waits("cp-1", "is blocked until TalosEtcdBackup")
 

@@ -9,8 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// TestOldBootMedium: nothing is sent to a machine whose Talos is too old to read the configs of its cluster, and it says
-// which one it has to be booted from.
+// TestOldBootMedium: nothing is sent to a machine whose Talos is too old to read the configurations of its cluster, and
+// the message says from which version it has to be booted.
 func TestOldBootMedium(t *testing.T) {
 	e := newEnv(t)
 	e.createGroups(1)

@@ -18,11 +18,12 @@ const (
 	needsReboot = "machine: {env: {SHELF: hush-hush}}"
 	connection  = "machine: {certSANs: [tried.example.org]}"
 	shutsOut    = "apiVersion: v1alpha1\nkind: NetworkDefaultActionConfig\ningress: block\n"
-	// sickening keeps the kubelet from running.
+	// sickening prevents the kubelet from running.
 	sickening = "machine: {kubelet: {extraArgs: {container-runtime: remote}}}"
 )
 
-// TestNothingWithoutGrant: a planned change is shown, and nothing is sent before the group lets the machine begin.
+// TestNothingWithoutGrant: a planned change is reported, and nothing is sent before the group allows the machine to
+// begin.
 func TestNothingWithoutGrant(t *testing.T) {
 	e := found(t, 1, 1)
 	before, boot := e.mutations("w-0"), e.boots("w-0")
@@ -40,7 +41,7 @@ func TestNothingWithoutGrant(t *testing.T) {
 		}
 	}
 
-	// A permission for another change is none.
+	// A grant for another change does not count.
 	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
 		m.Spec.Change = &v1alpha1.ChangeGrant{ID: "another", Reboot: true}
 	})
@@ -60,8 +61,8 @@ func TestNothingWithoutGrant(t *testing.T) {
 	e.keepsSecrets("hush-hush")
 }
 
-// TestChangeOutlivesAStaleCache: a pass that does not see the change which the pass before planned finds the same one, and
-// does not write over what became of it since. The same difference is another change once this one was made.
+// TestChangeOutlivesAStaleCache: a reconciliation that does not see the change planned by the previous one finds the
+// same change, and does not overwrite its progress. The same difference is another change once this one was made.
 func TestChangeOutlivesAStaleCache(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(policy(v1alpha1.DriftEnforce))
@@ -91,8 +92,8 @@ func TestChangeOutlivesAStaleCache(t *testing.T) {
 	}
 }
 
-// TestWithoutReboot: a change that needs no reboot goes without one, and counts as done once the node has been well for
-// a while. The config is remembered then.
+// TestWithoutReboot: a change that needs no reboot is made without one, and is complete once the node has been healthy
+// for some time. The configuration is then recorded as working.
 func TestWithoutReboot(t *testing.T) {
 	e := found(t, 1, 1)
 	boot, calls := e.boots("w-0"), e.mutations("w-0")
@@ -112,7 +113,7 @@ func TestWithoutReboot(t *testing.T) {
 		t.Errorf("%v: %s", err, show(m))
 	}
 
-	// The node is well, but it has not been so for long.
+	// The node is healthy, but not for long enough.
 	for range 3 {
 		if m, _, err = e.pass("w-0"); err != nil || !in(v1alpha1.ChangeSettling)(m) || m.Status.WorkingHash != worked {
 			t.Errorf("%v: %s", err, show(m))
@@ -135,8 +136,8 @@ func TestWithoutReboot(t *testing.T) {
 	}
 }
 
-// TestNotHealthy: a node that does not get well with its config fails the change, and goes back to the config that worked
-// when a person asks for it, sick as it is.
+// TestNotHealthy: a node that does not become healthy with its configuration fails the change, and is reverted to the
+// last working configuration on request of a user, even while it is unhealthy.
 func TestNotHealthy(t *testing.T) {
 	e := found(t, 1, 1)
 	worked := e.machine("w-0").Status.WorkingHash
@@ -164,7 +165,7 @@ func TestNotHealthy(t *testing.T) {
 
 	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonChangeFailed, "not been healthy")
 
-	// Nothing goes on by itself, also not in an operator that has just started.
+	// Nothing continues by itself, not even in a restarted operator.
 	calls := e.mutations("w-0")
 	e.restart()
 
@@ -192,7 +193,7 @@ func TestNotHealthy(t *testing.T) {
 	e.until("w-0", "the corrected config is there", done)
 }
 
-// TestWithdrawn: a change that nobody wants any more and that has not begun is forgotten, whatever state the node is in.
+// TestWithdrawn: a change that is no longer desired and has not begun is dropped, whatever state the node is in.
 func TestWithdrawn(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -203,7 +204,7 @@ func TestWithdrawn(t *testing.T) {
 		return in(v1alpha1.ChangeSettling)(m) && m.Status.Change.Message != ""
 	})
 
-	// Another change is planned of the sick node, and taken back.
+	// Another change is planned for the unhealthy node, and withdrawn.
 	e.patchAll("machine: {kubelet: {extraArgs: {container-runtime: remote}}, env: {A: b}}")
 	e.planned("w-0")
 	e.patchAll(sickening)
@@ -220,7 +221,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestGone: a node that does not come back from its reboot fails the change; when it does after all, the change is done.
+// TestGone: a node that does not come back from its reboot fails the change; if it does later, the change is complete.
 func TestGone(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -255,7 +256,8 @@ func TestGone(t *testing.T) {
 	e.until("w-0", "it is back", done)
 }
 
-// TestPermissionIsGivenBack: a machine that was let and never began, because it does not answer, holds nobody up.
+// TestPermissionIsGivenBack: a machine that got a grant and never began, because it is unreachable, does not block
+// others.
 func TestPermissionIsGivenBack(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -296,7 +298,7 @@ func TestPermissionIsGivenBack(t *testing.T) {
 	e.until("w-0", "it is changed", done)
 }
 
-// TestRefused: what a node refuses to run fails the change, and nothing of the config is told.
+// TestRefused: a configuration that a node rejects fails the change, and the message quotes nothing of it.
 func TestRefused(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -333,8 +335,8 @@ func TestRefused(t *testing.T) {
 	e.keepsSecrets("hush-hush")
 }
 
-// TestRefusedPlan: a machine whose node refuses even the dry run has not been compared, so that no plan is complete
-// without it.
+// TestRefusedPlan: a machine whose node rejects even the dry run has not been compared, so no plan is complete without
+// it.
 func TestRefusedPlan(t *testing.T) {
 	e := found(t, 1, 1)
 	compared := e.machine("w-0").Status.ComparedTo
@@ -355,7 +357,8 @@ func TestRefusedPlan(t *testing.T) {
 	}
 }
 
-// TestRetryOfSickNode: a config that is live already gets its time anew, and the others still wait for it.
+// TestRetryOfSickNode: a configuration that is already live gets a new health timeout, and the other machines still
+// wait for it.
 func TestRetryOfSickNode(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -387,7 +390,8 @@ func TestRetryOfSickNode(t *testing.T) {
 	}
 }
 
-// TestRevertMovesNoVersion: going back to an old config is no downgrade of what an upgrade has moved since.
+// TestRevertMovesNoVersion: reverting to an old configuration does not downgrade versions that an upgrade has changed
+// since.
 func TestRevertMovesNoVersion(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -418,7 +422,7 @@ func TestRevertMovesNoVersion(t *testing.T) {
 	}
 }
 
-// TestRemembered: the first config that a machine is healthy with is remembered.
+// TestRemembered: the first configuration with which a machine is healthy is recorded as working.
 func TestRemembered(t *testing.T) {
 	e := found(t, 1, 0)
 

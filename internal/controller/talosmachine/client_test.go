@@ -13,20 +13,20 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// cache is the client of the operator. It knows the one index that the manager's cache has, and may lag behind as a cache
-// does.
+// cache is the client of the operator. It supports the one index that the manager's cache has, and may be stale like a
+// cache.
 type cache struct {
 	*harness.Client
 
-	// namespace is where the machines of the test are; those of other tests have other addresses.
+	// namespace of the machines of the test; those of other tests have other addresses.
 	namespace string
 
 	mu sync.Mutex
-	// stale are machines as a cache that lags behind shows them, by name.
+	// stale are machines as a stale cache returns them, by name.
 	stale map[string]*v1alpha1.TalosMachine
 }
 
-// lag has the cache show machines as they were; it is up to date without any.
+// lag makes the cache return machines in an old state; without machines it is up to date.
 func (c *cache) lag(machines ...*v1alpha1.TalosMachine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *cache) lag(machines ...*v1alpha1.TalosMachine) {
 	}
 }
 
-// Get shows machines as they were where the cache lags behind.
+// Get returns machines in their old state if the cache is stale.
 func (c *cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	c.mu.Lock()
 	old := c.stale[key.Name]
@@ -52,7 +52,7 @@ func (c *cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	return c.Client.Get(ctx, key, o, opts...)
 }
 
-// List finds machines by address, as the index of the manager's cache does.
+// List finds machines by address, like the index of the manager's cache.
 func (c *cache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	if o.FieldSelector == nil {

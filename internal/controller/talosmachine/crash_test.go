@@ -17,19 +17,19 @@ import (
 // scenario is one kind of change.
 type scenario struct {
 	machine string
-	// begin asks for the change; n is another one each time.
+	// begin requests the change; n makes it different each time.
 	begin func(e *env, n int)
-	// step is what people and the group do meanwhile.
+	// step is what users and the group do meanwhile.
 	step func(e *env, m *v1alpha1.TalosMachine)
-	// text is in the live config at the end.
+	// text is part of the live configuration at the end.
 	text func(n int) string
-	// boots is how often the machine boots for it.
+	// boots is how often the change reboots the machine.
 	boots int
-	// ended tells that the change is through.
+	// ended reports whether the change is complete.
 	ended func(*v1alpha1.TalosMachine) bool
 }
 
-// letGo grants what is planned, as the group does.
+// letGo grants the planned change, as the group does.
 func letGo(reboot bool) func(e *env, m *v1alpha1.TalosMachine) {
 	return func(e *env, m *v1alpha1.TalosMachine) {
 		if c := m.Status.Change; c == nil || c.Phase != v1alpha1.ChangePending || rollout.Granted(m) {
@@ -90,7 +90,7 @@ var scenarios = map[string]scenario{
 		},
 		text: func(n int) string { return fmt.Sprintf("by%d: hand", n) },
 		ended: func(m *v1alpha1.TalosMachine) bool {
-			// What was kept before is there already: this edit has to be.
+			// Earlier adopted changes already exist: this edit must be among them.
 			label, _, _ := strings.Cut(m.Annotations["test/text"], ":")
 
 			return done(m) && m.Status.WorkingHash == m.Status.ConfigHash &&
@@ -120,15 +120,15 @@ var scenarios = map[string]scenario{
 	},
 }
 
-// TestCrash has the operator die after each of its effects, on the API server or on a node, one after the other, without
-// hearing the answer, and start anew: each kind of change ends as it would have, and nothing is done twice that is not
-// harmless.
+// TestCrash kills the operator after each of its effects, on the API server or on a node, one after the other, before
+// it gets the response, and restarts it: each kind of change ends as it would have without the crash, and nothing is
+// repeated unless that is harmless.
 func TestCrash(t *testing.T) {
 	for name, s := range scenarios {
 		t.Run(name, func(t *testing.T) {
 			e := found(t, 1, 1)
 
-			// Every call that asks a node for a change is an effect.
+			// Every call that requests a change from a node is an effect.
 			for _, n := range e.nodes {
 				t.Cleanup(n.Faults().Subscribe(func(c apid.Call) {
 					if c.Mutating {
@@ -152,7 +152,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// run makes a change and has the operator die after its nth effect. It tells whether there were that many.
+// run makes a change and kills the operator after its nth effect. It reports whether there were that many.
 func (e *env) run(s scenario, n int) bool {
 	e.Helper()
 
@@ -183,7 +183,7 @@ func (e *env) run(s scenario, n int) bool {
 		return fmt.Errorf("%s; last pass: %w", show(m), err)
 	})
 
-	e.restart() // nothing dies any more
+	e.restart() // no more crashes
 
 	delete(boots, "")
 

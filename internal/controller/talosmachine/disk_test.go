@@ -10,8 +10,8 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// TestNoDisks: a machine that shows no disks waits for a disk and says so. The disk that its spec names is used as it is,
-// once the machine has had time to find its disks.
+// TestNoDisks: a machine that reports no disks waits for a disk and says so. The disk that its spec names is used
+// unchecked once the machine has had time to discover its disks.
 func TestNoDisks(t *testing.T) {
 	e := newEnv(t)
 	e.createGroups(1)

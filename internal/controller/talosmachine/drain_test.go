@@ -37,7 +37,7 @@ func (e *env) api() kube.Interface {
 	return c
 }
 
-// keep runs a pod on a node, with a PodDisruptionBudget of its own that never lets it go.
+// keep runs a pod on a node, with a PodDisruptionBudget that never permits its eviction.
 func (e *env) keep(nodeName string) string {
 	e.Helper()
 
@@ -96,7 +96,7 @@ func (e *env) podExists(name string) bool {
 	return err == nil && p.DeletionTimestamp == nil
 }
 
-// takeOut has a machine taken out of the cluster, as its group does when it has left the list.
+// takeOut removes a machine from the cluster, as its group does when it is no longer listed.
 func (e *env) takeOut(name string, drain *v1alpha1.DrainOptions) {
 	e.Helper()
 	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
@@ -107,7 +107,7 @@ func (e *env) takeOut(name string, drain *v1alpha1.DrainOptions) {
 	e.Delete(e.machine(name))
 }
 
-// holds reconciles a machine that is being taken out a few times, and compares what it waits for.
+// holds reconciles a machine that is being removed a few times, and compares what it waits for.
 func (e *env) holds(name, reason, part string) {
 	e.Helper()
 
@@ -128,7 +128,7 @@ func (e *env) holds(name, reason, part string) {
 	}
 }
 
-// leaves reconciles a machine until it is out: wiped, its Node object gone, and its own.
+// leaves reconciles a machine until it is removed: wiped, and its Node object and TalosMachine deleted.
 func (e *env) leaves(name string) {
 	e.Helper()
 	e.Eventually(name+" is out", func(context.Context) error {
@@ -149,8 +149,8 @@ func (e *env) leaves(name string) {
 	}
 }
 
-// TestDrainTimeout: what happens to a pod whose PodDisruptionBudget never lets it go, in a real API server. Before the
-// timeout it is the same for all: the budget counts.
+// TestDrainTimeout: what happens to a pod whose PodDisruptionBudget never permits its eviction, in a real API server.
+// Before the timeout, the budget is respected in all cases.
 func TestDrainTimeout(t *testing.T) {
 	assets, err := process.Assets()
 	if err != nil {
@@ -182,21 +182,21 @@ func TestDrainTimeout(t *testing.T) {
 
 	e.sleep(time.Minute + time.Second)
 
-	// Force does not ask the budget.
+	// Force ignores the budget.
 	e.leaves("w-1")
 
 	if e.podExists(pods["w-1"]) {
 		t.Error("Force left the pod")
 	}
 
-	// Skip leaves the pod as it is.
+	// Skip leaves the pod running.
 	e.leaves("w-2")
 
 	if !e.podExists(pods["w-2"]) {
 		t.Error("Skip deleted the pod")
 	}
 
-	// Hold, the default, waits for a person, however long.
+	// Hold, the default, waits for user action without a limit.
 	e.holds("w-0", v1alpha1.ReasonDrainHeld, held(pods["w-0"]))
 	e.sleep(time.Hour)
 	e.holds("w-0", v1alpha1.ReasonDrainHeld, "drain.onTimeout")

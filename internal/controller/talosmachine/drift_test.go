@@ -20,7 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// handMade is an edit by hand; its field is label.
+// handMade is a manual edit; its field is label.
 const (
 	handMade = "machine: {nodeLabels: {by: hand}}"
 	label    = "machine.nodeLabels.by"
@@ -34,7 +34,7 @@ func policy(p v1alpha1.DriftPolicy) func(*v1alpha1.TalosControlPlaneSpec) {
 	return func(s *v1alpha1.TalosControlPlaneSpec) { s.Drift = p }
 }
 
-// TestReport: an edit is shown with its fields and left alone, for as long as it is there.
+// TestReport: an edit is reported with its fields and not changed while it exists.
 func TestReport(t *testing.T) {
 	e := found(t, 1, 1)
 	e.edit("w-0", handMade)
@@ -58,7 +58,7 @@ func TestReport(t *testing.T) {
 		t.Error("an edit counts as a config that worked")
 	}
 
-	// Somebody undoes it.
+	// The edit is undone manually.
 	e.edit("w-0", "machine: {nodeLabels: {by: {$patch: delete}}}")
 
 	if m = e.until("w-0", "the edit is gone", done); drifted(m) || len(m.Status.Drift) > 0 {
@@ -66,8 +66,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestEditWhileLooking: an edit that comes between the reading of the config and the end of the pass is no config that was
-// compared. It shows in the passes that it causes.
+// TestEditWhileLooking: an edit between the read of the configuration and the end of the reconciliation was not
+// compared. It is detected by the reconciliations that it triggers.
 func TestEditWhileLooking(t *testing.T) {
 	e := found(t, 1, 1)
 	e.until("w-0", "it is compared", done)
@@ -80,7 +80,7 @@ func TestEditWhileLooking(t *testing.T) {
 
 	e.Eventually("the stream tells of the config", func(context.Context) error { return wait.True(version() != "") })
 
-	// What has worked is written once more, after the config was read.
+	// The working configuration is written again, after the configuration was read.
 	m := e.machine("w-0")
 	m.Status.WorkingHash = ""
 	e.UpdateStatus(m)
@@ -112,7 +112,7 @@ func TestEditWhileLooking(t *testing.T) {
 	}
 }
 
-// TestEnforce: an edit is undone, once the group lets the machine begin.
+// TestEnforce: an edit is reverted once the group allows the machine to begin.
 func TestEnforce(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(policy(v1alpha1.DriftEnforce))
@@ -135,7 +135,7 @@ func TestEnforce(t *testing.T) {
 	}
 }
 
-// TestAdopt: an edit is kept through later changes of the spec, as long as the Secret that holds it is there.
+// TestAdopt: an edit is kept through later changes of the spec, as long as the Secret that stores it exists.
 func TestAdopt(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(policy(v1alpha1.DriftAdopt))
@@ -178,7 +178,7 @@ func TestAdopt(t *testing.T) {
 	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStateSecretInvalid, "w-0-config")
 }
 
-// TestAdoptedAndSick: an edit that makes a node sick may be wanted, but nobody is taken back to it.
+// TestAdoptedAndSick: an edit that makes a node unhealthy may be intended, but a machine is never reverted to it.
 func TestAdoptedAndSick(t *testing.T) {
 	e := found(t, 1, 1)
 	worked := e.machine("w-0").Status.WorkingHash
@@ -199,7 +199,8 @@ func TestAdoptedAndSick(t *testing.T) {
 	}
 }
 
-// TestUndoneWithReboot: a change that undoes an edit and reboots goes through, also when the drain takes several passes.
+// TestUndoneWithReboot: a change that reverts an edit and reboots completes, even if the drain takes several
+// reconciliations.
 func TestUndoneWithReboot(t *testing.T) {
 	e := found(t, 1, 1)
 	e.edit("w-0", handMade)
@@ -228,7 +229,7 @@ func TestUndoneWithReboot(t *testing.T) {
 	}
 }
 
-// TestEditWhileDraining: what somebody changes after the approval is not undone with it.
+// TestEditWhileDraining: an edit that is made after the approval is not reverted by the approved change.
 func TestEditWhileDraining(t *testing.T) {
 	e := found(t, 1, 1)
 	e.patchAll(needsReboot)
@@ -267,7 +268,8 @@ func TestEditWhileDraining(t *testing.T) {
 	}
 }
 
-// TestDryRunAdoptsNothing: a dry run shows an edit that would be taken over, writes nothing, and does not ask for ever.
+// TestDryRunAdoptsNothing: a dry run reports an edit that would be adopted, writes nothing, and does not reconcile
+// endlessly.
 func TestDryRunAdoptsNothing(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(policy(v1alpha1.DriftAdopt))
@@ -281,7 +283,7 @@ func TestDryRunAdoptsNothing(t *testing.T) {
 	}
 }
 
-// TestPausedIsObserved: what is edited by hand on a machine that is paused shows, and nothing is done about it.
+// TestPausedIsObserved: a manual edit on a paused machine is reported, and nothing is done about it.
 func TestPausedIsObserved(t *testing.T) {
 	e := found(t, 1, 1)
 	before := e.mutations("w-0")

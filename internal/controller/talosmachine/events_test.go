@@ -12,15 +12,15 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// outages are the events about a node that does not answer, since this was asked last.
+// outages returns the events about an unreachable node since the last call.
 func (e *env) outages() []string {
 	return slices.DeleteFunc(e.Told(), func(event string) bool {
 		return !strings.Contains(event, v1alpha1.ReasonNodeUnreachable)
 	})
 }
 
-// TestExpectedOutageIsNoNews: a node that is away between its first config and its first health is told once, when that
-// takes too long. A healthy one that goes away is told at once.
+// TestExpectedOutageIsNoNews: a node that is unreachable between its initial configuration and its first healthy state
+// is reported once, if that takes too long. An outage of a healthy node is reported immediately.
 func TestExpectedOutageIsNoNews(t *testing.T) {
 	e := newEnv(t)
 	e.createGroups(1)
@@ -58,8 +58,8 @@ func TestExpectedOutageIsNoNews(t *testing.T) {
 	}
 }
 
-// TestDetailsWait: how far a node is on its way is written some time after the last write, with what came meanwhile;
-// that it is away is written at once.
+// TestDetailsWait: the progress of a node is written some time after the last write, together with later changes; an
+// outage is written immediately.
 func TestDetailsWait(t *testing.T) {
 	const together = time.Hour
 

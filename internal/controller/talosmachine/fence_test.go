@@ -19,7 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// giveUp has a dead machine taken out of the cluster, as its group does once it has been replaced.
+// giveUp removes a dead machine from the cluster, as its group does once it has been replaced.
 func (e *env) giveUp(name string) {
 	e.Helper()
 
@@ -51,7 +51,7 @@ func (e *env) giveUp(name string) {
 	})
 }
 
-// approve says that a machine which was given up may be wiped, as the annotation on its control plane does.
+// approve approves the wipe of an abandoned machine, as the annotation on its control plane does.
 func (e *env) approve(name string) {
 	e.Helper()
 	e.record(func(rt *clusterstate.Runtime) {
@@ -64,10 +64,11 @@ func (e *env) approve(name string) {
 	})
 }
 
-// resets are how often a machine was told to wipe itself.
+// resets returns how often a machine was told to wipe itself.
 func (e *env) resets(name string) int { return e.nodes[name].Faults().Calls("Reset") }
 
-// left passes over a machine that was given up and is back: it is left as it is, and the reason is told.
+// left reconciles an abandoned machine that has returned, and checks that it is not changed and that the reason is
+// reported.
 func (e *env) left(name, doubt string) {
 	e.Helper()
 	e.until(name, "a person is asked", func(m *v1alpha1.TalosMachine) bool {
@@ -81,9 +82,9 @@ func (e *env) left(name, doubt string) {
 	}
 }
 
-// TestGivenUpMachineIsListedAgain: a control-plane node and a worker that were given up come back to life with all that
-// they had, and are listed again. Kubernetes calls their Nodes ready, so that a person has to say that they are wiped.
-// That is done before anything else, and they begin anew.
+// TestGivenUpMachineIsListedAgain: a control-plane node and a worker that were abandoned return with all their data,
+// and are listed again. Their Nodes are ready, so a user has to approve the wipe. They are wiped before anything else,
+// and are configured anew.
 func TestGivenUpMachineIsListedAgain(t *testing.T) {
 	e := found(t, 3, 1)
 	former := e.machine("cp-2").Status.EtcdMemberID
@@ -139,8 +140,8 @@ func TestGivenUpMachineIsListedAgain(t *testing.T) {
 	}
 }
 
-// TestSharedUUID: boards whose firmware has one UUID for all of them. One worker is given up; the others, which nobody
-// gave up, are left alone, and the one that comes back cannot be told from them.
+// TestSharedUUID: all boards have the same firmware UUID. One worker is abandoned; the others, which were not, are not
+// changed, and the one that returns cannot be distinguished from them.
 func TestSharedUUID(t *testing.T) {
 	for what, uuid := range map[string]string{
 		"known to be shared": "03000200-0400-0500-0006-000700080009", "unheard of": "6d1b8c7e-0000-4000-8000-00000000beef",
@@ -182,8 +183,8 @@ func TestSharedUUID(t *testing.T) {
 	}
 }
 
-// TestOldState: w-0 was given up once, came back, began anew, and works. An older copy of the state Secret tells only of
-// the first. It is left as it is until a person says that it belongs to the cluster.
+// TestOldState: w-0 was abandoned once, returned, was configured anew, and works. An older copy of the state Secret
+// contains only the first part. The machine is not changed until a user confirms that it belongs to the cluster.
 func TestOldState(t *testing.T) {
 	e := found(t, 1, 1)
 	m := e.machine("w-0")
@@ -197,7 +198,7 @@ func TestOldState(t *testing.T) {
 
 	e.left("w-0", "it has worked since")
 
-	// Neither does a status that was lost make it another machine.
+	// A lost status does not make it another machine, either.
 	m = e.machine("w-0")
 	m.Status.WorkingHash = ""
 	e.UpdateStatus(m)
@@ -213,7 +214,7 @@ func TestOldState(t *testing.T) {
 	}
 }
 
-// TestReturnedUnderAnotherName: the UUID is that of a machine that was given up, and the rest is not. A person decides.
+// TestReturnedUnderAnotherName: only the UUID is that of an abandoned machine. A user has to decide.
 func TestReturnedUnderAnotherName(t *testing.T) {
 	for what, tc := range map[string]struct {
 		change func(*clusterstate.GivenUp)
@@ -241,7 +242,7 @@ func TestReturnedUnderAnotherName(t *testing.T) {
 	}
 }
 
-// TestNobodyToAsk: without an answer of Kubernetes nobody is wiped.
+// TestNobodyToAsk: without a response from Kubernetes, no machine is wiped.
 func TestNobodyToAsk(t *testing.T) {
 	e := found(t, 1, 1)
 	e.giveUp("w-0")
@@ -252,7 +253,7 @@ func TestNobodyToAsk(t *testing.T) {
 
 	e.list("w-0", 100, &v1alpha1.ObjectReference{Name: group})
 
-	// Its certificates for the Kubernetes API have ended.
+	// The certificates for its Kubernetes API have expired.
 	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
 
 	e.left("w-0", "the Kubernetes API does not say whether its Node is ready")

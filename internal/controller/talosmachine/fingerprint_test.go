@@ -16,7 +16,7 @@ import (
 // otherFingerprint belongs to no certificate.
 const otherFingerprint = "pnduMqbUZ/sQyDW1o4kP6c1u1PoB2gRQu8KEV38guAM="
 
-// expect says in the spec which certificate a machine has to show in maintenance mode.
+// expect sets the expected certificate of a machine in maintenance mode in the spec.
 func (e *env) expect(name, fingerprint string) {
 	e.Helper()
 	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
@@ -26,9 +26,10 @@ func (e *env) expect(name, fingerprint string) {
 
 func (e *env) applied(name string) int { return e.nodes[name].Faults().Calls("ApplyConfiguration") }
 
-// TestFingerprint: a machine in maintenance mode that shows another certificate than the spec names gets nothing, and
-// the message says which one it shows; once the spec names that one, it gets its config. The machine that shows the
-// right one from the beginning gets it at once, and what the spec says afterwards makes no difference to it.
+// TestFingerprint: nothing is sent to a machine in maintenance mode that presents another certificate than the spec
+// names, and the message names the one that it presents; once the spec names that one, the machine is configured. A
+// machine that presents the expected certificate from the beginning is configured immediately, and later changes of the
+// field have no effect on it.
 func TestFingerprint(t *testing.T) {
 	e := newEnv(t)
 	e.createGroups(1)
@@ -93,7 +94,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// console waits for a machine in maintenance mode and returns the fingerprint that its console shows.
+// console waits for a machine in maintenance mode and returns the fingerprint on its console.
 func (e *env) console(name string) (fingerprint string) {
 	e.Helper()
 	e.Eventually(name+" is in maintenance mode", func(context.Context) error {
@@ -106,8 +107,8 @@ func (e *env) console(name string) (fingerprint string) {
 	return fingerprint
 }
 
-// TestFingerprintOfReturn: a machine that lost its disk comes back with another certificate than that of its first
-// boot. What was expected of that one holds its config back, and nothing more.
+// TestFingerprintOfReturn: a machine that lost its disk comes back with another certificate than at its first boot. The
+// old expectation only blocks its configuration.
 func TestFingerprintOfReturn(t *testing.T) {
 	e := found(t, 1, 1)
 	e.expect("w-0", otherFingerprint)

@@ -6,8 +6,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// TestIsAsBefore: what was decided about one machine in one boot is not done to what responds later in the same pass,
-// although a machine without a UUID passes for any other one.
+// TestIsAsBefore: a decision about one machine in one boot is not applied to a machine that responds later in the same
+// reconciliation, although a machine without a UUID may be mistaken for any other one.
 func TestIsAsBefore(t *testing.T) {
 	before := talos.Facts{UUID: "uuid", BootID: "boot"}
 

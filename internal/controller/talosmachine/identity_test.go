@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// readdress restarts machines under other addresses of the subnet, all at once, as a DHCP server may.
+// readdress restarts machines with other addresses of the subnet, all at once, as a DHCP server may assign them.
 func (e *env) readdress(to map[string]int) {
 	e.Helper()
 
@@ -36,7 +36,7 @@ func (e *env) readdress(to map[string]int) {
 	}
 }
 
-// place says in the spec where a machine is.
+// place sets the address of a machine in the spec.
 func (e *env) place(name string, i int) {
 	e.Helper()
 	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) { m.Spec.Address = e.address(i) })
@@ -54,7 +54,7 @@ func reason(kind, want string) func(*v1alpha1.TalosMachine) bool {
 	}
 }
 
-// members are the member IDs and peer addresses that a machine has on its list.
+// members returns the member IDs and peer addresses on the list of a machine.
 func (e *env) members(name string) map[string]string {
 	e.Helper()
 
@@ -83,8 +83,8 @@ func (e *env) members(name string) map[string]string {
 	return out
 }
 
-// TestAddressChange: a control-plane node comes back with another address. Nothing is sent to it; once the object says
-// the new address the operator is with it there, and etcd has the same members.
+// TestAddressChange: a control-plane node comes back with another address. Nothing is sent to it; once the object has
+// the new address, the operator uses it, and etcd has the same members.
 func TestAddressChange(t *testing.T) {
 	e := found(t, 3, 0)
 	before := e.machine("cp-1")
@@ -115,8 +115,8 @@ func TestAddressChange(t *testing.T) {
 	}
 }
 
-// TestSwappedAddresses: two nodes come back with each other's address, while a change of their config waits. Neither
-// gets what is meant for the other, nor is it wiped in its place; once the objects say where they are, all is well.
+// TestSwappedAddresses: two nodes come back with each other's address while a configuration change is pending. Neither
+// gets the configuration of the other, or is wiped in its place; once the objects have the right addresses, both work.
 func TestSwappedAddresses(t *testing.T) {
 	e := found(t, 1, 2)
 	calls := e.mutations("w-0") + e.mutations("w-1")
@@ -134,7 +134,7 @@ func TestSwappedAddresses(t *testing.T) {
 
 	e.condition("w-0", v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonWrongMachine, "it is w-1")
 
-	// One that is to be taken out is not what answers at its address.
+	// The machine to be removed is not the one that responds at its address.
 	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
 		m.Finalizers = append(m.Finalizers, "example.com/test")
 		m.Spec.Decommission = new(bool)
@@ -165,8 +165,8 @@ func TestSwappedAddresses(t *testing.T) {
 	}
 }
 
-// TestOtherHardware: a machine without a config at a new address does not become one that may still run at the old one,
-// nor does one with another mainboard count as the same, until a person says so.
+// TestOtherHardware: a machine without a configuration at a new address does not replace one that may still run at the
+// old address, nor does a machine with another mainboard count as the same one, until a user confirms it.
 func TestOtherHardware(t *testing.T) {
 	e := found(t, 1, 1)
 	e.boot("spare", 120, &v1alpha1.ObjectReference{Name: group})
@@ -199,8 +199,9 @@ func TestOtherHardware(t *testing.T) {
 	}
 }
 
-// TestImpostor: another machine answers at the address of a machine that is away, without a config and with any
-// certificate. Nothing goes there until a person says so: a config holds the keys of the cluster.
+// TestImpostor: another machine, without a configuration and with any certificate, responds at the address of an
+// unreachable machine. Nothing is sent to it until a user confirms it, because a configuration contains the keys of the
+// cluster.
 func TestImpostor(t *testing.T) {
 	for name, uuid := range map[string]string{
 		"another UUID": "11111111-2222-3333-4444-555555555555",

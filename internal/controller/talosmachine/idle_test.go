@@ -12,8 +12,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// TestIdle: a machine to which nothing happens costs no write, and its whole config is read every ten minutes and not
-// more often, unless the stream tells of another one.
+// TestIdle: an idle machine causes no writes, and its whole configuration is read only every ten minutes, unless the
+// stream reports a change.
 func TestIdle(t *testing.T) {
 	e := found(t, 1, 1)
 	e.Eventually("the stream tells of the config", func(context.Context) error {
@@ -27,7 +27,7 @@ func TestIdle(t *testing.T) {
 		return nil
 	})
 
-	// reads of a pass: everything that is asked of a node in each pass, and its config where that is read.
+	// reads counts the queries of a reconciliation: those of each reconciliation, and the configuration if that is read.
 	reads := func(after time.Duration) int {
 		e.sleep(after)
 
@@ -80,7 +80,7 @@ func TestIdle(t *testing.T) {
 		return nil
 	})
 
-	// A drift that is left alone is no reason to look again and again either.
+	// Drift that is only reported causes no repeated reads, either.
 	e.undisturbed(func() error {
 		for range 4 {
 			if got := reads(time.Second); got != usual {
@@ -94,7 +94,8 @@ func TestIdle(t *testing.T) {
 	api.NoWrites(t, e.Namespace, func() { reads(time.Second) })
 }
 
-// undisturbed has a few tries: the stream of a node asks for a sign of life now and then, which counts as a read as well.
+// undisturbed makes several attempts: the stream of a node asks for a sign of life from time to time, which counts as a
+// read.
 func (e *env) undisturbed(try func() error) {
 	e.Helper()
 
@@ -108,7 +109,7 @@ func (e *env) undisturbed(try func() error) {
 	e.Error(err)
 }
 
-// TestIdleWhilePlanned: a change that waits for its turn costs nothing either.
+// TestIdleWhilePlanned: a change that waits for its slot in the rollout causes no reads or writes, either.
 func TestIdleWhilePlanned(t *testing.T) {
 	e := found(t, 1, 1)
 	e.patchAll(needsReboot)
@@ -122,7 +123,7 @@ func TestIdleWhilePlanned(t *testing.T) {
 	})
 }
 
-// TestStaleCache: the operator's cache lags behind what it wrote itself. It takes no step from there.
+// TestStaleCache: the operator's cache does not contain its own last write yet. It takes no step based on that.
 func TestStaleCache(t *testing.T) {
 	for name, patch := range map[string]struct{ patch, undo string }{
 		"reboot":    {needsReboot, ""},
@@ -138,7 +139,7 @@ func TestStaleCache(t *testing.T) {
 
 			old := e.machine("w-0")
 
-			// The step is recorded and its effect does not show yet.
+			// The step is recorded and its effect is not visible yet.
 			e.nodes["w-0"].Faults().Fail("Reboot", 14, 1, 1)
 			e.pass("w-0")
 
@@ -148,7 +149,7 @@ func TestStaleCache(t *testing.T) {
 			}
 
 			if patch.undo != "" {
-				// The node takes it back, so that it looks as if nothing had been sent.
+				// The node rolls it back, so that it looks as if nothing had been sent.
 				e.edit("w-0", patch.undo)
 				calls = e.mutations("w-0")
 			}
@@ -170,7 +171,7 @@ func TestStaleCache(t *testing.T) {
 	}
 }
 
-// TestUnwatched: a machine that answers, and whose stream does not come up, is looked at before long.
+// TestUnwatched: a reachable machine without a stream is reconciled soon.
 func TestUnwatched(t *testing.T) {
 	e := found(t, 1, 1)
 	key := e.Namespace + "/w-0"
@@ -182,7 +183,7 @@ func TestUnwatched(t *testing.T) {
 		t.Errorf("without a stream it is looked at again after %s: %v", res.RequeueAfter, err)
 	}
 
-	// A refused config stops writes alone: the node goes on to change.
+	// A rejected configuration stops only writes: the node continues to change.
 	e.patchAll("machine: [")
 
 	if _, res, err := e.pass("w-0"); err == nil || res.RequeueAfter <= 0 || res.RequeueAfter > 15*time.Second {

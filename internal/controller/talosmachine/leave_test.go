@@ -12,7 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// intended calls once before the operator records that a machine takes a step.
+// intended calls a function once, before the operator records that a machine takes a step.
 func (e *env) intended(name string, step string, happens func()) (called func() bool) {
 	var (
 		once sync.Once
@@ -29,7 +29,7 @@ func (e *env) intended(name string, step string, happens func()) (called func() 
 	return func() bool { return did }
 }
 
-// takesAddress gives the address of a machine that loses power to another one, and waits until that answers there.
+// takesAddress assigns the address of a powered-off machine to another one, and waits until that responds there.
 func (e *env) takesAddress(from string, i int, to string) {
 	e.Helper()
 	e.nodes[from].Kill()
@@ -41,7 +41,7 @@ func (e *env) takesAddress(from string, i int, to string) {
 	})
 }
 
-// TestLeaveIsForItself: a member that takes the address of the one which is to leave etcd stays a member.
+// TestLeaveIsForItself: a member that takes over the address of a leaving member remains a member.
 func TestLeaveIsForItself(t *testing.T) {
 	e := found(t, 3, 0)
 	e.record(func(r *clusterstate.Runtime) {
@@ -66,8 +66,8 @@ func TestLeaveIsForItself(t *testing.T) {
 	}
 }
 
-// TestResetIsForItself: a machine that takes the address of the one which is to be wiped is not, also where neither has
-// a UUID that tells them apart.
+// TestResetIsForItself: a machine that takes over the address of a machine to be wiped is not wiped, even if neither
+// has a UUID that distinguishes them.
 func TestResetIsForItself(t *testing.T) {
 	e := found(t, 1, 2)
 

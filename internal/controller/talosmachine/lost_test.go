@@ -6,9 +6,9 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// TestLostWhileLeaving: a control-plane machine is to be taken out when all lose their disks. No etcd is left that could
-// let its member go, and what is on its disk is not known before it has its config again: it gets that, as long as no
-// other machine may have data.
+// TestLostWhileLeaving: a control-plane machine is being removed when all machines lose their disks. No etcd is left
+// that could remove its member, and the contents of its disk are unknown before it is configured again: it is
+// configured, unless another machine may have data.
 func TestLostWhileLeaving(t *testing.T) {
 	const leaving = "cp-2"
 
@@ -38,7 +38,7 @@ func TestLostWhileLeaving(t *testing.T) {
 	e.until(leaving, "it gets its config again", func(*v1alpha1.TalosMachine) bool { return e.applied(leaving) > sent })
 }
 
-// wipe has a machine that is off come back with an empty disk.
+// wipe makes a powered-off machine come back with an empty disk.
 func (e *env) wipe(name string) {
 	e.Helper()
 

@@ -29,25 +29,25 @@ import (
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
-// api is the API server of all tests; each has a namespace and a subnet of its own.
+// api is the API server of all tests; each test has its own namespace and subnet.
 var api *plane.Plane
 
 func TestMain(m *testing.M) { plane.Main(m, &api) }
 
-// The cluster of every test.
+// The parameters of the cluster of every test.
 const (
 	cluster    = harness.Cluster
 	group      = "w"
 	kubernetes = harness.KubernetesVersion
 	// patience is the healthTimeout of every test.
 	patience = 5 * time.Minute
-	// trial is the tryTimeout of every test whose subject it is not. It runs on the clocks of the nodes, so it is longer
-	// than anything takes.
+	// trial is the tryTimeout of every test that does not test it. It is measured by the clocks of the nodes, so it is
+	// longer than any test.
 	trial = 20 * time.Minute
 )
 
-// env is one replica of the operator, called by hand, under the operator's own roles, and the machines of one cluster.
-// Its clock stands still unless a test moves it; that of the nodes does not.
+// env is one replica of the operator, reconciled manually with the operator's own roles, and the machines of one
+// cluster. Its clock is stopped unless a test advances it; the clocks of the nodes run.
 type env struct {
 	*harness.Env
 
@@ -55,9 +55,9 @@ type env struct {
 	cache  *cache
 	r      *talosmachine.Reconciler
 	nodes  map[string]*node.Node
-	// assets are the binaries of a real etcd and a real API server; both are modelled without.
+	// assets are the binaries of a real etcd and a real API server; without them, both are simulated.
 	assets string
-	// stop ends what the operator has at work.
+	// stop ends the operator's background work.
 	stop func()
 }
 
@@ -71,7 +71,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// restart is a crash of the operator: nothing that it kept in memory is left.
+// restart simulates a crash of the operator, which loses everything in memory.
 func (e *env) restart() {
 	e.Helper()
 
@@ -104,7 +104,8 @@ func (e *env) restart() {
 	}
 }
 
-// found makes a running cluster of so many control-plane nodes and workers, whose configs are remembered as working.
+// found creates a running cluster with the given numbers of control-plane nodes and workers, whose configurations are
+// recorded as working.
 func found(t *testing.T, controlPlanes, workers int) *env {
 	t.Helper()
 
@@ -160,7 +161,7 @@ func (e *env) createState() {
 	e.CreateState(cluster, state)
 }
 
-// boot powers a machine on and makes its TalosMachine.
+// boot powers a machine on and creates its TalosMachine.
 func (e *env) boot(name string, i int, worker *v1alpha1.ObjectReference, change ...func(*node.Options)) {
 	e.Helper()
 
@@ -176,7 +177,7 @@ func (e *env) boot(name string, i int, worker *v1alpha1.ObjectReference, change 
 	e.list(name, i, worker)
 }
 
-// list makes the TalosMachine of a machine.
+// list creates the TalosMachine of a machine.
 func (e *env) list(name string, i int, worker *v1alpha1.ObjectReference) {
 	e.Helper()
 
@@ -216,8 +217,8 @@ func (e *env) bootstrap(name string) {
 	})
 }
 
-// connect opens the Talos API of a machine as administrator. One that does not show the certificate of its cluster yet is
-// an error, before a call waits for it.
+// connect opens the Talos API of a machine as administrator. A machine that does not present the certificate of its
+// cluster yet is an error, before a call waits for it.
 func (e *env) connect(name string) (*talos.Node, error) {
 	creds, err := harness.Credentials(e.state())
 	if err != nil {
@@ -232,7 +233,7 @@ func (e *env) connect(name string) (*talos.Node, error) {
 	return e.r.Nodes.Node(e.Context(), ref)
 }
 
-// address of a machine; those of the control plane begin at 1.
+// address returns the address of a machine; those of the control plane begin at 1.
 func (e *env) address(i int) string { return e.estate.Address(i - 1) }
 
 func (e *env) state() *clusterstate.State {
@@ -241,13 +242,13 @@ func (e *env) state() *clusterstate.State {
 	return e.State(cluster)
 }
 
-// record changes the state as the controller of control planes does.
+// record changes the state as the control-plane controller does.
 func (e *env) record(change func(*clusterstate.Runtime)) {
 	e.Helper()
 	e.Record(cluster, func(s *clusterstate.State) { change(&s.Runtime) })
 }
 
-// pass reconciles one machine once and returns it as it is then. Nobody asks for conflicts: they are made again at once.
+// pass reconciles one machine once and returns its new state. Conflicts are not under test and are retried immediately.
 func (e *env) pass(name string) (*v1alpha1.TalosMachine, ctrl.Result, error) {
 	e.Helper()
 
@@ -283,7 +284,8 @@ func (e *env) machine(name string) *v1alpha1.TalosMachine {
 	return m
 }
 
-// until reconciles a machine until it is as wanted; a second passes for the operator between two passes.
+// until reconciles a machine until it is in the desired state; one second passes for the operator between two
+// reconciliations.
 func (e *env) until(name, what string, want func(*v1alpha1.TalosMachine) bool) *v1alpha1.TalosMachine {
 	e.Helper()
 
@@ -294,13 +296,13 @@ func (e *env) until(name, what string, want func(*v1alpha1.TalosMachine) bool) *
 	return m
 }
 
-// show is a machine in one line.
+// show formats a machine in one line.
 func show(m *v1alpha1.TalosMachine) string {
 	return fmt.Sprintf("stage %s, change %+v, intent %+v, conditions %+v", m.Status.Stage, m.Status.Change, m.Status.Intent,
 		m.Status.Conditions)
 }
 
-// sleep moves the operator's clock.
+// sleep advances the operator's clock.
 func (e *env) sleep(d time.Duration) { e.Clock.Sleep(d) }
 
 // change edits an object of the management plane.
@@ -320,7 +322,7 @@ func (e *env) patchAll(patch string) {
 	})
 }
 
-// rollout changes how config changes reach the machines.
+// rollout changes the rollout options.
 func (e *env) rollout(edit func(*v1alpha1.TalosControlPlaneSpec)) {
 	e.Helper()
 	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) { edit(&cp.Spec) })
@@ -333,7 +335,7 @@ func (e *env) annotate(name, key, value string) {
 	})
 }
 
-// grant lets a machine begin the change that it shows, as its group does.
+// grant allows a machine to begin its current change, as its group does.
 func (e *env) grant(name string, reboot bool) {
 	e.Helper()
 	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
@@ -341,7 +343,7 @@ func (e *env) grant(name string, reboot bool) {
 	})
 }
 
-// planned is the machine once it shows a change to the config that the spec asks for.
+// planned returns the change of a machine once it targets the configuration of the spec.
 func (e *env) planned(name string) *v1alpha1.MachineChange {
 	e.Helper()
 
@@ -350,7 +352,7 @@ func (e *env) planned(name string) *v1alpha1.MachineChange {
 	}).Status.Change
 }
 
-// done: the machine runs the wanted config.
+// done: the machine runs the desired configuration.
 func done(m *v1alpha1.TalosMachine) bool {
 	return m.Status.Change == nil && m.Status.Intent == nil && upToDate(m) && m.Status.WorkingHash == m.Status.ConfigHash
 }
@@ -365,7 +367,7 @@ func in(phase v1alpha1.ChangePhase) func(*v1alpha1.TalosMachine) bool {
 	return func(m *v1alpha1.TalosMachine) bool { return m.Status.Change != nil && m.Status.Change.Phase == phase }
 }
 
-// runs tells whether the live config of a machine holds a text.
+// runs reports whether the live configuration of a machine contains a text.
 func (e *env) runs(name, text string) bool {
 	e.Helper()
 
@@ -385,10 +387,10 @@ func (e *env) runs(name, text string) bool {
 	return strings.Contains(string(live), text)
 }
 
-// boots tells boots of a machine apart.
+// boots identifies the current boot of a machine.
 func (e *env) boots(name string) string { return e.nodes[name].Status().BootID }
 
-// mutations are the calls to a machine that asked for a change.
+// mutations returns the number of calls to a machine that requested a change.
 func (e *env) mutations(name string) int { return e.nodes[name].Faults().MutatingCalls() }
 
 // condition compares one condition, its reason and a part of its message.
@@ -398,7 +400,7 @@ func (e *env) condition(name, kind string, status metav1.ConditionStatus, reason
 	e.Condition(e.machine(name), kind, status, reason, part)
 }
 
-// edit patches the live config of a machine, as somebody with talosctl does.
+// edit patches the live configuration of a machine, as a user with talosctl does.
 func (e *env) edit(name, patch string) {
 	e.Helper()
 
@@ -434,7 +436,7 @@ func (e *env) edit(name, patch string) {
 	})
 }
 
-// reboot reboots a machine as somebody does by hand, and returns when it is back.
+// reboot reboots a machine as a user does manually, and returns when it is back.
 func (e *env) reboot(name string) {
 	e.Helper()
 

@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// TestMachineOfAnotherOwner: a machine whose cluster another control plane manages gets nothing, no first config, and no
-// reset with its objects; an object that leaves its machine alone still goes.
+// TestMachineOfAnotherOwner: nothing is sent to a machine whose cluster is managed by another control plane, neither an
+// initial configuration nor a reset with its objects; an object that does not change its machine is still deleted.
 func TestMachineOfAnotherOwner(t *testing.T) {
 	e := newEnv(t)
 	e.createGroups(1)

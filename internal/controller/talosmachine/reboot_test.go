@@ -20,7 +20,7 @@ func rebooting(m *v1alpha1.TalosMachine) bool {
 	return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepReboot
 }
 
-// cordoned tells whether pods are kept away from a node.
+// cordoned reports whether a node is unschedulable.
 func (e *env) cordoned(name string) bool {
 	e.Helper()
 
@@ -32,8 +32,8 @@ func (e *env) cordoned(name string) bool {
 	return n.Spec.Unschedulable
 }
 
-// TestControlPlaneNeedsPermission: a control-plane node reboots when the disruption is recorded for it and the safety
-// kernel sees nothing against it, live.
+// TestControlPlaneNeedsPermission: a control-plane node reboots only if the disruption is recorded for it and the
+// safety package permits it, with live evidence.
 func TestControlPlaneNeedsPermission(t *testing.T) {
 	e := found(t, 3, 0)
 	boot := e.boots("cp-1")
@@ -69,8 +69,8 @@ func TestControlPlaneNeedsPermission(t *testing.T) {
 	}
 }
 
-// TestRebootIsPermittedAnew: a crash comes between the record of a reboot and the call. Much later another member is dead:
-// what was permitted then is not permitted now.
+// TestRebootIsPermittedAnew: a crash occurs between the record of a reboot and the call. Much later another member is
+// dead: the old permission no longer applies.
 func TestRebootIsPermittedAnew(t *testing.T) {
 	e := found(t, 3, 0)
 	boot := e.boots("cp-1")
@@ -104,7 +104,7 @@ func TestRebootIsPermittedAnew(t *testing.T) {
 	}
 }
 
-// TestNoReboot: a node that never does as it is asked fails the change.
+// TestNoReboot: a node that never reboots as requested fails the change.
 func TestNoReboot(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -120,7 +120,7 @@ func TestNoReboot(t *testing.T) {
 		t.Errorf("%s", show(m))
 	}
 
-	// Somebody pulls the plug, and everything is well.
+	// The node is power-cycled manually, and the change completes.
 	e.nodes["w-0"].Faults().Clear()
 	e.reboot("w-0")
 	e.until("w-0", "it is changed", done)
@@ -130,7 +130,7 @@ func TestNoReboot(t *testing.T) {
 	}
 }
 
-// TestRebootIntoAnother: a node that comes back with another config than the one that was staged fails the change.
+// TestRebootIntoAnother: a node that comes back with another configuration than the staged one fails the change.
 func TestRebootIntoAnother(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -147,8 +147,8 @@ func TestRebootIntoAnother(t *testing.T) {
 	}
 }
 
-// TestSpecChangesMeanwhile: what a node reboots into was sent by the operator, also if the spec asks for something else by
-// then: it is no edit, and the next change is planned from there.
+// TestSpecChangesMeanwhile: the configuration that a node boots with was sent by the operator, even if the spec has
+// changed since: it is no manual edit, and the next change is planned from there.
 func TestSpecChangesMeanwhile(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -180,7 +180,8 @@ func TestSpecChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestStaged: without permission to reboot a config waits on the disk, for somebody who reboots, or for the permission.
+// TestStaged: without permission to reboot, a configuration stays staged until a manual reboot, or until the
+// permission.
 func TestStaged(t *testing.T) {
 	e := found(t, 1, 1)
 	boot := e.boots("w-0")
@@ -212,7 +213,7 @@ func TestStaged(t *testing.T) {
 	e.reboot("w-0")
 	e.until("w-0", "it is changed", done)
 
-	// Reboots come to be allowed: pods leave first, and come back.
+	// Reboots become allowed: pods are evicted first, and come back.
 	e.patchAll("machine: {env: {SHELF: two}}")
 	e.planned("w-0")
 	e.grant("w-0", false)
@@ -230,8 +231,8 @@ func TestStaged(t *testing.T) {
 	}
 }
 
-// TestStagedIsReplaced: a config that waits for a reboot goes when somebody sends the node another one, also the one that
-// it runs. It is staged again, so that the reboot which is waited for brings it.
+// TestStagedIsReplaced: a staged configuration is lost if another configuration is sent to the node, even the live one.
+// It is staged again, so that the awaited reboot applies it.
 func TestStagedIsReplaced(t *testing.T) {
 	e := found(t, 1, 1)
 	staged := in(v1alpha1.ChangeAwaitingReboot)
@@ -270,7 +271,7 @@ func TestStagedIsReplaced(t *testing.T) {
 		return err
 	})
 
-	// The node has it from one staging on, until it boots: then it shows none, which is no reason to stage it once more.
+	// The node has it from the staging until it boots: then it reports none, which is no reason to stage it again.
 	e.reboot("w-0")
 
 	calls := e.mutations("w-0")
@@ -283,7 +284,7 @@ func TestStagedIsReplaced(t *testing.T) {
 	}
 }
 
-// nextBoot checks which config the next boot of a node takes.
+// nextBoot checks which configuration takes effect at the next boot of a node.
 func (e *env) nextBoot(name string, want talos.NextBoot) {
 	e.Helper()
 
@@ -302,7 +303,7 @@ func (e *env) nextBoot(name string, want talos.NextBoot) {
 	})
 }
 
-// TestUnstaged: a staged config that nobody wants any more does not take effect with a later reboot.
+// TestUnstaged: a staged configuration that is no longer desired does not take effect at a later reboot.
 func TestUnstaged(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootManual })
@@ -322,8 +323,8 @@ func TestUnstaged(t *testing.T) {
 	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionTrue, v1alpha1.ReasonUpToDate, "")
 }
 
-// TestWindowCloses: a reboot that was allowed and could not begin in time waits for the next window, and pods may come
-// back until then.
+// TestWindowCloses: a reboot that was allowed and could not begin in time waits for the next window, and the node is
+// schedulable until then.
 func TestWindowCloses(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -339,7 +340,7 @@ func TestWindowCloses(t *testing.T) {
 	c := e.planned("w-0")
 	boot := e.boots("w-0")
 
-	// It is drained, and then nothing goes on.
+	// The node is drained, and then nothing progresses.
 	e.nodes["w-0"].Faults().Fail("ApplyConfiguration", codes.Unavailable, 1, 1)
 	e.grant("w-0", true)
 
@@ -366,7 +367,7 @@ func TestWindowCloses(t *testing.T) {
 	e.until("w-0", "it is changed", done)
 }
 
-// TestBackWhileSick: who is taken back by a person does not wait for a window, nor for pods that cannot leave.
+// TestBackWhileSick: a revert requested by a user waits neither for a window nor for pods that cannot be evicted.
 func TestBackWhileSick(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -401,8 +402,8 @@ func TestBackWhileSick(t *testing.T) {
 	}
 }
 
-// TestControlPlaneWithoutAPI: when it may be the config of a control-plane node that keeps the API from answering, the
-// corrected one does not wait for pods that only the API can move.
+// TestControlPlaneWithoutAPI: if the configuration of a control-plane node may be the reason why the API does not
+// respond, the corrected one does not wait for pods that only the API can evict.
 func TestControlPlaneWithoutAPI(t *testing.T) {
 	e := found(t, 1, 0)
 
@@ -420,7 +421,7 @@ func TestControlPlaneWithoutAPI(t *testing.T) {
 
 	boot := e.boots("cp-0")
 
-	// Certificates of the future open no API.
+	// Certificates with a validity in the future are rejected by the API.
 	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
 	e.until("cp-0", "it reboots", rebooting)
 	e.r.Workloads = &workload.Clients{Clock: e.Clock}
@@ -431,7 +432,7 @@ func TestControlPlaneWithoutAPI(t *testing.T) {
 	}
 }
 
-// TestDrainNeedsAPI: a node that is well is not taken away while nobody can move its pods.
+// TestDrainNeedsAPI: a healthy node is not disrupted while its pods cannot be evicted.
 func TestDrainNeedsAPI(t *testing.T) {
 	e := found(t, 1, 1)
 	boot := e.boots("w-0")

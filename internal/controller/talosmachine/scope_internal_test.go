@@ -9,8 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// TestClockSetBack: times of the status that a clock which was ahead has left count from the pass that finds them, so
-// that a step, a change and an outage take as long as they may, and not a day longer.
+// TestClockSetBack: times in the status that were recorded by a clock that was ahead count from the reconciliation that
+// finds them, so that the timeouts of a step, a change and an outage are not extended.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 

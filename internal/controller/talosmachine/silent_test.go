@@ -15,8 +15,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// TestSilentMachine: a machine from which nothing comes holds no worker: its stream asks it, and a pass takes its word.
-// Before the stream knows, nothing is claimed that was not before.
+// TestSilentMachine: an unreachable machine occupies no worker: its stream queries it, and a reconciliation uses the
+// result. Before the result is known, no new claims are made.
 func TestSilentMachine(t *testing.T) {
 	e := found(t, 1, 0)
 	m := e.machine("cp-0")
@@ -35,7 +35,7 @@ func TestSilentMachine(t *testing.T) {
 		return wait.True(e.r.Watcher.Silent(client.ObjectKeyFromObject(m).String()))
 	})
 
-	// To ask the machine takes three seconds.
+	// Querying the machine takes three seconds.
 	wait.For(t, "a pass that asks nothing", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
@@ -55,7 +55,8 @@ func TestSilentMachine(t *testing.T) {
 	})
 }
 
-// TestHangingMachine: the time of a pass is over before the machine has shown its state, and the status says so.
+// TestHangingMachine: the time limit of a reconciliation expires before the machine has reported its state, and the
+// status says so.
 func TestHangingMachine(t *testing.T) {
 	e := found(t, 1, 0)
 	m := e.machine("cp-0")
@@ -64,7 +65,7 @@ func TestHangingMachine(t *testing.T) {
 	e.nodes["cp-0"].Faults().Slow("Get", time.Hour)
 	e.r.Pass = time.Second
 
-	// To read its state may take eight seconds.
+	// Reading its state may take eight seconds.
 	wait.For(t, "a pass of a second", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()

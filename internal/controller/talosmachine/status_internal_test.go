@@ -16,13 +16,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// truth is what a node is, and what a pass that is not cut off sees of it.
+// truth is the real state of a node, and what an uninterrupted reconciliation observes of it.
 type truth struct {
 	answer         talos.State
 	ready, differs bool
 }
 
-// see makes a pass that gets as far as it is let: to nothing, to the node, or to the comparison of its config.
+// see reconciles as far as it is allowed to: to nothing, to the node, or to the comparison of its configuration.
 func (w truth) see(s *scope, far int, err error) error {
 	if far == 0 {
 		return err
@@ -53,7 +53,7 @@ func (w truth) see(s *scope, far int, err error) error {
 	return nil
 }
 
-// claims are the conditions that are True, and whether they are so.
+// claims returns the conditions that are True, and whether they are correct.
 func (w truth) claims() map[string]bool {
 	member := w.answer == talos.StateMember
 
@@ -63,8 +63,8 @@ func (w truth) claims() map[string]bool {
 	}
 }
 
-// TestNoConditionLies: wherever passes end, and whatever becomes of the node meanwhile, a condition that is True was so
-// when it was last observed, and that is not longer ago than the bound.
+// TestNoConditionLies: wherever reconciliations end, and whatever happens to the node meanwhile, a condition that is
+// True was correct when it was last observed, which is not longer ago than the bound.
 func TestNoConditionLies(t *testing.T) {
 	errs := []error{
 		nil, errors.New("the API server is gone"), failure.Terminal(v1alpha1.ReasonInvalidPatch, "it does not parse", nil),
@@ -125,8 +125,8 @@ func checkClaims(t *rapid.T, m *v1alpha1.TalosMachine, what string, seen truth, 
 	}
 }
 
-// TestMemberIsRemembered: which member of etcd is that of a machine is asked when etcd is broken, and just then the node
-// does not tell.
+// TestMemberIsRemembered: the member ID of a machine is needed when etcd is unhealthy, which is when the node does not
+// report it.
 func TestMemberIsRemembered(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer     talos.State
@@ -151,7 +151,7 @@ func TestMemberIsRemembered(t *testing.T) {
 	}
 }
 
-// TestLongError: an error that quotes much fits into the status, which would be refused as a whole.
+// TestLongError: an error with a long quotation fits into the status, which would be rejected as a whole otherwise.
 func TestLongError(t *testing.T) {
 	t.Parallel()
 

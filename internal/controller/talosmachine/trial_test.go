@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// hookedClock runs a hook when the operator asks how long ago a moment was.
+// hookedClock runs a hook when the operator calculates the time since a moment.
 type hookedClock struct {
 	*harness.Clock
 
@@ -29,8 +29,8 @@ func (c hookedClock) Since(t time.Time) time.Duration {
 	return c.Clock.Since(t)
 }
 
-// takesBack waits until the node has taken back the change that a text stands for, and answers new connections. Its clock goes on, the
-// operator's does not.
+// takesBack waits until the node has rolled back the change that a text identifies, and accepts new connections. Its
+// clock runs, the operator's does not.
 func (e *env) takesBack(name, text string) {
 	e.Helper()
 
@@ -63,11 +63,11 @@ func (e *env) takesBack(name, text string) {
 	})
 }
 
-// TestTrialEndsBeforeItIsConfirmed: the node takes a change back in the middle of the pass that would have confirmed it, and
-// may answer a new connection because of that. The change is not sent again without a trial.
+// TestTrialEndsBeforeItIsConfirmed: the node rolls a change back during the reconciliation that would have confirmed
+// it, and may accept a new connection because of that. The change is not sent again without a trial.
 func TestTrialEndsBeforeItIsConfirmed(t *testing.T) {
 	e := found(t, 1, 1)
-	// It runs on the clock of the node, and lasts for one read of a config at least.
+	// The timeout is measured by the clock of the node, and lasts at least for one read of a configuration.
 	e.rollout(tryFor(15 * time.Second))
 	e.until("w-0", "it is compared", done)
 
@@ -76,7 +76,7 @@ func TestTrialEndsBeforeItIsConfirmed(t *testing.T) {
 	e.grant("w-0", false)
 	e.until("w-0", "it is on trial", onTrial)
 
-	// The change and its trial have begun at one moment. The hook has to tell them apart.
+	// The change and its trial begin at the same time. The hook has to distinguish them.
 	m := e.machine("w-0")
 	m.Status.Intent.Since = metav1.NewTime(m.Status.Intent.Since.Add(-time.Second))
 	e.UpdateStatus(m)
@@ -103,8 +103,8 @@ func TestTrialEndsBeforeItIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestUncheckedTrial: the operator is down while a change is on trial. That the node takes it back then says
-// nothing, so it is tried again, twice at most.
+// TestUncheckedTrial: the operator is down while a change is on trial. That the node rolls it back then proves nothing,
+// so the trial is repeated, at most twice.
 func TestUncheckedTrial(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(tryFor(4 * time.Second))

@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// onTrial: the node has a config that it takes back unless it is confirmed.
+// onTrial: the node has a configuration that it rolls back unless it is confirmed.
 func onTrial(m *v1alpha1.TalosMachine) bool {
 	return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepTry
 }
@@ -24,8 +24,8 @@ func tryFor(d time.Duration) func(*v1alpha1.TalosControlPlaneSpec) {
 	return func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.TryTimeout = &metav1.Duration{Duration: d} }
 }
 
-// TestTry: a change that could cut the node off is tried, and kept once the node has answered a new connection a moment
-// later: its network follows its config with a delay.
+// TestTry: a change that could cut the node off is tried, and kept once the node has accepted a new connection a moment
+// later, because its network configuration takes effect with a delay.
 func TestTry(t *testing.T) {
 	e := found(t, 1, 1)
 	calls := e.mutations("w-0")
@@ -38,7 +38,7 @@ func TestTry(t *testing.T) {
 
 	e.grant("w-0", false)
 
-	// The operator crashes with each pass and goes on from what is written down.
+	// The operator crashes in each reconciliation and resumes from the record.
 	for range 3 {
 		e.restart()
 
@@ -61,7 +61,7 @@ func TestTry(t *testing.T) {
 
 	e.until("w-0", "it is changed", done)
 
-	// The node does not take it back.
+	// The node does not roll it back.
 	conn, err := e.connect("w-0")
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestUntriedWithAReboot: what could cut a node off does not ride along with a change that reboots: nothing would take it
-// back. The rest of the change goes when it comes alone.
+// TestUntriedWithAReboot: a change that could cut a node off is not combined with a change that reboots, because it
+// could not be rolled back. The rest of the change proceeds alone.
 func TestUntriedWithAReboot(t *testing.T) {
 	e := found(t, 1, 1)
 	calls := e.mutations("w-0")
@@ -104,11 +104,11 @@ func TestUntriedWithAReboot(t *testing.T) {
 	e.until("w-0", "the rest is there", done)
 }
 
-// TestShutOut: a firewall that shuts us out is not confirmed; the node takes it back, and it is tried once, not again and
-// again.
+// TestShutOut: a firewall rule that blocks the operator is not confirmed; the node rolls it back, and it is tried only
+// once.
 func TestShutOut(t *testing.T) {
 	e := found(t, 1, 1)
-	// It runs on the clock of the node: long enough for two passes on a busy computer.
+	// It is measured by the clock of the node: long enough for two reconciliations on a busy computer.
 	const trial = 30 * time.Second
 
 	e.rollout(tryFor(trial))
@@ -118,7 +118,7 @@ func TestShutOut(t *testing.T) {
 
 	e.patchAll(shutsOut)
 
-	// Who approves a rule sees what it says.
+	// A user who approves a rule sees its contents.
 	if c := e.planned("w-0"); !slices.ContainsFunc(c.Fields, func(f v1alpha1.FieldChange) bool {
 		return f.Field == "NetworkDefaultActionConfig: ingress" && f.New == "block"
 	}) {
@@ -137,8 +137,8 @@ func TestShutOut(t *testing.T) {
 		t.Errorf("confirmed: %v: %s", err, show(m))
 	}
 
-	// The operator checks the node, and its clock does not fall behind that of the node: a change that is gone early in its
-	// trial was never sent.
+	// The operator checks the node, and its clock does not fall behind that of the node: a change that disappears early in
+	// its trial counts as never sent.
 	e.sleep(trial / 2)
 
 	m := e.until("w-0", "the change fails", failed)
@@ -150,15 +150,15 @@ func TestShutOut(t *testing.T) {
 		t.Errorf("tried %d times", e.mutations("w-0")-calls)
 	}
 
-	// The spec goes back as well, and nothing has to be done.
+	// The spec is reverted as well, and nothing has to be done.
 	e.patchAll(immediate)
 	e.planned("w-0")
 	e.grant("w-0", false)
 	e.until("w-0", "the corrected config is there", done)
 }
 
-// TestTryIsOvertaken: nobody wants the config any more that is on trial. It is not confirmed, and the next one follows
-// when the node has taken it back.
+// TestTryIsOvertaken: the configuration on trial is no longer desired. It is not confirmed, and the next one follows
+// once the node has rolled it back.
 func TestTryIsOvertaken(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(tryFor(4 * time.Second))
@@ -172,7 +172,7 @@ func TestTryIsOvertaken(t *testing.T) {
 
 	e.patchAll(immediate)
 
-	// The node's clock goes on, the operator's need not.
+	// The node's clock runs, the operator's need not.
 	var m *v1alpha1.TalosMachine
 
 	e.Eventually("another change is planned", func(context.Context) error {
@@ -191,8 +191,8 @@ func TestTryIsOvertaken(t *testing.T) {
 	e.until("w-0", "it is changed", done)
 }
 
-// TestConfirmedAndForgotten: a crash comes after the confirmation and before it is written down, and the spec changes: the
-// trial is over all the same, and what was tried is nobody's edit.
+// TestConfirmedAndForgotten: a crash occurs after the confirmation and before it is recorded, and the spec changes: the
+// trial is over nevertheless, and its configuration is no manual edit.
 func TestConfirmedAndForgotten(t *testing.T) {
 	e := found(t, 1, 1)
 
@@ -226,7 +226,8 @@ func TestConfirmedAndForgotten(t *testing.T) {
 	}
 }
 
-// TestTryOfControlPlane: who may be cut off may be cut off from the other members as well, so the safety kernel is asked.
+// TestTryOfControlPlane: a node that may be cut off may also be cut off from the other members, so the safety package
+// is consulted.
 func TestTryOfControlPlane(t *testing.T) {
 	e := found(t, 3, 0)
 	calls := e.mutations("cp-1")
@@ -255,7 +256,7 @@ func TestTryOfControlPlane(t *testing.T) {
 	e.until("cp-1", "it is changed", done)
 }
 
-// disrupt records a disruption, as the controller of control planes does before it lets a machine begin.
+// disrupt records a disruption, as the control-plane controller does before it allows a machine to begin.
 func (e *env) disrupt(name string) {
 	e.Helper()
 
@@ -265,7 +266,7 @@ func (e *env) disrupt(name string) {
 	})
 }
 
-// waits: in every pass the change waits, and says for what.
+// waits checks that the change waits in every reconciliation, and for what.
 func (e *env) waits(name, what string) {
 	e.Helper()
 

@@ -9,8 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// TestJoinsWithTheRunningVersion: a node that lost its disk comes back with the Kubernetes that its cluster runs, and not
-// with the one that the spec asks for meanwhile: a kubelet may not be newer than the API servers.
+// TestJoinsWithTheRunningVersion: a node that lost its disk comes back with the Kubernetes version that its cluster
+// runs, and not with the one in the spec: a kubelet must not be newer than the API servers.
 func TestJoinsWithTheRunningVersion(t *testing.T) {
 	e := found(t, 1, 1)
 	e.Record(cluster, func(s *clusterstate.State) { s.ObservedKubeVersion = kubernetes })

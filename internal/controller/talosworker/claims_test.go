@@ -27,10 +27,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/talosworker"
 )
 
-// node is what is true of a node, and whether the controller of its machine sees it.
+// node is the real state of a node, and whether the controller of its machine observes it.
 type node struct{ answers, ready, same, hidden bool }
 
-// estate is a group of workers that bad things happen to, and what is true of it.
+// estate is a group of workers with random faults, and its real state.
 type estate struct {
 	*rapid.T
 
@@ -48,7 +48,7 @@ type estate struct {
 
 var errAway = errors.New("the API server is away")
 
-// fails lets a call fail while it is broken, once it is not it passes.
+// fails makes a call fail while it is broken.
 func (e *estate) fails(call string) error {
 	if e.broken[call] {
 		return errAway
@@ -112,7 +112,7 @@ func (e *estate) worker() *v1alpha1.TalosWorker {
 	return w
 }
 
-// edit changes the group as a person does: its generation counts the changes of its spec.
+// edit changes the group as a user does: its generation counts the changes of its spec.
 func (e *estate) edit(change func(*v1alpha1.TalosWorker)) {
 	w := e.worker()
 	change(w)
@@ -123,7 +123,7 @@ func (e *estate) edit(change func(*v1alpha1.TalosWorker)) {
 	}
 }
 
-// pass has the controllers of the machines tell what they see, and the controller of the group look at it.
+// pass lets the controllers of the machines report their observations, and reconciles the group.
 func (e *estate) pass() {
 	list := &v1alpha1.TalosMachineList{}
 	if err := e.api.List(e.ctx, list); err != nil {
@@ -133,7 +133,7 @@ func (e *estate) pass() {
 	for i := range list.Items {
 		m := &list.Items[i]
 
-		if !m.DeletionTimestamp.IsZero() { // its controller is done with it
+		if !m.DeletionTimestamp.IsZero() { // its controller has finished
 			m.Finalizers = nil
 			if err := e.api.Update(e.ctx, m); err != nil {
 				e.Fatal(err)
@@ -144,7 +144,7 @@ func (e *estate) pass() {
 
 		n := e.nodes[m.Name]
 		if n == nil {
-			continue // its controller has not got to it yet
+			continue // its controller has not reconciled it yet
 		}
 
 		m.Status.Conditions = nil
@@ -184,7 +184,7 @@ func (n *node) conditions() map[string]metav1.ConditionStatus {
 
 var names = []string{"w-0", "w-1", "w-2"}
 
-// happen is one event.
+// happen causes one event.
 func (e *estate) happen() {
 	switch name := rapid.SampledFrom(names).Draw(e.T, "machine"); rapid.SampledFrom([]string{
 		"node", "node", "list", "list", "delete", "refuse", "hold", "break", "break", "mend", "restart",
@@ -208,7 +208,7 @@ func (e *estate) happen() {
 
 		err := e.api.Get(e.ctx, client.ObjectKey{Namespace: "ns", Name: name}, m)
 		if err == nil {
-			m.Finalizers = nil // its controller is done
+			m.Finalizers = nil // its controller has finished
 			err = errors.Join(e.api.Update(e.ctx, m), e.api.Delete(e.ctx, m))
 		}
 
@@ -242,7 +242,7 @@ func (e *estate) happen() {
 	}
 }
 
-// is tells what is so of all machines that are listed: each has an object, and its node shows it.
+// is reports whether a condition is true of all listed machines: each has an object, and its node shows it.
 func (e *estate) is(kind string) bool {
 	return !slices.ContainsFunc(e.worker().Spec.Machines, func(entry v1alpha1.MachineEntry) bool {
 		m, n := &v1alpha1.TalosMachine{}, e.nodes[entry.Name]
@@ -252,7 +252,7 @@ func (e *estate) is(kind string) bool {
 	})
 }
 
-// leaving: some machine left the list, and is still there.
+// leaving reports whether a machine was removed from the list and still exists.
 func (e *estate) leaving() bool {
 	list := &v1alpha1.TalosMachineList{}
 	if err := e.api.List(e.ctx, list); err != nil {
@@ -264,7 +264,7 @@ func (e *estate) leaving() bool {
 	})
 }
 
-// check holds the conditions against what is so.
+// check compares the conditions with the real state.
 func (e *estate) check() {
 	w := e.worker()
 
@@ -289,8 +289,8 @@ func (e *estate) check() {
 	}
 }
 
-// TestNoConditionLies: whatever becomes of nodes, machines, the list, the spec and the API server, in any order, no
-// condition of a group claims within its bound what is not so.
+// TestNoConditionLies: whatever happens to nodes, machines, the list, the spec and the API server, in any order, no
+// condition of a group makes a false claim for longer than its bound.
 func TestNoConditionLies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		e := newEstate(t.Context(), rt)
@@ -307,7 +307,7 @@ func TestNoConditionLies(t *testing.T) {
 				e.happen()
 			}
 
-			// A pass in the middle of it sees what it sees. What it began has effect for the next ones.
+			// A reconciliation in between observes an intermediate state. Its effects are visible to the next ones.
 			for range 3 {
 				e.pass()
 			}

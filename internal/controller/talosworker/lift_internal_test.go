@@ -9,7 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// TestRefusalBelow: what a machine refuses shows at its group; that of one that is being deleted does not.
+// TestRefusalBelow: the rejection of a machine is reported on its group, unless the machine is being deleted.
 func TestRefusalBelow(t *testing.T) {
 	refuses := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: "w-0"}}
 	refuses.Status.Conditions = []metav1.Condition{{

@@ -18,7 +18,7 @@ import (
 // edit changes a machine of a test.
 type edit func(*v1alpha1.TalosMachine)
 
-// worker is ready and runs the wanted config, unless changed.
+// worker returns a ready machine that runs the desired configuration, unless edited.
 func worker(i int, edits ...edit) v1alpha1.TalosMachine {
 	m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("w-%d", i)}}
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured} {
@@ -50,7 +50,8 @@ func broken(m *v1alpha1.TalosMachine) { m.Status.Conditions[0].Status = metav1.C
 
 func worked(m *v1alpha1.TalosMachine) { m.Status.WorkingHash = "2" }
 
-// decide is what the controller does with live machines: a plan, and who begins. The plan names all machines.
+// decide does what the controller does with live machines: it makes a plan with all machines, and decides which ones
+// begin.
 func decide(t interface{ Fatal(...any) }, o rollout.Options, machines []v1alpha1.TalosMachine) (rollout.Output, []string) {
 	before := &v1alpha1.PlanStatus{ID: "plan"}
 	for _, m := range machines {
@@ -112,8 +113,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestBudget: however a group looks, no more machines are unavailable through a rollout than the budget allows, the
-// canary goes alone, and a broken machine is joined by no second one.
+// TestBudget: whatever the state of a group, no more machines are unavailable because of a rollout than the budget
+// allows, the canary is disrupted alone, and no second machine is broken.
 func TestBudget(t *testing.T) {
 	states := []edit{
 		func(*v1alpha1.TalosMachine) {}, pending, pending, pending, broken, worked,

@@ -23,8 +23,8 @@ func machineWith(name string, status metav1.ConditionStatus) v1alpha1.TalosMachi
 	return m
 }
 
-// TestStatusClaimsNothing: of machines that were never asked, or do not exist yet, nothing is claimed, and a refused spec
-// hides nothing that the machines say.
+// TestStatusClaimsNothing: nothing is claimed about machines that were never queried or do not exist yet, and a
+// rejected spec hides nothing that the machines report.
 func TestStatusClaimsNothing(t *testing.T) {
 	refused := failure.Terminal(v1alpha1.ReasonInvalidPatch, "it does not parse", nil)
 
@@ -67,7 +67,7 @@ func TestStatusClaimsNothing(t *testing.T) {
 		}
 	}
 
-	// A pass that could not list the machines knows nothing new, and says so by what it decided.
+	// A reconciliation that could not list the machines has no new evidence, and decides no conditions.
 	w := &v1alpha1.TalosWorker{}
 	if set := computeStatus(&scope{worker: w, base: w.DeepCopy()}, errors.New("the API server is gone")); len(*set.Conditions) == 0 {
 		t.Error("no conditions")
