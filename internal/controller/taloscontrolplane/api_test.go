@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// TestNoAPI: a control plane whose etcd works and whose Kubernetes API does not answer is looked at now and then, young as
-// it is: each look asks every node.
+// TestNoAPI: a control plane with a working etcd and an unreachable Kubernetes API is reconciled at long intervals,
+// even while it is young, because each reconciliation queries every node.
 func TestNoAPI(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.found(1, harness.RealEtcd)
@@ -31,7 +31,7 @@ func TestNoAPI(t *testing.T) {
 	e.Condition(cp, v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonAPIServerUnavailable, "")
 }
 
-// TestBringUpSlowsDown: nodes that do not come up are asked less and less.
+// TestBringUpSlowsDown: nodes that do not come up are queried less and less often.
 func TestBringUpSlowsDown(t *testing.T) {
 	e := newEnv(t)
 	cp := e.create(1)
@@ -56,7 +56,7 @@ func TestBringUpSlowsDown(t *testing.T) {
 	}
 }
 
-// TestAPIReturns: a control plane is woken when the API of its cluster answers again, once.
+// TestAPIReturns: a control plane is triggered once when the API of its cluster responds again.
 func TestAPIReturns(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(1)
@@ -94,8 +94,7 @@ func TestAPIReturns(t *testing.T) {
 	}
 }
 
-// TestNobodyAsks: the API of a cluster that is paused, disabled or being deleted is not asked any more whether it answers
-// again.
+// TestNobodyAsks: the API of a cluster that is paused, disabled or being deleted is no longer polled.
 func TestNobodyAsks(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.found(1)
@@ -114,7 +113,7 @@ func TestNobodyAsks(t *testing.T) {
 		e.r.APIs.Await(e.Key(name), e.state().Bundle, []string{"127.0.0.1"})
 		step.change()
 
-		_, _ = e.pass(cp) // what it waits for is not the point
+		_, _ = e.pass(cp) // the reason to wait does not matter
 
 		ended := make(chan struct{})
 
@@ -134,7 +133,7 @@ func TestNobodyAsks(t *testing.T) {
 	}
 }
 
-// annotate leaves one annotation on a control plane, or none.
+// annotate sets the only annotation of a control plane, or removes all.
 func (e *env) annotate(cp *v1alpha1.TalosControlPlane, key, value string) {
 	e.Helper()
 

@@ -12,7 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// demandsBackup has the control plane wait for a backup of a schedule, which it makes.
+// demandsBackup makes the control plane demand a backup of a schedule, which it creates.
 func (e *env) demandsBackup(cp *v1alpha1.TalosControlPlane) *v1alpha1.TalosEtcdBackupSchedule {
 	e.Helper()
 
@@ -47,7 +47,7 @@ func (e *env) etcdBackups() []v1alpha1.TalosEtcdBackup {
 	return list.Items
 }
 
-// oneBackup is the only backup that there may be.
+// oneBackup returns the backup, and fails if there is more than one.
 func (e *env) oneBackup(when string) *v1alpha1.TalosEtcdBackup {
 	e.Helper()
 
@@ -59,7 +59,7 @@ func (e *env) oneBackup(when string) *v1alpha1.TalosEtcdBackup {
 	return &backups[0]
 }
 
-// concludes shows what the controller of backups does at the end: a backup that is good or failed.
+// concludes does what the backup controller does at the end: the backup is good or failed.
 func (e *env) concludes(b *v1alpha1.TalosEtcdBackup, good bool, at time.Time) {
 	e.Helper()
 
@@ -75,8 +75,8 @@ func (e *env) concludes(b *v1alpha1.TalosEtcdBackup, good bool, at time.Time) {
 	e.UpdateStatus(b)
 }
 
-// TestBackupBeforeReboot: without a fresh backup nothing goes away, one is made, and one that failed holds without a
-// second try.
+// TestBackupBeforeReboot: without a fresh backup no node is disrupted, one backup is created, and a failed one blocks
+// the disruption without another attempt.
 func TestBackupBeforeReboot(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -121,7 +121,7 @@ func TestBackupBeforeReboot(t *testing.T) {
 		t.Fatalf("granted %q", g)
 	}
 
-	// A person deletes it: it is tried again, and the rollout goes on once it is good.
+	// A user deletes it: the backup is tried again, and the rollout continues once it is good.
 	e.Delete(b)
 
 	e.step(cp)
@@ -135,7 +135,7 @@ func TestBackupBeforeReboot(t *testing.T) {
 	e.oneBackup("the next ones go with the same")
 }
 
-// TestBackupTooOld: a backup that is older than the spec demands is none, and the new one is another object.
+// TestBackupTooOld: a backup that is older than the spec demands does not count, and the new one is another object.
 func TestBackupTooOld(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)
@@ -166,7 +166,7 @@ func TestBackupTooOld(t *testing.T) {
 	}
 }
 
-// TestBackupBeforeRemoval: a machine that leaves the list waits for the backup, too.
+// TestBackupBeforeRemoval: the removal of a machine waits for the backup, too.
 func TestBackupBeforeRemoval(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)

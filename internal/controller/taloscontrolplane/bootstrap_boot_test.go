@@ -16,8 +16,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// TestBootstrapIsForOneBoot: the evidence for a bootstrap is about one boot of one machine. Where the machine has rebooted
-// since, or another one has its address, it is not asked before it was observed again.
+// TestBootstrapIsForOneBoot: the evidence for a bootstrap concerns one boot of one machine. If the machine has rebooted
+// since, or another one has its address, it is not bootstrapped before it was observed again.
 func TestBootstrapIsForOneBoot(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -47,8 +47,7 @@ func TestBootstrapIsForOneBoot(t *testing.T) {
 	}
 }
 
-// reboots takes a node's power and gives it back, and waits until its etcd waits for a
-// bootstrap in another boot.
+// reboots power-cycles a node, and waits until its etcd waits for a bootstrap in another boot.
 func (e *env) reboots(n *node.Node) {
 	e.Helper()
 

@@ -20,7 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// records are what the state Secret said when a node was asked to bootstrap.
+// records are the contents of the state Secret at the bootstrap calls.
 type records struct {
 	mu   sync.Mutex
 	seen []*clusterstate.Bootstrap
@@ -54,7 +54,7 @@ func (e *env) onBootstrap(nodes ...*node.Node) *records {
 	return r
 }
 
-// check compares what was recorded when the nodes were asked.
+// check compares what was recorded at the bootstrap calls.
 func (r *records) check(t *testing.T, machines ...string) {
 	t.Helper()
 
@@ -78,8 +78,8 @@ func bootstrapped(cp *v1alpha1.TalosControlPlane) bool {
 	return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionBootstrapped)
 }
 
-// TestBootstrapOnce: of three nodes that wait, one is asked, once, and only after the choice was recorded. The status
-// follows what etcd says, not what was asked for.
+// TestBootstrapOnce: of three waiting nodes, one is bootstrapped once, and only after the choice was recorded. The
+// status reflects what etcd reports, not what was requested.
 func TestBootstrapOnce(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(3)
@@ -122,8 +122,8 @@ func TestBootstrapOnce(t *testing.T) {
 	}
 }
 
-// TestBootstrapCallLost: the record is there although the call failed, so a pass right after it asks nobody, whichever
-// replica makes it. After a while without any effect the same node is asked again.
+// TestBootstrapCallLost: the choice is recorded although the call failed, so an immediate reconciliation calls no node,
+// whichever replica runs it. After some time without an effect, the same node is called again.
 func TestBootstrapCallLost(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -156,7 +156,7 @@ func TestBootstrapCallLost(t *testing.T) {
 	seen.check(t, "cp-0", "cp-0")
 }
 
-// TestBootstrapAlreadyExists: a node that says it has etcd data already has done what it was asked for.
+// TestBootstrapAlreadyExists: a node that reports existing etcd data has already done what was requested.
 func TestBootstrapAlreadyExists(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -178,7 +178,7 @@ func TestBootstrapAlreadyExists(t *testing.T) {
 	seen.check(t, "cp-0")
 }
 
-// TestNoBootstrapWithoutEvidence: a node that has our config and is silent may hold etcd data.
+// TestNoBootstrapWithoutEvidence: an unreachable node that was configured may have etcd data.
 func TestNoBootstrapWithoutEvidence(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(3)
@@ -202,7 +202,7 @@ func TestNoBootstrapWithoutEvidence(t *testing.T) {
 	seen.check(t, "cp-0")
 }
 
-// TestLostEtcdIsNotReplaced: where etcd was at work, nodes without its data are a loss. Only a person may begin anew.
+// TestLostEtcdIsNotReplaced: if etcd was running, nodes without its data are a loss. Only a user may allow a new etcd.
 func TestLostEtcdIsNotReplaced(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -229,8 +229,8 @@ func TestLostEtcdIsNotReplaced(t *testing.T) {
 	seen.check(t, "cp-0")
 }
 
-// TestStateOfWipedNodes: a Secret left from a control plane whose nodes have been reset since serves a new bootstrap
-// with the same PKI; the record of the old one does not count.
+// TestStateOfWipedNodes: a Secret of an earlier control plane whose nodes have been reset is used for a new bootstrap
+// with the same PKI; the old record does not count.
 func TestStateOfWipedNodes(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -239,7 +239,7 @@ func TestStateOfWipedNodes(t *testing.T) {
 	pki := e.state().Bundle
 
 	e.record(func(s *clusterstate.State) {
-		s.Runtime.OwnerUID = "" // the earlier object of the name ended in order
+		s.Runtime.OwnerUID = "" // the earlier object of the name was deleted properly
 		s.Runtime.Bootstrap = &clusterstate.Bootstrap{Machine: "gone", Address: "gone", IntentAt: at, EstablishedAt: &at}
 	})
 
@@ -257,7 +257,7 @@ func TestStateOfWipedNodes(t *testing.T) {
 	}
 }
 
-// TestPausedMachine: the annotation on a machine holds the bootstrap of its node.
+// TestPausedMachine: the annotation on a machine blocks the bootstrap of its node.
 func TestPausedMachine(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -286,7 +286,7 @@ func TestPausedMachine(t *testing.T) {
 	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
 }
 
-// TestPausedSendsNothing: the annotation holds a bootstrap that is due, and everything else.
+// TestPausedSendsNothing: the annotation blocks a due bootstrap, and everything else.
 func TestPausedSendsNothing(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -314,7 +314,7 @@ func TestPausedSendsNothing(t *testing.T) {
 		t.Errorf("%d mutating calls to a node below a paused object", got-before)
 	}
 
-	// What is observed goes on to be told.
+	// Observations are still reported.
 	e.Condition(cp, v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonReachable, "")
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, "false")

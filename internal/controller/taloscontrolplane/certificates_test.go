@@ -14,7 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// ends reads from the metrics when the certificates of the test's cluster end.
+// ends reads from the metrics when the certificates of the test's cluster expire.
 func (e *env) ends() map[string]time.Time {
 	e.Helper()
 
@@ -45,7 +45,7 @@ func (e *env) ends() map[string]time.Time {
 	return out
 }
 
-// shipped makes a control plane whose cluster was established a while ago, with both of its Secrets.
+// shipped creates a control plane whose cluster was established some time ago, with both of its Secrets.
 func (e *env) shipped() *v1alpha1.TalosControlPlane {
 	e.Helper()
 
@@ -62,17 +62,17 @@ func (e *env) shipped() *v1alpha1.TalosControlPlane {
 		}
 	})
 
-	// The node is silent, so a pass does not come far. The Secrets do not wait for it.
+	// The node is unreachable, so the reconciliation ends early. The Secrets do not wait for it.
 	e.until(cp, "the Secrets are there", func() bool { return len(e.ends()) == 6 })
 
 	return cp
 }
 
-// TestCertificatesRenew: the clock moves, and the files in our Secrets are made anew before they end, also while the
-// nodes are silent and the spec is refused; their CAs and tokens stay.
+// TestCertificatesRenew: the clock advances, and the files in the Secrets are renewed before they expire, even while
+// the nodes are unreachable and the spec is rejected; their CAs and tokens do not change.
 func TestCertificatesRenew(t *testing.T) {
 	e := newEnv(t)
-	// So that what is made at the end of the test is valid at the nodes' own, real time.
+	// Certificates that are issued at the end of the test must be valid by the real clocks of the nodes.
 	start := e.Clock.Now().AddDate(0, -9, 0)
 	e.Clock.SetTime(start)
 
@@ -100,7 +100,7 @@ func TestCertificatesRenew(t *testing.T) {
 		t.Error("renewed before it was due")
 	}
 
-	// A refused spec stalls everything else, for as long as nobody looks.
+	// A rejected spec stalls everything else until a user fixes it.
 	cp.Spec.CertSANs = []string{"not a name"}
 	e.Update(cp)
 
@@ -131,7 +131,7 @@ func TestCertificatesRenew(t *testing.T) {
 	e.opens(bundle)
 }
 
-// opens: a node of the cluster accepts the certificate in the Secret.
+// opens checks that a node of the cluster accepts the certificate in the Secret.
 func (e *env) opens(b *clusterstate.Bundle) {
 	e.Helper()
 
@@ -156,7 +156,7 @@ func (e *env) opens(b *clusterstate.Bundle) {
 	}
 }
 
-// TestCertificatesOfAnotherPKI: when the PKI in the state Secret is another one, the files follow.
+// TestCertificatesOfAnotherPKI: if the PKI in the state Secret is replaced, the files are renewed.
 func TestCertificatesOfAnotherPKI(t *testing.T) {
 	e := newEnv(t)
 	cp := e.shipped()
@@ -184,8 +184,8 @@ func TestCertificatesOfAnotherPKI(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfAHeldCluster: nothing renews while the cluster is paused; the condition says what is due, then what
-// has ended, and at last that of the CAs.
+// TestCertificatesOfAHeldCluster: nothing is renewed while the cluster is paused; the condition reports what is due,
+// then what has expired, and finally the CAs.
 func TestCertificatesOfAHeldCluster(t *testing.T) {
 	e := newEnv(t)
 	cp := e.shipped()

@@ -17,7 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// disaster is a control plane of three that bad things happen to, and what is true of it.
+// disaster is a control plane of three nodes with random faults, and its real state.
 type disaster struct {
 	*env
 
@@ -30,8 +30,8 @@ type disaster struct {
 	refused, unreadable, paused bool
 }
 
-// TestNoConditionLies: whatever is killed, cut off, refused, torn or paused, in any order and between any two passes,
-// no condition claims within its bound what is not so.
+// TestNoConditionLies: whatever is killed, cut off, rejected, interrupted or paused, in any order and between any two
+// reconciliations, no condition makes a false claim for longer than its bound.
 func TestNoConditionLies(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(3)
@@ -54,7 +54,7 @@ func TestNoConditionLies(t *testing.T) {
 			events = append(events, d.happen(random))
 		}
 
-		// A pass in the middle of it sees what it sees; nothing is claimed of it yet.
+		// A reconciliation in between observes an intermediate state; its claims are not checked yet.
 		_, _ = d.pass(cp)
 
 		d.Clock.Sleep(condition.Bound)
@@ -73,7 +73,7 @@ func TestNoConditionLies(t *testing.T) {
 	}
 }
 
-// happen is one event; it says which.
+// happen causes one event, and returns its description.
 func (d *disaster) happen(random *rand.Rand) string {
 	i := random.IntN(len(d.nodes))
 
@@ -128,7 +128,7 @@ func (d *disaster) happen(random *rand.Rand) string {
 	return fmt.Sprintf("paused: %t", d.paused)
 }
 
-// lie is what a condition claims and is not so; empty when there is nothing.
+// lie returns a false claim of a condition; empty if there is none.
 func (d *disaster) lie() string {
 	up := 0
 

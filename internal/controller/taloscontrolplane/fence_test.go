@@ -20,13 +20,14 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// fenced makes a running control plane of one, and a machine that once belonged to it, was given up, and runs on.
+// fenced creates a running control plane with one node, and a machine that once belonged to it, was abandoned, and
+// still runs.
 func fenced(t *testing.T, change func(*clusterstate.GivenUp)) (*env, *v1alpha1.TalosControlPlane, *node.Node) {
 	t.Helper()
 
 	e := newEnv(t)
 	cp, _ := e.established(1)
-	n := e.boot(7, func(o *node.Options) { o.Cluster = node.NewRegistry() }) // its etcd joins nobody
+	n := e.boot(7, func(o *node.Options) { o.Cluster = node.NewRegistry() }) // its etcd joins no other member
 	e.configure(e.state(), n)
 
 	g := clusterstate.GivenUp{
@@ -43,8 +44,8 @@ func fencing(cp *v1alpha1.TalosControlPlane) bool {
 	return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionFencing)
 }
 
-// TestReturnedMachineIsWiped: a machine that was given up is back with what it had. It is told, wiped once, and
-// forgotten when it is in maintenance mode.
+// TestReturnedMachineIsWiped: an abandoned machine returns with its data. It is reported, wiped once, and its record is
+// dropped when it is in maintenance mode.
 func TestReturnedMachineIsWiped(t *testing.T) {
 	e, cp, n := fenced(t, func(*clusterstate.GivenUp) {})
 
@@ -59,8 +60,8 @@ func TestReturnedMachineIsWiped(t *testing.T) {
 	}
 }
 
-// TestReturnedReadyMachine: a worker that was given up is back and Kubernetes calls its Node ready. It is left as it is,
-// and so is its Node, until a person wants it wiped. A name that was not given up is refused.
+// TestReturnedReadyMachine: an abandoned worker returns and its Node is ready. The machine and its Node are not changed
+// until a user approves the wipe. A name that was not abandoned is rejected.
 func TestReturnedReadyMachine(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)
@@ -107,7 +108,7 @@ func TestReturnedReadyMachine(t *testing.T) {
 	}
 }
 
-// TestReturnedMachineRefuses: a machine that cannot be wiped is asked again, and holds up nothing else of the cluster.
+// TestReturnedMachineRefuses: a machine that cannot be wiped is asked again, and blocks nothing else of the cluster.
 func TestReturnedMachineRefuses(t *testing.T) {
 	e, cp, n := fenced(t, func(*clusterstate.GivenUp) {})
 	n.Faults().Fail("Reset", codes.Unavailable, 1, 0)
@@ -133,7 +134,8 @@ func TestReturnedMachineRefuses(t *testing.T) {
 	e.until(cp, "it is wiped and forgotten", func() bool { return len(e.state().Runtime.GivenUp) == 0 })
 }
 
-// TestReturnedMachineIsLeftAlone: where a person wants it so, and where another machine has the address by now.
+// TestReturnedMachineIsLeftAlone: a returned machine is not changed if a user wants that, or if another machine has its
+// address by now.
 func TestReturnedMachineIsLeftAlone(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*clusterstate.GivenUp)
@@ -170,7 +172,7 @@ func TestReturnedMachineIsLeftAlone(t *testing.T) {
 
 }
 
-// TestReturnedMemberIsNotWiped: as long as etcd lists a member at the machine's address, nobody wipes it.
+// TestReturnedMemberIsNotWiped: while etcd lists a member at the machine's address, the machine is not wiped.
 func TestReturnedMemberIsNotWiped(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)

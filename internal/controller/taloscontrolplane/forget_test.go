@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// TestCredentialsOfTheGone: what opens the nodes of a cluster does not stay in memory when its control plane is gone, in
-// order or without its finalizer.
+// TestCredentialsOfTheGone: the credentials of a cluster are removed from memory when its control plane is deleted,
+// properly or by removing its finalizer.
 func TestCredentialsOfTheGone(t *testing.T) {
 	for name, stripped := range map[string]bool{"deleted": false, "without its finalizer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestCredentialsOfTheGone(t *testing.T) {
 	}
 }
 
-// TestClockSetBack: the clock was ahead by a day when a bootstrap was recorded whose call got lost. It is repeated after
+// TestClockSetBack: the clock was a day ahead when a bootstrap was recorded whose call was lost. It is repeated after
 // the usual time, and not after a day.
 func TestClockSetBack(t *testing.T) {
 	e := newEnv(t)
@@ -64,8 +64,8 @@ func TestClockSetBack(t *testing.T) {
 	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
 }
 
-// TestDisruptionOfTheGone: the object of a machine that was being taken out, or rebooted, has lost its finalizer and is
-// gone. What is recorded of it holds nothing up.
+// TestDisruptionOfTheGone: a machine was being removed or rebooted when its object lost its finalizer and was deleted.
+// Its record blocks nothing.
 func TestDisruptionOfTheGone(t *testing.T) {
 	for _, act := range []safety.Act{safety.ActRemove, safety.ActReboot} {
 		t.Run(string(act), func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestDisruptionOfTheGone(t *testing.T) {
 	}
 }
 
-// TestRestoreOfTheGone: the object of a restore has lost its finalizer and is gone. The cluster is left to it until no node
-// can be reading a snapshot any more; a restore that is there keeps it for as long as it takes.
+// TestRestoreOfTheGone: the object of a restore lost its finalizer and was deleted. The cluster remains blocked until
+// no node can be reading a snapshot any more; an existing restore blocks it for as long as it takes.
 func TestRestoreOfTheGone(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.found(1)
@@ -103,7 +103,7 @@ func TestRestoreOfTheGone(t *testing.T) {
 		t.Fatal("the cluster was taken from a restore that is there")
 	}
 
-	// Another one of the name is another one.
+	// Another restore with the same name does not count.
 	r.Finalizers = nil
 	e.Update(r)
 	e.Delete(r)
@@ -123,12 +123,12 @@ func TestRestoreOfTheGone(t *testing.T) {
 	e.until(cp, "the cluster goes on", func() bool { return !left() && bootstrapped(cp) })
 }
 
-// departed is the machine that is to be taken out in the test below.
+// departed is the machine to be removed in the test below.
 const departed = "cp-2"
 
-// TestLostWhileLeaving: all disks are lost while machines leave the list. The way out is that of every total loss: what
-// has to be known of a machine that leaves is named, a person may say that one is destroyed, and may then allow a new
-// etcd, which begins on a machine that stays.
+// TestLostWhileLeaving: all disks are lost while machines are being removed. The recovery is that of every total loss:
+// the message names the required evidence about the departing machine, a user may confirm that it is destroyed, and may
+// then allow a new etcd, which is bootstrapped on a remaining machine.
 func TestLostWhileLeaving(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(3)

@@ -20,8 +20,8 @@ func (e *env) mode(cp *v1alpha1.TalosControlPlane, mode string) {
 	e.Update(cp)
 }
 
-// TestDryRun: a bootstrap that is due is shown and not asked for; the nodes are asked, and only our status is written.
-// A mode that does not exist is a dry run that says so.
+// TestDryRun: a due bootstrap is reported and not requested; the nodes are queried, and only the status is written. An
+// unknown mode is a dry run that reports itself as such.
 func TestDryRun(t *testing.T) {
 	for mode, reason := range map[string]string{
 		"DryRun": v1alpha1.ReasonDryRun, "disabled": v1alpha1.ReasonInvalidReconcileMode,
@@ -55,7 +55,7 @@ func TestDryRun(t *testing.T) {
 				}
 			}
 
-			// The evidence stays live: a node that dies shows.
+			// The evidence stays up to date: a dead node is reported.
 			nodes[0].Kill()
 			e.until(cp, "the dead node shows", func() bool {
 				return meta.IsStatusConditionFalse(cp.Status.Conditions, v1alpha1.ConditionReachable)
@@ -64,7 +64,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestDryRunMakesNothing: no PKI, no machine, no finalizer.
+// TestDryRunMakesNothing: a dry run creates no PKI, no machine, and no finalizer.
 func TestDryRunMakesNothing(t *testing.T) {
 	e := newEnv(t)
 	cp := e.create(1, func(cp *v1alpha1.TalosControlPlane) {
@@ -92,7 +92,7 @@ func TestDryRunMakesNothing(t *testing.T) {
 	}
 }
 
-// TestDisabled: one write says that nothing is done, and then nothing is: no call, no write, no status.
+// TestDisabled: one write reports the mode, and then there is no call, no write, and no status update.
 func TestDisabled(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)

@@ -13,7 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// strangers boots control-plane nodes of a cluster that the operator never saw.
+// strangers boots control-plane nodes of a cluster that the operator has never observed.
 func (e *env) strangers(size int) (*foreign.Cluster, []*node.Node) {
 	e.Helper()
 
@@ -31,7 +31,7 @@ func (e *env) strangers(size int) (*foreign.Cluster, []*node.Node) {
 	return c, nodes
 }
 
-// importing has a control plane import with the Secret "stray".
+// importing makes a control plane import with the Secret "stray".
 func importing(cp *v1alpha1.TalosControlPlane) {
 	cp.Spec.Import = &v1alpha1.ImportSource{SecretRef: v1alpha1.ObjectReference{Name: "stray"}}
 }
@@ -48,7 +48,7 @@ func (e *env) stray(data map[string][]byte) {
 	e.Create(secret)
 }
 
-// noState: nothing was made, and no node was touched.
+// noState checks that nothing was created, and no node was changed.
 func (e *env) noState(what string, before int, nodes ...*node.Node) {
 	e.Helper()
 
@@ -61,8 +61,8 @@ func (e *env) noState(what string, before int, nodes ...*node.Node) {
 	}
 }
 
-// TestImport: the PKI comes from the nodes' cluster, the bootstrap counts as done, and no node is written to. A config of
-// a control-plane node does as well as a bundle.
+// TestImport: the PKI comes from the nodes' cluster, the bootstrap counts as complete, and nothing is written to a
+// node. A configuration of a control-plane node is as good as a bundle.
 func TestImport(t *testing.T) {
 	e := newEnv(t)
 	c, nodes := e.strangers(3)
@@ -112,7 +112,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportWrongSecret: a Secret that is not the nodes' stalls with the reason, and one that is corrected is noticed.
+// TestImportWrongSecret: a Secret that does not belong to the nodes stalls the import with the reason, and a corrected
+// one is noticed.
 func TestImportWrongSecret(t *testing.T) {
 	e := newEnv(t)
 	c, nodes := e.strangers(1)
@@ -172,7 +173,7 @@ func TestImportWrongSecret(t *testing.T) {
 	e.until(cp, "the corrected Secret is taken", func() bool { return cp.Status.SecretBundle != nil })
 }
 
-// TestImportRefused: what the spec says has to be what runs, and every member of etcd has to be listed.
+// TestImportRefused: the spec has to match what runs, and every etcd member has to be listed.
 func TestImportRefused(t *testing.T) {
 	e := newEnv(t)
 	c, nodes := e.strangers(3)

@@ -10,7 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// TestLeaving: of several machines that left the list, broken ones go first, the leader of etcd last.
+// TestLeaving: of several machines to be removed, broken ones are first and the etcd leader is last.
 func TestLeaving(t *testing.T) {
 	tests := map[string]struct {
 		outdated, sick, alone string

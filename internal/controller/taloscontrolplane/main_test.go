@@ -23,18 +23,19 @@ import (
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
-// api is the API server of all tests; each has a namespace and a subnet of its own.
+// api is the API server of all tests; each test has its own namespace and subnet.
 var api *plane.Plane
 
 func TestMain(m *testing.M) { plane.Main(m, &api) }
 
-// The cluster of every test.
+// The parameters of the cluster of every test.
 const (
 	name       = harness.Cluster
 	kubernetes = harness.KubernetesVersion
 )
 
-// env is one replica of the operator, called by hand, under the operator's own roles, and the machines of one cluster.
+// env is one replica of the operator, reconciled manually with the operator's own roles, and the machines of one
+// cluster.
 type env struct {
 	*harness.Env
 
@@ -52,7 +53,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// restart is a crash of the operator: nothing that it kept in memory is left.
+// restart simulates a crash of the operator, which loses everything in memory.
 func (e *env) restart() {
 	e.Helper()
 	e.Restart()
@@ -71,7 +72,7 @@ func (e *env) restart() {
 
 func (e *env) address(i int) string { return e.estate.Address(i) }
 
-// create makes a control plane of the given size, with its endpoint at the first machine.
+// create creates a control plane of the given size, with its endpoint at the first machine.
 func (e *env) create(size int, change ...func(*v1alpha1.TalosControlPlane)) *v1alpha1.TalosControlPlane {
 	e.Helper()
 
@@ -95,7 +96,7 @@ func (e *env) pass(cp *v1alpha1.TalosControlPlane) (ctrl.Result, error) {
 	return res, err
 }
 
-// endMachines lets TalosMachines go that are being deleted, as their controller does.
+// endMachines releases TalosMachines that are being deleted, as their controller does.
 func (e *env) endMachines() {
 	e.Helper()
 
@@ -116,7 +117,7 @@ func (e *env) endMachines() {
 	}
 }
 
-// until reconciles until the check is content.
+// until reconciles until the check succeeds.
 func (e *env) until(cp *v1alpha1.TalosControlPlane, what string, check func() bool) {
 	e.Helper()
 	e.Until(cp, what, nil, func() error { _, err := e.pass(cp); return err }, check)
@@ -137,7 +138,7 @@ func (e *env) state() *clusterstate.State {
 	return e.State(name)
 }
 
-// record changes the state behind the back of the operator.
+// record changes the state without the operator.
 func (e *env) record(change func(*clusterstate.State)) {
 	e.Helper()
 	e.Record(name, change)
@@ -157,7 +158,7 @@ func (e *env) newState() *clusterstate.State {
 	return st
 }
 
-// boot powers machine i on, in maintenance mode; etcd and Kubernetes are modelled unless changed.
+// boot powers on machine i in maintenance mode; etcd and Kubernetes are simulated by default.
 func (e *env) boot(i int, change ...func(*node.Options)) *node.Node {
 	e.Helper()
 
@@ -169,8 +170,8 @@ func (e *env) boot(i int, change ...func(*node.Options)) *node.Node {
 	return n
 }
 
-// configure gives machines the config of a cluster, as the controller of TalosMachines does, and returns once their etcd
-// waits for a bootstrap.
+// configure configures machines for a cluster, as the TalosMachine controller does, and returns once their etcd waits
+// for a bootstrap.
 func (e *env) configure(state *clusterstate.State, nodes ...*node.Node) {
 	e.Helper()
 	e.install(state, configmachine.TypeControlPlane, nodes...)
@@ -180,7 +181,7 @@ func (e *env) configure(state *clusterstate.State, nodes ...*node.Node) {
 	}
 }
 
-// join gives a machine the config of the running cluster, and returns once etcd has it as a member.
+// join configures a machine for the running cluster, and returns once etcd has it as a member.
 func (e *env) join(n *node.Node) {
 	e.Helper()
 	e.install(e.state(), configmachine.TypeControlPlane, n)
@@ -193,7 +194,7 @@ func (e *env) join(n *node.Node) {
 	})
 }
 
-// install gives machines the config of a role in a cluster.
+// install sends machines the configuration of a role in a cluster.
 func (e *env) install(state *clusterstate.State, role configmachine.Type, nodes ...*node.Node) {
 	e.Helper()
 
@@ -207,7 +208,7 @@ func (e *env) install(state *clusterstate.State, role configmachine.Type, nodes 
 	}
 }
 
-// found makes a control plane whose machines are configured and wait for the bootstrap.
+// found creates a control plane whose machines are configured and wait for the bootstrap.
 func (e *env) found(size int, change ...func(*node.Options)) (*v1alpha1.TalosControlPlane, []*node.Node) {
 	e.Helper()
 
@@ -227,7 +228,7 @@ func (e *env) found(size int, change ...func(*node.Options)) (*v1alpha1.TalosCon
 	return cp, nodes
 }
 
-// configured records that machines are given the config of the cluster.
+// configured records that machines are configured for the cluster.
 func (e *env) configured(nodes ...*node.Node) {
 	e.Helper()
 

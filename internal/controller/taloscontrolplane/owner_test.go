@@ -14,8 +14,8 @@ import (
 
 const elsewhere = "11111111-2222-3333-4444-555555555555"
 
-// TestCopiedState: with the copy of a state that another control plane owns, nothing is done while machines run, or do
-// not answer, until a person confirms just that owner.
+// TestCopiedState: with the copy of a state that another control plane owns, nothing is done while machines run, or are
+// unreachable, until a user confirms exactly that owner.
 func TestCopiedState(t *testing.T) {
 	for what, silent := range map[string]bool{"runs": false, "is unreachable": true} {
 		t.Run(what, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestCopiedState(t *testing.T) {
 	}
 }
 
-// TestStateOfAnotherOwnerWithoutMachines: where no machine runs under the PKI nobody is asked.
+// TestStateOfAnotherOwnerWithoutMachines: if no machine runs under the PKI, no confirmation is needed.
 func TestStateOfAnotherOwnerWithoutMachines(t *testing.T) {
 	e := newEnv(t)
 	n := e.boot(0)
@@ -89,7 +89,7 @@ func TestStateOfAnotherOwnerWithoutMachines(t *testing.T) {
 	}
 }
 
-// TestWipeOfAnotherOwnersMachines: a copy that is deleted with its machines to be wiped wipes none.
+// TestWipeOfAnotherOwnersMachines: deleting a copy with the Reset policy wipes no machines.
 func TestWipeOfAnotherOwnersMachines(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.found(1)

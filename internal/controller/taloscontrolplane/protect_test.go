@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// dropState deletes the state Secret for good, past its finalizer.
+// dropState deletes the state Secret, ignoring its finalizer.
 func (e *env) dropState() {
 	e.Helper()
 
@@ -26,14 +26,14 @@ func (e *env) dropState() {
 	e.Delete(e.secret("c-state"))
 }
 
-// terminate deletes the namespace, as far as an API server does that by itself: everything in it is deleted by others.
+// terminate deletes the namespace as an API server does: everything in it is deleted by other controllers.
 func (e *env) terminate() {
 	e.Helper()
 	e.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.Namespace}})
 }
 
-// TestStateSecretDeleted: the Secret of a control plane that goes on stays when it is deleted, in use, and the condition
-// says what to do. The copy that is applied in its place is as good as the original.
+// TestStateSecretDeleted: the Secret of an existing control plane is kept when it is deleted, remains in use, and the
+// condition says what to do. A copy that is applied in its place is as good as the original.
 func TestStateSecretDeleted(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.found(1)
@@ -65,7 +65,7 @@ func TestStateSecretDeleted(t *testing.T) {
 	}
 }
 
-// dropStateDeleted lets a Secret go that is being deleted.
+// dropStateDeleted releases a Secret that is being deleted.
 func (e *env) dropStateDeleted() {
 	e.Helper()
 
@@ -78,8 +78,8 @@ func (e *env) dropStateDeleted() {
 	}
 }
 
-// TestPreserveKeepsThePKI: nodes that run on after their control plane keep their PKI. Where the Secret goes, alone or
-// with its namespace, in whatever order, the deletion waits for a person, and says so.
+// TestPreserveKeepsThePKI: nodes that continue to run after their control plane keep their PKI. If the Secret is
+// deleted, alone or with its namespace, in any order, the deletion waits for a user, and says so.
 func TestPreserveKeepsThePKI(t *testing.T) {
 	for what, doom := range map[string]func(*env, *v1alpha1.TalosControlPlane){
 		"the Secret first": func(e *env, cp *v1alpha1.TalosControlPlane) { e.Delete(e.secret("c-state")); e.Delete(cp) },
@@ -138,7 +138,7 @@ func TestPreserveKeepsThePKI(t *testing.T) {
 	}
 }
 
-// TestEmptyNamespaceGoes: where no machine was ever configured, nothing holds up the deletion of a namespace.
+// TestEmptyNamespaceGoes: if no machine was ever configured, nothing blocks the deletion of a namespace.
 func TestEmptyNamespaceGoes(t *testing.T) {
 	e := newEnv(t)
 	cp := e.create(1)

@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// stalled powers machines on whose etcd does not get its image.
+// stalled powers on machines whose etcd does not get its image.
 func (e *env) stalled(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
 	e.Helper()
 
@@ -39,7 +39,7 @@ func (e *env) stalled(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
 	return cp, nodes
 }
 
-// apply sends a node the config of its cluster once more.
+// apply sends a node the configuration of its cluster again.
 func (e *env) apply(n *node.Node) {
 	e.Helper()
 
@@ -57,9 +57,9 @@ func (e *env) apply(n *node.Node) {
 	})
 }
 
-// TestBootstrapWaitsForTheImage: a bootstrap starts the service of etcd anew, and with it the pull of its image, so that
-// no node is asked before it has the image; after a while the conditions say what holds everything up. Once the image is
-// there, the bootstrap follows.
+// TestBootstrapWaitsForTheImage: a bootstrap restarts the etcd service, and with it the pull of its image, so no node
+// is bootstrapped before it has the image; after some time the conditions report the cause. Once the image is there,
+// the bootstrap follows.
 func TestBootstrapWaitsForTheImage(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.stalled(1)
@@ -86,14 +86,14 @@ func TestBootstrapWaitsForTheImage(t *testing.T) {
 	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionTrue, v1alpha1.ReasonEtcdHealthy, "")
 }
 
-// TestInterruptedPull: after a bootstrap a config interrupts the pull of etcd's image, and the node pulls for ever. It is
-// not bootstrapped again meanwhile, the conditions say what to do, and that helps.
+// TestInterruptedPull: after a bootstrap, a configuration interrupts the pull of the etcd image, and the node pulls
+// forever. It is not bootstrapped again meanwhile, the conditions say what to do, and that helps.
 func TestInterruptedPull(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.stalled(1)
 	n := nodes[0]
 
-	// Somebody else is earlier than the image.
+	// Another actor is faster than the image.
 	at := e.Clock.Now()
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.OwnerUID = string(cp.UID)
@@ -139,8 +139,8 @@ func TestInterruptedPull(t *testing.T) {
 	})
 }
 
-// TestNoConfigInterruptsAPull: no change begins on a node that pulls the image of etcd. After a while it does: it may be
-// what mends the pull.
+// TestNoConfigInterruptsAPull: no change begins on a node that is pulling the etcd image. After some time it does,
+// because it may repair the pull.
 func TestNoConfigInterruptsAPull(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.stalled(1)

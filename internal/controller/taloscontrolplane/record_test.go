@@ -14,7 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// claim has a control plane state that it manages the cluster, and returns who does then.
+// claim makes a control plane claim the cluster, and returns the resulting owner.
 func (e *env) claim(uid, former string) string {
 	e.Helper()
 
@@ -31,11 +31,11 @@ func (e *env) claim(uid, former string) string {
 	return owner
 }
 
-// owner is whom the cluster names. Who asks without a UID takes over nothing, also where nobody is named yet: otherwise
-// the question would come before the operator.
+// owner returns the owner that the cluster records. A query without a UID never takes over the cluster, even if no
+// owner is recorded yet: otherwise the query would precede the operator.
 func (e *env) owner() string { return e.claim("", "") }
 
-// owning makes a control plane of one machine whose cluster runs and knows its owner.
+// owning creates a control plane with one machine whose cluster runs and records its owner.
 func (e *env) owning() *v1alpha1.TalosControlPlane {
 	e.Helper()
 
@@ -53,8 +53,8 @@ func (e *env) owning() *v1alpha1.TalosControlPlane {
 	return cp
 }
 
-// TestOwnerInTheCluster: a cluster names its owner, and where that is another control plane, which took over with a copy
-// of the state for example, the one that it was is done with it until a person says otherwise.
+// TestOwnerInTheCluster: a cluster records its owner. If that is another control plane, for example one that took over
+// with a copy of the state, the former one stops until a user confirms otherwise.
 func TestOwnerInTheCluster(t *testing.T) {
 	e := newEnv(t)
 	cp := e.owning()
@@ -63,7 +63,7 @@ func TestOwnerInTheCluster(t *testing.T) {
 		t.Fatalf("the takeover: %s", got)
 	}
 
-	// Nothing is disrupted, so that it is asked now and then only.
+	// Nothing is disrupted, so the owner is queried only periodically.
 	if _, err := e.pass(cp); failure.Reason(err) == v1alpha1.ReasonOwnedElsewhere {
 		t.Error("a cluster is asked with every pass")
 	}
@@ -90,13 +90,13 @@ func TestOwnerInTheCluster(t *testing.T) {
 	}
 }
 
-// TestOwnerIsGivenBack: the other one gives the cluster back, and nobody has to confirm that here.
+// TestOwnerIsGivenBack: the other control plane releases the cluster, and no confirmation is needed here.
 func TestOwnerIsGivenBack(t *testing.T) {
 	e := newEnv(t)
 	cp := e.owning()
 
 	e.claim(elsewhere, string(cp.UID))
-	e.restart() // a restart asks
+	e.restart() // a restart queries the owner
 	e.until(cp, "it sees the other one", func() bool { return e.state().Runtime.RivalUID == elsewhere })
 
 	if got := e.claim(string(cp.UID), elsewhere); got != string(cp.UID) {
@@ -106,8 +106,8 @@ func TestOwnerIsGivenBack(t *testing.T) {
 	e.until(cp, "it goes on", func() bool { return e.state().Runtime.RivalUID == "" })
 }
 
-// TestOwnerLetsGo: a control plane that is deleted in order leaves a cluster that the next one takes without a question,
-// with its state or without.
+// TestOwnerLetsGo: a control plane that is deleted properly leaves a cluster that the next one takes over without
+// confirmation, with or without its state.
 func TestOwnerLetsGo(t *testing.T) {
 	e := newEnv(t)
 	cp := e.owning()
@@ -121,7 +121,7 @@ func TestOwnerLetsGo(t *testing.T) {
 }
 
 // TestWipeAsksTheCluster: machines of a cluster that another control plane took over are not wiped, although the state
-// does not know that yet.
+// does not record that yet.
 func TestWipeAsksTheCluster(t *testing.T) {
 	e := newEnv(t)
 	cp := e.owning()
@@ -156,8 +156,8 @@ func TestWipeAsksTheCluster(t *testing.T) {
 	})
 }
 
-// TestDisruptionAsksTheCluster: right before a node goes away the cluster says who manages it. Where its API is down the
-// state alone decides: the step may be what brings it back.
+// TestDisruptionAsksTheCluster: right before a disruption, the cluster is asked for its owner. If its API is down, only
+// the state decides, because the step may be what repairs it.
 func TestDisruptionAsksTheCluster(t *testing.T) {
 	for what, c := range map[string]struct {
 		before func(*env, *v1alpha1.TalosControlPlane)
@@ -187,7 +187,7 @@ func TestDisruptionAsksTheCluster(t *testing.T) {
 	}
 }
 
-// shut has client certificates be made that are not valid for years: no API server lets the operator in.
+// shut makes client certificates invalid for years, so that every API server rejects the operator.
 type shut struct{ *harness.Clock }
 
 func (c shut) Now() time.Time { return c.Clock.Now().Add(-20 * 365 * 24 * time.Hour) }

@@ -19,13 +19,13 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// TestNewEtcdOnOneNode: a person allows a new etcd. One node gets it, wherever the operator is killed, and the word counts
-// once.
+// TestNewEtcdOnOneNode: a user allows a new etcd. One node gets it, wherever the operator is killed, and the permission
+// counts once.
 func TestNewEtcdOnOneNode(t *testing.T) {
 	for _, writes := range []int{0, 1, 2, 3, 4} {
 		t.Run(fmt.Sprintf("killed after %d writes", writes), func(t *testing.T) {
 			e := newEnv(t)
-			// Slow enough that the passes see a node that neither waits nor has data.
+			// Slow enough for reconciliations to observe a node that neither waits nor has data.
 			cp, nodes := e.found(3, func(o *node.Options) { o.Scale = 5 * node.DefaultScale })
 			seen := e.onBootstrap(nodes...)
 			at := e.Clock.Now().Add(-24 * time.Hour)
@@ -47,7 +47,7 @@ func TestNewEtcdOnOneNode(t *testing.T) {
 			}
 
 			e.restart()
-			// A call that got lost is repeated after a while.
+			// A lost call is repeated after some time.
 			e.Until(cp, "etcd has three members", func() { e.Clock.Sleep(time.Second) },
 				func() error { _, err := e.pass(cp); return err },
 				func() bool { return meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionEtcdHealthy) })
@@ -60,8 +60,8 @@ func TestNewEtcdOnOneNode(t *testing.T) {
 	}
 }
 
-// again deletes a control plane, which leaves its nodes as they are, and applies it with another machine on its list.
-// It returns the object and the node of that machine, which has its config.
+// again deletes a control plane, which does not change its nodes, and applies it with another machine on its list. It
+// returns the object and the node of that machine, which is configured.
 func (e *env) again(cp *v1alpha1.TalosControlPlane, i int) (*v1alpha1.TalosControlPlane, *node.Node) {
 	e.Helper()
 
@@ -87,8 +87,8 @@ func (e *env) again(cp *v1alpha1.TalosControlPlane, i int) (*v1alpha1.TalosContr
 	return next, fresh
 }
 
-// TestRememberedHoldsTheBootstrap: a control plane was deleted without its nodes and applied with another list. A machine
-// that is not on it may run the etcd of the cluster; only a person knows that it is gone for good.
+// TestRememberedHoldsTheBootstrap: a control plane was deleted without its nodes and applied with another list. A
+// machine that is not on it may run the etcd of the cluster; only a user knows that it is gone permanently.
 func TestRememberedHoldsTheBootstrap(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)
@@ -133,7 +133,7 @@ func TestRememberedHoldsTheBootstrap(t *testing.T) {
 	}
 }
 
-// TestNewEtcdWaitsForTheChoice: another node is chosen only when the first one had the time to show data.
+// TestNewEtcdWaitsForTheChoice: another node is chosen only after the first one had the time to show data.
 func TestNewEtcdWaitsForTheChoice(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(3)
@@ -155,14 +155,13 @@ func TestNewEtcdWaitsForTheChoice(t *testing.T) {
 	e.Clock.SetTime(at.Add(time.Minute))
 	e.until(cp, "etcd answers", func() bool { return bootstrapped(cp) })
 
-	// An approval that nothing needs does not stay until it is needed.
+	// A permission that is not needed is removed, so that it cannot apply later.
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.AllowBootstrapAnnotation, "true")
 	e.Update(cp)
 	e.until(cp, "the annotation is removed", func() bool { return cp.Annotations[v1alpha1.AllowBootstrapAnnotation] == "" })
 }
 
-// TestRememberedRunsEtcd: the machine that is not listed any more answers, and runs the etcd of the cluster. The one that
-// is listed joins it.
+// TestRememberedRunsEtcd: the unlisted machine responds, and runs the etcd of the cluster. The listed one joins it.
 func TestRememberedRunsEtcd(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(1)

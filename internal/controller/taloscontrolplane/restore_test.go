@@ -47,14 +47,15 @@ func TestNoPKIBesideARestore(t *testing.T) {
 		t.Fatal("it has made a PKI")
 	}
 
-	// A restore that was wrong is deleted, and the cluster begins anew.
+	// A wrong restore is deleted, and the cluster starts with a new PKI.
 	e.Delete(r)
 	e.until(cp, "it has a PKI", func() bool {
 		return !e.Gone(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name + "-state"}})
 	})
 }
 
-// TestLeftToARestore: while a restore works on the cluster, nodes that wait for a bootstrap wait for that of the restore.
+// TestLeftToARestore: while a restore is working on the cluster, nodes that wait for a bootstrap wait for that of the
+// restore.
 func TestLeftToARestore(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.found(3)
@@ -77,7 +78,7 @@ func TestLeftToARestore(t *testing.T) {
 		t.Error("a node was touched")
 	}
 
-	// What came in between is seen: the bootstrap begins with a write of the state.
+	// A concurrent record is noticed: the bootstrap begins with a write of the state.
 	e.record(func(s *clusterstate.State) { s.Runtime.Restore = nil })
 	e.until(cp, "etcd is bootstrapped", func() bool { return harness.Calls("Bootstrap", nodes...) == 1 })
 }

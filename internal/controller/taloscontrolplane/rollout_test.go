@@ -20,7 +20,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// established is a control plane whose etcd works, with machines that show what their controller would.
+// established returns a control plane with a working etcd, and machines with the status that their controller would
+// write.
 func (e *env) established(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
 	e.Helper()
 
@@ -39,7 +40,7 @@ func (e *env) established(size int) (*v1alpha1.TalosControlPlane, []*node.Node) 
 	return cp, nodes
 }
 
-// show writes the status of a machine that is ready and compared, as its controller would, with a change to it.
+// show writes the status of a ready and compared machine, as its controller would, with a change.
 func (e *env) show(cp *v1alpha1.TalosControlPlane, i int, edit func(*v1alpha1.TalosMachine)) {
 	e.Helper()
 
@@ -64,7 +65,7 @@ func (e *env) talosMachine(i int) *v1alpha1.TalosMachine {
 	return m
 }
 
-// pending shows a change that takes the member away for a while.
+// pending adds a change that makes the member temporarily unavailable.
 func pending(m *v1alpha1.TalosMachine) {
 	m.Status.Change = &v1alpha1.MachineChange{
 		ID: "change-" + m.Name, Target: "2", Base: "1", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending,
@@ -85,7 +86,7 @@ func sick(m *v1alpha1.TalosMachine) {
 	})
 }
 
-// granted names the machines that may begin what they show.
+// granted returns the names of the machines that may begin their current change.
 func (e *env) granted(size int) string {
 	e.Helper()
 
@@ -110,7 +111,7 @@ func (e *env) disruption() clusterstate.Disruption {
 	return clusterstate.Disruption{}
 }
 
-// step passes once, whatever it waits for.
+// step reconciles once, whatever the result is.
 func (e *env) step(cp *v1alpha1.TalosControlPlane) {
 	e.Helper()
 
@@ -119,7 +120,8 @@ func (e *env) step(cp *v1alpha1.TalosControlPlane) {
 	}
 }
 
-// TestOneAtATime: a control-plane node begins once that is recorded, and the next one when it is done, its leader last.
+// TestOneAtATime: a control-plane node begins once that is recorded, the next one when it is complete, and the leader
+// last.
 func TestOneAtATime(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -131,7 +133,7 @@ func TestOneAtATime(t *testing.T) {
 	for _, i := range []int{1, 2, 0} {
 		name := fmt.Sprintf("cp-%d", i)
 
-		// Passes, crashes and what the machine shows on its way change nothing.
+		// Reconciliations, crashes and the progress of the machine change nothing.
 		for _, phase := range []v1alpha1.ChangePhase{"", v1alpha1.ChangeDraining, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling} {
 			if phase != "" {
 				e.show(cp, i, in(phase))
@@ -161,7 +163,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// staleCache shows a control plane as it was.
+// staleCache returns a control plane in an old state.
 type staleCache struct {
 	client.Client
 
@@ -179,8 +181,8 @@ func (c staleCache) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 	return c.Client.Get(ctx, key, o, opts...)
 }
 
-// TestPlanOutlivesAStaleCache: a pass that does not see the plan of the pass before leaves it as it is, so that what a
-// person has read can be approved.
+// TestPlanOutlivesAStaleCache: a reconciliation that does not see the previous plan does not change it, so that the
+// plan that a user has read can be approved.
 func TestPlanOutlivesAStaleCache(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -221,7 +223,7 @@ func TestPlanOutlivesAStaleCache(t *testing.T) {
 	}
 }
 
-// TestApprovalEndsWithItsPlan: what a person agreed to once says nothing about the same differences at another time.
+// TestApprovalEndsWithItsPlan: an approval does not apply to the same differences at another time.
 func TestApprovalEndsWithItsPlan(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -239,7 +241,7 @@ func TestApprovalEndsWithItsPlan(t *testing.T) {
 
 	first := cp.Status.Plan.DeepCopy()
 
-	// Somebody takes the difference back in the moment of the approval, before anything begins.
+	// The difference is reverted at the moment of the approval, before anything begins.
 	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
 		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.ApprovedAnnotation, first.ID)
 	})
@@ -257,7 +259,7 @@ func TestApprovalEndsWithItsPlan(t *testing.T) {
 		t.Errorf("the same differences again: the plan is %+v (first %s), %q may begin", p, first.ID, e.granted(1))
 	}
 
-	// An approval of something else stays what it is: it gives no permission, and is not ours to remove.
+	// Another value of the annotation is kept: it approves nothing, and the operator must not remove it.
 	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
 		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.ApprovedAnnotation, "another")
 	})
@@ -269,7 +271,7 @@ func TestApprovalEndsWithItsPlan(t *testing.T) {
 	}
 }
 
-// TestWindowOpens: nobody but the clock tells that a maintenance window opens, so a pass comes just then.
+// TestWindowOpens: no event reports that a maintenance window opens, so a reconciliation is scheduled for that time.
 func TestWindowOpens(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -298,7 +300,7 @@ func TestWindowOpens(t *testing.T) {
 	}
 }
 
-// TestCrashBeforeTheGrant: what was recorded is let begin.
+// TestCrashBeforeTheGrant: a recorded disruption gets its grant.
 func TestCrashBeforeTheGrant(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -317,8 +319,8 @@ func TestCrashBeforeTheGrant(t *testing.T) {
 	}
 }
 
-// TestRecordEnds: a record ends with its change: when it failed, when the machine gave its permission back, and when it
-// plans another one.
+// TestRecordEnds: a record ends with its change: when it failed, when the machine returned its grant, and when it plans
+// another change.
 func TestRecordEnds(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(3)
@@ -333,7 +335,7 @@ func TestRecordEnds(t *testing.T) {
 			s.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-1", Act: "Reboot", Since: e.Clock.Now(), Change: "change-cp-1"}
 		})
 
-		// The kernel lets nobody else go meanwhile.
+		// Meanwhile, the safety package permits no other disruption.
 		nodes[2].Kill()
 		e.step(cp)
 
@@ -343,7 +345,8 @@ func TestRecordEnds(t *testing.T) {
 	}
 }
 
-// TestHeld: nobody begins while a member is away, or while another node is not ready; who is not ready itself may.
+// TestHeld: no machine begins while a member is unavailable, or while another node is not ready; a machine that is not
+// ready itself may begin.
 func TestHeld(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(3)
@@ -371,7 +374,7 @@ func TestHeld(t *testing.T) {
 	e.until(cp, "it may begin", func() bool { return e.granted(3) == "cp-0" })
 }
 
-// TestTriedOneAtATime: also a change without a reboot is the only one at its time.
+// TestTriedOneAtATime: a change without a reboot is also made on one machine at a time.
 func TestTriedOneAtATime(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -394,7 +397,7 @@ func TestTriedOneAtATime(t *testing.T) {
 	}
 }
 
-// TestStagedOneAtATime: with reboots by hand the first machine has to survive its own before the next one is staged.
+// TestStagedOneAtATime: with manual reboots, the first machine has to succeed before the next one is staged.
 func TestStagedOneAtATime(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(3)
@@ -428,7 +431,8 @@ func TestStagedOneAtATime(t *testing.T) {
 	}
 }
 
-// TestEtcdBrokenByConfig: when no etcd answers, a config change still reaches its node: it may be what mends it.
+// TestEtcdBrokenByConfig: while no etcd responds, a configuration change still reaches its node, because it may repair
+// etcd.
 func TestEtcdBrokenByConfig(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(1)
@@ -446,7 +450,7 @@ func TestEtcdBrokenByConfig(t *testing.T) {
 		t.Errorf("plan %+v, recorded %+v", cp.Status.Plan, e.disruption())
 	}
 
-	// A person takes it back.
+	// A user reverts it.
 	e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
 		pending(m)
 		sick(m)

@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// shrink leaves only the machines of these names in the list, and has the objects of the others stay until the test
-// lets them go, as the controller of TalosMachines does.
+// shrink keeps only the named machines on the list, and keeps the objects of the others until the test releases them,
+// as the TalosMachine controller does.
 func (e *env) shrink(cp *v1alpha1.TalosControlPlane, names ...string) {
 	e.Helper()
 
@@ -31,7 +31,7 @@ func (e *env) shrink(cp *v1alpha1.TalosControlPlane, names ...string) {
 	e.Update(cp)
 }
 
-// going are the machines that are being taken out of the cluster.
+// going returns the machines that are being removed from the cluster.
 func (e *env) going() []string {
 	e.Helper()
 
@@ -51,8 +51,8 @@ func (e *env) going() []string {
 	return out
 }
 
-// TestScaleDownOrder: of two machines that left the list, the outdated one goes before the one with the higher index,
-// and the other one waits for it, whatever happens in between.
+// TestScaleDownOrder: of two machines to be removed, the outdated one is removed before the one with the higher index,
+// which waits for it, whatever happens in between.
 func TestScaleDownOrder(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.running(3)
@@ -82,7 +82,7 @@ func TestScaleDownOrder(t *testing.T) {
 		t.Errorf("the record is %+v", d)
 	}
 
-	// A crash forgets nothing.
+	// A crash loses nothing.
 	e.restart()
 	e.after(time.Minute, cp)
 
@@ -93,7 +93,7 @@ func TestScaleDownOrder(t *testing.T) {
 	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "cp-1 is being taken out")
 }
 
-// TestPausedRemoval: a machine that is paused is not taken out, and keeps none of the others.
+// TestPausedRemoval: a paused machine is not removed, and does not block the others.
 func TestPausedRemoval(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.running(3)
@@ -117,7 +117,7 @@ func TestPausedRemoval(t *testing.T) {
 		t.Errorf("%v are being taken out", got)
 	}
 
-	// The highest index would go first.
+	// The highest index would be removed first.
 	pause("cp-1", "false")
 
 	for range 2 {

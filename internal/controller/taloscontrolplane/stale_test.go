@@ -19,7 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// running makes a control plane that is whole.
+// running creates a healthy control plane.
 func (e *env) running(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
 	e.Helper()
 
@@ -32,7 +32,7 @@ func (e *env) running(size int) (*v1alpha1.TalosControlPlane, []*node.Node) {
 	return cp, nodes
 }
 
-// stranger is a machine that runs with the cluster's config, and that nothing lists.
+// stranger returns a machine that runs with the cluster's configuration and is not listed.
 func (e *env) stranger(i int, role configmachine.Type) *node.Node {
 	e.Helper()
 
@@ -42,7 +42,7 @@ func (e *env) stranger(i int, role configmachine.Type) *node.Node {
 	return n
 }
 
-// ready is the status that the controller of TalosMachines gives to one that is well.
+// ready writes the status that the TalosMachine controller gives to a healthy machine.
 func (e *env) ready(names ...string) {
 	e.Helper()
 
@@ -60,17 +60,17 @@ func (e *env) ready(names ...string) {
 	}
 }
 
-// after moves the clock and takes a pass.
+// after advances the clock and reconciles.
 func (e *env) after(d time.Duration, cp *v1alpha1.TalosControlPlane) {
 	e.Helper()
 	e.Clock.Sleep(d)
 
-	// What the pass waits for stands in the conditions.
+	// The conditions show what the reconciliation waits for.
 	_, _ = e.pass(cp)
 }
 
-// TestStaleMember: a member that belongs to no machine goes after two looks a minute apart, also in a cluster with
-// workers: the state remembers those as well, and they have no member.
+// TestStaleMember: an orphaned member is removed after two observations a minute apart, also in a cluster with workers:
+// the state records those too, and they have no member.
 func TestStaleMember(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.running(3)
@@ -80,7 +80,7 @@ func TestStaleMember(t *testing.T) {
 		s.Runtime.Machines["w-0"] = clusterstate.Machine{
 			Address: e.address(20), ConfiguredAt: &at, Role: string(v1alpha1.RoleWorker),
 		}
-		// Recorded by a version that did not note roles.
+		// Recorded by a version that did not record roles.
 		s.Runtime.Machines["w-1"] = clusterstate.Machine{Address: e.address(21), ConfiguredAt: &at}
 	})
 
@@ -95,7 +95,7 @@ func TestStaleMember(t *testing.T) {
 	}
 	e.Create(worker)
 
-	// Nothing is sent to a machine that is held, although it could remove the member.
+	// Nothing is sent to a paused machine, although it could remove the member.
 	held := e.talosMachine(0)
 	metav1.SetMetaDataAnnotation(&held.ObjectMeta, v1alpha1.PausedAnnotation, "true")
 
@@ -113,7 +113,7 @@ func TestStaleMember(t *testing.T) {
 		t.Error("one look was enough")
 	}
 
-	// It is still being promoted, perhaps: while the nodes disagree about that, the looks begin anew.
+	// It may still be in promotion: while the nodes disagree about that, the observations start again.
 	e.Until(cp, "it is gone", func() { e.Clock.Sleep(time.Second) }, func() error { _, err := e.pass(cp); return err },
 		func() bool { return cp.Status.EtcdMembers == 3 })
 
@@ -122,8 +122,8 @@ func TestStaleMember(t *testing.T) {
 	}
 }
 
-// TestStaleMemberOfARememberedMachine: a control-plane machine whose object is not here, after a move for example, may
-// have the member. So may one that nobody can tell from a worker.
+// TestStaleMemberOfARememberedMachine: a control-plane machine without an object, for example after a move, may have
+// the member. So may a machine that cannot be distinguished from a worker.
 func TestStaleMemberOfARememberedMachine(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.running(3)
@@ -148,7 +148,7 @@ func TestStaleMemberOfARememberedMachine(t *testing.T) {
 			v1alpha1.ForgetMachinesAnnotation+"=cp-9")
 }
 
-// nodeObjects are the names of the Node objects of the cluster.
+// nodeObjects returns the names of the Node objects of the cluster.
 func (e *env) nodeObjects() []string {
 	e.Helper()
 
@@ -170,7 +170,7 @@ func (e *env) nodeObjects() []string {
 	return out
 }
 
-// ghosts are Node objects of machines that nothing lists and that are gone.
+// ghosts creates Node objects of unlisted machines that are gone.
 func (e *env) ghosts(indexes ...int) {
 	e.Helper()
 
@@ -195,7 +195,7 @@ func (e *env) nodesAre(want ...string) {
 	}
 }
 
-// TestStaleNode: Node objects that belong to no machine go one at a time, each after two looks a minute apart.
+// TestStaleNode: orphaned Node objects are removed one at a time, each after two observations a minute apart.
 func TestStaleNode(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.running(1)
@@ -208,7 +208,7 @@ func TestStaleNode(t *testing.T) {
 	e.after(time.Second, cp)
 	e.nodesAre("cp-0", "cp-8")
 
-	// The removal of one begins the looks at the next one anew.
+	// After a removal, the observations of the next one start again.
 	e.after(5*time.Minute, cp)
 	e.nodesAre("cp-0", "cp-8")
 	e.after(time.Minute, cp)
@@ -219,15 +219,14 @@ func TestStaleNode(t *testing.T) {
 	}
 }
 
-// TestStaleNodeKept: nothing goes when a person wants it kept, while a machine is not ready, and on the word of a
-// status alone.
+// TestStaleNodeKept: nothing is removed if a user keeps it, while a machine is not ready, or because of a status alone.
 func TestStaleNodeKept(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.running(1)
 
 	e.ghosts(7)
 
-	// cp-0 has no status that says that it is ready.
+	// cp-0 has no status that reports it as ready.
 	e.after(5*time.Minute, cp)
 	e.after(5*time.Minute, cp)
 	e.nodesAre("cp-0", "cp-7")
@@ -260,7 +259,7 @@ func TestStaleNodeKept(t *testing.T) {
 	e.nodesAre("cp-0")
 }
 
-// eventsWith are the events so far that contain a text.
+// eventsWith returns the events so far that contain a text.
 func (e *env) eventsWith(text string) []string {
 	return slices.DeleteFunc(e.Told(), func(event string) bool { return !strings.Contains(event, text) })
 }

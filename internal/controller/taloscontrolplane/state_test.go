@@ -24,8 +24,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// TestStateSecret: it is made once, nothing owns it, it outlives its control plane, and the object that comes back
-// starts from it.
+// TestStateSecret: it is created once, has no owner, outlives its control plane, and a recreated object starts from it.
 func TestStateSecret(t *testing.T) {
 	e := newEnv(t)
 	cp := e.create(1)
@@ -105,7 +104,7 @@ func TestStateSecret(t *testing.T) {
 	}
 }
 
-// TestUnusableState: a state that cannot be used stops everything, says why, and stays as it is to the last byte.
+// TestUnusableState: an unusable state stops everything, the reason is reported, and not a byte of it is changed.
 func TestUnusableState(t *testing.T) {
 	e := newEnv(t)
 
@@ -172,7 +171,7 @@ func (e *env) encode(s *clusterstate.State) map[string][]byte {
 	return data
 }
 
-// TestStateSecretIsGone: a cluster that was made with a PKI never gets another one.
+// TestStateSecretIsGone: a cluster that was created with a PKI never gets another one.
 func TestStateSecretIsGone(t *testing.T) {
 	e := newEnv(t)
 	cp := e.create(1)
@@ -206,7 +205,7 @@ func TestStateSecretIsGone(t *testing.T) {
 	}
 }
 
-// racing lets somebody else write just before the first write of a state of the operator.
+// racing lets another client write just before the operator's first write of a state.
 func (e *env) racing(verb string, first func()) {
 	once := sync.OnceFunc(first)
 
@@ -217,7 +216,8 @@ func (e *env) racing(verb string, first func()) {
 	})
 }
 
-// TestLostRaceForThePKI: of two replicas that make a PKI at once, the first one's stays, and both use it.
+// TestLostRaceForThePKI: of two replicas that create a PKI concurrently, that of the first one is kept, and both use
+// it.
 func TestLostRaceForThePKI(t *testing.T) {
 	e := newEnv(t)
 	cp := e.create(1)
@@ -274,7 +274,7 @@ func TestLostRaceForTheBootstrap(t *testing.T) {
 		t.Errorf("recorded: %+v", b)
 	}
 
-	// The other replica is gone with its call.
+	// The other replica is gone, and its call was lost.
 	e.Clock.SetTime(at.Add(16 * time.Second))
 
 	if _, err := e.pass(cp); err != nil {
@@ -286,8 +286,8 @@ func TestLostRaceForTheBootstrap(t *testing.T) {
 	}
 }
 
-// TestNoPKIOverARunningCluster: a listed machine that runs under another CA keeps a new PKI from being made, and is
-// sent nothing.
+// TestNoPKIOverARunningCluster: a listed machine that runs under another CA prevents the creation of a new PKI, and
+// nothing is sent to it.
 func TestNoPKIOverARunningCluster(t *testing.T) {
 	e := newEnv(t)
 	n := e.boot(0)
@@ -318,7 +318,7 @@ func TestNoPKIOverARunningCluster(t *testing.T) {
 	}
 }
 
-// TestBootstrapSecrets: the PKI starts from what a person brings, whole or not at all.
+// TestBootstrapSecrets: the PKI starts from the key material of the user, completely or not at all.
 func TestBootstrapSecrets(t *testing.T) {
 	e := newEnv(t)
 	cp := e.create(1, func(cp *v1alpha1.TalosControlPlane) {

@@ -17,14 +17,14 @@ func has(cp *v1alpha1.TalosControlPlane, kind, reason string) bool {
 	return c != nil && c.Reason == reason
 }
 
-// available waits until the cluster is.
+// available waits until the cluster is available.
 func (e *env) available(cp *v1alpha1.TalosControlPlane) {
 	e.Helper()
 	e.until(cp, "the cluster is available", func() bool { return has(cp, v1alpha1.ConditionAvailable, v1alpha1.ReasonAvailable) })
 }
 
-// TestQuorumLost: it has a reason of its own, which names the members that are missing and what brings them back, while
-// the survivor runs on and after it was started alone. Nothing is asked that would never end.
+// TestQuorumLost: a lost quorum has a reason of its own, with the missing members and how to regain the quorum, while
+// the remaining member runs and after it was started alone. No call is made that would never return.
 func TestQuorumLost(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(3)
@@ -93,7 +93,7 @@ func TestQuorumLost(t *testing.T) {
 	e.available(cp)
 }
 
-// TestRefusedSpecHidesNothing: whatever is wrong with a spec, the conditions tell what is true of the nodes.
+// TestRefusedSpecHidesNothing: whatever is wrong with a spec, the conditions report the real state of the nodes.
 func TestRefusedSpecHidesNothing(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(3)
@@ -134,8 +134,8 @@ func TestRefusedSpecHidesNothing(t *testing.T) {
 	}
 }
 
-// TestConditionsExpire: without credentials nothing can be observed, and after a while nothing is claimed. That is
-// written once, and what is observed again is told again.
+// TestConditionsExpire: without credentials nothing can be observed, and after some time nothing is claimed. That is
+// written once, and new observations are reported again.
 func TestConditionsExpire(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)
@@ -185,8 +185,8 @@ func TestConditionsExpire(t *testing.T) {
 	e.available(cp)
 }
 
-// TestNothingIsClaimedOfMachinesThatWereNeverAsked: machines without an address are not reachable, and without a config
-// not up to date.
+// TestNothingIsClaimedOfMachinesThatWereNeverAsked: machines without an address are not reachable, and machines without
+// a configuration are not up to date.
 func TestNothingIsClaimedOfMachinesThatWereNeverAsked(t *testing.T) {
 	e := newEnv(t)
 	e.boot(0)

@@ -12,8 +12,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// TestVersionSeenOnce: a spec that is older than a version which was seen once is held against what runs now. What is
-// older than that stays refused, and is looked at again.
+// TestVersionSeenOnce: a spec that is older than a previously observed version is compared to what runs now. A spec
+// that is older than that is still rejected, and checked again.
 func TestVersionSeenOnce(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)
@@ -37,7 +37,7 @@ func TestVersionSeenOnce(t *testing.T) {
 	e.Condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonDowngradeRefused, kubernetes)
 }
 
-// TestRefusalBelow: what a machine refuses shows at its control plane, for as long as it does.
+// TestRefusalBelow: the rejection of a machine is reported on its control plane while it lasts.
 func TestRefusalBelow(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)
