@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // ReplaceAnnotation on a TalosMachine has it replaced by a spare machine: the one whose name it holds, or any when it is
@@ -25,9 +26,10 @@ type RemediationOptions struct {
 	// maxUnhealthy is how many machines of the group may be silent at once for any of them to be replaced: a number such
 	// as 2, or a part of the group such as 40%. More of them speak for a fault of the network. Default: 1.
 	// +optional
-	// +kubebuilder:validation:MaxLength=5
-	// +kubebuilder:validation:Pattern=`^([1-9][0-9]{0,3}|([1-9][0-9]?|100)%)$`
-	MaxUnhealthy string `json:"maxUnhealthy,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=4
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1 && self <= 9999",message="maxUnhealthy must be a number from 1 to 9999, or a percentage from 1% to 100%"
+	MaxUnhealthy *intstr.IntOrString `json:"maxUnhealthy,omitempty"`
 	// onReturn says what becomes of a machine that was given up and comes back to life later, with its old data: Reset
 	// (default) wipes it unless Kubernetes calls its Node ready, Hold leaves it to a person. A Node object that is not ready
 	// is removed either way. What is set when the machine is given up counts.

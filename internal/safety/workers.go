@@ -2,10 +2,11 @@ package safety
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Candidate is a machine that may be taken away or disrupted.
@@ -72,49 +73,28 @@ func index(name string) int {
 	return n
 }
 
-// Budget is how many machines of a group may be unavailable at once: a number, or a part of the group in percent.
-type Budget struct {
-	// Number of machines, when Percent is 0.
-	Number int
-	// Percent of the group, 1 to 100; rounded down, and at least one machine.
-	Percent int
-}
-
-// ParseBudget reads "2" or "25%". Nothing means one machine. Zero, and more than 100 percent, are errors.
-func ParseBudget(text string) (Budget, error) {
-	if text == "" {
-		return Budget{Number: 1}, nil
+// Budget is how many machines of a group of the given size may be unavailable at once: a number, or a percentage of the
+// group, rounded down to at least one. It is one where nothing is set, and where what is set is not valid, which the
+// schema refuses: one is always safe.
+func Budget(limit *intstr.IntOrString, size int) int {
+	if limit == nil {
+		return 1
 	}
 
-	digits, percent := strings.CutSuffix(text, "%")
-
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 1 || percent && n > 100 {
-		return Budget{}, fmt.Errorf("%q is no budget: write a number of machines such as 2, or a part such as 25%%", text)
+	n, err := intstr.GetScaledValueFromIntOrPercent(limit, size, false)
+	if err != nil {
+		return 1
 	}
 
-	if percent {
-		return Budget{Percent: n}, nil
-	}
-
-	return Budget{Number: n}, nil
-}
-
-// Of is the number of machines in a group of the given size.
-func (b Budget) Of(size int) int {
-	if b.Percent == 0 {
-		return max(b.Number, 1)
-	}
-
-	return max(size*b.Percent/100, 1)
+	return max(n, 1)
 }
 
 // NextWorkers picks the workers that may be disrupted now, out of those that are outdated. Machines that are broken or
 // busy use the budget up, whoever broke them; an outdated one that is broken needs none, because it is unavailable as
 // it is. The first one of a rollout, the canary, goes alone: others follow once one outdated machine has been done,
 // which done says.
-func NextWorkers(group []Candidate, b Budget, done bool) []string {
-	room := b.Of(len(group))
+func NextWorkers(group []Candidate, budget int, done bool) []string {
+	room := budget
 	if !done {
 		room = 1
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
@@ -71,7 +72,7 @@ func group(options *v1alpha1.RemediationOptions, existing ...v1alpha1.TalosMachi
 
 func TestChoose(t *testing.T) {
 	minute := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}}
-	two := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "2"}
+	two := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromInt32(2))}
 	alive, dead, late := machine("a", -1), machine("b", time.Minute), machine("c", time.Second)
 
 	tests := map[string]struct {
@@ -209,7 +210,7 @@ func TestEntries(t *testing.T) {
 func TestHistories(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "100%"}
+		options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromString("100%"))}
 		g := group(options)
 		silent := map[string]time.Duration{}
 
@@ -285,7 +286,7 @@ func TestUnfitSpares(t *testing.T) {
 
 // TestTheNextOne: a machine that lives after all, or that is held, keeps nobody from replacing one that is dead.
 func TestTheNextOne(t *testing.T) {
-	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
+	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromInt32(3))}
 	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", -1))
 
 	for what, tc := range map[string]struct {
@@ -369,7 +370,7 @@ func TestAbandoned(t *testing.T) {
 // TestAskedAtOnce: spares and gone machines that are off the network take seconds each to show it: they are asked at the
 // same time, so that a pass has time for what comes after.
 func TestAskedAtOnce(t *testing.T) {
-	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
+	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromInt32(3))}
 	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", time.Hour))
 	g.Spares = entries("x", "y", "z")
 
