@@ -279,7 +279,8 @@ func MemberOf(nodes []Node, machine string) uint64 {
 
 // Gone tells whether a machine is known to have no member: a node serves, all that serve agree on the list, and every
 // member on it belongs to another node. A member that cannot be placed may be the machine's own, unless the machine
-// holds no etcd data. Evidence that contradicts itself proves nothing: where two machines report one member, which of
+// holds no etcd data. A list that no quorum confirms may be old, as that of a node which was cut off while it led: a
+// machine may have joined since. Evidence that contradicts itself proves nothing: where two machines report one member, which of
 // them it belongs to is not known, and no more where the member that the machine had last is another one's now: they
 // may be one machine that answers at both addresses.
 func Gone(nodes []Node, machine string) bool {
@@ -291,6 +292,10 @@ func Gone(nodes []Node, machine string) bool {
 	var own Node
 	if i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == machine }); i >= 0 {
 		own = nodes[i]
+	}
+
+	if !own.holdsNothing() && working(nodes, view, -1) < Quorum(voters(view)) {
+		return false
 	}
 
 	return !slices.ContainsFunc(view, func(m Member) bool {
