@@ -126,6 +126,8 @@ type met struct {
 	self  talos.Self
 	// hostname is what it calls itself; empty in maintenance mode.
 	hostname string
+	// member is its etcd member, by its own word; 0 where it tells of none.
+	member uint64
 }
 
 // isReturned tells whether the machine that answers is the one that was given up, and what it is now.
@@ -146,6 +148,7 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 
 		facts, ferr := node.Facts(ctx)
 		who.self, who.hostname, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, facts.Hostname, ferr
+		who.member = memberID(facts.EtcdMemberID)
 	case talos.StateMaintenance:
 		// Its spec is gone, and so is what is expected of its certificate: its UUID is read, and nothing is sent.
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address, "")
@@ -224,7 +227,7 @@ func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) safety.F
 	f := safety.Fencing{
 		Abandoned: safety.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
 		Found:     safety.Identity{Hostname: who.hostname, Address: g.Address, UUID: who.self.UUID},
-		Ambiguous: !known, Hold: g.Hold, MemberGone: s.memberGone(g), Approved: g.WipeApproved,
+		Ambiguous: !known, Hold: g.Hold, MemberGone: s.memberGone(g, who), Approved: g.WipeApproved,
 	}
 
 	if g.ResetAt != nil {
@@ -276,19 +279,17 @@ func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
 	return kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.WipeMachinesAnnotation)
 }
 
-// memberGone: every control-plane node that serves confirms that the machine has no member. The machine itself is not
-// asked: it may not know yet.
-func (s *scope) memberGone(g clusterstate.GivenUp) bool {
+// memberGone: every control-plane node that serves confirms that the machine has no member. The machine itself may not
+// know yet that it has none. That it has one which is on the list counts: it may be the very machine that serves at the
+// address of another one.
+func (s *scope) memberGone(g clusterstate.GivenUp, who met) bool {
 	if !g.ControlPlane {
 		return true
 	}
 
-	member, err := strconv.ParseUint(g.MemberID, 16, 64)
-	if err != nil {
-		member = 0
-	}
-
-	nodes := append(slices.Clone(s.nodes), safety.Node{Name: g.UUID, Address: g.Address, LastMember: member})
+	nodes := append(slices.Clone(s.nodes), safety.Node{
+		Name: g.UUID, Address: g.Address, LastMember: memberID(g.MemberID), MemberID: who.member,
+	})
 
 	return safety.Gone(nodes, g.UUID)
 }
@@ -367,4 +368,14 @@ func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 				"node", ref.Name, "error", err.Error())
 		}
 	}
+}
+
+// memberID reads the ID of a member; 0 where there is none.
+func memberID(hex string) uint64 {
+	id, err := strconv.ParseUint(hex, 16, 64)
+	if err != nil {
+		return 0
+	}
+
+	return id
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +19,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
+
+// releasedReboot is how long a machine counts as rebooting whose object went away meanwhile: nothing tells when its node
+// is back.
+const releasedReboot = 10 * time.Minute
 
 // rollout keeps the plan of config changes and lets one machine after the other begin, with the permission of the
 // safety kernel. What it waits for shows in the plan; it never holds up the rest of the pass.
@@ -205,8 +211,13 @@ func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Di
 	m := &v1alpha1.TalosMachine{}
 
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: s.cp.Namespace, Name: d.Machine}, m)
-	if err != nil {
-		return false, client.IgnoreNotFound(fmt.Errorf("reading TalosMachine %s: %w", d.Machine, err))
+
+	switch {
+	case apierrors.IsNotFound(err):
+		// Its node may still be away: to begin with the next one would take away two.
+		return r.Clock.Since(d.Since) < releasedReboot, nil
+	case err != nil:
+		return false, fmt.Errorf("reading TalosMachine %s: %w", d.Machine, err)
 	}
 
 	c := m.Status.Change
