@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // ReplaceAnnotation on a TalosMachine replaces it with a spare machine: the one that the value names, or any spare if
@@ -26,9 +27,10 @@ type RemediationOptions struct {
 	// such as 2, or a percentage of the group such as 40%. If more are unreachable, a network failure is the likely cause,
 	// and none is replaced. Default: 1.
 	// +optional
-	// +kubebuilder:validation:MaxLength=5
-	// +kubebuilder:validation:Pattern=`^([1-9][0-9]{0,3}|([1-9][0-9]?|100)%)$`
-	MaxUnhealthy string `json:"maxUnhealthy,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=4
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1 && self <= 9999",message="maxUnhealthy must be a number from 1 to 9999, or a percentage from 1% to 100%"
+	MaxUnhealthy *intstr.IntOrString `json:"maxUnhealthy,omitempty"`
 	// onReturn determines what happens when an abandoned machine later returns with its old data: Reset (default) wipes it
 	// unless its Node is Ready, Hold leaves it for a user to handle. In both cases a Node object that is not Ready is
 	// removed. The value at the time when the machine is abandoned applies.

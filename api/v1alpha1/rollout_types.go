@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Annotations with which a user decides about a change.
@@ -92,11 +93,12 @@ type RolloutOptions struct {
 	// +kubebuilder:validation:MaxItems=16
 	Windows []MaintenanceWindow `json:"windows,omitempty"`
 	// maxUnavailable is how many workers of a group may be unavailable at once: a number such as 2, or a percentage of the
-	// group such as 25%. Default: 1. For a control plane it is always 1.
+	// group such as 25%, rounded down to at least one. Default: 1. For a control plane it is always 1.
 	// +optional
-	// +kubebuilder:validation:MaxLength=5
-	// +kubebuilder:validation:Pattern=`^([1-9][0-9]{0,3}|([1-9][0-9]?|100)%)$`
-	MaxUnavailable string `json:"maxUnavailable,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=4
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1 && self <= 9999",message="maxUnavailable must be a number from 1 to 9999, or a percentage from 1% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// healthTimeout is how long a machine may take to become healthy after a change before the rollout stops. Default:
 	// 10m.
 	// +optional

@@ -281,9 +281,10 @@ func MemberOf(nodes []Node, machine string) uint64 {
 
 // Gone reports whether a machine is known to have no member: at least one node serves, all serving nodes agree on the
 // list, and every member on it belongs to another node. A member that cannot be assigned may be the machine's own,
-// unless the machine has no etcd data. Contradictory evidence proves nothing. If two machines report the same member,
-// its owner is unknown. The same applies if the last member of the machine is now reported by another one: they may be
-// one machine that responds at both addresses.
+// unless the machine has no etcd data. A list that no quorum confirms may be outdated, such as that of a node that was
+// cut off while it was the leader: a machine may have joined since then. Contradictory evidence proves nothing. If two
+// machines report the same member, its owner is unknown. The same applies if the last member of the machine is now
+// reported by another one: they may be one machine that responds at both addresses.
 func Gone(nodes []Node, machine string) bool {
 	view := agreedView(nodes)
 	if len(view) == 0 || duplicate(nodes) != "" {
@@ -293,6 +294,10 @@ func Gone(nodes []Node, machine string) bool {
 	var own Node
 	if i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == machine }); i >= 0 {
 		own = nodes[i]
+	}
+
+	if !own.holdsNothing() && working(nodes, view, -1) < Quorum(voters(view)) {
+		return false
 	}
 
 	return !slices.ContainsFunc(view, func(m Member) bool {

@@ -158,7 +158,11 @@ func (o *operator) bootstrap(s sighting, rec *record) bool {
 
 	if h := o.reach(s, d.Machine); h != nil && !o.h.between(o) && h.etcd == 0 && h.asked == 0 && h.starting == 0 {
 		o.judge(oracle.Act{Kind: oracle.Found, Machine: h.String(), Evidence: s.tick, Word: allowed || e.rolledBack || e.life > 1 || e.oneUUID})
-		o.h.over = slices.ContainsFunc(e.hardware, func(x *hardware) bool { return x.etcd != 0 && e.etcds[x.etcd].entry(x.member) != nil })
+		// While a bootstrap is in progress, the nodes show no evidence of it for a moment. If its record is lost in that
+		// moment, by a restore of the management plane, the bootstrap cannot be detected.
+		o.h.over = slices.ContainsFunc(e.hardware, func(x *hardware) bool {
+			return x.etcd != 0 && e.etcds[x.etcd].entry(x.member) != nil || e.rolledBack && (x.asked > 0 || x.starting > 0)
+		})
 		h.asked = 1 + e.r.IntN(2)
 		o.acts++
 		e.note("%s is asked to bootstrap", h)
@@ -189,6 +193,8 @@ func (o *operator) goOn(s sighting, rec *record) bool {
 	obj, n := o.e.find(rec.busy), s.node(rec.busy)
 
 	switch {
+	case obj == nil && !rec.busyRemoves && o.e.step-rec.busyAt < patience:
+		return true // it may still be away
 	case obj == nil:
 	case rec.busyRemoves:
 		return o.remove(s, rec, obj)
@@ -301,7 +307,7 @@ func (o *operator) remove(s sighting, rec *record, obj *object) bool {
 		return o.depart(s, rec, obj)
 	}
 
-	if n.Answer != safety.AnswerMember {
+	if n == nil || n.Answer != safety.AnswerMember {
 		return true // it is replaced once it is known to be dead
 	}
 
@@ -450,7 +456,10 @@ func (o *operator) fence(s sighting, rec record) {
 			continue
 		}
 
-		nodes := append(slices.Clone(s.nodes), safety.Node{Name: "given up", Address: g.address, LastMember: g.last})
+		self, _ := o.e.ask(safety.Node{Name: "given up", Address: g.address}, "")
+		nodes := append(slices.Clone(s.nodes), safety.Node{
+			Name: "given up", Address: g.address, LastMember: g.last, MemberID: self.MemberID,
+		})
 		o.shown = nodes
 		f := o.fencing(rec, name, h, safety.Gone(nodes, "given up"))
 

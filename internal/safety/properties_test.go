@@ -575,6 +575,10 @@ func goneSpec(nodes []safety.Node, machine string, mine bool) bool {
 		return true
 	}
 
+	if tally(nodes, votes(nodes)) < majority(list) {
+		return false
+	}
+
 	for _, m := range list {
 		owners := candidates(nodes, m)
 

@@ -2,10 +2,11 @@ package safety
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Candidate is a machine that may be removed or disrupted.
@@ -72,49 +73,28 @@ func index(name string) int {
 	return n
 }
 
-// Budget is how many machines of a group may be unavailable at once: a number, or a percentage of the group.
-type Budget struct {
-	// Number of machines, if Percent is 0.
-	Number int
-	// Percent of the group, 1 to 100. The result is rounded down to at least one machine.
-	Percent int
-}
-
-// ParseBudget parses "2" or "25%". An empty text means one machine. Zero and more than 100 percent are errors.
-func ParseBudget(text string) (Budget, error) {
-	if text == "" {
-		return Budget{Number: 1}, nil
+// Budget returns how many machines of a group of the given size may be unavailable at once. The limit is a number, or a
+// percentage of the group, which is rounded down to at least one. It returns one if no limit is set, and for an invalid
+// limit, which the schema rejects: one is always safe.
+func Budget(limit *intstr.IntOrString, size int) int {
+	if limit == nil {
+		return 1
 	}
 
-	digits, percent := strings.CutSuffix(text, "%")
-
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 1 || percent && n > 100 {
-		return Budget{}, fmt.Errorf("%q is no budget: write a number of machines such as 2, or a part such as 25%%", text)
+	n, err := intstr.GetScaledValueFromIntOrPercent(limit, size, false)
+	if err != nil {
+		return 1
 	}
 
-	if percent {
-		return Budget{Percent: n}, nil
-	}
-
-	return Budget{Number: n}, nil
-}
-
-// Of returns the number of machines for a group of the given size.
-func (b Budget) Of(size int) int {
-	if b.Percent == 0 {
-		return max(b.Number, 1)
-	}
-
-	return max(size*b.Percent/100, 1)
+	return max(n, 1)
 }
 
 // NextWorkers selects, from the outdated workers, those that may be disrupted now. Broken and busy machines use up the
 // budget, whatever caused their state. An outdated machine that is broken needs no budget, because it is already
 // unavailable. The first machine of a rollout, the canary, is disrupted alone: others follow once done reports that one
 // outdated machine has been completed.
-func NextWorkers(group []Candidate, b Budget, done bool) []string {
-	room := b.Of(len(group))
+func NextWorkers(group []Candidate, budget int, done bool) []string {
+	room := budget
 	if !done {
 		room = 1
 	}

@@ -95,11 +95,18 @@ func configured(ctx context.Context, c *comparison, e *estate) error {
 		return err
 	}
 
+	bootID := n.Status().BootID
+
 	if err := e.configure(ctx, n, n, machinetype.TypeControlPlane); err != nil {
 		return err
 	}
 
-	err = await(ctx, "boot of a configured node", func() bool { return n.Status().Stage == "booting" })
+	// It boots twice: the first time it installs, and goes away in the middle of the calls.
+	err = await(ctx, "boot of a configured node", func() bool {
+		status := n.Status()
+
+		return status.Stage == "booting" && status.BootID != bootID
+	})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -158,7 +159,7 @@ func TestBadConfigStops(t *testing.T) {
 	w.reboot(2)
 	w.sendAgain("sick", 3)
 	w.rollout("sick", v1alpha1.RolloutOptions{
-		MaxUnavailable: "100%", HealthTimeout: &metav1.Duration{Duration: 8 * time.Second},
+		MaxUnavailable: new(intstr.FromString("100%")), HealthTimeout: &metav1.Duration{Duration: 8 * time.Second},
 	})
 	w.eventually("all is well", w.upToDate("sick"))
 

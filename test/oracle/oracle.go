@@ -139,7 +139,8 @@ func judgeFound(t Truth, a Act) []Violation {
 
 func judgeWipe(t Truth, a Act) []Violation {
 	for _, d := range t.Disks {
-		if d.Machine == a.Machine && d.Etcd != 0 && t.listed(d) {
+		// A learner has nothing that the voters do not have, and is none of those that serve.
+		if d.Machine == a.Machine && d.Etcd != 0 && t.listed(d) && t.votes(d.Machine, *t.etcd(d.Etcd)) {
 			return violation(Wipe, "%s holds member %d of etcd %d", d.Machine, d.Member, d.Etcd)
 		}
 	}

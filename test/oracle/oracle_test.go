@@ -95,6 +95,7 @@ func TestJudge(t *testing.T) {
 		"wipe an empty machine":                    {size: 3, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "z"}},
 		"wipe a member":                            {size: 3, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}, want: oracle.Wipe},
 		"wipe a member that does not run":          {size: 3, change: func(t oracle.Truth) { down(t, "a", 50) }, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}, want: oracle.Wipe},
+		"wipe a learner":                           {size: 3, change: func(t oracle.Truth) { t.Etcds[0].Members[0].Learner = true }, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}},
 		"wipe one that was removed":                {size: 3, change: func(t oracle.Truth) { t.Etcds[0].Members = t.Etcds[0].Members[1:] }, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}},
 		"the first etcd":                           {size: 0, act: found},
 		"a second etcd":                            {size: 3, act: found, want: oracle.Split},

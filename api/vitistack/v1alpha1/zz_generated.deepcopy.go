@@ -295,7 +295,7 @@ func (in *KubernetesClusterSpec) DeepCopyInto(out *KubernetesClusterSpec) {
 	if in.Remediation != nil {
 		in, out := &in.Remediation, &out.Remediation
 		*out = new(apiv1alpha1.RemediationOptions)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.BackupBeforeDisruption != nil {
 		in, out := &in.BackupBeforeDisruption, &out.BackupBeforeDisruption

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -31,7 +32,7 @@ type Options struct {
 	Approval      v1alpha1.Approval
 	RebootPolicy  v1alpha1.RebootPolicy
 	Windows       []schedule.Window
-	Budget        string
+	Budget        *intstr.IntOrString
 	HealthTimeout time.Duration
 	TryTimeout    time.Duration
 	Drift         v1alpha1.DriftPolicy

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
@@ -357,12 +358,12 @@ func TestOptionsOf(t *testing.T) {
 
 	cp.Spec.Drift = v1alpha1.DriftEnforce
 	cp.Spec.Rollout = &v1alpha1.RolloutOptions{
-		Approval: v1alpha1.ApprovalManual, RebootPolicy: v1alpha1.RebootWindow, MaxUnavailable: "2",
+		Approval: v1alpha1.ApprovalManual, RebootPolicy: v1alpha1.RebootWindow, MaxUnavailable: new(intstr.FromInt32(2)),
 		Windows:       []v1alpha1.MaintenanceWindow{{Schedule: "0 1 * * *", Duration: metav1.Duration{Duration: time.Hour}, TimeZone: "UTC"}},
 		HealthTimeout: &metav1.Duration{Duration: time.Minute}, TryTimeout: &metav1.Duration{Duration: time.Second},
 	}
 	full := rollout.Options{
-		Approval: v1alpha1.ApprovalManual, RebootPolicy: v1alpha1.RebootWindow, Budget: "2", Drift: v1alpha1.DriftEnforce,
+		Approval: v1alpha1.ApprovalManual, RebootPolicy: v1alpha1.RebootWindow, Budget: new(intstr.FromInt32(2)), Drift: v1alpha1.DriftEnforce,
 		Windows:       []schedule.Window{{Schedule: "0 1 * * *", Duration: time.Hour, TimeZone: "UTC"}},
 		HealthTimeout: time.Minute, TryTimeout: time.Second,
 	}
@@ -374,8 +375,8 @@ func TestOptionsOf(t *testing.T) {
 	}
 
 	w := &v1alpha1.TalosWorker{}
-	w.Spec.Rollout, w.Spec.Drift = &v1alpha1.RolloutOptions{MaxUnavailable: "50%"}, v1alpha1.DriftAdopt
-	defaults.Budget, defaults.Drift = "50%", v1alpha1.DriftAdopt
+	w.Spec.Rollout, w.Spec.Drift = &v1alpha1.RolloutOptions{MaxUnavailable: new(intstr.FromString("50%"))}, v1alpha1.DriftAdopt
+	defaults.Budget, defaults.Drift = new(intstr.FromString("50%")), v1alpha1.DriftAdopt
 
 	if diff := cmp.Diff(defaults, rollout.OptionsOf(cp, w)); diff != "" {
 		t.Errorf("of the group (-want +got):\n%s", diff)

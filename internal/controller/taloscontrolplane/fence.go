@@ -127,6 +127,8 @@ type met struct {
 	self  talos.Self
 	// hostname that the machine reports; empty in maintenance mode.
 	hostname string
+	// member is the ID of the etcd member that the machine reports; 0 if it reports none.
+	member uint64
 }
 
 // isReturned reports whether the responding machine is the abandoned one, and its current state.
@@ -147,6 +149,7 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 
 		facts, ferr := node.Facts(ctx)
 		who.self, who.hostname, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, facts.Hostname, ferr
+		who.member = memberID(facts.EtcdMemberID)
 	case talos.StateMaintenance:
 		// The spec of the machine is gone, and with it the expected certificate: only its UUID is read, and nothing is sent.
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address, "")
@@ -226,7 +229,7 @@ func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) safety.F
 	f := safety.Fencing{
 		Abandoned: safety.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
 		Found:     safety.Identity{Hostname: who.hostname, Address: g.Address, UUID: who.self.UUID},
-		Ambiguous: !known, Hold: g.Hold, MemberGone: s.memberGone(g), Approved: g.WipeApproved,
+		Ambiguous: !known, Hold: g.Hold, MemberGone: s.memberGone(g, who), Approved: g.WipeApproved,
 	}
 
 	if g.ResetAt != nil {
@@ -279,18 +282,16 @@ func (r *Reconciler) approveWipes(ctx context.Context, s *scope) error {
 }
 
 // memberGone reports whether every serving control-plane node confirms that the machine has no member. The machine
-// itself is not queried, because it may not know yet.
-func (s *scope) memberGone(g clusterstate.GivenUp) bool {
+// itself may not know yet that its member was removed, so its report counts only if it names a member on the list: it
+// may be the machine that serves at the address of another one.
+func (s *scope) memberGone(g clusterstate.GivenUp, who met) bool {
 	if !g.ControlPlane {
 		return true
 	}
 
-	member, err := strconv.ParseUint(g.MemberID, 16, 64)
-	if err != nil {
-		member = 0
-	}
-
-	nodes := append(slices.Clone(s.nodes), safety.Node{Name: g.UUID, Address: g.Address, LastMember: member})
+	nodes := append(slices.Clone(s.nodes), safety.Node{
+		Name: g.UUID, Address: g.Address, LastMember: memberID(g.MemberID), MemberID: who.member,
+	})
 
 	return safety.Gone(nodes, g.UUID)
 }
@@ -370,4 +371,14 @@ func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 				"node", ref.Name, "error", err.Error())
 		}
 	}
+}
+
+// memberID parses a member ID; 0 if there is none.
+func memberID(hex string) uint64 {
+	id, err := strconv.ParseUint(hex, 16, 64)
+	if err != nil {
+		return 0
+	}
+
+	return id
 }

@@ -116,14 +116,14 @@ func TestReturnedMachineRefuses(t *testing.T) {
 	e.until(cp, "it shows that wiping failed", func() bool {
 		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionFencing)
 
-		return c != nil && strings.Contains(c.Message, "wiping it failed, and is tried again")
+		return c != nil && strings.Contains(c.Message, "wiping it failed and is retried")
 	})
 
 	if _, err := e.pass(cp); err != nil {
 		t.Errorf("the pass ended with %v", err)
 	}
 
-	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "told again until it is done")
+	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "repeated until it is wiped")
 
 	if !meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("the conditions are %+v", cp.Status.Conditions)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +19,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
+
+// releasedReboot is how long a machine whose object was deleted during its reboot counts as rebooting: no event reports
+// when its node is back.
+const releasedReboot = 10 * time.Minute
 
 // rollout maintains the plan of configuration changes and lets one machine after the other begin, if the safety package
 // permits it. The plan reports what it waits for; it never blocks the rest of the reconciliation.
@@ -206,8 +212,13 @@ func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Di
 	m := &v1alpha1.TalosMachine{}
 
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: s.cp.Namespace, Name: d.Machine}, m)
-	if err != nil {
-		return false, client.IgnoreNotFound(fmt.Errorf("reading TalosMachine %s: %w", d.Machine, err))
+
+	switch {
+	case apierrors.IsNotFound(err):
+		// Its node may still be unavailable: another disruption would make two nodes unavailable.
+		return r.Clock.Since(d.Since) < releasedReboot, nil
+	case err != nil:
+		return false, fmt.Errorf("reading TalosMachine %s: %w", d.Machine, err)
 	}
 
 	c := m.Status.Change

@@ -104,7 +104,7 @@ func TestStaleMember(t *testing.T) {
 	e.stranger(3, configmachine.TypeControlPlane)
 	e.until(cp, "the strange member shows", func() bool {
 		return cp.Status.EtcdMembers == 4 &&
-			harness.Has(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "a second look")
+			harness.Has(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "a second check")
 	})
 	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "is not the member of any node")
 	e.after(59*time.Second, cp)

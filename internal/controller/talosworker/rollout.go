@@ -86,11 +86,7 @@ func lost(g remediation.Group, m *v1alpha1.TalosMachine) bool {
 
 // next selects the machines that may begin now. It is pure.
 func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollout.Output) []rollout.Candidate {
-	budget, err := safety.ParseBudget(options.Budget)
-	if err != nil {
-		budget = safety.Budget{Number: 1} // the schema rejects it; one is always safe
-	}
-
+	budget := safety.Budget(options.Budget, len(machines))
 	group := make([]safety.Candidate, 0, len(machines))
 
 	var staged []string
@@ -122,7 +118,7 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 	})
 
 	if len(picked) == 0 && len(out.Ready) > 0 {
-		out.Hold(fmt.Sprintf("as many machines are unavailable as the budget of %d allows", budget.Of(len(machines))))
+		out.Hold(fmt.Sprintf("as many machines are unavailable as the budget of %d allows", budget))
 	}
 
 	return picked

@@ -149,12 +149,7 @@ func (g Group) Choose() Choice {
 		return Choice{}
 	}
 
-	budget, err := safety.ParseBudget(g.Options.MaxUnhealthy)
-	if err != nil {
-		budget = safety.Budget{Number: 1} // the schema rejects it
-	}
-
-	if most := budget.Of(len(g.Machines)); len(silent) > most {
+	if most := safety.Budget(g.Options.MaxUnhealthy, len(g.Machines)); len(silent) > most {
 		return Choice{
 			Machine: gone[0], Gone: true, Reason: v1alpha1.ReasonTooManyUnhealthy,
 			Message: fmt.Sprintf("%s are unreachable, and maxUnhealthy is %d: no machine is replaced automatically; check "+

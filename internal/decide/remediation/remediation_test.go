@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
@@ -71,7 +72,7 @@ func group(options *v1alpha1.RemediationOptions, existing ...v1alpha1.TalosMachi
 
 func TestChoose(t *testing.T) {
 	minute := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}}
-	two := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "2"}
+	two := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromInt32(2))}
 	alive, dead, late := machine("a", -1), machine("b", time.Minute), machine("c", time.Second)
 
 	tests := map[string]struct {
@@ -209,7 +210,7 @@ func TestEntries(t *testing.T) {
 func TestHistories(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "100%"}
+		options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromString("100%"))}
 		g := group(options)
 		silent := map[string]time.Duration{}
 
@@ -286,7 +287,7 @@ func TestUnfitSpares(t *testing.T) {
 // TestTheNextOne: a machine that turns out to be alive, or that is blocked, does not prevent the replacement of a dead
 // one.
 func TestTheNextOne(t *testing.T) {
-	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
+	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromInt32(3))}
 	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", -1))
 
 	for what, tc := range map[string]struct {
@@ -370,7 +371,7 @@ func TestAbandoned(t *testing.T) {
 // TestAskedAtOnce: unreachable spares and gone machines take seconds each to time out: they are queried concurrently,
 // so that a reconciliation has time for its other steps.
 func TestAskedAtOnce(t *testing.T) {
-	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: "3"}
+	options := &v1alpha1.RemediationOptions{Timeout: metav1.Duration{Duration: time.Minute}, MaxUnhealthy: new(intstr.FromInt32(3))}
 	g := group(options, machine("a", time.Hour), machine("b", time.Hour), machine("c", time.Hour))
 	g.Spares = entries("x", "y", "z")
 
