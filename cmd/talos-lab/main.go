@@ -65,7 +65,8 @@ func newCommand() *cobra.Command {
 		Use:   "talos-lab",
 		Short: "A fleet of Talos machines on one computer",
 		Long: `talos-lab runs a fleet of Talos machines on one computer: emulated machines that serve the Talos machine
-API at 127.x addresses with real etcd members and real Kubernetes API servers inside, a management plane, and the operator.
+API at 127.x addresses with real etcd members and real Kubernetes API servers inside, a management plane, and the
+operator.
 
 Exit codes: 0 done, 1 failed, 2 not understood, 3 no lab is running, 4 no such machine, 130 interrupted.`,
 		SilenceUsage:  true,

@@ -91,8 +91,8 @@ func sources(module, folder string, not []string) ([]string, error) {
 	return out, nil
 }
 
-// textsOf are the texts of a source file: every string of two words or more. Names of constants and calls that a text is
-// put together from stand in braces.
+// textsOf are the texts of a source file: every string of two words or more. Names of constants and calls that a text
+// is put together from stand in braces.
 func textsOf(path string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {

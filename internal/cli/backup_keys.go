@@ -126,8 +126,8 @@ func newBackupKeyCommand(streams genericiooptions.IOStreams) *cobra.Command {
 
 Backups are signed with a key that follows from the PKI of the cluster. As long as its state Secret is there, the
 operator checks them by itself. After a total loss the PKI is in the backup alone, and this key distinguishes
-the backups of the cluster from anything else in the store. It is no secret, and stays the same for the life of the cluster:
-keep it beside the age identity.`,
+the backups of the cluster from anything else in the store. It is no secret, and stays the same for the life of the
+cluster: keep it beside the age identity.`,
 		Example: `  talos-operator backup key prod -n clusters
   talos-operator recover -f prod.yaml -n clusters --storage s3://backups/prod -i key.txt \
     --verification-key ed25519:...`,

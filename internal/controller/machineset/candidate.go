@@ -17,7 +17,9 @@ func Candidate(name string, m *v1alpha1.TalosMachine) safety.Candidate {
 		return safety.Candidate{Name: name, Broken: worst}
 	}
 
-	c := safety.Candidate{Name: name, Outdated: meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionUpToDate)}
+	c := safety.Candidate{
+		Name: name, Outdated: meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionUpToDate),
+	}
 
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured} {
 		if !meta.IsStatusConditionTrue(m.Status.Conditions, kind) {

@@ -12,11 +12,13 @@ import (
 
 // permit consults the safety package about one disruption. If only a missing backup blocks it, the backup is created.
 func (r *Reconciler) permit(ctx context.Context, s *scope, d safety.Disruption) (safety.Verdict, error) {
-	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.cp, r.Clock.Now(), func(b safety.Backup) safety.Verdict {
+	permit := func(b safety.Backup) safety.Verdict {
 		d.Backup = b
 
 		return safety.Permit(s.nodes, "", d)
-	})
+	}
+
+	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.cp, r.Clock.Now(), permit)
 	if err != nil {
 		return safety.Verdict{}, err
 	}

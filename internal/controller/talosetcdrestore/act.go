@@ -111,7 +111,8 @@ func (r *Reconciler) starting(s *scope) time.Duration {
 	key := string(s.restore.UID)
 
 	n := s.evidenceOf(s.restore.Status.Machine)
-	if s.step() != v1alpha1.RestoreRecovering || n == nil || n.EtcdData != safety.DataPresent || n.Serves() || n.Boot == "" {
+	if s.step() != v1alpha1.RestoreRecovering || n == nil || n.EtcdData != safety.DataPresent || n.Serves() ||
+		n.Boot == "" {
 		return r.watch(key, "", false)
 	}
 
