@@ -342,7 +342,8 @@ func (o *operator) depart(s sighting, rec *record, obj *object) bool {
 
 			rec.givenUp[obj.name] = known
 		}
-	} else if h := o.reach(s, obj.name); h != nil {
+	} else if h := o.reach(s, obj.name); h != nil && s.node(obj.name).Answer == safety.AnswerMember {
+		// What was in maintenance mode is not wiped, whatever has become of it since.
 		if o.h.between(o) {
 			return true
 		}
