@@ -79,7 +79,7 @@ func strayMember(nodes []Node, m Member) string {
 	text := "member " + FormatMemberID(m.ID) + announced(m) + " is not the member of any node that responds"
 
 	if owners := holders(nodes, m); len(owners) > 0 {
-		return text + ": it was last reported by " + names(owners)
+		return text + ": it last belonged to " + names(owners)
 	}
 
 	may := filter(nodes, func(n Node) bool { return n.mayVote() && n.MemberID == 0 && !n.holdsNothing() })

@@ -29,7 +29,7 @@ func TestHoldsNameMachines(t *testing.T) {
 	for name, tc := range map[string]struct{ got, want string }{
 		"a member that was last another one's": {
 			safety.AssessEtcd([]safety.Node{serving("a", 1, 1, 2), silent("b", 2)}).Message,
-			"member 0000000000000002 is not the member of any node that responds: it was last reported by b",
+			"member 0000000000000002 is not the member of any node that responds: it last belonged to b",
 		},
 		"a member that may be one of two": {
 			safety.AssessEtcd([]safety.Node{placed, silent("b", 0), silent("c", 0)}).Message,

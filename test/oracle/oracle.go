@@ -139,13 +139,31 @@ func judgeFound(t Truth, a Act) []Violation {
 
 func judgeWipe(t Truth, a Act) []Violation {
 	for _, d := range t.Disks {
-		// A learner has nothing that the voters do not have, and is none of those that serve.
-		if d.Machine == a.Machine && d.Etcd != 0 && t.listed(d) && t.votes(d.Machine, *t.etcd(d.Etcd)) {
+		if d.Machine == a.Machine && d.Etcd != 0 && t.listed(d) && !t.spare(d) {
 			return violation(Wipe, "%s holds member %d of etcd %d", d.Machine, d.Member, d.Etcd)
 		}
 	}
 
 	return nil
+}
+
+// spare: the disk is that of a learner, and a majority of the voters still have theirs. It has nothing that they do not
+// have, and is none of those that serve.
+func (t Truth) spare(d Disk) bool {
+	e := t.etcd(d.Etcd)
+	if e == nil || t.votes(d.Machine, *e) {
+		return false
+	}
+
+	voters, kept := e.voters(), 0
+
+	for _, o := range t.Disks {
+		if o.Etcd == e.ID && !o.Lost && slices.ContainsFunc(voters, func(m Member) bool { return m.ID == o.Member }) {
+			kept++
+		}
+	}
+
+	return kept > len(voters)/2
 }
 
 // judgeAbsence judges what takes a member away, for a while or for good.

@@ -96,14 +96,20 @@ func TestJudge(t *testing.T) {
 		"wipe a member":                            {size: 3, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}, want: oracle.Wipe},
 		"wipe a member that does not run":          {size: 3, change: func(t oracle.Truth) { down(t, "a", 50) }, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}, want: oracle.Wipe},
 		"wipe a learner":                           {size: 3, change: func(t oracle.Truth) { t.Etcds[0].Members[0].Learner = true }, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}},
-		"wipe one that was removed":                {size: 3, change: func(t oracle.Truth) { t.Etcds[0].Members = t.Etcds[0].Members[1:] }, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}},
-		"the first etcd":                           {size: 0, act: found},
-		"a second etcd":                            {size: 3, act: found, want: oracle.Split},
-		"a second etcd beside a dead disk":         {size: 1, change: func(t oracle.Truth) { down(t, "a", 50) }, act: found, want: oracle.Split},
-		"a second etcd that is allowed":            {size: 3, act: word, want: oracle.Split},
-		"an allowed one beside an unknown disk":    {size: 1, change: func(t oracle.Truth) { change(t, "a", func(d *oracle.Disk) { d.Known = false }) }, act: word},
-		"one beside an unknown disk":               {size: 1, change: func(t oracle.Truth) { change(t, "a", func(d *oracle.Disk) { d.Known = false }) }, act: found, want: oracle.Split},
-		"a new etcd after all disks were lost":     {size: 1, change: func(t oracle.Truth) { gone(t, "a") }, act: found},
+		"wipe a learner that has the last copy": {size: 3, change: func(t oracle.Truth) {
+			t.Etcds[0].Members[0].Learner = true
+
+			lose(t, "b")
+			lose(t, "c")
+		}, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}, want: oracle.Wipe},
+		"wipe one that was removed":             {size: 3, change: func(t oracle.Truth) { t.Etcds[0].Members = t.Etcds[0].Members[1:] }, act: oracle.Act{Kind: oracle.WipeDisk, Machine: "a"}},
+		"the first etcd":                        {size: 0, act: found},
+		"a second etcd":                         {size: 3, act: found, want: oracle.Split},
+		"a second etcd beside a dead disk":      {size: 1, change: func(t oracle.Truth) { down(t, "a", 50) }, act: found, want: oracle.Split},
+		"a second etcd that is allowed":         {size: 3, act: word, want: oracle.Split},
+		"an allowed one beside an unknown disk": {size: 1, change: func(t oracle.Truth) { change(t, "a", func(d *oracle.Disk) { d.Known = false }) }, act: word},
+		"one beside an unknown disk":            {size: 1, change: func(t oracle.Truth) { change(t, "a", func(d *oracle.Disk) { d.Known = false }) }, act: found, want: oracle.Split},
+		"a new etcd after all disks were lost":  {size: 1, change: func(t oracle.Truth) { gone(t, "a") }, act: found},
 	} {
 		truth := estate(tc.size)
 		if tc.change != nil {

@@ -146,9 +146,13 @@ func (q *queue) room(at place) bool {
 		return true
 	}
 
-	all, same := 0, 0
+	all, same, notFast := 0, 0, 0
 
 	for _, p := range q.running {
+		if p.place.lane != fastLane {
+			notFast++
+		}
+
 		if p.place.lane == at.lane {
 			all++
 
@@ -158,7 +162,9 @@ func (q *queue) room(at place) bool {
 		}
 	}
 
-	return all < q.share.most(at.lane) && same < q.share.mostOfCluster(at.lane)
+	// However few workers there are, one is left for what is fast.
+	return all < q.share.most(at.lane) && same < q.share.mostOfCluster(at.lane) &&
+		notFast < max(q.share.Workers-1, 1)
 }
 
 // Done implements workqueue.TypedInterface.

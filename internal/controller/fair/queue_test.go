@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// bench is the queue of a controller with eight workers.
+// bench is the queue of a controller, with eight workers unless said otherwise.
 type bench struct {
 	t     *testing.T
 	clock *testclock.FakeClock
@@ -26,10 +26,16 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+
+	return newBenchOf(t, 8)
+}
+
+func newBenchOf(t *testing.T, workers int) *bench {
+	t.Helper()
 	t.Parallel()
 
 	b := &bench{t: t, clock: testclock.NewFakeClock(time.Now()), got: make(chan reconcile.Request)}
-	share := fair.Share{Workers: 8, Clock: b.clock, Cluster: func(r reconcile.Request) string {
+	share := fair.Share{Workers: workers, Clock: b.clock, Cluster: func(r reconcile.Request) string {
 		cluster, _, _ := strings.Cut(r.Name, "-")
 
 		return cluster
@@ -155,6 +161,19 @@ func TestHangingHaveTheirOwnShare(t *testing.T) {
 	b.next("c-0")
 	b.q.Done(request("b-0"))
 	b.next("d-0")
+}
+
+// TestOneWorkerIsLeft: with two workers slow and hanging objects together take one at most.
+func TestOneWorkerIsLeft(t *testing.T) {
+	b := newBenchOf(t, 2)
+
+	b.takes(2*time.Second, "slow-0")
+	b.takes(8*time.Second, "hang-0")
+	b.add("hang-0", "slow-0", "new-0")
+	b.next("hang-0")
+	b.next("new-0")
+	b.q.Done(request("hang-0"))
+	b.next("slow-0")
 }
 
 // TestShareOfFewWorkers: with a single worker, slow objects get it, too.

@@ -315,7 +315,7 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.
 	}
 
 	if err != nil {
-		s.fenced = append(s.fenced, back+"; wiping it failed and is retried:  "+failure.Message(err))
+		s.fenced = append(s.fenced, back+"; wiping it failed and is retried: "+failure.Message(err))
 		ctrl.LoggerFrom(ctx).Info("Wiping an abandoned machine failed; retrying", "machine", g.Name,
 			"error", err.Error())
 

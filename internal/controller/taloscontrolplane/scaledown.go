@@ -73,7 +73,7 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 
 	if d.Act == string(safety.ActReboot) {
 		if busy, err := r.rebooting(ctx, s, d); busy || err != nil {
-			s.scaling = d.Machine + " changes its config"
+			s.scaling = d.Machine + " is being rebooted"
 
 			return true, err
 		}

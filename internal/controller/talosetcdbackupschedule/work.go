@@ -171,7 +171,7 @@ func leftAlone(found *retention.Result) string {
 		return "retention is up to date"
 	}
 
-	return "retention is up to date; not touched:  " + strings.Join(parts, ", ")
+	return "retention is up to date; not touched: " + strings.Join(parts, ", ")
 }
 
 func (s *scope) verificationHandled(slot time.Time) {

@@ -141,7 +141,7 @@ func (m *realMember) Disarm(ctx context.Context) ([]*machine.EtcdMemberAlarm, er
 // Defragment implements Member.
 func (m *realMember) Defragment(ctx context.Context) error {
 	if _, err := m.Client().Defragment(ctx, m.endpoint()); err != nil {
-		return fmt.Errorf("failed the defragmentation of etcd: %w", err)
+		return fmt.Errorf("failed to defragment etcd: %w", err)
 	}
 
 	return nil
