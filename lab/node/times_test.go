@@ -209,7 +209,7 @@ func TestOpenStreamSeesTheConfig(t *testing.T) {
 	t.Parallel()
 
 	f := newFleet(t, true)
-	n := f.boot(1, func(o *node.Options) { o.Scale = 0.2 })
+	n := f.boot(1, func(o *node.Options) { o.Scale = 1 })
 	c := (&bench{t: t, n: n}).insecure()
 	ch := make(chan state.Event)
 
