@@ -57,6 +57,10 @@ func (r *Runtime) times() []*time.Time {
 
 	if r.Disruption != nil {
 		out = append(out, &r.Disruption.Since)
+
+		if at := r.Disruption.MissingSince; at != nil {
+			out = append(out, at)
+		}
 	}
 
 	for _, at := range []*time.Time{r.ImportedAt, r.DecommissionedAt} {

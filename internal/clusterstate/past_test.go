@@ -32,7 +32,7 @@ func TestSettle(t *testing.T) {
 		of := func() *time.Time { return new(at) }
 		rt := clusterstate.Runtime{
 			Bootstrap:  &clusterstate.Bootstrap{IntentAt: at, EstablishedAt: of()},
-			Disruption: &clusterstate.Disruption{Since: at}, ImportedAt: of(), DecommissionedAt: of(),
+			Disruption: &clusterstate.Disruption{Since: at, MissingSince: of()}, ImportedAt: of(), DecommissionedAt: of(),
 			Machines: map[string]clusterstate.Machine{"a": {ConfiguredAt: of()}, "b": {}},
 			GivenUp:  map[string]clusterstate.GivenUp{"u": {At: at, ResetAt: of()}, "v": {At: at}},
 		}
@@ -45,7 +45,8 @@ func TestSettle(t *testing.T) {
 
 		for what, got := range map[string]time.Time{
 			"intent": rt.Bootstrap.IntentAt, "establishment": *rt.Bootstrap.EstablishedAt, "disruption": rt.Disruption.Since,
-			"import": *rt.ImportedAt, "decommission": *rt.DecommissionedAt, "machine": *rt.Machines["a"].ConfiguredAt,
+			"missing": *rt.Disruption.MissingSince,
+			"import":  *rt.ImportedAt, "decommission": *rt.DecommissionedAt, "machine": *rt.Machines["a"].ConfiguredAt,
 			"given up": rt.GivenUp["u"].At, "reset": *rt.GivenUp["u"].ResetAt, "given up, not reset": rt.GivenUp["v"].At,
 		} {
 			if !got.Equal(want) {

@@ -199,8 +199,11 @@ type Disruption struct {
 	Machine string    `json:"machine"`
 	Act     string    `json:"act"`
 	Since   time.Time `json:"since"`
-	// Change is the ID of the configuration change that a reboot is for.
+	// Change is the ID of the configuration change that a reboot is for, and UID identifies its TalosMachine.
 	Change string `json:"change,omitempty"`
+	UID    string `json:"uid,omitempty"`
+	// MissingSince is when that TalosMachine was first found deleted during the reboot.
+	MissingSince *time.Time `json:"missingSince,omitempty"`
 }
 
 // Restore names the TalosEtcdRestore that is working on a cluster.

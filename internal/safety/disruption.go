@@ -210,6 +210,11 @@ func unplaced(nodes []Node, view []Member, d Disruption) string {
 		return what + ": no etcd member responds; bring " + idle(nodes, nil) + " back, or restore a backup"
 	case len(view) == 0:
 		return what + ": " + names(serving) + " report different member lists"
+	case working(nodes, view, -1) < Quorum(voters(view)):
+		others := filter(nodes, func(n Node) bool { return n.Name != d.Machine })
+
+		return what + ": no quorum confirms the member list of " + names(serving) + "; bring " + idle(others, view) +
+			" back, or restore a backup"
 	}
 
 	return what + ": it is not on the member list of " + names(serving)

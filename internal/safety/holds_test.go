@@ -51,6 +51,10 @@ func TestHoldsNameMachines(t *testing.T) {
 			safety.Permit([]safety.Node{serving("a", 1, 1, 2), serving("b", 2, 1, 2)}, "", gone).Message,
 			"member 0000000000000003 of c cannot be removed: it is not on the member list of a, b",
 		},
+		"a list without quorum": {
+			safety.Permit([]safety.Node{serving("a", 1, 1, 2, 3), silent("b", 2), wiped("c")}, "", unknown).Message,
+			"which member of etcd is that of c is not known: no quorum confirms the member list of a; bring b back, or",
+		},
 		"no quorum": {
 			safety.Permit([]safety.Node{serving("a", 1, 1, 2, 3), silent("b", 2), silent("c", 3)}, "", gone).Message,
 			"bring b, c back, or restore a backup",

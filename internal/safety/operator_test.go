@@ -190,26 +190,20 @@ func (o *operator) judge(a oracle.Act) {
 
 // goOn continues the recorded disruption. It returns false once that has ended.
 func (o *operator) goOn(s sighting, rec *record) bool {
-	obj, n := o.e.find(rec.busy), s.node(rec.busy)
+	obj := o.e.find(rec.busy)
 
 	switch {
-	case obj == nil && !rec.busyRemoves && o.e.step-rec.busyAt < patience:
-		return true // it may still be away
-	case obj == nil:
-	case rec.busyRemoves:
+	case rec.busyRemoves && obj != nil:
 		return o.remove(s, rec, obj)
-	case s.from[rec.busy] == nil && obj.leaving && o.e.step-obj.silent >= patience:
-		// It was abandoned in the middle of its reboot.
-	case s.from[rec.busy] == nil:
-		return true
-	case s.from[rec.busy].boot == rec.busyBoot && obj.reboot && o.e.step-rec.busyAt < 2*patience:
-		o.reboot(s, rec, obj)
+	case rec.busyRemoves:
+	case obj != rec.busyObject && rec.busyMissing == 0:
+		rec.busyMissing = o.e.step
 
-		return true
-	case s.from[rec.busy].boot == rec.busyBoot && obj.reboot:
-		// It was blocked for too long, and has failed.
-		obj.reboot = false
-	case n.Answer != safety.AnswerMember || !safety.Whole(s.nodes, rec.busy):
+		return o.e.store(rec)
+	case obj != rec.busyObject && o.e.step-rec.busyMissing < patience:
+		return true // its node may still be away
+	case obj != rec.busyObject:
+	case o.rebooting(s, rec, obj):
 		return true
 	}
 
@@ -218,11 +212,37 @@ func (o *operator) goOn(s sighting, rec *record) bool {
 	return !o.e.store(rec)
 }
 
+// rebooting continues the reboot of a machine, and reports whether it is in progress.
+func (o *operator) rebooting(s sighting, rec *record, obj *object) bool {
+	n := s.node(rec.busy)
+
+	switch {
+	case s.from[rec.busy] == nil:
+		// A machine may be abandoned in the middle of its reboot.
+		return !obj.leaving || o.e.step-obj.silent < patience
+	case n.BootID != rec.busyBoot:
+		return n.Answer != safety.AnswerMember || !safety.Whole(s.nodes, rec.busy)
+	case o.e.step-rec.busyAt >= 2*patience:
+		// It was blocked for too long, and has failed.
+		obj.reboot = false
+
+		return false
+	case obj.reboot:
+		o.reboot(s, rec, obj)
+	}
+
+	return true
+}
+
 // begin begins one of the desired disruptions.
 func (o *operator) begin(s sighting, rec record) {
 	for _, name := range safety.Order(s.nodes, o.wanted()) {
 		obj := o.e.find(name)
 		act := safety.ActReboot
+
+		if s.node(name) == nil {
+			continue // it was listed after the others were queried
+		}
 
 		if obj.leaving {
 			act = safety.ActRemove
@@ -234,10 +254,8 @@ func (o *operator) begin(s sighting, rec record) {
 			continue
 		}
 
-		rec.busy, rec.busyRemoves, rec.busyBoot, rec.busyAt = name, obj.leaving, -1, o.e.step
-		if h := s.from[name]; h != nil {
-			rec.busyBoot = h.boot
-		}
+		rec.busy, rec.busyRemoves, rec.busyAt = name, obj.leaving, o.e.step
+		rec.busyObject, rec.busyBoot, rec.busyMissing = obj, s.node(name).BootID, 0
 
 		if !o.e.store(&rec) || o.h.between(o) {
 			return
@@ -287,7 +305,7 @@ func (o *operator) reboot(s sighting, rec *record, obj *object) {
 	}
 
 	h := o.reach(s, obj.name)
-	if h == nil || h.boot != rec.busyBoot {
+	if h == nil || h.bootID() != rec.busyBoot {
 		return
 	}
 

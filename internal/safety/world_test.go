@@ -101,9 +101,12 @@ type record struct {
 	decommissioned bool
 	busy           string
 	busyRemoves    bool
-	busyBoot       int
+	busyBoot       string
 	busyAt         int64
-	givenUp        map[string]entry
+	// busyObject is the object that the disruption was recorded for; busyMissing is since when it has been missing.
+	busyObject  *object
+	busyMissing int64
+	givenUp     map[string]entry
 }
 
 type entry struct {
@@ -212,6 +215,8 @@ func (e *estate) found(h *hardware) *etcd {
 func (e *estate) note(format string, args ...any) {
 	e.log = append(e.log, fmt.Sprintf("%d ", e.step)+fmt.Sprintf(format, args...))
 }
+
+func (h *hardware) bootID() string { return fmt.Sprintf("%s-boot-%d", h, h.boot) }
 
 func (h *hardware) String() string { return fmt.Sprintf("hw-%d", h.id) }
 
@@ -372,7 +377,7 @@ func (e *estate) ask(n safety.Node, uuid string) (safety.Node, *hardware) {
 	}
 
 	n.Answer, n.EtcdData = safety.AnswerMember, safety.DataAbsent
-	n.EtcdSince = int64(h.id*1000 + h.boot + 1)
+	n.EtcdSince, n.BootID = int64(h.id*1000+h.boot+1), h.bootID()
 
 	switch {
 	case h.lie == lieMute:

@@ -73,7 +73,7 @@ func (s Source) Ref(m *v1alpha1.TalosMachine) talos.NodeRef {
 // ask collects the evidence of one node.
 func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) safety.Node {
 	n := safety.Node{
-		Name: m.Name, Address: Address(m), LastMember: memberID(cmp.Or(m.Status.EtcdMemberID, m.Status.LastEtcdMemberID)),
+		Name: m.Name, Address: Address(m), LastMember: MemberID(cmp.Or(m.Status.EtcdMemberID, m.Status.LastEtcdMemberID)),
 		EverConfigured: m.Status.ConfigHash != "" || s.State.Runtime.Machines[m.Name].ConfiguredAt != nil,
 	}
 
@@ -254,7 +254,8 @@ func setStatus(n *safety.Node, st talos.EtcdStatus) {
 	n.Alarms = slices.Clone(st.Errors)
 }
 
-func memberID(text string) uint64 {
+// MemberID parses the hexadecimal ID of an etcd member; 0 if there is none.
+func MemberID(text string) uint64 {
 	id, err := strconv.ParseUint(text, 16, 64)
 	if err != nil {
 		return 0

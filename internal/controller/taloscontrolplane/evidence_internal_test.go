@@ -1,17 +1,9 @@
 package taloscontrolplane
 
 import (
-	"context"
+	"strings"
 	"testing"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	testclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
@@ -56,32 +48,13 @@ func TestMemberGone(t *testing.T) {
 		if got := serving(tc.serving).memberGone(tc.g, tc.who); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
-	}
-}
 
-// nothing is an API server without objects.
-type nothing struct{ client.Reader }
+		s := serving(tc.serving)
+		s.etcd = safety.AssessEtcd(s.nodes)
 
-func (nothing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "talosmachines"}, key.Name)
-}
-
-// TestReleasedReboot: a machine whose object was deleted during its reboot counts as unavailable for some time, but not
-// forever, so that no second machine is disrupted.
-func TestReleasedReboot(t *testing.T) {
-	clock := testclock.NewFakePassiveClock(time.Now())
-	r := &Reconciler{Reader: nothing{}, Clock: clock}
-	s := &scope{cp: &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}}
-	d := &clusterstate.Disruption{Machine: "cp-0", Act: string(safety.ActReboot), Since: clock.Now()}
-
-	for _, tc := range []struct {
-		after time.Duration
-		busy  bool
-	}{{0, true}, {releasedReboot - time.Second, true}, {releasedReboot, false}} {
-		clock.SetTime(d.Since.Add(tc.after))
-
-		if busy, err := r.rebooting(t.Context(), s, d); busy != tc.busy || err != nil {
-			t.Errorf("after %s: %t, %v", tc.after, busy, err)
+		says := s.awaitsMember(tc.g, tc.who)
+		if got := strings.Contains(says, "take 10.0.0.9 off it"); got != (tc.who.member == 2) {
+			t.Errorf("%s: %s", name, says)
 		}
 	}
 }

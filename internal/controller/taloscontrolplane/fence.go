@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -149,7 +148,7 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 
 		facts, ferr := node.Facts(ctx)
 		who.self, who.hostname, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, facts.Hostname, ferr
-		who.member = memberID(facts.EtcdMemberID)
+		who.member = evidence.MemberID(facts.EtcdMemberID)
 	case talos.StateMaintenance:
 		// The spec of the machine is gone, and with it the expected certificate: only its UUID is read, and nothing is sent.
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address, "")
@@ -207,7 +206,7 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 	case safety.FenceHold:
 		s.fenced = append(s.fenced, back+"; it is kept out of the cluster and not changed: wipe it, or power it off")
 	case safety.FenceAwaitMember:
-		s.fenced = append(s.fenced, back+"; it is wiped once the control plane confirms that it has no member in etcd")
+		s.fenced = append(s.fenced, back+s.awaitsMember(g, who))
 	case safety.FenceAwaitWipe:
 		s.fenced = append(s.fenced,
 			back+"; it is being wiped: the request was sent at "+g.ResetAt.UTC().Format(time.TimeOnly)+
@@ -220,6 +219,20 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 	}
 
 	return nil
+}
+
+// awaitsMember describes why a machine is not wiped that may have a member in etcd.
+func (s *scope) awaitsMember(g clusterstate.GivenUp, who met) string {
+	listed := func(n safety.Node) bool {
+		return slices.ContainsFunc(n.Members, func(m safety.Member) bool { return m.ID == who.member })
+	}
+	if !g.ControlPlane || !s.etcd.Quorum || !slices.ContainsFunc(s.nodes, listed) {
+		return "; it is wiped once the control plane confirms that it has no member in etcd"
+	}
+
+	return fmt.Sprintf(" as etcd member %s, which is on the member list, so it is not changed: if it is a node of this "+
+		"cluster with a second address, take %s off it; if it is not, remove its member from etcd",
+		safety.FormatMemberID(who.member), g.Address)
 }
 
 // fencing returns the evidence about a machine that no object lists, and that was met at the address where it was
@@ -290,7 +303,7 @@ func (s *scope) memberGone(g clusterstate.GivenUp, who met) bool {
 	}
 
 	nodes := append(slices.Clone(s.nodes), safety.Node{
-		Name: g.UUID, Address: g.Address, LastMember: memberID(g.MemberID), MemberID: who.member,
+		Name: g.UUID, Address: g.Address, LastMember: evidence.MemberID(g.MemberID), MemberID: who.member,
 	})
 
 	return safety.Gone(nodes, g.UUID)
@@ -371,14 +384,4 @@ func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 				"node", ref.Name, "error", err.Error())
 		}
 	}
-}
-
-// memberID parses a member ID; 0 if there is none.
-func memberID(hex string) uint64 {
-	id, err := strconv.ParseUint(hex, 16, 64)
-	if err != nil {
-		return 0
-	}
-
-	return id
 }

@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,9 +21,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// releasedReboot is how long a machine whose object was deleted during its reboot counts as rebooting: no event reports
-// when its node is back.
-const releasedReboot = 10 * time.Minute
+// mayReboot is how long after its object was deleted a node may still begin the reboot that was requested before, or be
+// unavailable because of it. After that only what the nodes report counts.
+const mayReboot = 10 * time.Minute
 
 // rollout maintains the plan of configuration changes and lets one machine after the other begin, if the safety package
 // permits it. The plan reports what it waits for; it never blocks the rest of the reconciliation.
@@ -116,7 +117,11 @@ func (r *Reconciler) beginChange(
 	}
 
 	if d := s.held.State.Runtime.Disruption; d != nil {
-		out.Hold("waiting until " + d.Machine + " is done")
+		out.Hold(cmp.Or(missing(d), "waiting until "+d.Machine+" is done"))
+
+		if d.MissingSince != nil {
+			s.window = earliest(s.window, d.MissingSince.Add(mayReboot))
+		}
 
 		return nil
 	}
@@ -167,7 +172,7 @@ func (r *Reconciler) beginDisruptiveChange(
 	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate,
 ) error {
 	s.held.State.Runtime.Disruption = &clusterstate.Disruption{
-		Machine: m.Name, Act: string(safety.ActReboot), Since: r.now(), Change: c.Change.ID,
+		Machine: m.Name, Act: string(safety.ActReboot), Since: r.now(), Change: c.Change.ID, UID: string(m.UID),
 	}
 
 	if err := r.States.Update(ctx, s.held); err != nil {
@@ -215,13 +220,16 @@ func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Di
 
 	switch {
 	case apierrors.IsNotFound(err):
-		// Its node may still be unavailable: another disruption would make two nodes unavailable.
-		return r.Clock.Since(d.Since) < releasedReboot, nil
+		return r.mayStillReboot(ctx, s, d)
 	case err != nil:
 		return false, fmt.Errorf("reading TalosMachine %s: %w", d.Machine, err)
 	}
 
 	c := m.Status.Change
+	if d.UID != "" && string(m.UID) != d.UID && (c == nil || c.ID != d.Change) {
+		return r.mayStillReboot(ctx, s, d)
+	}
+
 	if c == nil || c.ID != d.Change || c.Phase == v1alpha1.ChangeFailed {
 		return false, nil
 	}
@@ -232,4 +240,37 @@ func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Di
 
 	// A crash occurred between the record and the grant.
 	return true, rollout.Grant(ctx, r.Client, m, rollout.Candidate{Name: m.Name, Change: *c, Reboot: c.Reboot})
+}
+
+// mayStillReboot reports whether the node of a machine that was deleted during its reboot, or replaced by another object
+// of the same name, may still become unavailable: nothing reports its progress any more. The drain before a reboot may
+// take hours, so the time counts from when the object was first missing.
+func (r *Reconciler) mayStillReboot(ctx context.Context, s *scope, d *clusterstate.Disruption) (bool, error) {
+	if d.MissingSince == nil {
+		now := r.now()
+		d.MissingSince = &now
+
+		return true, r.updateState(ctx, s, "that "+d.Machine+" was deleted during its reboot")
+	}
+
+	return r.Clock.Since(*d.MissingSince) < mayReboot, nil
+}
+
+// missing describes what a disruption waits for whose object was deleted; empty if it was not.
+func missing(d *clusterstate.Disruption) string {
+	if d.MissingSince == nil {
+		return ""
+	}
+
+	return fmt.Sprintf("waiting until %s UTC: %s was deleted while it was being rebooted, and may still be away",
+		d.MissingSince.Add(mayReboot).UTC().Format(time.TimeOnly), d.Machine)
+}
+
+// earliest returns the earlier one of two times, of which the first one may be zero.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+
+	return a
 }

@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -73,7 +74,7 @@ func (r *Reconciler) continueDisruption(ctx context.Context, s *scope) (bool, er
 
 	if d.Act == string(safety.ActReboot) {
 		if busy, err := r.rebooting(ctx, s, d); busy || err != nil {
-			s.scaling = d.Machine + " is being rebooted"
+			s.scaling = cmp.Or(missing(d), d.Machine+" is being rebooted")
 
 			return true, err
 		}
