@@ -77,7 +77,7 @@ func TestBootstrapIsRecordedFirst(t *testing.T) {
 		{"call-lost", apid.Rule{Method: "Bootstrap", Count: 1, Code: codes.Unavailable}, 2},
 	}
 
-	w := newWorld(t)
+	w := newRealWorld(t)
 
 	for i, tc := range tests {
 		n := w.boot(i + 1)

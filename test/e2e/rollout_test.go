@@ -140,7 +140,7 @@ func (w *world) patchCluster(cluster string, patches ...string) {
 // at a time, drained and let loose again. The first one loses power while it reboots, and the manager is killed at random
 // moments before and after that.
 func TestConfigRollout(t *testing.T) {
-	w := newWorld(t)
+	w := newRealWorld(t)
 	for i := range 5 {
 		w.boot(i + 1)
 	}
