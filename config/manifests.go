@@ -3,6 +3,7 @@
 package config
 
 //go:generate go run ../hack/apidoc crd ../docs/api.md
+//go:generate go run ../hack/annotations admission/annotations.yaml
 
 import (
 	"embed"
@@ -16,10 +17,11 @@ import (
 //go:embed */*.yaml
 var files embed.FS
 
-// Folders of manifests. Namespaced has the rights of an operator that watches single namespaces; it takes the place of
+// Folders of manifests. Admission has the policy that refuses unknown annotations. Namespaced has the rights of an operator that watches single namespaces; it takes the place of
 // the cluster-wide ones.
 const (
 	CRDs       = "crd"
+	Admission  = "admission"
 	RBAC       = "rbac"
 	Namespaced = "namespaced"
 )

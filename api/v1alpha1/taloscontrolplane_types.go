@@ -5,7 +5,9 @@ import (
 )
 
 // TalosControlPlaneSpec describes a control plane: etcd, the PKI and the machines that run them.
-// +kubebuilder:validation:XValidation:rule="has(self.clusterName) == has(oldSelf.clusterName) && (!has(self.clusterName) || self.clusterName == oldSelf.clusterName)",message="clusterName is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.podSubnets) ? self.network.podSubnets : ['10.244.0.0/16']) == (has(oldSelf.network) && has(oldSelf.network.podSubnets) ? oldSelf.network.podSubnets : ['10.244.0.0/16'])",message="podSubnets are immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.serviceSubnets) ? self.network.serviceSubnets : ['10.96.0.0/12']) == (has(oldSelf.network) && has(oldSelf.network.serviceSubnets) ? oldSelf.network.serviceSubnets : ['10.96.0.0/12'])",message="serviceSubnets are immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.dnsDomain) ? self.network.dnsDomain : 'cluster.local') == (has(oldSelf.network) && has(oldSelf.network.dnsDomain) ? oldSelf.network.dnsDomain : 'cluster.local')",message="dnsDomain is immutable"
 // +kubebuilder:validation:XValidation:rule="self.machines.all(m, !has(m.address) || self.machines.exists_one(n, has(n.address) && n.address == m.address))",message="two machines have the same address"
 // +kubebuilder:validation:XValidation:rule="!(has(self.import) && has(self.bootstrapSecretsRef))",message="set import or bootstrapSecretsRef, not both"
 type TalosControlPlaneSpec struct {
@@ -44,9 +46,6 @@ type TalosControlPlaneSpec struct {
 	Machines []MachineEntry `json:"machines,omitempty"`
 	// network configuration inside the cluster. Its subnets and its DNS domain are immutable.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="(has(self.podSubnets) ? self.podSubnets : []) == (has(oldSelf.podSubnets) ? oldSelf.podSubnets : [])",message="podSubnets are immutable"
-	// +kubebuilder:validation:XValidation:rule="(has(self.serviceSubnets) ? self.serviceSubnets : []) == (has(oldSelf.serviceSubnets) ? oldSelf.serviceSubnets : [])",message="serviceSubnets are immutable"
-	// +kubebuilder:validation:XValidation:rule="(has(self.dnsDomain) ? self.dnsDomain : 'cluster.local') == (has(oldSelf.dnsDomain) ? oldSelf.dnsDomain : 'cluster.local')",message="dnsDomain is immutable"
 	Network ClusterNetwork `json:"network,omitzero"`
 	// certSANs are additional names and addresses in the certificates of the Talos and Kubernetes APIs.
 	// +optional
@@ -189,6 +188,7 @@ type TalosControlPlaneStatus struct {
 
 // TalosControlPlane is the control plane of one Talos Linux Kubernetes cluster.
 //
+// +kubebuilder:validation:XValidation:rule="(has(self.spec.clusterName) ? self.spec.clusterName : self.metadata.name) == (has(oldSelf.spec.clusterName) ? oldSelf.spec.clusterName : oldSelf.metadata.name)",message="clusterName is immutable"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=tcp,categories=talos

@@ -13,6 +13,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 func main() {
@@ -53,7 +55,25 @@ func run(folder, output string) error {
 		}
 	}
 
+	writeAnnotations(&out)
+
 	return os.WriteFile(output, out.Bytes(), 0o600)
+}
+
+// writeAnnotations lists the annotations of the operator.
+func writeAnnotations(out *bytes.Buffer) {
+	fmt.Fprint(out, "\n## Annotations\n\nThe API server refuses another annotation that begins with `",
+		v1alpha1.AnnotationPrefix, "`, and one on a kind of object on which it has no effect (`config/admission`).\n",
+		"\n| annotation | on | value | effect |\n|---|---|---|---|\n")
+
+	for _, a := range v1alpha1.Annotations() {
+		effect := a.Effect
+		if a.Once {
+			effect += "; the operator removes it then"
+		}
+
+		fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", a.Name, strings.Join(a.Kinds, ", "), a.Value, effect)
+	}
 }
 
 func writeKind(out *bytes.Buffer, crd *apiextensionsv1.CustomResourceDefinition) {

@@ -12,13 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Annotations of a move.
 const (
-	// movedFromAnnotation on an object of the target contains the UID that it had on the source: it marks a copy of the
-	// move.
-	movedFromAnnotation = "talos-operator.io/moved-from"
-	// movedToAnnotation on the top-level object of the source names the target of the move.
-	movedToAnnotation = "talos-operator.io/moved-to"
 	// valueMoved and valueMoving are the values of the paused annotation on the source and, until everything is copied, on
 	// the target. Another value was set by a user and is copied.
 	valueMoved  = "moved"

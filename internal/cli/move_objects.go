@@ -205,8 +205,8 @@ func (t *transfer) copyOf(o *unstructured.Unstructured) (*unstructured.Unstructu
 		annotations = map[string]string{}
 	}
 
-	delete(annotations, movedToAnnotation)
-	annotations[movedFromAnnotation] = string(o.GetUID())
+	delete(annotations, v1alpha1.MovedToAnnotation)
+	annotations[v1alpha1.MovedFromAnnotation] = string(o.GetUID())
 
 	if o.GroupVersionKind() != kindSecret {
 		annotations[v1alpha1.PausedAnnotation] = valueMoving

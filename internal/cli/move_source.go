@@ -63,7 +63,7 @@ func (t *transfer) resumeDelete(ctx context.Context) (bool, error) {
 	left := slices.ContainsFunc(planes.Items, func(cp v1alpha1.TalosControlPlane) bool {
 		return metav1.IsControlledBy(&cp, o)
 	})
-	if left || o.GetAnnotations()[movedToAnnotation] == "" {
+	if left || o.GetAnnotations()[v1alpha1.MovedToAnnotation] == "" {
 		return false, nil
 	}
 

@@ -189,7 +189,7 @@ func (t *transfer) checkTarget(ctx context.Context) error {
 			return err
 		}
 
-		if have.GetAnnotations()[movedFromAnnotation] != string(o.GetUID()) {
+		if have.GetAnnotations()[v1alpha1.MovedFromAnnotation] != string(o.GetUID()) {
 			foreign = append(foreign, r.String())
 
 			continue
@@ -457,7 +457,7 @@ func (t *transfer) markMoved(ctx context.Context, to string) error {
 		}
 	}
 
-	return annotate(ctx, t.from, o, movedToAnnotation, to)
+	return annotate(ctx, t.from, o, v1alpha1.MovedToAnnotation, to)
 }
 
 // annotate sets an annotation, or removes it if the value is empty. It writes nothing if nothing changes.

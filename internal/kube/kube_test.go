@@ -126,7 +126,7 @@ func TestPatchStatus(t *testing.T) {
 
 	// In between somebody else writes another field of the status, and a label.
 	theirs := get(t, admin, ns)
-	theirs.Status.NodeRef = &v1alpha1.ObjectReference{Name: "node"}
+	theirs.Status.ConsumerRef = &v1alpha1.ObjectReference{Name: "node"}
 
 	if err := admin.Status().Update(t.Context(), theirs); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestPatchStatus(t *testing.T) {
 	}
 
 	after := get(t, admin, ns)
-	if after.Status.Phase != vitistackv1alpha1.MachineRunning || after.Status.NodeRef == nil {
+	if after.Status.Phase != vitistackv1alpha1.MachineRunning || after.Status.ConsumerRef == nil {
 		t.Errorf("status %+v", after.Status)
 	}
 

@@ -64,6 +64,15 @@ func (p *Plane) install(ctx context.Context) error {
 		return fmt.Errorf("waiting for the CRDs: %w", err)
 	}
 
+	policies, err := config.Manifests(config.Admission)
+	if err != nil {
+		return err
+	}
+
+	if err := p.applyAll(ctx, policies); err != nil {
+		return fmt.Errorf("installing the admission policies: %w", err)
+	}
+
 	namespace := "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + ManagerNamespace + "\n"
 	if err := p.Apply(ctx, []byte(namespace)); err != nil {
 		return err

@@ -107,8 +107,8 @@ func (w *world) namesNode(name string) {
 			return err
 		}
 
-		if m.Status.NodeRef == nil || m.Status.NodeRef.Name != name {
-			return fmt.Errorf("it names %v", m.Status.NodeRef)
+		if m.Status.ConsumerRef == nil || m.Status.ConsumerRef.Name != name {
+			return fmt.Errorf("it names %v", m.Status.ConsumerRef)
 		}
 
 		return nil

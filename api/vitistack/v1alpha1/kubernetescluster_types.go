@@ -205,8 +205,11 @@ type TalosConfig struct {
 }
 
 // KubernetesClusterSpec describes a whole cluster.
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterName) || (has(self.clusterName) && self.clusterName == oldSelf.clusterName)",message="clusterName is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.clusterEndpoint) || (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.controlPlane) && has(self.talosConfig.cluster.controlPlane.endpoint))",message="clusterEndpoint is required: https, a host and a port"
+// +kubebuilder:validation:XValidation:rule="(has(self.clusterEndpoint) ? self.clusterEndpoint : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.controlPlane) && has(self.talosConfig.cluster.controlPlane.endpoint) ? self.talosConfig.cluster.controlPlane.endpoint : \"\")) == (has(oldSelf.clusterEndpoint) ? oldSelf.clusterEndpoint : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.controlPlane) && has(oldSelf.talosConfig.cluster.controlPlane.endpoint) ? oldSelf.talosConfig.cluster.controlPlane.endpoint : \"\"))",message="clusterEndpoint is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.podSubnets) ? self.podSubnets : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.podSubnets) ? self.talosConfig.cluster.network.podSubnets : ['10.244.0.0/16'])) == (has(oldSelf.podSubnets) ? oldSelf.podSubnets : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.podSubnets) ? oldSelf.talosConfig.cluster.network.podSubnets : ['10.244.0.0/16']))",message="podSubnets are immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.serviceSubnets) ? self.serviceSubnets : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.serviceSubnets) ? self.talosConfig.cluster.network.serviceSubnets : ['10.96.0.0/12'])) == (has(oldSelf.serviceSubnets) ? oldSelf.serviceSubnets : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.serviceSubnets) ? oldSelf.talosConfig.cluster.network.serviceSubnets : ['10.96.0.0/12']))",message="serviceSubnets are immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.dnsDomain) ? self.talosConfig.cluster.network.dnsDomain : 'cluster.local') == (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.dnsDomain) ? oldSelf.talosConfig.cluster.network.dnsDomain : 'cluster.local')",message="dnsDomain is immutable"
 type KubernetesClusterSpec struct {
 	// clusterName is the name of the Talos cluster and the first part of the names of its machines. Immutable. Default:
 	// the name of the object.
@@ -228,7 +231,6 @@ type KubernetesClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getPort() != ''",message="clusterEndpoint must be a URL with https, a host and a port"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="clusterEndpoint is immutable"
 	ClusterEndpoint string `json:"clusterEndpoint,omitempty"`
 	// podSubnets are the pod CIDR ranges. Default: 10.244.0.0/16.
 	// +optional
@@ -236,7 +238,6 @@ type KubernetesClusterSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.all(s, isCIDR(s))",message="podSubnets must be networks in CIDR notation"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="podSubnets are immutable"
 	PodSubnets []string `json:"podSubnets,omitempty"`
 	// serviceSubnets are the service CIDR ranges. Default: 10.96.0.0/12.
 	// +optional
@@ -244,7 +245,6 @@ type KubernetesClusterSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.all(s, isCIDR(s))",message="serviceSubnets must be networks in CIDR notation"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="serviceSubnets are immutable"
 	ServiceSubnets []string `json:"serviceSubnets,omitempty"`
 	// controlPlane is the number and the kind of the control-plane nodes.
 	// +required
@@ -325,6 +325,7 @@ type KubernetesClusterStatus struct {
 
 // KubernetesCluster is a whole Talos Linux Kubernetes cluster.
 //
+// +kubebuilder:validation:XValidation:rule="(has(self.spec.clusterName) ? self.spec.clusterName : (has(self.spec.talosConfig) && has(self.spec.talosConfig.cluster) && has(self.spec.talosConfig.cluster.name) ? self.spec.talosConfig.cluster.name : self.metadata.name)) == (has(oldSelf.spec.clusterName) ? oldSelf.spec.clusterName : (has(oldSelf.spec.talosConfig) && has(oldSelf.spec.talosConfig.cluster) && has(oldSelf.spec.talosConfig.cluster.name) ? oldSelf.spec.talosConfig.cluster.name : oldSelf.metadata.name))",message="clusterName is immutable"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=kc,categories=talos

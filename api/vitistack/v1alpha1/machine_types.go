@@ -194,7 +194,7 @@ type MachineAddress struct {
 const MachineConditionReady = "Ready"
 
 // MachineStatus is the contract with infrastructure providers: the provider writes it, the operator only reads it,
-// except for nodeRef.
+// except for consumerRef.
 type MachineStatus struct {
 	// conditions: Ready, set by the provider.
 	// +optional
@@ -211,9 +211,9 @@ type MachineStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Addresses []MachineAddress `json:"addresses,omitempty"`
-	// nodeRef names the TalosMachine that runs on this machine. The operator sets it.
+	// consumerRef names the TalosMachine that uses this machine. The operator sets it.
 	// +optional
-	NodeRef *talosv1alpha1.ObjectReference `json:"nodeRef,omitempty"`
+	ConsumerRef *talosv1alpha1.ObjectReference `json:"consumerRef,omitempty"`
 	// providerID identifies the infrastructure, in the format of the provider.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

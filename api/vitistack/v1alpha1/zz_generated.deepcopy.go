@@ -484,8 +484,8 @@ func (in *MachineStatus) DeepCopyInto(out *MachineStatus) {
 		*out = make([]MachineAddress, len(*in))
 		copy(*out, *in)
 	}
-	if in.NodeRef != nil {
-		in, out := &in.NodeRef, &out.NodeRef
+	if in.ConsumerRef != nil {
+		in, out := &in.ConsumerRef, &out.ConsumerRef
 		*out = new(apiv1alpha1.ObjectReference)
 		**out = **in
 	}

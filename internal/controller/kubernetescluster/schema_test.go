@@ -1,11 +1,18 @@
 package kubernetescluster_test
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestBudgets: the API server accepts budgets in the format of Deployments and PodDisruptionBudgets, and rejects those
@@ -45,5 +52,132 @@ func TestBudgets(t *testing.T) {
 				t.Errorf("%s: the API server takes %#v: %v", field, bad, err)
 			}
 		}
+	}
+}
+
+// TestImmutable: what the nodes of a cluster were created with does not change, whether the field is changed, added or
+// removed. A default may be written down, and a value may move between a field and its equivalent in talosConfig.
+func TestImmutable(t *testing.T) {
+	b := newBench(t)
+
+	network := func(key string, value any) map[string]any {
+		return map[string]any{"cluster": map[string]any{"network": map[string]any{key: value}}}
+	}
+	endpoint := func(value string) map[string]any {
+		return map[string]any{"cluster": map[string]any{"controlPlane": map[string]any{"endpoint": value}}}
+	}
+	named := func(value string) map[string]any { return map[string]any{"cluster": map[string]any{"name": value}} }
+
+	const here, there = "https://10.0.0.1:6443", "https://10.0.0.2:6443"
+
+	pods, services := []any{"10.1.0.0/16"}, []any{"10.2.0.0/16"}
+	defaultPods, defaultServices := []any{"10.244.0.0/16"}, []any{"10.96.0.0/12"}
+
+	for name, tc := range map[string]struct {
+		before, after map[string]any
+		refused       bool
+	}{
+		"name added":             {nil, map[string]any{"clusterName": "other"}, true},
+		"name of the object":     {nil, map[string]any{"clusterName": "c"}, false},
+		"name removed":           {map[string]any{"clusterName": "other"}, nil, true},
+		"name moved":             {map[string]any{"clusterName": "other"}, map[string]any{"talosConfig": named("other")}, false},
+		"endpoint changed":       {nil, map[string]any{"clusterEndpoint": there}, true},
+		"endpoint moved":         {nil, map[string]any{"clusterEndpoint": nil, "talosConfig": endpoint(here)}, false},
+		"endpoint moved, wrong":  {nil, map[string]any{"clusterEndpoint": nil, "talosConfig": endpoint(there)}, true},
+		"pods added":             {nil, map[string]any{"podSubnets": pods}, true},
+		"pods by default":        {nil, map[string]any{"podSubnets": defaultPods}, false},
+		"pods removed":           {map[string]any{"podSubnets": pods}, nil, true},
+		"pods moved":             {map[string]any{"podSubnets": pods}, map[string]any{"talosConfig": network("podSubnets", pods)}, false},
+		"pods of talosConfig":    {nil, map[string]any{"talosConfig": network("podSubnets", pods)}, true},
+		"services added":         {nil, map[string]any{"serviceSubnets": services}, true},
+		"services by default":    {nil, map[string]any{"serviceSubnets": defaultServices}, false},
+		"services removed":       {map[string]any{"serviceSubnets": services}, nil, true},
+		"DNS domain added":       {nil, map[string]any{"talosConfig": network("dnsDomain", "example.org")}, true},
+		"DNS domain by default":  {nil, map[string]any{"talosConfig": network("dnsDomain", "cluster.local")}, false},
+		"something else changed": {nil, map[string]any{"talosVersion": "v1.13.8"}, false},
+	} {
+		object := func(change map[string]any) *unstructured.Unstructured {
+			spec := map[string]any{
+				"talosVersion": "v1.13.9", "kubernetesVersion": "v1.36.2", "clusterEndpoint": here,
+				"controlPlane": map[string]any{"replicas": int64(1)},
+			}
+			for key, value := range change {
+				if spec[key] = value; value == nil {
+					delete(spec, key)
+				}
+			}
+
+			return &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "vitistack.io/v1alpha1", "kind": "KubernetesCluster",
+				"metadata": map[string]any{"namespace": b.ns, "name": "c"}, "spec": spec,
+			}}
+		}
+
+		before := object(tc.before)
+		if err := b.admin.Create(t.Context(), before); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+
+		after := object(tc.after)
+		after.SetResourceVersion(before.GetResourceVersion())
+
+		err := b.admin.Update(t.Context(), after, client.DryRunAll)
+		if tc.refused != apierrors.IsInvalid(err) || !tc.refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+
+		if err := b.admin.Delete(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestUnknownAnnotations: the API server refuses a misspelt annotation of the operator, and one that has no effect on
+// this kind of object, with those that have. It keeps one that the object already has.
+func TestUnknownAnnotations(t *testing.T) {
+	b := newBench(t)
+
+	object := func(annotations map[string]string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "talos-operator.io/v1alpha1", "kind": "TalosMachine",
+			"metadata": map[string]any{"namespace": b.ns, "name": "m"},
+			"spec": map[string]any{
+				"controlPlaneRef": map[string]any{"name": "c"}, "role": "controlplane", "address": "10.0.0.9",
+			},
+		}}
+		o.SetAnnotations(annotations)
+
+		return o
+	}
+	create := func(annotations map[string]string) error {
+		return b.admin.Create(t.Context(), object(annotations), client.DryRunAll)
+	}
+
+	// The API server learns about the policy soon after it was created.
+	wait.For(t, "the API server refuses a misspelt annotation", func(context.Context) error {
+		err := create(map[string]string{"talos-operator.io/pause": "true"})
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "talos-operator.io/paused") {
+			return fmt.Errorf("%w", err)
+		}
+
+		return nil
+	})
+
+	for _, a := range v1alpha1.Annotations() {
+		err := create(map[string]string{a.Name: "x", "example.org/a": "b"})
+		if known := slices.Contains(a.Kinds, "TalosMachine"); known != (err == nil) || !known && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", a.Name, err)
+		}
+	}
+
+	m := object(nil)
+	if err := b.admin.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+
+	m.SetAnnotations(map[string]string{"talos-operator.io/skip-reset": "true", "talos-operator.io/skip-rest": "true"})
+
+	if err := b.admin.Update(t.Context(), m); !apierrors.IsInvalid(err) {
+		t.Errorf("a misspelt annotation is added: %v", err)
 	}
 }

@@ -300,12 +300,12 @@ func (r *Reconciler) resolveAddress(ctx context.Context, s *scope) (ctrl.Result,
 // nameNode records on a Machine which TalosMachine runs on it: the only field of its status that the operator owns.
 func (r *Reconciler) nameNode(ctx context.Context, s *scope, infra *vitistackv1alpha1.Machine) error {
 	if infra.UID == "" || deleting(s.machine) || s.paused ||
-		infra.Status.NodeRef != nil && infra.Status.NodeRef.Name == s.machine.Name {
+		infra.Status.ConsumerRef != nil && infra.Status.ConsumerRef.Name == s.machine.Name {
 		return nil
 	}
 
 	base := infra.DeepCopy()
-	infra.Status.NodeRef = &v1alpha1.ObjectReference{Name: s.machine.Name}
+	infra.Status.ConsumerRef = &v1alpha1.ObjectReference{Name: s.machine.Name}
 
 	if err := r.Client.Status().Patch(ctx, infra, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("naming TalosMachine %s in the status of Machine %s: %w", s.machine.Name, infra.Name, err)

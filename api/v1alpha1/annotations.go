@@ -1,0 +1,75 @@
+package v1alpha1
+
+// AnnotationPrefix begins the annotations of this operator.
+const AnnotationPrefix = "talos-operator.io/"
+
+// Annotations of a move between two management clusters.
+const (
+	// MovedFromAnnotation on an object of the target contains the UID that it had on the source: it marks a copy of the
+	// move.
+	MovedFromAnnotation = "talos-operator.io/moved-from"
+	// MovedToAnnotation on the top-level object of the source names the target of the move.
+	MovedToAnnotation = "talos-operator.io/moved-to"
+)
+
+// Annotation describes an annotation that the operator reads or writes on its objects.
+// +kubebuilder:object:generate=false
+type Annotation struct {
+	// Name with the prefix.
+	Name string
+	// Kinds of objects on which it has an effect.
+	Kinds []string
+	// Value in words, and Effect in one clause.
+	Value, Effect string
+	// Once: the operator removes it when it has taken effect.
+	Once bool
+}
+
+// kinds of objects of the operator.
+const (
+	kindCluster      = "KubernetesCluster"
+	kindControlPlane = "TalosControlPlane"
+	kindWorker       = "TalosWorker"
+	kindMachine      = "TalosMachine"
+	kindBackup       = "TalosEtcdBackup"
+	kindRestore      = "TalosEtcdRestore"
+)
+
+// Annotations returns all annotations of the operator. The API server refuses others with its prefix, and those on a
+// kind of object on which they have no effect: a misspelt one would be ignored silently.
+func Annotations() []Annotation {
+	all := []string{
+		kindCluster, "Machine", kindControlPlane, kindWorker, kindMachine, kindBackup, "TalosEtcdBackupSchedule", kindRestore,
+	}
+	controlPlane, machine := []string{kindControlPlane}, []string{kindMachine}
+
+	return []Annotation{
+		{PausedAnnotation, all, "any, except `false`", "nothing is written to the nodes below the object", false},
+		{
+			ReconcileModeAnnotation, []string{kindCluster, kindControlPlane, kindWorker, kindMachine},
+			"`Reconcile`, `DryRun` or `Disabled`", "the mode of the object and of everything below it", false,
+		},
+		{
+			ApprovedAnnotation, []string{kindControlPlane, kindWorker}, "the ID of a plan", "approves the plan", true,
+		},
+		{RevertAnnotation, machine, "the target of a change", "the machine returns to its last working config", false},
+		{RetryAnnotation, machine, "any", "a failed change is tried again", true},
+		{ForgetAdoptedAnnotation, machine, "`true`", "settings kept from an import or manual edits are dropped", true},
+		{ReplaceAnnotation, machine, "the name of a spare, or empty", "the machine is replaced by a spare", false},
+		{
+			AcceptMachineAnnotation, machine, "the UUID of the machine, or `none`",
+			"the machine that responds is accepted as the one that the object describes", false,
+		},
+		{SkipResetAnnotation, machine, "`true`", "a deletion does not wait for an unreachable node", false},
+		{AllowBootstrapAnnotation, controlPlane, "`true`", "a new, empty etcd may be bootstrapped after the loss of all data", true},
+		{ForgetMachinesAnnotation, controlPlane, "names, separated by commas", "confirms that machines are wiped or destroyed", true},
+		{WipeMachinesAnnotation, controlPlane, "names, separated by commas", "abandoned machines that have returned are wiped", true},
+		{ReleaseStateAnnotation, controlPlane, "`true`", "releases a state Secret that is being deleted", false},
+		{TakeOverAnnotation, controlPlane, "the UID of the former owner", "confirms that this object manages the cluster", true},
+		{KeepNodeAnnotation, controlPlane, "`true`", "orphaned Nodes of the cluster are not removed", false},
+		{RunAgainAnnotation, []string{kindRestore}, "the UID of the restore", "a restore that has run may run again", true},
+		{BeforeDisruptionAnnotation, []string{kindBackup}, "the name of a control plane", "set by the operator: a disruption waits for the backup", false},
+		{MovedFromAnnotation, all, "a UID", "set by `move`: the object is a copy", false},
+		{MovedToAnnotation, []string{kindCluster, kindControlPlane}, "the target", "set by `move`: the cluster has moved", false},
+	}
+}
