@@ -63,7 +63,7 @@ func main() {
 	}
 
 	if err != nil || !ok {
-		os.Exit(1) //nolint:gocritic // the process ends
+		os.Exit(1) // the process ends
 	}
 }
 
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (bool, err
 	flags.Float64Var(&o.minimum, "minimum", 0.9, "the lowest score that passes")
 
 	if err := flags.Parse(args); err != nil {
-		return false, err //nolint:wrapcheck // it says what is wrong
+		return false, err
 	}
 
 	known, err := readExplained()
@@ -134,7 +134,8 @@ func (s *summary) try(ctx context.Context, t target, o options, known *explanati
 		return err
 	}
 
-	fmt.Fprintf(progress, "%s: %d mutants; the tests take %s\n", t.dir, len(b.mutants), baseline.Round(time.Millisecond))
+	fmt.Fprintf(progress, "%s: %d mutants; the tests use %s of processor time\n", t.dir, len(b.mutants),
+		baseline.Round(time.Millisecond))
 
 	c := &count{}
 	s.Packages[t.dir] = c
@@ -164,7 +165,7 @@ func (s *summary) try(ctx context.Context, t target, o options, known *explanati
 		}
 	}
 
-	return ctx.Err() //nolint:wrapcheck // it was interrupted
+	return ctx.Err()
 }
 
 // survivor is a line of the output.

@@ -129,7 +129,7 @@ func (m *mutator) roots(list ...ast.Expr) {
 // cases skips cases of a switch.
 func (m *mutator) cases(s *ast.SwitchStmt) {
 	for _, c := range s.Body.List {
-		for _, e := range c.(*ast.CaseClause).List { //nolint:forcetypeassert // a switch has nothing else
+		for _, e := range c.(*ast.CaseClause).List {
 			switch t := m.info.Types[e].Type; {
 			case s.Tag == nil:
 				m.condition(e)
@@ -199,7 +199,7 @@ func isKind(t types.Type, kind types.BasicInfo) bool {
 // wrap notes a mutant that is what stands before and after some code; one of both has the place of its name.
 func (m *mutator) wrap(n ast.Node, change, before, after string) {
 	id := m.base + "-" + strconv.Itoa(len(m.mutants)+1)
-	f := m.stack[0].(*ast.FuncDecl) //nolint:forcetypeassert // it is what the stack begins with
+	f := m.stack[0].(*ast.FuncDecl)
 
 	m.mutants = append(m.mutants, mutant{
 		id: id, File: m.base, Line: m.set.Position(n.Pos()).Line, Func: f.Name.Name, Change: change,
