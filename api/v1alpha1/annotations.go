@@ -46,8 +46,8 @@ func Annotations() []Annotation {
 	return []Annotation{
 		{PausedAnnotation, all, "any, except `false`", "nothing is written to the nodes below the object", false},
 		{
-			ReconcileModeAnnotation, []string{kindCluster, kindControlPlane, kindWorker, kindMachine},
-			"`Reconcile`, `DryRun` or `Disabled`", "the mode of the object and of everything below it", false,
+			ReconcileModeAnnotation, all, "`Reconcile`, `DryRun` or `Disabled`",
+			"the mode of the object and of everything below it", false,
 		},
 		{
 			ApprovedAnnotation, []string{kindControlPlane, kindWorker}, "the ID of a plan", "approves the plan", true,

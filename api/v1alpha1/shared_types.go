@@ -14,8 +14,8 @@ const (
 	StateFinalizer = "talos-operator.io/in-use-by-control-plane"
 	// PausedAnnotation, with any value but "false", stops all writes to the nodes below an object, including deletions.
 	PausedAnnotation = "talos-operator.io/paused"
-	// ReconcileModeAnnotation on a KubernetesCluster, TalosControlPlane, TalosWorker or TalosMachine sets the
-	// ReconcileMode of the object and of everything below it. An unknown value is treated as DryRun.
+	// ReconcileModeAnnotation sets the ReconcileMode of an object and of everything below it. An unknown value is treated
+	// as DryRun.
 	ReconcileModeAnnotation = "talos-operator.io/reconcile-mode"
 	// SkipResetAnnotation on a TalosMachine, value "true", lets a deletion continue without resetting an unreachable node.
 	// The node keeps its data and its credentials: wipe it before it is powered on again.
