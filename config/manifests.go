@@ -17,8 +17,8 @@ import (
 //go:embed */*.yaml
 var files embed.FS
 
-// Folders of manifests. Admission has the policy that refuses unknown annotations. Namespaced has the rights of an operator that watches single namespaces; it takes the place of
-// the cluster-wide ones.
+// Folders of manifests. Admission has the policy that refuses unknown annotations. Namespaced has the rights of an
+// operator that watches single namespaces; it takes the place of the cluster-wide ones.
 const (
 	CRDs       = "crd"
 	Admission  = "admission"

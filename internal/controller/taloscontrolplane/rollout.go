@@ -117,11 +117,7 @@ func (r *Reconciler) beginChange(
 	}
 
 	if d := s.held.State.Runtime.Disruption; d != nil {
-		out.Hold(cmp.Or(missing(d), "waiting until "+d.Machine+" is done"))
-
-		if d.MissingSince != nil {
-			s.window = earliest(s.window, d.MissingSince.Add(mayReboot))
-		}
+		s.await(d, out)
 
 		return nil
 	}
@@ -242,9 +238,9 @@ func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Di
 	return true, rollout.Grant(ctx, r.Client, m, rollout.Candidate{Name: m.Name, Change: *c, Reboot: c.Reboot})
 }
 
-// mayStillReboot reports whether the node of a machine that was deleted during its reboot, or replaced by another object
-// of the same name, may still become unavailable: nothing reports its progress any more. The drain before a reboot may
-// take hours, so the time counts from when the object was first missing.
+// mayStillReboot reports whether the node of a machine that was deleted during its reboot, or replaced by another
+// object of the same name, may still become unavailable: nothing reports its progress any more. The drain before a
+// reboot may take hours, so the time counts from when the object was first missing.
 func (r *Reconciler) mayStillReboot(ctx context.Context, s *scope, d *clusterstate.Disruption) (bool, error) {
 	if d.MissingSince == nil {
 		now := r.now()
@@ -254,6 +250,15 @@ func (r *Reconciler) mayStillReboot(ctx context.Context, s *scope, d *clustersta
 	}
 
 	return r.Clock.Since(*d.MissingSince) < mayReboot, nil
+}
+
+// await has the rollout wait for the recorded disruption.
+func (s *scope) await(d *clusterstate.Disruption, out rollout.Output) {
+	out.Hold(cmp.Or(missing(d), "waiting until "+d.Machine+" is done"))
+
+	if d.MissingSince != nil {
+		s.window = earliest(s.window, d.MissingSince.Add(mayReboot))
+	}
 }
 
 // missing describes what a disruption waits for whose object was deleted; empty if it was not.
