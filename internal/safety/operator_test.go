@@ -310,7 +310,7 @@ func (o *operator) reboot(s sighting, rec *record, obj *object) {
 	}
 
 	o.judge(oracle.Act{Kind: oracle.Reboot, Machine: h.String(), Evidence: s.tick})
-	h.away, h.power, h.asked, h.faulted = o.e.serves(h), false, 0, 0
+	h.away, h.awaySince, h.power, h.asked, h.faulted = o.e.serves(h), o.e.step, false, 0, 0
 	obj.reboot = false
 	o.acts++
 	o.e.note("%s reboots", h)

@@ -51,6 +51,7 @@ type hardware struct {
 	faulted         int64
 	lost            []oracle.Disk
 	away            bool // disrupted by the operator
+	awaySince       int64
 	lie             int
 	alarm, behind   bool
 }
@@ -587,12 +588,20 @@ func (e *estate) awayNow() []string {
 	var out []string
 
 	for _, h := range e.hardware {
-		if h.away = h.away && !e.serves(h); h.away {
+		if h.away = h.away && !e.serves(h) && !e.lost(h); h.away {
 			out = append(out, h.String())
 		}
 	}
 
 	return out
+}
+
+// lost reports whether a machine that is to leave, or has left, has not come back from its reboot in the time that one
+// may take. That is a fault then: whoever waited for it would wait for ever.
+func (e *estate) lost(h *hardware) bool {
+	listed := slices.ContainsFunc(e.objects, func(o *object) bool { return !o.leaving && e.at(o.address) == h })
+
+	return !listed && e.step-h.awaySince >= patience
 }
 
 func (r record) clone() record {
