@@ -26,6 +26,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/fair"
@@ -214,7 +215,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: clock,
 			Workloads: workloads, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
 			Recorder: mgr.GetEventRecorder("taloscontrolplane"), Details: condition.DetailsTogether,
-			Pass: 2 * o.PassTimeout,
+			Pass: 2 * o.PassTimeout, NewBundle: clusterstate.NewBundle,
 		}).SetupWithManager(mgr, shared(reconcile.Request.String)),
 		(&talosworker.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: clock,

@@ -86,7 +86,7 @@ func newLonelyWorld(t *testing.T) *world {
 
 // places are how many worlds there are at once. Idle API servers and etcd members of real worlds use a processor too: the
 // more of them run side by side, the longer each takes, and the more all of them cost.
-var places = map[bool]chan struct{}{modelledWorld: make(chan struct{}, 6), realWorld: make(chan struct{}, 3)}
+var places = map[bool]chan struct{}{modelledWorld: make(chan struct{}, 3), realWorld: make(chan struct{}, 3)}
 
 const modelledWorld, realWorld = true, false
 

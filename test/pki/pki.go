@@ -14,7 +14,14 @@ import (
 // service accounts is one of RSA with 4096 bits, which costs more than a second of a processor where the race detector
 // watches (machinery, VersionContract.UseRSAServiceAccountKey). Nothing else in a bundle differs.
 func New(now time.Time) (*clusterstate.Bundle, error) {
-	return clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.6.0", Now: now})
+	return NewBundle(clusterstate.Options{Now: now})
+}
+
+// NewBundle stands in for clusterstate.NewBundle, with the same exception.
+func NewBundle(o clusterstate.Options) (*clusterstate.Bundle, error) {
+	o.TalosVersion = "v1.6.0"
+
+	return clusterstate.NewBundle(o)
 }
 
 // Machinery makes a bundle as talosctl gen secrets does, with the same exception.

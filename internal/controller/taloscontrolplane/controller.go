@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
@@ -33,6 +34,8 @@ type Reconciler struct {
 	Reader client.Reader
 	// States reads and writes state Secrets.
 	States *statestore.Store
+	// NewBundle creates the PKI of a new cluster.
+	NewBundle func(o clusterstate.Options) (*clusterstate.Bundle, error)
 	// Nodes opens connections to nodes.
 	Nodes *talos.Pool
 	// Workloads opens connections to the Kubernetes APIs of the clusters.

@@ -20,6 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
@@ -65,7 +66,7 @@ func (e *env) restart() {
 	e.r = &taloscontrolplane.Reconciler{
 		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
 		Nodes: nodes, Workloads: workloads, APIs: workload.NewWaiter(e.Context(), workloads), Recorder: e.Events,
-		Clock: e.Clock, Resync: time.Minute,
+		Clock: e.Clock, Resync: time.Minute, NewBundle: pki.NewBundle,
 	}
 	e.Cleanup(e.r.APIs.Wait)
 }

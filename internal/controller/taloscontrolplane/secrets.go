@@ -137,7 +137,7 @@ func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*statestore.Held, e
 		return nil, err
 	}
 
-	bundle, err := clusterstate.NewBundle(options)
+	bundle, err := r.NewBundle(options)
 	if err != nil {
 		return nil, fmt.Errorf("making the PKI of %s: %w", s.cp.Name, err)
 	}
