@@ -45,7 +45,8 @@ func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, e
 	st := &s.machine.Status
 
 	if s.diff.Equal() {
-		if !s.heldImport {
+		// What is on trial is not applied yet: the node may roll it back, and that would then count as an edit by hand.
+		if !s.heldImport && !s.intends(v1alpha1.StepTry) {
 			st.ConfigHash = s.liveHash
 		}
 

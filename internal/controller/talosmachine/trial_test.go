@@ -101,6 +101,20 @@ func TestTrialEndsBeforeItIsConfirmed(t *testing.T) {
 	if e.runs("w-0", "tried.example.org") || e.mutations("w-0") != calls {
 		t.Errorf("%d calls", e.mutations("w-0")-calls)
 	}
+
+	e.staysFailed("w-0")
+}
+
+// staysFailed reconciles a machine whose change has failed: the node's return to its old configuration is no edit by
+// hand, and the failure, which stops the rollout, is not forgotten.
+func (e *env) staysFailed(name string) {
+	e.Helper()
+
+	for range 3 {
+		if m, _, err := e.pass(name); err != nil || !failed(m) || drifted(m) {
+			e.Fatalf("the failure is forgotten: %v: %s", err, show(m))
+		}
+	}
 }
 
 // TestUncheckedTrial: the operator is down while a change is on trial. That the node rolls it back then proves nothing,
