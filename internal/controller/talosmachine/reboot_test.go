@@ -3,6 +3,7 @@ package talosmachine_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -429,6 +430,40 @@ func TestControlPlaneWithoutAPI(t *testing.T) {
 
 	if e.boots("cp-0") == boot {
 		t.Error("it has not rebooted")
+	}
+}
+
+// TestSilenceDuringDrain: a drain may take longer than a node has to come back. A node that becomes unreachable at its end
+// has the whole time, because nothing was sent to it.
+func TestSilenceDuringDrain(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.grant("w-0", true)
+
+	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+
+	m, _, err := e.pass("w-0")
+	if err == nil || !in(v1alpha1.ChangeDraining)(m) {
+		t.Fatalf("%v: %s", err, show(m))
+	}
+
+	m.Status.Change.Since = metav1.NewTime(m.Status.Change.Since.Add(-time.Hour))
+	e.UpdateStatus(m)
+
+	e.nodes["w-0"].Kill()
+	e.pass("w-0")
+	e.sleep(patience - time.Second)
+
+	if m, _, _ := e.pass("w-0"); !in(v1alpha1.ChangeDraining)(m) {
+		t.Fatalf("too early: %s", show(m))
+	}
+
+	e.sleep(2 * time.Second)
+
+	if m, _, _ := e.pass("w-0"); !failed(m) || !strings.Contains(m.Status.Change.Message, "while it was drained") {
+		t.Fatalf("not failed: %s", show(m))
 	}
 }
 

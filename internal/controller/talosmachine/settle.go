@@ -143,15 +143,29 @@ func (r *Reconciler) missPatience(s *scope) {
 	switch {
 	case s.paused || c == nil || c.Phase == v1alpha1.ChangeFailed:
 	case c.Phase == v1alpha1.ChangePending, c.Phase == v1alpha1.ChangeAwaitingReboot:
-		reachable := meta.FindStatusCondition(s.machine.Status.Conditions, v1alpha1.ConditionReachable)
-		if rollout.Granted(s.machine) && reachable != nil && reachable.Status == metav1.ConditionFalse &&
-			r.Clock.Since(reachable.LastTransitionTime.Time) >= timeout {
+		if rollout.Granted(s.machine) && r.silence(s) >= timeout {
 			s.newChangeID()
+		}
+	case c.Phase == v1alpha1.ChangeDraining:
+		// Nothing was sent yet, and a drain may take hours: only the silence counts.
+		if r.silence(s) >= timeout {
+			r.fail(s, fmt.Sprintf("%s has been unreachable for %s while it was drained for the change of %s; check its "+
+				"console, or replace it", s.machine.Name, timeout, fieldNames(c)))
 		}
 	case r.Clock.Since(c.Since.Time) >= timeout:
 		r.fail(s, fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; check its "+
 			"console, or replace it", s.machine.Name, timeout, fieldNames(c)))
 	}
+}
+
+// silence returns for how long the status has reported that the node is unreachable.
+func (r *Reconciler) silence(s *scope) time.Duration {
+	c := meta.FindStatusCondition(s.machine.Status.Conditions, v1alpha1.ConditionReachable)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return 0
+	}
+
+	return r.Clock.Since(c.LastTransitionTime.Time)
 }
 
 // newChangeID revokes a grant: a grant applies to one ID, and it created a new generation of the machine.
