@@ -256,17 +256,16 @@ func endOf(b *v1alpha1.TalosEtcdBackup) (bool, error) {
 		return false, fmt.Errorf("TalosEtcdBackup %s failed: %s (%s)", b.Name, stalled.Message, stalled.Reason)
 	}
 
-	return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) &&
-		!meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReconciling), nil
+	return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionComplete), nil
 }
 
 // nowAt returns the current activity of an object.
 func nowAt(conditions []metav1.Condition) string {
 	for _, kind := range []string{
-		v1alpha1.ConditionPaused, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionReady,
+		v1alpha1.ConditionPaused, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionComplete,
 	} {
 		c := meta.FindStatusCondition(conditions, kind)
-		if c != nil && (c.Status == metav1.ConditionTrue || kind == v1alpha1.ConditionReady) {
+		if c != nil && (c.Status == metav1.ConditionTrue || kind == v1alpha1.ConditionComplete) {
 			return cmp.Or(c.Message, c.Reason)
 		}
 	}

@@ -146,7 +146,7 @@ func TestBackupCreateWaits(t *testing.T) {
 		b.Status.Verification = &v1alpha1.VerificationStatus{Level: v1alpha1.VerificationChecksum, Time: now}
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionReconciling)
 		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackupComplete,
+			Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackupComplete,
 		})
 	})
 

@@ -203,7 +203,7 @@ func (v *recovery) follow(ctx context.Context) error {
 // endOfRestore reports whether a restore has ended, and how.
 func endOfRestore(o *v1alpha1.TalosEtcdRestore) (bool, error) {
 	if o.Status.Step == v1alpha1.RestoreComplete {
-		return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionReady), nil
+		return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionComplete), nil
 	}
 
 	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled)

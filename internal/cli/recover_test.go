@@ -330,7 +330,7 @@ func TestRecoverFollows(t *testing.T) {
 		r.Status.Steps = append(r.Status.Steps, stepOf(v1alpha1.RestoreProving, "4 Secrets that can be read"),
 			stepOf(v1alpha1.RestoreComplete, "1 members"))
 		meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
+			Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
 		})
 	})
 

@@ -106,7 +106,7 @@ func (c *Cluster) AwaitRestore(
 			show(r, r.Status.Steps[shown])
 		}
 
-		return outcome(r.Status.Conditions, v1alpha1.ConditionReady)
+		return outcome(r.Status.Conditions, v1alpha1.ConditionComplete)
 	})
 
 	return r, err
@@ -140,7 +140,7 @@ func (c *Cluster) until(ctx context.Context, obj ctrlclient.Object, look func() 
 			case done:
 				return nil
 			case failed != "":
-				return fmt.Errorf("%s came to nothing: %s", obj.GetName(), failed) //nolint:err113 // says it all
+				return fmt.Errorf("%s came to nothing: %s", obj.GetName(), failed)
 			}
 		}
 

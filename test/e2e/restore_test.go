@@ -201,7 +201,7 @@ func (w *world) restored(name string, killed ...v1alpha1.RestoreStep) *v1alpha1.
 			w.t.Fatalf("the restore was stopped: %+v", r.Status)
 		}
 
-		return w.condition(r, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRestored)(ctx)
+		return w.condition(r, name, v1alpha1.ConditionComplete, metav1.ConditionTrue, v1alpha1.ReasonRestored)(ctx)
 	})
 
 	if len(kills) > 0 {

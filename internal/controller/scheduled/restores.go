@@ -150,7 +150,7 @@ func find(
 		}
 	}
 
-	return nil, nil //nolint:nilnil // there is none, and that is no error
+	return nil, nil // there is none, and that is no error
 }
 
 // ended reports whether the restore takes no further steps.
@@ -162,15 +162,15 @@ func ended(o *v1alpha1.TalosEtcdRestore) bool {
 // before that must not prevent the backups of its cluster for weeks, and one that waits for a backup must not block
 // that backup.
 func underWay(o *v1alpha1.TalosEtcdRestore) bool {
-	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	complete := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionComplete)
 
 	switch o.Status.Step {
 	case "", v1alpha1.RestorePreflight:
 		return !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled) &&
 			!meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPaused) &&
-			(ready == nil || ready.Reason == v1alpha1.ReasonRestoring)
+			(complete == nil || complete.Reason == v1alpha1.ReasonRestoring)
 	default:
 		// A restore whose object was recreated with an old status, and which was refused, does nothing.
-		return ready == nil || ready.Reason != v1alpha1.ReasonRestoreAlreadyRan
+		return complete == nil || complete.Reason != v1alpha1.ReasonRestoreAlreadyRan
 	}
 }

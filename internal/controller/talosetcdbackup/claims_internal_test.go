@@ -324,6 +324,8 @@ func (e *claims) check(b *v1alpha1.TalosEtcdBackup) {
 		// A backup that is being deleted may be done and not recorded as such: nobody counts on it any more.
 		"no Ready":            !is(v1alpha1.ConditionReady) && good && !deleting,
 		"Verified":            is(v1alpha1.ConditionVerified) && !reached,
+		"Complete":            is(v1alpha1.ConditionComplete) && (!e.confirmed || pending),
+		"no Complete":         !is(v1alpha1.ConditionComplete) && e.confirmed && !pending && !deleting,
 		"Stalled":             is(v1alpha1.ConditionStalled) && !failed && !e.broken && !deleting,
 		"no Stalled":          !is(v1alpha1.ConditionStalled) && failed && !deleting,
 		"Paused":              is(v1alpha1.ConditionPaused) != e.held,

@@ -219,7 +219,7 @@ func (r *Reconciler) controlPlane(
 	}
 
 	if err != nil {
-		return nil, nil //nolint:nilnil // it may be gone, and its backups stay
+		return nil, nil // it may be gone, and its backups stay
 	}
 
 	return cp, nil

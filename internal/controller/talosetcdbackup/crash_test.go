@@ -65,7 +65,9 @@ func TestCrashAfterEachWrite(t *testing.T) {
 // answer does.
 func TestCrashAtEachRequest(t *testing.T) {
 	for _, c := range []struct{ name, part string }{
-		{"snapshot", ".snap.zst.age"}, {"state", ".state.json.age"}, {"manifest", ".manifest.json"},
+		{"snapshot", ".snap.zst.age"},
+		{"state", ".state.json.age"},
+		{"manifest", ".manifest.json"},
 		{"verification", ".verified.json"},
 	} {
 		for name, fault := range map[string]s3.Fault{"before": {Hang: true}, "after": {LoseAnswer: true}} {

@@ -255,7 +255,7 @@ func recorded(ctx context.Context, s store.Store, b *v1alpha1.TalosEtcdBackup) (
 		}
 	}
 
-	return nil, nil //nolint:nilnil // nothing is there, and that is no error
+	return nil, nil // nothing is there, and that is no error
 }
 
 // resolve determines the result of an attempt that was recorded and whose end was not observed. With a manifest of the
@@ -277,7 +277,7 @@ func resolve(
 		}
 
 		if key != nil && !m.SignedBy(key.Public()) {
-			return nil, nil //nolint:nilnil // nothing of ours is there, and that is no error
+			return nil, nil // nothing of ours is there, and that is no error
 		}
 
 		return &complete{manifest: m, location: locate(s, b)}, nil

@@ -221,7 +221,7 @@ func TestNamedByARestore(t *testing.T) {
 	}
 	e.Create(r)
 	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupNotFound,
+		Type: v1alpha1.ConditionComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupNotFound,
 	})
 	e.restoreAt(r, v1alpha1.RestorePreflight)
 

@@ -70,6 +70,7 @@ func (s *scope) show(err error, working bool) {
 	}
 
 	s.unverified(working)
+	s.complete()
 
 	if !s.hold.Any() {
 		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionPaused)
@@ -134,6 +135,28 @@ func (s *scope) unverified(working bool) {
 	default:
 		s.set().False(v1alpha1.ConditionVerified, v1alpha1.ReasonNotVerified,
 			"the backup has not yet been verified at level "+string(wanted(s.backup)))
+	}
+}
+
+// complete reports whether the run has ended with success: the backup is stored, and verified as the spec demands.
+// Until then it says what Ready, and then Verified, says. Damage that is found later does not change it: Ready reports
+// that.
+func (s *scope) complete() {
+	set, st := s.set(), &s.backup.Status
+	kind := v1alpha1.ConditionReady
+
+	switch {
+	case st.CompletedAt == nil:
+	case needsVerification(s.backup):
+		kind = v1alpha1.ConditionVerified
+	default:
+		set.True(v1alpha1.ConditionComplete, v1alpha1.ReasonBackupComplete, completeMessage(st))
+
+		return
+	}
+
+	if c := meta.FindStatusCondition(st.Conditions, kind); c != nil {
+		set.False(v1alpha1.ConditionComplete, c.Reason, c.Message)
 	}
 }
 

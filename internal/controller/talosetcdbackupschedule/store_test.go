@@ -139,7 +139,7 @@ func TestRetentionKeepsCopies(t *testing.T) {
 		Step: v1alpha1.RestoreComplete, LastSnapshot: "file://" + e.dir + "/" + backup.Prefix(cluster) + copied,
 	}
 	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
+		Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestored,
 	})
 	e.UpdateStatus(r)
 

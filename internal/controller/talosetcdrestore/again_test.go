@@ -21,7 +21,7 @@ func (e *env) refusedAgain(r *v1alpha1.TalosEtcdRestore, part string) {
 	before := e.estate.Mutations()
 
 	e.refused(r, v1alpha1.ReasonRestoreAlreadyRan, part)
-	e.Condition(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreAlreadyRan,
+	e.Condition(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonRestoreAlreadyRan,
 		"create one with another name, or annotate this one with talos-operator.io/run-again="+string(r.UID))
 
 	if now := e.estate.Mutations(); now != before || e.held().State.Runtime.Restore != nil {
@@ -107,7 +107,7 @@ func TestRunsOnceWithoutStatus(t *testing.T) {
 	e.UpdateStatus(r)
 	remember(v1alpha1.RestoreComplete, &at)
 	e.until(r, "it is complete", func() bool {
-		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRestored, "from backup b-1")
+		return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionTrue, v1alpha1.ReasonRestored, "from backup b-1")
 	})
 
 	r.Status.Step = v1alpha1.RestoreWiping

@@ -213,7 +213,7 @@ func TestHalfADatabase(t *testing.T) {
 
 	r := e.restore("r")
 	e.until(r, "it waits for etcd", func() bool {
-		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "has data and does not respond yet")
+		return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "has data and does not respond yet")
 	})
 
 	// Time in which nobody looks does not count.

@@ -276,7 +276,7 @@ func TestStoreInTrouble(t *testing.T) {
 
 	r := e.restore("gone", in(&gone))
 	e.until(r, "the bucket is not there", func() bool {
-		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonNotFound, "")
+		return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, store.ReasonNotFound, "")
 	})
 	e.gone(r)
 
@@ -292,7 +292,7 @@ func TestStoreInTrouble(t *testing.T) {
 	} {
 		proxy.Set(func(*http.Request) s3.Fault { return tc.fault })
 		e.until(r, "trouble is told", func() bool {
-			return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
+			return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, tc.reason, "")
 		})
 	}
 
@@ -305,8 +305,8 @@ func TestStoreInTrouble(t *testing.T) {
 		return s3.Fault{}
 	})
 	e.until(r, "the object may not be read", func() bool {
-		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, ".snap.zst.age") ||
-			harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, store.ReasonForbidden, "")
+		return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, store.ReasonForbidden, ".snap.zst.age") ||
+			harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, store.ReasonForbidden, "")
 	})
 
 	if r.Status.Backup != nil {
@@ -352,7 +352,7 @@ func TestStoreInTroubleWhileUploading(t *testing.T) {
 	} {
 		snapshot(tc.fault)
 		e.until(r, "trouble is told", func() bool {
-			return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, tc.reason, "")
+			return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, tc.reason, "")
 		})
 	}
 
@@ -386,7 +386,7 @@ func TestFullDisk(t *testing.T) {
 		return r.Status.Step == v1alpha1.RestoreUploading && e.estate.Calls("EtcdRecover") == 3
 	})
 
-	e.Condition(r, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodeDiskFull, "its disk is full")
+	e.Condition(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonNodeDiskFull, "its disk is full")
 
 	if n := e.estate.Calls("Bootstrap"); n != 0 {
 		t.Errorf("%d bootstraps; the status is %s", n, harness.Show(r))

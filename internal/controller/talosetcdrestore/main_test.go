@@ -197,14 +197,14 @@ func (e *env) refused(r *v1alpha1.TalosEtcdRestore, reason, part string) {
 		return meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionStalled) != nil
 	})
 	e.Condition(r, v1alpha1.ConditionStalled, metav1.ConditionTrue, reason, part)
-	e.Condition(r, v1alpha1.ConditionReady, metav1.ConditionFalse, reason, part)
+	e.Condition(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, reason, part)
 }
 
 // waits drives a restore until it waits for a reason.
 func (e *env) waits(r *v1alpha1.TalosEtcdRestore, reason, part string) {
 	e.Helper()
 	e.until(r, "it waits with "+reason, func() bool {
-		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionFalse, reason, part)
+		return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, reason, part)
 	})
 
 	if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
@@ -230,7 +230,7 @@ func (e *env) complete(r *v1alpha1.TalosEtcdRestore) {
 			e.Fatalf("it was stopped: %s\n%s", harness.Show(r), e.Logs)
 		}
 
-		return harness.Has(r, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRestored, "")
+		return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionTrue, v1alpha1.ReasonRestored, "")
 	})
 
 	held := e.held()

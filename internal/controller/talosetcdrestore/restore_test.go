@@ -148,7 +148,7 @@ func TestKubeletThatStandsAlone(t *testing.T) {
 
 	r := e.restore("r", discard)
 	e.until(r, "it waits for the kubelet", func() bool {
-		c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady)
+		c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionComplete)
 
 		return c != nil && strings.Contains(c.Message, "waiting for the kubelets of cp-0")
 	})

@@ -86,7 +86,7 @@ var badReasons = slices.Concat(condition.BadReasons, []string{
 // written together with it.
 func (s *scope) concluded() bool {
 	return s.restore.Status.Step == v1alpha1.RestoreStopped || s.restore.Status.Step == v1alpha1.RestoreComplete &&
-		meta.IsStatusConditionTrue(s.restore.Status.Conditions, v1alpha1.ConditionReady)
+		meta.IsStatusConditionTrue(s.restore.Status.Conditions, v1alpha1.ConditionComplete)
 }
 
 func setConditions(s *scope, err error) {
@@ -96,13 +96,13 @@ func setConditions(s *scope, err error) {
 
 	switch {
 	case st.Step == v1alpha1.RestoreComplete:
-		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonRestored, s.outcome())
+		set.True(v1alpha1.ConditionComplete, v1alpha1.ReasonRestored, s.outcome())
 	case err != nil:
-		set.False(v1alpha1.ConditionReady, cmp.Or(failure.Reason(err), v1alpha1.ReasonUnknown), failure.Message(err))
+		set.False(v1alpha1.ConditionComplete, cmp.Or(failure.Reason(err), v1alpha1.ReasonUnknown), failure.Message(err))
 	case s.hold.Any():
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonPaused, "the restore is paused in step "+string(s.step()))
+		set.False(v1alpha1.ConditionComplete, v1alpha1.ReasonPaused, "the restore is paused in step "+string(s.step()))
 	default:
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
+		set.False(v1alpha1.ConditionComplete, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
 	}
 
 	showAuthenticity(set, st.Backup)

@@ -53,7 +53,7 @@ func TestNoConditionLies(t *testing.T) {
 			setConditions(s, err)
 
 			for kind, want := range map[string]bool{
-				v1alpha1.ConditionReady: complete, v1alpha1.ConditionStalled: errors.Is(err, refused),
+				v1alpha1.ConditionComplete: complete, v1alpha1.ConditionStalled: errors.Is(err, refused),
 				v1alpha1.ConditionPaused:      s.hold.Any(),
 				v1alpha1.ConditionReconciling: !complete && !s.hold.Any() && !errors.Is(err, refused),
 			} {
@@ -62,9 +62,9 @@ func TestNoConditionLies(t *testing.T) {
 				}
 			}
 
-			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionComplete)
 			if s.hold.Any() && !complete && ready.Reason != v1alpha1.ReasonPaused {
-				t.Fatalf("it is held, and Ready says %+v", ready)
+				t.Fatalf("it is held, and Complete says %+v", ready)
 			}
 		}
 	})
