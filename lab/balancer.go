@@ -140,14 +140,14 @@ func (f *front) run() {
 
 // serve connects a client with the first node that answers.
 func (f *front) serve(client net.Conn) {
-	defer client.Close() //nolint:errcheck // both directions are done
+	defer client.Close()
 
 	server, n := f.dial()
 	if server == nil {
 		return
 	}
 
-	defer server.Close() //nolint:errcheck // both directions are done
+	defer server.Close()
 
 	f.mu.Lock()
 	f.conns[client] = n

@@ -205,10 +205,12 @@ func (l *demoLab) launch(opts stack.Options, keep bool) (<-chan struct{}, error)
 		return nil, fmt.Errorf("opening the log of the lab: %w", err)
 	}
 
-	defer log.Close() //nolint:errcheck // the process has its own handle
+	defer log.Close()
 
-	args := []string{"up", "--dir", l.dir, "--operator", opts.Operator, "--scale", fmt.Sprint(opts.Scale),
-		"--seed", fmt.Sprint(opts.Seed)}
+	args := []string{
+		"up", "--dir", l.dir, "--operator", opts.Operator, "--scale", fmt.Sprint(opts.Scale),
+		"--seed", fmt.Sprint(opts.Seed),
+	}
 	if opts.Subnet != "" {
 		args = append(args, "--subnet", opts.Subnet)
 	}

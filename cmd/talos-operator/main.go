@@ -33,7 +33,7 @@ func main() {
 		}
 
 		stop()
-		os.Exit(cli.ExitCode(err)) //nolint:gocritic // stop was called
+		os.Exit(cli.ExitCode(err)) // stop was called
 	}
 }
 

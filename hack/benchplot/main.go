@@ -68,11 +68,13 @@ const (
 
 var backup = plot{axis: "MiB of database", panels: []panel{
 	{title: "Plain", unit: "MiB/s", series: []series{
-		{"operator_plain_mib_s", "operator", ours}, {"libraries_with_node_plain_mib_s", "libraries", theirs},
+		{"operator_plain_mib_s", "operator", ours},
+		{"libraries_with_node_plain_mib_s", "libraries", theirs},
 		{"libraries_plain_mib_s", "from a file", bare},
 	}},
 	{title: "zstd and age", unit: "MiB/s", series: []series{
-		{"operator_zstd_age_mib_s", "operator", ours}, {"libraries_with_node_zstd_age_mib_s", "libraries", theirs},
+		{"operator_zstd_age_mib_s", "operator", ours},
+		{"libraries_with_node_zstd_age_mib_s", "libraries", theirs},
 		{"libraries_zstd_age_mib_s", "from a file", bare},
 	}},
 	{title: "Memory growth of the operator", unit: "MiB", target: 64, series: []series{
@@ -138,7 +140,7 @@ func read(file string) ([]value, error) {
 		return nil, fmt.Errorf("opening a run: %w", err)
 	}
 
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 
 	var list []value
 

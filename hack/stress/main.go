@@ -40,7 +40,7 @@ func run(args []string, out io.Writer) (failures int, err error) {
 	reports := flags.String("reports", "", "folder for what the command reports: each run is given one in it as REPORTS")
 
 	if err := flags.Parse(args); err != nil {
-		return 0, err //nolint:wrapcheck // it says what is wrong
+		return 0, err
 	}
 
 	if flags.NArg() == 0 || *reports == "" {
@@ -77,7 +77,7 @@ func one(dir string, number int, command []string, out io.Writer, found map[stri
 
 	began := time.Now()
 
-	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // it ends by itself
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), "REPORTS="+dir)
 
@@ -106,7 +106,7 @@ func one(dir string, number int, command []string, out io.Writer, found map[stri
 const burner = "burn"
 
 func burnIfAsked() {
-	for len(os.Args) == 2 && os.Args[1] == burner { //nolint:revive // to do nothing, all the time, is the point
+	for len(os.Args) == 2 && os.Args[1] == burner { // to do nothing, all the time, is the point
 	}
 }
 

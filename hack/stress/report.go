@@ -44,7 +44,7 @@ func collectFile(file string, number int, found map[string]*failure) error {
 	if err != nil {
 		return fmt.Errorf("reading the report of a run: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 
 	var failed []string
 

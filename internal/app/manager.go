@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -21,8 +22,6 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -147,7 +146,7 @@ func warmCaches(ctx context.Context, mgr manager.Manager) error {
 		&v1alpha1.TalosEtcdBackup{}, &v1alpha1.TalosEtcdBackupSchedule{}, &v1alpha1.TalosEtcdRestore{},
 	} {
 		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("caching %T: %w", o, err)
+			return fmt.Errorf("caching %s objects: %w", kube.KindOf(mgr.GetClient(), o), err)
 		}
 	}
 

@@ -130,7 +130,7 @@ func (r *Read) run(ctx context.Context, s store.Store, dst io.Writer) (*Content,
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path.Base(r.Key), err)
 	}
-	defer body.Close() //nolint:errcheck // it was only read
+	defer body.Close()
 
 	raw := &source{Reader: body, done: ctx.Done(), cause: ctx.Err, hash: sha256.New(), progress: r.Progress}
 	sum := newTrailer()

@@ -255,7 +255,7 @@ func readSmall(ctx context.Context, s store.Store, key string, limit int64) ([]b
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 
 	if o.Size > limit {
 		return nil, failure.Terminal(ReasonCorrupt, path.Base(key)+" is too large", nil)

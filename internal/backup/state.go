@@ -47,7 +47,7 @@ func decodeState(b []byte) (*corev1.Secret, error) {
 		return nil, failure.Terminal(ReasonCorrupt, "the state in the backup is no Secret", nil)
 	}
 
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // decoders return io.EOF itself
+	if _, err := d.Token(); err != io.EOF { // decoders return io.EOF itself
 		return nil, failure.Terminal(ReasonCorrupt, "the state in the backup has something after it", nil)
 	}
 

@@ -144,7 +144,7 @@ func (o *Opener) directory(namespace, path string) (string, error) {
 	if err != nil {
 		return "", unusable("the directory of --backup-directory cannot be opened", err)
 	}
-	defer root.Close() //nolint:errcheck // nothing is written through it
+	defer root.Close()
 
 	name := o.Root
 
@@ -160,7 +160,7 @@ func (o *Opener) directory(namespace, path string) (string, error) {
 		if err != nil {
 			return "", unusable(fmt.Sprintf("%.100q is no directory below --backup-directory", part), err)
 		}
-		defer inside.Close() //nolint:errcheck // nothing is written through it
+		defer inside.Close()
 
 		root, name = inside, filepath.Join(name, part)
 	}

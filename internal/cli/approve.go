@@ -148,7 +148,7 @@ func setAnnotation(
 ) error {
 	base, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
-		return fmt.Errorf("%s is no object", o.GetName())
+		return fmt.Errorf("%s is not a Kubernetes object", o.GetName())
 	}
 
 	annotations := o.GetAnnotations()

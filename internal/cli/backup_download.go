@@ -279,7 +279,7 @@ func (d *backupDownloader) object(st *openStore, content string, o *store.Object
 		if err != nil {
 			return err
 		}
-		defer r.Close() //nolint:errcheck // it was only read
+		defer r.Close()
 
 		p := newProgress(d.ErrOut, "fetching "+name, o.Size)
 		defer p.end()

@@ -87,7 +87,7 @@ func signingKeyOf(ctx context.Context, p *plane, namespace, name string) (*signa
 
 	err := p.Get(ctx, client.ObjectKey{Namespace: namespace, Name: clusterstate.SecretName(name)}, secret)
 	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // who may not read it works without
+		return nil, nil // who may not read it works without
 	}
 
 	state, err := clusterstate.Decode(secret.Data)
@@ -189,7 +189,7 @@ func (s *openStore) authenticFirst(ctx context.Context, sets []backup.Set) (*bac
 
 		m, err := backup.ReadManifest(ctx, s, *set)
 		if err != nil {
-			return set, nil //nolint:nilerr // whoever works with it says what is wrong
+			return set, nil // whoever works with it says what is wrong
 		}
 
 		switch origin, err := backup.Authenticate(m, s.keys...); {

@@ -418,7 +418,7 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func bytesOf(n int64) string { return humanize.IBytes(uint64(max(0, n))) } //nolint:gosec // it is not negative
+func bytesOf(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
 
 func sizeOrNone(n int64) string {
 	if n == 0 {

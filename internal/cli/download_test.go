@@ -210,7 +210,7 @@ func TestBackupDownloadEnds(t *testing.T) {
 	go func() {
 		defer cancel()
 
-		_ = wait.Until(ctx, "something is written", func(context.Context) error { //nolint:errcheck // it shows below
+		_ = wait.Until(ctx, "something is written", func(context.Context) error {
 			files, err := os.ReadDir(dir)
 			if err != nil {
 				return err

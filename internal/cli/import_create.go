@@ -264,7 +264,7 @@ func (t *takeover) ensurePaused(ctx context.Context, want, into client.Object) e
 func (t *takeover) update(ctx context.Context, want client.Object) error {
 	have, ok := want.DeepCopyObject().(client.Object)
 	if !ok {
-		return fmt.Errorf("%T is no object", want)
+		return fmt.Errorf("%s is not a Kubernetes object", want.GetName())
 	}
 
 	if err := t.plane.Get(ctx, client.ObjectKeyFromObject(want), have); err != nil {
@@ -331,7 +331,7 @@ func (t *takeover) release(ctx context.Context, o client.Object, name string) er
 
 	base, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
-		return fmt.Errorf("%T is no object", o)
+		return fmt.Errorf("%s is not a Kubernetes object", o.GetName())
 	}
 
 	annotations := o.GetAnnotations()

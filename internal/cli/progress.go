@@ -48,7 +48,7 @@ func newProgress(out io.Writer, what string, total int64) *progress {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // descriptors are small
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // at updates the progress. It may be called at any rate.
@@ -92,7 +92,7 @@ func newTeller(out io.Writer) *teller {
 	t := &teller{out: out, start: time.Now()}
 
 	if f, ok := out.(*os.File); ok && isTerminal(out) {
-		t.width, _, _ = term.GetSize(int(f.Fd())) //nolint:gosec // descriptors are small; without a width lines stay plain
+		t.width, _, _ = term.GetSize(int(f.Fd()))
 	}
 
 	return t

@@ -231,7 +231,7 @@ func (v *recovery) ensureNamespace(ctx context.Context) error {
 
 	err := v.plane.Get(ctx, client.ObjectKey{Name: v.namespace}, ns)
 	if !apierrors.IsNotFound(err) {
-		return nil //nolint:nilerr // what cannot be read is told by the next write
+		return nil // what cannot be read is told by the next write
 	}
 
 	ns.Name = v.namespace

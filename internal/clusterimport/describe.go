@@ -204,7 +204,7 @@ func Contract(in machineconfig.Input, live []byte) (string, error) {
 
 func contractsUpTo(talosVersion string) []string {
 	parts := strings.Split(strings.TrimPrefix(talosVersion, "v"), ".")
-	if len(parts) < 2 { //nolint:mnd // major and minor
+	if len(parts) < 2 {
 		return []string{talosVersion}
 	}
 

@@ -219,7 +219,9 @@ func (b *Bundle) authorities() []authority {
 	certs := b.secrets.Certs
 
 	return []authority{
-		{"certs.etcd", certs.Etcd}, {"certs.k8s", certs.K8s}, {"certs.k8saggregator", certs.K8sAggregator},
+		{"certs.etcd", certs.Etcd},
+		{"certs.k8s", certs.K8s},
+		{"certs.k8saggregator", certs.K8sAggregator},
 		{"certs.os", certs.OS},
 	}
 }

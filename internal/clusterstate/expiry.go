@@ -23,7 +23,9 @@ func (b *Bundle) Authorities() []Expiry {
 	var out []Expiry
 
 	for _, ca := range []authority{
-		{"ca-aggregator", certs.K8sAggregator}, {"ca-etcd", certs.Etcd}, {"ca-kubernetes", certs.K8s},
+		{"ca-aggregator", certs.K8sAggregator},
+		{"ca-etcd", certs.Etcd},
+		{"ca-kubernetes", certs.K8s},
 		{"ca-talos", certs.OS},
 	} {
 		// A bundle is only created or read with certificates that can be parsed.

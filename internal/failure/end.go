@@ -13,7 +13,7 @@ func EndQuietly(next reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		res, err := next.Reconcile(ctx, req)
 		if err != nil && ctx.Err() != nil {
-			return ctrl.Result{}, nil //nolint:nilerr // as above
+			return ctrl.Result{}, nil
 		}
 
 		return res, err

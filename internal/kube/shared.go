@@ -48,7 +48,7 @@ const controllerIndex = "controller"
 func Index(ctx context.Context, indexer client.FieldIndexer, kinds ...client.Object) error {
 	for _, kind := range kinds {
 		if err := indexer.IndexField(ctx, kind, controllerIndex, controllerOf); err != nil {
-			return fmt.Errorf("indexing %T by owner: %w", kind, err)
+			return fmt.Errorf("indexing objects by owner: %w", err)
 		}
 	}
 

@@ -107,7 +107,8 @@ func derive(tb interface {
 	Fatal(...any)
 	Errorf(string, ...any)
 	Helper()
-}, in machineconfig.Input, live []byte) []string {
+}, in machineconfig.Input, live []byte,
+) []string {
 	tb.Helper()
 
 	before, err := machineconfig.Render(in)
@@ -129,7 +130,8 @@ func checkPatches(tb interface {
 	Fatal(...any)
 	Errorf(string, ...any)
 	Helper()
-}, in machineconfig.Input, live []byte, patches []string) {
+}, in machineconfig.Input, live []byte, patches []string,
+) {
 	tb.Helper()
 
 	in.Patches.Machine = slices.Concat(in.Patches.Machine, patches)
@@ -316,8 +318,13 @@ var handEdits = map[string]func(*rapid.T, *config){
 	"SANs": func(r *rapid.T, c *config) { c.at("machine")["certSANs"] = words(r) },
 	"drop": func(r *rapid.T, c *config) {
 		where := rapid.SampledFrom([][2]string{
-			{"machine", "features"}, {"machine", "sysctls"}, {"machine", "kubelet"}, {"cluster", "discovery"},
-			{"cluster", "apiServer"}, {"cluster", "proxy"}, {"machine", "certSANs"},
+			{"machine", "features"},
+			{"machine", "sysctls"},
+			{"machine", "kubelet"},
+			{"cluster", "discovery"},
+			{"cluster", "apiServer"},
+			{"cluster", "proxy"},
+			{"machine", "certSANs"},
 		}).Draw(r, "section")
 		delete(c.at(where[0]), where[1])
 	},

@@ -31,11 +31,11 @@ func addLegacy(in Input, docs []docconfig.Document) error {
 }
 
 func legacyNetwork(in MachineNetwork, m *v1alpha1.MachineConfig) error {
-	if m.MachineNetwork == nil { //nolint:staticcheck // see above
-		m.MachineNetwork = &v1alpha1.NetworkConfig{} //nolint:staticcheck // see above
+	if m.MachineNetwork == nil {
+		m.MachineNetwork = &v1alpha1.NetworkConfig{}
 	}
 
-	n := m.MachineNetwork //nolint:staticcheck // see above
+	n := m.MachineNetwork
 	n.NetworkHostname = in.Hostname
 
 	for i, server := range in.Nameservers {
@@ -102,7 +102,7 @@ func legacyDevice(field string, in Interface) (*v1alpha1.Device, error) {
 }
 
 func legacyRegistries(in Registries, m *v1alpha1.MachineConfig) {
-	registries := &m.MachineRegistries //nolint:staticcheck // see above
+	registries := &m.MachineRegistries
 
 	for _, mirror := range in.Mirrors {
 		if registries.RegistryMirrors == nil {

@@ -30,7 +30,8 @@ func TestSharedPatches(t *testing.T) {
 		},
 		"documents": {
 			map[string][]string{"a": {mirror, link + "mtu: 1\n"}, "b": {link + "mtu: 2\n", mirror}, "c": {mirror}},
-			[]string{mirror}, map[string][]string{"a": {link + "mtu: 1\n"}, "b": {link + "mtu: 2\n"}},
+			[]string{mirror},
+			map[string][]string{"a": {link + "mtu: 1\n"}, "b": {link + "mtu: 2\n"}},
 		},
 		"fields": {
 			map[string][]string{
@@ -55,15 +56,18 @@ func TestSharedPatches(t *testing.T) {
 		},
 		"the audit policy stays whole": {
 			map[string][]string{"a": {policy + "None\n"}, "b": {policy + "Metadata\n"}},
-			nil, map[string][]string{"a": {policy + "None\n"}, "b": {policy + "Metadata\n"}},
+			nil,
+			map[string][]string{"a": {policy + "None\n"}, "b": {policy + "Metadata\n"}},
 		},
 		"patches from elsewhere": {
 			map[string][]string{"a": {"[{op: remove, path: /machine/env}]", "{"}, "b": {"{"}},
-			[]string{"{"}, map[string][]string{"a": {"[{op: remove, path: /machine/env}]"}},
+			[]string{"{"},
+			map[string][]string{"a": {"[{op: remove, path: /machine/env}]"}},
 		},
 		"patches that build on each other": {
 			map[string][]string{"a": {"machine: {a: 1}", "machine: {a: 2}"}, "b": {"machine: {a: 1}"}},
-			nil, map[string][]string{"a": {"machine: {a: 1}", "machine: {a: 2}"}, "b": {"machine:\n    a: 1\n"}},
+			nil,
+			map[string][]string{"a": {"machine: {a: 1}", "machine: {a: 2}"}, "b": {"machine:\n    a: 1\n"}},
 		},
 		"twice on one node is not on two": {
 			map[string][]string{"a": {mirror, mirror}, "b": {}}, nil, map[string][]string{"a": {mirror, mirror}},

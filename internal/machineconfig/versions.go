@@ -41,12 +41,12 @@ var imageFields = [][]string{
 func KeepImageTags(live, desired []byte) (config []byte, kept []Change, err error) {
 	liveDocs, err := splitDocuments(live)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the live config: %s", describe(err)) //nolint:err113 // it may quote secrets
+		return nil, nil, fmt.Errorf("reading the live config: %s", describe(err))
 	}
 
 	docs, err := splitDocuments(desired)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the desired config: %s", describe(err)) //nolint:err113 // as above
+		return nil, nil, fmt.Errorf("reading the desired config: %s", describe(err))
 	}
 
 	have, want := mainOf(liveDocs), mainOf(docs)
@@ -72,12 +72,12 @@ func keepImages(have, want *yaml.Node) ([]Change, error) {
 	// The values after aliases and merge keys, which a config that a person wrote may have.
 	before, err := flatten(have)
 	if err != nil {
-		return nil, fmt.Errorf("reading the live config: %s", describe(err)) //nolint:err113 // it may quote secrets
+		return nil, fmt.Errorf("reading the live config: %s", describe(err))
 	}
 
 	after, err := flatten(want)
 	if err != nil {
-		return nil, fmt.Errorf("reading the desired config: %s", describe(err)) //nolint:err113 // as above
+		return nil, fmt.Errorf("reading the desired config: %s", describe(err))
 	}
 
 	var kept []Change

@@ -325,7 +325,12 @@ func TestStale(t *testing.T) {
 
 func TestVictims(t *testing.T) {
 	group := []safety.Candidate{
-		{Name: "w-0"}, {Name: "w-2"}, {Name: "w-10"}, {Name: "w-1", Broken: 1}, {Name: "w-3", Broken: 2}, {Name: "w-4", Outdated: true},
+		{Name: "w-0"},
+		{Name: "w-2"},
+		{Name: "w-10"},
+		{Name: "w-1", Broken: 1},
+		{Name: "w-3", Broken: 2},
+		{Name: "w-4", Outdated: true},
 		{Name: "w-5", Chosen: true},
 	}
 

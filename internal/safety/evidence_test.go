@@ -19,7 +19,7 @@ func eachEvidence(t *testing.T, check func(r *rand.Rand, nodes []safety.Node) st
 
 	for i := range uint64(looks) {
 		seed := *from + i
-		r := rand.New(rand.NewPCG(seed, 11)) //nolint:gosec // a simulation
+		r := rand.New(rand.NewPCG(seed, 11))
 		nodes := randomEvidence(r)
 
 		if fault := check(r, nodes); fault != "" {

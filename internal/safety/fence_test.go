@@ -92,7 +92,7 @@ func TestFence(t *testing.T) {
 // TestPropertiesFence: which machine is wiped, and what prevents a wipe.
 func TestPropertiesFence(t *testing.T) {
 	for i := range uint64(looks) {
-		f := randomFencing(rand.New(rand.NewPCG(*from+i, 13))) //nolint:gosec // a simulation
+		f := randomFencing(rand.New(rand.NewPCG(*from+i, 13)))
 
 		step, doubt := safety.Fence(f)
 		if want, why := fenceSpec(f); step != want || doubt != why {

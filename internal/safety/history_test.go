@@ -98,7 +98,7 @@ func TestHistories(t *testing.T) {
 func newHistory(t *testing.T, seed uint64) *history {
 	t.Helper()
 
-	r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a simulation
+	r := rand.New(rand.NewPCG(seed, 7))
 	h := &history{t: t, seed: seed, e: newEstate(r, 1+r.IntN(5), r.IntN(3) > 0)}
 
 	for range 1 + r.IntN(2) {

@@ -165,11 +165,15 @@ func TestBootstrapWhileLeaving(t *testing.T) {
 			lost, []safety.Node{fresh("a"), empty}, safety.BootstrapNode, "a", v1alpha1.ReasonBootstrapping,
 		},
 		"it was chosen once, and nothing is allowed": {
-			safety.BootstrapRecord{Machine: "c", Established: true}, []safety.Node{fresh("a"), empty}, safety.BootstrapRefuse, "",
+			safety.BootstrapRecord{Machine: "c", Established: true},
+			[]safety.Node{fresh("a"), empty},
+			safety.BootstrapRefuse, "",
 			v1alpha1.ReasonEtcdLost,
 		},
 		"it was chosen before etcd was established": {
-			safety.BootstrapRecord{Machine: "c"}, []safety.Node{fresh("a"), empty}, safety.BootstrapNode, "c",
+			safety.BootstrapRecord{Machine: "c"},
+			[]safety.Node{fresh("a"), empty},
+			safety.BootstrapNode, "c",
 			v1alpha1.ReasonBootstrapping,
 		},
 	} {

@@ -10,13 +10,16 @@ import (
 
 // wellMachines returns two healthy machines and the Nodes that they registered.
 func wellMachines() ([]safety.ClusterMachine, []safety.ClusterNode) {
-	return []safety.ClusterMachine{
-			{Names: []string{"cp-0"}, UUID: "u0", Addresses: []string{"10.0.0.1"}, Well: true},
-			{Names: []string{"w-0", "host-7"}, UUID: "u1", Addresses: []string{"10.0.0.2"}, Well: true},
-		}, []safety.ClusterNode{
-			{Name: "cp-0", UID: "a", SystemUUID: "U0", Addresses: []string{"10.0.0.1"}, Ready: true, Talos: true},
-			{Name: "host-7", UID: "b", SystemUUID: "u1", Addresses: []string{"10.0.0.2"}, Ready: true, Talos: true},
-		}
+	machines := []safety.ClusterMachine{
+		{Names: []string{"cp-0"}, UUID: "u0", Addresses: []string{"10.0.0.1"}, Well: true},
+		{Names: []string{"w-0", "host-7"}, UUID: "u1", Addresses: []string{"10.0.0.2"}, Well: true},
+	}
+	nodes := []safety.ClusterNode{
+		{Name: "cp-0", UID: "a", SystemUUID: "U0", Addresses: []string{"10.0.0.1"}, Ready: true, Talos: true},
+		{Name: "host-7", UID: "b", SystemUUID: "u1", Addresses: []string{"10.0.0.2"}, Ready: true, Talos: true},
+	}
+
+	return machines, nodes
 }
 
 func ghost(uid string, change ...func(*safety.ClusterNode)) safety.ClusterNode {

@@ -46,7 +46,8 @@ func TestAssessQuorum(t *testing.T) {
 		"two of three":                  {[]safety.Node{a, b, nodeSilent("c")}, safety.QuorumHeld, "", ""},
 		"an alarm does not cost a vote": {[]safety.Node{a, alarmed, nodeSilent("c")}, safety.QuorumHeld, "", ""},
 		"one left": {
-			[]safety.Node{nodeNoLeader("a"), nodeSilent("b"), nodeSilent("c")}, safety.QuorumLost, "b c",
+			[]safety.Node{nodeNoLeader("a"), nodeSilent("b"), nodeSilent("c")},
+			safety.QuorumLost, "b c",
 			"b, c are unreachable; 1 of 3 members is left, 2 are needed; power on or reconnect b, c; if they cannot come back",
 		},
 		"one left, started alone": {
@@ -65,7 +66,8 @@ func TestAssessQuorum(t *testing.T) {
 				"unreachable",
 		},
 		"one wiped, one silent": {
-			[]safety.Node{nodeNoLeader("a"), nodeWiped("b"), nodeSilent("c")}, safety.QuorumLost, "c b",
+			[]safety.Node{nodeNoLeader("a"), nodeWiped("b"), nodeSilent("c")},
+			safety.QuorumLost, "c b",
 			"c is unreachable, b has no etcd data any more; 1 of 3 members is left, 2 are needed; power on or reconnect c; " +
 				"if it",
 		},

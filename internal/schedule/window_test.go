@@ -37,7 +37,8 @@ func TestOpen(t *testing.T) {
 		"the other order": {[]schedule.Window{weekend, night}, "2026-11-21T22:00:00Z", "2026-11-22T03:00:00Z", ""},
 		"touching": {
 			[]schedule.Window{
-				{Schedule: "0 4 * * *", Duration: time.Hour}, {Schedule: "0 5 * * *", Duration: time.Hour},
+				{Schedule: "0 4 * * *", Duration: time.Hour},
+				{Schedule: "0 5 * * *", Duration: time.Hour},
 				{Schedule: "30 5 * * *", Duration: 10 * time.Minute},
 			}, "2026-11-21T04:30:00Z", "2026-11-21T06:00:00Z", "",
 		},

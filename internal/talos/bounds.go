@@ -103,9 +103,8 @@ func bounds() []grpc.DialOption {
 	}
 }
 
-// boundStream ends a stream that exceeds the limit of its kind with ErrTooMuch.
-//
-//nolint:revive // the arguments are those of an interceptor
+// boundStream ends a stream that exceeds the limit of its kind with ErrTooMuch. It has the arguments of an
+// interceptor.
 func boundStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 	streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {

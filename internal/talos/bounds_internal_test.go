@@ -57,7 +57,7 @@ func TestWatchBounds(t *testing.T) {
 
 	events := make([]*cosiv1alpha1.Event, watchBurst/2+1)
 	s := bounded(endless{bring: func(m any) {
-		m.(*cosiv1alpha1.WatchResponse).Event = events //nolint:forcetypeassert // it is what is read
+		m.(*cosiv1alpha1.WatchResponse).Event = events
 	}}, cosiv1alpha1.State_Watch_FullMethodName, &cosiv1alpha1.WatchRequest{})
 
 	read := 0

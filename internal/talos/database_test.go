@@ -168,7 +168,7 @@ func (c copier) read(ctx context.Context, t *testing.T, of *cluster) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // read to its end
+	defer r.Close()
 
 	return io.ReadAll(r)
 }

@@ -163,7 +163,7 @@ func snapshot(t *testing.T, n *talos.Node) []byte {
 		t.Fatal(err)
 	}
 
-	defer r.Close() //nolint:errcheck // read to its end
+	defer r.Close()
 
 	data, err := io.ReadAll(r)
 	if err != nil || len(data)%512 != 32 || told != int64(len(data)) {

@@ -122,7 +122,7 @@ func readFacts(ctx context.Context, c *talosclient.Client) (Facts, error) {
 	}
 
 	if err := g.Wait(); err != nil {
-		return f, err //nolint:wrapcheck // the caller says whose answer it is
+		return f, err
 	}
 
 	return f, f.fit()
@@ -284,7 +284,7 @@ func readProcessors(ctx context.Context, r *reader, f *Facts) {
 	switch {
 	case err == nil:
 		for p := range list.All() {
-			f.CPUs += int32(cmp.Or(p.TypedSpec().ThreadCount, p.TypedSpec().CoreCount)) //nolint:gosec // a few hundred at most
+			f.CPUs += int32(cmp.Or(p.TypedSpec().ThreadCount, p.TypedSpec().CoreCount))
 		}
 	case isTooMuch(err):
 		r.err = err
@@ -297,7 +297,7 @@ func readMemory(ctx context.Context, r *reader, f *Facts) {
 	switch {
 	case err == nil:
 		for _, m := range mem.GetMessages() {
-			f.MemoryMiB = int64(m.GetMeminfo().GetMemtotal() / 1024) //nolint:gosec // KiB
+			f.MemoryMiB = int64(m.GetMeminfo().GetMemtotal() / 1024)
 		}
 	case isTooMuch(err):
 		r.err = err

@@ -154,7 +154,7 @@ func (n *Node) bootID(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", classify("its boot ID", n.name(), err)
 	}
-	defer r.Close() //nolint:errcheck // read to the end
+	defer r.Close()
 
 	data, err := io.ReadAll(io.LimitReader(r, 2*maxBootID))
 	if err != nil {

@@ -207,7 +207,7 @@ func greet(ctx context.Context, target string, cfg *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // only asked
+	defer conn.Close()
 
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()

@@ -158,7 +158,7 @@ func (h halfway) read(t *testing.T, c *cluster) ([]byte, error) {
 		return nil, err
 	}
 
-	defer r.Close() //nolint:errcheck // read to its end
+	defer r.Close()
 
 	return io.ReadAll(r)
 }
@@ -211,7 +211,7 @@ func readFor(t *testing.T, n *talos.Node, limit time.Duration) (asked bool, err 
 	if err != nil {
 		return false, err
 	}
-	defer r.Close() //nolint:errcheck // it is over
+	defer r.Close()
 
 	_, err = io.ReadAll(r)
 

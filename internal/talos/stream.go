@@ -65,7 +65,7 @@ var streams atomic.Int64
 func nextSilence() time.Duration {
 	d := max(heartbeat, time.Duration(streams.Load())*heartbeatShare)
 
-	return d/2 + rand.N(d) //nolint:gosec // no secret
+	return d/2 + rand.N(d)
 }
 
 // pulse is when a node last sent anything over a connection.
@@ -111,7 +111,7 @@ func (p *Pool) StreamMaintenance(ctx context.Context, address, fingerprint strin
 	if err != nil {
 		return err
 	}
-	defer c.Close() //nolint:errcheck // it is over
+	defer c.Close()
 
 	if err = watch(ctx, c, &pulse{}, address, false, emit); err != nil && pinned.mismatch.Load() != nil {
 		return pinned.classify("a watch", address, err)

@@ -190,8 +190,10 @@ func NodeLabels(field string, labels map[string]string) Failures {
 		}
 
 		if problems := utilvalidation.IsValidLabelValue(value); len(problems) > 0 {
-			failures = append(failures, Failure{Field: at, Problem: fmt.Sprintf("%q is not a label value", value),
-				Remedy: problems[0]})
+			failures = append(failures, Failure{
+				Field: at, Problem: fmt.Sprintf("%q is not a label value", value),
+				Remedy: problems[0],
+			})
 		}
 	}
 
@@ -241,26 +243,34 @@ func NodeTaints(field string, taints []corev1.Taint) Failures {
 		at := fmt.Sprintf("%s[%d]", field, i)
 
 		if problems := utilvalidation.IsQualifiedName(taint.Key); len(problems) > 0 {
-			failures = append(failures, Failure{Field: at + ".key", Problem: fmt.Sprintf("%q is not a taint key", taint.Key),
-				Remedy: problems[0]})
+			failures = append(failures, Failure{
+				Field: at + ".key", Problem: fmt.Sprintf("%q is not a taint key", taint.Key),
+				Remedy: problems[0],
+			})
 		}
 
 		if problems := utilvalidation.IsValidLabelValue(taint.Value); len(problems) > 0 {
-			failures = append(failures, Failure{Field: at + ".value",
-				Problem: fmt.Sprintf("%q is not a taint value", taint.Value), Remedy: problems[0]})
+			failures = append(failures, Failure{
+				Field:   at + ".value",
+				Problem: fmt.Sprintf("%q is not a taint value", taint.Value), Remedy: problems[0],
+			})
 		}
 
 		switch taint.Effect {
 		case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
 		default:
-			failures = append(failures, Failure{Field: at + ".effect",
+			failures = append(failures, Failure{
+				Field:   at + ".effect",
 				Problem: fmt.Sprintf("%q is not a taint effect", taint.Effect),
-				Remedy:  "use NoSchedule, PreferNoSchedule or NoExecute"})
+				Remedy:  "use NoSchedule, PreferNoSchedule or NoExecute",
+			})
 		}
 
 		if seen[taint.Key] {
-			failures = append(failures, Failure{Field: at + ".key",
-				Problem: fmt.Sprintf("%q occurs twice", taint.Key), Remedy: "Talos knows one taint for each key"})
+			failures = append(failures, Failure{
+				Field:   at + ".key",
+				Problem: fmt.Sprintf("%q occurs twice", taint.Key), Remedy: "Talos knows one taint for each key",
+			})
 		}
 
 		seen[taint.Key] = true

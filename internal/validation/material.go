@@ -134,7 +134,7 @@ func isEmpty(v any) bool {
 
 	value := reflect.ValueOf(v)
 
-	switch value.Kind() { //nolint:exhaustive // everything else is empty only when zero
+	switch value.Kind() { // everything else is empty only when zero
 	case reflect.Slice, reflect.Map:
 		return value.Len() == 0
 	default:

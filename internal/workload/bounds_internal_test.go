@@ -112,16 +112,21 @@ func TestEndOfAPass(t *testing.T) {
 func TestCounter(t *testing.T) {
 	t.Parallel()
 
-	for text, want := range map[string][2]int{
-		`{}`:                                       {0, 1},
-		`{"items":[]}`:                             {0, 2},
-		`{"items":[ ]}`:                            {0, 2},
-		`{"items":[{},{}]}`:                        {2, 6},
-		`{"items":[null,1,"a,b",true]}`:            {4, 6},
-		`{"items":[{"a":[1,2,3],"b":"]},{"}]}`:     {1, 8},
-		`{"items":[[[]],[]]}`:                      {2, 8},
-		`{"a":"\"[{,","items":["\\",{}, {"x":2}]}`: {3, 7},
+	for _, tc := range []struct {
+		text string
+		want [2]int
+	}{
+		{`{}`, [2]int{0, 1}},
+		{`{"items":[]}`, [2]int{0, 2}},
+		{`{"items":[ ]}`, [2]int{0, 2}},
+		{`{"items":[{},{}]}`, [2]int{2, 6}},
+		{`{"items":[null,1,"a,b",true]}`, [2]int{4, 6}},
+		{`{"items":[{"a":[1,2,3],"b":"]},{"}]}`, [2]int{1, 8}},
+		{`{"items":[[[]],[]]}`, [2]int{2, 8}},
+		{`{"a":"\"[{,","items":["\\",{}, {"x":2}]}`, [2]int{3, 7}},
 	} {
+		text, want := tc.text, tc.want
+
 		for size := 1; size <= len(text); size++ {
 			c := &counter{maxItems: 100, maxValues: 100}
 

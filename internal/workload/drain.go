@@ -187,7 +187,7 @@ func (c *Cluster) budgets(ctx context.Context, pod corev1.Pod) string {
 	err := all.each(ctx, func(ctx context.Context, page metav1.ListOptions) (string, error) {
 		list, err := c.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, page)
 		if err != nil {
-			return "", err //nolint:wrapcheck // it is not shown
+			return "", err
 		}
 
 		for i := range list.Items {

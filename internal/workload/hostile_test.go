@@ -262,7 +262,7 @@ func TestSlowBody(t *testing.T) {
 
 	server := newAPIServer(t, func(w http.ResponseWriter, r *http.Request) {
 		say(w, `{"kind":"NodeList",`)
-		w.(http.Flusher).Flush() //nolint:forcetypeassert // it is one
+		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
 	c := server.cluster(t)

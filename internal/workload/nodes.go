@@ -25,7 +25,7 @@ func (c *Cluster) Nodes(ctx context.Context) ([]safety.ClusterNode, error) {
 	err := all.each(ctx, func(ctx context.Context, page metav1.ListOptions) (string, error) {
 		list, err := c.client.CoreV1().Nodes().List(ctx, page)
 		if err != nil {
-			return "", err //nolint:wrapcheck // the caller does
+			return "", err
 		}
 
 		next := make([]safety.ClusterNode, len(list.Items))

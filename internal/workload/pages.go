@@ -81,7 +81,7 @@ func (c *Cluster) tally(ctx context.Context, resource string, l lists) (count in
 		raw, err := c.client.CoreV1().RESTClient().Get().Resource(resource).
 			VersionedParams(&page, scheme.ParameterCodec).SetHeader("Accept", metadataOnly).Do(ctx).Raw()
 		if err != nil {
-			return "", err //nolint:wrapcheck // the caller does
+			return "", err
 		}
 
 		var list struct {

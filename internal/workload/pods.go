@@ -31,7 +31,7 @@ func (c *Cluster) podsOn(ctx context.Context, node string) ([]corev1.Pod, error)
 
 		list, err := c.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, page)
 		if err != nil {
-			return "", err //nolint:wrapcheck // the caller does
+			return "", err
 		}
 
 		next := make([]corev1.Pod, len(list.Items))

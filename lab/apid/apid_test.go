@@ -373,7 +373,7 @@ func (p pki) client(t testing.TB, endpoint *node, roles ...role.Role) *talosclie
 func insecure(t testing.TB, endpoint *node) *talosclient.Client {
 	t.Helper()
 
-	return dial(t, endpoint, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // what maintenance mode needs
+	return dial(t, endpoint, &tls.Config{InsecureSkipVerify: true})
 }
 
 func dial(t testing.TB, endpoint *node, cfg *tls.Config) *talosclient.Client {

@@ -55,7 +55,7 @@ func (s *services) RegisterService(desc *grpc.ServiceDesc, impl any) {
 		s.byName = map[string]service{}
 	}
 
-	s.byName[desc.ServiceName] = service{methods: table.(map[string]method), impl: impl} //nolint:forcetypeassert // ours
+	s.byName[desc.ServiceName] = service{methods: table.(map[string]method), impl: impl}
 }
 
 // find returns the handler of a method, or the error that a gRPC server answers for an unknown one.
@@ -196,7 +196,7 @@ func flipped(m any) any {
 	next := proto.CloneOf(w)
 
 	for _, e := range next.GetEvent() {
-		switch e.GetEventType() { //nolint:exhaustive // the rest does not alternate
+		switch e.GetEventType() { // the rest does not alternate
 		case cosiv1alpha1.EventType_CREATED:
 			e.EventType = cosiv1alpha1.EventType_DESTROYED
 		case cosiv1alpha1.EventType_DESTROYED:

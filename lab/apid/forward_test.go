@@ -68,7 +68,7 @@ func TestForwardToOneNode(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if got := host.(*network.HostnameStatus).TypedSpec().Hostname; got != "w-1" { //nolint:forcetypeassert // or fail
+	if got := host.(*network.HostnameStatus).TypedSpec().Hostname; got != "w-1" {
 		t.Errorf("COSI answered for %s", got)
 	}
 }

@@ -47,7 +47,7 @@ type listener struct {
 func listen(address string, path *Path, firewall *atomic.Bool) (*listener, error) {
 	inner, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the address and the reason
+		return nil, err
 	}
 
 	tcp, ok := inner.(*net.TCPListener)
@@ -309,7 +309,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		return 0, gone
 	}
 
-	return n, err //nolint:wrapcheck // must stay what it is
+	return n, err
 }
 
 // Write implements net.Conn.
@@ -318,7 +318,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		return 0, err
 	}
 
-	return c.Conn.Write(b) //nolint:wrapcheck // must stay what it is
+	return c.Conn.Write(b)
 }
 
 // Close implements net.Conn.
@@ -335,7 +335,7 @@ func (c *conn) Close() error {
 		}
 	})
 
-	return err //nolint:wrapcheck // must stay what it is
+	return err
 }
 
 // abort closes the connection with a reset.

@@ -123,7 +123,7 @@ func (p *Path) dial(ctx context.Context, network, address string, onClose func(*
 
 	raw, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the text is what a real node shows
+		return nil, err
 	}
 
 	return newConn(raw, p, onClose), nil

@@ -33,7 +33,7 @@ func (b baseline) run(ctx context.Context, open func() (io.ReadCloser, error)) (
 		return 0, err
 	}
 
-	defer src.Close() //nolint:errcheck // read only
+	defer src.Close()
 
 	r, w := io.Pipe()
 

@@ -64,7 +64,7 @@ func RunChild(ctx context.Context, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer c.Close() //nolint:errcheck // it is over
+		defer c.Close()
 
 		open = func() (io.ReadCloser, error) { return c.EtcdSnapshot(ctx, &machineapi.EtcdSnapshotRequest{}) }
 	}
@@ -160,7 +160,7 @@ func (j job) run(ctx context.Context) (time.Duration, error) {
 		return 0, fmt.Errorf("writing the job: %w", err)
 	}
 
-	cmd := exec.CommandContext(ctx, exe, ChildCommand) //nolint:gosec // our own binary
+	cmd := exec.CommandContext(ctx, exe, ChildCommand)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), os.Stderr
 
 	out, err := cmd.Output()

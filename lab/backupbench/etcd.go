@@ -192,14 +192,14 @@ func (l *large) save(ctx context.Context, path string) error {
 		return fmt.Errorf("creating the file of the snapshot: %w", err)
 	}
 
-	defer f.Close() //nolint:errcheck // it is read back whole, or the size is wrong
+	defer f.Close()
 
 	r, err := l.talos.EtcdSnapshot(ctx, &machineapi.EtcdSnapshotRequest{})
 	if err != nil {
 		return fmt.Errorf("asking for a snapshot: %w", err)
 	}
 
-	defer r.Close() //nolint:errcheck // read only
+	defer r.Close()
 
 	if _, err := f.ReadFrom(r); err != nil {
 		return fmt.Errorf("saving the snapshot: %w", err)

@@ -155,7 +155,7 @@ func (r *run) live(ctx context.Context) {
 					return
 				}
 
-				if err := r.one(ctx, slot, r.opts.Seed+uint64(i)); err != nil && ctx.Err() == nil { //nolint:gosec // small
+				if err := r.one(ctx, slot, r.opts.Seed+uint64(i)); err != nil && ctx.Err() == nil {
 					r.fail(err)
 
 					return
@@ -213,7 +213,7 @@ func (r *run) one(ctx context.Context, slot int, seed uint64) error {
 		return fmt.Errorf("writing down a history: %w", err)
 	}
 
-	defer log.Close() //nolint:errcheck // a person may read it, nothing depends on it
+	defer log.Close()
 
 	h.log = log
 

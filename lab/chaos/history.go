@@ -312,5 +312,5 @@ func (h *history) end() {
 	}
 
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.ns}}
-	_ = h.client.Delete(context.WithoutCancel(h.ctx), ns) //nolint:errcheck // nothing works in it any more
+	_ = h.client.Delete(context.WithoutCancel(h.ctx), ns) // nothing works in it any more
 }

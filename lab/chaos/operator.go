@@ -89,6 +89,6 @@ func (o *operator) stop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 
-	_ = o.manager.Stop(ctx) //nolint:errcheck // it is killed, and says so
+	_ = o.manager.Stop(ctx) // it is killed, and says so
 	o.manager = nil
 }

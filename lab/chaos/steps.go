@@ -14,7 +14,7 @@ import (
 // kinds are all ways to make life hard, with how often each is drawn.
 var kinds []kind
 
-func init() { //nolint:gochecknoinits // the table refers to functions that refer to it
+func init() { // the table refers to functions that refer to it
 	kinds = []kind{
 		{"power-cut", 10, (*history).cutPower},
 		{"freeze", 6, (*history).freeze},

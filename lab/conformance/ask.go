@@ -11,6 +11,12 @@ import (
 	"sync"
 	"time"
 
+	_ "github.com/cosi-project/runtime/api/v1alpha1"          // registers the service
+	_ "github.com/siderolabs/talos/pkg/machinery/api/cluster" // registers the service
+	_ "github.com/siderolabs/talos/pkg/machinery/api/inspect" // registers the service
+	_ "github.com/siderolabs/talos/pkg/machinery/api/machine" // registers the services
+	_ "github.com/siderolabs/talos/pkg/machinery/api/storage" // registers the service
+	_ "github.com/siderolabs/talos/pkg/machinery/api/time"    // registers the service
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,13 +25,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
-
-	_ "github.com/cosi-project/runtime/api/v1alpha1"          // registers the service
-	_ "github.com/siderolabs/talos/pkg/machinery/api/cluster" // registers the service
-	_ "github.com/siderolabs/talos/pkg/machinery/api/inspect" // registers the service
-	_ "github.com/siderolabs/talos/pkg/machinery/api/machine" // registers the services
-	_ "github.com/siderolabs/talos/pkg/machinery/api/storage" // registers the service
-	_ "github.com/siderolabs/talos/pkg/machinery/api/time"    // registers the service
 )
 
 // patience is how long a call may take. The recordings were made with it, and some answers depend on it: etcd calls on

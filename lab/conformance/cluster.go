@@ -102,7 +102,7 @@ func (e *estate) reboot(ctx context.Context, n *node.Node) error {
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", n.Name(), err)
 	}
-	defer c.Close() //nolint:errcheck // its work is done
+	defer c.Close()
 
 	if err := c.Reboot(ctx, talosclient.WithRebootMode(machine.RebootRequest_DEFAULT)); err != nil {
 		return fmt.Errorf("rebooting %s: %w", n.Name(), err)

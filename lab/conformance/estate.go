@@ -153,7 +153,7 @@ func apply(ctx context.Context, n *node.Node, data []byte, credentials *tls.Conf
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", n.Name(), err)
 	}
-	defer c.Close() //nolint:errcheck // its work is done
+	defer c.Close()
 
 	_, err = c.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{
 		Data: data, Mode: machine.ApplyConfigurationRequest_AUTO,
@@ -171,7 +171,7 @@ func (e *estate) bootstrap(ctx context.Context, n *node.Node) error {
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", n.Name(), err)
 	}
-	defer c.Close() //nolint:errcheck // its work is done
+	defer c.Close()
 
 	var last error
 

@@ -116,7 +116,7 @@ func (e *remoteError) Error() string { return e.message }
 
 // Is lets the caller tell a machine that is not there from other refusals.
 func (e *remoteError) Is(target error) bool {
-	return target == lab.ErrNotFound && e.status == http.StatusNotFound //nolint:errorlint // this is Is itself
+	return target == lab.ErrNotFound && e.status == http.StatusNotFound // this is Is itself
 }
 
 func call[Out any](ctx context.Context, c *Client, method, path string, in any) (Out, error) {
@@ -141,7 +141,7 @@ func call[Out any](ctx context.Context, c *Client, method, path string, in any) 
 		return out, fmt.Errorf("asking the lab in %s: %w", c.dir, err)
 	}
 
-	defer res.Body.Close() //nolint:errcheck // read only
+	defer res.Body.Close()
 
 	content, err := io.ReadAll(res.Body)
 	if err != nil {

@@ -63,10 +63,10 @@ func (l *Lock) Release() { _ = l.file.Close() }
 func Running(dir string) error {
 	file, err := os.Open(filepath.Join(dir, "lock"))
 	if err != nil {
-		return nil //nolint:nilerr // no lock, no lab
+		return nil // no lock, no lab
 	}
 
-	defer file.Close() //nolint:errcheck // read only
+	defer file.Close()
 
 	// Only asks: taking the lock for a moment would be in the way of a lab that starts.
 	lock := wholeFile()

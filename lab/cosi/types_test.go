@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-
 	_ "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/block"
 	_ "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/cluster"
 	_ "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/cri"
@@ -28,6 +25,8 @@ import (
 	_ "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/siderolink"
 	_ "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/time"
 	_ "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/v1alpha1"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 const definitions = "talos.resource.definitions."

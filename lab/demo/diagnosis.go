@@ -85,7 +85,7 @@ func tail(path string) []string {
 		return []string{err.Error()}
 	}
 
-	defer file.Close() //nolint:errcheck // read only
+	defer file.Close()
 
 	if info, err := file.Stat(); err == nil && info.Size() > tailSize {
 		_, _ = file.Seek(-tailSize, io.SeekEnd)

@@ -113,7 +113,7 @@ func ProveEtcd(ctx context.Context, talosconfig []byte, want int) ([]Member, str
 		return nil, "", fmt.Errorf("using the talosconfig: %w", err)
 	}
 
-	defer c.Close() //nolint:errcheck // nothing is written
+	defer c.Close()
 
 	var (
 		members []Member

@@ -81,7 +81,7 @@ func (o Options) add(ctx context.Context, peers []string) (string, error) {
 		return "", err
 	}
 
-	defer client.Close() //nolint:errcheck // nothing depends on it
+	defer client.Close()
 
 	list, err := client.MemberList(ctx)
 	if err != nil {
@@ -150,7 +150,7 @@ func (m *Member) promote(ctx context.Context, peers []string) bool {
 		return false
 	}
 
-	defer client.Close() //nolint:errcheck // nothing depends on it
+	defer client.Close()
 
 	_, err = client.MemberPromote(clientv3.WithRequireLeader(ctx), status.Header.MemberId)
 
@@ -222,7 +222,7 @@ func (m *Member) removeSelf(ctx context.Context, id uint64) error {
 		return err
 	}
 
-	defer client.Close() //nolint:errcheck // nothing depends on it
+	defer client.Close()
 
 	for {
 		_, err := client.MemberRemove(ctx, id)

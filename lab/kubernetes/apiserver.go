@@ -115,7 +115,7 @@ func (a *APIServer) Ready(ctx context.Context) error {
 		return fmt.Errorf("asking kube-apiserver: %w", err)
 	}
 
-	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
+	defer resp.Body.Close()
 
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {

@@ -120,13 +120,13 @@ func readSince(file string, oldest time.Time) ([]byte, error) {
 	}
 
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
 
 	at, err := beginning(f, info.Size(), oldest)
@@ -136,7 +136,7 @@ func readSince(file string, oldest time.Time) ([]byte, error) {
 
 	content, err := io.ReadAll(io.NewSectionReader(f, at, info.Size()-at))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
 
 	return content, nil
@@ -149,7 +149,7 @@ func beginning(f *os.File, size int64, oldest time.Time) (int64, error) {
 	for at := size - auditBlock; at > 0; at -= auditBlock {
 		n, err := f.ReadAt(block, at)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, err //nolint:wrapcheck // it names the file
+			return 0, err
 		}
 
 		// The block begins in the middle of a line.

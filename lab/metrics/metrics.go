@@ -33,7 +33,7 @@ func Scrape(ctx context.Context, url string) (Samples, error) {
 		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}
 
-	defer res.Body.Close() //nolint:errcheck // read only
+	defer res.Body.Close()
 
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 

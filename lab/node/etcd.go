@@ -184,7 +184,7 @@ func (s *session) runEtcd(ctx context.Context, how etcdStart) {
 		}
 
 		if s.n.isolated() {
-			_ = member.Freeze(true) //nolint:errcheck // it is as if it had been stopped a moment later
+			_ = member.Freeze(true) // it is as if it had been stopped a moment later
 		}
 
 		s.taskStarted(svcEtcd)

@@ -207,7 +207,7 @@ func (s machineServer) EtcdSnapshot(_ *machine.EtcdSnapshotRequest, srv grpc.Ser
 		return err
 	}
 
-	defer snapshot.Close() //nolint:errcheck // read only
+	defer snapshot.Close()
 
 	return sendAll(srv, s.n.cut(snapshot))
 }
@@ -248,7 +248,7 @@ func (s machineServer) EtcdRecover(srv grpc.ClientStreamingServer[common.Data, m
 	}
 
 	if err := s.receiveSnapshot(srv); err != nil {
-		_ = os.Remove(s.recoverySnapshot()) //nolint:errcheck // half a snapshot is worth nothing either way
+		_ = os.Remove(s.recoverySnapshot()) // half a snapshot is worth nothing either way
 
 		return err
 	}

@@ -77,16 +77,16 @@ func (s *session) tree() map[string]file {
 func (s *session) addReal(files map[string]file, root, dir string) {
 	_ = filepath.WalkDir(
 		dir,
-		func(p string, entry fs.DirEntry, err error) error { //nolint:errcheck // what is gone is gone
+		func(p string, entry fs.DirEntry, err error) error { // what is gone is gone
 			if err != nil {
-				return nil //nolint:nilerr // etcd renames its files while we look
+				return nil // etcd renames its files while we look
 			}
 
-			rel, _ := filepath.Rel(dir, p) //nolint:errcheck // p is below dir
+			rel, _ := filepath.Rel(dir, p) // p is below dir
 
 			info, err := entry.Info()
 			if err != nil || rel == "." {
-				return nil //nolint:nilerr // see above
+				return nil // see above
 			}
 
 			name := path.Join(root, filepath.ToSlash(rel))

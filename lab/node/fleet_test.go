@@ -159,7 +159,7 @@ func (f *fleet) first(n *node.Node, data []byte) {
 		f.t.Fatal(err)
 	}
 
-	defer c.Close() //nolint:errcheck // a test's client
+	defer c.Close()
 
 	if _, err := c.ApplyConfiguration(f.t.Context(), &machine.ApplyConfigurationRequest{
 		Data: data, Mode: machine.ApplyConfigurationRequest_AUTO,

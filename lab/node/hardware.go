@@ -52,11 +52,11 @@ func (s *session) showHardware() {
 	})
 	s.store.SetProcessors(hardware.ProcessorSpec{
 		Socket: "CPU 0", Manufacturer: "Lab", ProductName: "Lab Virtual CPU", MaxSpeed: 2000, BootSpeed: 2000, Status: 65,
-		CoreCount: uint32(s.n.opts.CPUs), CoreEnabled: uint32(s.n.opts.CPUs), //nolint:gosec // a few cores
-		ThreadCount: uint32(s.n.opts.CPUs), //nolint:gosec // a few threads
+		CoreCount: uint32(s.n.opts.CPUs), CoreEnabled: uint32(s.n.opts.CPUs),
+		ThreadCount: uint32(s.n.opts.CPUs),
 	})
 	s.store.SetMemoryModules(hardware.MemoryModuleSpec{
-		Size: uint32(s.n.opts.MemoryMiB), DeviceLocator: "DIMM 0", Manufacturer: "Lab", //nolint:gosec // a few GiB
+		Size: uint32(s.n.opts.MemoryMiB), DeviceLocator: "DIMM 0", Manufacturer: "Lab",
 	})
 	s.store.SetVersion(s.tag)
 	s.store.SetNodeID(s.nodeID)

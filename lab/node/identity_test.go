@@ -26,7 +26,7 @@ func (b *bench) shown() []byte {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // of a test
+	defer conn.Close()
 
 	secure, ok := conn.(*tls.Conn)
 	if !ok {

@@ -124,7 +124,7 @@ func (s *session) runAPIServer(ctx context.Context) error {
 	s.mu.Unlock()
 
 	if s.n.isolated() {
-		_ = server.Freeze(true) //nolint:errcheck // it is as if it had been stopped a moment later
+		_ = server.Freeze(true) // it is as if it had been stopped a moment later
 	}
 
 	defer s.dropAPIServer(server)

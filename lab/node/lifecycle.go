@@ -74,7 +74,7 @@ func (s *session) runInstaller(ctx context.Context, image string, say func(strin
 	}
 
 	if s.n.installerFails(image) {
-		_ = say("Error: failed to install the boot loader\n") //nolint:errcheck // the exit code says it all
+		_ = say("Error: failed to install the boot loader\n") // the exit code says it all
 
 		return fmt.Errorf("task \"upgrade\" failed: %w", errInstaller)
 	}

@@ -76,7 +76,7 @@ func (s *session) containers(namespace string) []*machine.ContainerInfo {
 	cfg, configured := s.complete()
 	add := func(id, pod, name, image string) {
 		list = append(list, &machine.ContainerInfo{
-			Namespace: namespace, Id: id, PodId: pod, Name: name, Image: image, Pid: uint32(s.pid(id)), //nolint:gosec // small
+			Namespace: namespace, Id: id, PodId: pod, Name: name, Image: image, Pid: uint32(s.pid(id)),
 			Status: "RUNNING", InternalId: strings.TrimPrefix(digest(s.bootID+id), "sha256:"),
 		})
 	}

@@ -414,7 +414,7 @@ func TestEtcdDataShows(t *testing.T) {
 	}
 }
 
-func readAll(c *client.Client, ctx context.Context, path string) (string, error) { //nolint:revive // order reads better
+func readAll(c *client.Client, ctx context.Context, path string) (string, error) {
 	r, err := c.Read(ctx, path)
 	if err != nil {
 		return "", err
@@ -480,7 +480,7 @@ func TestGeneratedCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	defer reader.Close() //nolint:errcheck // a test's client
+	defer reader.Close()
 
 	if _, err := reader.Version(t.Context()); err != nil {
 		t.Errorf("a reader asks for the version: %v", err)

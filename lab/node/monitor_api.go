@@ -19,7 +19,7 @@ func (s *session) uptime() uint64 { return uint64(time.Since(s.booted).Seconds()
 
 // Memory implements the MachineService.
 func (s machineServer) Memory(context.Context, *emptypb.Empty) (*machine.MemoryResponse, error) {
-	total := uint64(s.n.opts.MemoryMiB) << 10 //nolint:gosec // a few GiB
+	total := uint64(s.n.opts.MemoryMiB) << 10
 
 	return &machine.MemoryResponse{Messages: []*machine.Memory{{Meminfo: &machine.MemInfo{
 		Memtotal: total, Memfree: total / 2, Memavailable: total * 3 / 4, Buffers: total / 64, Cached: total / 5,
@@ -38,7 +38,7 @@ func (s machineServer) SystemStat(context.Context, *emptypb.Empty) (*machine.Sys
 	up := float64(s.uptime())
 	cpu := func() *machine.CPUStat { return &machine.CPUStat{User: up * 0.1, System: up * 0.05, Idle: up * 0.85} }
 	stat := &machine.SystemStat{
-		BootTime: uint64(s.booted.Unix()), CpuTotal: cpu(), ProcessCreated: 400 + s.uptime(), //nolint:gosec // after 1970
+		BootTime: uint64(s.booted.Unix()), CpuTotal: cpu(), ProcessCreated: 400 + s.uptime(),
 		ProcessRunning: 1, ContextSwitches: s.uptime() * 900, IrqTotal: s.uptime() * 400,
 	}
 
@@ -55,8 +55,8 @@ func (s machineServer) CPUInfo(context.Context, *emptypb.Empty) (*machine.CPUInf
 
 	for i := range s.n.opts.CPUs {
 		info.CpuInfo = append(info.CpuInfo, &machine.CPUInfo{
-			Processor: uint32(i), VendorId: "GenuineLab", ModelName: "Lab Virtual CPU", CpuMhz: 2000, //nolint:gosec // few
-			CpuCores: uint32(s.n.opts.CPUs), Siblings: uint32(s.n.opts.CPUs), CacheSize: "16384 KB", //nolint:gosec // few
+			Processor: uint32(i), VendorId: "GenuineLab", ModelName: "Lab Virtual CPU", CpuMhz: 2000,
+			CpuCores: uint32(s.n.opts.CPUs), Siblings: uint32(s.n.opts.CPUs), CacheSize: "16384 KB",
 			Flags: []string{"fpu", "sse2", "aes", "avx2"},
 		})
 	}
@@ -143,7 +143,7 @@ func (s machineServer) Processes(context.Context, *emptypb.Empty) (*machine.Proc
 		}
 
 		list = append(list, &machine.ProcessInfo{
-			Pid: int32(pid), Ppid: 1, State: "S", Threads: 12, CpuTime: float64(s.uptime()) / 50, //nolint:gosec // small
+			Pid: int32(pid), Ppid: 1, State: "S", Threads: 12, CpuTime: float64(s.uptime()) / 50,
 			VirtualMemory: 1 << 30, ResidentMemory: 48 << 20, Command: st.ID, Executable: "/usr/bin/" + st.ID,
 			Args: "/usr/bin/" + st.ID,
 		})
@@ -155,8 +155,10 @@ func (s machineServer) Processes(context.Context, *emptypb.Empty) (*machine.Proc
 // Mounts implements the MachineService.
 func (s machineServer) Mounts(context.Context, *emptypb.Empty) (*machine.MountsResponse, error) {
 	mounts := &machine.Mounts{Stats: []*machine.MountStat{
-		{Filesystem: "rootfs", MountedOn: "/"}, {Filesystem: "proc", MountedOn: "/proc"},
-		{Filesystem: "sysfs", MountedOn: "/sys"}, {Filesystem: "tmpfs", MountedOn: "/run", Size: 1 << 28, Available: 1 << 27},
+		{Filesystem: "rootfs", MountedOn: "/"},
+		{Filesystem: "proc", MountedOn: "/proc"},
+		{Filesystem: "sysfs", MountedOn: "/sys"},
+		{Filesystem: "tmpfs", MountedOn: "/run", Size: 1 << 28, Available: 1 << 27},
 	}}
 
 	if name := s.systemDisk(); name != "" && !s.inMaintenance() {

@@ -73,7 +73,7 @@ func (s *session) refreshStatus() {
 	}
 
 	s.events.Publish(s.ctx, &machine.MachineStatusEvent{
-		Stage:  machine.MachineStatusEvent_MachineStage(next.stage), //nolint:gosec // the same small numbers
+		Stage:  machine.MachineStatusEvent_MachineStage(next.stage),
 		Status: &machine.MachineStatusEvent_MachineStatus{Ready: next.ready, UnmetConditions: conditions},
 	})
 }

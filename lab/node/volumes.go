@@ -94,7 +94,7 @@ func (s *session) showVolumes(found map[string]block.DiscoveredVolumeSpec) {
 
 		spec.Phase, spec.Location, spec.MountLocation, spec.ParentLocation = block.VolumePhaseReady, v.DevPath, v.DevPath,
 			v.ParentDevPath
-		spec.PartitionIndex = int(v.PartitionIndex) //nolint:gosec // a handful
+		spec.PartitionIndex = int(v.PartitionIndex)
 		spec.UUID, spec.PartitionUUID = v.UUID, v.PartitionUUID
 		spec.Size, spec.PrettySize = v.Size, v.PrettySize
 

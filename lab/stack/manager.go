@@ -331,7 +331,7 @@ func get(ctx context.Context, url string) ([]byte, bool) {
 		return nil, false
 	}
 
-	defer res.Body.Close() //nolint:errcheck // read only
+	defer res.Body.Close()
 
 	body, err := io.ReadAll(res.Body)
 

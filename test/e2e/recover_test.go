@@ -170,7 +170,8 @@ func (w *world) backUpByCommand(cluster string, v *vault) {
 	w.t.Logf("%s%s", told, out)
 
 	for _, command := range [][]string{
-		{"verify", "--latest", "--level", "Drill", "--record", "-i", v.key}, {"list", cluster},
+		{"verify", "--latest", "--level", "Drill", "--record", "-i", v.key},
+		{"list", cluster},
 		{"inspect", "--latest", "--cluster", cluster},
 		{"download", "--latest", "--cluster", cluster, "--state", "-i", v.key, "-f", filepath.Join(w.dir, cluster)},
 	} {

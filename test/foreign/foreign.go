@@ -118,7 +118,7 @@ func (c *Cluster) Join(role configmachine.Type, address string, patches ...strin
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer client.Close() //nolint:errcheck // of a test
+	defer client.Close()
 
 	config := c.Config(role, patches...)
 

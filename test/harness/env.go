@@ -221,7 +221,7 @@ func (e *Env) read(ctx context.Context, o client.Object) error {
 }
 
 func fresh(o client.Object) client.Object {
-	return reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object) //nolint:forcetypeassert // it is one
+	return reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
 }
 
 // Until passes until the check is content. A pass that has changed the object is followed by the next one at once, as

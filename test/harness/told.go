@@ -161,7 +161,7 @@ func (e *Env) statuses() []string {
 		}
 
 		for _, o := range objects {
-			out = append(out, Show(o.(client.Object))) //nolint:forcetypeassert // it came from a client
+			out = append(out, Show(o.(client.Object)))
 		}
 	}
 

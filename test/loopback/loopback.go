@@ -77,7 +77,7 @@ func reserve(choose func() string) (string, func(), error) {
 	for range tries {
 		name := choose()
 
-		l, err := net.Listen("unix", "@talos-operator-test/"+name) //nolint:noctx // it does not wait
+		l, err := net.Listen("unix", "@talos-operator-test/"+name)
 		if err != nil {
 			continue
 		}

@@ -37,7 +37,7 @@ type Process struct {
 // standard input ends when the parent process does, for whatever reason: a command that watches its input does not
 // outlive its parent.
 func Start(ctx context.Context, c Command) (*Process, error) {
-	cmd := exec.CommandContext(ctx, c.Exe, c.Args...) //nolint:gosec // our own binary
+	cmd := exec.CommandContext(ctx, c.Exe, c.Args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.Dir, c.Stdout, c.Stderr, waitDelay
 	cmd.Env = append([]string{"GOTRACEBACK=none", "TMPDIR=" + c.Dir}, c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -63,7 +63,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 
 // Wait waits for the end of the process, and of the processes that it started. Its error is that of exec.Cmd.Wait.
 func (p *Process) Wait() error {
-	defer p.alive.Close() //nolint:errcheck // nothing is written to it
+	defer p.alive.Close()
 
 	err := p.cmd.Wait()
 

@@ -105,7 +105,7 @@ func snapshot(t *testing.T) (data []byte, lost int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close() //nolint:errcheck // read to its end
+	defer r.Close()
 
 	if data, err = io.ReadAll(r); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestSnapshot(t *testing.T) {
 func status(t *testing.T, utl, file string) {
 	t.Helper()
 
-	raw, err := exec.CommandContext(t.Context(), utl, "snapshot", "status", file, "-w", "json").Output() //nolint:gosec // ours
+	raw, err := exec.CommandContext(t.Context(), utl, "snapshot", "status", file, "-w", "json").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

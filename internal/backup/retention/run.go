@@ -127,7 +127,7 @@ func (r *run) look(ctx context.Context, set backup.Set) (Fact, error) {
 
 	origin, err := backup.Authenticate(m, r.Keys...)
 	if err != nil {
-		return Fact{Owner: Forged}, nil //nolint:nilerr // that is what was found
+		return Fact{Owner: Forged}, nil // that is what was found
 	}
 
 	fact := Fact{Owner: Us, Unsigned: len(r.Keys) > 0 && origin != backup.Authentic}

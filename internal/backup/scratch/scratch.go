@@ -46,7 +46,7 @@ func New(parent string, need int64) (_ *Folder, err error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
-	defer dir.Close() //nolint:errcheck // it was only locked
+	defer dir.Close()
 
 	// A new directory that is not locked yet must not be mistaken for an abandoned one.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
@@ -179,7 +179,7 @@ func freeSpace(path string) (int64, error) {
 		return 0, err
 	}
 
-	free := s.Bavail * uint64(s.Bsize) //nolint:unconvert // the types differ between systems
+	free := s.Bavail * uint64(s.Bsize) // the types differ between systems
 	if free > math.MaxInt64 {
 		free = math.MaxInt64
 	}

@@ -51,7 +51,7 @@ func (d *Directory) Check(ctx context.Context, need int64) error {
 		return d.classify("checking the free space", "", err)
 	}
 
-	if free := int64(s.Bavail) * s.Bsize; need > 0 && free < need { //nolint:gosec,unconvert // types differ by platform
+	if free := int64(s.Bavail) * s.Bsize; need > 0 && free < need { // types differ by platform
 		return failure.Transient(ReasonFull, d.Location()+" has not enough free space for the backup",
 			fmt.Errorf("%d bytes free, %d needed", free, need))
 	}
@@ -87,7 +87,7 @@ func (d *Directory) put(
 	if err != nil {
 		return Object{}, err
 	}
-	defer root.Close() //nolint:errcheck // nothing is written through it
+	defer root.Close()
 
 	if err := root.MkdirAll(path.Dir(key), 0o700); err != nil {
 		return Object{}, d.classify("creating the folder", key, err)
@@ -123,7 +123,7 @@ func (d *Directory) writePart(
 	if err != nil {
 		return 0, d.classify("creating a file for", part, err)
 	}
-	defer f.Close() //nolint:errcheck // closed below when it matters
+	defer f.Close() // closed below when it matters
 
 	w := &fileWriter{done: ctx.Done(), cause: ctx.Err, file: f}
 	if err := write(w); err != nil {
@@ -182,7 +182,7 @@ func syncDir(root *os.Root, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 
 	// Some network file systems do not support this, and do not need it.
 	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
@@ -222,7 +222,7 @@ func (d *Directory) Get(_ context.Context, key string) (io.ReadCloser, Object, e
 	if err != nil {
 		return nil, Object{}, err
 	}
-	defer root.Close() //nolint:errcheck // nothing is written through it
+	defer root.Close()
 
 	if err := validReadKey(key); err != nil {
 		return nil, Object{}, err
@@ -250,7 +250,7 @@ func (d *Directory) Stat(_ context.Context, key string) (Object, error) {
 	if err != nil {
 		return Object{}, err
 	}
-	defer root.Close() //nolint:errcheck // nothing is written through it
+	defer root.Close()
 
 	if err := validReadKey(key); err != nil {
 		return Object{}, err
@@ -281,7 +281,7 @@ func (d *Directory) List(ctx context.Context, prefix string) iter.Seq2[Object, e
 
 			return
 		}
-		defer root.Close() //nolint:errcheck // nothing is written through it
+		defer root.Close()
 
 		// The directories of the prefix need not exist: then there are no objects.
 		err = d.walk(ctx, root.FS(), ".", prefix, func(o Object) bool { return yield(o, nil) })
@@ -364,7 +364,7 @@ func (d *Directory) Delete(_ context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // what matters is flushed
+	defer root.Close() // what matters is flushed
 
 	if err := ValidKey(key); err != nil {
 		return err
@@ -396,7 +396,7 @@ func (d *Directory) Sweep(ctx context.Context, prefix string, before time.Time) 
 	if err != nil {
 		return 0, err
 	}
-	defer root.Close() //nolint:errcheck // losing a removal is no loss
+	defer root.Close()
 
 	swept := 0
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {

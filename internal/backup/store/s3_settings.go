@@ -166,7 +166,7 @@ func (s *S3Settings) lookup() minio.BucketLookupType {
 func (s *S3Settings) sse() (encrypt.ServerSide, error) {
 	switch s.SSE {
 	case "":
-		return nil, nil //nolint:nilnil // none is asked for
+		return nil, nil // none is asked for
 	case "AES256":
 		return encrypt.NewSSE(), nil
 	case "aws:kms":

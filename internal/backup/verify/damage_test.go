@@ -387,7 +387,7 @@ func TestHangingChild(t *testing.T) {
 		pid, err := hang(ctx, t, time.Hour, func(pid string) {
 			defer cancel()
 
-			_ = wait.Until(t.Context(), "the child begins", func(context.Context) error { //nolint:errcheck // it shows below
+			_ = wait.Until(t.Context(), "the child begins", func(context.Context) error {
 				_, err := os.Stat(pid)
 
 				return err

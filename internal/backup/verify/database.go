@@ -38,7 +38,7 @@ func inspect(path string) (*findings, error) {
 	if err != nil {
 		return nil, problem("it is no bolt database: %v", err)
 	}
-	defer db.Close() //nolint:errcheck // it was only read
+	defer db.Close()
 
 	f := &findings{}
 

@@ -50,7 +50,7 @@ func (c check) drill(ctx context.Context) (*findings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the etcd of the drill: %w", err)
 	}
-	defer client.Close() //nolint:errcheck // it was only read
+	defer client.Close()
 
 	d, err := c.ask(ctx, client, begin)
 	if err != nil {

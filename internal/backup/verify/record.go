@@ -96,12 +96,12 @@ func Renew(ctx context.Context, s store.Store, set backup.Set, o Options) (*Repo
 // Recorded reads the report that is stored beside a backup. It returns nil if there is none.
 func Recorded(ctx context.Context, s store.Store, set backup.Set) (*Report, error) {
 	if set.Foreign {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil // there is none, and that is no error
 	}
 
 	content, err := backup.ReadVerified(ctx, s, set)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil // there is none, and that is no error
 	}
 
 	if failure.Reason(err) == backup.ReasonCorrupt {

@@ -318,7 +318,6 @@ func TestState(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-
 }
 
 // keeping is a store whose objects stay: a crash after a deletion would leave nothing.

@@ -48,7 +48,7 @@ func WakeStalled[T any, P interface {
 
 		var out []reconcile.Request
 
-		_ = meta.EachListItem(found, func(item runtime.Object) error { //nolint:errcheck // it returns none
+		_ = meta.EachListItem(found, func(item runtime.Object) error { // it returns none
 			if waiting, ok := item.(P); ok && isStalled(of(waiting), reason) {
 				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(waiting)})
 			}

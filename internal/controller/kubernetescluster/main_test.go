@@ -85,7 +85,7 @@ func (b *bench) reconcile(c *vitistackv1alpha1.KubernetesCluster) {
 
 	for range 3 {
 		// What it waits for, and what a person has to mend, shows in the conditions.
-		_, _ = b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)}) //nolint:errcheck // above
+		_, _ = b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 	}
 
 	if err := b.admin.Get(b.t.Context(), client.ObjectKeyFromObject(c), c); client.IgnoreNotFound(err) != nil {

@@ -126,7 +126,7 @@ func (s *scope) keep(serving []safety.Candidate, replicas int) []int {
 
 	for _, c := range serving {
 		if !slices.Contains(victims, c.Name) {
-			n, _ := strconv.Atoi(c.Name[strings.LastIndex(c.Name, "-")+1:]) //nolint:errcheck // index has read it
+			n, _ := strconv.Atoi(c.Name[strings.LastIndex(c.Name, "-")+1:]) // index has read it
 			out = append(out, n)
 		}
 	}

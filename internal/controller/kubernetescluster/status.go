@@ -192,9 +192,9 @@ func aggregate(s *scope) {
 	st := &s.cluster.Status
 
 	// Machines that were created in this reconciliation are not in the list yet.
-	st.MachineCount = int32(len(s.have)) //nolint:gosec // a few thousand at most
+	st.MachineCount = int32(len(s.have))
 	if s.tried && s.created == nil {
-		st.MachineCount = int32(len(s.machines()) + len(s.extra)) //nolint:gosec // as above
+		st.MachineCount = int32(len(s.machines()) + len(s.extra))
 	}
 
 	st.ControlPlaneReady = s.cp != nil && s.current(s.cp, s.cp.Status.Conditions)

@@ -142,14 +142,14 @@ func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold,
 func machineOf(ctx context.Context, c client.Reader, o client.Object) (*vitistackv1alpha1.Machine, error) {
 	m, ok := o.(*v1alpha1.TalosMachine)
 	if !ok || m.Spec.MachineRef == nil {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil // there is none, and that is no error
 	}
 
 	infra := &vitistackv1alpha1.Machine{}
 
 	err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.MachineRef.Name}, infra)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // as above
+		return nil, nil
 	}
 
 	if err != nil {

@@ -293,7 +293,7 @@ func planned(m *v1alpha1.TalosMachine) v1alpha1.PlannedMachine {
 	c := m.Status.Change
 	p := v1alpha1.PlannedMachine{
 		Name: m.Name, Target: c.Target, Base: c.Base, Reboot: c.Reboot,
-		Fields: int32(len(Names(c.Fields))) + c.MoreFields, //nolint:gosec // 64 at most
+		Fields: int32(len(Names(c.Fields))) + c.MoreFields,
 	}
 
 	switch c.Phase {

@@ -35,7 +35,8 @@ func TestAssess(t *testing.T) {
 			v1alpha1.PlanRollingOut, "", "b a*", "", "b:Pending a:Pending",
 		},
 		{
-			"a person has to approve", options(manual), machines{machine("a", pending("1", "2"))},
+			"a person has to approve", options(manual),
+			machines{machine("a", pending("1", "2"))},
 			v1alpha1.PlanAwaitingApproval, "approval is required for plan", "", "", "a:Pending",
 		},
 		{
@@ -59,7 +60,8 @@ func TestAssess(t *testing.T) {
 			v1alpha1.PlanRollingOut, "", "b", "a", "a:Running b:Pending",
 		},
 		{
-			"what is under way runs", options(), machines{
+			"what is under way runs", options(),
+			machines{
 				machine("a", differs("1", "2", v1alpha1.ChangeDraining)), machine("b", differs("1", "2", v1alpha1.ChangeApplying)),
 				machine("c", differs("1", "2", v1alpha1.ChangeRebooting), silent), machine("d", differs("1", "2", v1alpha1.ChangeSettling)),
 			},
@@ -91,11 +93,13 @@ func TestAssess(t *testing.T) {
 			v1alpha1.PlanAwaitingApproval, "outside the operator on a", "b", "", "a:Pending b:Pending",
 		},
 		{
-			"unless edits are to be undone", options(enforce), machines{machine("a", pending("1", "2"), undoes)},
+			"unless edits are to be undone", options(enforce),
+			machines{machine("a", pending("1", "2"), undoes)},
 			v1alpha1.PlanRollingOut, "", "a", "", "a:Pending",
 		},
 		{
-			"or a person takes the machine back", options(), machines{machine("a", pending("1", "2"), undoes, reverts)},
+			"or a person takes the machine back", options(),
+			machines{machine("a", pending("1", "2"), undoes, reverts)},
 			v1alpha1.PlanStopped, "a is rolled back", "a", "", "a:Pending",
 		},
 		{
@@ -109,11 +113,13 @@ func TestAssess(t *testing.T) {
 			v1alpha1.PlanAwaitingApproval, "outside the operator on b", "", "", "a:Pending b:Pending",
 		},
 		{
-			"the window is open", options(open), machines{machine("a", pending("1", "2"), needsReboot)},
+			"the window is open", options(open),
+			machines{machine("a", pending("1", "2"), needsReboot)},
 			v1alpha1.PlanRollingOut, "", "a*", "", "a:Pending",
 		},
 		{
-			"without reboots a change is staged", options(byHand), machines{machine("a", pending("1", "2"), needsReboot)},
+			"without reboots a change is staged", options(byHand),
+			machines{machine("a", pending("1", "2"), needsReboot)},
 			v1alpha1.PlanRollingOut, "", "a", "", "a:Pending",
 		},
 		{
@@ -395,7 +401,8 @@ func TestValidate(t *testing.T) {
 	}
 
 	for _, bad := range []v1alpha1.MaintenanceWindow{
-		{Schedule: "0 1 * *", Duration: good.Duration}, {Schedule: good.Schedule},
+		{Schedule: "0 1 * *", Duration: good.Duration},
+		{Schedule: good.Schedule},
 		{Schedule: good.Schedule, Duration: good.Duration, TimeZone: "Nowhere/Land"},
 	} {
 		err := rollout.Validate(&v1alpha1.RolloutOptions{Windows: []v1alpha1.MaintenanceWindow{good, bad}})
@@ -416,8 +423,10 @@ func TestReport(t *testing.T) {
 		}
 	}
 	plan := &v1alpha1.PlanStatus{ID: "p", Phase: v1alpha1.PlanRollingOut, Machines: []v1alpha1.PlannedMachine{
-		{Name: "a", State: v1alpha1.PlannedDone}, {Name: "b", State: v1alpha1.PlannedRunning},
-		{Name: "c", State: v1alpha1.PlannedPending}, {Name: "d", State: v1alpha1.PlannedPending},
+		{Name: "a", State: v1alpha1.PlannedDone},
+		{Name: "b", State: v1alpha1.PlannedRunning},
+		{Name: "c", State: v1alpha1.PlannedPending},
+		{Name: "d", State: v1alpha1.PlannedPending},
 	}}
 	stopped := plan.DeepCopy()
 	stopped.Phase, stopped.Message = v1alpha1.PlanStopped, "b is sick"
@@ -430,7 +439,9 @@ func TestReport(t *testing.T) {
 		reason, message string
 	}{
 		{
-			"up to date", nil, machines{machine("a", condition(metav1.ConditionTrue, "UpToDate"))}, metav1.ConditionTrue,
+			"up to date", nil,
+			machines{machine("a", condition(metav1.ConditionTrue, "UpToDate"))},
+			metav1.ConditionTrue,
 			"UpToDate", "all machines run the desired configuration",
 		},
 		{
@@ -441,7 +452,8 @@ func TestReport(t *testing.T) {
 		},
 		{"no machine yet", nil, nil, metav1.ConditionUnknown, "WaitingForMachines", "machines are being created"},
 		{
-			"one machine", nil, machines{machine("a", condition(metav1.ConditionFalse, "Drifted")), machine("b")},
+			"one machine", nil,
+			machines{machine("a", condition(metav1.ConditionFalse, "Drifted")), machine("b")},
 			metav1.ConditionFalse, "Drifted", "a: says Drifted",
 		},
 		{

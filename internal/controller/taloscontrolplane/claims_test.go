@@ -38,8 +38,8 @@ func TestNoConditionLies(t *testing.T) {
 	e.available(cp)
 
 	d := &disaster{env: e, cp: cp, good: *cp.Spec.DeepCopy(), nodes: nodes, state: e.secret("c-state").Data["secretBundle"]}
-	seed := uint64(time.Now().UnixNano())    //nolint:gosec // any number will do
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it is printed, to be repeated
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
 
 	var events []string
 

@@ -14,7 +14,8 @@ func TestMemberGone(t *testing.T) {
 	serving := func(count int) *scope {
 		s := &scope{}
 		members := []safety.Member{
-			{ID: 1, PeerAddresses: []string{"10.0.0.1"}}, {ID: 2, PeerAddresses: []string{"10.0.0.2"}},
+			{ID: 1, PeerAddresses: []string{"10.0.0.1"}},
+			{ID: 2, PeerAddresses: []string{"10.0.0.2"}},
 			{ID: 3, PeerAddresses: []string{"10.0.0.3"}},
 		}
 

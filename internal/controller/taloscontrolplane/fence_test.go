@@ -169,7 +169,6 @@ func TestReturnedMachineIsLeftAlone(t *testing.T) {
 			}
 		})
 	}
-
 }
 
 // TestReturnedMemberIsNotWiped: while etcd lists a member at the machine's address, the machine is not wiped.

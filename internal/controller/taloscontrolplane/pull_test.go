@@ -130,7 +130,7 @@ func TestInterruptedPull(t *testing.T) {
 			return nil
 		}
 
-		_ = harness.Ask(ctx, n, e.state(), func(c *talos.Node) error { return c.Reboot(ctx) }) //nolint:errcheck // it goes away
+		_ = harness.Ask(ctx, n, e.state(), func(c *talos.Node) error { return c.Reboot(ctx) })
 
 		return wait.True(n.Status().BootID != boot)
 	})

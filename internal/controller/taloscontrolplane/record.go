@@ -77,7 +77,6 @@ func (r *Reconciler) askOwner(ctx context.Context, s *scope) (ownership, error) 
 	owner, err := cluster.Own(ctx, workload.Claim{
 		UID: string(s.cp.UID), Name: s.key().String(), Former: rt.FormerOwnerUID,
 	})
-
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "The record of the owner in the cluster cannot be kept")
 	}

@@ -135,14 +135,14 @@ func computeStatus(s *scope, err error) condition.Set {
 		v1alpha1.ConditionBootstrapped, v1alpha1.ConditionEtcdHealthy, v1alpha1.ConditionUpToDate,
 		v1alpha1.ConditionCertificatesValid)
 
-	st.Replicas = int32(len(s.cp.Spec.Machines)) //nolint:gosec // nine at most
+	st.Replicas = int32(len(s.cp.Spec.Machines))
 
 	if s.observed {
 		st.ReadyReplicas = readyMachines(s)
 
 		// Without quorum no node returns a member list, and the last known list still applies.
 		if s.etcd.Members > 0 {
-			st.EtcdMembers = int32(s.etcd.Members) //nolint:gosec // a handful
+			st.EtcdMembers = int32(s.etcd.Members)
 		}
 
 		setReachable(s, set)

@@ -90,5 +90,5 @@ func jitter(uid types.UID, longest time.Duration) time.Duration {
 	sum := sha256.Sum256([]byte(uid))
 	seconds := uint64(longest / time.Second)
 
-	return time.Duration(binary.BigEndian.Uint64(sum[:])%(seconds+1)) * time.Second //nolint:gosec // less than longest
+	return time.Duration(binary.BigEndian.Uint64(sum[:])%(seconds+1)) * time.Second
 }

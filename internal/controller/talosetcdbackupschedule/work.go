@@ -112,7 +112,7 @@ func (r *Reconciler) failed(ctx context.Context, s *scope, work about, err error
 // retained records which backups were in the store at a time.
 func (r *Reconciler) retained(s *scope, at time.Time, found *retention.Result) {
 	stored := &v1alpha1.StoredBackups{
-		Count: int32(min(found.Count, 1<<30)), //nolint:gosec // it is bounded
+		Count: int32(min(found.Count, 1<<30)),
 		Size:  resource.NewQuantity(found.Size, resource.BinarySI), Time: metav1.NewTime(at),
 	}
 
@@ -157,9 +157,13 @@ func leftAlone(found *retention.Result) string {
 		count int
 		what  string
 	}{
-		{found.Locked, "locked"}, {found.Foreign, "of other tools"}, {found.Others, "of another cluster"},
-		{found.Unreadable, "with an unreadable manifest"}, {found.Forged, "not authentic"},
-		{found.Unsigned, "without a signature"}, {found.Future, "from the future"},
+		{found.Locked, "locked"},
+		{found.Foreign, "of other tools"},
+		{found.Others, "of another cluster"},
+		{found.Unreadable, "with an unreadable manifest"},
+		{found.Forged, "not authentic"},
+		{found.Unsigned, "without a signature"},
+		{found.Future, "from the future"},
 		{found.Incomplete, "incomplete"},
 	} {
 		if part.count > 0 {

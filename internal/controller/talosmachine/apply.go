@@ -246,7 +246,7 @@ func (r *Reconciler) afterTrial(ctx context.Context, s *scope) (ctrl.Result, err
 // confirm keeps a configuration that is on trial, if the node still responds.
 func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if probe, err := r.Nodes.Probe(ctx, s.address, &s.creds); err != nil || probe.State != talos.StateMember {
-		return ctrl.Result{RequeueAfter: pollChange}, nil //nolint:nilerr // that is what the trial is for
+		return ctrl.Result{RequeueAfter: pollChange}, nil // that is what the trial is for
 	}
 
 	// The response counts only if the change was still on trial at that time. A node that had rolled the change back

@@ -93,7 +93,7 @@ func (e *env) restart() {
 	e.Cleanup(e.stop)
 
 	go func() {
-		for range watcher.Events() { //nolint:revive // what changes is looked at by hand
+		for range watcher.Events() {
 		}
 	}()
 

@@ -106,11 +106,11 @@ func computeStatus(s *scope, err error) condition.Set {
 	set := condition.Begin(&st.Conditions, s.worker.Generation)
 	set.IfMissing(v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate)
 
-	st.Replicas = int32(len(s.worker.Spec.Machines)) //nolint:gosec // a thousand at most
+	st.Replicas = int32(len(s.worker.Spec.Machines))
 
 	if s.listed {
 		listed := s.staying()
-		st.ReadyReplicas = int32(len(listed) - len(not(listed, v1alpha1.ConditionReady))) //nolint:gosec // as above
+		st.ReadyReplicas = int32(len(listed) - len(not(listed, v1alpha1.ConditionReady)))
 
 		setReachable(s, listed, set)
 		setUpToDate(s, err, listed, set)

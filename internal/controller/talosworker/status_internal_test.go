@@ -40,11 +40,13 @@ func TestStatusClaimsNothing(t *testing.T) {
 		"one silent":       {[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionFalse), machineWith("b", "")}, nil, metav1.ConditionFalse, metav1.ConditionFalse},
 		"all well":         {[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue), machineWith("b", metav1.ConditionTrue)}, nil, metav1.ConditionTrue, metav1.ConditionTrue},
 		"refused, all well": {
-			[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue), machineWith("b", metav1.ConditionTrue)}, refused,
+			[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue), machineWith("b", metav1.ConditionTrue)},
+			refused,
 			metav1.ConditionTrue, metav1.ConditionFalse,
 		},
 		"refused, one silent": {
-			[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionFalse), machineWith("b", metav1.ConditionTrue)}, refused,
+			[]v1alpha1.TalosMachine{machineWith("a", metav1.ConditionFalse), machineWith("b", metav1.ConditionTrue)},
+			refused,
 			metav1.ConditionFalse, metav1.ConditionFalse,
 		},
 	} {

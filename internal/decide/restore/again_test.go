@@ -18,7 +18,7 @@ func three(edit ...func([]restore.Node)) []restore.Node {
 
 	for i, name := range []string{"a", "b", "c"} {
 		out = append(out, member(name, serving, func(n *restore.Node) {
-			n.Members, n.MemberID, n.Leader = members, uint64(i+1), 1 //nolint:gosec // small
+			n.Members, n.MemberID, n.Leader = members, uint64(i+1), 1
 		}))
 	}
 

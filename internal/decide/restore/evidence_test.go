@@ -39,7 +39,7 @@ func eachSituation(t *testing.T, check func(r *rand.Rand, s situation) string) {
 
 	for i := range uint64(looks) {
 		seed := *from + i
-		r := rand.New(rand.NewPCG(seed, 13)) //nolint:gosec // a simulation
+		r := rand.New(rand.NewPCG(seed, 13))
 		s := randomSituation(r)
 
 		if fault := check(r, s); fault != "" {
@@ -67,7 +67,7 @@ func isWorking(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
 	isDead(r, nodes, n)
 
 	for i := range nodes {
-		id := uint64(i + 1) //nolint:gosec // small
+		id := uint64(i + 1)
 		n.Members = append(n.Members, safety.Member{ID: id, Name: nodes[i].Name})
 
 		if nodes[i].Name == n.Name {
@@ -183,7 +183,7 @@ func agree(r *rand.Rand, nodes []restore.Node) {
 
 	for i := range nodes {
 		if len(nodes[i].Members) > 0 {
-			if nodes[i].MemberID = uint64(i + 1); i == none { //nolint:gosec // small
+			if nodes[i].MemberID = uint64(i + 1); i == none {
 				nodes[i].MemberID = 0
 			}
 
@@ -288,7 +288,7 @@ func disturb(r *rand.Rand, nodes []restore.Node, n *restore.Node) {
 	case 19:
 		flip(&n.Learner)
 	case 20:
-		n.MemberID = uint64(r.IntN(6)) //nolint:gosec // small
+		n.MemberID = uint64(r.IntN(6))
 	case 21:
 		if speaks(*n) {
 			n.Members = append(slices.Clone(n.Members), safety.Member{ID: one(r, uint64(0), 1, 5, 9)})

@@ -22,7 +22,7 @@ var (
 func TestHistories(t *testing.T) {
 	ends := map[string]int{}
 
-	for i := range uint64(*histories) { //nolint:gosec // positive
+	for i := range uint64(*histories) {
 		w := newWorld(t, *from+i)
 
 		w.run()
@@ -326,8 +326,10 @@ func TestDecide(t *testing.T) {
 			nodes:  []restore.Node{member("a", failed)}, want: restore.IntendWipe,
 		},
 		"etcd takes long to start": {
-			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true,
-				Age: 400e9, Starting: 200e9},
+			record: restore.Record{
+				Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-1", Tries: 1, Asked: true,
+				Age: 400e9, Starting: 200e9,
+			},
 			nodes: []restore.Node{member("a", withData)}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
 		},
 		"nobody looked while etcd could have started": {
@@ -335,8 +337,10 @@ func TestDecide(t *testing.T) {
 			nodes:  []restore.Node{member("a", withData)}, want: restore.Wait, reason: v1alpha1.ReasonRestoring,
 		},
 		"etcd does not start, and does not say so": {
-			record: restore.Record{Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-0", Tries: 1, Asked: true,
-				Age: 400e9, Starting: 301e9},
+			record: restore.Record{
+				Step: v1alpha1.RestoreRecovering, Machine: "a", Boot: "a-0", Tries: 1, Asked: true,
+				Age: 400e9, Starting: 301e9,
+			},
 			nodes: []restore.Node{member("a", withData)}, want: restore.Next, step: v1alpha1.RestoreWiping,
 		},
 		"etcd does not start, and no call is on record": {
@@ -456,7 +460,8 @@ func TestSeen(t *testing.T) {
 	got := restore.Seen([]restore.Node{
 		member("a"), member("b", serving), member("c"), member("d", mute), member("e", failed, staged),
 		member("f", withData, running, tried), member("g", withData, unread, unsynced, leaving),
-		{Node: safety.Node{Name: "h", Answer: safety.AnswerMaintenance}}, {Node: safety.Node{Name: "i"}, Foreign: true},
+		{Node: safety.Node{Name: "h", Answer: safety.AnswerMaintenance}},
+		{Node: safety.Node{Name: "i"}, Foreign: true},
 		member("j", func(n *restore.Node) { n.EtcdWaiting = false }),
 		{Node: safety.Node{Name: "k", Answer: safety.AnswerMember}},
 	})

@@ -257,7 +257,7 @@ func (s *situation) join() {
 	s.nodes = slices.DeleteFunc(s.nodes, func(n restore.Node) bool { return n.Unlisted })
 
 	for i := range s.nodes {
-		isWorking(rand.New(rand.NewPCG(1, 1)), s.nodes, &s.nodes[i]) //nolint:gosec // a simulation
+		isWorking(rand.New(rand.NewPCG(1, 1)), s.nodes, &s.nodes[i])
 	}
 }
 

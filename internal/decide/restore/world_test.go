@@ -90,7 +90,7 @@ func (w *world) fail(format string, args ...any) {
 // newWorld creates three machines (or one, or five): running, dead, empty or new.
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a test
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)),
 		record: restore.Record{Wipes: map[string]restore.Wipe{}, Boots: map[string]string{}}, faults: true,
 		members: map[string][]string{},
 	}

@@ -407,5 +407,5 @@ func (w *Watcher) wake(n *watched) {
 }
 
 func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d) //nolint:gosec // no secret
+	return d/2 + rand.N(d)
 }
