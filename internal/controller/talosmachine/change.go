@@ -57,14 +57,10 @@ func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, e
 	if len(s.edited) > 0 && s.wantHash == st.ConfigHash {
 		switch s.rollout().Drift {
 		case v1alpha1.DriftReport:
-			st.Change = nil
-
-			return ctrl.Result{}, nil
+			return ctrl.Result{}, r.forgo(ctx, s)
 		case v1alpha1.DriftAdopt:
-			st.Change = nil
-
-			if s.paused {
-				return ctrl.Result{}, nil
+			if err := r.forgo(ctx, s); err != nil || s.paused {
+				return ctrl.Result{}, err
 			}
 
 			return ctrl.Result{RequeueAfter: pollChange}, r.takeOver(ctx, s)
@@ -73,6 +69,21 @@ func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, e
 	}
 
 	return ctrl.Result{}, r.describeChange(ctx, s)
+}
+
+// forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it.
+func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
+	if s.machine.Status.Change == nil {
+		return nil
+	}
+
+	if err := r.uncordon(ctx, s); err != nil {
+		return err
+	}
+
+	s.machine.Status.Change = nil
+
+	return nil
 }
 
 func (s *scope) rollout() rollout.Options { return rollout.OptionsOf(s.controlPlane, s.worker) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -226,6 +228,30 @@ func TestUndoneWithReboot(t *testing.T) {
 
 	if e.runs("w-0", "by: hand") || !e.runs("w-0", "SHELF") {
 		t.Error("not as wanted")
+	}
+}
+
+// TestWithdrawnWhileDraining: a change is withdrawn after the node was drained for it, and an edit that is only reported
+// remains: the node accepts pods again.
+func TestWithdrawnWhileDraining(t *testing.T) {
+	e := found(t, 1, 1)
+	e.edit("w-0", handMade)
+	e.until("w-0", "the edit shows", drifted)
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+
+	e.nodes["w-0"].Faults().Add(apid.Rule{Method: "ApplyConfiguration", Code: codes.Unavailable, Count: 1})
+	e.grant("w-0", true)
+
+	if m, _, err := e.pass("w-0"); err == nil || !e.cordoned("w-0") {
+		t.Fatalf("%v: %s", err, show(m))
+	}
+
+	e.rollout(func(cp *v1alpha1.TalosControlPlaneSpec) { cp.ClusterConfigPatches = nil })
+	e.until("w-0", "it is withdrawn", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil && drifted(m) })
+
+	if e.cordoned("w-0") || !e.runs("w-0", "by: hand") || e.runs("w-0", "SHELF") {
+		t.Errorf("cordoned %t", e.cordoned("w-0"))
 	}
 }
 
