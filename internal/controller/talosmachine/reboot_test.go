@@ -454,13 +454,13 @@ func TestSilenceDuringDrain(t *testing.T) {
 
 	e.nodes["w-0"].Kill()
 	e.pass("w-0")
-	e.sleep(patience - time.Second)
+	e.sleep(patience - time.Minute)
 
 	if m, _, _ := e.pass("w-0"); !in(v1alpha1.ChangeDraining)(m) {
 		t.Fatalf("too early: %s", show(m))
 	}
 
-	e.sleep(2 * time.Second)
+	e.sleep(2 * time.Minute)
 
 	if m, _, _ := e.pass("w-0"); !failed(m) || !strings.Contains(m.Status.Change.Message, "while it was drained") {
 		t.Fatalf("not failed: %s", show(m))
