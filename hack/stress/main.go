@@ -77,7 +77,7 @@ func one(dir string, number int, command []string, out io.Writer, found map[stri
 
 	began := time.Now()
 
-	cmd := exec.Command(command[0], command[1:]...)
+	cmd := exec.Command(command[0], command[1:]...) // it ends by itself
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), "REPORTS="+dir)
 

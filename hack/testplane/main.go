@@ -45,7 +45,7 @@ func run(args []string) (int, error) {
 	}
 	defer end()
 
-	cmd := exec.Command(args[0], args[1:]...)
+	cmd := exec.Command(args[0], args[1:]...) // it ends by itself, or with the signal that ends this one
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s", plane.Environment, p.Address(), p.Dir()),
 		loopback.Environment+"="+addresses)

@@ -225,7 +225,7 @@ func changesOf(id string, old, now parsed) []Change {
 func viewsOf(data []byte) (map[string]parsed, error) {
 	docs, err := splitDocuments(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s", describe(err))
+		return nil, fmt.Errorf("%s", describe(err)) // the cause may quote secrets
 	}
 
 	out := make(map[string]parsed, len(docs))
@@ -233,7 +233,7 @@ func viewsOf(data []byte) (map[string]parsed, error) {
 	for _, doc := range docs {
 		plain, err := flatten(doc.node)
 		if err != nil {
-			return nil, fmt.Errorf("document %s: %s", doc.id(), describe(err))
+			return nil, fmt.Errorf("document %s: %s", doc.id(), describe(err)) // the cause may quote secrets
 		}
 
 		typed, cfg := typedView(doc)

@@ -101,7 +101,7 @@ type tree struct {
 func treesOf(data []byte) (map[string]tree, error) {
 	docs, err := splitDocuments(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s", describe(err))
+		return nil, fmt.Errorf("%s", describe(err)) // the cause may quote secrets
 	}
 
 	out := make(map[string]tree, len(docs))
@@ -200,7 +200,7 @@ func tryPatch(config []byte, text string) ([]byte, error) {
 func draftOf(config []byte) (*draft, error) {
 	docs, err := splitDocuments(config)
 	if err != nil {
-		return nil, fmt.Errorf("reading the rendered config: %s", describe(err))
+		return nil, fmt.Errorf("reading the rendered config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	d := &draft{}
@@ -222,7 +222,7 @@ func draftOf(config []byte) (*draft, error) {
 
 	cfg, err := configloader.NewFromBytes(raw)
 	if err != nil {
-		return nil, fmt.Errorf("reading the rendered config: %s", describe(err))
+		return nil, fmt.Errorf("reading the rendered config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	d.known = cfg.Clone()

@@ -29,7 +29,7 @@ func (i Identity) SameCluster(other Identity) bool {
 func IdentityOf(config []byte) (Identity, error) {
 	docs, err := splitDocuments(config)
 	if err != nil {
-		return Identity{}, fmt.Errorf("reading config: %s", describe(err))
+		return Identity{}, fmt.Errorf("reading config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	for _, doc := range docs {
@@ -75,7 +75,7 @@ func IdentityOf(config []byte) (Identity, error) {
 func InstallDisk(config []byte) (string, error) {
 	docs, err := splitDocuments(config)
 	if err != nil {
-		return "", fmt.Errorf("reading config: %s", describe(err))
+		return "", fmt.Errorf("reading config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	for _, doc := range docs {

@@ -41,12 +41,12 @@ var imageFields = [][]string{
 func KeepImageTags(live, desired []byte) (config []byte, kept []Change, err error) {
 	liveDocs, err := splitDocuments(live)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the live config: %s", describe(err))
+		return nil, nil, fmt.Errorf("reading the live config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	docs, err := splitDocuments(desired)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the desired config: %s", describe(err))
+		return nil, nil, fmt.Errorf("reading the desired config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	have, want := mainOf(liveDocs), mainOf(docs)
@@ -72,12 +72,12 @@ func keepImages(have, want *yaml.Node) ([]Change, error) {
 	// The values after aliases and merge keys, which a config that a person wrote may have.
 	before, err := flatten(have)
 	if err != nil {
-		return nil, fmt.Errorf("reading the live config: %s", describe(err))
+		return nil, fmt.Errorf("reading the live config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	after, err := flatten(want)
 	if err != nil {
-		return nil, fmt.Errorf("reading the desired config: %s", describe(err))
+		return nil, fmt.Errorf("reading the desired config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	var kept []Change

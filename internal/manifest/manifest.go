@@ -124,7 +124,7 @@ func (s *Store) render(m *vitistackv1alpha1.Machine) ([]byte, error) {
 }
 
 func (s *Store) claim(dir, owner string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { // for people to read
 		s.count("create", err)
 
 		return fmt.Errorf("making the folder %s: %w", dir, err)

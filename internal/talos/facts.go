@@ -297,7 +297,7 @@ func readMemory(ctx context.Context, r *reader, f *Facts) {
 	switch {
 	case err == nil:
 		for _, m := range mem.GetMessages() {
-			f.MemoryMiB = int64(m.GetMeminfo().GetMemtotal() / 1024)
+			f.MemoryMiB = int64(m.GetMeminfo().GetMemtotal() / 1024) // KiB
 		}
 	case isTooMuch(err):
 		r.err = err

@@ -48,6 +48,7 @@ type pin struct {
 // tls returns the TLS configuration for machines in maintenance mode, whose CA is unknown.
 func (p *pin) tls() *tls.Config {
 	return &tls.Config{
+		// Maintenance mode only.
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true,
 		VerifyConnection: p.verify,
 	}

@@ -309,7 +309,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		return 0, gone
 	}
 
-	return n, err
+	return n, err // must stay what it is
 }
 
 // Write implements net.Conn.
@@ -318,7 +318,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		return 0, err
 	}
 
-	return c.Conn.Write(b)
+	return c.Conn.Write(b) // must stay what it is
 }
 
 // Close implements net.Conn.
@@ -335,7 +335,7 @@ func (c *conn) Close() error {
 		}
 	})
 
-	return err
+	return err // must stay what it is
 }
 
 // abort closes the connection with a reset.

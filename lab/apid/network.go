@@ -103,7 +103,7 @@ func (p *Path) Open(peer netip.Addr) bool {
 func (p *Path) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := p.dial(ctx, network, address, nil)
 	if err != nil {
-		return nil, err
+		return nil, err // the text is what a real node shows
 	}
 
 	return c, nil

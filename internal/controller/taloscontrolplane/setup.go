@@ -28,7 +28,7 @@ const machineRefIndex = "machineRef"
 
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
-	ctx := context.Background()
+	ctx := context.Background() // indexes are set up before the manager has a context
 
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.TalosControlPlane{}, machineRefIndex, indexMachineRefs)
 	if err != nil {

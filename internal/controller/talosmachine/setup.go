@@ -29,7 +29,7 @@ const machineRefIndex = "machineRef"
 // SetupWithManager registers the controller. Changes of a TalosMachine's status do not trigger it: only its spec and
 // annotations, the objects above it, its Machine, and the node itself do.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
-	ctx := context.Background()
+	ctx := context.Background() // indexes are set up before the manager has a context
 	indexer := mgr.GetFieldIndexer()
 
 	err := indexer.IndexField(ctx, &v1alpha1.TalosMachine{}, machineset.AddressIndex, machineset.IndexAddress)
