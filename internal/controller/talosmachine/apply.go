@@ -261,7 +261,7 @@ func (r *Reconciler) confirm(ctx context.Context, s *scope) (ctrl.Result, error)
 
 	r.event(s, v1alpha1.ReasonRollingOut, "Confirm", "Changed %s; the node is still reachable",
 		fieldNames(s.machine.Status.Change))
-	s.machine.Status.Intent = nil
+	s.machine.Status.ConfigHash, s.machine.Status.Intent = s.machine.Status.Change.Target, nil
 	r.phase(s, v1alpha1.ChangeSettling, "")
 
 	return ctrl.Result{RequeueAfter: pollChange}, nil

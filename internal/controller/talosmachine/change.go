@@ -59,7 +59,8 @@ func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, e
 		case v1alpha1.DriftReport:
 			return ctrl.Result{}, r.forgo(ctx, s)
 		case v1alpha1.DriftAdopt:
-			if err := r.forgo(ctx, s); err != nil || s.paused {
+			err := r.forgo(ctx, s)
+			if err != nil || s.paused {
 				return ctrl.Result{}, err
 			}
 
@@ -71,9 +72,10 @@ func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, e
 	return ctrl.Result{}, r.describeChange(ctx, s)
 }
 
-// forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it.
+// forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it; a dry run does not
+// change that, and keeps the change.
 func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
-	if s.machine.Status.Change == nil {
+	if s.machine.Status.Change == nil || s.paused {
 		return nil
 	}
 
@@ -81,7 +83,7 @@ func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	s.machine.Status.Change = nil
+	s.machine.Status.Change, s.machine.Status.Intent = nil, nil
 
 	return nil
 }

@@ -247,8 +247,21 @@ func TestWithdrawnWhileDraining(t *testing.T) {
 		t.Fatalf("%v: %s", err, show(m))
 	}
 
+	e.annotate("w-0", v1alpha1.ReconcileModeAnnotation, "DryRun")
 	e.rollout(func(cp *v1alpha1.TalosControlPlaneSpec) { cp.ClusterConfigPatches = nil })
-	e.until("w-0", "it is withdrawn", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil && drifted(m) })
+
+	for range 2 {
+		if m, _, err := e.pass("w-0"); err != nil || !drifted(m) || !e.cordoned("w-0") {
+			t.Errorf("in a dry run: cordoned %t, %v: %s", e.cordoned("w-0"), err, show(m))
+		}
+	}
+
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		delete(m.Annotations, v1alpha1.ReconcileModeAnnotation)
+	})
+	e.until("w-0", "it is withdrawn", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Change == nil && m.Status.Intent == nil && drifted(m)
+	})
 
 	if e.cordoned("w-0") || !e.runs("w-0", "by: hand") || e.runs("w-0", "SHELF") {
 		t.Errorf("cordoned %t", e.cordoned("w-0"))

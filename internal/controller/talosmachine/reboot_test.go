@@ -433,25 +433,38 @@ func TestControlPlaneWithoutAPI(t *testing.T) {
 	}
 }
 
-// TestSilenceDuringDrain: a drain may take longer than a node has to come back. A node that becomes unreachable at its end
-// has the whole time, because nothing was sent to it.
-func TestSilenceDuringDrain(t *testing.T) {
-	e := found(t, 1, 1)
+// drainsForHours brings a machine into a drain that began an hour ago: the Kubernetes API does not accept the operator.
+func (e *env) drainsForHours(name string) {
+	e.Helper()
 
 	e.patchAll(needsReboot)
-	e.planned("w-0")
-	e.grant("w-0", true)
+	e.planned(name)
+	e.grant(name, true)
 
 	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
 
-	m, _, err := e.pass("w-0")
+	m, _, err := e.pass(name)
 	if err == nil || !in(v1alpha1.ChangeDraining)(m) {
-		t.Fatalf("%v: %s", err, show(m))
+		e.Fatalf("%v: %s", err, show(m))
 	}
 
 	m.Status.Change.Since = metav1.NewTime(m.Status.Change.Since.Add(-time.Hour))
 	e.UpdateStatus(m)
+}
 
+// TestDiskLostDuringDrain: a node that returns without its configuration does not end the change that it was drained for.
+func TestDiskLostDuringDrain(t *testing.T) {
+	e := found(t, 1, 1)
+	e.drainsForHours("w-0")
+	e.wipe("w-0")
+	e.until("w-0", "the change fails", failed)
+}
+
+// TestSilenceDuringDrain: a drain may take longer than a node has to come back. A node that becomes unreachable at its end
+// has the whole time, because nothing was sent to it.
+func TestSilenceDuringDrain(t *testing.T) {
+	e := found(t, 1, 1)
+	e.drainsForHours("w-0")
 	e.nodes["w-0"].Kill()
 	e.pass("w-0")
 	e.sleep(patience - time.Minute)

@@ -146,8 +146,9 @@ func (r *Reconciler) missPatience(s *scope) {
 		if rollout.Granted(s.machine) && r.silence(s) >= timeout {
 			s.newChangeID()
 		}
-	case c.Phase == v1alpha1.ChangeDraining:
-		// Nothing was sent yet, and a drain may take hours: only the silence counts.
+	case c.Phase == v1alpha1.ChangeDraining && s.answer == talos.StateUnreachable:
+		// Nothing was sent yet, and a drain may take hours: only the silence counts. A node that has lost its configuration
+		// does not come back.
 		if r.silence(s) >= timeout {
 			r.fail(s, fmt.Sprintf("%s has been unreachable for %s while it was drained for the change of %s; check its "+
 				"console, or replace it", s.machine.Name, timeout, fieldNames(c)))

@@ -226,6 +226,23 @@ func TestConfirmedAndForgotten(t *testing.T) {
 	}
 }
 
+// TestConfirmedAndWithdrawn: the spec returns to the old configuration right after a trial was confirmed. What was
+// confirmed is applied, and no manual edit: it is undone without an approval.
+func TestConfirmedAndWithdrawn(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(connection)
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "it is confirmed", in(v1alpha1.ChangeSettling))
+	e.rollout(func(cp *v1alpha1.TalosControlPlaneSpec) { cp.ClusterConfigPatches = nil })
+
+	m := e.until("w-0", "the way back is planned", in(v1alpha1.ChangePending))
+	if len(m.Status.Change.Undoes) > 0 || drifted(m) {
+		t.Errorf("%s", show(m))
+	}
+}
+
 // TestTryOfControlPlane: a node that may be cut off may also be cut off from the other members, so the safety package
 // is consulted.
 func TestTryOfControlPlane(t *testing.T) {
