@@ -189,7 +189,7 @@ func (s *openStore) authenticFirst(ctx context.Context, sets []backup.Set) (*bac
 
 		m, err := backup.ReadManifest(ctx, s, *set)
 		if err != nil {
-			return set, nil // whoever works with it says what is wrong
+			return set, nil // reading it again reports the error
 		}
 
 		switch origin, err := backup.Authenticate(m, s.keys...); {

@@ -597,7 +597,7 @@ func (e *estate) awayNow() []string {
 }
 
 // lost reports whether a machine that is to leave, or has left, has not come back from its reboot in the time that one
-// may take. That is a fault then: whoever waited for it would wait for ever.
+// may take. That is a fault then: an operator that waited for it would not end.
 func (e *estate) lost(h *hardware) bool {
 	listed := slices.ContainsFunc(e.objects, func(o *object) bool { return !o.leaving && e.at(o.address) == h })
 

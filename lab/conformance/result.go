@@ -33,7 +33,7 @@ func (r *report) fail(format string, args ...any) {
 }
 
 func (r *report) say(format string, args ...any) {
-	fmt.Fprintf(r.w, format+"\n", args...) // a report that cannot be printed is nobody's failure
+	fmt.Fprintf(r.w, format+"\n", args...) // an error of the output is no failed check
 }
 
 // check passes when there is nothing to complain about.
