@@ -206,6 +206,10 @@ type MachineChange struct {
 	// reachable.
 	// +optional
 	Try bool `json:"try,omitempty"`
+	// staged is true once the configuration of the change was sent to be stored on the disk of the node. It takes effect
+	// at the next boot, whatever causes it.
+	// +optional
+	Staged bool `json:"staged,omitempty"`
 	// phase of the change.
 	// +required
 	Phase ChangePhase `json:"phase,omitempty"`

@@ -44,6 +44,13 @@ var targets = []target{
 		tests: "^(TestHistories|TestProperties.*)$",
 		few:   []string{"-histories", "300"}, many: []string{"-histories", "4000"},
 	},
+	{
+		dir: "internal/decide/change", files: []string{
+			"doc.go", "next.go", "plan.go", "reboot.go", "settle.go", "trial.go",
+		}, tests: "^Test",
+		few:  []string{"-rapid.nofailfile", "-rapid.checks=100"},
+		many: []string{"-rapid.nofailfile", "-rapid.checks=3000", "-rapid.steps=60"},
+	},
 }
 
 type options struct {

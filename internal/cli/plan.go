@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 )
 
 const (
@@ -395,7 +396,7 @@ func yes(b bool) string {
 func names(fields []v1alpha1.FieldChange, more int32) string {
 	const few = 2
 
-	out := rollout.Names(fields)
+	out := change.Names(fields)
 	if len(out) > few {
 		return fmt.Sprintf("%s and %d more", strings.Join(out[:few], ", "), len(out)-few+int(more))
 	}

@@ -20,19 +20,6 @@ var reasons = map[v1alpha1.PlanPhase]string{
 	v1alpha1.PlanRollingOut: v1alpha1.ReasonRollingOut, v1alpha1.PlanStopped: v1alpha1.ReasonRolloutStopped,
 }
 
-// Names lists changed fields for a sentence: a document that is added or removed as a whole counts once.
-func Names(fields []v1alpha1.FieldChange) []string {
-	out := make([]string, 0, len(fields))
-
-	for _, f := range fields {
-		if document, _, inside := strings.Cut(f.Field, ": "); !inside || !slices.Contains(out, document) {
-			out = append(out, f.Field)
-		}
-	}
-
-	return out
-}
-
 // Report returns the condition UpToDate of a group with the given number of machines. It is True only if every machine
 // exists and reports itself as up to date: a machine that was never observed, or is not configured yet, is not up to
 // date.

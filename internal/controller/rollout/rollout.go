@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/schedule"
 )
@@ -293,7 +294,7 @@ func planned(m *v1alpha1.TalosMachine) v1alpha1.PlannedMachine {
 	c := m.Status.Change
 	p := v1alpha1.PlannedMachine{
 		Name: m.Name, Target: c.Target, Base: c.Base, Reboot: c.Reboot,
-		Fields: int32(len(Names(c.Fields))) + c.MoreFields,
+		Fields: int32(len(change.Names(c.Fields))) + c.MoreFields,
 	}
 
 	switch c.Phase {

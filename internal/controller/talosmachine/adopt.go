@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
@@ -45,7 +46,7 @@ func (r *Reconciler) takeOver(ctx context.Context, s *scope) error {
 	st.AdoptedFields = limited(taken)
 
 	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, v1alpha1.ReasonDrifted, "Adopt",
-		"Adopted the manual changes: %s", some(s.edited))
+		"Adopted the manual changes: %s", change.List(s.edited))
 
 	return nil
 }
@@ -101,5 +102,5 @@ func lostAdopted(s *scope) error {
 
 	return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s does not hold what was taken over "+
 		"from the machine (%s); restore it: without it these would be undone", configstore.SecretName(s.machine.Name),
-		some(fields)), nil)
+		change.List(fields)), nil)
 }

@@ -2,16 +2,15 @@ package talosmachine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"slices"
+	"strings"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -20,63 +19,106 @@ import (
 // planChange plans how the live configuration becomes the desired one; it sends nothing but a dry run. The machine
 // counts as compared only afterwards: a plan without the changes that a node rejects would be incomplete.
 func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, error) {
-	// Finish a step that has begun first: the node is between two configurations.
-	if !s.compared || !s.diff.Equal() && (s.intends(v1alpha1.StepTry) || s.intends(v1alpha1.StepReboot)) {
+	if !s.compared {
 		return ctrl.Result{}, nil
 	}
 
-	again := s.beginAgain()
+	in := r.input(s)
 
-	res, err := r.decideChange(ctx, s)
+	plan, record := change.Compare(in)
+	if plan == change.Unfinished {
+		return ctrl.Result{}, nil
+	}
+
+	s.record(record)
+
+	res, err := r.followPlan(ctx, s, plan)
 	if err != nil {
 		return res, err
 	}
 
 	s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
 
-	if again {
+	if in.Retry {
 		err = r.endRetry(ctx, s)
 	}
 
 	return res, err
 }
 
-func (r *Reconciler) decideChange(ctx context.Context, s *scope) (ctrl.Result, error) {
-	st := &s.machine.Status
-
-	if s.diff.Equal() {
-		// What is on trial is not applied yet: the node may roll it back, and that would then count as an edit by hand.
-		if !s.heldImport && !s.intends(v1alpha1.StepTry) {
-			st.ConfigHash = s.liveHash
+func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan) (ctrl.Result, error) {
+	switch plan {
+	case change.Forgone:
+		return ctrl.Result{}, r.forgo(ctx, s)
+	case change.TakenOver:
+		err := r.forgo(ctx, s)
+		if err != nil || s.paused {
+			return ctrl.Result{}, err
 		}
 
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: change.Poll}, r.takeOver(ctx, s)
+	case change.Described:
+		return ctrl.Result{}, r.describeChange(ctx, s)
+	case change.Kept, change.Unfinished:
 	}
 
-	// The spec demands nothing new: the only difference is what was changed outside of the operator.
-	if len(s.edited) > 0 && s.wantHash == st.ConfigHash {
-		switch s.rollout().Drift {
-		case v1alpha1.DriftReport:
-			return ctrl.Result{}, r.forgo(ctx, s)
-		case v1alpha1.DriftAdopt:
-			err := r.forgo(ctx, s)
-			if err != nil || s.paused {
-				return ctrl.Result{}, err
-			}
-
-			return ctrl.Result{RequeueAfter: pollChange}, r.takeOver(ctx, s)
-		case v1alpha1.DriftEnforce:
-		}
-	}
-
-	return ctrl.Result{}, r.describeChange(ctx, s)
+	return ctrl.Result{}, nil
 }
+
+// input returns the evidence of this reconciliation for decisions about the change.
+func (r *Reconciler) input(s *scope) change.Input {
+	st, o := &s.machine.Status, s.rollout()
+	_, retry := s.machine.Annotations[v1alpha1.RetryAnnotation]
+
+	in := change.Input{
+		Now: r.Clock.Now(), Name: s.machine.Name,
+		Key:          string(s.machine.UID) + " " + rollout.ComparedTo(s.controlPlane, s.worker, s.machine),
+		ControlPlane: s.machine.Spec.Role == v1alpha1.RoleControlPlane,
+		Options: change.Options{
+			HealthTimeout: o.HealthTimeout, TryTimeout: o.TryTimeout, Drift: o.Drift,
+			Drains: o.RebootPolicy != v1alpha1.RebootManual,
+		},
+		Record: change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, Grant: s.machine.Spec.Change,
+		Live: s.liveHash, Want: s.wantHash, Equal: s.diff.Equal(), Fields: change.List(s.diff.Paths()),
+		Cuts:   strings.Join(machineconfig.AffectsConnection(s.diff.Changes), ", "),
+		Edited: limited(s.edited), Reverting: s.reverting, Importing: s.heldImport, Retry: retry && !s.paused,
+		Pass: s.pass,
+	}
+
+	if f := s.facts; f != nil {
+		in.BootID, in.Stage, in.Ready, in.Unmet = f.BootID, f.Stage, f.Ready, strings.Join(f.Unmet, ", ")
+	}
+
+	return in
+}
+
+// record keeps a decided record in the status.
+func (s *scope) record(r change.Record) {
+	st := &s.machine.Status
+	st.Change, st.Intent, st.ConfigHash = r.Change, r.Intent, r.Sent
+
+	if st.Change != nil {
+		st.Change.Message = kube.Shorten(st.Change.Message, longestMessage)
+	}
+}
+
+// longestMessage is the maximum length of a status message.
+const longestMessage = 1000
 
 // forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it; a dry run does not
 // change that, and keeps the change.
 func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
 	if s.machine.Status.Change == nil || s.paused {
 		return nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	if err := r.supersede(ctx, s, node); err != nil {
+		return err
 	}
 
 	if err := r.uncordon(ctx, s); err != nil {
@@ -95,14 +137,10 @@ func (s *scope) intends(step string) bool {
 	return s.machine.Status.Intent != nil && s.machine.Status.Intent.Step == step
 }
 
-// describeChange records the details of a change. A change that is already described is not modified.
+// describeChange records a new change, with its effect on the node as the node itself predicts it.
 func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
-	st := &s.machine.Status
-
-	if c := st.Change; c != nil && c.Target == s.wantHash && (s.between() || slices.Equal(c.Undoes, limited(s.edited))) {
-		c.Drain = c.Drain || s.drains(c.Reboot) // reboots may be allowed in the meantime
-
-		return nil
+	if s.paused && r.input(s).MayBeStaged() {
+		return nil // the record is all that tells what is staged, and a dry run removes nothing from a disk
 	}
 
 	node, err := r.node(ctx, s)
@@ -115,50 +153,64 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 		return fmt.Errorf("asking %s what a config change would do: %w", s.machine.Name, err)
 	}
 
-	now := stamp(r.Clock.Now())
-	reboot := would.Mode == talos.ApplyReboot
-	controlPlane := s.machine.Spec.Role == v1alpha1.RoleControlPlane
-
-	c := &v1alpha1.MachineChange{
-		Target: s.wantHash, Base: s.liveHash, Cause: s.cause(), Undoes: limited(s.edited), Phase: v1alpha1.ChangePending,
-		Since: now, Reboot: reboot, Drain: s.drains(reboot),
+	if err := r.supersede(ctx, s, node); err != nil {
+		return err
 	}
-	// Reverting to the last working configuration must not be refused because it needs a reboot.
-	c.Try = len(machineconfig.AffectsConnection(s.diff.Changes)) > 0 && (!reboot || c.Cause == v1alpha1.CauseSpec)
-	// A node that is cut off from the operator is cut off from the other members as well.
-	c.Etcd = controlPlane && (reboot || c.Try || machineconfig.AffectsEtcd(s.diff.Changes))
-	c.Fields, c.MoreFields = fieldsOf(s.diff.Changes)
-	c.ID = s.changeID(c)
 
-	st.Change, st.Intent = c, nil
+	r.undrain(ctx, s)
+
+	effect := change.Effect{
+		Reboot: would.Mode == talos.ApplyReboot, Cuts: len(machineconfig.AffectsConnection(s.diff.Changes)) > 0,
+		Etcd: machineconfig.AffectsEtcd(s.diff.Changes),
+	}
+	effect.Fields, effect.MoreFields = fieldsOf(s.diff.Changes)
+	s.record(change.Describe(r.input(s), effect))
 
 	return nil
 }
 
-// drains reports whether pods are evicted before the operator reboots the node.
-func (s *scope) drains(reboot bool) bool {
-	return reboot && (s.reverting || s.rollout().RebootPolicy != v1alpha1.RebootManual)
-}
-
-func (s *scope) cause() v1alpha1.ChangeCause {
-	switch {
-	case s.reverting:
-		return v1alpha1.CauseRevert
-	case len(s.edited) > 0 && s.wantHash == s.machine.Status.ConfigHash:
-		return v1alpha1.CauseDrift
+// undrain makes a node schedulable again whose change is replaced after it was drained: the successor may wait long for
+// its approval. An API that does not respond keeps no correction from a node; the end of the successor tries again.
+func (r *Reconciler) undrain(ctx context.Context, s *scope) {
+	c := s.machine.Status.Change
+	if s.paused || c == nil || !change.MayBeDrained(c) {
+		return
 	}
 
-	return v1alpha1.CauseSpec
+	if err := r.uncordon(ctx, s); err != nil {
+		ctrl.LoggerFrom(ctx).Info("The node stays unschedulable until the next change ends", "error", err.Error())
+	}
 }
 
-// changeID derives an ID from the difference, from its effect on the node, and from the generations in which it was
-// found, so that a reconciliation with a stale cache finds the same ID. It differs from the ID of an earlier change
-// with the same target: allowing that change to begin created a new generation of the machine.
-func (s *scope) changeID(c *v1alpha1.MachineChange) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s %t %t %t", c.Base, c.Target, s.machine.UID,
-		rollout.ComparedTo(s.controlPlane, s.worker, s.machine), c.Reboot, c.Try, c.Etcd))
+// supersede removes the configuration of a change from the disk that is dropped, or that another change replaces: the
+// successor may wait long for its approval, and the configuration would take effect at any reboot. The live
+// configuration takes its place. It is only sent while it is the one that the change started from: a different one may
+// be on trial, and sending it would make it permanent.
+func (r *Reconciler) supersede(ctx context.Context, s *scope, node *talos.Node) error {
+	c := s.machine.Status.Change
+	if !r.input(s).MayBeStaged() || c.Base != s.liveHash {
+		return nil
+	}
 
-	return hex.EncodeToString(sum[:])[:16]
+	state, err := node.ConfigState(ctx)
+	if err != nil {
+		return fmt.Errorf("looking for the staged config of %s: %w", s.machine.Name, err)
+	}
+
+	if state.NextBoot != talos.NextBootOther {
+		return nil
+	}
+
+	err = node.ToItself(ctx, s.self(), func() error {
+		_, err := node.Apply(ctx, s.live, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
+
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("removing the staged config of %s, which is no longer desired: %w", s.machine.Name, err)
+	}
+
+	return nil
 }
 
 func idOf(c *v1alpha1.MachineChange) string {
@@ -208,24 +260,6 @@ func limited(fields []string) []string {
 
 // cut shortens a text to a number of bytes, at a character boundary.
 func cut(text string, longest int) string { return kube.Shorten(text, longest) }
-
-// beginAgain restarts a failed change at the request of a user: a change that is live gets a new health timeout, any
-// other one is planned again. It reports whether a retry was requested.
-func (s *scope) beginAgain() bool {
-	if _, asked := s.machine.Annotations[v1alpha1.RetryAnnotation]; !asked || s.paused {
-		return false
-	}
-
-	switch c := s.machine.Status.Change; {
-	case c == nil || c.Phase != v1alpha1.ChangeFailed:
-	case !s.diff.Equal():
-		s.machine.Status.Change = nil
-	case s.liveHash == c.Target:
-		c.Phase, c.Since, c.Message = v1alpha1.ChangeSettling, stamp(s.now), ""
-	}
-
-	return true
-}
 
 // endRetry removes the annotation after the status records the retry. In the reverse order, a crash would lose the
 // request.

@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -241,6 +242,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 func (r *Reconciler) findEdits(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 	st.Drift = nil
+	s.record(change.Booted(change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, s.liveHash))
 
 	if st.ConfigHash == "" || s.liveHash == st.ConfigHash || s.diff.Equal() || s.between() {
 		return nil
@@ -275,11 +277,8 @@ func (r *Reconciler) findEdits(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// between reports whether a step is in progress that changes the live configuration, so that the node may run either of
-// two.
-func (s *scope) between() bool {
-	return s.intends(v1alpha1.StepApply) || s.intends(v1alpha1.StepTry) || s.intends(v1alpha1.StepReboot)
-}
+// between reports whether a step is in progress that changes the live configuration.
+func (s *scope) between() bool { return change.Record{Intent: s.machine.Status.Intent}.Between() }
 
 // lastSent returns the last applied configuration if it is known, otherwise nil.
 func (s *scope) lastSent() ([]byte, error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/safety"
@@ -169,11 +169,11 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 		return nil
 	case late && o.OnTimeout == v1alpha1.DrainHold:
 		return failure.Waiting(v1alpha1.ReasonDrainHeld, fmt.Sprintf("%s is not drained after %s, because of %s; move these "+
-			"pods, or set drain.onTimeout to Force or Skip", s.machine.Name, o.Timeout.Duration, some(left)), retryHeld)
+			"pods, or set drain.onTimeout to Force or Skip", s.machine.Name, o.Timeout.Duration, change.List(left)), retryHeld)
 	}
 
-	return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("waiting for %s to leave %s", some(left), s.machine.Name),
-		pollDrain)
+	return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("waiting for %s to leave %s", change.List(left),
+		s.machine.Name), pollDrain)
 }
 
 // drainOptions returns the options of the machine, else those of its group, else the defaults.
@@ -208,16 +208,6 @@ func grace(o v1alpha1.DrainOptions) int {
 	}
 
 	return int(*o.GracePeriodSeconds)
-}
-
-// some lists the first few pods or fields.
-func some(names []string) string {
-	const few = 3
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
 // leaveEtcd removes the node's member from etcd if the safety package permits it, and returns nil once every remaining

@@ -299,6 +299,10 @@ func TestEditWhileDraining(t *testing.T) {
 		t.Error("undone without approval")
 	}
 
+	if e.cordoned("w-0") {
+		t.Error("cordoned while it waits for approval")
+	}
+
 	e.grant("w-0", true)
 	e.until("w-0", "it is changed", done)
 

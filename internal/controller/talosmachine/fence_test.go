@@ -3,10 +3,12 @@ package talosmachine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,6 +66,26 @@ func (e *env) approve(name string) {
 	})
 }
 
+// kubernetesReady waits until Kubernetes reports the Node of a machine ready: a machine that returns and has not got as
+// far is wiped.
+func (e *env) kubernetesReady(name string) {
+	e.Helper()
+	e.Eventually("the Node "+name+" is ready", func(ctx context.Context) error {
+		n, err := e.api().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+
+		return fmt.Errorf("%+v", n.Status.Conditions)
+	})
+}
+
 // resets returns how often a machine was told to wipe itself.
 func (e *env) resets(name string) int { return e.nodes[name].Faults().Calls("Reset") }
 
@@ -112,6 +134,8 @@ func TestGivenUpMachineIsListedAgain(t *testing.T) {
 		if err := e.nodes[name].PowerOn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+
+		e.kubernetesReady(name)
 	}
 
 	e.list("cp-2", 3, nil)

@@ -45,13 +45,13 @@ func TestControlPlaneNeedsPermission(t *testing.T) {
 		t.Errorf("planned: %+v", c)
 	}
 
-	e.grant("cp-1", true)
-	e.waits("cp-1", "until the control plane has recorded")
+	e.givesBack("cp-1", true)
 	e.planned("cp-0")
 	e.disrupt("cp-0")
-	e.waits("cp-1", "until the control plane has recorded")
+	e.givesBack("cp-1", true)
 
 	e.disrupt("cp-1")
+	e.grant("cp-1", true)
 	e.nodes["cp-2"].Kill()
 	e.waits("cp-1", "waiting for etcd to become healthy before disrupting")
 

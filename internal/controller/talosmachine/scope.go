@@ -10,6 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -51,6 +52,8 @@ type scope struct {
 	comparison
 	// heldImport: the machine was created elsewhere and would be imported if it were not paused.
 	heldImport bool
+	// pass is what was done for the change in this reconciliation.
+	pass change.Pass
 	// released is true if the finalizer is removed in this reconciliation.
 	released bool
 }

@@ -15,14 +15,12 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
-
-// stageRunning is the Talos stage of a node that has booted.
-const stageRunning = "running"
 
 // finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
@@ -284,7 +282,7 @@ var changeReasons = map[v1alpha1.ChangePhase]string{
 }
 
 func changeMessage(c *v1alpha1.MachineChange) string {
-	out := "the change of " + fieldNames(c) + " is " + string(c.Phase)
+	out := "the change of " + change.FieldNames(c) + " is " + string(c.Phase)
 	if c.Message != "" {
 		out += ": " + c.Message
 	}
@@ -298,7 +296,7 @@ func versions(kept []machineconfig.Change) string {
 		out = append(out, fmt.Sprintf("%s is %s instead of %s", c.Field(), c.Old, c.New))
 	}
 
-	return some(out)
+	return change.List(out)
 }
 
 func setReady(s *scope, err error, set condition.Set) {
@@ -311,7 +309,7 @@ func setReady(s *scope, err error, set condition.Set) {
 	case s.answer == talos.StateMaintenance:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonMaintenance, "applying the initial machine config")
 	case s.facts == nil:
-	case s.facts.Stage != stageRunning:
+	case s.facts.Stage != change.StageRunning:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonBooting, "the machine is "+s.facts.Stage)
 	case !s.facts.Ready:
 		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonNodeNotReady,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -40,7 +41,7 @@ func (w truth) see(s *scope, far int, err error) error {
 	case talos.StateMember:
 	}
 
-	s.facts = &talos.Facts{Stage: stageRunning, Ready: w.ready}
+	s.facts = &talos.Facts{Stage: change.StageRunning, Ready: w.ready}
 
 	if far == 1 {
 		return err

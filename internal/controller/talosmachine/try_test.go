@@ -256,9 +256,9 @@ func TestTryOfControlPlane(t *testing.T) {
 		t.Errorf("planned: %+v", c)
 	}
 
-	e.grant("cp-1", false)
-	e.waits("cp-1", "until the control plane has recorded")
+	e.givesBack("cp-1", false)
 	e.disrupt("cp-1")
+	e.grant("cp-1", false)
 	e.nodes["cp-2"].Kill()
 	e.waits("cp-1", "waiting for etcd to become healthy before disrupting")
 
@@ -281,6 +281,27 @@ func (e *env) disrupt(name string) {
 	e.record(func(r *clusterstate.Runtime) {
 		r.Disruption = &clusterstate.Disruption{Machine: name, Act: "Reboot", Since: e.Clock.Now(), Change: change}
 	})
+}
+
+// givesBack lets a machine begin without a record of its disruption, as after a restore that has replaced the state, and
+// checks that it returns the grant, so that the control plane records the disruption and grants it again.
+func (e *env) givesBack(name string, reboot bool) {
+	e.Helper()
+	e.grant(name, reboot)
+
+	id := e.machine(name).Status.Change.ID
+
+	m := e.until(name, "it returns the grant", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Change != nil && m.Status.Change.ID != id
+	})
+	if !in(v1alpha1.ChangePending)(m) || m.Status.Intent != nil || e.cordoned(name) ||
+		!strings.Contains(m.Status.Change.Message, "no record of this change") {
+		e.Errorf("cordoned: %t; %s", e.cordoned(name), show(m))
+	}
+
+	if m, _, err := e.pass(name); err != nil || m.Status.Change.ID == id || !in(v1alpha1.ChangePending)(m) {
+		e.Errorf("it does not wait for another grant: %v, %s", err, show(m))
+	}
 }
 
 // waits checks that the change waits in every reconciliation, and for what.

@@ -1,0 +1,373 @@
+package change_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+)
+
+var now = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+// planned returns a granted change from config a to config b, of a healthy worker that runs a.
+func planned(edits ...func(*change.Input)) change.Input {
+	in := change.Input{
+		Now: now, Name: "w-0", Key: "uid 1/1/1", Live: "a", Want: "b", Fields: "machine.env", BootID: "boot",
+		Stage: change.StageRunning, Ready: true,
+		Options: change.Options{HealthTimeout: health, TryTimeout: try, Drift: v1alpha1.DriftReport, Reboots: true},
+		Record: change.Record{Sent: "a", Change: &v1alpha1.MachineChange{
+			ID: "id", Base: "a", Target: "b", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending, Since: ago(time.Minute),
+			Fields: []v1alpha1.FieldChange{{Field: "machine.env"}},
+		}},
+		Grant: &v1alpha1.ChangeGrant{ID: "id", Reboot: true},
+	}
+
+	for _, edit := range edits {
+		edit(&in)
+	}
+
+	return in
+}
+
+// Edits of an input.
+func rebooting(in *change.Input) { in.Record.Change.Reboot, in.Record.Change.Drain = true, true }
+func tried(in *change.Input)     { in.Record.Change.Try = true }
+func ungranted(in *change.Input) { in.Grant = nil }
+func stagedOnly(in *change.Input) {
+	rebooting(in)
+	in.Grant.Reboot = false
+}
+func sick(in *change.Input) { in.Ready, in.Unmet = false, "kubelet" }
+func etcd(in *change.Input) { in.ControlPlane, in.Record.Change.Etcd = true, true }
+func arrived(in *change.Input) {
+	in.Live, in.Equal = "b", true
+}
+
+func phase(p v1alpha1.ChangePhase, since time.Duration) func(*change.Input) {
+	return func(in *change.Input) { in.Record.Change.Phase, in.Record.Change.Since = p, ago(since) }
+}
+
+func intent(step string, since time.Duration) func(*change.Input) {
+	return func(in *change.Input) {
+		in.Record.Intent = &v1alpha1.MachineIntent{Step: step, BootID: "boot", Since: ago(since)}
+	}
+}
+
+func pass(p change.Pass) func(*change.Input) { return func(in *change.Input) { in.Pass = p } }
+
+// TestNext: one row for each step that a change may need.
+func TestNext(t *testing.T) {
+	const (
+		pending, draining, applying = v1alpha1.ChangePending, v1alpha1.ChangeDraining, v1alpha1.ChangeApplying
+		awaiting, reboots, settling = v1alpha1.ChangeAwaitingReboot, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling
+		failed                      = v1alpha1.ChangeFailed
+		begins, dropped             = "", v1alpha1.ChangePhase("")
+	)
+
+	drained, permitted := change.Pass{Drained: true}, change.Pass{Drained: true, Permitted: true}
+	aged := func(in *change.Input) { in.Record.Change.Since = ago(time.Hour) }
+
+	tests := []struct {
+		name    string
+		in      change.Input
+		act     change.Act
+		phase   v1alpha1.ChangePhase
+		intent  string
+		message string
+		again   time.Duration
+	}{
+		{"no grant", planned(ungranted), "", pending, begins, "", 0},
+		{"a grant for another", planned(func(in *change.Input) { in.Grant.ID = "other" }), "", pending, begins, "", 0},
+		{"failed", planned(phase(failed, 0)), "", failed, begins, "", 0},
+
+		{"without a reboot", planned(), change.Apply, applying, v1alpha1.StepApply, "", change.Poll},
+		{"of etcd", planned(etcd), change.Permit, pending, begins, "", 0},
+		{"denied", planned(etcd, pass(change.Pass{Held: "cp-1 is down"})), "", pending, begins, "cp-1 is down", change.PollGate},
+		{"permitted", planned(etcd, pass(permitted)), change.Apply, applying, v1alpha1.StepApply, "", change.Poll},
+		{"no record", planned(etcd, pass(change.Pass{Unrecorded: true})), change.Uncordon, pending, begins, "", 0},
+		{
+			"no record, uncordoned", planned(etcd, pass(change.Pass{Unrecorded: true, Uncordoned: true})), "", pending, begins,
+			"no record of this change", change.PollGate,
+		},
+
+		{"needs a drain", planned(rebooting), change.Drain, draining, begins, "", 0},
+		{"does not drain", planned(rebooting, pass(change.Pass{Held: "pod x"})), "", draining, begins, "pod x", change.PollGate},
+		{"drained", planned(rebooting, pass(drained)), change.Stage, applying, v1alpha1.StepStage, "", 0},
+		{"drained, of etcd", planned(rebooting, etcd, pass(drained)), change.Permit, pending, begins, "", 0},
+		{
+			"staged", planned(rebooting, pass(change.Pass{Drained: true, Staged: true})), change.Reboot, reboots,
+			v1alpha1.StepReboot, "", change.Poll,
+		},
+		{
+			"crashed after staging", planned(rebooting, intent(v1alpha1.StepStage, time.Minute)), change.Stage, applying,
+			v1alpha1.StepStage, "", 0,
+		},
+		{"no drain of a sick node that is reverted", planned(rebooting, sick, func(in *change.Input) {
+			in.Record.Change.Cause = v1alpha1.CauseRevert
+		}), change.Stage, applying, v1alpha1.StepStage, "", 0},
+		{"the window has closed", planned(rebooting, phase(draining, 0), func(in *change.Input) {
+			in.Options.Reboots = false
+		}), change.Uncordon, draining, begins, "", 0},
+		{"the window has closed, uncordoned", planned(rebooting, phase(draining, 0), pass(change.Pass{Uncordoned: true}),
+			func(in *change.Input) { in.Options.Reboots = false }), "", pending, begins, "waiting for a time", change.PollGate},
+		{"the window has closed for a staged config", planned(rebooting, phase(draining, 0),
+			pass(change.Pass{Uncordoned: true}), func(in *change.Input) {
+				in.Options.Reboots, in.Record.Change.Staged = false, true
+			}), "", awaiting, begins, "waiting for a time", change.PollGate},
+		{"a revert waits for no window", planned(rebooting, func(in *change.Input) {
+			in.Options.Reboots, in.Record.Change.Cause = false, v1alpha1.CauseRevert
+		}), change.Drain, draining, begins, "", 0},
+
+		{"to be staged", planned(stagedOnly), change.Stage, pending, v1alpha1.StepStage, "", 0},
+		{"staged only", planned(stagedOnly, pass(change.Pass{Staged: true})), "", awaiting, begins, "when w-0 reboots", 0},
+		{"is it still staged", planned(stagedOnly, phase(awaiting, 0)), change.AskStaged, awaiting, begins, "", 0},
+		{
+			"it is", planned(stagedOnly, phase(awaiting, 0), pass(change.Pass{Asked: true, Holds: true})), "", awaiting, begins,
+			"", 0,
+		},
+		{
+			"it is not", planned(stagedOnly, phase(awaiting, 0), pass(change.Pass{Asked: true})), change.Stage, awaiting,
+			v1alpha1.StepStage, "", 0,
+		},
+
+		{"may cut the node off", planned(tried), change.Try, applying, v1alpha1.StepTry, "on trial", change.Poll},
+		{"may cut it off with a reboot", planned(tried, rebooting), "", failed, begins, "change it alone first", 0},
+		{
+			"on trial, too early", planned(tried, arrived, intent(v1alpha1.StepTry, time.Second)), "", pending,
+			v1alpha1.StepTry, "", change.Poll,
+		},
+		{
+			"on trial", planned(tried, arrived, intent(v1alpha1.StepTry, 10*time.Second)), change.Prove, pending,
+			v1alpha1.StepTry, "", 0,
+		},
+		{
+			"proven", planned(tried, arrived, intent(v1alpha1.StepTry, 10*time.Second), pass(change.Pass{Proven: true})),
+			change.Apply, pending, v1alpha1.StepTry, "", change.Poll,
+		},
+		{
+			"the trial was not sent", planned(tried, intent(v1alpha1.StepTry, 10*time.Second)), change.Try, applying,
+			v1alpha1.StepTry, "", change.Poll,
+		},
+		{
+			"the trial was perhaps sent", planned(tried, intent(v1alpha1.StepTry, 40*time.Second)), "", pending,
+			v1alpha1.StepTry, "", change.Poll,
+		},
+		{"rolled back, and checked", planned(tried, intent(v1alpha1.StepTry, 2*time.Minute), func(in *change.Input) {
+			in.Record.Intent.Checked = true
+		}), "", failed, begins, "it was unreachable over a new connection", 0},
+		{
+			"rolled back unchecked", planned(tried, intent(v1alpha1.StepTry, 2*time.Minute)), change.Try, applying,
+			v1alpha1.StepTry, "", change.Poll,
+		},
+		{"rolled back unchecked thrice", planned(tried, intent(v1alpha1.StepTry, 2*time.Minute), func(in *change.Input) {
+			in.Record.Intent.Attempt = 2
+		}), "", failed, begins, "3 times", 0},
+		{"on trial, and not wanted", planned(tried, intent(v1alpha1.StepTry, time.Second), func(in *change.Input) {
+			in.Want = "c"
+		}), "", pending, begins, "", change.Poll},
+		{"kept, and not wanted", planned(tried, intent(v1alpha1.StepTry, 2*time.Minute), func(in *change.Input) {
+			in.Live, in.Want = "b", "c"
+		}), "", pending, begins, "", change.Poll},
+		{
+			"a trial of nothing", planned(intent(v1alpha1.StepTry, 0), func(in *change.Input) { in.Record.Change = nil }), "",
+			dropped, begins, "", change.Poll,
+		},
+
+		{
+			"asked to reboot", planned(rebooting, intent(v1alpha1.StepReboot, 10*time.Second)), "", pending,
+			v1alpha1.StepReboot, "", change.Poll,
+		},
+		{"asked to reboot, going down", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
+			in.Stage = "rebooting"
+		}), "", pending, v1alpha1.StepReboot, "", change.Poll},
+		{
+			"asked to reboot in vain", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute)), change.Reboot, pending,
+			v1alpha1.StepReboot, "", change.RepeatReboot,
+		},
+		{
+			"asked in vain, of etcd", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Minute)), change.Permit,
+			pending, v1alpha1.StepReboot, "", 0,
+		},
+		{"asked in vain, denied", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Minute),
+			pass(change.Pass{Held: "cp-1 is down"})), "", pending, v1alpha1.StepReboot, "cp-1 is down", change.PollGate},
+		{"asked in vain, no record", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Minute),
+			pass(change.Pass{Unrecorded: true})), "", pending, v1alpha1.StepReboot, "no record", change.PollGate},
+		{"asked in vain for long, no record", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour),
+			pass(change.Pass{Unrecorded: true, Uncordoned: true})), "", pending, begins, "no record", change.PollGate},
+		{
+			"asked in vain for long", planned(rebooting, intent(v1alpha1.StepReboot, time.Hour)), "", failed, begins,
+			"has not done so for 10m0s", 0,
+		},
+		{"rebooted", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute), arrived, func(in *change.Input) {
+			in.BootID = "next"
+		}), "", settling, begins, "", change.Poll},
+		{"rebooted into another", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
+			in.BootID = "next"
+		}), "", failed, begins, "does not run the config that was staged", change.Poll},
+
+		{"applied", planned(arrived, phase(applying, 0)), "", settling, begins, "", change.Poll},
+		{"healthy for a moment", planned(arrived, phase(settling, time.Second)), "", settling, begins, "", change.Poll},
+		{"healthy", planned(arrived, phase(settling, time.Minute)), change.Uncordon, settling, begins, "", 0},
+		{"healthy after a reboot", planned(arrived, rebooting, phase(settling, 0)), change.Uncordon, settling, begins, "", 0},
+		{
+			"uncordoned", planned(arrived, phase(settling, time.Minute), pass(change.Pass{Uncordoned: true})), change.Remember,
+			settling, begins, "", 0,
+		},
+		{
+			"remembered", planned(arrived, phase(settling, time.Minute), pass(change.Pass{Uncordoned: true, Remembered: true})),
+			"", dropped, begins, "", change.Poll,
+		},
+		{
+			"sick", planned(arrived, sick, phase(settling, time.Minute)), "", settling, begins, "it waits for kubelet",
+			change.Poll,
+		},
+		{"sick for long", planned(arrived, sick, phase(settling, time.Hour)), "", failed, begins, "roll the machine back", 0},
+		{"failed, and healthy now", planned(arrived, phase(failed, time.Hour)), change.Uncordon, failed, begins, "", 0},
+		{
+			"withdrawn", planned(phase(draining, 0), func(in *change.Input) { in.Want, in.Equal = "a", true }),
+			change.Uncordon, draining, begins, "", 0,
+		},
+		{"withdrawn, staged", planned(rebooting, phase(awaiting, 0), func(in *change.Input) {
+			in.Want, in.Equal, in.Record.Change.Staged = "a", true, true
+		}), change.Apply, awaiting, begins, "", 0},
+		{"withdrawn, done", planned(phase(draining, 0), pass(change.Pass{Sent: true, Uncordoned: true}),
+			func(in *change.Input) { in.Want, in.Equal = "a", true }), "", dropped, begins, "", change.Poll},
+		{
+			"nothing to do", planned(arrived, func(in *change.Input) { in.Record.Change = nil }), change.Remember, dropped,
+			begins, "", 0,
+		},
+		{
+			"nothing to do, booting", planned(arrived, sick, func(in *change.Input) { in.Record.Change = nil }), "", dropped,
+			begins, "", 0,
+		},
+		{"nothing to do, a left-over intent", planned(arrived, intent(v1alpha1.StepDrain, 0), aged, func(in *change.Input) {
+			in.Record.Change = nil
+		}), change.Remember, dropped, begins, "", 0},
+	}
+
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := test.in.Record
+			step := change.Next(test.in)
+
+			got, message := dropped, ""
+			if c := step.Before.Change; c != nil {
+				got, message = c.Phase, c.Message
+			}
+
+			step2 := ""
+			if i := step.Before.Intent; i != nil {
+				step2 = i.Step
+			}
+
+			if step.Act != test.act || got != test.phase || step2 != test.intent || step.Again != test.again ||
+				!strings.Contains(message, test.message) {
+				t.Errorf("act %q, phase %q, intent %q, message %q, again %s", step.Act, got, step2, message, step.Again)
+			}
+
+			if c := step.Before.Change; c != nil && c == before.Change {
+				t.Error("the input was changed")
+			}
+
+			if warned := step.Event != nil && step.Event.Warning; warned != (got == failed && before.Change.Phase != failed) {
+				t.Errorf("event %+v", step.Event)
+			}
+		})
+	}
+}
+
+// TestGrantIsReturned: a grant that is returned is worth nothing any more.
+func TestGrantIsReturned(t *testing.T) {
+	in := planned(rebooting, pass(change.Pass{Uncordoned: true}))
+	in.Options.Reboots = false
+	in.Key = "uid 1/1/2" // the grant was written
+
+	if id := change.Next(in).Before.Change.ID; id == "id" {
+		t.Error("the ID is the same")
+	}
+}
+
+// TestSent: what was sent counts as sent once it was, and not before.
+func TestSent(t *testing.T) {
+	for name, test := range map[string]struct {
+		in            change.Input
+		before, after string
+	}{
+		"applied":  {planned(), "a", "b"},
+		"on trial": {planned(tried), "a", ""},
+		"confirmed": {
+			planned(tried, arrived, intent(v1alpha1.StepTry, 10*time.Second), pass(change.Pass{Proven: true})),
+			"a", "b",
+		},
+		"rebooted": {planned(rebooting, arrived, intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
+			in.BootID = "next"
+		}), "b", ""},
+		"kept": {
+			planned(tried, arrived, intent(v1alpha1.StepTry, time.Hour), func(in *change.Input) { in.Want = "c" }),
+			"b", "",
+		},
+	} {
+		step := change.Next(test.in)
+
+		after := ""
+		if step.After != nil {
+			after = step.After.Sent
+
+			if c := step.After.Change; c.Phase != v1alpha1.ChangeSettling || step.After.Intent != nil {
+				t.Errorf("%s: after it %+v, %+v", name, c, step.After.Intent)
+			}
+		}
+
+		if step.Before.Sent != test.before || after != test.after {
+			t.Errorf("%s: %q before, %q after", name, step.Before.Sent, after)
+		}
+	}
+}
+
+// TestRefuse: a config that the node rejects ends the change, if there is one.
+func TestRefuse(t *testing.T) {
+	step := change.Refuse(planned(intent(v1alpha1.StepApply, 0)), "bad label")
+	if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Message != "bad label" || step.Before.Intent != nil ||
+		step.Event == nil {
+		t.Errorf("%+v, event %+v", c, step.Event)
+	}
+}
+
+// TestSilent: one row for each state in which a node may fall silent.
+func TestSilent(t *testing.T) {
+	for name, test := range map[string]struct {
+		in          change.Input
+		unreachable bool
+		silence     time.Duration
+		ends        bool
+		phase       v1alpha1.ChangePhase
+		sameID      bool
+	}{
+		"granted, for a moment":     {planned(), true, time.Minute, false, v1alpha1.ChangePending, true},
+		"granted, for long":         {planned(), true, time.Hour, true, v1alpha1.ChangePending, false},
+		"not granted":               {planned(ungranted), true, time.Hour, false, v1alpha1.ChangePending, true},
+		"draining for long":         {planned(phase(v1alpha1.ChangeDraining, time.Hour)), true, time.Minute, false, "", true},
+		"draining, silent for long": {planned(phase(v1alpha1.ChangeDraining, 0)), true, time.Hour, true, v1alpha1.ChangeFailed, true},
+		"drained, without a disk":   {planned(phase(v1alpha1.ChangeDraining, time.Hour)), false, 0, true, v1alpha1.ChangeFailed, true},
+		"rebooting":                 {planned(phase(v1alpha1.ChangeRebooting, time.Minute)), true, time.Minute, false, "", true},
+		"rebooting for long":        {planned(phase(v1alpha1.ChangeRebooting, time.Hour)), true, time.Minute, true, v1alpha1.ChangeFailed, true},
+		"failed":                    {planned(phase(v1alpha1.ChangeFailed, time.Hour)), true, time.Hour, false, "", true},
+	} {
+		test.in.Key = "uid 1/1/2"
+
+		step, ends := change.Silent(test.in, test.unreachable, test.silence)
+		if ends != test.ends {
+			t.Errorf("%s: ends %t", name, ends)
+		}
+
+		if ends && (step.Before.Change.Phase != test.phase || (step.Before.Change.ID == "id") != test.sameID) {
+			t.Errorf("%s: %+v", name, step.Before.Change)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package change
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// Plan is what a comparison means for the recorded change.
+type Plan string
+
+// Plans.
+const (
+	// Unfinished: the node is between two configurations. The step that has begun is finished first, and the machine does
+	// not count as compared.
+	Unfinished Plan = "Unfinished"
+	// Kept: the record is as it should be.
+	Kept Plan = "Kept"
+	// Forgone: the only difference is what was changed outside of the operator, and is only reported. A change whose
+	// purpose that was is dropped.
+	Forgone Plan = "Forgone"
+	// TakenOver: as Forgone, and what was changed becomes part of the desired configuration.
+	TakenOver Plan = "TakenOver"
+	// Described: a new change replaces the recorded one, which may have been staged.
+	Described Plan = "Described"
+)
+
+// Booted returns the record of a node whose live configuration is known. A staged configuration that is live was sent
+// by the operator, whatever has booted the node, and even if the spec has changed since then. It is no edit.
+func Booted(r Record, live string) Record {
+	if r.Change != nil && r.Change.Staged && live == r.Change.Target && !r.intends(v1alpha1.StepReboot) {
+		r.Sent = live
+	}
+
+	return r
+}
+
+// Compare decides what a comparison means for the recorded change, and returns the record that goes with it.
+func Compare(in Input) (Plan, Record) {
+	in.Record = in.Record.copy()
+	r := &in.Record
+
+	// A step that has begun is finished first: the node is between two configurations.
+	if !in.Equal && (r.intends(v1alpha1.StepTry) || r.intends(v1alpha1.StepReboot)) {
+		return Unfinished, *r
+	}
+
+	again := in.beginsAgain()
+
+	switch {
+	case in.Equal:
+		// What is on trial is not applied yet: the node may roll it back, and that would then count as an edit by hand.
+		if !in.Importing && !r.intends(v1alpha1.StepTry) {
+			r.Sent = in.Live
+		}
+
+		return Kept, *r
+	case len(in.Edited) == 0 || in.Want != r.Sent: // the spec demands something new
+	case in.Options.Drift == v1alpha1.DriftReport:
+		return Forgone, *r
+	case in.Options.Drift == v1alpha1.DriftAdopt:
+		return TakenOver, *r
+	}
+
+	if again || !in.describes() {
+		return Described, *r
+	}
+
+	r.Change.Drain = r.Change.Drain || in.drains(r.Change.Reboot) // reboots may be allowed in the meantime
+
+	return Kept, *r
+}
+
+// beginsAgain restarts a failed change at the request of a user: a change that is live gets a new health timeout. It
+// reports whether the change has to be described again.
+func (in *Input) beginsAgain() bool {
+	c := in.Record.Change
+	if !in.Retry || c == nil || c.Phase != v1alpha1.ChangeFailed {
+		return false
+	}
+
+	if in.Equal && in.Live == c.Target {
+		in.phase(v1alpha1.ChangeSettling, "")
+	}
+
+	return !in.Equal
+}
+
+// describes reports whether the recorded change is the one that the difference needs. While it has not begun, it has to
+// start from the live configuration: another value in a field that was edited before is another edit, which nobody has
+// approved to undo.
+func (in Input) describes() bool {
+	c := in.Record.Change
+	if c == nil || c.Target != in.Want {
+		return false
+	}
+
+	if in.Record.Between() {
+		return true
+	}
+
+	same := c.Base == in.Live || c.Phase == v1alpha1.ChangeFailed || c.Phase == v1alpha1.ChangeSettling
+
+	return same && slices.Equal(c.Undoes, in.Edited)
+}
+
+// drains reports whether pods are evicted before the operator reboots the node.
+func (in Input) drains(reboot bool) bool { return reboot && (in.Reverting || in.Options.Drains) }
+
+// Effect is what a change would do to the node, as its dry run and the difference say.
+type Effect struct {
+	// Reboot: the node reports that the change needs a reboot.
+	Reboot bool
+	// Cuts: the change could cut the node off from the network.
+	Cuts bool
+	// Etcd: the change restarts etcd.
+	Etcd bool
+	// Fields that change, and the number of those that the list omits.
+	Fields     []v1alpha1.FieldChange
+	MoreFields int32
+}
+
+// Describe returns the record of a new change.
+func Describe(in Input, e Effect) Record {
+	in.Record = in.Record.copy()
+
+	c := &v1alpha1.MachineChange{
+		Target: in.Want, Base: in.Live, Cause: in.cause(), Undoes: in.Edited, Phase: v1alpha1.ChangePending,
+		Since: stamp(in.Now), Reboot: e.Reboot, Drain: in.drains(e.Reboot), Fields: e.Fields, MoreFields: e.MoreFields,
+	}
+	// Reverting to the last working configuration must not be refused because it needs a reboot.
+	c.Try = e.Cuts && (!e.Reboot || c.Cause == v1alpha1.CauseSpec)
+	// A node that is cut off from the operator is cut off from the other members as well.
+	c.Etcd = in.ControlPlane && (e.Reboot || c.Try || e.Etcd)
+	c.ID = in.id(c)
+
+	in.Record.Change, in.Record.Intent = c, nil
+
+	return in.Record
+}
+
+func (in Input) cause() v1alpha1.ChangeCause {
+	switch {
+	case in.Reverting:
+		return v1alpha1.CauseRevert
+	case len(in.Edited) > 0 && in.Want == in.Record.Sent:
+		return v1alpha1.CauseDrift
+	}
+
+	return v1alpha1.CauseSpec
+}
+
+// Names lists changed fields for a sentence: a document that is added or removed as a whole counts once.
+func Names(fields []v1alpha1.FieldChange) []string {
+	out := make([]string, 0, len(fields))
+
+	for _, f := range fields {
+		if document, _, inside := strings.Cut(f.Field, ": "); !inside || !slices.Contains(out, document) {
+			out = append(out, f.Field)
+		}
+	}
+
+	return out
+}
+
+// FieldNames lists the fields of a change for a sentence.
+func FieldNames(c *v1alpha1.MachineChange) string { return List(Names(c.Fields)) }
+
+// List lists the first few of some names for a sentence.
+func List(names []string) string {
+	const few = 3
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}

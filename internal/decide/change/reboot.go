@@ -1,0 +1,129 @@
+package change
+
+import (
+	"fmt"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// leaveStaged stages the configuration, which takes effect at the next reboot, whatever causes it.
+func (in Input) leaveStaged() Step {
+	waits := in.Record.Change.Phase == v1alpha1.ChangeAwaitingReboot
+
+	switch {
+	case waits && !in.Pass.Asked && !in.Pass.Staged:
+		return in.do(AskStaged)
+	case !in.Pass.Staged && (!waits || !in.Pass.Holds):
+		return in.stage()
+	}
+
+	in.Record.Intent = nil
+	in.phase(v1alpha1.ChangeAwaitingReboot, "the config is staged and takes effect when "+in.Name+" reboots")
+
+	return in.rest()
+}
+
+// withReboot drains the node, stages the configuration and reboots, if the safety kernel permits it.
+func (in Input) withReboot() Step {
+	c := in.Record.Change
+
+	switch {
+	case !in.Options.Reboots && c.Cause != v1alpha1.CauseRevert:
+		// The maintenance window may have closed during the drain. A revert requested by a user does not wait for a window.
+		return in.giveBack("waiting for a time in which reboots are allowed")
+	case in.mustDrain() && !in.Pass.Drained:
+		in.phase(v1alpha1.ChangeDraining, c.Message)
+
+		return in.holdOr(Drain)
+	}
+
+	if step, holds := in.gate(); holds {
+		return step
+	}
+
+	if !in.Pass.Staged {
+		in.phase(v1alpha1.ChangeApplying, "")
+
+		return in.stage()
+	}
+
+	in.phase(v1alpha1.ChangeRebooting, "")
+	in.intend(v1alpha1.StepReboot, in.BootID, 0)
+
+	step := in.do(Reboot)
+	step.Again = Poll
+	step.Event = &Event{Reason: v1alpha1.ReasonRollingOut, Action: "Reboot", Message: "Rebooting for " + in.Fields}
+
+	return step
+}
+
+// stage sends the configuration to be stored on the disk of the node.
+func (in Input) stage() Step {
+	in.intend(v1alpha1.StepStage, "", 0)
+	in.Record.Change.Staged = true
+
+	return in.do(Stage)
+}
+
+// mustDrain reports whether pods have to leave the node first. They may never be evicted from an unhealthy node, and a
+// user has requested its repair.
+func (in Input) mustDrain() bool {
+	c := in.Record.Change
+
+	return c.Drain && !in.Record.intends(v1alpha1.StepStage) && (c.Cause != v1alpha1.CauseRevert || in.well())
+}
+
+// DrainsWithoutAPI reports whether the node may be changed although no API server responds that could evict its pods:
+// the configuration of this node may be the reason.
+func (in Input) DrainsWithoutAPI() bool { return in.ControlPlane && !in.well() }
+
+// rebooting waits for a new boot ID.
+func (in Input) rebooting() Step {
+	c, i := in.Record.Change, in.Record.Intent
+
+	if in.BootID == i.BootID {
+		return in.rebootAgain()
+	}
+
+	in.Record.Intent = nil
+
+	switch {
+	case c == nil:
+	case in.Live == c.Target:
+		// The operator sent this configuration, even if the spec has changed since then.
+		in.Record.Sent = in.Live
+		in.phase(v1alpha1.ChangeSettling, "")
+	default:
+		step := in.fail(in.Name + " has rebooted and does not run the config that was staged")
+		step.Again = Poll
+
+		return step
+	}
+
+	return in.again(Poll)
+}
+
+// rebootAgain repeats the request to a node that has not begun its reboot: the operator may have crashed before it sent
+// the request. That may be long ago, so the safety kernel is consulted again.
+func (in Input) rebootAgain() Step {
+	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
+
+	switch {
+	case in.Stage != StageRunning, c == nil, since <= RepeatReboot:
+		return in.again(Poll)
+	case in.Pass.Unrecorded && since <= in.Options.HealthTimeout:
+		return in.hold(lostRecord) // it may still reboot
+	case !in.Pass.Unrecorded && since > in.Options.HealthTimeout:
+		return in.fail(fmt.Sprintf("%s was asked to reboot for the change of %s and has not done so for %s", in.Name,
+			FieldNames(c), in.Options.HealthTimeout))
+	}
+
+	if step, holds := in.gate(); holds {
+		return step
+	}
+
+	step := in.do(Reboot)
+	step.Again = RepeatReboot
+
+	return step
+}

@@ -1,0 +1,152 @@
+package change
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// settle ends a change once the node is healthy with the live configuration, and records that configuration as working.
+func (in Input) settle() Step {
+	c := in.Record.Change
+
+	switch {
+	case c == nil:
+		return in.settleUnchanged()
+	case in.isMoot():
+		return in.withdraw()
+	}
+
+	in.Record.Intent = nil
+	if c.Phase != v1alpha1.ChangeFailed {
+		in.phase(v1alpha1.ChangeSettling, "")
+	}
+
+	took := in.Now.Sub(c.Since.Time)
+
+	switch {
+	case in.well() && (c.Reboot || took >= SettleTime):
+		return in.complete()
+	case !in.well() && c.Phase == v1alpha1.ChangeSettling && took >= in.Options.HealthTimeout:
+		return in.fail(fmt.Sprintf("%s has not been healthy for %s since the change of %s: %s; correct the spec, or roll "+
+			"the machine back to the last working config with the annotation %s=%s", in.Name, in.Options.HealthTimeout,
+			FieldNames(c), in.unwell(), v1alpha1.RevertAnnotation, c.Target))
+	case !in.well() && c.Phase == v1alpha1.ChangeSettling:
+		in.phase(v1alpha1.ChangeSettling, in.unwell())
+	}
+
+	return in.again(Poll)
+}
+
+// isMoot reports whether the change is no longer desired and has not taken effect. A change that has taken effect has
+// to prove itself, even if further changes follow.
+func (in Input) isMoot() bool {
+	c := in.Record.Change
+	if in.Live == c.Target || in.Want == c.Target {
+		return false
+	}
+
+	switch c.Phase {
+	case v1alpha1.ChangePending, v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeAwaitingReboot:
+		return true
+	case v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling, v1alpha1.ChangeFailed:
+	}
+
+	return false
+}
+
+// withdraw drops a change, because the node runs the desired configuration.
+func (in Input) withdraw() Step {
+	switch {
+	case in.MayBeStaged() && !in.Pass.Sent:
+		return in.do(Apply)
+	case !in.Pass.Uncordoned:
+		return in.do(Uncordon)
+	}
+
+	in.Record.Change, in.Record.Intent = nil, nil
+
+	return in.again(Poll)
+}
+
+// MayBeStaged reports whether the configuration of the change may be on the disk of the node without being live. It
+// would take effect at the next reboot, whatever causes it.
+func (in Input) MayBeStaged() bool {
+	c := in.Record.Change
+
+	return c != nil && c.Staged && in.Live != c.Target
+}
+
+// MayBeDrained reports whether the node may have been made unschedulable for a change.
+func MayBeDrained(c *v1alpha1.MachineChange) bool {
+	return c.Phase != v1alpha1.ChangePending && c.Phase != v1alpha1.ChangeAwaitingReboot
+}
+
+// complete makes the node schedulable again and drops the change.
+func (in Input) complete() Step {
+	switch {
+	case in.MayBeStaged() && !in.Pass.Sent:
+		return in.do(Apply)
+	case !in.Pass.Uncordoned:
+		return in.do(Uncordon)
+	case !in.Pass.Remembered:
+		return in.do(Remember)
+	}
+
+	in.Record.Change = nil
+
+	step := in.again(Poll)
+	step.Event = &Event{
+		Reason: v1alpha1.ReasonUpToDate, Action: "Complete", Message: "Runs the desired config and is healthy",
+	}
+
+	return step
+}
+
+// settleUnchanged records the configuration of a node that needs no change as working.
+func (in Input) settleUnchanged() Step {
+	if in.Record.intends(v1alpha1.StepDrain) || in.Record.intends(v1alpha1.StepStage) ||
+		in.Record.intends(v1alpha1.StepApply) {
+		in.Record.Intent = nil
+	}
+
+	switch {
+	case !in.well():
+		return Step{Before: in.Record} // a booting node is observed until it is running
+	case !in.Pass.Remembered:
+		return in.do(Remember)
+	}
+
+	return in.rest()
+}
+
+// Silent decides about the change of a node that cannot be asked, because it is unreachable or has lost its
+// configuration. silence is for how long it has been unreachable, zero if it is not. A machine that was allowed to
+// begin and has not done so returns the grant, so that it does not block others.
+func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
+	in.Record = in.Record.copy()
+	c, timeout := in.Record.Change, in.Options.HealthTimeout
+
+	switch {
+	case c == nil || c.Phase == v1alpha1.ChangeFailed:
+	case c.Phase == v1alpha1.ChangePending, c.Phase == v1alpha1.ChangeAwaitingReboot:
+		if in.granted() && silence >= timeout {
+			in.newID()
+
+			return in.again(0), true
+		}
+	case c.Phase == v1alpha1.ChangeDraining && unreachable:
+		// Nothing was sent yet, and a drain may take hours: only the silence counts. A node that has lost its configuration
+		// does not come back.
+		if silence >= timeout {
+			return in.fail(fmt.Sprintf("%s has been unreachable for %s while it was drained for the change of %s; check its "+
+				"console, or replace it", in.Name, timeout, FieldNames(c))), true
+		}
+	case in.Now.Sub(c.Since.Time) >= timeout:
+		return in.fail(fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; check its "+
+			"console, or replace it", in.Name, timeout, FieldNames(c))), true
+	}
+
+	return Step{}, false
+}
