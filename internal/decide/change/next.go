@@ -41,10 +41,9 @@ func Next(in Input) Step {
 	return in.applyNow()
 }
 
+// granted reports whether the change, which there is, may begin.
 func (in Input) granted() bool {
-	c := in.Record.Change
-
-	return in.Grant != nil && c != nil && in.Grant.ID == c.ID
+	return in.Grant != nil && in.Grant.ID == in.Record.Change.ID
 }
 
 // well reports whether the node has booted and has no unmet conditions.

@@ -1,10 +1,12 @@
 package change_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -43,8 +45,11 @@ func stagedOnly(in *change.Input) {
 	rebooting(in)
 	in.Grant.Reboot = false
 }
-func sick(in *change.Input) { in.Ready, in.Unmet = false, "kubelet" }
-func etcd(in *change.Input) { in.ControlPlane, in.Record.Change.Etcd = true, true }
+func withdrawn(in *change.Input)    { in.Want, in.Equal = "a", true }
+func stagedConfig(in *change.Input) { in.Record.Change.Staged = true }
+func none(in *change.Input)         { in.Record.Change = nil }
+func sick(in *change.Input)         { in.Ready, in.Unmet = false, "kubelet" }
+func etcd(in *change.Input)         { in.ControlPlane, in.Record.Change.Etcd = true, true }
 func arrived(in *change.Input) {
 	in.Live, in.Equal = "b", true
 }
@@ -60,6 +65,11 @@ func intent(step string, since time.Duration) func(*change.Input) {
 }
 
 func pass(p change.Pass) func(*change.Input) { return func(in *change.Input) { in.Pass = p } }
+
+// resting are the rows after which nothing has to be done until something changes.
+var resting = []string{
+	"no grant", "nothing planned", "a grant for another", "staged only", "staged only, after a crash", "it is", "nothing to do, done",
+}
 
 // TestNext: one row for each step that a change may need.
 func TestNext(t *testing.T) {
@@ -128,8 +138,7 @@ func TestNext(t *testing.T) {
 		{"staged only", planned(stagedOnly, pass(change.Pass{Staged: true})), "", awaiting, begins, "when w-0 reboots", 0},
 		{"is it still staged", planned(stagedOnly, phase(awaiting, 0)), change.AskStaged, awaiting, begins, "", 0},
 		{
-			"it is", planned(stagedOnly, phase(awaiting, 0), pass(change.Pass{Asked: true, Holds: true})), "", awaiting, begins,
-			"", 0,
+			"it is", planned(stagedOnly, phase(awaiting, 0), pass(change.Pass{Asked: true, Holds: true})), "", awaiting, begins, "when w-0 reboots", 0,
 		},
 		{
 			"it is not", planned(stagedOnly, phase(awaiting, 0), pass(change.Pass{Asked: true})), change.Stage, awaiting,
@@ -152,7 +161,7 @@ func TestNext(t *testing.T) {
 		},
 		{
 			"the trial was not sent", planned(tried, intent(v1alpha1.StepTry, 10*time.Second)), change.Try, applying,
-			v1alpha1.StepTry, "", change.Poll,
+			v1alpha1.StepTry, "on trial", change.Poll,
 		},
 		{
 			"the trial was perhaps sent", planned(tried, intent(v1alpha1.StepTry, 40*time.Second)), "", pending,
@@ -163,7 +172,7 @@ func TestNext(t *testing.T) {
 		}), "", failed, begins, "it was unreachable over a new connection", 0},
 		{
 			"rolled back unchecked", planned(tried, intent(v1alpha1.StepTry, 2*time.Minute)), change.Try, applying,
-			v1alpha1.StepTry, "", change.Poll,
+			v1alpha1.StepTry, "on trial", change.Poll,
 		},
 		{"rolled back unchecked thrice", planned(tried, intent(v1alpha1.StepTry, 2*time.Minute), func(in *change.Input) {
 			in.Record.Intent.Attempt = 2
@@ -249,11 +258,125 @@ func TestNext(t *testing.T) {
 		{"nothing to do, a left-over intent", planned(arrived, intent(v1alpha1.StepDrain, 0), aged, func(in *change.Input) {
 			in.Record.Change = nil
 		}), change.Remember, dropped, begins, "", 0},
+
+		{"no grant, after a crash", planned(ungranted, intent(v1alpha1.StepDrain, 0)), "", pending, v1alpha1.StepDrain, "", 0},
+		{"failed, no grant", planned(ungranted, phase(failed, 0)), "", failed, begins, "", 0},
+		{"healthy for a moment, with little patience", planned(arrived, phase(settling, 2*time.Second),
+			func(in *change.Input) { in.Options.HealthTimeout = time.Second }), "", settling, begins, "", change.Poll},
+		{"withdrawn before it began", planned(withdrawn), change.Uncordon, pending, begins, "", 0},
+		{"nothing planned", planned(none), "", dropped, begins, "", 0},
+		{"a sick node is drained, too", planned(rebooting, sick), change.Drain, draining, begins, "", 0},
+		{
+			"needs no drain", planned(rebooting, func(in *change.Input) { in.Record.Change.Drain = false }), change.Stage,
+			applying, v1alpha1.StepStage, "", 0,
+		},
+		{
+			"to be staged, and something else is", planned(stagedOnly, pass(change.Pass{Asked: true, Holds: true})),
+			change.Stage, pending, v1alpha1.StepStage, "", 0,
+		},
+		{
+			"staged only, after a crash", planned(stagedOnly, intent(v1alpha1.StepStage, 0), pass(change.Pass{Staged: true})),
+			"", awaiting, begins, "when w-0 reboots", 0,
+		},
+
+		{
+			"on trial, at the first moment", planned(tried, arrived, intent(v1alpha1.StepTry, 5*time.Second)), change.Prove,
+			pending, v1alpha1.StepTry, "", 0,
+		},
+		{"on a short trial, at the first moment", planned(tried, arrived, intent(v1alpha1.StepTry, 2*time.Second),
+			func(in *change.Input) { in.Options.TryTimeout = 4 * time.Second }), change.Prove, pending, v1alpha1.StepTry, "", 0},
+		{
+			"the trial was perhaps sent, at the first moment", planned(tried, intent(v1alpha1.StepTry, 30*time.Second)), "",
+			pending, v1alpha1.StepTry, "", change.Poll,
+		},
+		{
+			"the trial may not be over", planned(tried, intent(v1alpha1.StepTry, 65*time.Second)), "", pending,
+			v1alpha1.StepTry, "", change.Poll,
+		},
+		{
+			"the trial is just over", planned(tried, intent(v1alpha1.StepTry, 65*time.Second+1)), change.Try, applying,
+			v1alpha1.StepTry, "on trial", change.Poll,
+		},
+		{"live on trial, and not wanted", planned(tried, intent(v1alpha1.StepTry, 10*time.Second), func(in *change.Input) {
+			in.Live, in.Want = "b", "c"
+		}), "", pending, v1alpha1.StepTry, "", change.Poll},
+
+		{
+			"asked to reboot, at the last moment", planned(rebooting, intent(v1alpha1.StepReboot, 15*time.Second)), "",
+			pending, v1alpha1.StepReboot, "", change.Poll,
+		},
+		{
+			"asked in vain, at the last moment", planned(rebooting, intent(v1alpha1.StepReboot, health)), change.Reboot,
+			pending, v1alpha1.StepReboot, "", change.RepeatReboot,
+		},
+		{"asked in vain, no record, at the last moment", planned(rebooting, etcd, intent(v1alpha1.StepReboot, health),
+			pass(change.Pass{Unrecorded: true})), "", pending, v1alpha1.StepReboot, "no record", change.PollGate},
+		{"rebooted for nothing", planned(intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
+			in.BootID, in.Record.Change = "next", nil
+		}), "", dropped, begins, "", change.Poll},
+		{"asked to reboot for nothing", planned(intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
+			in.Record.Change = nil
+		}), "", dropped, v1alpha1.StepReboot, "", change.Poll},
+
+		{
+			"applied, after a crash", planned(arrived, phase(applying, 0), intent(v1alpha1.StepApply, 0)), "", settling,
+			begins, "", change.Poll,
+		},
+		{
+			"healthy for just long enough", planned(arrived, phase(settling, change.SettleTime)), change.Uncordon, settling,
+			begins, "", 0,
+		},
+		{
+			"booting", planned(arrived, phase(settling, time.Minute), func(in *change.Input) { in.Stage = "booting" }), "",
+			settling, begins, "it is booting", change.Poll,
+		},
+		{
+			"sick for just too long", planned(arrived, sick, phase(settling, health)), "", failed, begins,
+			"roll the machine back", 0,
+		},
+		{"failed, and sick", planned(arrived, sick, phase(failed, time.Hour)), "", failed, begins, "", change.Poll},
+		{"the same in substance", planned(func(in *change.Input) { in.Equal = true }), "", settling, begins, "", change.Poll},
+		{"live, and the spec is the same in substance", planned(arrived, phase(draining, 0), func(in *change.Input) {
+			in.Want = "c"
+		}), "", settling, begins, "", change.Poll},
+		{"withdrawn while it is applied", planned(phase(applying, 0), withdrawn), change.Uncordon, applying, begins, "", 0},
+		{"taken back while it settles", planned(phase(settling, time.Minute), withdrawn,
+			pass(change.Pass{Uncordoned: true})), change.Remember, settling, begins, "", 0},
+		{"taken back while it reboots", planned(rebooting, phase(reboots, 0), withdrawn,
+			pass(change.Pass{Uncordoned: true})), change.Remember, settling, begins, "", 0},
+		{
+			"taken back after it failed", planned(phase(failed, time.Hour), withdrawn, pass(change.Pass{Uncordoned: true})),
+			change.Remember, failed, begins, "", 0,
+		},
+		{
+			"taken back, staged", planned(rebooting, phase(failed, time.Hour), withdrawn, stagedConfig), change.Apply, failed,
+			begins, "", 0,
+		},
+		{"taken back, no longer staged", planned(rebooting, phase(failed, time.Hour), withdrawn, stagedConfig,
+			pass(change.Pass{Sent: true})), change.Uncordon, failed, begins, "", 0},
+		{
+			"booted from the disk", planned(rebooting, arrived, phase(settling, time.Minute), stagedConfig), change.Uncordon,
+			settling, begins, "", 0,
+		},
+		{
+			"nothing to do, after a crash while staging", planned(arrived, intent(v1alpha1.StepStage, 0), none),
+			change.Remember, dropped, begins, "", 0,
+		},
+		{
+			"nothing to do, after a crash while applying", planned(arrived, intent(v1alpha1.StepApply, 0), none),
+			change.Remember, dropped, begins, "", 0,
+		},
+		{
+			"nothing to do, being reset", planned(arrived, intent(v1alpha1.StepReset, 0), none), change.Remember, dropped,
+			v1alpha1.StepReset, "", 0,
+		},
 	}
 
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			before := test.in.Record
+			before := change.Record{
+				Change: test.in.Record.Change.DeepCopy(), Intent: test.in.Record.Intent.DeepCopy(), Sent: test.in.Record.Sent,
+			}
 			step := change.Next(test.in)
 
 			got, message := dropped, ""
@@ -267,12 +390,16 @@ func TestNext(t *testing.T) {
 			}
 
 			if step.Act != test.act || got != test.phase || step2 != test.intent || step.Again != test.again ||
-				!strings.Contains(message, test.message) {
+				!strings.Contains(message, test.message) || test.message == "" && message != "" && got != failed {
 				t.Errorf("act %q, phase %q, intent %q, message %q, again %s", step.Act, got, step2, message, step.Again)
 			}
 
-			if c := step.Before.Change; c != nil && c == before.Change {
-				t.Error("the input was changed")
+			if !cmp.Equal(test.in.Record, before) {
+				t.Errorf("the input was changed to %+v", test.in.Record)
+			}
+
+			if rests := slices.Contains(resting, test.name); step.Rest != rests {
+				t.Errorf("rests: %t", step.Rest)
 			}
 
 			if warned := step.Event != nil && step.Event.Warning; warned != (got == failed && before.Change.Phase != failed) {
@@ -330,9 +457,80 @@ func TestSent(t *testing.T) {
 	}
 }
 
+// TestIntent: a step that is repeated keeps its beginning; a repeated trial is another step.
+func TestIntent(t *testing.T) {
+	for name, test := range map[string]struct {
+		in      change.Input
+		began   time.Duration
+		attempt int32
+	}{
+		"first":                     {planned(), 0, 0},
+		"again":                     {planned(rebooting, intent(v1alpha1.StepStage, time.Minute)), time.Minute, 0},
+		"another step":              {planned(rebooting, intent(v1alpha1.StepDrain, time.Minute), pass(change.Pass{Drained: true})), 0, 0},
+		"a trial that was not sent": {planned(tried, intent(v1alpha1.StepTry, 10*time.Second)), 10 * time.Second, 0},
+		"a second trial":            {planned(tried, intent(v1alpha1.StepTry, 2*time.Minute)), 0, 1},
+	} {
+		i := change.Next(test.in).Before.Intent
+		if i == nil || !i.Since.Time.Equal(now.Add(-test.began)) || i.Attempt != test.attempt {
+			t.Errorf("%s: %+v", name, i)
+		}
+	}
+}
+
+// TestEvents: a user is told what was done to a node.
+func TestEvents(t *testing.T) {
+	for want, in := range map[string]change.Input{
+		"Apply: Changed machine.env":        planned(),
+		"Reboot: Rebooting for machine.env": planned(rebooting, pass(change.Pass{Drained: true, Staged: true})),
+		"Confirm: Changed machine.env; the node is still reachable": planned(tried, arrived,
+			intent(v1alpha1.StepTry, 10*time.Second), pass(change.Pass{Proven: true})),
+		"Complete: Runs the desired config and is healthy": planned(arrived, phase(v1alpha1.ChangeSettling, time.Minute),
+			pass(change.Pass{Uncordoned: true, Remembered: true})),
+	} {
+		e := change.Next(in).Event
+		if e == nil || e.Action+": "+e.Message != want || e.Warning {
+			t.Errorf("%+v, want %s", e, want)
+		}
+	}
+}
+
+// TestDrainsWithoutAPI: only the configuration of an unhealthy control-plane node may be why no API responds.
+func TestDrainsWithoutAPI(t *testing.T) {
+	for _, test := range []struct {
+		in   change.Input
+		want bool
+	}{{planned(etcd, sick), true}, {planned(etcd), false}, {planned(sick), false}, {planned(), false}} {
+		if got := test.in.DrainsWithoutAPI(); got != test.want {
+			t.Errorf("control plane %t, ready %t: %t", test.in.ControlPlane, test.in.Ready, got)
+		}
+	}
+}
+
+// TestMayBeDrained: a node was not drained for a change that waits.
+func TestMayBeDrained(t *testing.T) {
+	for phase, want := range map[v1alpha1.ChangePhase]bool{
+		v1alpha1.ChangePending: false, v1alpha1.ChangeAwaitingReboot: false, v1alpha1.ChangeDraining: true,
+		v1alpha1.ChangeFailed: true,
+	} {
+		if got := change.MayBeDrained(&v1alpha1.MachineChange{Phase: phase}); got != want {
+			t.Errorf("%s: %t", phase, got)
+		}
+	}
+}
+
 // TestRefuse: a config that the node rejects ends the change, if there is one.
 func TestRefuse(t *testing.T) {
-	step := change.Refuse(planned(intent(v1alpha1.StepApply, 0)), "bad label")
+	if step := change.Refuse(planned(none), "bad label"); step.Before.Change != nil || step.Event != nil {
+		t.Errorf("without a change: %+v", step)
+	}
+
+	in := planned(intent(v1alpha1.StepApply, 0))
+	step := change.Refuse(in, "bad label")
+
+	if in.Record.Change.Phase != v1alpha1.ChangePending {
+		t.Error("the input was changed")
+	}
+
 	if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Message != "bad label" || step.Before.Intent != nil ||
 		step.Event == nil {
 		t.Errorf("%+v, event %+v", c, step.Event)
@@ -357,11 +555,22 @@ func TestSilent(t *testing.T) {
 		"drained, without a disk":   {planned(phase(v1alpha1.ChangeDraining, time.Hour)), false, 0, true, v1alpha1.ChangeFailed, true},
 		"rebooting":                 {planned(phase(v1alpha1.ChangeRebooting, time.Minute)), true, time.Minute, false, "", true},
 		"rebooting for long":        {planned(phase(v1alpha1.ChangeRebooting, time.Hour)), true, time.Minute, true, v1alpha1.ChangeFailed, true},
+		"staged, for long":          {planned(phase(v1alpha1.ChangeAwaitingReboot, 0)), true, time.Hour, true, v1alpha1.ChangeAwaitingReboot, false},
+		"granted, just too long":    {planned(), true, health, true, v1alpha1.ChangePending, false},
+		"draining, just too long":   {planned(phase(v1alpha1.ChangeDraining, 0)), true, health, true, v1alpha1.ChangeFailed, true},
+		"rebooting, just too long":  {planned(phase(v1alpha1.ChangeRebooting, health)), true, 0, true, v1alpha1.ChangeFailed, true},
+		"nothing to do":             {planned(none), true, time.Hour, false, "", true},
 		"failed":                    {planned(phase(v1alpha1.ChangeFailed, time.Hour)), true, time.Hour, false, "", true},
 	} {
 		test.in.Key = "uid 1/1/2"
 
+		before := change.Record{Change: test.in.Record.Change.DeepCopy(), Sent: "a"}
+
 		step, ends := change.Silent(test.in, test.unreachable, test.silence)
+		if !cmp.Equal(test.in.Record, before) {
+			t.Errorf("%s: the input was changed", name)
+		}
+
 		if ends != test.ends {
 			t.Errorf("%s: ends %t", name, ends)
 		}

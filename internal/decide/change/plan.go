@@ -124,8 +124,6 @@ type Effect struct {
 
 // Describe returns the record of a new change.
 func Describe(in Input, e Effect) Record {
-	in.Record = in.Record.copy()
-
 	c := &v1alpha1.MachineChange{
 		Target: in.Want, Base: in.Live, Cause: in.cause(), Undoes: in.Edited, Phase: v1alpha1.ChangePending,
 		Since: stamp(in.Now), Reboot: e.Reboot, Drain: in.drains(e.Reboot), Fields: e.Fields, MoreFields: e.MoreFields,

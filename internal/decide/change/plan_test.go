@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 )
@@ -42,6 +44,9 @@ func TestCompare(t *testing.T) {
 		"applying":             {planned(intent(v1alpha1.StepApply, 0)), change.Kept, "a", v1alpha1.ChangePending},
 		"applying, and edited": {planned(intent(v1alpha1.StepApply, 0), undoes, func(in *change.Input) { in.Live = "again" }), change.Kept, "a", v1alpha1.ChangePending},
 		"edited, reported":     {planned(edited(v1alpha1.DriftReport)), change.Forgone, "a", ""},
+		"differs, and nobody edited it": {planned(func(in *change.Input) {
+			in.Live, in.Want, in.Record.Change = "x", "a", nil
+		}), change.Described, "a", ""},
 		"edited, adopted":      {planned(edited(v1alpha1.DriftAdopt)), change.TakenOver, "a", ""},
 		"edited, undone":       {planned(edited(v1alpha1.DriftEnforce)), change.Described, "a", ""},
 		"undoes an edit":       {planned(undoes), change.Kept, "a", v1alpha1.ChangePending},
@@ -53,12 +58,25 @@ func TestCompare(t *testing.T) {
 		}, retried), change.Forgone, "a", v1alpha1.ChangeFailed},
 		"failed, again":          {planned(failed, retried), change.Described, "a", v1alpha1.ChangeFailed},
 		"failed and live, again": {planned(failed, retried, arrived), change.Kept, "b", v1alpha1.ChangeSettling},
-		"not failed, again":      {planned(retried), change.Kept, "a", v1alpha1.ChangePending},
+		"failed and live, again, the spec has changed": {planned(failed, retried, func(in *change.Input) {
+			in.Live, in.Want = "b", "c"
+		}), change.Described, "a", v1alpha1.ChangeFailed},
+		"settles, and is another": {planned(phase(v1alpha1.ChangeSettling, 0), func(in *change.Input) {
+			in.Live = "again"
+		}), change.Kept, "a", v1alpha1.ChangeSettling},
+		"not failed, again": {planned(retried), change.Kept, "a", v1alpha1.ChangePending},
 		"failed, not live, at rest": {planned(failed, retried, func(in *change.Input) {
 			in.Want, in.Equal = "a", true
 		}), change.Kept, "a", v1alpha1.ChangeFailed},
 	} {
+		before := change.Record{
+			Change: test.in.Record.Change.DeepCopy(), Intent: test.in.Record.Intent.DeepCopy(), Sent: test.in.Record.Sent,
+		}
+
 		plan, record := change.Compare(test.in)
+		if !cmp.Equal(test.in.Record, before) {
+			t.Errorf("%s: the input was changed", name)
+		}
 
 		got := v1alpha1.ChangePhase("")
 		if record.Change != nil {
@@ -104,6 +122,12 @@ func TestDrainsLater(t *testing.T) {
 	if _, record := change.Compare(in); !record.Change.Drain {
 		t.Errorf("%+v", record.Change)
 	}
+
+	in.Record.Change.Drain, in.Options.Drains = true, false
+
+	if _, record := change.Compare(in); !record.Change.Drain {
+		t.Errorf("it was planned to drain: %+v", record.Change)
+	}
 }
 
 // TestDescribe: what a change is depends on its effect on the node.
@@ -118,21 +142,30 @@ func TestDescribe(t *testing.T) {
 		reboot, drain, try, etcd bool
 		cause                    v1alpha1.ChangeCause
 	}{
-		"harmless":              {planned(drains), change.Effect{}, false, false, false, false, v1alpha1.CauseSpec},
-		"reboots":               {planned(drains), change.Effect{Reboot: true}, true, true, false, false, v1alpha1.CauseSpec},
-		"reboots by hand":       {planned(), change.Effect{Reboot: true}, true, false, false, false, v1alpha1.CauseSpec},
-		"reverts with a reboot": {planned(reverts), change.Effect{Reboot: true, Cuts: true}, true, true, false, false, v1alpha1.CauseRevert},
-		"cuts":                  {planned(), change.Effect{Cuts: true}, false, false, true, false, v1alpha1.CauseSpec},
-		"cuts, and reboots":     {planned(), change.Effect{Cuts: true, Reboot: true}, true, false, true, false, v1alpha1.CauseSpec},
-		"etcd":                  {planned(controlPlane), change.Effect{Etcd: true}, false, false, false, true, v1alpha1.CauseSpec},
-		"control plane reboots": {planned(controlPlane), change.Effect{Reboot: true}, true, false, false, true, v1alpha1.CauseSpec},
-		"control plane is cut":  {planned(controlPlane), change.Effect{Cuts: true}, false, false, true, true, v1alpha1.CauseSpec},
-		"worker with etcd":      {planned(), change.Effect{Etcd: true}, false, false, false, false, v1alpha1.CauseSpec},
-		"undoes":                {planned(edited(v1alpha1.DriftEnforce)), change.Effect{}, false, false, false, false, v1alpha1.CauseDrift},
+		"harmless":                    {planned(drains), change.Effect{}, false, false, false, false, v1alpha1.CauseSpec},
+		"reboots":                     {planned(drains), change.Effect{Reboot: true}, true, true, false, false, v1alpha1.CauseSpec},
+		"reboots by hand":             {planned(), change.Effect{Reboot: true}, true, false, false, false, v1alpha1.CauseSpec},
+		"reverts with a reboot":       {planned(reverts), change.Effect{Reboot: true, Cuts: true}, true, true, false, false, v1alpha1.CauseRevert},
+		"cuts":                        {planned(), change.Effect{Cuts: true}, false, false, true, false, v1alpha1.CauseSpec},
+		"cuts, and reboots":           {planned(), change.Effect{Cuts: true, Reboot: true}, true, false, true, false, v1alpha1.CauseSpec},
+		"etcd":                        {planned(controlPlane), change.Effect{Etcd: true}, false, false, false, true, v1alpha1.CauseSpec},
+		"control plane reboots":       {planned(controlPlane), change.Effect{Reboot: true}, true, false, false, true, v1alpha1.CauseSpec},
+		"control plane is cut":        {planned(controlPlane), change.Effect{Cuts: true}, false, false, true, true, v1alpha1.CauseSpec},
+		"worker with etcd":            {planned(), change.Effect{Etcd: true}, false, false, false, false, v1alpha1.CauseSpec},
+		"undoes, and cuts":            {planned(edited(v1alpha1.DriftEnforce)), change.Effect{Cuts: true}, false, false, true, false, v1alpha1.CauseDrift},
+		"undoes on the way":           {planned(func(in *change.Input) { in.Edited = []string{"x"} }), change.Effect{}, false, false, false, false, v1alpha1.CauseSpec},
+		"differs":                     {planned(func(in *change.Input) { in.Live, in.Want = "x", "a" }), change.Effect{}, false, false, false, false, v1alpha1.CauseSpec},
+		"harmless in a control plane": {planned(controlPlane), change.Effect{}, false, false, false, false, v1alpha1.CauseSpec},
+		"undoes":                      {planned(edited(v1alpha1.DriftEnforce)), change.Effect{}, false, false, false, false, v1alpha1.CauseDrift},
 	} {
 		test.in.Record.Intent = &v1alpha1.MachineIntent{Step: v1alpha1.StepDrain}
 
+		before := test.in.Record.Intent.DeepCopy()
+
 		record := change.Describe(test.in, test.effect)
+		if !cmp.Equal(test.in.Record.Intent, before) {
+			t.Errorf("%s: the input was changed", name)
+		}
 
 		c := record.Change
 		if c.Reboot != test.reboot || c.Drain != test.drain || c.Try != test.try || c.Etcd != test.etcd ||
@@ -170,13 +203,36 @@ func TestIDs(t *testing.T) {
 
 // TestFieldNames: a document that changes as a whole counts once, and long lists are cut.
 func TestFieldNames(t *testing.T) {
-	c := &v1alpha1.MachineChange{}
-	for _, f := range []string{"doc", "doc: a", "doc: b", "x", "y", "z"} {
-		c.Fields = append(c.Fields, v1alpha1.FieldChange{Field: f})
+	for want, fields := range map[string][]string{
+		"doc, x, y and 1 more": {"doc", "doc: a", "doc: b", "x", "y", "z"},
+		"doc, x, y":            {"doc", "x", "y"},
+		"x, x":                 {"x", "x"},
+		"doc: a, doc: b":       {"doc: a", "doc: b"},
+	} {
+		c := &v1alpha1.MachineChange{}
+		for _, f := range fields {
+			c.Fields = append(c.Fields, v1alpha1.FieldChange{Field: f})
+		}
+
+		if got := change.FieldNames(c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestBetween: a node may run either of two configurations while one is sent, tried or booted.
+func TestBetween(t *testing.T) {
+	for step, want := range map[string]bool{
+		v1alpha1.StepApply: true, v1alpha1.StepTry: true, v1alpha1.StepReboot: true, v1alpha1.StepStage: false,
+		v1alpha1.StepDrain: false,
+	} {
+		if got := (change.Record{Intent: &v1alpha1.MachineIntent{Step: step}}).Between(); got != want {
+			t.Errorf("%s: %t", step, got)
+		}
 	}
 
-	if got, want := change.FieldNames(c), "doc, x, y and 1 more"; got != want {
-		t.Errorf("%q, want %q", got, want)
+	if (change.Record{}).Between() {
+		t.Error("nothing is done")
 	}
 }
 

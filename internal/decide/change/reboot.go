@@ -11,7 +11,7 @@ func (in Input) leaveStaged() Step {
 	waits := in.Record.Change.Phase == v1alpha1.ChangeAwaitingReboot
 
 	switch {
-	case waits && !in.Pass.Asked && !in.Pass.Staged:
+	case waits && !in.Pass.Asked:
 		return in.do(AskStaged)
 	case !in.Pass.Staged && (!waits || !in.Pass.Holds):
 		return in.stage()
