@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/talos-operator/talos-operator/lab/control"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // completionTimeout keeps shell completion from hanging on a lab that does not answer.
@@ -190,9 +192,16 @@ func newNodeSlowCommand() *cobra.Command {
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&action.Delay, "delay", "5s", "how much longer")
-	cmd.Flags().StringVar(&action.Method, "method", "", "method of the machine API (default: every one)")
+	addMethodFlag(cmd, &action.Method)
 
 	return cmd
+}
+
+func addMethodFlag(cmd *cobra.Command, method *string) {
+	cmd.Flags().StringVar(method, "method", "", "method of the machine API (default: every one)")
+
+	_ = cmd.RegisterFlagCompletionFunc("method",
+		cobra.FixedCompletions(node.Methods(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 func newNodeFailCommand() *cobra.Command {
@@ -212,7 +221,7 @@ func newNodeFailCommand() *cobra.Command {
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&action.Method, "method", "", "method of the machine API (default: every one)")
+	addMethodFlag(cmd, &action.Method)
 	cmd.Flags().StringVar(&action.Code, "code", "Unavailable", "error code of gRPC that the calls answer")
 	cmd.Flags().IntVar(&action.Nth, "nth", 1, "first call that fails, 1 is the next one")
 	cmd.Flags().IntVar(&action.Count, "count", 0, "how many calls fail, 0 is all that follow")
@@ -270,10 +279,10 @@ func newStatusCommand() *cobra.Command {
 			}
 
 			fmt.Fprintf(cmd.OutOrStdout(),
-				"Directory:   %s\nReady:       %s\nKubeconfig:  %s\nAPI server:  %s\nMachines in: %s\nOperator:    "+
-					"process %d, %d restarts, log %s\n",
-				info.Dir, yesNo(info.Ready), info.Kubeconfig, info.Server, info.Subnet, info.Manager.PID,
-				info.Manager.Restarts, info.Manager.Log)
+				"Directory:   %s\nReady:       %s\nKubeconfig:  %s\nAPI server:  %s\nS3 server:   %s\nMachines in: %s\n"+
+					"Operator:    process %d, %d restarts, log %s\n",
+				info.Dir, yesNo(info.Ready), info.Kubeconfig, info.Server, cmp.Or(info.Store, "none"), info.Subnet,
+				info.Manager.PID, info.Manager.Restarts, info.Manager.Log)
 
 			return nil
 		},

@@ -162,11 +162,19 @@ func TestNames(t *testing.T) {
 		{control.Action{Names: []string{"cp-1"}, Action: "explode"}, "explode"},
 		{control.Action{Names: []string{"cp-1"}, Action: control.ActionSlow, Delay: "long"}, "3s"},
 		{control.Action{Names: []string{"cp-1"}, Action: control.ActionFail, Code: "Bad"}, "Unavailable"},
+		{control.Action{Names: []string{"cp-1"}, Action: control.ActionFail, Code: "Unavailable", Method: "Botstrap"}, "Botstrap"},
+		{control.Action{Names: []string{"cp-1"}, Action: control.ActionSlow, Delay: "3s", Method: "/machine.MachineService/Get"}, "no method"},
 	} {
 		if _, err := c.Act(t.Context(), bad.a); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%+v: %v, want %q", bad.a, err, bad.want)
 		}
 	}
+
+	for _, method := range []string{"", "Bootstrap", "EtcdSnapshot", "/cosi.resource.State/Get"} {
+		act(t, c, control.Action{Names: []string{"cp-1"}, Action: control.ActionFail, Code: "Unavailable", Method: method})
+	}
+
+	act(t, c, control.Action{Names: []string{"cp-1"}, Action: control.ActionClear})
 
 	if _, err := c.Act(t.Context(), control.Action{Names: []string{"nobody"}, Action: control.ActionKill}); !errors.Is(err,
 		lab.ErrNotFound) {

@@ -333,6 +333,10 @@ func slow(n *node.Node, a Action) error {
 		return fmt.Errorf("%w: the delay %q is no duration such as 3s", errBadRequest, a.Delay)
 	}
 
+	if err := checkMethod(a.Method); err != nil {
+		return err
+	}
+
 	n.Faults().Slow(a.Method, delay)
 
 	return nil
@@ -344,9 +348,23 @@ func fail(n *node.Node, a Action) error {
 		return fmt.Errorf("%w: %q is no error code of gRPC, such as Unavailable", errBadRequest, a.Code)
 	}
 
+	if err := checkMethod(a.Method); err != nil {
+		return err
+	}
+
 	n.Faults().Fail(a.Method, code, a.Nth, a.Count)
 
 	return nil
+}
+
+// checkMethod refuses a method that no call has: the fault would never happen.
+func checkMethod(method string) error {
+	if method == "" || node.HasMethod(method) {
+		return nil
+	}
+
+	return fmt.Errorf("%w: the machine API has no method %q; one is EtcdMemberList, and the completion of --method lists "+
+		"all", errBadRequest, method)
 }
 
 // Codes are the error codes of gRPC.

@@ -16,7 +16,7 @@ import (
 )
 
 // derive shows what follows from the live machine config and from the known members: which cluster this is, where its
-// API servers are, and the secrets of the node.
+// API servers are, which kubelet it runs, and the secrets of the node.
 func (s *Store) derive() {
 	s.mu.Lock()
 	live, members := s.live.config, slices.Clone(s.live.members)
@@ -26,6 +26,7 @@ func (s *Store) derive() {
 		s.Replace(k8s.EndpointType, endpoint(k8s.ControlPlaneDiscoveredEndpointsID, nil, nil))
 		s.Replace(k8s.KubePrismEndpointsType)
 		s.Replace(k8s.KubePrismConfigType)
+		s.Replace(k8s.KubeletSpecType)
 		s.SetClusterInfo("", "")
 
 		return
@@ -34,6 +35,10 @@ func (s *Store) derive() {
 	s.SetClusterInfo(live.Cluster().ID(), live.Cluster().Name())
 	s.deriveEndpoints(live, members)
 	s.deriveSecrets(live)
+
+	kubelet := k8s.NewKubeletSpec(k8s.NamespaceName, k8s.KubeletID)
+	kubelet.TypedSpec().Image = live.Machine().Kubelet().Image()
+	s.Replace(k8s.KubeletSpecType, kubelet)
 }
 
 func (s *Store) deriveEndpoints(live coreconfig.Config, members []Member) {

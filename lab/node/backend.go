@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	cosiserver "github.com/cosi-project/runtime/pkg/state/protobuf/server"
@@ -63,6 +65,39 @@ var descriptors = redirected(
 	&storage.StorageService_ServiceDesc,
 	&timeapi.TimeService_ServiceDesc,
 )
+
+// Methods returns the names of the methods of the machine API, without their services, sorted.
+func Methods() []string {
+	var out []string
+
+	for _, desc := range descriptors {
+		for _, m := range desc.Methods {
+			out = append(out, m.MethodName)
+		}
+
+		for _, m := range desc.Streams {
+			out = append(out, m.StreamName)
+		}
+	}
+
+	slices.Sort(out)
+
+	return slices.Compact(out)
+}
+
+// HasMethod reports whether the machine API has a method, given by its name, or by its service and name.
+func HasMethod(method string) bool {
+	if !strings.HasPrefix(method, "/") {
+		return slices.Contains(Methods(), method)
+	}
+
+	return slices.ContainsFunc(descriptors, func(desc *grpc.ServiceDesc) bool {
+		name, is := strings.CutPrefix(method, "/"+desc.ServiceName+"/")
+
+		return is && (slices.ContainsFunc(desc.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == name }) ||
+			slices.ContainsFunc(desc.Streams, func(m grpc.StreamDesc) bool { return m.StreamName == name }))
+	})
+}
 
 func redirected(list ...*grpc.ServiceDesc) []*grpc.ServiceDesc {
 	out := make([]*grpc.ServiceDesc, len(list))

@@ -37,6 +37,10 @@ func TestJoinsWithTheRunningVersion(t *testing.T) {
 		return c != nil && c.Reason == v1alpha1.ReasonUpgradePending
 	})
 
+	if got := e.machine("w-0").Status.KubeletVersion; got != kubernetes {
+		t.Errorf("the status reports kubelet %q", got)
+	}
+
 	if !e.runs("w-0", "kubelet:"+kubernetes) || e.runs("w-0", "v1.36.9") {
 		t.Error("it joined with another version than the cluster runs")
 	}
