@@ -146,13 +146,14 @@ test-stress: tests-built ## Run every test RUNS (5) times while other processes 
 	go run ./hack/stress --runs $(RUNS) --busy $(BUSY) --reports $(REPORTS)/stress -- $(MAKE) --no-print-directory test TEST_FLAGS=-count=1
 
 .PHONY: test-mutation
-test-mutation: ## Change the code that decides about etcd in many small ways, and print those that the random histories do not notice (a quarter of an hour).
+test-mutation: ## Change the code that decides about nodes in many small ways, and print those that the tests do not notice (a quarter of an hour).
 	go run ./hack/mutation
 
 .PHONY: soak
 soak: tests-built ## Run for about an hour what make test does briefly: rest of a fleet, random histories.
 	SOAK=1 $(RUN_TESTS) -- $(GO_TEST) -parallel 6 -count=1 -run TestLife ./test/e2e
 	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/safety ./internal/decide/restore -args -histories 1000000
+	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/decide/change -args -rapid.checks=1000000 -rapid.steps=80
 
 .PHONY: tests-built
 tests-built: kube build $(GOTESTSUM)

@@ -1,7 +1,9 @@
 package change_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,22 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 )
+
+// TestMain draws more histories than rapid does by default.
+func TestMain(m *testing.M) {
+	flag.Parse()
+
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+
+	if !given {
+		if err := flag.Set("rapid.checks", "5000"); err != nil {
+			panic(err)
+		}
+	}
+
+	os.Exit(m.Run())
+}
 
 // Configurations of the model. Each character after the number is a property.
 const (
