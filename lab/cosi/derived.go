@@ -26,7 +26,6 @@ func (s *Store) derive() {
 		s.Replace(k8s.EndpointType, endpoint(k8s.ControlPlaneDiscoveredEndpointsID, nil, nil))
 		s.Replace(k8s.KubePrismEndpointsType)
 		s.Replace(k8s.KubePrismConfigType)
-		s.Replace(k8s.KubeletSpecType)
 		s.SetClusterInfo("", "")
 
 		return
