@@ -29,14 +29,15 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 		return ctrl.Result{}, nil
 	}
 
+	// Maintenance windows that cannot be read forbid reboots, and nothing else; the group reports them.
 	reboots, err := s.rollout().RebootsNow(r.Clock.Now())
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("looking for a time to reboot %s: %w", s.machine.Name, err)
+		ctrl.LoggerFrom(ctx).Error(err, "The maintenance windows cannot be read; no machine is rebooted")
 	}
 
 	for range maxSteps {
 		in := r.input(s)
-		in.Options.Reboots = reboots
+		in.Options.Reboots = reboots && err == nil
 
 		step := change.Next(in)
 
@@ -139,7 +140,12 @@ func (r *Reconciler) perform(ctx context.Context, s *scope, in change.Input, act
 	case change.Uncordon:
 		s.pass.Uncordoned = true
 
-		return nil, r.uncordon(ctx, s)
+		err := r.uncordon(ctx, s)
+		if in.DrainsWithoutAPI() && failure.Reason(err) == v1alpha1.ReasonAPIServerUnavailable {
+			return nil, nil // the next change of this node may be what brings the API back
+		}
+
+		return nil, err
 	case change.Remember:
 		s.pass.Remembered = true
 

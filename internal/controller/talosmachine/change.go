@@ -52,7 +52,7 @@ func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan)
 		return ctrl.Result{}, r.forgo(ctx, s)
 	case change.TakenOver:
 		err := r.forgo(ctx, s)
-		if err != nil || s.paused {
+		if err != nil || s.keeps() {
 			return ctrl.Result{}, err
 		}
 
@@ -105,10 +105,13 @@ func (s *scope) record(r change.Record) {
 // longestMessage is the maximum length of a status message.
 const longestMessage = 1000
 
+// keeps reports whether the node is left as it is: in a dry run, and while its cluster is being restored.
+func (s *scope) keeps() bool { return s.paused || s.held.State.Runtime.Restore != nil }
+
 // forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it; a dry run does not
 // change that, and keeps the change.
 func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
-	if s.machine.Status.Change == nil || s.paused {
+	if s.machine.Status.Change == nil || s.keeps() {
 		return nil
 	}
 
@@ -139,8 +142,8 @@ func (s *scope) intends(step string) bool {
 
 // describeChange records a new change, with its effect on the node as the node itself predicts it.
 func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
-	if s.paused && r.input(s).MayBeStaged() {
-		return nil // the record is all that tells what is staged, and a dry run removes nothing from a disk
+	if s.keeps() && (r.input(s).MayBeStaged() || change.MayBeDrained(s.machine.Status.Change)) {
+		return nil // the record is all that tells what has to be undone on the node
 	}
 
 	node, err := r.node(ctx, s)
@@ -172,8 +175,7 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 // undrain makes a node schedulable again whose change is replaced after it was drained: the successor may wait long for
 // its approval. An API that does not respond keeps no correction from a node; the end of the successor tries again.
 func (r *Reconciler) undrain(ctx context.Context, s *scope) {
-	c := s.machine.Status.Change
-	if s.paused || c == nil || !change.MayBeDrained(c) {
+	if !change.MayBeDrained(s.machine.Status.Change) {
 		return
 	}
 

@@ -242,7 +242,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 func (r *Reconciler) findEdits(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 	st.Drift = nil
-	s.record(change.Booted(change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, s.liveHash))
+	s.record(change.Arrived(change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, s.liveHash))
 
 	if st.ConfigHash == "" || s.liveHash == st.ConfigHash || s.diff.Equal() || s.between() {
 		return nil

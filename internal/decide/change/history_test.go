@@ -107,7 +107,7 @@ func (w *world) input() change.Input {
 		BootID: fmt.Sprint(w.boot), Stage: change.StageRunning, Ready: w.well(),
 	}
 
-	w.record = change.Booted(w.record, w.live)
+	w.record = change.Arrived(w.record, w.live)
 	in.Record = w.record
 
 	if !w.bootsAt.IsZero() {
@@ -220,7 +220,7 @@ func (w *world) plan() bool {
 	case change.Described:
 		w.unstage()
 
-		if c := w.record.Change; c != nil && change.MayBeDrained(c) {
+		if change.MayBeDrained(w.record.Change) {
 			w.cordoned = false
 		}
 
@@ -433,7 +433,7 @@ func (w *world) settle() {
 		w.Fatalf("the change to %s does not end: %+v, intent %+v", w.want, c, w.record.Intent)
 	case w.record.Intent != nil:
 		w.Fatalf("the step %+v does not end", w.record.Intent)
-	case w.live != w.want && w.live == w.record.Sent:
-		w.Fatalf("it runs %s and not %s", w.live, w.want)
+	case w.live != w.want:
+		w.Fatalf("it runs %s and not %s: %+v", w.live, w.want, w.record)
 	}
 }

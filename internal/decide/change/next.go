@@ -148,12 +148,13 @@ func (in Input) gate() (Step, bool) {
 
 // giveBack returns a grant that cannot be used. The change waits for another one.
 func (in Input) giveBack(message string) Step {
-	if !in.Pass.Uncordoned {
+	c := in.Record.Change
+	if MayBeDrained(c) && !in.Pass.Uncordoned {
 		return in.do(Uncordon)
 	}
 
 	phase := v1alpha1.ChangePending
-	if in.Record.Change.Staged {
+	if c.Staged || c.Phase == v1alpha1.ChangeAwaitingReboot {
 		phase = v1alpha1.ChangeAwaitingReboot
 	}
 

@@ -100,10 +100,33 @@ func TestNext(t *testing.T) {
 		{"of etcd", planned(etcd), change.Permit, pending, begins, "", 0},
 		{"denied", planned(etcd, pass(change.Pass{Held: "cp-1 is down"})), "", pending, begins, "cp-1 is down", change.PollGate},
 		{"permitted", planned(etcd, pass(permitted)), change.Apply, applying, v1alpha1.StepApply, "", change.Poll},
-		{"no record", planned(etcd, pass(change.Pass{Unrecorded: true})), change.Uncordon, pending, begins, "", 0},
 		{
-			"no record, uncordoned", planned(etcd, pass(change.Pass{Unrecorded: true, Uncordoned: true})), "", pending, begins,
+			"no record", planned(etcd, pass(change.Pass{Unrecorded: true})), "", pending, begins, "no record of this change",
+			change.PollGate,
+		},
+		{"no record, drained", planned(etcd, rebooting, phase(draining, 0),
+			pass(change.Pass{Drained: true, Unrecorded: true})), change.Uncordon, draining, begins, "", 0},
+		{
+			"no record, uncordoned", planned(etcd, rebooting, phase(draining, 0),
+				pass(change.Pass{Drained: true, Unrecorded: true, Uncordoned: true})), "", pending, begins,
 			"no record of this change", change.PollGate,
+		},
+		{
+			"no record, staged by an older version", planned(etcd, rebooting, phase(awaiting, 0),
+				func(in *change.Input) { in.Record.Change.Drain = false }, pass(change.Pass{Unrecorded: true})), "", awaiting,
+			begins, "no record of this change", change.PollGate,
+		},
+		{
+			"asked in vain for long, of etcd", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour)), change.Permit,
+			pending, v1alpha1.StepReboot, "", 0,
+		},
+		{"asked in vain for long, denied", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour),
+			pass(change.Pass{Held: "cp-1 is down"})), "", failed, begins, "has not done so for 10m0s", 0},
+		{"asked in vain for long, permitted", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour),
+			pass(change.Pass{Permitted: true})), "", failed, begins, "has not done so for 10m0s", 0},
+		{
+			"withdrawn, staged by an older version", planned(rebooting, phase(awaiting, 0), withdrawn), change.Apply, awaiting,
+			begins, "", 0,
 		},
 
 		{"needs a drain", planned(rebooting), change.Drain, draining, begins, "", 0},
@@ -343,7 +366,7 @@ func TestNext(t *testing.T) {
 		{"taken back while it settles", planned(phase(settling, time.Minute), withdrawn,
 			pass(change.Pass{Uncordoned: true})), change.Remember, settling, begins, "", 0},
 		{"taken back while it reboots", planned(rebooting, phase(reboots, 0), withdrawn,
-			pass(change.Pass{Uncordoned: true})), change.Remember, settling, begins, "", 0},
+			pass(change.Pass{Sent: true, Uncordoned: true})), change.Remember, settling, begins, "", 0},
 		{
 			"taken back after it failed", planned(phase(failed, time.Hour), withdrawn, pass(change.Pass{Uncordoned: true})),
 			change.Remember, failed, begins, "", 0,
@@ -396,6 +419,10 @@ func TestNext(t *testing.T) {
 
 			if !cmp.Equal(test.in.Record, before) {
 				t.Errorf("the input was changed to %+v", test.in.Record)
+			}
+
+			if c := step.Before.Change; step.Act == change.Stage && !c.Staged {
+				t.Error("it is not recorded that the config may be staged")
 			}
 
 			if rests := slices.Contains(resting, test.name); step.Rest != rests {

@@ -27,10 +27,12 @@ const (
 	Described Plan = "Described"
 )
 
-// Booted returns the record of a node whose live configuration is known. A staged configuration that is live was sent
-// by the operator, whatever has booted the node, and even if the spec has changed since then. It is no edit.
-func Booted(r Record, live string) Record {
-	if r.Change != nil && r.Change.Staged && live == r.Change.Target && !r.intends(v1alpha1.StepReboot) {
+// Arrived returns the record of a node whose live configuration is known. A config of the change that is live was
+// sent by the operator, even if the spec has changed since then: it was staged, whatever has booted the node, or the
+// operator has not noted that it was applied. It is no edit.
+func Arrived(r Record, live string) Record {
+	if r.Change != nil && live == r.Change.Target &&
+		(r.Change.Staged && !r.intends(v1alpha1.StepReboot) || r.intends(v1alpha1.StepApply)) {
 		r.Sent = live
 	}
 

@@ -93,8 +93,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestBooted: only a staged configuration that is live counts as sent.
-func TestBooted(t *testing.T) {
+// TestArrived: a configuration of the change that was staged or applied, and is live, counts as sent.
+func TestArrived(t *testing.T) {
 	staged := func(in *change.Input) { in.Record.Change.Staged = true }
 
 	for name, test := range map[string]struct {
@@ -104,11 +104,14 @@ func TestBooted(t *testing.T) {
 		"staged":           {planned(staged), "a"},
 		"booted":           {planned(staged, arrived), "b"},
 		"not staged":       {planned(arrived), "a"},
+		"applied":          {planned(arrived, intent(v1alpha1.StepApply, 0)), "b"},
+		"on trial":         {planned(arrived, intent(v1alpha1.StepTry, 0)), "a"},
+		"not applied":      {planned(intent(v1alpha1.StepApply, 0)), "a"},
 		"being rebooted":   {planned(staged, arrived, intent(v1alpha1.StepReboot, 0)), "a"},
 		"nothing to do":    {planned(arrived, func(in *change.Input) { in.Record.Change = nil }), "a"},
 		"runs another one": {planned(staged, func(in *change.Input) { in.Live = "c" }), "a"},
 	} {
-		if got := change.Booted(test.in.Record, test.in.Live).Sent; got != test.sent {
+		if got := change.Arrived(test.in.Record, test.in.Live).Sent; got != test.sent {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

@@ -17,7 +17,7 @@ func (in Input) leaveStaged() Step {
 		return in.stage()
 	}
 
-	in.Record.Intent = nil
+	in.Record.Intent, in.Record.Change.Staged = nil, true
 	in.phase(v1alpha1.ChangeAwaitingReboot, "the config is staged and takes effect when "+in.Name+" reboots")
 
 	return in.rest()
@@ -107,22 +107,25 @@ func (in Input) rebooting() Step {
 // the request. That may be long ago, so the safety kernel is consulted again.
 func (in Input) rebootAgain() Step {
 	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
-
-	switch {
-	case in.Stage != StageRunning, c == nil, since <= RepeatReboot:
+	if in.Stage != StageRunning || c == nil || since <= RepeatReboot {
 		return in.again(Poll)
+	}
+
+	step, holds := in.gate()
+
+	switch asked := in.Pass.Unrecorded || in.Pass.Held != ""; {
+	case holds && !asked:
+		return step // ask first: what follows depends on whether there is a record
 	case in.Pass.Unrecorded && since <= in.Options.HealthTimeout:
 		return in.hold(lostRecord) // it may still reboot
 	case !in.Pass.Unrecorded && since > in.Options.HealthTimeout:
 		return in.fail(fmt.Sprintf("%s was asked to reboot for the change of %s and has not done so for %s", in.Name,
 			FieldNames(c), in.Options.HealthTimeout))
-	}
-
-	if step, holds := in.gate(); holds {
+	case holds:
 		return step
 	}
 
-	step := in.do(Reboot)
+	step = in.do(Reboot)
 	step.Again = RepeatReboot
 
 	return step

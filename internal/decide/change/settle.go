@@ -75,12 +75,13 @@ func (in Input) withdraw() Step {
 func (in Input) MayBeStaged() bool {
 	c := in.Record.Change
 
-	return c != nil && c.Staged && in.Live != c.Target
+	// A change that a version without the field has staged does not say so.
+	return c != nil && (c.Staged || c.Phase == v1alpha1.ChangeAwaitingReboot) && in.Live != c.Target
 }
 
 // MayBeDrained reports whether the node may have been made unschedulable for a change.
 func MayBeDrained(c *v1alpha1.MachineChange) bool {
-	return c.Phase != v1alpha1.ChangePending && c.Phase != v1alpha1.ChangeAwaitingReboot
+	return c != nil && c.Phase != v1alpha1.ChangePending && c.Phase != v1alpha1.ChangeAwaitingReboot
 }
 
 // complete makes the node schedulable again and drops the change.
