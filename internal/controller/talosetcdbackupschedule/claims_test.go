@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -222,7 +221,8 @@ func (e *claims) happen() {
 	}
 }
 
-// missing: the backup of the last full hour before a time is not there, although nothing ran that it had to wait for.
+// missing: neither the backup of the last full hour before a time is there, although nothing ran that it had to wait
+// for, nor a newer one, which has all that it would have.
 func (e *claims) missing(before time.Time) bool {
 	slot := before.Truncate(time.Hour)
 	if !slot.After(e.schedule().CreationTimestamp.Time) || e.skipped[slot] {
@@ -230,7 +230,7 @@ func (e *claims) missing(before time.Time) bool {
 	}
 
 	return !slices.ContainsFunc(e.backups(), func(b v1alpha1.TalosEtcdBackup) bool {
-		return scheduled.IsOf(&b, name) && (strings.HasSuffix(b.Name, slot.UTC().Format("20060102-150405")) || !scheduled.Finished(&b))
+		return scheduled.IsOf(&b, name) && (b.Name >= scheduled.Name(name, slot) || !scheduled.Finished(&b))
 	})
 }
 
