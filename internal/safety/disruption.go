@@ -76,7 +76,9 @@ const maxLag = 1000
 // last, so that a backup is made only for a disruption that nothing else blocks.
 //
 // A node whose member does not work does not contribute to the quorum: it may be rebooted, and with Gone replaced, if
-// the others have quorum without it. A dead member therefore never deadlocks a control plane that has quorum.
+// the others have quorum without it. A dead member therefore never deadlocks a control plane that has quorum. A learner
+// counts as a voting member already where it is rebooted, because it becomes one by itself;
+// beside a single member that would only be one of the interruptions that two members have with any reboot.
 func Permit(nodes []Node, busy string, d Disruption) Verdict {
 	// Removing a dead member costs no vote: if there is quorum to remove it, there is quorum afterwards. While the dead
 	// member remains, it may prevent the busy node from coming back, because etcd accepts only one learner at a time.
@@ -153,12 +155,23 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 		return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: n.Name + " is the only control-plane node"}
 	}
 
-	if have, need := working(nodes, view, target), Quorum(voters(view)); len(view) == 0 || have < need {
+	have, need := working(nodes, view, target), Quorum(voters(view))
+	if d.Act == ActReboot && voters(view) > 1 && mayVote(nodes, view, n.Name) {
+		need = Quorum(voters(view) + 1)
+	}
+
+	if len(view) == 0 || have < need {
 		return waitFor(v1alpha1.ReasonQuorumAtRisk, "%s is blocked: without it %d of %d needed voting members work; "+
 			"bring %s back", n.Name, have, need, idle(nodes, view))
 	}
 
 	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without " + n.Name}
+}
+
+// mayVote reports whether a machine has a learner. That becomes a voting member by itself, possibly between the evidence
+// and the act, and is missed from then on. A learner may refuse to say which member it is.
+func mayVote(nodes []Node, view []Member, machine string) bool {
+	return slices.ContainsFunc(view, func(m Member) bool { return m.Learner && mayHold(nodes, m, machine) })
 }
 
 // permitReplace decides about the removal of a member whose node is dead, or of an orphaned member.

@@ -98,6 +98,16 @@ var voluntary = []permitCase{
 		n[1].Members, n[1].MemberID = nil, 0
 		n[2] = dead(n[2])
 	}, "", reboot("b"), safety.Wait, "QuorumAtRisk"},
+	{"the target learns", 4, learns, "", reboot("d"), safety.Proceed, "Safe"},
+	{"the target learns, and another is silent", 4, func(n []safety.Node) {
+		learns(n)
+		n[2] = dead(n[2])
+	}, "", reboot("d"), safety.Wait, "QuorumAtRisk"},
+	{"a learner is removed, and another is silent", 4, func(n []safety.Node) {
+		learns(n)
+		n[2] = dead(n[2])
+	}, "", remove("d"), safety.Proceed, "Safe"},
+	{"the target learns beside a single member", 2, learns, "", reboot("b"), safety.Proceed, "Safe"},
 	{"the target does not say what it holds", 3, at(1, func(n *safety.Node) {
 		n.Members, n.MemberID, n.EtcdData = nil, 0, safety.DataUnknown
 	}), "", reboot("b"), safety.Wait, "WaitingForEvidence"},
@@ -105,6 +115,17 @@ var voluntary = []permitCase{
 	{"remove one of three", 3, nil, "", remove("c"), safety.Proceed, "Safe"},
 	{"remove one of two", 2, nil, "", remove("b"), safety.Proceed, "Safe"},
 	{"remove the last one", 1, nil, "", remove("a"), safety.Refuse, "LastMember"},
+}
+
+// learns makes the last node a learner, which does not report its member list.
+func learns(n []safety.Node) {
+	last := len(n) - 1
+	for i := range n {
+		n[i].Members = slices.Clone(n[i].Members)
+		n[i].Members[last].Learner = true
+	}
+
+	n[last].Members, n[last].MemberID = nil, 0
 }
 
 // twice: member 3 was the last member of two of five machines, b and c.

@@ -24,6 +24,8 @@ type history struct {
 	// within: one operator acts in the middle of a step of the other. quiet: no more faults occur.
 	within, quiet bool
 	failed        bool
+	// wentOn is the last step in the middle of which machines went on by themselves.
+	wentOn int64
 	// over: there are two etcds, and the operator did not cause that.
 	over bool
 }
@@ -58,6 +60,13 @@ func (h *history) between(o *operator) (dies bool) {
 			h.e.note("another operator is faster")
 			h.operators[i].turn()
 			h.within = false
+		}
+	case 3:
+		// A machine takes longer to join and to vote than a pass takes.
+		if h.wentOn != h.e.step {
+			h.wentOn = h.e.step
+			h.e.note("machines go on meanwhile")
+			h.e.work()
 		}
 	}
 

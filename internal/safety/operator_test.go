@@ -366,7 +366,13 @@ func (o *operator) depart(s sighting, rec *record, obj *object) bool {
 			return true
 		}
 
-		o.wipe(s.tick, h)
+		// A machine that has its config may have joined since.
+		now := o.e.look(*rec)
+		if safety.MemberOf(now.nodes, obj.name) != 0 || !safety.Gone(now.nodes, obj.name) {
+			return true
+		}
+
+		o.wipe(now.tick, h)
 	}
 
 	delete(rec.machines, obj.name)

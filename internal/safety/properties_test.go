@@ -388,6 +388,14 @@ func permitSpec(nodes []safety.Node, busy string, d safety.Disruption) (safety.A
 	}
 
 	n, list := nodes[i], longest(nodes)
+
+	needed := majority(list)
+	if d.Act == safety.ActReboot && needed > 1 && slices.ContainsFunc(list, func(m safety.Member) bool {
+		return m.Learner && some(candidates(nodes, m), func(o safety.Node) bool { return o.Name == d.Machine })
+	}) {
+		needed = (len(votingIDs(list, false))+1)/2 + 1
+	}
+
 	others := tally(nodes, func(o safety.Node) bool { return o.Name != d.Machine && votes(nodes)(o) })
 
 	switch {
@@ -397,7 +405,7 @@ func permitSpec(nodes []safety.Node, busy string, d safety.Disruption) (safety.A
 		return safety.Wait, "WaitingForEvidence"
 	case len(nodes) == 1 && len(list) == 0 && d.Act == safety.ActReboot:
 		return safety.Proceed, "Safe"
-	case len(list) > 0 && others >= majority(list):
+	case len(list) > 0 && others >= needed:
 		return safety.Proceed, "Safe"
 	}
 

@@ -39,7 +39,8 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 
 	s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
 
-	if in.Retry {
+	// During a restore and in a dry run nothing is retried: the request waits.
+	if in.Retry && !s.keeps() {
 		err = r.endRetry(ctx, s)
 	}
 

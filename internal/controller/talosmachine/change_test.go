@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
 // Patches of every kind of change.
@@ -388,6 +389,33 @@ func TestRetryOfSickNode(t *testing.T) {
 	if m, _, err = e.pass("w-0"); err != nil || !failed(m) {
 		t.Errorf("%v: %s", err, show(m))
 	}
+}
+
+// TestRetryDuringRestore: a retry that is requested during a restore is carried out after it.
+func TestRetryDuringRestore(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(sickening)
+	e.planned("w-0")
+	e.grant("w-0", false)
+	e.until("w-0", "the node is sick", func(m *v1alpha1.TalosMachine) bool {
+		return in(v1alpha1.ChangeSettling)(m) && m.Status.Change.Message != ""
+	})
+	e.sleep(2 * patience)
+	e.until("w-0", "the change fails", failed)
+	e.record(func(r *clusterstate.Runtime) { r.Restore = &clusterstate.Restore{Name: "r"} })
+	e.annotate("w-0", v1alpha1.RetryAnnotation, "true")
+
+	for range 3 {
+		if m, _, err := e.pass("w-0"); err != nil || m.Annotations[v1alpha1.RetryAnnotation] == "" {
+			t.Fatalf("during the restore: %v, annotations %v, %s", err, m.Annotations, show(m))
+		}
+	}
+
+	e.record(func(r *clusterstate.Runtime) { r.Restore = nil })
+	e.until("w-0", "it is retried", func(m *v1alpha1.TalosMachine) bool {
+		return in(v1alpha1.ChangeSettling)(m) && m.Annotations[v1alpha1.RetryAnnotation] == ""
+	})
 }
 
 // TestRevertMovesNoVersion: reverting to an old configuration does not downgrade versions that an upgrade has changed

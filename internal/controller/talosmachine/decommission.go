@@ -93,14 +93,16 @@ func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Res
 		return ctrl.Result{}, err
 	}
 
-	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepReset {
-		return r.reset(ctx, s)
+	if err := r.resetting(s); err != nil {
+		return ctrl.Result{}, err
 	}
 
 	if err := r.drain(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
 
+	// Whether it has a member is asked in each pass, also after the reset was recorded: where the call was not made, a
+	// machine that had only just got its config may have joined since.
 	if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
 		if err := r.leaveEtcd(ctx, s); err != nil {
 			return ctrl.Result{}, err
@@ -141,7 +143,7 @@ func (r *Reconciler) claim(ctx context.Context, s *scope) error {
 
 // drain evicts the pods. It returns nil once the node is empty, or may be disrupted with its remaining pods.
 func (r *Reconciler) drain(ctx context.Context, s *scope) error {
-	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepLeave {
+	if i := s.machine.Status.Intent; i != nil && (i.Step == v1alpha1.StepLeave || i.Step == v1alpha1.StepReset) {
 		return nil
 	}
 
@@ -219,8 +221,7 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 	}
 
 	nodes := r.evidence(s).Collect(ctx, machines)
-
-	if safety.MemberOf(nodes, s.machine.Name) == 0 && safety.Gone(nodes, s.machine.Name) {
+	if memberless(nodes, s.machine.Name) {
 		return nil
 	}
 
@@ -257,6 +258,34 @@ func (r *Reconciler) leaveEtcd(ctx context.Context, s *scope) error {
 	}
 
 	return r.leave(ctx, s)
+}
+
+// memberless reports whether it is certain that a machine has no member of etcd.
+func memberless(nodes []safety.Node, machine string) bool {
+	return safety.MemberOf(nodes, machine) == 0 && safety.Gone(nodes, machine)
+}
+
+// joined fails if the machine is no longer certain to have no member of etcd. A machine that has its config joins by
+// itself, at any moment: also between the evidence for its reset and the reset. The recorded reset is dropped then, so
+// that the machine leaves etcd first.
+func (r *Reconciler) joined(ctx context.Context, s *scope) error {
+	if s.machine.Spec.Role != v1alpha1.RoleControlPlane || !s.decommissions() && !s.returned() {
+		return nil
+	}
+
+	machines, err := r.controlPlaneMachines(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	if memberless(r.evidence(s).Collect(ctx, machines), s.machine.Name) {
+		return nil
+	}
+
+	s.machine.Status.Intent = nil
+
+	return failure.Waiting(v1alpha1.ReasonLeavingEtcd, "waiting for evidence that "+s.machine.Name+" is not joining etcd, "+
+		"before it is wiped", pollLeave)
 }
 
 // leave makes the node remove its own member from etcd. It verifies the identity of the node: another member at the
@@ -353,7 +382,7 @@ func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 	nodes := r.evidence(s).Collect(ctx, machines)
 
 	id := safety.MemberOf(nodes, s.machine.Name)
-	if id == 0 && safety.Gone(nodes, s.machine.Name) {
+	if memberless(nodes, s.machine.Name) {
 		return nil
 	}
 

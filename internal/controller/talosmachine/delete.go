@@ -90,10 +90,8 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepReset && i.BootID == s.facts.BootID &&
-		r.Clock.Since(i.Since.Time) < repeatReset {
-		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonResetting,
-			fmt.Sprintf("waiting for %s to be wiped", s.machine.Name), pollReset)
+	if err := r.resetting(s); err != nil {
+		return ctrl.Result{}, err
 	}
 
 	node, err := r.node(ctx, s)
@@ -115,6 +113,10 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 	}
 
 	err = node.ToItself(ctx, s.self(), func() error {
+		if err := r.joined(ctx, s); err != nil {
+			return err
+		}
+
 		return node.Reset(ctx, talos.ResetOptions{Graceful: graceful, Reboot: true})
 	})
 	if err != nil {
@@ -125,6 +127,16 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 
 	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonResetting,
 		fmt.Sprintf("waiting for %s to be wiped", s.machine.Name), pollReset)
+}
+
+// resetting fails while a reset that was requested on this boot of the machine may still be in progress.
+func (r *Reconciler) resetting(s *scope) error {
+	i := s.machine.Status.Intent
+	if i == nil || i.Step != v1alpha1.StepReset || i.BootID != s.facts.BootID || r.Clock.Since(i.Since.Time) >= repeatReset {
+		return nil
+	}
+
+	return failure.Waiting(v1alpha1.ReasonResetting, "waiting for "+s.machine.Name+" to be wiped", pollReset)
 }
 
 // canLeaveEtcd reports whether a control-plane node of a cluster that is being deleted can leave etcd gracefully: the

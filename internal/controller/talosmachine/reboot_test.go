@@ -318,7 +318,7 @@ func TestUnstaged(t *testing.T) {
 	e.until("w-0", "nothing is to be done", done)
 
 	if e.runs("w-0", "SHELF") {
-		t.Error("it runs what nobody wants")
+		t.Error("it runs what is no longer desired")
 	}
 
 	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionTrue, v1alpha1.ReasonUpToDate, "")

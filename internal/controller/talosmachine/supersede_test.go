@@ -14,7 +14,8 @@ import (
 )
 
 // TestStagedIsSuperseded: a staged configuration is removed from the disk when another change replaces it. The other
-// one may wait for its approval, and a reboot in the meantime, whatever causes it, brings nothing that nobody wants.
+// one may wait for its approval, and a reboot in the meantime, whatever causes it, brings nothing that is no longer
+// desired.
 func TestStagedIsSuperseded(t *testing.T) {
 	e := found(t, 1, 1)
 	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootManual })
@@ -44,7 +45,7 @@ func TestStagedIsSuperseded(t *testing.T) {
 
 	m := e.until("w-0", "it is back", func(m *v1alpha1.TalosMachine) bool { return m.Status.Stage == "running" })
 	if e.runs("w-0", "SHELF") || len(m.Status.Drift) > 0 || m.Status.Change == nil || len(m.Status.Change.Undoes) > 0 {
-		t.Errorf("it runs what nobody wants: %s", show(m))
+		t.Errorf("it runs what is no longer desired: %s", show(m))
 	}
 
 	e.grant("w-0", false)

@@ -365,8 +365,8 @@ func (w *world) check() {
 }
 
 // TestHistories: whatever the spec, the group, the node and crashes do, a node is disrupted only with a record, a grant
-// and a permission, is never cut off for good, never keeps on its disk what nobody wants, and in the end runs what the
-// spec says, or its change has failed.
+// and a permission, is never cut off for good, never keeps on its disk what is no longer desired, and in the end runs
+// what the spec says, or its change has failed.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		configs := []string{

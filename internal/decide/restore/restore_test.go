@@ -202,7 +202,7 @@ func TestDecide(t *testing.T) {
 			options: restore.Options{Discard: true}, record: restore.Record{Step: v1alpha1.RestoreSaving, Leaderless: 15e9},
 			nodes: []restore.Node{member("a", withData, running), member("b", withData)}, want: restore.Save,
 		},
-		"an election of an etcd that nobody wants copied": {
+		"an election of an etcd that is not to be copied": {
 			options: restore.Options{Discard: true, Save: v1alpha1.LastSnapshotTry},
 			record:  restore.Record{Step: v1alpha1.RestoreSaving},
 			nodes:   []restore.Node{member("a", withData, running)}, want: restore.Save,
