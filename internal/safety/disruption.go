@@ -168,8 +168,8 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 	return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: "the others have quorum without " + n.Name}
 }
 
-// mayVote reports whether a machine has a learner. That becomes a voting member by itself, possibly between the evidence
-// and the act, and is missed from then on. A learner may refuse to say which member it is.
+// mayVote reports whether a machine has a learner. That becomes a voting member by itself, possibly between the
+// evidence and the act, and is missed from then on. A learner may refuse to say which member it is.
 func mayVote(nodes []Node, view []Member, machine string) bool {
 	return slices.ContainsFunc(view, func(m Member) bool { return m.Learner && mayHold(nodes, m, machine) })
 }

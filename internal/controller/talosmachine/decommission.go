@@ -284,8 +284,8 @@ func (r *Reconciler) joined(ctx context.Context, s *scope) error {
 
 	s.machine.Status.Intent = nil
 
-	return failure.Waiting(v1alpha1.ReasonLeavingEtcd, "waiting for evidence that "+s.machine.Name+" is not joining etcd, "+
-		"before it is wiped", pollLeave)
+	return failure.Waiting(v1alpha1.ReasonLeavingEtcd,
+		"waiting for evidence that "+s.machine.Name+" is not joining etcd, before it is wiped", pollLeave)
 }
 
 // leave makes the node remove its own member from etcd. It verifies the identity of the node: another member at the

@@ -132,7 +132,8 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 // resetting fails while a reset that was requested on this boot of the machine may still be in progress.
 func (r *Reconciler) resetting(s *scope) error {
 	i := s.machine.Status.Intent
-	if i == nil || i.Step != v1alpha1.StepReset || i.BootID != s.facts.BootID || r.Clock.Since(i.Since.Time) >= repeatReset {
+	if i == nil || i.Step != v1alpha1.StepReset || i.BootID != s.facts.BootID ||
+		r.Clock.Since(i.Since.Time) >= repeatReset {
 		return nil
 	}
 
