@@ -353,6 +353,23 @@ type NodeOptions struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ConfigPatches []string `json:"configPatches,omitempty"`
+}
+
+// GroupPolicy determines how the operator treats the machines of a group: a control plane or a group of workers.
+type GroupPolicy struct {
+	// rollout determines how configuration changes are rolled out to the machines. A TalosWorker without a rollout uses
+	// that of its TalosControlPlane.
+	// +optional
+	Rollout *RolloutOptions `json:"rollout,omitempty"`
+	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
+	// (default) reports the change, Enforce plans a change back, Adopt keeps it. A TalosWorker without one uses
+	// that of its TalosControlPlane.
+	// +optional
+	Drift DriftPolicy `json:"drift,omitempty"`
+	// remediation determines when machines that do not come back are replaced by the spares of their group. Without it,
+	// the operator waits for them.
+	// +optional
+	Remediation *RemediationOptions `json:"remediation,omitempty"`
 	// drain determines how pods are evicted from a node before it is disrupted.
 	// +optional
 	Drain *DrainOptions `json:"drain,omitempty"`
@@ -417,6 +434,9 @@ type MachineEntry struct {
 	// network configuration of this machine.
 	// +optional
 	Network *MachineNetwork `json:"network,omitempty"`
+	// drain determines how pods are evicted from this node before it is disrupted. Default: that of the group.
+	// +optional
+	Drain *DrainOptions `json:"drain,omitempty"`
 
 	NodeOptions `json:",inline"`
 }

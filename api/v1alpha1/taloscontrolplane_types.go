@@ -74,15 +74,6 @@ type TalosControlPlaneSpec struct {
 	// deletionPolicy determines what happens to the nodes when the object is deleted. Default: Preserve.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// rollout determines how configuration changes are rolled out to the machines. It also applies to worker groups
-	// without a rollout of their own.
-	// +optional
-	Rollout *RolloutOptions `json:"rollout,omitempty"`
-	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
-	// (default) reports the change, Enforce plans a change back, Adopt keeps it. It also applies to worker groups without
-	// a drift policy of their own.
-	// +optional
-	Drift DriftPolicy `json:"drift,omitempty"`
 	// spares are machines in maintenance mode that are available to replace other machines. Nothing is sent to a spare
 	// before it replaces a machine.
 	// +optional
@@ -90,14 +81,12 @@ type TalosControlPlaneSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Spares []MachineEntry `json:"spares,omitempty"`
-	// remediation determines when machines that do not come back are replaced. Without it, the operator waits for them.
-	// +optional
-	Remediation *RemediationOptions `json:"remediation,omitempty"`
 	// backupBeforeDisruption demands a fresh etcd backup before a control-plane node with a working etcd member is
 	// rebooted, removed or replaced. Nodes with a dead member and workers do not need one. Default: no backup is demanded.
 	// +optional
 	BackupBeforeDisruption *BackupBeforeDisruption `json:"backupBeforeDisruption,omitempty"`
 
+	GroupPolicy `json:",inline"`
 	NodeOptions `json:",inline"`
 }
 

@@ -47,6 +47,9 @@ type TalosMachineSpec struct {
 	// the rollout.
 	// +optional
 	Change *ChangeGrant `json:"change,omitempty"`
+	// drain determines how pods are evicted from this node before it is disrupted. Default: that of the group.
+	// +optional
+	Drain *DrainOptions `json:"drain,omitempty"`
 
 	NodeOptions `json:",inline"`
 }

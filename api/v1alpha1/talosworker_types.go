@@ -20,15 +20,6 @@ type TalosWorkerSpec struct {
 	// deletionPolicy determines what happens to the nodes when the object is deleted. Default: Preserve.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// rollout determines how configuration changes are rolled out to the machines. Default: the rollout of the control
-	// plane.
-	// +optional
-	Rollout *RolloutOptions `json:"rollout,omitempty"`
-	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
-	// (default) reports the change, Enforce plans a change back, Adopt keeps it. Default: the drift policy of the control
-	// plane.
-	// +optional
-	Drift DriftPolicy `json:"drift,omitempty"`
 	// spares are machines in maintenance mode that are available to replace other machines. Nothing is sent to a spare
 	// before it replaces a machine.
 	// +optional
@@ -36,10 +27,8 @@ type TalosWorkerSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Spares []MachineEntry `json:"spares,omitempty"`
-	// remediation determines when machines that do not come back are replaced. Without it, the operator waits for them.
-	// +optional
-	Remediation *RemediationOptions `json:"remediation,omitempty"`
 
+	GroupPolicy `json:",inline"`
 	NodeOptions `json:",inline"`
 }
 

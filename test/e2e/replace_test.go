@@ -34,14 +34,14 @@ func (w *world) withSpares(name string, remediation *v1alpha1.RemediationOptions
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
 		Spec: v1alpha1.TalosControlPlaneSpec{
 			TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://" + w.address(1) + ":6443",
-			Machines: w.entries("cp", 1, 2, 3), Spares: w.entries("cp", 5), Remediation: remediation,
+			Machines: w.entries("cp", 1, 2, 3), Spares: w.entries("cp", 5), GroupPolicy: v1alpha1.GroupPolicy{Remediation: remediation},
 		},
 	}
 	workers := &v1alpha1.TalosWorker{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name + "-workers"},
 		Spec: v1alpha1.TalosWorkerSpec{
 			ControlPlaneRef: v1alpha1.ObjectReference{Name: name},
-			Machines:        w.entries("w", 4), Spares: w.entries("w", 6), Remediation: remediation,
+			Machines:        w.entries("w", 4), Spares: w.entries("w", 6), GroupPolicy: v1alpha1.GroupPolicy{Remediation: remediation},
 		},
 	}
 

@@ -45,6 +45,9 @@ type ControlPlaneTopology struct {
 	// machineTemplate is the template of the control-plane machines.
 	// +optional
 	MachineTemplate MachineTemplate `json:"machineTemplate,omitzero"`
+
+	// A field that is set here replaces that of the cluster for the control plane.
+	talosv1alpha1.GroupPolicy `json:",inline"`
 }
 
 // WorkerGroup is a group of identical workers.
@@ -69,6 +72,9 @@ type WorkerGroup struct {
 	// machineTemplate is the template of the worker machines.
 	// +optional
 	MachineTemplate MachineTemplate `json:"machineTemplate,omitzero"`
+
+	// A field that is set here replaces that of the cluster for this group.
+	talosv1alpha1.GroupPolicy `json:",inline"`
 }
 
 // CertificateAuthority is a CA certificate with its key, both in PEM format, plain or base64-encoded.
@@ -119,6 +125,9 @@ type MachineTalosConfig struct {
 	// kubelet customizes the kubelet.
 	// +optional
 	Kubelet *KubeletConfig `json:"kubelet,omitempty"`
+	// registries configure where images are pulled from.
+	// +optional
+	Registries *talosv1alpha1.Registries `json:"registries,omitempty"`
 }
 
 // ControlPlaneEndpoint is the endpoint of the Kubernetes API.
@@ -148,6 +157,9 @@ type ClusterNetworkConfig struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=64
 	ServiceSubnets []string `json:"serviceSubnets,omitempty"`
+	// cni of the cluster. Default: flannel.
+	// +optional
+	CNI *talosv1alpha1.CNI `json:"cni,omitempty"`
 }
 
 // ClusterTalosConfig is the cluster section of a Talos configuration.
@@ -162,6 +174,9 @@ type ClusterTalosConfig struct {
 	// network configuration inside the cluster.
 	// +optional
 	Network *ClusterNetworkConfig `json:"network,omitempty"`
+	// allowSchedulingOnControlPlanes lets control-plane nodes run workloads. Default: false.
+	// +optional
+	AllowSchedulingOnControlPlanes *bool `json:"allowSchedulingOnControlPlanes,omitempty"`
 }
 
 // InstallConfig determines how Talos is installed.
@@ -202,6 +217,13 @@ type TalosConfig struct {
 	// install determines how Talos is installed.
 	// +optional
 	Install *InstallConfig `json:"install,omitempty"`
+	// configPatches are applied to the configuration of every machine, before those of its machine template: strategic
+	// merge patches, or RFC 6902 JSON patches if the configuration is a single document.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=65536
+	ConfigPatches []string `json:"configPatches,omitempty"`
 }
 
 // KubernetesClusterSpec describes a whole cluster.
@@ -262,21 +284,13 @@ type KubernetesClusterSpec struct {
 	// wipes them. Default: Preserve.
 	// +optional
 	DeletionPolicy talosv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// rollout determines how configuration changes are rolled out to the machines.
-	// +optional
-	Rollout *talosv1alpha1.RolloutOptions `json:"rollout,omitempty"`
-	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
-	// (default) reports the change, Enforce plans a change back, Adopt keeps it.
-	// +optional
-	Drift talosv1alpha1.DriftPolicy `json:"drift,omitempty"`
-	// remediation determines when machines that do not come back are replaced by the spares of their group. Without it,
-	// the operator waits for them.
-	// +optional
-	Remediation *talosv1alpha1.RemediationOptions `json:"remediation,omitempty"`
 	// backupBeforeDisruption demands a fresh etcd backup before a control-plane node with a working etcd member is
 	// rebooted, removed or replaced. Default: no backup is demanded.
 	// +optional
 	BackupBeforeDisruption *talosv1alpha1.BackupBeforeDisruption `json:"backupBeforeDisruption,omitempty"`
+
+	// The policy of every group that has none of its own.
+	talosv1alpha1.GroupPolicy `json:",inline"`
 }
 
 // ClusterPhase is a one-word summary of a cluster.

@@ -207,17 +207,23 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 			Endpoint:          t.endpoint(),
 			Network:           t.network(),
 			DeletionPolicy:    t.policy(),
-			Rollout:           t.cluster.Spec.Rollout,
-			Drift:             t.cluster.Spec.Drift,
-			Remediation:       t.cluster.Spec.Remediation,
+			GroupPolicy:       t.groupPolicy(spec.ControlPlane.GroupPolicy),
 			NodeOptions:       t.nodeOptions(),
 
 			BackupBeforeDisruption: t.cluster.Spec.BackupBeforeDisruption,
 		},
 	}
 
-	if c := spec.TalosConfig; c != nil && c.Machine != nil {
-		cp.Spec.CertSANs = c.Machine.CertSANs
+	if c := spec.TalosConfig; c != nil {
+		cp.Spec.ClusterConfigPatches = c.ConfigPatches
+
+		if c.Machine != nil {
+			cp.Spec.CertSANs = c.Machine.CertSANs
+		}
+
+		if c.Cluster != nil {
+			cp.Spec.AllowSchedulingOnControlPlanes = c.Cluster.AllowSchedulingOnControlPlanes
+		}
 	}
 
 	if t.bootstrapSecrets() != nil {
@@ -250,8 +256,8 @@ func (t topology) workers() []*v1alpha1.TalosWorker {
 			Spec: v1alpha1.TalosWorkerSpec{
 				ControlPlaneRef: v1alpha1.ObjectReference{Name: t.name},
 				DeletionPolicy:  t.policy(),
+				GroupPolicy:     t.workerPolicy(g),
 				NodeOptions:     t.nodeOptions(),
-				Remediation:     t.cluster.Spec.Remediation,
 				Machines:        entries(active),
 				Spares:          t.spares(idle),
 			},
@@ -290,7 +296,7 @@ func (t topology) network() v1alpha1.ClusterNetwork {
 
 	if c := spec.TalosConfig; c != nil && c.Cluster != nil && c.Cluster.Network != nil {
 		n := c.Cluster.Network
-		out.DNSDomain = n.DNSDomain
+		out.DNSDomain, out.CNI = n.DNSDomain, n.CNI
 
 		if len(out.PodSubnets) == 0 {
 			out.PodSubnets = n.PodSubnets
@@ -299,6 +305,34 @@ func (t topology) network() v1alpha1.ClusterNetwork {
 		if len(out.ServiceSubnets) == 0 {
 			out.ServiceSubnets = n.ServiceSubnets
 		}
+	}
+
+	return out
+}
+
+// groupPolicy returns the policy of a group: a field of its own replaces that of the cluster.
+func (t topology) groupPolicy(own v1alpha1.GroupPolicy) v1alpha1.GroupPolicy {
+	all := t.cluster.Spec.GroupPolicy
+
+	return v1alpha1.GroupPolicy{
+		Rollout:     cmp.Or(own.Rollout, all.Rollout),
+		Drift:       cmp.Or(own.Drift, all.Drift),
+		Remediation: cmp.Or(own.Remediation, all.Remediation),
+		Drain:       cmp.Or(own.Drain, all.Drain),
+	}
+}
+
+// workerPolicy returns the policy of a worker group. A TalosWorker inherits what it does not set from the control plane:
+// what is set only for the control plane of this cluster is an exception, and the worker groups keep the defaults.
+func (t topology) workerPolicy(g *vitistackv1alpha1.WorkerGroup) v1alpha1.GroupPolicy {
+	out, exception := t.groupPolicy(g.GroupPolicy), t.cluster.Spec.ControlPlane.GroupPolicy
+
+	if out.Rollout == nil && exception.Rollout != nil {
+		out.Rollout = &v1alpha1.RolloutOptions{Approval: v1alpha1.ApprovalAutomatic}
+	}
+
+	if out.Drift == "" && exception.Drift != "" {
+		out.Drift = v1alpha1.DriftReport
 	}
 
 	return out
@@ -316,6 +350,10 @@ func (t topology) nodeOptions() v1alpha1.NodeOptions {
 		out.Install = &v1alpha1.InstallOptions{
 			Disk: i.Disk, Image: i.Image, Bootloader: i.Bootloader, Wipe: i.Wipe, ExtraKernelArgs: i.ExtraKernelArgs,
 		}
+	}
+
+	if c.Machine != nil {
+		out.Registries = c.Machine.Registries
 	}
 
 	if c.Machine != nil && c.Machine.Kubelet != nil {

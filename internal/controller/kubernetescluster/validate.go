@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -23,7 +24,8 @@ func (t topology) check(now time.Time) error {
 	failures = append(failures, t.contradictions()...)
 	failures = append(failures, t.material(now)...)
 	failures = append(failures, t.templates()...)
-	failures = append(failures, t.rollout()...)
+	failures = append(failures, t.policies()...)
+	failures = append(failures, t.patches()...)
 
 	return failures.Err()
 }
@@ -44,15 +46,39 @@ func (t topology) groups() []validation.Group {
 	return out
 }
 
-func (t topology) rollout() validation.Failures {
-	err := rollout.Validate(t.cluster.Spec.Rollout)
+// policies checks the maintenance windows of the cluster and of its groups.
+func (t topology) policies() validation.Failures {
+	spec := &t.cluster.Spec
+	out := append(checkRollout("spec.rollout", spec.Rollout),
+		checkRollout("spec.controlPlane.rollout", spec.ControlPlane.Rollout)...)
+
+	for i := range spec.Workers {
+		out = append(out, checkRollout(fmt.Sprintf("spec.workers[%d].rollout", i), spec.Workers[i].Rollout)...)
+	}
+
+	return out
+}
+
+func checkRollout(field string, o *v1alpha1.RolloutOptions) validation.Failures {
+	err := rollout.Validate(o)
 	if err == nil {
 		return nil
 	}
 
 	return validation.Failures{{
-		Field: "spec.rollout", Problem: "cannot be followed: " + err.Error(), Remedy: "correct the maintenance windows",
+		Field: field, Problem: "cannot be followed: " + err.Error(), Remedy: "correct the maintenance windows",
 	}}
+}
+
+// patches checks the patches that all machines share.
+func (t topology) patches() validation.Failures {
+	c := t.cluster.Spec.TalosConfig
+	if c == nil {
+		return nil
+	}
+
+	return validation.Patches([3]string{"spec.talosConfig.configPatches", "", ""},
+		machineconfig.Patches{Cluster: c.ConfigPatches})
 }
 
 func (t topology) subnets() validation.ClusterSubnets {

@@ -189,6 +189,7 @@ func (g Group) machine(entry v1alpha1.MachineEntry, c client.Client) (*v1alpha1.
 
 			Network:        entry.Network,
 			DeletionPolicy: g.DeletionPolicy,
+			Drain:          entry.Drain,
 			NodeOptions:    entry.NodeOptions,
 		},
 	}

@@ -142,7 +142,7 @@ func (r *Reconciler) importedNodes(ctx context.Context, s *scope, bundle *cluste
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.cp.Namespace, Name: entry.Name},
 			Spec: v1alpha1.TalosMachineSpec{
 				ControlPlaneRef: v1alpha1.ObjectReference{Name: s.cp.Name}, Role: v1alpha1.RoleControlPlane,
-				Address: address, Network: entry.Network, NodeOptions: entry.NodeOptions,
+				Address: address, Network: entry.Network, Drain: entry.Drain, NodeOptions: entry.NodeOptions,
 			},
 		}
 

@@ -182,7 +182,7 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 func (s *scope) drainOptions() v1alpha1.DrainOptions {
 	var out v1alpha1.DrainOptions
 
-	for _, o := range []*v1alpha1.DrainOptions{s.machine.Spec.Drain, s.group().Drain} {
+	for _, o := range []*v1alpha1.DrainOptions{s.machine.Spec.Drain, s.policy().Drain} {
 		if o == nil {
 			continue
 		}

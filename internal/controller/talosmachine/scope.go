@@ -118,6 +118,15 @@ func (s *scope) group() v1alpha1.NodeOptions {
 	return s.controlPlane.Spec.NodeOptions
 }
 
+// policy returns the policy of the machine's group.
+func (s *scope) policy() v1alpha1.GroupPolicy {
+	if s.worker != nil {
+		return s.worker.Spec.GroupPolicy
+	}
+
+	return s.controlPlane.Spec.GroupPolicy
+}
+
 // everConfigured reports whether a configuration under the cluster's PKI was sent to the machine, or may have been.
 func (s *scope) everConfigured() bool {
 	if s.held == nil {

@@ -1,0 +1,173 @@
+package kubernetescluster_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+)
+
+func minutes(n time.Duration) metav1.Duration { return metav1.Duration{Duration: n * time.Minute} }
+
+// TestGroupPolicies: a policy of the cluster applies to all groups, and one of a group replaces it field by field.
+func TestGroupPolicies(t *testing.T) {
+	b := newBench(t)
+
+	c := b.create("policy", `
+apiVersion: vitistack.io/v1alpha1
+kind: KubernetesCluster
+metadata: {name: NAME}
+spec:
+  kubernetesVersion: v1.36.2
+  talosVersion: v1.13.9
+  clusterEndpoint: https://10.0.0.1:6443
+  rollout: {approval: Manual, rebootPolicy: Manual}
+  remediation: {timeout: 10m}
+  drain: {timeout: 10m}
+  controlPlane: {replicas: 3, drift: Enforce, drain: {onTimeout: Skip}}
+  workers:
+    - {name: web, replicas: 1}
+    - name: batch
+      replicas: 1
+      rollout: {maxUnavailable: 50%}
+      drift: Adopt
+      remediation: {timeout: 1m}
+      drain: {onTimeout: Force}
+`)
+	b.reconcile(c)
+
+	plane, web, batch := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}, &v1alpha1.TalosWorker{}
+	b.get(plane, "policy")
+	b.get(web, "policy-web")
+	b.get(batch, "policy-batch")
+
+	all := &v1alpha1.RolloutOptions{Approval: v1alpha1.ApprovalManual, RebootPolicy: v1alpha1.RebootManual}
+	ten, half := minutes(10), intstr.FromString("50%")
+
+	for name, tc := range map[string]struct{ got, want v1alpha1.GroupPolicy }{
+		"control plane": {plane.Spec.GroupPolicy, v1alpha1.GroupPolicy{
+			Rollout: all, Drift: v1alpha1.DriftEnforce, Remediation: &v1alpha1.RemediationOptions{Timeout: ten},
+			Drain: &v1alpha1.DrainOptions{OnTimeout: v1alpha1.DrainSkip},
+		}},
+		// What is set for the control plane only is not inherited.
+		"web": {web.Spec.GroupPolicy, v1alpha1.GroupPolicy{
+			Rollout: all, Drift: v1alpha1.DriftReport, Remediation: &v1alpha1.RemediationOptions{Timeout: ten},
+			Drain: &v1alpha1.DrainOptions{Timeout: &ten},
+		}},
+		"batch": {batch.Spec.GroupPolicy, v1alpha1.GroupPolicy{
+			Rollout: &v1alpha1.RolloutOptions{MaxUnavailable: &half}, Drift: v1alpha1.DriftAdopt,
+			Remediation: &v1alpha1.RemediationOptions{Timeout: minutes(1)},
+			Drain:       &v1alpha1.DrainOptions{OnTimeout: v1alpha1.DrainForce},
+		}},
+	} {
+		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+
+	// Only the control plane has a policy of its own now: the groups do not inherit it.
+	c.Spec.GroupPolicy, c.Spec.Workers[1].GroupPolicy = v1alpha1.GroupPolicy{}, v1alpha1.GroupPolicy{}
+	c.Spec.ControlPlane.GroupPolicy = v1alpha1.GroupPolicy{Rollout: all}
+	b.update(c)
+	b.reconcile(c)
+
+	plane, batch = &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
+	b.get(plane, "policy")
+	b.get(batch, "policy-batch")
+
+	if diff := cmp.Diff(v1alpha1.GroupPolicy{Rollout: all}, plane.Spec.GroupPolicy); diff != "" {
+		t.Errorf("control plane (-want +got):\n%s", diff)
+	}
+
+	defaults := v1alpha1.GroupPolicy{Rollout: &v1alpha1.RolloutOptions{Approval: v1alpha1.ApprovalAutomatic}}
+	if diff := cmp.Diff(defaults, batch.Spec.GroupPolicy); diff != "" {
+		t.Errorf("batch (-want +got):\n%s", diff)
+	}
+}
+
+// TestSharedTalosConfig: what talosConfig says reaches the control plane and the worker groups.
+func TestSharedTalosConfig(t *testing.T) {
+	b := newBench(t)
+
+	c := b.create("shared", `
+apiVersion: vitistack.io/v1alpha1
+kind: KubernetesCluster
+metadata: {name: NAME}
+spec:
+  kubernetesVersion: v1.36.2
+  talosVersion: v1.13.9
+  clusterEndpoint: https://10.0.0.1:6443
+  controlPlane: {replicas: 1}
+  workers:
+    - {name: web, replicas: 1}
+  talosConfig:
+    machine:
+      registries:
+        mirrors:
+          - {registry: docker.io, endpoints: ["https://mirror.example.org"]}
+    cluster:
+      allowSchedulingOnControlPlanes: true
+      network: {cni: {name: none}}
+    configPatches:
+      - "machine: {sysctls: {vm.max_map_count: '262144'}}"
+`)
+	b.reconcile(c)
+
+	plane, web := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
+	b.get(plane, "shared")
+	b.get(web, "shared-web")
+
+	if s := plane.Spec; s.Network.CNI == nil || s.Network.CNI.Name != v1alpha1.CNINone ||
+		s.AllowSchedulingOnControlPlanes == nil || !*s.AllowSchedulingOnControlPlanes || len(s.ClusterConfigPatches) != 1 {
+		t.Errorf("the control plane has %+v", s)
+	}
+
+	for name, r := range map[string]*v1alpha1.Registries{"control plane": plane.Spec.Registries, "web": web.Spec.Registries} {
+		if r == nil || len(r.Mirrors) != 1 || r.Mirrors[0].Registry != "docker.io" {
+			t.Errorf("the registries of the %s are %+v", name, r)
+		}
+	}
+
+	c.Spec.TalosConfig.ConfigPatches = []string{"machine: ["}
+	c.Spec.ControlPlane.Rollout = windows("0 2 * * 6")
+	b.update(c)
+	b.reconcile(c)
+	b.condition(c, v1alpha1.ConditionReady, metav1.ConditionFalse, "spec.talosConfig.configPatches[0]")
+
+	c.Spec.TalosConfig.ConfigPatches, c.Spec.Workers[0].Rollout = nil, windows("whenever")
+	b.update(c)
+	b.reconcile(c)
+	b.condition(c, v1alpha1.ConditionReady, metav1.ConditionFalse, "spec.workers[0].rollout")
+}
+
+// TestGroupsExample: the example of policies expands to what it says.
+func TestGroupsExample(t *testing.T) {
+	b := newBench(t)
+
+	manifest, err := os.ReadFile("../../../examples/groups.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	c := b.create("groups", string(manifest))
+	b.reconcile(c)
+	b.condition(c, vitistackv1alpha1.ConditionTopologyValid, metav1.ConditionTrue, "")
+
+	web, batch := &v1alpha1.TalosWorker{}, &v1alpha1.TalosWorker{}
+	b.get(web, "groups-web")
+	b.get(batch, "groups-batch")
+
+	if web.Spec.Rollout.Approval != v1alpha1.ApprovalManual || batch.Spec.Rollout.Approval == v1alpha1.ApprovalManual {
+		t.Errorf("the rollouts are %+v and %+v", web.Spec.Rollout, batch.Spec.Rollout)
+	}
+}
+
+func windows(schedule string) *v1alpha1.RolloutOptions {
+	return &v1alpha1.RolloutOptions{Windows: []v1alpha1.MaintenanceWindow{{Schedule: schedule, Duration: minutes(60)}}}
+}
