@@ -38,11 +38,12 @@ type TalosMachineSpec struct {
 	// deletionPolicy of the object that this machine belongs to.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// decommission makes the deletion of this object remove the node from its cluster: the node is drained, removed from
-	// etcd and wiped, and its Node object is deleted. The operator sets it to true on machines that were removed from
-	// their list, and to false on machines that are still listed under another name and whose nodes continue to run.
+	// onDelete determines what the deletion of this object does to the node while the cluster continues. The operator
+	// sets it before it deletes an object: Decommission for a machine that was removed from its list, whose node is
+	// drained, removed from etcd and wiped, and whose Node object is deleted; Release for a machine that is still listed
+	// under another name, whose node is not touched. An object that is deleted without it is created again.
 	// +optional
-	Decommission *bool `json:"decommission,omitempty"`
+	OnDelete OnDelete `json:"onDelete,omitempty"`
 	// change allows the machine to begin a configuration change. The operator sets it when the machine gets its slot in
 	// the rollout.
 	// +optional
@@ -53,6 +54,18 @@ type TalosMachineSpec struct {
 
 	NodeOptions `json:",inline"`
 }
+
+// OnDelete is what the deletion of a TalosMachine does to its node.
+// +kubebuilder:validation:Enum=Decommission;Release
+type OnDelete string
+
+// Effects of a deletion.
+const (
+	// OnDeleteDecommission removes the node from its cluster.
+	OnDeleteDecommission OnDelete = "Decommission"
+	// OnDeleteRelease leaves the node running under another name.
+	OnDeleteRelease OnDelete = "Release"
+)
 
 // MachineIntent is a step that was recorded before it was taken, so that the operator resumes it after a crash instead
 // of repeating it.

@@ -1716,11 +1716,6 @@ func (in *TalosMachineSpec) DeepCopyInto(out *TalosMachineSpec) {
 		*out = new(MachineNetwork)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.Decommission != nil {
-		in, out := &in.Decommission, &out.Decommission
-		*out = new(bool)
-		**out = **in
-	}
 	if in.Change != nil {
 		in, out := &in.Change, &out.Change
 		*out = new(ChangeGrant)

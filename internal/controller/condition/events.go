@@ -33,7 +33,7 @@ func Events(expected bool) kube.Transitions {
 // ExpectsOutage reports whether a machine is expected to be unreachable because of a request of the operator: it was
 // never healthy with any configuration, so it is installing itself and rebooting, or a change is in progress.
 func ExpectsOutage(m *v1alpha1.TalosMachine) bool {
-	if m.Status.WorkingHash == "" || m.Status.Intent != nil || m.Spec.Decommission != nil {
+	if m.Status.WorkingHash == "" || m.Status.Intent != nil || m.Spec.OnDelete != "" {
 		return true
 	}
 

@@ -12,9 +12,19 @@ import (
 
 // Decommission deletes one machine of a group that continues without it: its node is removed from the cluster.
 func Decommission(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
-	if m.Spec.Decommission == nil || !*m.Spec.Decommission {
-		base, yes := m.DeepCopy(), true
-		m.Spec.Decommission = &yes
+	return deleteAs(ctx, c, m, v1alpha1.OnDeleteDecommission)
+}
+
+// Release deletes the object of a machine whose node continues under another name. Nothing is sent to the node.
+func Release(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
+	return deleteAs(ctx, c, m, v1alpha1.OnDeleteRelease)
+}
+
+// deleteAs deletes a machine once its object says what that does to the node.
+func deleteAs(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, effect v1alpha1.OnDelete) error {
+	if m.Spec.OnDelete != effect {
+		base := m.DeepCopy()
+		m.Spec.OnDelete = effect
 
 		if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
 			return client.IgnoreNotFound(fmt.Errorf("marking TalosMachine %s: %w", m.Name, err))

@@ -132,12 +132,12 @@ func ensureOne(
 // stay removes the mark that a crash left between marking and deleting a machine that is listed again: with the mark, a
 // manual deletion would wipe the machine.
 func stay(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
-	if m.Spec.Decommission == nil {
+	if m.Spec.OnDelete == "" {
 		return nil
 	}
 
 	base := m.DeepCopy()
-	m.Spec.Decommission = nil
+	m.Spec.OnDelete = ""
 
 	if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("keeping TalosMachine %s: %w", m.Name, err))

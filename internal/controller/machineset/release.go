@@ -2,11 +2,7 @@ package machineset
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"slices"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -44,18 +40,4 @@ func isLeaving(m *v1alpha1.TalosMachine) bool {
 	i := m.Status.Intent
 
 	return i != nil && (i.Step == v1alpha1.StepLeave || i.Step == v1alpha1.StepReset)
-}
-
-// Release deletes the object of a machine whose node continues under another name. Nothing is sent to the node.
-func Release(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine) error {
-	if m.Spec.Decommission == nil || *m.Spec.Decommission {
-		base, no := m.DeepCopy(), false
-		m.Spec.Decommission = &no
-
-		if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
-			return client.IgnoreNotFound(fmt.Errorf("releasing TalosMachine %s: %w", m.Name, err))
-		}
-	}
-
-	return Delete(ctx, c, m, m.Spec.DeletionPolicy)
 }

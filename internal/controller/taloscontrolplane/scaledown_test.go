@@ -43,7 +43,7 @@ func (e *env) going() []string {
 	var out []string
 
 	for _, m := range list.Items {
-		if !m.DeletionTimestamp.IsZero() && m.Spec.Decommission != nil && *m.Spec.Decommission {
+		if !m.DeletionTimestamp.IsZero() && m.Spec.OnDelete == v1alpha1.OnDeleteDecommission {
 			out = append(out, m.Name)
 		}
 	}

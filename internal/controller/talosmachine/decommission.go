@@ -37,13 +37,13 @@ var defaultDrainTimeout = metav1.Duration{Duration: 5 * time.Minute}
 
 // decommissions reports whether the machine was removed from its list, and the cluster continues without it.
 func (s *scope) decommissions() bool {
-	return s.machine.Spec.Decommission != nil && *s.machine.Spec.Decommission && !s.parentDeleting() &&
+	return s.machine.Spec.OnDelete == v1alpha1.OnDeleteDecommission && !s.parentDeleting() &&
 		s.controlPlane != nil && s.held != nil
 }
 
 // renamed reports whether the node is listed under another name and continues to run.
 func (s *scope) renamed() bool {
-	return s.machine.Spec.Decommission != nil && !*s.machine.Spec.Decommission && !s.parentDeleting() && s.held != nil
+	return s.machine.Spec.OnDelete == v1alpha1.OnDeleteRelease && !s.parentDeleting() && s.held != nil
 }
 
 // decommission removes a node from its cluster step by step: the node is drained, removed from etcd, wiped, and

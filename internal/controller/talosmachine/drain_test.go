@@ -100,8 +100,7 @@ func (e *env) podExists(name string) bool {
 func (e *env) takeOut(name string, drain *v1alpha1.DrainOptions) {
 	e.Helper()
 	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
-		m.Spec.Decommission, m.Spec.Drain = new(bool), drain
-		*m.Spec.Decommission = true
+		m.Spec.OnDelete, m.Spec.Drain = v1alpha1.OnDeleteDecommission, drain
 	})
 
 	e.Delete(e.machine(name))

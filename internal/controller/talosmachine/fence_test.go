@@ -29,8 +29,7 @@ func (e *env) giveUp(name string) {
 	e.until(name, "it is missed", reason(v1alpha1.ConditionReachable, v1alpha1.ReasonNodeUnreachable))
 
 	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
-		yes := true
-		m.Spec.Decommission = &yes
+		m.Spec.OnDelete = v1alpha1.OnDeleteDecommission
 
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.SkipResetAnnotation, "true")
 	})

@@ -137,8 +137,7 @@ func TestSwappedAddresses(t *testing.T) {
 	// The machine to be removed is not the one that responds at its address.
 	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
 		m.Finalizers = append(m.Finalizers, "example.com/test")
-		m.Spec.Decommission = new(bool)
-		*m.Spec.Decommission = true
+		m.Spec.OnDelete = v1alpha1.OnDeleteDecommission
 	})
 
 	e.Delete(e.machine("w-0"))

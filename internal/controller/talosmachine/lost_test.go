@@ -14,7 +14,7 @@ func TestLostWhileLeaving(t *testing.T) {
 
 	e := found(t, 3, 0)
 
-	change(e, &v1alpha1.TalosMachine{}, leaving, func(m *v1alpha1.TalosMachine) { m.Spec.Decommission = new(true) })
+	change(e, &v1alpha1.TalosMachine{}, leaving, func(m *v1alpha1.TalosMachine) { m.Spec.OnDelete = v1alpha1.OnDeleteDecommission })
 	e.Delete(e.machine(leaving))
 
 	for _, n := range e.nodes {
