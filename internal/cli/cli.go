@@ -63,6 +63,7 @@ func Commands(streams genericiooptions.IOStreams) []*cobra.Command {
 		newRevertCommand(streams),
 		newRetryCommand(streams),
 		newReplaceCommand(streams),
+		newUpgradeCommand(streams),
 		newExportCommand(streams),
 		newMoveCommand(streams),
 		newImportCommand(streams),

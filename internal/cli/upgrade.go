@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+)
+
+func newUpgradeCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Plan upgrades of Talos and Kubernetes",
+	}
+	cmd.AddCommand(newUpgradePlanCommand(streams))
+
+	return cmd
+}
+
+// upgradePath is what -o prints.
+type upgradePath struct {
+	Cluster string `json:"cluster"`
+	// From are the oldest versions that run, To those of the target.
+	From upgrade.Target `json:"from"`
+	To   upgrade.Target `json:"to"`
+	// Steps in their order; empty if the target runs already.
+	Steps []upgrade.Step `json:"steps"`
+	// Reboots of all machines together.
+	Reboots int `json:"reboots"`
+}
+
+type upgradePlanner struct {
+	*session
+
+	output output
+	target upgrade.Target
+	via    []string
+}
+
+func newUpgradePlanCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	p := &upgradePlanner{session: newSession(streams)}
+
+	cmd := &cobra.Command{
+		Use:   "plan CLUSTER",
+		Short: "Show the way from the versions that run to others, without changing anything",
+		Long: `Show the way from the versions that run to others: the releases of Talos and Kubernetes that the cluster has to go
+through, in which order, which machines each step upgrades, and how many reboots that takes. Nothing is changed.
+
+Talos and Kubernetes go minor by minor. They are interleaved so that each Talos supports the Kubernetes on it. A target
+that cannot be reached is refused, with the nearest one that can. Releases on the way are the newest ones that this
+version of the operator knows; --via takes others.
+
+Exit codes: 0 the target runs already, 2 there are steps, 1 there is no way.`,
+		Example: `  talos-operator upgrade plan prod -n clusters --talos v1.13.9
+  talos-operator upgrade plan prod --talos v1.13.9 --kubernetes v1.36.3 --via v1.12.9 -o json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: p.completeCluster,
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().StringVar(&p.target.Talos, "talos", "", "the Talos version to reach (default: that of the spec)")
+	cmd.Flags().StringVar(&p.target.Kubernetes, "kubernetes", "", "the Kubernetes version to reach (default: that of the spec)")
+	cmd.Flags().StringSliceVar(&p.via, "via", nil, "releases of Talos or Kubernetes to go through")
+	addOutput(cmd, &p.output)
+
+	return p.attach(cmd)
+}
+
+func (p *upgradePlanner) run(ctx context.Context, name string) error {
+	if err := p.output.validate(); err != nil {
+		return err
+	}
+
+	plane, err := p.open()
+	if err != nil {
+		return err
+	}
+
+	c, err := findCluster(ctx, plane, name)
+	if err != nil {
+		return err
+	}
+
+	result, err := pathOf(c, p.target, p.via)
+	if err != nil {
+		return fmt.Errorf("planning the upgrade of %s: %w", name, err)
+	}
+
+	if err := p.output.print(p.Out, result, result.printTable); err != nil {
+		return err
+	}
+
+	if len(result.Steps) > 0 {
+		return &ExitError{Code: codeChanges}
+	}
+
+	return nil
+}
+
+func pathOf(c *cluster, target upgrade.Target, via []string) (upgradePath, error) {
+	spec := &c.controlPlane.Spec
+	out := upgradePath{Cluster: c.controlPlane.Name, To: target, Steps: []upgrade.Step{}}
+
+	if out.To.Talos == "" {
+		out.To.Talos = spec.TalosVersion
+	}
+
+	if out.To.Kubernetes == "" {
+		out.To.Kubernetes = spec.KubernetesVersion
+	}
+
+	runs := upgrade.Cluster{Kubernetes: c.controlPlane.Status.ObservedKubeVersion}
+	for i := range c.nodes {
+		m := &c.nodes[i]
+		runs.Nodes = append(runs.Nodes, upgrade.Node{
+			Name: m.Name, ControlPlane: m.Spec.WorkerRef == nil, Talos: m.Status.TalosVersion,
+			Kubelet: bare(m.Status.KubeletVersion),
+		})
+	}
+
+	steps, err := upgrade.Plan(runs, out.To, via...)
+	if err != nil {
+		return out, err
+	}
+
+	out.From = upgrade.Oldest(runs)
+	out.Steps = append(out.Steps, steps...)
+
+	for _, s := range steps {
+		out.Reboots += s.Reboots
+	}
+
+	return out, nil
+}
+
+// bare returns the version of an image tag: kubelets come with more or fewer files under tags of their own.
+func bare(tag string) string { return strings.TrimSuffix(strings.TrimSuffix(tag, "-fat"), "-slim") }
+
+func (r upgradePath) printTable(w io.Writer) {
+	if len(r.Steps) == 0 {
+		fmt.Fprintf(w, "%s runs %s already.\n", r.Cluster, r.To)
+
+		return
+	}
+
+	fmt.Fprintf(w, "%s: from %s to %s in %d steps, %d reboots\n\n", r.Cluster, r.From, r.To, len(r.Steps), r.Reboots)
+
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, "STEP\tCOMPONENT\tFROM\tTO\tMACHINES\tREBOOTS\tREASON")
+
+	for i, s := range r.Steps {
+		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%d\t%s\n", i+1, s.Component, s.From, s.To, few(s.Machines), s.Reboots, s.Reason)
+	}
+
+	_ = tw.Flush() // the underlying writer reports its own errors
+}
+
+// few formats the first few names, and the number of the others.
+func few(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ",")
+	}
+
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ","), len(names)-most)
+}

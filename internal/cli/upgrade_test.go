@@ -1,0 +1,86 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+)
+
+// runsVersions shows a sample as one that runs, with a worker that has a kubelet with more files.
+func (s *shell) runsVersions(c *sample, talos, kubernetes string) {
+	s.t.Helper()
+
+	c.cp.Status.ObservedKubeVersion = kubernetes
+	s.update(c)
+
+	for i, m := range c.machine {
+		m.Status.TalosVersion, m.Status.KubeletVersion = talos, kubernetes
+		if i > 0 {
+			m.Status.KubeletVersion += "-fat"
+		}
+
+		if err := s.client.Status().Update(s.t.Context(), m); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// TestUpgradePlan: the path, its formats and its exit codes, and what cannot be planned.
+func TestUpgradePlan(t *testing.T) {
+	s := newShell(t)
+	c := s.sample("old")
+
+	if _, _, failed := s.run("upgrade", "plan", "old"); !strings.Contains(failed, "its version of Talos is not known yet") {
+		t.Errorf("nothing has reported: %s", failed)
+	}
+
+	s.runsVersions(c, talosV, kubernetes)
+
+	if out, _, failed := s.run("upgrade", "plan", "old"); failed != "" || out != "old runs Talos "+talosV+" with Kubernetes "+kubernetes+" already.\n" {
+		t.Errorf("%q, %q", out, failed)
+	}
+
+	s.runsVersions(c, "v1.11.6", "v1.34.1")
+
+	out, _, failed := s.run("upgrade", "plan", "old", "--talos", "v1.13.9", "--kubernetes", "v1.35.8", "--via", "v1.12.9")
+	want := "old: from Talos v1.11.6 with Kubernetes v1.34.1 to Talos v1.13.9 with Kubernetes v1.35.8 in 3 steps, 4 reboots\n\n" +
+		"STEP COMPONENT FROM TO MACHINES REBOOTS REASON\n" +
+		"1 Talos v1.11.6 v1.12.9 old-cp,old-w-0 2 minor by minor\n" +
+		"2 Talos v1.12.9 v1.13.9 old-cp,old-w-0 2 the target\n" +
+		"3 Kubernetes v1.34.1 v1.35.8 old-cp,old-w-0 0 the target\n"
+
+	if diff := cmp.Diff(squeeze(want), squeeze(out)); diff != "" || failed != "" {
+		t.Errorf("%q: %s", failed, diff)
+	}
+
+	out, _, _ = s.run("upgrade", "plan", "old", "--talos", "v1.13.9", "--kubernetes", "v1.35.8", "-o", "json")
+
+	var result struct {
+		Steps   []upgrade.Step
+		Reboots int
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Steps) != 3 || result.Reboots != 4 {
+		t.Errorf("%v: %s", err, out)
+	}
+
+	for part, args := range map[string][]string{
+		"older than v1.11.6, which runs already":                       {"--talos", "v1.10.9", "--kubernetes", "v1.34.1"},
+		"the nearest that can be reached is Talos v1.12.9 with":        {"--talos", "v1.12.9", "--kubernetes", "v1.36.3"},
+		`"latest" is not a version`:                                    {"--via", "latest"},
+		"unknown output format \"table\": use json or yaml":            {"-o", "table"},
+		"no KubernetesCluster or TalosControlPlane young in namespace": {},
+	} {
+		name := "old"
+		if len(args) == 0 {
+			name = "young"
+		}
+
+		if out, _, failed := s.run(append([]string{"upgrade", "plan", name}, args...)...); !strings.Contains(failed, part) {
+			t.Errorf("%v: %q, %q; want %q", args, out, failed, part)
+		}
+	}
+}

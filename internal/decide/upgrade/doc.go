@@ -1,0 +1,86 @@
+// Package upgrade plans the way of a cluster from the versions that it runs to others: which releases of Talos and of
+// Kubernetes it goes through, in which order, and why. It is pure: versions in, steps out.
+package upgrade
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Component is what a step upgrades.
+type Component string
+
+// Components.
+const (
+	// Talos is the operating system. A step reboots each machine once.
+	Talos Component = "Talos"
+	// Kubernetes is the control plane, kube-proxy and the kubelets. A step reboots no machine.
+	Kubernetes Component = "Kubernetes"
+)
+
+// Node is a machine of the cluster as it runs.
+type Node struct {
+	Name         string
+	ControlPlane bool
+	// Talos and Kubelet are versions such as v1.13.9.
+	Talos, Kubelet string
+}
+
+// Cluster is what runs.
+type Cluster struct {
+	Nodes []Node
+	// Kubernetes is the oldest version of an API server.
+	Kubernetes string
+}
+
+// Target is what is to run; an empty field keeps what runs.
+type Target struct {
+	Talos      string `json:"talos,omitempty"`
+	Kubernetes string `json:"kubernetes,omitempty"`
+}
+
+// String lists the versions for a sentence.
+func (t Target) String() string {
+	var parts []string
+
+	if t.Talos != "" {
+		parts = append(parts, "Talos "+t.Talos)
+	}
+
+	if t.Kubernetes != "" {
+		parts = append(parts, "Kubernetes "+t.Kubernetes)
+	}
+
+	return strings.Join(parts, " with ")
+}
+
+// Step is one upgrade of all machines that are older.
+type Step struct {
+	Component Component `json:"component"`
+	// From is the oldest version that runs before the step, To what runs after it.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Machines that the step upgrades, in its order: control plane first, then by name.
+	Machines []string `json:"machines"`
+	// Reboots is the number of machines that reboot.
+	Reboots int `json:"reboots"`
+	// Reason says why the path goes through this version.
+	Reason string `json:"reason"`
+}
+
+// Refusal is why there is no path.
+type Refusal struct {
+	// Problem for users.
+	Problem string
+	// Nearest is the target closest to the desired one that can be reached; empty if nothing can.
+	Nearest Target
+}
+
+// Error implements error.
+func (r *Refusal) Error() string {
+	if r.Nearest == (Target{}) {
+		return r.Problem
+	}
+
+	return fmt.Sprintf("%s; the nearest that can be reached is %s", r.Problem, r.Nearest)
+}

@@ -1,0 +1,355 @@
+package upgrade
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blang/semver/v4"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/compatibility"
+)
+
+// hop is one version on the way of a component.
+type hop struct {
+	to     semver.Version
+	reason string
+}
+
+// Plan returns the steps from what runs to a target: minor by minor, through the releases that have to run in between,
+// and with the two components interleaved so that each Talos supports the Kubernetes that runs on it. via names releases
+// of minors that are passed through; otherwise the newest known ones are taken. A target that runs already has no steps.
+func Plan(c Cluster, t Target, via ...string) ([]Step, error) {
+	p := planner{cluster: c, via: map[Component]map[uint64]semver.Version{Talos: {}, Kubernetes: {}}}
+
+	if err := p.read(t, via); err != nil {
+		return nil, err
+	}
+
+	talos, err := p.hops(Talos, p.runs[Talos], p.wants[Talos])
+	if err != nil {
+		return nil, err
+	}
+
+	kubernetes, err := p.hops(Kubernetes, p.runs[Kubernetes], p.wants[Kubernetes])
+	if err != nil {
+		return nil, err
+	}
+
+	return p.interleave(talos, append(p.catchUp(), kubernetes...))
+}
+
+// Oldest returns the oldest versions that run. Those that are not known are left out.
+func Oldest(c Cluster) Target {
+	var out Target
+
+	oldest := map[Component]semver.Version{}
+	note := func(component Component, text string, into *string) {
+		v, err := parse(component, text)
+		if had, ok := oldest[component]; err == nil && (!ok || v.LT(had)) {
+			oldest[component], *into = v, text
+		}
+	}
+
+	note(Kubernetes, c.Kubernetes, &out.Kubernetes)
+
+	for _, n := range c.Nodes {
+		note(Talos, n.Talos, &out.Talos)
+		note(Kubernetes, n.Kubelet, &out.Kubernetes)
+	}
+
+	return out
+}
+
+type planner struct {
+	cluster     Cluster
+	runs, wants map[Component]semver.Version
+	via         map[Component]map[uint64]semver.Version
+}
+
+// read parses the versions, and refuses a way back.
+func (p *planner) read(t Target, via []string) error {
+	p.runs, p.wants = map[Component]semver.Version{}, map[Component]semver.Version{}
+
+	if len(p.cluster.Nodes) == 0 {
+		return &Refusal{Problem: "no machine is known"}
+	}
+
+	for i, n := range p.cluster.Nodes {
+		v, err := parse(Talos, n.Talos)
+		if err != nil {
+			return &Refusal{Problem: fmt.Sprintf("machine %s: %s", n.Name, err)}
+		}
+
+		if i == 0 || v.LT(p.runs[Talos]) {
+			p.runs[Talos] = v
+		}
+	}
+
+	v, err := parse(Kubernetes, p.cluster.Kubernetes)
+	if err != nil {
+		return &Refusal{Problem: "the API servers: " + err.Error()}
+	}
+
+	p.runs[Kubernetes] = v
+
+	for component, text := range map[Component]string{Talos: t.Talos, Kubernetes: t.Kubernetes} {
+		p.wants[component] = p.newest(component)
+		if text == "" {
+			continue
+		}
+
+		if p.wants[component], err = parse(component, text); err != nil {
+			return &Refusal{Problem: "the target: " + err.Error()}
+		}
+	}
+
+	return cmp.Or(p.refuseOlder(), p.readVia(via))
+}
+
+// newest returns the newest version of a component that runs.
+func (p *planner) newest(component Component) semver.Version {
+	out := p.runs[component]
+
+	for _, n := range p.cluster.Nodes {
+		if v, err := parse(component, n.version(component)); err == nil && v.GT(out) {
+			out = v
+		}
+	}
+
+	return out
+}
+
+func (n Node) version(component Component) string {
+	if component == Talos {
+		return n.Talos
+	}
+
+	return n.Kubelet
+}
+
+// refuseOlder refuses a target that is older than what runs on any machine.
+func (p *planner) refuseOlder() error {
+	for _, component := range []Component{Talos, Kubernetes} {
+		if newest := p.newest(component); p.wants[component].LT(newest) {
+			return &Refusal{Problem: fmt.Sprintf("%s v%s is older than v%s, which runs already: there is no way back by an "+
+				"upgrade", component, p.wants[component], newest)}
+		}
+	}
+
+	return nil
+}
+
+// readVia sorts the releases on the way by their component: the minors of Talos and of Kubernetes do not overlap.
+func (p *planner) readVia(via []string) error {
+	for _, text := range via {
+		v, err := parse("", text)
+		if err != nil {
+			return &Refusal{Problem: "a release on the way: " + err.Error()}
+		}
+
+		component := Kubernetes
+		if v.Minor <= p.wants[Talos].Minor {
+			component = Talos
+		}
+
+		if from, to := p.runs[component], p.wants[component]; v.LTE(from) || v.GTE(to) {
+			return &Refusal{Problem: fmt.Sprintf("v%s is not on the way from %s v%s to v%s", v, component, from, to)}
+		}
+
+		p.via[component][v.Minor] = v
+	}
+
+	return nil
+}
+
+// parse reads a version such as v1.13.9.
+func parse(component Component, text string) (semver.Version, error) {
+	v, err := semver.Parse(strings.TrimPrefix(text, "v"))
+	if err == nil && strings.HasPrefix(text, "v") && v.Major == 1 {
+		return v, nil
+	}
+
+	if text == "" {
+		return v, fmt.Errorf("its version of %s is not known yet", component)
+	}
+
+	return v, fmt.Errorf("%q is not a version: write it like v1.13.9", text)
+}
+
+// hops returns the versions that one component goes through.
+func (p *planner) hops(component Component, from, to semver.Version) ([]hop, error) {
+	var out []hop
+
+	for minor := from.Minor; minor < to.Minor; minor++ {
+		next, reason, err := p.inMinor(component, minor, from)
+		if err != nil {
+			return nil, err
+		}
+
+		if next != nil {
+			out = append(out, hop{*next, reason})
+		}
+	}
+
+	if to.GT(from) {
+		out = append(out, hop{to, "the target"})
+	}
+
+	return out, nil
+}
+
+// catchUp returns the hop that brings kubelets to the version of the API servers, which are upgraded before them: an
+// upgrade that was interrupted has left them behind.
+func (p *planner) catchUp() []hop {
+	api := p.runs[Kubernetes]
+
+	for _, n := range p.cluster.Nodes {
+		if v, err := parse(Kubernetes, n.Kubelet); err == nil && v.LT(api) && (v.Minor < api.Minor || p.wants[Kubernetes].EQ(api)) {
+			return []hop{{api, "kubelets are older than the API servers"}}
+		}
+	}
+
+	return nil
+}
+
+// inMinor returns the release of a minor that runs before the minor is left; nil if what runs will do.
+func (p *planner) inMinor(component Component, minor uint64, from semver.Version) (*semver.Version, string, error) {
+	least, reason := semver.Version{Major: 1, Minor: minor}, "minor by minor"
+	if w, ok := waypoints[minor]; ok && component == Talos {
+		least, reason = w.least, w.reason
+	}
+
+	named, isNamed := p.via[component][minor]
+
+	switch {
+	case isNamed && named.LT(least):
+		return nil, "", &Refusal{Problem: fmt.Sprintf("v%s cannot be the release on the way: %s", named, reason)}
+	case isNamed:
+		return &named, reason, nil
+	case minor == from.Minor && from.GTE(least):
+		return nil, "", nil
+	}
+
+	text, known := latest[component][minor]
+	if !known {
+		return nil, "", &Refusal{Problem: fmt.Sprintf("no release of %s v1.%d is known to this operator: name the one to "+
+			"go through", component, minor)}
+	}
+
+	v, err := parse(component, text)
+
+	return &v, reason, err
+}
+
+// interleave orders the hops of both components. As long as Talos may move it does, because a newer Talos supports newer
+// versions of Kubernetes; it waits where it would no longer support the one that runs.
+func (p *planner) interleave(talos, kubernetes []hop) ([]Step, error) {
+	var steps []Step
+
+	t, k := p.runs[Talos], p.runs[Kubernetes]
+
+	for len(talos)+len(kubernetes) > 0 {
+		switch {
+		case len(talos) > 0 && supports(talos[0].to, k) == nil && follows(t, talos[0].to) == nil:
+			steps = append(steps, p.step(Talos, t, talos[0]))
+			t, talos = talos[0].to, talos[1:]
+		case len(kubernetes) > 0 && supports(t, kubernetes[0].to) == nil:
+			steps = append(steps, p.step(Kubernetes, k, kubernetes[0]))
+			k, kubernetes = kubernetes[0].to, kubernetes[1:]
+		default:
+			return nil, p.stuck(t, k, talos, kubernetes)
+		}
+	}
+
+	return steps, nil
+}
+
+// stuck says why no component can move any more.
+func (p *planner) stuck(t, k semver.Version, talos, kubernetes []hop) error {
+	out := &Refusal{}
+	if t.GT(p.runs[Talos]) || k.GT(p.runs[Kubernetes]) {
+		out.Nearest = Target{Talos: "v" + t.String(), Kubernetes: "v" + k.String()}
+	}
+
+	var problems []string
+
+	if len(talos) > 0 {
+		err := follows(t, talos[0].to)
+		if err == nil {
+			err = supports(talos[0].to, k)
+		}
+
+		problems = append(problems, fmt.Sprintf("Talos v%s cannot follow: %s", talos[0].to, err))
+	}
+
+	if len(kubernetes) > 0 {
+		problems = append(problems, fmt.Sprintf("Kubernetes v%s cannot follow: %s", kubernetes[0].to,
+			supports(t, kubernetes[0].to)))
+	}
+
+	out.Problem = strings.Join(problems, ", and ")
+
+	return out
+}
+
+// step describes one hop.
+func (p *planner) step(component Component, from semver.Version, h hop) Step {
+	out := Step{Component: component, From: "v" + from.String(), To: "v" + h.to.String(), Reason: h.reason}
+
+	nodes := slices.Clone(p.cluster.Nodes)
+	slices.SortFunc(nodes, func(a, b Node) int {
+		if a.ControlPlane != b.ControlPlane {
+			if a.ControlPlane {
+				return -1
+			}
+
+			return 1
+		}
+
+		return strings.Compare(a.Name, b.Name)
+	})
+
+	for _, n := range nodes {
+		if v, err := parse(component, n.version(component)); err != nil || v.LT(h.to) {
+			out.Machines = append(out.Machines, n.Name)
+		}
+	}
+
+	if component == Talos {
+		out.Reboots = len(out.Machines)
+	}
+
+	return out
+}
+
+// supports reports whether a Talos supports a Kubernetes, according to the tables of the machinery library.
+func supports(talos, kubernetes semver.Version) error {
+	t, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talos.String()})
+	if err != nil {
+		return err
+	}
+
+	k, err := compatibility.ParseKubernetesVersion(kubernetes.String())
+	if err != nil {
+		return err
+	}
+
+	return k.SupportedWith(t)
+}
+
+// follows reports whether a Talos may be installed over another one.
+func follows(from, to semver.Version) error {
+	f, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: from.String()})
+	if err != nil {
+		return err
+	}
+
+	t, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: to.String()})
+	if err != nil {
+		return err
+	}
+
+	return t.UpgradeableFrom(f)
+}
