@@ -56,7 +56,7 @@ const noChanges = "No changes."
 // reconciliation.
 func (n *Node) Apply(ctx context.Context, config []byte, o ApplyOptions) (Applied, error) {
 	if !o.DryRun {
-		ctx = acting(ctx)
+		ctx = Acting(ctx)
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, slowTimeout)

@@ -12,7 +12,7 @@ import (
 // ForfeitLeadership makes the node's member give up the etcd leadership. It is no error if the member is not the
 // leader.
 func (n *Node) ForfeitLeadership(parent context.Context) error {
-	parent = acting(parent)
+	parent = Acting(parent)
 
 	ctx, cancel := context.WithTimeout(parent, slowTimeout)
 	defer cancel()
@@ -27,7 +27,7 @@ func (n *Node) ForfeitLeadership(parent context.Context) error {
 // RemoveMember lets this node remove another member from etcd by its ID. It is no error if the member is no longer on
 // the list.
 func (n *Node) RemoveMember(parent context.Context, id uint64) error {
-	parent = acting(parent)
+	parent = Acting(parent)
 
 	ctx, cancel := context.WithTimeout(parent, slowTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (n *Node) RemoveMember(parent context.Context, id uint64) error {
 // EtcdDefragment shrinks the database of the node's own member, which serves no requests meanwhile: defragment one node
 // at a time.
 func (n *Node) EtcdDefragment(parent context.Context) error {
-	parent = acting(parent)
+	parent = Acting(parent)
 
 	// A defragmentation may take minutes, and never returns if etcd does not run, so the status is queried first.
 	if _, err := n.EtcdStatus(parent); err != nil {
@@ -64,7 +64,7 @@ func (n *Node) EtcdDefragment(parent context.Context) error {
 
 // LeaveEtcd makes the node leave etcd and delete its data. It works only while the node's own etcd responds.
 func (n *Node) LeaveEtcd(parent context.Context) error {
-	parent = acting(parent)
+	parent = Acting(parent)
 
 	ctx, cancel := context.WithTimeout(parent, slowTimeout)
 	defer cancel()

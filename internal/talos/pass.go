@@ -19,8 +19,9 @@ func Pass(ctx context.Context, limit time.Duration) (context.Context, context.Ca
 	return context.WithTimeout(context.WithValue(ctx, passKey{}, ctx), limit)
 }
 
-// acting returns the context of an action: that of the manager instead of that of the reconciliation.
-func acting(ctx context.Context) context.Context {
+// Acting returns the context of an action, and of what belongs to it: that of the manager instead of that of the
+// reconciliation. Otherwise a reconciliation whose queries take all its time would never act.
+func Acting(ctx context.Context) context.Context {
 	if outer, ok := ctx.Value(passKey{}).(context.Context); ok {
 		return outer
 	}

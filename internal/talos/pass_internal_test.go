@@ -14,27 +14,27 @@ func TestPass(t *testing.T) {
 	defer cancel()
 	<-pass.Done()
 
-	if acting(pass).Err() != nil {
+	if Acting(pass).Err() != nil {
 		t.Error("an act ends with the time of its pass")
 	}
 
 	within, end := context.WithTimeout(pass, time.Second)
 	defer end()
 
-	if within.Err() == nil || acting(within).Err() != nil {
+	if within.Err() == nil || Acting(within).Err() != nil {
 		t.Error("the same within a call")
 	}
 
 	stop()
 
-	if acting(pass).Err() == nil {
+	if Acting(pass).Err() == nil {
 		t.Error("an act goes on after the manager has ended")
 	}
 
 	unbound, cancel := Pass(t.Context(), 0)
 	defer cancel()
 
-	if _, bound := unbound.Deadline(); bound || acting(unbound) != unbound {
+	if _, bound := unbound.Deadline(); bound || Acting(unbound) != unbound {
 		t.Error("a pass without a bound has one")
 	}
 }

@@ -131,6 +131,9 @@ func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.Machi
 // claim writes the status and fails with a conflict if it was written since it was read: otherwise a step that is
 // decided from a stale cache would be taken twice, or after it was cancelled.
 func (r *Reconciler) claim(ctx context.Context, s *scope) error {
+	ctx, cancel := context.WithTimeout(talos.Acting(ctx), recordTimeout)
+	defer cancel()
+
 	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, s.machine, patch); err != nil {
 		return fmt.Errorf("writing the status of %s: %w", s.machine.Name, err)

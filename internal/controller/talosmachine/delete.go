@@ -21,6 +21,8 @@ import (
 const (
 	// pollReset is how often a node that is being wiped is queried. Its API changes during the wipe, so no stream lasts.
 	pollReset = time.Second
+	// recordTimeout limits the write of a record to the API server.
+	recordTimeout = 10 * time.Second
 	// repeatReset is the time after which a reset without an effect is requested again.
 	repeatReset = time.Minute
 )
@@ -99,13 +101,9 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	// An abandoned machine has no etcd member any more, and whatever runs on it is not part of the cluster.
-	graceful := !s.returned()
-
-	if graceful && s.machine.Spec.Role == v1alpha1.RoleControlPlane {
-		if graceful, err = canLeaveEtcd(ctx, node); err != nil {
-			return ctrl.Result{}, err
-		}
+	graceful, err := r.mayLeave(ctx, s, node)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 
 	if err := r.recordReset(ctx, s); err != nil {
@@ -113,7 +111,7 @@ func (r *Reconciler) reset(ctx context.Context, s *scope) (ctrl.Result, error) {
 	}
 
 	err = node.ToItself(ctx, s.self(), func() error {
-		if err := r.joined(ctx, s); err != nil {
+		if err := r.joined(talos.Acting(ctx), s); err != nil {
 			return err
 		}
 
@@ -140,6 +138,22 @@ func (r *Reconciler) resetting(s *scope) error {
 	return failure.Waiting(v1alpha1.ReasonResetting, "waiting for "+s.machine.Name+" to be wiped", pollReset)
 }
 
+// mayLeave reports whether a node can leave its cluster by itself before it is wiped.
+func (r *Reconciler) mayLeave(ctx context.Context, s *scope, node *talos.Node) (bool, error) {
+	switch {
+	case s.returned():
+		// An abandoned machine has no etcd member any more, and whatever runs on it is not part of the cluster.
+		return false, nil
+	case s.machine.Spec.Role != v1alpha1.RoleControlPlane:
+		return true, nil
+	case s.decommissions():
+		// It is drained, and has left etcd: a stopped etcd would not answer.
+		return false, nil
+	}
+
+	return canLeaveEtcd(ctx, node)
+}
+
 // canLeaveEtcd reports whether a control-plane node of a cluster that is being deleted can leave etcd gracefully: the
 // last member cannot, nor can one whose etcd does not respond.
 func canLeaveEtcd(ctx context.Context, node *talos.Node) (bool, error) {
@@ -155,12 +169,20 @@ func canLeaveEtcd(ctx context.Context, node *talos.Node) (bool, error) {
 	return len(members) > 1, nil
 }
 
+// recordReset records the reset that is about to be requested. If that fails, nothing is requested, and the status that
+// is written at the end of the reconciliation must not say so: the next one would wait for the reset.
 func (r *Reconciler) recordReset(ctx context.Context, s *scope) error {
+	before := s.machine.Status.Intent
 	s.machine.Status.Intent = &v1alpha1.MachineIntent{
 		Step: v1alpha1.StepReset, BootID: s.facts.BootID, Since: stamp(r.Clock.Now()),
 	}
 
+	ctx, cancel := context.WithTimeout(talos.Acting(ctx), recordTimeout)
+	defer cancel()
+
 	if err := kube.PatchStatus(ctx, r.Client, s.machine, s.base); err != nil {
+		s.machine.Status.Intent = before
+
 		return fmt.Errorf("recording the reset of %s: %w", s.machine.Name, err)
 	}
 

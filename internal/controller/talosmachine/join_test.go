@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -85,4 +86,60 @@ func TestJoinsAfterLostReset(t *testing.T) {
 
 	e.takeOut("cp-2", nil)
 	e.leavesFirst("cp-2")
+}
+
+// refusing is a client that refuses once to record one step of a machine.
+type refusing struct {
+	client.Client
+
+	step    string
+	refused bool
+}
+
+func (c *refusing) Status() client.SubResourceWriter { return refusingStatus{c.Client.Status(), c} }
+
+type refusingStatus struct {
+	client.SubResourceWriter
+
+	c *refusing
+}
+
+func (w refusingStatus) Patch(
+	ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
+) error {
+	if m, ok := o.(*v1alpha1.TalosMachine); ok && m.Status.Intent != nil && m.Status.Intent.Step == w.c.step &&
+		!w.c.refused {
+		w.c.refused = true
+
+		return errors.New("the API server is away")
+	}
+
+	return w.SubResourceWriter.Patch(ctx, o, patch, opts...)
+}
+
+// TestResetThatIsNotRecorded: a reset that could not be recorded is not requested, and the next reconciliation does not
+// wait for it.
+func TestResetThatIsNotRecorded(t *testing.T) {
+	e := found(t, 3, 0)
+	e.mayLeave("cp-2")
+	e.takeOut("cp-2", nil)
+
+	api := &refusing{Client: e.cache, step: v1alpha1.StepReset}
+	e.r.Client = api
+	e.until("cp-2", "its reset is not recorded", func(*v1alpha1.TalosMachine) bool { return api.refused })
+
+	if i := e.machine("cp-2").Status.Intent; i == nil || i.Step != v1alpha1.StepLeave || e.resets("cp-2") > 0 {
+		t.Errorf("%d resets; the recorded step is %+v", e.resets("cp-2"), i)
+	}
+
+	asked := e.nodes["cp-2"].Faults().Calls("EtcdMemberList")
+
+	if _, _, err := e.pass("cp-2"); err != nil || e.resets("cp-2") != 1 {
+		t.Errorf("%d resets: %v", e.resets("cp-2"), err)
+	}
+
+	// An etcd that has been stopped does not answer before the deadline of the call.
+	if n := e.nodes["cp-2"].Faults().Calls("EtcdMemberList") - asked; n > 0 {
+		t.Errorf("a node that has left etcd was asked %d times for its members", n)
+	}
 }
