@@ -87,7 +87,7 @@ verify: generate ## Fail when generated files are not up to date.
 # What of the product holds locks or starts goroutines is tested under the race detector, which makes a test two to five
 # times as dear. Where few of a package's tests have goroutines meet, it watches those (WATCHED), and make test-race all,
 # with the lab's servers and the pure calculations.
-RACED  := ./internal/backup ./internal/backup/store/... ./internal/backupstorage/... ./internal/controller/evidence/... \
+RACED  := ./internal/backup ./internal/backup/store/... ./internal/backupstorage/... ./internal/evidence/... \
   ./internal/controller/fair/... ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
   ./internal/metrics/... ./internal/schedule/... ./internal/statestore/... ./internal/talos/... ./internal/validation/... \
   ./internal/workload/...
@@ -102,7 +102,7 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/clusterimport/... ./internal/configstore/... ./internal/controller/condition/... \
   ./internal/controller/kubernetescluster/... \
   ./internal/controller/machine/... ./internal/controller/machineset/... ./internal/controller/pause/... \
-  ./internal/controller/rollout/... ./internal/controller/scheduled/... \
+  ./internal/controller/scheduled/... \
   ./internal/controller/talosworker/... ./internal/controller/backupwork/... ./internal/decide/... ./internal/failure/... ./internal/kube/... \
   ./internal/machineconfig/... ./internal/safety/...
 

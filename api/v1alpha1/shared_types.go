@@ -357,13 +357,11 @@ type NodeOptions struct {
 
 // GroupPolicy determines how the operator treats the machines of a group: a control plane or a group of workers.
 type GroupPolicy struct {
-	// rollout determines how configuration changes are rolled out to the machines. A TalosWorker without a rollout uses
-	// that of its TalosControlPlane.
+	// rollout determines how configuration changes are rolled out to the machines.
 	// +optional
 	Rollout *RolloutOptions `json:"rollout,omitempty"`
 	// drift determines how the operator handles a machine configuration that was changed outside of the operator: Report
-	// (default) reports the change, Enforce plans a change back, Adopt keeps it. A TalosWorker without one uses
-	// that of its TalosControlPlane.
+	// (default) reports the change, Enforce plans a change back, Adopt keeps it.
 	// +optional
 	Drift DriftPolicy `json:"drift,omitempty"`
 	// remediation determines when machines that do not come back are replaced by the spares of their group. Without it,

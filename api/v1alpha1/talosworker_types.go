@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TalosWorkerSpec describes one group of workers.
+// TalosWorkerSpec describes one group of workers. Without rollout or drift, those of its TalosControlPlane apply.
 // +kubebuilder:validation:XValidation:rule="!has(self.machines) || self.machines.all(m, !has(m.address) || self.machines.exists_one(n, has(n.address) && n.address == m.address))",message="two machines have the same address"
 type TalosWorkerSpec struct {
 	// controlPlaneRef names the TalosControlPlane of the cluster. Immutable.

@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterimport"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"

@@ -8,8 +8,10 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
@@ -33,6 +35,8 @@ type upgradePath struct {
 	Steps []upgrade.Step `json:"steps"`
 	// Reboots of all machines together.
 	Reboots int `json:"reboots"`
+	// Skipped are machines that are not part of the cluster: not configured yet, or on their way out.
+	Skipped []string `json:"skipped,omitempty"`
 }
 
 type upgradePlanner struct {
@@ -53,7 +57,7 @@ func newUpgradePlanCommand(streams genericiooptions.IOStreams) *cobra.Command {
 through, in which order, which machines each step upgrades, and how many reboots that takes. Nothing is changed.
 
 Talos and Kubernetes go minor by minor. They are interleaved so that each Talos supports the Kubernetes on it. A target
-that cannot be reached is refused, with the nearest one that can. Releases on the way are the newest ones that this
+that cannot be reached is refused, with the nearest one that can, if there is one. Releases on the way are the newest ones that this
 version of the operator knows; --via takes others.
 
 Exit codes: 0 the target runs already, 2 there are steps, 1 there is no way.`,
@@ -117,6 +121,12 @@ func pathOf(c *cluster, target upgrade.Target, via []string) (upgradePath, error
 	runs := upgrade.Cluster{Kubernetes: c.controlPlane.Status.ObservedKubeVersion}
 	for i := range c.nodes {
 		m := &c.nodes[i]
+		if !m.DeletionTimestamp.IsZero() || !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionConfigured) {
+			out.Skipped = append(out.Skipped, m.Name)
+
+			continue
+		}
+
 		runs.Nodes = append(runs.Nodes, upgrade.Node{
 			Name: m.Name, ControlPlane: m.Spec.WorkerRef == nil, Talos: m.Status.TalosVersion,
 			Kubelet: bare(m.Status.KubeletVersion),
@@ -142,6 +152,14 @@ func pathOf(c *cluster, target upgrade.Target, via []string) (upgradePath, error
 func bare(tag string) string { return strings.TrimSuffix(strings.TrimSuffix(tag, "-fat"), "-slim") }
 
 func (r upgradePath) printTable(w io.Writer) {
+	r.printSteps(w)
+
+	if len(r.Skipped) > 0 {
+		fmt.Fprintf(w, "\nNot part of the cluster now: %s\n", few(r.Skipped))
+	}
+}
+
+func (r upgradePath) printSteps(w io.Writer) {
 	if len(r.Steps) == 0 {
 		fmt.Fprintf(w, "%s runs %s already.\n", r.Cluster, r.To)
 

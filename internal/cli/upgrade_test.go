@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
@@ -23,6 +26,10 @@ func (s *shell) runsVersions(c *sample, talos, kubernetes string) {
 			m.Status.KubeletVersion += "-fat"
 		}
 
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionConfigured, Status: metav1.ConditionTrue, Reason: "Test", Message: "said by the test",
+		})
+
 		if err := s.client.Status().Update(s.t.Context(), m); err != nil {
 			s.t.Fatal(err)
 		}
@@ -33,6 +40,12 @@ func (s *shell) runsVersions(c *sample, talos, kubernetes string) {
 func TestUpgradePlan(t *testing.T) {
 	s := newShell(t)
 	c := s.sample("old")
+
+	if _, _, failed := s.run("upgrade", "plan", "old"); !strings.Contains(failed, "no machine is known") {
+		t.Errorf("nothing is configured: %s", failed)
+	}
+
+	s.runsVersions(c, "", kubernetes)
 
 	if _, _, failed := s.run("upgrade", "plan", "old"); !strings.Contains(failed, "its version of Talos is not known yet") {
 		t.Errorf("nothing has reported: %s", failed)
@@ -65,6 +78,21 @@ func TestUpgradePlan(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Steps) != 3 || result.Reboots != 4 {
 		t.Errorf("%v: %s", err, out)
+	}
+
+	// A machine that waits in maintenance mode runs the Talos of its boot medium.
+	c.machine[1].Status.TalosVersion = "v1.13.10"
+	meta.SetStatusCondition(&c.machine[1].Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionConfigured, Status: metav1.ConditionFalse, Reason: "Test", Message: "said by the test",
+	})
+
+	if err := s.client.Status().Update(t.Context(), c.machine[1]); err != nil {
+		t.Fatal(err)
+	}
+
+	out, _, failed = s.run("upgrade", "plan", "old", "--talos", "v1.12.9", "--kubernetes", "v1.34.1")
+	if !strings.Contains(out, "in 1 steps, 1 reboots") || !strings.HasSuffix(out, "\nNot part of the cluster now: old-w-0\n") {
+		t.Errorf("%q, %q", out, failed)
 	}
 
 	for part, args := range map[string][]string{

@@ -156,7 +156,7 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 	}
 
 	have, need := working(nodes, view, target), Quorum(voters(view))
-	if d.Act == ActReboot && voters(view) > 1 && mayVote(nodes, view, n.Name) {
+	if d.Act == ActReboot && voters(view) > 1 && mayVote(nodes, view, n) {
 		need = Quorum(voters(view) + 1)
 	}
 
@@ -169,9 +169,13 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 }
 
 // mayVote reports whether a machine has a learner. That becomes a voting member by itself, possibly between the
-// evidence and the act, and is missed from then on. A learner may refuse to say which member it is.
-func mayVote(nodes []Node, view []Member, machine string) bool {
-	return slices.ContainsFunc(view, func(m Member) bool { return m.Learner && mayHold(nodes, m, machine) })
+// evidence and the act, and is missed from then on. A learner may refuse to say which member it is, and announce another
+// address: one that belongs to no other machine may be that of a machine that does not say what it has.
+func mayVote(nodes []Node, view []Member, n Node) bool {
+	return slices.ContainsFunc(view, func(m Member) bool {
+		return m.Learner && (mayHold(nodes, m, n.Name) ||
+			n.MemberID == 0 && !n.holdsNothing() && len(holders(nodes, m)) == 0)
+	})
 }
 
 // permitReplace decides about the removal of a member whose node is dead, or of an orphaned member.

@@ -496,8 +496,16 @@ func (o *operator) fence(s sighting, rec record) {
 
 		o.h.fences(g, h, step, doubt)
 
-		if step == safety.FenceWipe && !o.h.between(o) && o.e.at(g.address) == h {
-			o.wipe(s.tick, h)
+		if step != safety.FenceWipe || o.h.between(o) || o.e.at(g.address) != h {
+			continue
+		}
+
+		// It may have joined since.
+		now := o.e.look(rec)
+		if safety.Gone(append(now.nodes, safety.Node{
+			Name: "given up", Address: g.address, LastMember: g.last, MemberID: self.MemberID,
+		}), "given up") {
+			o.wipe(now.tick, h)
 		}
 	}
 }

@@ -391,7 +391,10 @@ func permitSpec(nodes []safety.Node, busy string, d safety.Disruption) (safety.A
 
 	needed := majority(list)
 	if d.Act == safety.ActReboot && needed > 1 && slices.ContainsFunc(list, func(m safety.Member) bool {
-		return m.Learner && some(candidates(nodes, m), func(o safety.Node) bool { return o.Name == d.Machine })
+		owners := candidates(nodes, m)
+
+		return m.Learner && (some(owners, func(o safety.Node) bool { return o.Name == d.Machine }) ||
+			len(owners) == 0 && n.MemberID == 0 && !emptied(n))
 	}) {
 		needed = (len(votingIDs(list, false))+1)/2 + 1
 	}

@@ -50,6 +50,9 @@ type Self struct{ UUID, BootID string }
 // and act uses the connection over which it has responded. If it is another machine by now, act is not called and the
 // error has the reason WrongMachine.
 func (n *Node) ToItself(ctx context.Context, want Self, act func() error) error {
+	// It belongs to the action: with what is left of a slow reconciliation, the action might never be reached.
+	ctx = Acting(ctx)
+
 	// This establishes a connection if there is none.
 	if _, err := n.BootID(ctx); err != nil {
 		return err

@@ -2,6 +2,7 @@ package talos_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -77,6 +78,33 @@ func TestToItself(t *testing.T) {
 	// The next look finds the other machine.
 	if got, err := conn.Facts(t.Context()); err != nil || got.UUID != second.UUID() {
 		t.Errorf("afterwards: %s, %v", got.UUID, err)
+	}
+}
+
+// TestToItselfInTime: an action is reached although the reconciliation has spent its time on queries.
+func TestToItselfInTime(t *testing.T) {
+	t.Parallel()
+
+	c, n, _ := member(t)
+	conn := c.open(n, c.creds())
+
+	facts, err := conn.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := talos.Pass(t.Context(), time.Nanosecond)
+	defer cancel()
+
+	<-ctx.Done()
+
+	acted := false
+	if err := conn.ToItself(ctx, talos.Self{UUID: facts.UUID, BootID: facts.BootID}, func() error {
+		acted = true
+
+		return nil
+	}); err != nil || !acted {
+		t.Errorf("acted: %t, %v", acted, err)
 	}
 }
 

@@ -64,7 +64,9 @@ type Report struct {
 
 const (
 	usualSteps = 20
-	usualBound = 5 * time.Minute
+	// usualBound is more than the ten minutes that the operator waits for a machine whose object was deleted during its
+	// reboot, which is the longest that it waits by itself.
+	usualBound = 12 * time.Minute
 	// maxParallel is how many histories the reserved addresses are enough for.
 	maxParallel = 40
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/safety"
@@ -215,7 +215,7 @@ func (r *Reconciler) fenceOne(ctx context.Context, s *scope, key string, who met
 		s.fenced = append(s.fenced, fmt.Sprintf("%s, and %s: it is not changed; to wipe it, annotate this object with "+
 			"%s=%s", back, f.Explain(doubt), v1alpha1.WipeMachinesAnnotation, g.Name))
 	case safety.FenceWipe:
-		return r.wipe(ctx, s, key, who.self, back)
+		return r.wipe(ctx, s, key, who, back)
 	}
 
 	return nil
@@ -309,10 +309,20 @@ func (s *scope) memberGone(g clusterstate.GivenUp, who met) bool {
 	return safety.Gone(nodes, g.UUID)
 }
 
+// stillGone reports whether the machine is certain to have no member directly before it is wiped: one that has its config
+// and no data joins by itself, at any moment.
+func (r *Reconciler) stillGone(ctx context.Context, s *scope, g clusterstate.GivenUp, who met) bool {
+	if g.ControlPlane {
+		s.nodes = r.source(s).Refresh(ctx, s.machines, r.source(s).Collect(ctx, s.machines))
+	}
+
+	return s.memberGone(g, who)
+}
+
 // wipe wipes the machine that was met, after verifying its identity. The wipe is recorded first, and repeating it is
 // harmless. Only a failed write of the state ends the reconciliation: a machine that refuses is asked again later, and
 // does not block others.
-func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.Self, back string) error {
+func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, who met, back string) error {
 	g := s.held.State.Runtime.GivenUp[key]
 	now := r.now()
 	g.ResetAt = &now
@@ -322,9 +332,25 @@ func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, self talos.
 		return err
 	}
 
+	gone := true
+
 	node, err := r.Nodes.Node(ctx, r.givenUpRef(s, g))
 	if err == nil {
-		err = node.ToItself(ctx, self, func() error { return node.Reset(ctx, talos.ResetOptions{Reboot: true}) })
+		err = node.ToItself(ctx, who.self, func() error {
+			if gone = r.stillGone(talos.Acting(ctx), s, g, who); !gone {
+				return nil
+			}
+
+			return node.Reset(ctx, talos.ResetOptions{Reboot: true})
+		})
+	}
+
+	if !gone {
+		g.ResetAt = nil
+		s.held.State.Runtime.GivenUp[key] = g
+		s.fenced = append(s.fenced, back+s.awaitsMember(g, who))
+
+		return r.updateState(ctx, s, "that "+g.Name+" is not wiped yet")
 	}
 
 	if err != nil {

@@ -1,17 +1,22 @@
 package taloscontrolplane_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -58,6 +63,60 @@ func TestReturnedMachineIsWiped(t *testing.T) {
 	if resets := harness.Calls("Reset", n); resets != 1 {
 		t.Errorf("it was reset %d times", resets)
 	}
+}
+
+// TestReturnedMachineJoins: an abandoned machine without data that joins etcd in the moment in which it is to be wiped is
+// not wiped.
+func TestReturnedMachineJoins(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(1)
+	n := e.boot(7)
+	n.StallPulls(true)
+	e.configure(e.state(), n)
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.GiveUp(clusterstate.GivenUp{
+			Name: "cp-7", Hostname: "cp-7", Address: n.Address(), UUID: n.UUID(), ControlPlane: true, At: e.Clock.Now(),
+			WipeApproved: true, // its Node is ready
+		})
+	})
+
+	var once sync.Once
+
+	joined := false
+
+	e.Client.BeforeWrites(func(_ string, o client.Object) {
+		secret, ok := o.(*corev1.Secret)
+		if !ok || !bytes.Contains(bytes.Join(slices.Collect(maps.Values(secret.Data)), nil), []byte("resetAt")) {
+			return
+		}
+
+		once.Do(func() {
+			n.StallPulls(false)
+			e.Eventually("it joins", func(context.Context) error {
+				if n.Status().EtcdMember == "" {
+					return errors.New("not yet")
+				}
+
+				return nil
+			})
+
+			joined = true
+		})
+	})
+
+	e.until(cp, "it is about to be wiped", func() bool { return joined })
+
+	if resets := harness.Calls("Reset", n); resets > 0 {
+		t.Fatalf("it was reset %d times while it was a member of etcd", resets)
+	}
+
+	for _, g := range e.state().Runtime.GivenUp {
+		if g.ResetAt != nil {
+			t.Errorf("it is recorded as told to wipe itself: %+v", g)
+		}
+	}
+
+	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "member")
 }
 
 // TestReturnedReadyMachine: an abandoned worker returns and its Node is ready. The machine and its Node are not changed

@@ -17,7 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
@@ -50,7 +50,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
-	if err := rollout.EndApproval(ctx, r.Client, s.cp, s.base, before, out.Plan); err != nil {
+	if err := machineset.EndApproval(ctx, r.Client, s.cp, s.base, before, out.Plan); err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -134,11 +134,11 @@ func (r *Reconciler) beginChange(
 				return nil
 			}
 
-			return rollout.Grant(ctx, r.Client, &machines[i], c)
+			return machineset.Grant(ctx, r.Client, &machines[i], c)
 		}
 
 		if !c.Change.Etcd {
-			return rollout.Grant(ctx, r.Client, &machines[i], c)
+			return machineset.Grant(ctx, r.Client, &machines[i], c)
 		}
 
 		if sick := sickOther(machines, c.Name); sick != "" {
@@ -175,7 +175,7 @@ func (r *Reconciler) beginDisruptiveChange(
 		return fmt.Errorf("recording the reboot of %s: %w", m.Name, err)
 	}
 
-	return rollout.Grant(ctx, r.Client, m, c)
+	return machineset.Grant(ctx, r.Client, m, c)
 }
 
 // sickOther returns a machine other than the named one that is not ready: a control plane may have only one unavailable
@@ -235,7 +235,7 @@ func (r *Reconciler) rebooting(ctx context.Context, s *scope, d *clusterstate.Di
 	}
 
 	// A crash occurred between the record and the grant.
-	return true, rollout.Grant(ctx, r.Client, m, rollout.Candidate{Name: m.Name, Change: *c, Reboot: c.Reboot})
+	return true, machineset.Grant(ctx, r.Client, m, rollout.Candidate{Name: m.Name, Change: *c, Reboot: c.Reboot})
 }
 
 // mayStillReboot reports whether the node of a machine that was deleted during its reboot, or replaced by another

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -39,8 +39,7 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 
 	s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
 
-	// During a restore and in a dry run nothing is retried: the request waits.
-	if in.Retry && !s.keeps() {
+	if in.Retry {
 		err = r.endRetry(ctx, s)
 	}
 
@@ -82,7 +81,7 @@ func (r *Reconciler) input(s *scope) change.Input {
 		Record: change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, Grant: s.machine.Spec.Change,
 		Live: s.liveHash, Want: s.wantHash, Equal: s.diff.Equal(), Fields: change.List(s.diff.Paths()),
 		Cuts:   strings.Join(machineconfig.AffectsConnection(s.diff.Changes), ", "),
-		Edited: limited(s.edited), Reverting: s.reverting, Importing: s.heldImport, Retry: retry && !s.paused,
+		Edited: limited(s.edited), Reverting: s.reverting, Importing: s.heldImport, Retry: retry && !s.keeps(),
 		Pass: s.pass,
 	}
 
@@ -107,7 +106,9 @@ func (s *scope) record(r change.Record) {
 const longestMessage = 1000
 
 // keeps reports whether the node is left as it is: in a dry run, and while its cluster is being restored.
-func (s *scope) keeps() bool { return s.paused || s.held.State.Runtime.Restore != nil }
+func (s *scope) keeps() bool {
+	return s.paused || s.held != nil && s.held.State.Runtime.Restore != nil
+}
 
 // forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it; a dry run does not
 // change that, and keeps the change.

@@ -407,7 +407,9 @@ func TestRetryDuringRestore(t *testing.T) {
 	e.annotate("w-0", v1alpha1.RetryAnnotation, "true")
 
 	for range 3 {
-		if m, _, err := e.pass("w-0"); err != nil || m.Annotations[v1alpha1.RetryAnnotation] == "" {
+		e.sleep(patience)
+
+		if m, _, err := e.pass("w-0"); err != nil || !failed(m) || m.Annotations[v1alpha1.RetryAnnotation] == "" {
 			t.Fatalf("during the restore: %v, annotations %v, %s", err, m.Annotations, show(m))
 		}
 	}

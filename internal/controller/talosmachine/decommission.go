@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/evidence"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/safety"
@@ -114,11 +114,16 @@ func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Res
 
 // intend records a step before it is taken. A step that is already recorded keeps its start time.
 func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.MachineIntent) error {
+	intent.Since = stamp(r.Clock.Now())
+
 	if i := s.machine.Status.Intent; i != nil && i.Step == intent.Step && i.Attempt == intent.Attempt {
-		return nil
+		if i.MemberID == intent.MemberID {
+			return nil
+		}
+
+		intent.Since = i.Since
 	}
 
-	intent.Since = stamp(r.Clock.Now())
 	s.machine.Status.Intent = &intent
 
 	if err := r.claim(ctx, s); err != nil {
@@ -269,8 +274,8 @@ func memberless(nodes []safety.Node, machine string) bool {
 }
 
 // joined fails if the machine is no longer certain to have no member of etcd. A machine that has its config joins by
-// itself, at any moment: also between the evidence for its reset and the reset. The recorded reset is dropped then, so
-// that the machine leaves etcd first.
+// itself, at any moment: also between the evidence for its reset and the reset. Instead of the reset it is recorded then
+// that the machine leaves etcd.
 func (r *Reconciler) joined(ctx context.Context, s *scope) error {
 	if s.machine.Spec.Role != v1alpha1.RoleControlPlane || !s.decommissions() && !s.returned() {
 		return nil
@@ -281,11 +286,18 @@ func (r *Reconciler) joined(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	if memberless(r.evidence(s).Collect(ctx, machines), s.machine.Name) {
+	source := r.evidence(s)
+
+	nodes := source.Collect(ctx, machines)
+	if memberless(nodes, s.machine.Name) && memberless(source.Refresh(ctx, machines, nodes), s.machine.Name) {
 		return nil
 	}
 
+	// It has begun to leave, and is drained.
 	s.machine.Status.Intent = nil
+	if s.decommissions() {
+		s.machine.Status.Intent = &v1alpha1.MachineIntent{Step: v1alpha1.StepLeave, Since: stamp(r.Clock.Now())}
+	}
 
 	return failure.Waiting(v1alpha1.ReasonLeavingEtcd,
 		"waiting for evidence that "+s.machine.Name+" is not joining etcd, before it is wiped", pollLeave)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/controller/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/safety"
@@ -48,7 +48,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 		return ctrl.Result{}, err
 	}
 
-	if err := rollout.EndApproval(ctx, r.Client, s.worker, s.base, before, out.Plan); err != nil {
+	if err := machineset.EndApproval(ctx, r.Client, s.worker, s.base, before, out.Plan); err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -63,7 +63,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 	for _, c := range next(machines, options, &out) {
 		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
 
-		if err := rollout.Grant(ctx, r.Client, &machines[i], c); err != nil {
+		if err := machineset.Grant(ctx, r.Client, &machines[i], c); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

@@ -29,7 +29,7 @@ type Node struct {
 // Cluster is what runs.
 type Cluster struct {
 	Nodes []Node
-	// Kubernetes is the oldest version of an API server.
+	// Kubernetes is the version of an API server that responds.
 	Kubernetes string
 }
 
@@ -57,7 +57,7 @@ func (t Target) String() string {
 // Step is one upgrade of all machines that are older.
 type Step struct {
 	Component Component `json:"component"`
-	// From is the oldest version that runs before the step, To what runs after it.
+	// From is the oldest version that runs before the step, of API servers if it upgrades them; To is what runs after it.
 	From string `json:"from"`
 	To   string `json:"to"`
 	// Machines that the step upgrades, in its order: control plane first, then by name.

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,16 @@ func Plan(c Cluster, t Target, via ...string) ([]Step, error) {
 		return nil, err
 	}
 
+	steps, err := p.plan()
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		refusal.Nearest = p.nearest()
+	}
+
+	return steps, err
+}
+
+// plan returns the steps to what is wanted.
+func (p *planner) plan() ([]Step, error) {
 	talos, err := p.hops(Talos, p.runs[Talos], p.wants[Talos])
 	if err != nil {
 		return nil, err
@@ -38,6 +49,41 @@ func Plan(c Cluster, t Target, via ...string) ([]Step, error) {
 	}
 
 	return p.interleave(talos, append(p.catchUp(), kubernetes...))
+}
+
+// nearest returns the target that takes the most steps to what is wanted and can be reached; empty if there is none.
+func (p *planner) nearest() Target {
+	var (
+		best  Target
+		taken int
+	)
+
+	stops := map[Component][]semver.Version{}
+
+	for _, component := range []Component{Talos, Kubernetes} {
+		// What is found before a minor without a known release is not in vain.
+		hops, _ := p.hops(component, p.runs[component], p.wants[component])
+		stops[component] = append(stops[component], p.newest(component))
+
+		for _, h := range hops {
+			if h.to.GT(p.newest(component)) {
+				stops[component] = append(stops[component], h.to)
+			}
+		}
+	}
+
+	for i, talos := range stops[Talos] {
+		for j, kubernetes := range stops[Kubernetes] {
+			closer := *p
+			closer.wants = map[Component]semver.Version{Talos: talos, Kubernetes: kubernetes}
+
+			if _, err := closer.plan(); err == nil && i+j > taken {
+				best, taken = Target{Talos: "v" + talos.String(), Kubernetes: "v" + kubernetes.String()}, i+j
+			}
+		}
+	}
+
+	return best
 }
 
 // Oldest returns the oldest versions that run. Those that are not known are left out.
@@ -84,6 +130,10 @@ func (p *planner) read(t Target, via []string) error {
 
 		if i == 0 || v.LT(p.runs[Talos]) {
 			p.runs[Talos] = v
+		}
+
+		if _, err := parse(Kubernetes, n.Kubelet); err != nil {
+			return &Refusal{Problem: fmt.Sprintf("machine %s: %s", n.Name, err)}
 		}
 	}
 
@@ -158,6 +208,10 @@ func (p *planner) readVia(via []string) error {
 			return &Refusal{Problem: fmt.Sprintf("v%s is not on the way from %s v%s to v%s", v, component, from, to)}
 		}
 
+		if other, twice := p.via[component][v.Minor]; twice {
+			return &Refusal{Problem: fmt.Sprintf("v%s and v%s are of the same minor: name one of them", other, v)}
+		}
+
 		p.via[component][v.Minor] = v
 	}
 
@@ -185,12 +239,17 @@ func (p *planner) hops(component Component, from, to semver.Version) ([]hop, err
 	for minor := from.Minor; minor < to.Minor; minor++ {
 		next, reason, err := p.inMinor(component, minor, from)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 
 		if next != nil {
 			out = append(out, hop{*next, reason})
 		}
+	}
+
+	// One of the minor of the target is passed through only if it is named.
+	if named, ok := p.via[component][to.Minor]; ok {
+		out = append(out, hop{named, "named"})
 	}
 
 	if to.GT(from) {
@@ -203,15 +262,24 @@ func (p *planner) hops(component Component, from, to semver.Version) ([]hop, err
 // catchUp returns the hop that brings kubelets to the version of the API servers, which are upgraded before them: an
 // upgrade that was interrupted has left them behind.
 func (p *planner) catchUp() []hop {
-	api := p.runs[Kubernetes]
-
-	for _, n := range p.cluster.Nodes {
-		if v, err := parse(Kubernetes, n.Kubelet); err == nil && v.LT(api) && (v.Minor < api.Minor || p.wants[Kubernetes].EQ(api)) {
-			return []hop{{api, "kubelets are older than the API servers"}}
-		}
+	api, oldest := p.runs[Kubernetes], p.oldestKubelet()
+	if oldest.LT(api) && (oldest.Minor < api.Minor || p.wants[Kubernetes].EQ(api)) {
+		return []hop{{api, "kubelets are older than the API servers"}}
 	}
 
 	return nil
+}
+
+func (p *planner) oldestKubelet() semver.Version {
+	oldest := p.newest(Kubernetes)
+
+	for _, n := range p.cluster.Nodes {
+		if v, err := parse(Kubernetes, n.Kubelet); err == nil && v.LT(oldest) {
+			oldest = v
+		}
+	}
+
+	return oldest
 }
 
 // inMinor returns the release of a minor that runs before the minor is left; nil if what runs will do.
@@ -243,23 +311,56 @@ func (p *planner) inMinor(component Component, minor uint64, from semver.Version
 	return &v, reason, err
 }
 
-// interleave orders the hops of both components. As long as Talos may move it does, because a newer Talos supports newer
-// versions of Kubernetes; it waits where it would no longer support the one that runs.
+// state are the versions that run at one point of a path.
+type state struct {
+	// talos and kubernetes are the oldest ones of machines and API servers, newest is the newest Talos, kubelet the oldest
+	// kubelet.
+	talos, kubernetes, newest, kubelet semver.Version
+}
+
+// mayTalos says what speaks against a Talos as the next step.
+func (s state) mayTalos(to semver.Version) error {
+	return cmp.Or(follows(s.talos, to), supports(to, s.kubernetes), supports(to, s.kubelet))
+}
+
+// mayKubernetes says what speaks against a Kubernetes as the next step.
+func (s state) mayKubernetes(to semver.Version) error {
+	return cmp.Or(supports(s.talos, to), supports(s.newest, to))
+}
+
+// interleave orders the hops of both components. Kubelets that lag behind come first. As long as Talos may move it does
+// then, because a newer Talos supports newer versions of Kubernetes; it waits where it would no longer support the one
+// that runs.
 func (p *planner) interleave(talos, kubernetes []hop) ([]Step, error) {
 	var steps []Step
 
-	t, k := p.runs[Talos], p.runs[Kubernetes]
+	at := state{p.runs[Talos], p.runs[Kubernetes], p.newest(Talos), p.oldestKubelet()}
 
 	for len(talos)+len(kubernetes) > 0 {
+		lags := len(kubernetes) > 0 && kubernetes[0].to.EQ(p.runs[Kubernetes])
+		mayKubernetes := len(kubernetes) > 0 && at.mayKubernetes(kubernetes[0].to) == nil
+
 		switch {
-		case len(talos) > 0 && supports(talos[0].to, k) == nil && follows(t, talos[0].to) == nil:
-			steps = append(steps, p.step(Talos, t, talos[0]))
-			t, talos = talos[0].to, talos[1:]
-		case len(kubernetes) > 0 && supports(t, kubernetes[0].to) == nil:
-			steps = append(steps, p.step(Kubernetes, k, kubernetes[0]))
-			k, kubernetes = kubernetes[0].to, kubernetes[1:]
+		case len(talos) > 0 && !(lags && mayKubernetes) && at.mayTalos(talos[0].to) == nil:
+			to := talos[0].to
+			steps = append(steps, p.step(Talos, at.talos, talos[0]))
+			at.talos, talos = to, talos[1:]
+
+			if to.GT(at.newest) {
+				at.newest = to
+			}
+		case mayKubernetes:
+			to := kubernetes[0].to
+
+			from := at.kubernetes
+			if lags {
+				from = at.kubelet
+			}
+
+			steps = append(steps, p.step(Kubernetes, from, kubernetes[0]))
+			at.kubernetes, at.kubelet, kubernetes = to, to, kubernetes[1:]
 		default:
-			return nil, p.stuck(t, k, talos, kubernetes)
+			return nil, stuck(at, talos, kubernetes)
 		}
 	}
 
@@ -267,31 +368,19 @@ func (p *planner) interleave(talos, kubernetes []hop) ([]Step, error) {
 }
 
 // stuck says why no component can move any more.
-func (p *planner) stuck(t, k semver.Version, talos, kubernetes []hop) error {
-	out := &Refusal{}
-	if t.GT(p.runs[Talos]) || k.GT(p.runs[Kubernetes]) {
-		out.Nearest = Target{Talos: "v" + t.String(), Kubernetes: "v" + k.String()}
-	}
-
+func stuck(at state, talos, kubernetes []hop) error {
 	var problems []string
 
 	if len(talos) > 0 {
-		err := follows(t, talos[0].to)
-		if err == nil {
-			err = supports(talos[0].to, k)
-		}
-
-		problems = append(problems, fmt.Sprintf("Talos v%s cannot follow: %s", talos[0].to, err))
+		problems = append(problems, fmt.Sprintf("Talos v%s cannot follow: %s", talos[0].to, at.mayTalos(talos[0].to)))
 	}
 
 	if len(kubernetes) > 0 {
 		problems = append(problems, fmt.Sprintf("Kubernetes v%s cannot follow: %s", kubernetes[0].to,
-			supports(t, kubernetes[0].to)))
+			at.mayKubernetes(kubernetes[0].to)))
 	}
 
-	out.Problem = strings.Join(problems, ", and ")
-
-	return out
+	return &Refusal{Problem: strings.Join(problems, ", and ")}
 }
 
 // step describes one hop.

@@ -3,6 +3,7 @@ package upgrade_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,8 +44,11 @@ func TestPlan(t *testing.T) {
 	behind := runs("v1.13.9", "v1.36.3")
 	behind.Nodes[0].Kubelet = "v1.34.1"
 
-	silent := runs("v1.13.9", "v1.36.3")
-	silent.Nodes[0].Talos = ""
+	silent, mute, away := runs("v1.13.9", "v1.36.3"), runs("v1.13.9", "v1.36.3"), runs("v1.13.9", "v1.36.3")
+	silent.Nodes[0].Talos, mute.Nodes[0].Kubelet, away.Kubernetes = "", "", ""
+
+	old := runs("v1.12.9", "v1.31.5")
+	old.Nodes[0].Kubelet = "v1.30.14"
 
 	for name, tc := range map[string]struct {
 		cluster upgrade.Cluster
@@ -112,6 +116,7 @@ func TestPlan(t *testing.T) {
 		},
 		"a Talos of the future": {
 			cluster: runs("v1.13.9", "v1.36.3"), target: upgrade.Target{Talos: "v1.99.0"}, refused: "is known to this operator",
+			nearest: upgrade.Target{},
 		},
 		"a way back of Talos":      {cluster: mixed, target: upgrade.Target{Talos: "v1.13.9"}, refused: "older than v1.13.10"},
 		"a way back of Kubernetes": {cluster: runs("v1.13.9", "v1.36.3"), target: upgrade.Target{Kubernetes: "v1.35.8"}, refused: "older than v1.36.3"},
@@ -121,14 +126,35 @@ func TestPlan(t *testing.T) {
 		},
 		"a kubelet that lags behind": {
 			cluster: behind, target: upgrade.Target{},
-			want: []string{"Kubernetes v1.36.3>v1.36.3 w-0 0"},
+			want: []string{"Kubernetes v1.34.1>v1.36.3 w-0 0"},
 		},
 		"a kubelet that lags behind, and a target": {
 			cluster: behind, target: upgrade.Target{Kubernetes: "v1.36.6"},
-			want: []string{"Kubernetes v1.36.3>v1.36.3 w-0 0", "Kubernetes v1.36.3>v1.36.6 " + all + " 0"},
+			want: []string{"Kubernetes v1.34.1>v1.36.3 w-0 0", "Kubernetes v1.36.3>v1.36.6 " + all + " 0"},
+		},
+		"a kubelet that the next Talos does not have": {
+			cluster: old, target: upgrade.Target{Talos: "v1.13.9"},
+			want: []string{"Kubernetes v1.30.14>v1.31.5 w-0 0", "Talos v1.12.9>v1.13.9 " + all + " 3"},
+		},
+		"a named release of the last minor": {
+			cluster: runs("v1.12.9", "v1.35.1"), target: upgrade.Target{Talos: "v1.13.9"}, via: []string{"v1.13.2"},
+			want: []string{"Talos v1.12.9>v1.13.2 " + all + " 3", "Talos v1.13.2>v1.13.9 " + all + " 3"},
+		},
+		"two named releases of one minor": {
+			cluster: runs("v1.11.6", "v1.34.1"), target: upgrade.Target{Talos: "v1.13.9"}, via: []string{"v1.12.9", "v1.12.8"},
+			refused: "v1.12.9 and v1.12.8 are of the same minor",
+		},
+		"the nearest is not older than a machine": {
+			cluster: mixed, target: upgrade.Target{Talos: "v1.14.0", Kubernetes: "v1.36.6"}, refused: "cannot follow",
+			nearest: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.6"},
+		},
+		"as far as releases are known": {
+			cluster: runs("v1.12.9", "v1.35.1"), target: upgrade.Target{Talos: "v1.15.0"}, refused: "no release of Talos v1.14 is known",
+			nearest: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.35.1"},
 		},
 		"a machine that has not reported": {cluster: silent, target: upgrade.Target{Talos: "v1.13.9"}, refused: "machine w-0: its version of Talos is not known yet"},
-		"no API server has":               {cluster: runs("v1.13.9", ""), refused: "the API servers: its version of Kubernetes is not known yet"},
+		"a kubelet that has not reported": {cluster: mute, refused: "machine w-0: its version of Kubernetes is not known yet"},
+		"no API server has":               {cluster: away, refused: "the API servers: its version of Kubernetes is not known yet"},
 		"no machine":                      {refused: "no machine is known"},
 		"not a version":                   {cluster: runs("v1.13.9", "v1.36.3"), target: upgrade.Target{Talos: "1.13.9"}, refused: `"1.13.9" is not a version`},
 		"not a version on the way":        {cluster: runs("v1.13.9", "v1.36.3"), via: []string{"latest"}, refused: `"latest" is not a version`},
@@ -169,15 +195,11 @@ func version(t *rapid.T, first, last int, label string) string {
 }
 
 // TestPath: whatever runs and is wanted, a path ends with the target, goes minor by minor and never back, passes etcd
-// 3.5.26 before etcd 3.6, and never has a Talos that does not support the Kubernetes on it. The nearest target of a
-// refusal can be reached.
+// 3.5.26 before etcd 3.6, and no machine ever has a Talos that does not support its kubelet or the API servers. The
+// nearest target of a refusal can be reached.
 func TestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pair := rapid.Custom(func(t *rapid.T) [2]string {
-			return [2]string{version(t, 9, 13, "Talos"), version(t, 28, 36, "Kubernetes")}
-		}).Filter(func(p [2]string) bool { return supported(p[0], p[1]) == nil }).Draw(t, "running")
-		cluster := runs(pair[0], pair[1])
-
+		cluster := rapid.Custom(drawCluster).Filter(func(c upgrade.Cluster) bool { return unsupported(c) == nil }).Draw(t, "running")
 		target := upgrade.Target{Talos: version(t, 9, 14, "wanted Talos"), Kubernetes: version(t, 28, 37, "wanted Kubernetes")}
 
 		steps, err := upgrade.Plan(cluster, target)
@@ -195,7 +217,7 @@ func TestPath(t *testing.T) {
 		if refusal.Nearest != (upgrade.Target{}) {
 			steps, err := upgrade.Plan(cluster, refusal.Nearest)
 			if err != nil || len(steps) == 0 {
-				t.Fatalf("the nearest target cannot be reached: %v", err)
+				t.Fatalf("the nearest target %s cannot be reached: %v", refusal.Nearest, err)
 			}
 
 			walk(t, cluster, refusal.Nearest, steps)
@@ -203,30 +225,89 @@ func TestPath(t *testing.T) {
 	})
 }
 
-func walk(t *rapid.T, c upgrade.Cluster, target upgrade.Target, steps []upgrade.Step) {
-	run := map[upgrade.Component]semver.Version{
-		upgrade.Talos: parsed(t, c.Nodes[0].Talos), upgrade.Kubernetes: parsed(t, c.Kubernetes),
-	}
+// drawCluster returns a cluster in the middle of an upgrade: machines with two minors of Talos and of the kubelet.
+func drawCluster(t *rapid.T) upgrade.Cluster {
+	talos, kubernetes := rapid.IntRange(9, 13).Draw(t, "minor of Talos"), rapid.IntRange(28, 36).Draw(t, "minor of Kubernetes")
 
-	for _, s := range steps {
-		from, to := run[s.Component], parsed(t, s.To)
-
-		switch {
-		case from.NE(parsed(t, s.From)) || to.LTE(from) || to.Minor > from.Minor+1:
-			t.Fatalf("%s goes from %s to %s: %v", s.Component, from, to, lines(steps))
-		case s.Component == upgrade.Talos && from.Minor == 10 && to.Minor == 11 && from.Patch < 9:
-			t.Fatalf("etcd 3.6 follows an etcd before 3.5.26: %v", lines(steps))
+	c := runs(version(t, talos, talos, "Talos"), version(t, kubernetes, kubernetes, "API server"))
+	for i := range c.Nodes {
+		if rapid.IntRange(0, 3).Draw(t, "ahead") == 0 {
+			c.Nodes[i].Talos = version(t, talos, min(talos+1, 13), "Talos of a machine")
 		}
 
-		run[s.Component] = to
+		if rapid.IntRange(0, 3).Draw(t, "behind") == 0 {
+			if kubelet := version(t, kubernetes-1, kubernetes, "kubelet"); semver.MustParse(kubelet[1:]).LT(semver.MustParse(c.Kubernetes[1:])) {
+				c.Nodes[i].Kubelet = kubelet
+			}
+		}
+	}
 
-		if err := supported("v"+run[upgrade.Talos].String(), "v"+run[upgrade.Kubernetes].String()); err != nil {
+	return c
+}
+
+// unsupported says which machine has a Talos that does not support what runs on it.
+func unsupported(c upgrade.Cluster) error {
+	for _, n := range c.Nodes {
+		if err := errors.Join(supported(n.Talos, c.Kubernetes), supported(n.Talos, n.Kubelet)); err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+
+	return nil
+}
+
+// walk takes the steps of a path on the machines.
+func walk(t *rapid.T, c upgrade.Cluster, target upgrade.Target, steps []upgrade.Step) {
+	c.Nodes = slices.Clone(c.Nodes)
+
+	for _, s := range steps {
+		to := parsed(t, s.To)
+		if s.Component == upgrade.Kubernetes {
+			api := parsed(t, c.Kubernetes)
+			if to.LT(api) || to.Minor > api.Minor+1 {
+				t.Fatalf("API servers go from %s to %s: %v", api, to, lines(steps))
+			}
+
+			c.Kubernetes = s.To
+		}
+
+		for i := range c.Nodes {
+			n := &c.Nodes[i]
+
+			version := &n.Kubelet
+			if s.Component == upgrade.Talos {
+				version = &n.Talos
+			}
+
+			from := parsed(t, *version)
+			if from.LT(to) != slices.Contains(s.Machines, n.Name) {
+				t.Fatalf("the step to %s %s has the machines %v, and %s has %s", s.Component, to, s.Machines, n.Name, from)
+			}
+
+			if from.GTE(to) {
+				continue
+			}
+
+			*version = s.To
+
+			switch {
+			case s.Component == upgrade.Kubernetes:
+			case to.Minor > from.Minor+1:
+				t.Fatalf("%s goes from Talos %s to %s: %v", n.Name, from, to, lines(steps))
+			case from.Minor == 10 && to.Minor == 11 && from.Patch < 9:
+				t.Fatalf("on %s etcd 3.6 follows an etcd before 3.5.26: %v", n.Name, lines(steps))
+			}
+		}
+
+		if err := unsupported(c); err != nil {
 			t.Fatalf("after %s %s: %v: %v", s.Component, s.To, err, lines(steps))
 		}
 	}
 
-	if run[upgrade.Talos].NE(parsed(t, target.Talos)) || run[upgrade.Kubernetes].NE(parsed(t, target.Kubernetes)) {
-		t.Fatalf("it ends with %v, not with %v: %v", run, target, lines(steps))
+	for _, n := range c.Nodes {
+		if n.Talos != target.Talos || n.Kubelet != target.Kubernetes || c.Kubernetes != target.Kubernetes {
+			t.Fatalf("it ends with %+v and API servers %s, not with %s: %v", n, c.Kubernetes, target, lines(steps))
+		}
 	}
 }
 

@@ -1,14 +1,12 @@
 package rollout
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -113,31 +111,4 @@ func progress(p *v1alpha1.PlanStatus) string {
 // Pending reports whether any machine has a change, so that a plan has to be created or kept.
 func Pending(machines []v1alpha1.TalosMachine) bool {
 	return slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Status.Change != nil })
-}
-
-// Grant allows a machine to begin its change.
-func Grant(ctx context.Context, c client.Client, m *v1alpha1.TalosMachine, by Candidate) error {
-	base := m.DeepCopy()
-	m.Spec.Change = &v1alpha1.ChangeGrant{ID: by.Change.ID, Reboot: by.Reboot}
-
-	if err := c.Patch(ctx, m, client.MergeFrom(base)); err != nil {
-		return fmt.Errorf("starting the change of %s: %w", m.Name, err)
-	}
-
-	return nil
-}
-
-// EndApproval removes the approval of a completed plan from its object, because the same differences may occur again
-// later, when they need a new approval. It runs before the status update that drops the plan, so that a crash leaves a
-// plan that asks for approval again. The reconciliation continues with the updated object and its base.
-func EndApproval(ctx context.Context, c client.Client, o, base client.Object, before, now *v1alpha1.PlanStatus) error {
-	if before == nil || !Moved(before, now) || o.GetAnnotations()[v1alpha1.ApprovedAnnotation] != before.ID {
-		return nil
-	}
-
-	if err := kube.TakeAnnotation(ctx, c, o, base, v1alpha1.ApprovedAnnotation); err != nil {
-		return fmt.Errorf("removing the approval of plan %s, which has ended: %w", before.ID, err)
-	}
-
-	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/evidence"
+	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -134,6 +134,26 @@ func (w *world) look(uuid string) safety.Node {
 	}
 
 	return src.Collect(w.Context(), []v1alpha1.TalosMachine{m})[0]
+}
+
+// TestRefresh: machines that have responded are asked again, and what is known of the others is kept.
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld(t)
+	n := w.machine("first")
+	src := evidence.Source{Nodes: w.pool, Credentials: w.creds, State: &clusterstate.State{}}
+	machines := []v1alpha1.TalosMachine{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "dead"}, Spec: v1alpha1.TalosMachineSpec{Address: w.address}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Spec: v1alpha1.TalosMachineSpec{Address: w.address}},
+	}
+
+	old := []safety.Node{{Name: "dead", BootID: "old"}, {Name: "m", Answer: safety.AnswerMember, BootID: "old"}}
+
+	got := src.Refresh(t.Context(), machines, old)
+	if got[0].BootID != "old" || got[1].BootID != n.Status().BootID || got[1].Name != "m" || old[1].BootID != "old" {
+		t.Errorf("%+v", got)
+	}
 }
 
 // TestAnotherMachine: the response of another node of the same cluster at the address of a machine is no evidence about

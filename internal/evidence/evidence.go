@@ -49,6 +49,30 @@ func (s Source) Collect(ctx context.Context, machines []v1alpha1.TalosMachine) [
 	return nodes
 }
 
+// Refresh queries those machines again that have responded in earlier evidence, and keeps the rest of it. Where a node
+// does not respond, Collect waits for it, and what the others said is seconds old by then.
+func (s Source) Refresh(ctx context.Context, machines []v1alpha1.TalosMachine, nodes []safety.Node) []safety.Node {
+	var respond []int
+
+	for i := range nodes {
+		if nodes[i].Answer != safety.AnswerUnknown {
+			respond = append(respond, i)
+		}
+	}
+
+	again := make([]v1alpha1.TalosMachine, len(respond))
+	for i, j := range respond {
+		again[i] = machines[j]
+	}
+
+	out := slices.Clone(nodes)
+	for i, n := range s.Collect(ctx, again) {
+		out[respond[i]] = n
+	}
+
+	return out
+}
+
 // Address returns the address of a machine's Talos API; empty while it is unknown.
 func Address(m *v1alpha1.TalosMachine) string { return cmp.Or(m.Status.Address, m.Spec.Address) }
 

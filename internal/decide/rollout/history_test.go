@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 )
 
 // difference is what a plan contains about one machine.
