@@ -53,12 +53,12 @@ func newUpgradePlanCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Show the way from the versions that run to others, without changing anything",
-		Long: `Show the way from the versions that run to others: the releases of Talos and Kubernetes that the cluster has to go
-through, in which order, which machines each step upgrades, and how many reboots that takes. Nothing is changed.
+		Long: `Show the way from the versions that run to others: the releases of Talos and Kubernetes that the cluster has to
+go through, in which order, which machines each step upgrades, and how many reboots that takes. Nothing is changed.
 
 Talos and Kubernetes go minor by minor. They are interleaved so that each Talos supports the Kubernetes on it. A target
-that cannot be reached is refused, with the nearest one that can, if there is one. Releases on the way are the newest ones that this
-version of the operator knows; --via takes others.
+that cannot be reached is refused, with the nearest one that can, if there is one. Releases on the way are the newest
+ones that this version of the operator knows; --via takes others.
 
 Exit codes: 0 the target runs already, 2 there are steps, 1 there is no way.`,
 		Example: `  talos-operator upgrade plan prod -n clusters --talos v1.13.9
@@ -68,7 +68,8 @@ Exit codes: 0 the target runs already, 2 there are steps, 1 there is no way.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().StringVar(&p.target.Talos, "talos", "", "the Talos version to reach (default: that of the spec)")
-	cmd.Flags().StringVar(&p.target.Kubernetes, "kubernetes", "", "the Kubernetes version to reach (default: that of the spec)")
+	cmd.Flags().StringVar(&p.target.Kubernetes, "kubernetes", "",
+		"the Kubernetes version to reach (default: that of the spec)")
 	cmd.Flags().StringSliceVar(&p.via, "via", nil, "releases of Talos or Kubernetes to go through")
 	addOutput(cmd, &p.output)
 

@@ -169,8 +169,8 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 }
 
 // mayVote reports whether a machine has a learner. That becomes a voting member by itself, possibly between the
-// evidence and the act, and is missed from then on. A learner may refuse to say which member it is, and announce another
-// address: one that belongs to no other machine may be that of a machine that does not say what it has.
+// evidence and the act, and is missed from then on. A learner may refuse to say which member it is, and announce
+// another address: one that belongs to no other machine may be that of a machine that does not say what it has.
 func mayVote(nodes []Node, view []Member, n Node) bool {
 	return slices.ContainsFunc(view, func(m Member) bool {
 		return m.Learner && (mayHold(nodes, m, n.Name) ||

@@ -309,8 +309,8 @@ func (s *scope) memberGone(g clusterstate.GivenUp, who met) bool {
 	return safety.Gone(nodes, g.UUID)
 }
 
-// stillGone reports whether the machine is certain to have no member directly before it is wiped: one that has its config
-// and no data joins by itself, at any moment.
+// stillGone reports whether the machine is certain to have no member directly before it is wiped: one that has its
+// config and no data joins by itself, at any moment.
 func (r *Reconciler) stillGone(ctx context.Context, s *scope, g clusterstate.GivenUp, who met) bool {
 	if g.ControlPlane {
 		s.nodes = r.source(s).Refresh(ctx, s.machines, r.source(s).Collect(ctx, s.machines))

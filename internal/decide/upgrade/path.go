@@ -19,8 +19,8 @@ type hop struct {
 }
 
 // Plan returns the steps from what runs to a target: minor by minor, through the releases that have to run in between,
-// and with the two components interleaved so that each Talos supports the Kubernetes that runs on it. via names releases
-// of minors that are passed through; otherwise the newest known ones are taken. A target that runs already has no steps.
+// and with the two components interleaved so that each Talos supports the Kubernetes on it. via names releases that are
+// passed through; otherwise the newest known ones are taken. A target that runs already has no steps.
 func Plan(c Cluster, t Target, via ...string) ([]Step, error) {
 	p := planner{cluster: c, via: map[Component]map[uint64]semver.Version{Talos: {}, Kubernetes: {}}}
 
@@ -339,9 +339,10 @@ func (p *planner) interleave(talos, kubernetes []hop) ([]Step, error) {
 	for len(talos)+len(kubernetes) > 0 {
 		lags := len(kubernetes) > 0 && kubernetes[0].to.EQ(p.runs[Kubernetes])
 		mayKubernetes := len(kubernetes) > 0 && at.mayKubernetes(kubernetes[0].to) == nil
+		kubeletsFirst := lags && mayKubernetes
 
 		switch {
-		case len(talos) > 0 && !(lags && mayKubernetes) && at.mayTalos(talos[0].to) == nil:
+		case len(talos) > 0 && !kubeletsFirst && at.mayTalos(talos[0].to) == nil:
 			to := talos[0].to
 			steps = append(steps, p.step(Talos, at.talos, talos[0]))
 			at.talos, talos = to, talos[1:]
