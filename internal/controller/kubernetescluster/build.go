@@ -322,8 +322,9 @@ func (t topology) groupPolicy(own v1alpha1.GroupPolicy) v1alpha1.GroupPolicy {
 	}
 }
 
-// workerPolicy returns the policy of a worker group. A TalosWorker inherits what it does not set from the control plane:
-// what is set only for the control plane of this cluster is an exception, and the worker groups keep the defaults.
+// workerPolicy returns the policy of a worker group. A TalosWorker inherits what it does not set from the control
+// plane: what is set only for the control plane of this cluster is an exception, and the worker groups keep the
+// defaults.
 func (t topology) workerPolicy(g *vitistackv1alpha1.WorkerGroup) v1alpha1.GroupPolicy {
 	out, exception := t.groupPolicy(g.GroupPolicy), t.cluster.Spec.ControlPlane.GroupPolicy
 

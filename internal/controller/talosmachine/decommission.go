@@ -274,8 +274,8 @@ func memberless(nodes []safety.Node, machine string) bool {
 }
 
 // joined fails if the machine is no longer certain to have no member of etcd. A machine that has its config joins by
-// itself, at any moment: also between the evidence for its reset and the reset. Instead of the reset it is recorded then
-// that the machine leaves etcd.
+// itself, at any moment: also between the evidence for its reset and the reset. Instead of the reset it is recorded
+// then that the machine leaves etcd.
 func (r *Reconciler) joined(ctx context.Context, s *scope) error {
 	if s.machine.Spec.Role != v1alpha1.RoleControlPlane || !s.decommissions() && !s.returned() {
 		return nil
