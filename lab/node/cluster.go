@@ -35,8 +35,16 @@ func (s *session) watchCluster() {
 	}
 }
 
-// waitsForCertificate reports whether the node has a config but no certificate of its cluster.
-func (s *session) waitsForCertificate() bool { return !s.inMaintenance() && !s.hasCertificate() }
+// waitsForCertificate reports whether the node has a config but no certificate of its cluster. While it takes its first
+// config it does not: that hands the API over by itself, and leaves the streams of maintenance mode their time.
+func (s *session) waitsForCertificate() bool {
+	select {
+	case <-s.configured:
+		return !s.hasCertificate()
+	default:
+		return false
+	}
+}
 
 // obtainCertificate gets the node a certificate unless it has one, and reports whether it got it now. The boot and the
 // watcher ask for one at the same time: the second one would replace what the first one shows already.

@@ -219,6 +219,8 @@ func TestOpenStreamSeesTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// One that has not reached the machine yet ends with its API.
+	wait.Done(t, "the stream shows the machine", ch)
 	f.first(n, f.render(configmachine.TypeControlPlane))
 
 	for {
