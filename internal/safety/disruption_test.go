@@ -107,6 +107,21 @@ var voluntary = []permitCase{
 		learns(n)
 		n[2] = dead(n[2])
 	}, "", remove("d"), safety.Proceed, "Safe"},
+	{"a learner at an unknown address may be that of the target, and another is silent", 4, func(n []safety.Node) {
+		learns(n)
+		elsewhere(n)
+		n[2] = dead(n[2])
+	}, "", reboot("d"), safety.Wait, "QuorumAtRisk"},
+	{"a learner at an unknown address, and the target has no data", 4, func(n []safety.Node) {
+		learns(n)
+		elsewhere(n)
+		n[3].EtcdData = safety.DataAbsent
+		n[2] = dead(n[2])
+	}, "", reboot("d"), safety.Proceed, "Safe"},
+	{"a learner of another machine, and the target's etcd is down", 4, func(n []safety.Node) {
+		learns(n)
+		n[2].Members, n[2].MemberID = nil, 0
+	}, "", reboot("c"), safety.Proceed, "Safe"},
 	{"the target learns beside a single member", 2, learns, "", reboot("b"), safety.Proceed, "Safe"},
 	{"the target does not say what it holds", 3, at(1, func(n *safety.Node) {
 		n.Members, n.MemberID, n.EtcdData = nil, 0, safety.DataUnknown
@@ -126,6 +141,14 @@ func learns(n []safety.Node) {
 	}
 
 	n[last].Members, n[last].MemberID = nil, 0
+}
+
+// elsewhere gives the last member a peer address that is not the address of its node.
+func elsewhere(n []safety.Node) {
+	last := len(n) - 1
+	for i := range n[:last] {
+		n[i].Members[last].PeerAddresses = []string{"10.9.9.9"}
+	}
 }
 
 // twice: member 3 was the last member of two of five machines, b and c.
