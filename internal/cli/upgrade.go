@@ -12,6 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
@@ -156,7 +157,7 @@ func (r upgradePath) printTable(w io.Writer) {
 	r.printSteps(w)
 
 	if len(r.Skipped) > 0 {
-		fmt.Fprintf(w, "\nNot part of the cluster now: %s\n", few(r.Skipped))
+		fmt.Fprintf(w, "\nNot part of the cluster now: %s\n", change.List(r.Skipped))
 	}
 }
 
@@ -173,18 +174,9 @@ func (r upgradePath) printSteps(w io.Writer) {
 	fmt.Fprintln(tw, "STEP\tCOMPONENT\tFROM\tTO\tMACHINES\tREBOOTS\tREASON")
 
 	for i, s := range r.Steps {
-		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%d\t%s\n", i+1, s.Component, s.From, s.To, few(s.Machines), s.Reboots, s.Reason)
+		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%d\t%s\n", i+1, s.Component, s.From, s.To, change.List(s.Machines),
+			s.Reboots, s.Reason)
 	}
 
 	_ = tw.Flush() // the underlying writer reports its own errors
-}
-
-// few formats the first few names, and the number of the others.
-func few(names []string) string {
-	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ",")
-	}
-
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ","), len(names)-most)
 }

@@ -38,7 +38,7 @@ func (f VersionFields) Versions(talos, kubernetes string) Failures {
 		}}
 	}
 
-	if supports(t, k) {
+	if Supports(t, k) == nil {
 		return nil
 	}
 
@@ -116,16 +116,20 @@ func parseVersion(field, what, text string) (semver.Version, Failures) {
 	}}
 }
 
-// supports asks the machinery library, whose tables nobody has to copy.
-func supports(talos, kubernetes semver.Version) bool {
+// Supports says why a Talos does not support a Kubernetes; nil if it does. It asks the machinery library, whose tables
+// nobody has to copy.
+func Supports(talos, kubernetes semver.Version) error {
 	target, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talos.String()})
 	if err != nil {
-		return false
+		return err
 	}
 
 	version, err := compatibility.ParseKubernetesVersion(kubernetes.String())
+	if err != nil {
+		return err
+	}
 
-	return err == nil && version.SupportedWith(target) == nil
+	return version.SupportedWith(target)
 }
 
 // The library answers yes or no for one pair, but has no way to list what it knows. The versions that could ever be in
@@ -161,7 +165,7 @@ func SupportedKubernetes(talos string) (low, high semver.Version, known bool) {
 
 	for minor := uint64(firstMinor); minor <= lastMinor; minor++ {
 		candidate := semver.Version{Major: 1, Minor: minor}
-		if !supports(semver.Version{Major: v.Major, Minor: v.Minor}, candidate) {
+		if Supports(semver.Version{Major: v.Major, Minor: v.Minor}, candidate) != nil {
 			continue
 		}
 

@@ -10,6 +10,8 @@ import (
 	"github.com/blang/semver/v4"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/compatibility"
+
+	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
 // hop is one version on the way of a component.
@@ -36,14 +38,14 @@ func Plan(c Cluster, t Target, via ...string) ([]Step, error) {
 	return steps, err
 }
 
-// plan returns the steps to what is wanted.
+// plan returns the steps to the target.
 func (p *planner) plan() ([]Step, error) {
-	talos, err := p.hops(Talos, p.runs[Talos], p.wants[Talos])
+	talos, err := p.hops(Talos, p.runs[Talos], p.target[Talos])
 	if err != nil {
 		return nil, err
 	}
 
-	kubernetes, err := p.hops(Kubernetes, p.runs[Kubernetes], p.wants[Kubernetes])
+	kubernetes, err := p.hops(Kubernetes, p.runs[Kubernetes], p.target[Kubernetes])
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func (p *planner) plan() ([]Step, error) {
 	return p.interleave(talos, append(p.catchUp(), kubernetes...))
 }
 
-// nearest returns the target that takes the most steps to what is wanted and can be reached; empty if there is none.
+// nearest returns the closest target that can be reached, by the number of steps; empty if there is none.
 func (p *planner) nearest() Target {
 	var (
 		best  Target
@@ -62,7 +64,7 @@ func (p *planner) nearest() Target {
 
 	for _, component := range []Component{Talos, Kubernetes} {
 		// What is found before a minor without a known release is not in vain.
-		hops, _ := p.hops(component, p.runs[component], p.wants[component])
+		hops, _ := p.hops(component, p.runs[component], p.target[component])
 		stops[component] = append(stops[component], p.newest(component))
 
 		for _, h := range hops {
@@ -75,7 +77,7 @@ func (p *planner) nearest() Target {
 	for i, talos := range stops[Talos] {
 		for j, kubernetes := range stops[Kubernetes] {
 			closer := *p
-			closer.wants = map[Component]semver.Version{Talos: talos, Kubernetes: kubernetes}
+			closer.target = map[Component]semver.Version{Talos: talos, Kubernetes: kubernetes}
 
 			if _, err := closer.plan(); err == nil && i+j > taken {
 				best, taken = Target{Talos: "v" + talos.String(), Kubernetes: "v" + kubernetes.String()}, i+j
@@ -109,14 +111,14 @@ func Oldest(c Cluster) Target {
 }
 
 type planner struct {
-	cluster     Cluster
-	runs, wants map[Component]semver.Version
-	via         map[Component]map[uint64]semver.Version
+	cluster      Cluster
+	runs, target map[Component]semver.Version
+	via          map[Component]map[uint64]semver.Version
 }
 
 // read parses the versions, and refuses a way back.
 func (p *planner) read(t Target, via []string) error {
-	p.runs, p.wants = map[Component]semver.Version{}, map[Component]semver.Version{}
+	p.runs, p.target = map[Component]semver.Version{}, map[Component]semver.Version{}
 
 	if len(p.cluster.Nodes) == 0 {
 		return &Refusal{Problem: "no machine is known"}
@@ -145,12 +147,12 @@ func (p *planner) read(t Target, via []string) error {
 	p.runs[Kubernetes] = v
 
 	for component, text := range map[Component]string{Talos: t.Talos, Kubernetes: t.Kubernetes} {
-		p.wants[component] = p.newest(component)
+		p.target[component] = p.newest(component)
 		if text == "" {
 			continue
 		}
 
-		if p.wants[component], err = parse(component, text); err != nil {
+		if p.target[component], err = parse(component, text); err != nil {
 			return &Refusal{Problem: "the target: " + err.Error()}
 		}
 	}
@@ -182,9 +184,9 @@ func (n Node) version(component Component) string {
 // refuseOlder refuses a target that is older than what runs on any machine.
 func (p *planner) refuseOlder() error {
 	for _, component := range []Component{Talos, Kubernetes} {
-		if newest := p.newest(component); p.wants[component].LT(newest) {
+		if newest := p.newest(component); p.target[component].LT(newest) {
 			return &Refusal{Problem: fmt.Sprintf("%s v%s is older than v%s, which runs already: there is no way back by an "+
-				"upgrade", component, p.wants[component], newest)}
+				"upgrade", component, p.target[component], newest)}
 		}
 	}
 
@@ -200,11 +202,11 @@ func (p *planner) readVia(via []string) error {
 		}
 
 		component := Kubernetes
-		if v.Minor <= p.wants[Talos].Minor {
+		if v.Minor <= p.target[Talos].Minor {
 			component = Talos
 		}
 
-		if from, to := p.runs[component], p.wants[component]; v.LTE(from) || v.GTE(to) {
+		if from, to := p.runs[component], p.target[component]; v.LTE(from) || v.GTE(to) {
 			return &Refusal{Problem: fmt.Sprintf("v%s is not on the way from %s v%s to v%s", v, component, from, to)}
 		}
 
@@ -263,7 +265,7 @@ func (p *planner) hops(component Component, from, to semver.Version) ([]hop, err
 // upgrade that was interrupted has left them behind.
 func (p *planner) catchUp() []hop {
 	api, oldest := p.runs[Kubernetes], p.oldestKubelet()
-	if oldest.LT(api) && (oldest.Minor < api.Minor || p.wants[Kubernetes].EQ(api)) {
+	if oldest.LT(api) && (oldest.Minor < api.Minor || p.target[Kubernetes].EQ(api)) {
 		return []hop{{api, "kubelets are older than the API servers"}}
 	}
 
@@ -320,12 +322,12 @@ type state struct {
 
 // mayTalos says what speaks against a Talos as the next step.
 func (s state) mayTalos(to semver.Version) error {
-	return cmp.Or(follows(s.talos, to), supports(to, s.kubernetes), supports(to, s.kubelet))
+	return cmp.Or(follows(s.talos, to), validation.Supports(to, s.kubernetes), validation.Supports(to, s.kubelet))
 }
 
 // mayKubernetes says what speaks against a Kubernetes as the next step.
 func (s state) mayKubernetes(to semver.Version) error {
-	return cmp.Or(supports(s.talos, to), supports(s.newest, to))
+	return cmp.Or(validation.Supports(s.talos, to), validation.Supports(s.newest, to))
 }
 
 // interleave orders the hops of both components. Kubelets that lag behind come first. As long as Talos may move it does
@@ -412,21 +414,6 @@ func (p *planner) step(component Component, from semver.Version, h hop) Step {
 	}
 
 	return out
-}
-
-// supports reports whether a Talos supports a Kubernetes, according to the tables of the machinery library.
-func supports(talos, kubernetes semver.Version) error {
-	t, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talos.String()})
-	if err != nil {
-		return err
-	}
-
-	k, err := compatibility.ParseKubernetesVersion(kubernetes.String())
-	if err != nil {
-		return err
-	}
-
-	return k.SupportedWith(t)
 }
 
 // follows reports whether a Talos may be installed over another one.

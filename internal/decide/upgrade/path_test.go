@@ -59,7 +59,7 @@ func TestPlan(t *testing.T) {
 		nearest upgrade.Target
 	}{
 		"nothing to do": {cluster: runs("v1.13.9", "v1.36.3"), target: upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.36.3"}},
-		"nothing wanted": {
+		"no target": {
 			cluster: runs("v1.13.9", "v1.36.3"), target: upgrade.Target{},
 		},
 		"a patch release": {
@@ -194,13 +194,13 @@ func version(t *rapid.T, first, last int, label string) string {
 	return fmt.Sprintf("v1.%d.%d", rapid.IntRange(first, last).Draw(t, label+" minor"), rapid.IntRange(0, 14).Draw(t, label+" patch"))
 }
 
-// TestPath: whatever runs and is wanted, a path ends with the target, goes minor by minor and never back, passes etcd
+// TestPath: whatever runs and whatever the target, a path ends with the target, goes minor by minor and never back, passes etcd
 // 3.5.26 before etcd 3.6, and no machine ever has a Talos that does not support its kubelet or the API servers. The
 // nearest target of a refusal can be reached.
 func TestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cluster := rapid.Custom(drawCluster).Filter(func(c upgrade.Cluster) bool { return unsupported(c) == nil }).Draw(t, "running")
-		target := upgrade.Target{Talos: version(t, 9, 14, "wanted Talos"), Kubernetes: version(t, 28, 37, "wanted Kubernetes")}
+		target := upgrade.Target{Talos: version(t, 9, 14, "target of Talos"), Kubernetes: version(t, 28, 37, "target of Kubernetes")}
 
 		steps, err := upgrade.Plan(cluster, target)
 		if err == nil {
