@@ -254,15 +254,26 @@ func (h *history) relist() {
 
 	h.want.Spares = nil // they may be needed to make the number odd
 
-	if blank := h.blanks(); len(members)%2 == 0 && len(blank) > 0 {
-		members = append(members, blank[0])
+	h.want = h.want.relisted(members, h.blanks())
+	h.tell("person: list %s", shorts(h.want.names()))
+	h.apply()
+}
+
+// relisted are the lists with these members. A control plane has an odd number of machines: another one joins it, and
+// where none waits for a config, a worker leaves its list first, so that it is one soon.
+func (l lists) relisted(members, blank []string) lists {
+	out := l.clone()
+
+	switch workers := len(out.Workers); {
+	case len(members)%2 == 1:
+		out.Members = members
+	case len(blank) > 0:
+		out.Members = append(slices.Clone(members), blank[0])
+	case workers > 1:
+		out.Workers = out.Workers[:workers-1]
 	}
 
-	if len(members)%2 == 1 {
-		h.tell("person: list %s", shorts(members))
-		h.want.Members = members
-		h.apply()
-	}
+	return out
 }
 
 // helpEtcd allows a new etcd once no disk holds data of one, and has machines forgotten whose disks are empty.

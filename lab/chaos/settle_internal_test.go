@@ -22,3 +22,29 @@ func TestForgettable(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestRelisted: members that are listed again make a control plane of an odd number of machines, with one that waits
+// for a config, or that a worker becomes.
+func TestRelisted(t *testing.T) {
+	want := lists{Members: []string{"m7", "m1", "m2"}, Workers: []string{"m8", "m9"}}
+	odd, even := []string{"m7", "m1", "m2", "m0", "m3"}, []string{"m7", "m1", "m2", "m0"}
+
+	for _, c := range []struct {
+		name             string
+		members, blank   []string
+		listed, workLeft []string
+	}{
+		{"an odd number", odd, []string{"m4"}, odd, want.Workers},
+		{"an even number", even, []string{"m4", "m5"}, append(slices.Clone(even), "m4"), want.Workers},
+		{"an even number, and no machine waits", even, nil, want.Members, want.Workers[:1]},
+	} {
+		got := want.relisted(c.members, c.blank)
+		if !slices.Equal(got.Members, c.listed) || !slices.Equal(got.Workers, c.workLeft) {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+
+	if got := (lists{Workers: []string{"m8"}}).relisted(even, nil); len(got.Workers) != 1 {
+		t.Error("the last worker left the list")
+	}
+}
