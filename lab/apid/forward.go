@@ -69,6 +69,11 @@ type route struct {
 }
 
 func (r *router) handle(srv any, stream grpc.ServerStream) error {
+	// The next identity is served already. GracefulStop tells the client so in a moment, and lets calls begin until then.
+	if r.generation.ctx.Err() != nil {
+		return status.Error(codes.Unavailable, "the API restarts")
+	}
+
 	method, ok := grpc.MethodFromServerStream(stream)
 	if !ok {
 		return status.Error(codes.Internal, "no method in the stream")
