@@ -68,7 +68,7 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 	behind := []uint64{0, 3999, 4000, 4001, 4999, 5000, 5001}[r.IntN(7)]
 	flip := func(b *bool) { *b = !*b }
 
-	switch r.IntN(42) {
+	switch r.IntN(49) {
 	case 0:
 		*n = safety.Node{Name: n.Name, Address: n.Address, EverConfigured: n.EverConfigured, LastMember: n.LastMember, Unlisted: n.Unlisted}
 	case 1:
@@ -172,6 +172,8 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 				*o = safety.Node{Name: o.Name, EverConfigured: o.EverConfigured, LastMember: o.MemberID}
 			}
 		}
+	case 42, 43, 44, 45, 46, 47, 48:
+		learning(r, nodes, n)
 	case 25, 26, 27:
 		// All nodes report the same list, which does not match their own members.
 		members := randomMembers(r, n.Members)
@@ -180,6 +182,48 @@ func disturb(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
 				nodes[i].Members = members
 			}
 		}
+	}
+}
+
+// learning: a machine has a learner, this one or another, or there is one that announced an address of no machine. The
+// machine does not say which member it has, has none, or its member does not work. A voting member may be dead.
+func learning(r *rand.Rand, nodes []safety.Node, n *safety.Node) {
+	own := n.MemberID
+	id, stray := own, r.IntN(2) == 0
+
+	if r.IntN(2) == 0 {
+		id = nodes[r.IntN(len(nodes))].MemberID
+	}
+
+	for i := range nodes {
+		left := slices.Clone(nodes[i].Members)
+		if stray && len(left) > 0 && !has(left, 9) {
+			left = append(left, safety.Member{ID: 9, PeerAddresses: []string{"10.9.9.9"}, Learner: true})
+		}
+
+		for j := range left {
+			left[j].Learner = left[j].Learner || !stray && left[j].ID == id
+		}
+
+		nodes[i].Learner = nodes[i].Learner || !stray && nodes[i].MemberID == id && r.IntN(4) > 0
+
+		if slices.ContainsFunc(left, func(m safety.Member) bool { return !m.Learner }) {
+			nodes[i].Members = left
+		}
+	}
+
+	switch r.IntN(5) {
+	case 0:
+		n.Leader, n.NoLeader = 0, true
+	case 1:
+		*n = empty(*n)
+		n.EtcdWaiting = false
+	default:
+		n.Members, n.Leader, n.MemberID, n.LastMember = nil, 0, 0, []uint64{0, own}[r.IntN(2)]
+	}
+
+	if o := &nodes[r.IntN(len(nodes))]; o.Name != n.Name && r.IntN(2) == 0 {
+		o.Members, o.Leader, o.MemberID, o.LastMember, o.Answer = nil, 0, 0, o.MemberID, safety.AnswerUnknown
 	}
 }
 

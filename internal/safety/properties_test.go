@@ -320,36 +320,48 @@ func TestPropertiesAllLost(t *testing.T) {
 
 // TestPropertiesPermit: what may be disrupted, and on what evidence.
 func TestPropertiesPermit(t *testing.T) {
+	const each = 8 // what is rare in the evidence is tried with a disruption that it matters to
+
 	eachEvidence(t, func(r *rand.Rand, nodes []safety.Node) string {
-		d := safety.Disruption{
-			Act:     []safety.Act{safety.ActReboot, safety.ActRemove, safety.ActReplace}[r.IntN(3)],
-			Machine: []string{"a", "b", "c", "x", ""}[r.IntN(5)], Member: uint64(r.IntN(4)), Gone: r.IntN(2) == 0,
-			Backup: safety.Backup{
-				Demanded: r.IntN(3) == 0, State: safety.BackupState(r.IntN(4)), Name: "nightly",
-				Message: []string{"", "the store is full"}[r.IntN(2)],
-			},
+		for range each {
+			d, busy := randomDisruption(r, nodes), []string{"", "", "a", "b"}[r.IntN(4)]
+			got := safety.Permit(nodes, busy, d)
+			action, reason := permitSpec(nodes, busy, d)
+
+			if got.Action != action || got.Reason != reason || got.Message == "" {
+				return fmt.Sprintf("%+v, busy %q: got %+v, want %s, %s", d, busy, got, action, reason)
+			}
+
+			if fault := backupSpec(got, d.Backup); fault != "" {
+				return fault
+			}
 		}
 
-		// Most requests concern an existing machine, and the member that it has or had.
-		if len(nodes) > 0 && r.IntN(2) == 0 {
-			n := nodes[r.IntN(len(nodes))]
-			d.Machine, d.Member = n.Name, max(n.MemberID, n.LastMember)
-		}
-
-		if r.IntN(2) == 0 {
-			d.Member = safety.MemberOf(nodes, d.Machine)
-		}
-
-		busy := []string{"", "", "a", "b"}[r.IntN(4)]
-		got := safety.Permit(nodes, busy, d)
-		action, reason := permitSpec(nodes, busy, d)
-
-		if got.Action != action || got.Reason != reason || got.Message == "" {
-			return fmt.Sprintf("%+v, busy %q: got %+v, want %s, %s", d, busy, got, action, reason)
-		}
-
-		return backupSpec(got, d.Backup)
+		return ""
 	})
+}
+
+// randomDisruption concerns, most of the time, a machine that there is and the member that it has or had.
+func randomDisruption(r *rand.Rand, nodes []safety.Node) safety.Disruption {
+	d := safety.Disruption{
+		Act:     []safety.Act{safety.ActReboot, safety.ActRemove, safety.ActReplace}[r.IntN(3)],
+		Machine: []string{"a", "b", "c", "x", ""}[r.IntN(5)], Member: uint64(r.IntN(4)), Gone: r.IntN(2) == 0,
+		Backup: safety.Backup{
+			Demanded: r.IntN(3) == 0, State: safety.BackupState(r.IntN(4)), Name: "nightly",
+			Message: []string{"", "the store is full"}[r.IntN(2)],
+		},
+	}
+
+	if len(nodes) > 0 && r.IntN(2) == 0 {
+		n := nodes[r.IntN(len(nodes))]
+		d.Machine, d.Member = n.Name, max(n.MemberID, n.LastMember)
+	}
+
+	if r.IntN(2) == 0 {
+		d.Member = safety.MemberOf(nodes, d.Machine)
+	}
+
+	return d
 }
 
 // backupSpec: the message of a disruption that is blocked by a backup names the backup object, if there is one, and its
