@@ -87,9 +87,9 @@ verify: generate ## Fail when generated files are not up to date.
 # What of the product holds locks or starts goroutines is tested under the race detector, which makes a test two to five
 # times as dear. Where few of a package's tests have goroutines meet, it watches those (WATCHED), and make test-race all,
 # with the lab's servers and the pure calculations.
-RACED  := ./internal/backup ./internal/backup/store/... ./internal/backupstorage/... ./internal/evidence/... \
+RACED  := ./internal/backup ./internal/backup/store/... ./internal/backup/storage/... ./internal/evidence/... \
   ./internal/controller/fair/... ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
-  ./internal/metrics/... ./internal/schedule/... ./internal/statestore/... ./internal/talos/... ./internal/validation/... \
+  ./internal/metrics/... ./internal/schedule/... ./internal/talos/... ./internal/validation/... \
   ./internal/workload/...
 SOME   := ./internal/backup/verify/... ./internal/cli/... ./internal/clusterstate/... ./internal/controller/talosetcdbackup/... \
   ./internal/controller/taloscontrolplane/... ./internal/controller/talosmachine/... ./internal/controller/talosetcdrestore/...
@@ -99,10 +99,10 @@ TestHostileChild|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo
 OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
   ./internal/backup/signature/... \
-  ./internal/clusterimport/... ./internal/configstore/... ./internal/controller/condition/... \
+  ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... \
   ./internal/controller/kubernetescluster/... \
-  ./internal/controller/machine/... ./internal/controller/machineset/... ./internal/controller/pause/... \
-  ./internal/controller/scheduled/... \
+  ./internal/controller/frame/... ./internal/controller/machine/... ./internal/controller/machineset/... \
+  ./internal/pause/... ./internal/backup/scheduled/... \
   ./internal/controller/talosworker/... ./internal/controller/backupwork/... ./internal/decide/... ./internal/failure/... ./internal/kube/... \
   ./internal/machineconfig/... ./internal/safety/...
 

@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackup"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackupschedule"
 	"github.com/talos-operator/talos-operator/internal/metrics"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // scheduleWorks is how many stores are processed concurrently for schedules. A drill needs the memory of an etcd.
@@ -26,7 +26,7 @@ const backupPasses = 4
 
 // setupBackups adds the controllers for manual and scheduled backups, and their metrics.
 func setupBackups(
-	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *statestore.Store,
+	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *clusterstate.Store,
 ) error {
 	series := &metrics.Backups{Client: mgr.GetClient(), Clock: o.clock()}
 
@@ -63,8 +63,8 @@ func setupBackups(
 }
 
 // Stores opens the stores that objects name; reader reads Secrets live.
-func (o *Options) Stores(reader client.Reader) *backupstorage.Opener {
-	return &backupstorage.Opener{
+func (o *Options) Stores(reader client.Reader) *storage.Opener {
+	return &storage.Opener{
 		Reader: reader, Root: o.BackupDirectory, Own: o.AllowOwnCredentials,
 		Places: o.AllowStores, Allowed: o.AllowRecipients,
 	}

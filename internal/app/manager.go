@@ -26,8 +26,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/configstore"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/fair"
 	"github.com/talos-operator/talos-operator/internal/controller/kubernetescluster"
 	"github.com/talos-operator/talos-operator/internal/controller/machine"
@@ -37,7 +37,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/manifest"
 	"github.com/talos-operator/talos-operator/internal/metrics"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -187,7 +186,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 	watcher := nodewatch.New(ctx, pool)
 	workloads := &workload.Clients{Clock: clock}
 	cached := kube.Indexed(kube.Current(mgr.GetClient(), mgr.GetAPIReader()))
-	states := &statestore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock}
+	states := &clusterstate.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock}
 
 	nodes := func() controller.Options {
 		return controller.Options{MaxConcurrentReconciles: o.NodeConcurrency, RateLimiter: backoff()}

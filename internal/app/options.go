@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 )
 
 // Options of the manager.
@@ -40,11 +40,11 @@ type Options struct {
 	// BackupDirectory is the directory for backups to directories; without one they are rejected.
 	BackupDirectory string
 	// AllowOwnCredentials lists the namespaces and buckets for which the operator's own credentials may be used.
-	AllowOwnCredentials backupstorage.Grants
+	AllowOwnCredentials storage.Grants
 	// AllowStores are the only buckets that backups and restores may name; all when empty.
-	AllowStores backupstorage.Places
+	AllowStores storage.Places
 	// AllowRecipients are the only keys that backups may be encrypted to; all when empty.
-	AllowRecipients backupstorage.RecipientList
+	AllowRecipients storage.RecipientList
 	// ScratchDirectory is where plain databases are stored while they are inspected; the directory for temporary files
 	// when empty.
 	ScratchDirectory string

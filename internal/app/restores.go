@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdrestore"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -18,7 +18,7 @@ import (
 const restoreConcurrency = 8
 
 // setupRestores adds the controller of TalosEtcdRestores. cached is the shared client.
-func setupRestores(mgr manager.Manager, o Options, cached client.Client, states *statestore.Store, pool *talos.Pool,
+func setupRestores(mgr manager.Manager, o Options, cached client.Client, states *clusterstate.Store, pool *talos.Pool,
 	workloads *workload.Clients,
 ) error {
 	err := (&talosetcdrestore.Reconciler{

@@ -19,8 +19,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 )
 
 const (
@@ -329,11 +329,11 @@ func getNamed(ctx context.Context, p *plane, o client.Object, kind, name string)
 	return nil
 }
 
-func (f *storeFlags) opener(p *plane) *backupstorage.Opener {
+func (f *storeFlags) opener(p *plane) *storage.Opener {
 	// If an object names no credentials, the user's own are used.
-	own := backupstorage.Grants{{Namespace: "*", Bucket: "*"}}
+	own := storage.Grants{{Namespace: "*", Bucket: "*"}}
 
-	return &backupstorage.Opener{Reader: p, Root: f.directory, Own: own}
+	return &storage.Opener{Reader: p, Root: f.directory, Own: own}
 }
 
 // openObject opens the store that an object names, with the user's permissions on its Secrets.

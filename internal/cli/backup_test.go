@@ -12,9 +12,9 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
@@ -162,7 +162,7 @@ func (s *shell) schedule(name, controlPlane string, v *vault, identities ...*age
 	s.t.Helper()
 
 	data := map[string]string{
-		backupstorage.AccessKeyID: v.server.AccessKey, backupstorage.SecretAccessKey: v.server.SecretKey,
+		storage.AccessKeyID: v.server.AccessKey, storage.SecretAccessKey: v.server.SecretKey,
 		"ca.crt": string(v.server.CA()),
 	}
 	for _, id := range identities {

@@ -18,10 +18,9 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/configstore"
-	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -174,11 +173,11 @@ func collectExport(ctx context.Context, p *plane, c *cluster) ([]exportedFile, e
 }
 
 func loadState(ctx context.Context, p *plane, c *cluster) (*clusterstate.State, error) {
-	store := &statestore.Store{Client: p, Reader: p, Clock: clock.RealClock{}}
+	store := &clusterstate.Store{Client: p, Reader: p, Clock: clock.RealClock{}}
 	key := types.NamespacedName{Namespace: c.controlPlane.Namespace, Name: c.controlPlane.Name}
 
 	held, err := store.Load(ctx, key)
-	if errors.Is(err, statestore.ErrNotFound) {
+	if errors.Is(err, clusterstate.ErrNotFound) {
 		return nil, fmt.Errorf("cluster %s has no Secret %s: it has no PKI yet, or has lost it",
 			c.name(), clusterstate.SecretName(key.Name))
 	}
@@ -289,10 +288,9 @@ func (x configExport) one(ctx context.Context, m *v1alpha1.TalosMachine) (export
 		return file, serr
 	}
 
-	m = m.DeepCopy()
-	m.Spec.ConfigPatches = append(m.Spec.ConfigPatches, stored.Adopted...)
-
-	rendered, rerr := talosmachine.RenderConfig(x.cluster.controlPlane, worker, m, x.state)
+	rendered, rerr := desired.Render(desired.Sources{
+		ControlPlane: x.cluster.controlPlane, Worker: worker, Machine: m, State: x.state, Adopted: stored.Adopted,
+	})
 	if rerr != nil {
 		return file, fmt.Errorf("machine %s: %w, and its config cannot be rendered: %w", m.Name, err, rerr)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 func (t *takeover) key() types.NamespacedName {
@@ -45,7 +44,7 @@ func (t *takeover) checkNames(ctx context.Context) error {
 	}
 
 	held, err := t.states.Load(ctx, t.key())
-	if err != nil && !errors.Is(err, statestore.ErrNotFound) {
+	if err != nil && !errors.Is(err, clusterstate.ErrNotFound) {
 		return err
 	}
 
@@ -78,7 +77,7 @@ func (t *takeover) checkNames(ctx context.Context) error {
 }
 
 // isOurs reports whether a state was created for a control plane by an import of this cluster.
-func (t *takeover) isOurs(held *statestore.Held, cp *v1alpha1.TalosControlPlane) bool {
+func (t *takeover) isOurs(held *clusterstate.Held, cp *v1alpha1.TalosControlPlane) bool {
 	return held != nil && held.State.Runtime.ImportedAt != nil && held.State.Runtime.OwnerUID == string(cp.UID) &&
 		held.State.Bundle.Fingerprint() == t.material.Bundle.Fingerprint()
 }

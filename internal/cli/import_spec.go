@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterimport"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 )
 
 var machineName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -236,7 +236,9 @@ func (t *takeover) findContract() error {
 	n := t.controlPlane()[0]
 	m, _ := t.machine(n)
 
-	contract, err := clusterimport.Contract(talosmachine.ConfigInput(t.cp, nil, m, t.plainState()), n.Config)
+	contract, err := clusterimport.Contract(desired.Input(desired.Sources{
+		ControlPlane: t.cp, Machine: m, State: t.plainState(), Disk: m.Status.InstallDisk,
+	}), n.Config)
 	t.made.Contract = contract
 
 	return err
@@ -251,7 +253,9 @@ func (t *takeover) plainState() *clusterstate.State {
 func (t *takeover) beyondSpec(n *runningNode) (patches, fields []string, err error) {
 	m, worker := t.machine(n)
 
-	rendered, err := talosmachine.RenderConfig(t.cp, worker, m, t.plainState())
+	rendered, err := desired.Render(desired.Sources{
+		ControlPlane: t.cp, Worker: worker, Machine: m, State: t.plainState(),
+	})
 	if err != nil {
 		return nil, nil, err
 	}

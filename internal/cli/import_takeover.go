@@ -14,7 +14,6 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterimport"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -32,7 +31,7 @@ type takeover struct {
 	material *clusterimport.Material
 	pool     *talos.Pool
 	creds    talos.Credentials
-	states   *statestore.Store
+	states   *clusterstate.Store
 	now      time.Time
 
 	nodes    []*runningNode
@@ -48,7 +47,7 @@ type takeover struct {
 func newTakeover(p *plane, name string, material *clusterimport.Material) (*takeover, error) {
 	t := &takeover{
 		plane: p, name: name, material: material, pool: talos.NewPool(), now: clock.RealClock{}.Now(),
-		states: &statestore.Store{Client: p, Reader: p, Clock: clock.RealClock{}},
+		states: &clusterstate.Store{Client: p, Reader: p, Clock: clock.RealClock{}},
 	}
 
 	// The certificate in the talosconfig may have expired, or may not permit reading configurations; the PKI issues one

@@ -23,8 +23,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/verify/verifytest"
 	"github.com/talos-operator/talos-operator/internal/cli"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
@@ -171,8 +170,8 @@ func (s *shell) create(o client.Object) {
 	}
 }
 
-func (s *shell) store() *statestore.Store {
-	return &statestore.Store{Client: s.client, Reader: s.client, Clock: clock.RealClock{}}
+func (s *shell) store() *clusterstate.Store {
+	return &clusterstate.Store{Client: s.client, Reader: s.client, Clock: clock.RealClock{}}
 }
 
 // sample is a cluster by hand: one control-plane machine and one worker, each with its TalosMachine, and the state.
@@ -262,7 +261,7 @@ func (s *shell) bootControlPlane(c *sample) *node.Node {
 		s.t.Fatal(err)
 	}
 
-	rendered, err := talosmachine.RenderConfig(c.cp, nil, c.machine[0], c.state)
+	rendered, err := desired.Render(desired.Sources{ControlPlane: c.cp, Machine: c.machine[0], State: c.state})
 	if err != nil {
 		s.t.Fatal(err)
 	}

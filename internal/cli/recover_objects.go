@@ -19,8 +19,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 )
 
 const (
@@ -92,11 +92,11 @@ func (v *recovery) secret(name string, data map[string][]byte) *corev1.Secret {
 }
 
 func fillCredentials(data map[string][]byte, c store.Credentials) {
-	data[backupstorage.AccessKeyID] = []byte(c.AccessKeyID)
-	data[backupstorage.SecretAccessKey] = []byte(c.SecretAccessKey)
+	data[storage.AccessKeyID] = []byte(c.AccessKeyID)
+	data[storage.SecretAccessKey] = []byte(c.SecretAccessKey)
 
 	if c.SessionToken != "" {
-		data[backupstorage.SessionToken] = []byte(c.SessionToken)
+		data[storage.SessionToken] = []byte(c.SessionToken)
 	}
 }
 
@@ -378,9 +378,9 @@ func hideValues(o *unstructured.Unstructured) {
 
 // noteOf describes the source of the values.
 var noteOf = map[string]string{
-	backupstorage.AccessKeyID:     "(left out: AWS_ACCESS_KEY_ID of the environment)",
-	backupstorage.SecretAccessKey: "(left out: AWS_SECRET_ACCESS_KEY of the environment)",
-	backupstorage.SessionToken:    "(left out: AWS_SESSION_TOKEN of the environment)",
-	keyIdentity:                   "(left out: the files of --identity)",
-	keyCA:                         "(left out: the file of --s3-ca-file)",
+	storage.AccessKeyID:     "(left out: AWS_ACCESS_KEY_ID of the environment)",
+	storage.SecretAccessKey: "(left out: AWS_SECRET_ACCESS_KEY of the environment)",
+	storage.SessionToken:    "(left out: AWS_SESSION_TOKEN of the environment)",
+	keyIdentity:             "(left out: the files of --identity)",
+	keyCA:                   "(left out: the file of --s3-ca-file)",
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/kubernetescluster"
 )
 
 // bufferYAML is how much of a manifest is read to distinguish YAML from JSON.
@@ -144,7 +143,7 @@ func (v *recovery) readCluster(o *unstructured.Unstructured) error {
 		return err
 	}
 
-	name := kubernetescluster.ClusterName(top)
+	name := top.TalosClusterName()
 	v.controlPlane, v.cluster = name, name
 	v.machines = provided(int(top.Spec.ControlPlane.Replicas), top.Spec.ControlPlane.MachineTemplate.Spec)
 

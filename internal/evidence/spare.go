@@ -9,7 +9,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -28,7 +27,7 @@ func Unfit(
 			return "", fmt.Errorf("reading Machine %s: %w", spare.MachineRef.Name, err)
 		}
 
-		if address = machineset.InfraAddress(infra); apierrors.IsNotFound(err) || address == "" {
+		if address = infra.Address(); apierrors.IsNotFound(err) || address == "" {
 			return "has no address yet", nil
 		}
 	}

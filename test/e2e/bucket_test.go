@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/lab/s3"
 )
 
@@ -42,11 +42,11 @@ func (w *world) credentials(s *s3.Server) {
 	w.t.Helper()
 
 	w.secret("s3", map[string]string{
-		backupstorage.AccessKeyID: s.AccessKey, backupstorage.SecretAccessKey: s.SecretKey, "ca.crt": string(s.CA()),
+		storage.AccessKeyID: s.AccessKey, storage.SecretAccessKey: s.SecretKey, "ca.crt": string(s.CA()),
 	})
 }
 
-func storage(s *s3.Server) v1alpha1.BackupStorage {
+func bucketOf(s *s3.Server) v1alpha1.BackupStorage {
 	return v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
 		Endpoint: s.Endpoint(), Bucket: bucketName, Prefix: "estate",
 		CAFrom:         &v1alpha1.SecretKeyReference{Name: "s3", Key: "ca.crt"},
@@ -66,7 +66,7 @@ func (w *world) schedule(cluster string, s *s3.Server, id *age.X25519Identity) {
 			Retention: &v1alpha1.BackupRetention{Last: new(int32(2))},
 			BackupTemplate: v1alpha1.TalosEtcdBackupTemplate{Spec: v1alpha1.TalosEtcdBackupSpec{
 				ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
-				Storage:         storage(s),
+				Storage:         bucketOf(s),
 				Recipients:      []string{id.Recipient().String()},
 				Verification: &v1alpha1.BackupVerification{
 					Level:          v1alpha1.VerificationDrill,

@@ -14,7 +14,7 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/lab/s3"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -156,7 +156,7 @@ func (w *world) backUpByCommand(cluster string, v *vault) {
 	w.t.Helper()
 
 	w.secret("s3", map[string]string{
-		backupstorage.AccessKeyID: v.server.AccessKey, backupstorage.SecretAccessKey: v.server.SecretKey,
+		storage.AccessKeyID: v.server.AccessKey, storage.SecretAccessKey: v.server.SecretKey,
 		"ca.crt": string(v.server.CA()),
 	})
 

@@ -342,7 +342,7 @@ func TestTotalLoss(t *testing.T) {
 	w.secret("age", map[string]string{"identity": id.String()})
 	w.credentials(s3)
 	w.restore("rise", "phoenix", func(r *v1alpha1.TalosEtcdRestoreSpec) {
-		r.Source.Storage, r.Source.VerificationKeys = new(storage(s3)), []string{key}
+		r.Source.Storage, r.Source.VerificationKeys = new(bucketOf(s3)), []string{key}
 	})
 	w.apply(planeManifest(w, "phoenix"))
 

@@ -22,7 +22,6 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/pki"
@@ -95,7 +94,7 @@ func Install(ctx context.Context, n *node.Node, config []byte) error {
 
 // Credentials are those of an administrator of a cluster.
 func Credentials(st *clusterstate.State) (talos.Credentials, error) {
-	store := &statestore.Store{Clock: clock.RealClock{}}
+	store := &clusterstate.Store{Clock: clock.RealClock{}}
 
 	access, err := store.Access(types.NamespacedName{Name: st.Bundle.ClusterID()}, st.Bundle)
 	if err != nil {

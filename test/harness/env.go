@@ -21,7 +21,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/app"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/test/plane"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -257,8 +256,8 @@ func (e *Env) Eventually(what string, check func(context.Context) error) {
 }
 
 // States are the states of clusters, as an admin sees them.
-func (e *Env) States() *statestore.Store {
-	return &statestore.Store{Client: e.Admin, Reader: e.Admin, Clock: e.Clock}
+func (e *Env) States() *clusterstate.Store {
+	return &clusterstate.Store{Client: e.Admin, Reader: e.Admin, Clock: e.Clock}
 }
 
 // CreateState makes the state of a cluster.

@@ -29,21 +29,9 @@ type topology struct {
 }
 
 func newTopology(c *vitistackv1alpha1.KubernetesCluster) topology {
-	return topology{cluster: c, name: ClusterName(c), members: firstIndexes, usable: func(string) bool { return true }}
-}
-
-// ClusterName returns the name of the Talos cluster, which is also the name of the TalosControlPlane of a
-// KubernetesCluster.
-func ClusterName(c *vitistackv1alpha1.KubernetesCluster) string {
-	return cmp.Or(c.Spec.ClusterName, inlineName(c), c.Name)
-}
-
-func inlineName(c *vitistackv1alpha1.KubernetesCluster) string {
-	if t := c.Spec.TalosConfig; t != nil && t.Cluster != nil {
-		return t.Cluster.Name
+	return topology{
+		cluster: c, name: c.TalosClusterName(), members: firstIndexes, usable: func(string) bool { return true },
 	}
-
-	return ""
 }
 
 func inlineEndpoint(c *vitistackv1alpha1.KubernetesCluster) string {

@@ -4,7 +4,6 @@ package kubernetescluster
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,11 +15,11 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/manifest"
+	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
 // Types of errors, as the metric talos_operator_reconciliation_errors_total names them.
@@ -46,8 +45,7 @@ type Reconciler struct {
 	Details time.Duration
 
 	estate pace.Estate
-	claims condition.Evidence
-	writes condition.Writes
+	memory frame.Memory
 }
 
 // scope is one reconciliation of one KubernetesCluster.
@@ -81,8 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.estate.Forget(req.NamespacedName)
-			r.claims.Forget(req.NamespacedName)
-			r.writes.Forget(req.NamespacedName)
+			r.memory.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -105,12 +102,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, r.delete(ctx, s)
 	}
 
-	for _, p := range []func(context.Context, *scope) error{
-		r.ensureFinalizer, r.list, r.validate, r.ensureMachines, r.writeFiles, r.ensureSecrets, r.ensureObjects,
-	} {
-		if err := p(ctx, s); err != nil {
-			return ctrl.Result{}, err
-		}
+	res, err = frame.Run(ctx, s, frame.Always(r.ensureFinalizer), frame.Always(r.list), frame.Always(r.validate),
+		frame.Always(r.ensureMachines), frame.Always(r.writeFiles), frame.Always(r.ensureSecrets),
+		frame.Always(r.ensureObjects))
+	if err != nil {
+		return res, err
 	}
 
 	log.V(1).Info("Successfully reconciled cluster")
@@ -129,18 +125,10 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
 	return r.validate(ctx, s)
 }
 
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
-	if !controllerutil.AddFinalizer(s.cluster, vitistackv1alpha1.ClusterFinalizer) {
-		return nil
-	}
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (err error) {
+	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.cluster, s.base, vitistackv1alpha1.ClusterFinalizer)
 
-	if err := r.Client.Patch(ctx, s.cluster, client.MergeFrom(s.base)); err != nil {
-		return fmt.Errorf("adding the finalizer to KubernetesCluster %s: %w", s.cluster.Name, err)
-	}
-
-	s.base = s.cluster.DeepCopy()
-
-	return nil
+	return err
 }
 
 func (r *Reconciler) validate(_ context.Context, s *scope) error {

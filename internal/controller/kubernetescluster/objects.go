@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/metrics"
@@ -279,13 +280,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 
 	s.released = true
 
-	controllerutil.RemoveFinalizer(s.cluster, vitistackv1alpha1.ClusterFinalizer)
-
-	if err := r.Client.Patch(ctx, s.cluster, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer from KubernetesCluster %s: %w", s.cluster.Name, err)
-	}
-
-	return nil
+	return frame.RemoveFinalizer(ctx, r.Client, s.cluster, s.base, vitistackv1alpha1.ClusterFinalizer)
 }
 
 func (r *Reconciler) deleteMachines(ctx context.Context, s *scope) error {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 )
 
 // membership is which machines of a group are in service, and which spares replace which machines.
@@ -98,6 +97,6 @@ func (s *scope) isUsable(name string) bool {
 	}
 
 	return slices.ContainsFunc(s.have, func(m vitistackv1alpha1.Machine) bool {
-		return m.Name == name && machineset.InfraAddress(&m) != ""
+		return m.Name == name && m.Address() != ""
 	})
 }

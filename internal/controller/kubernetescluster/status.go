@@ -17,7 +17,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/manifest"
@@ -39,33 +40,25 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.cluster, s.base, &s.cluster.Status.Conditions)
 	}
 
-	before := slices.Clone(s.base.Status.Conditions)
-
-	set := computeStatus(s, err)
+	decided := computeStatus(s, err)
 	interval := r.estate.Interval(r.Resync)
-	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.cluster), set, r.Clock.Now(), condition.BoundOf(interval),
-		observedConditions...)
 
-	hold := r.writes.Hold(client.ObjectKeyFromObject(s.cluster), s.weight(), r.Clock.Now(), r.Details, err)
-	if hold > 0 {
-		s.cluster.Status = *s.base.Status.DeepCopy()
-	}
+	return r.memory.Finish(ctx, frame.End{
+		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.cluster, Base: s.base,
+		Conditions: &s.cluster.Status.Conditions, Before: &s.base.Status.Conditions,
+		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(interval),
+		Weigh: s.weight, Details: r.Details, Undo: func() { s.cluster.Status = *s.base.Status.DeepCopy() },
+		Stamp:  func() { s.stamp(r.Clock.Now()) },
+		Events: kube.Transitions{Bad: badReasons}, Resync: interval, Written: func() { r.logFiles(ctx, s) },
+	}, res, err)
+}
 
+// stamp dates a status that has changed.
+func (s *scope) stamp(at time.Time) {
 	if !equality.Semantic.DeepEqual(s.cluster.Status, s.base.Status) {
-		now := metav1.NewTime(r.Clock.Now().UTC().Truncate(time.Second))
+		now := metav1.NewTime(at.UTC().Truncate(time.Second))
 		s.cluster.Status.LastUpdated = &now
 	}
-
-	if perr := kube.PatchStatus(ctx, r.Client, s.cluster, s.base); perr != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(perr)
-	}
-
-	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.cluster, before, s.cluster.Status.Conditions)
-	r.logFiles(ctx, s, before)
-
-	res, err = failure.Result(res, err, interval)
-
-	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
 }
 
 // weight returns the weight of the status changes of this reconciliation: the number of existing machines is a detail.
@@ -81,12 +74,12 @@ func (s *scope) weight() condition.Weight {
 }
 
 // logFiles logs why the manifests could not be written, once per cause, because every reconciliation tries again.
-func (r *Reconciler) logFiles(ctx context.Context, s *scope, before []metav1.Condition) {
+func (r *Reconciler) logFiles(ctx context.Context, s *scope) {
 	if s.files == nil {
 		return
 	}
 
-	told := meta.FindStatusCondition(before, vitistackv1alpha1.ConditionFilesGenerated)
+	told := meta.FindStatusCondition(s.base.Status.Conditions, vitistackv1alpha1.ConditionFilesGenerated)
 	if told == nil || told.Message != filesMessage(s.files) {
 		ctrl.LoggerFrom(ctx).Error(s.files, "Writing the manifests failed")
 	}

@@ -104,7 +104,8 @@ func (t topology) contradictions() validation.Failures {
 
 	differ("spec.talosConfig.cluster.controlPlane.endpoint", "spec.clusterEndpoint",
 		inlineEndpoint(t.cluster), t.cluster.Spec.ClusterEndpoint)
-	differ("spec.talosConfig.cluster.name", "spec.clusterName", inlineName(t.cluster), t.cluster.Spec.ClusterName)
+	differ("spec.talosConfig.cluster.name", "spec.clusterName", t.cluster.InlineClusterName(),
+		t.cluster.Spec.ClusterName)
 
 	return out
 }

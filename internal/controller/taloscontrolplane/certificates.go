@@ -13,7 +13,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
@@ -44,7 +45,7 @@ func (r *Reconciler) renewCredentials(ctx context.Context, s *scope) (ctrl.Resul
 
 	s.machines = machines
 
-	for _, keep := range []phase{r.ensureTalosconfig, r.ensureKubeconfig} {
+	for _, keep := range []frame.Phase[*scope]{r.ensureTalosconfig, r.ensureKubeconfig} {
 		if _, err := keep(ctx, s); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Keeping credentials failed")
 		}

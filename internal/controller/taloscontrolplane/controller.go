@@ -4,7 +4,6 @@ package taloscontrolplane
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,15 +13,13 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -33,7 +30,7 @@ type Reconciler struct {
 	// Reader reads Secrets live; they are not cached.
 	Reader client.Reader
 	// States reads and writes state Secrets.
-	States *statestore.Store
+	States *clusterstate.Store
 	// NewBundle creates the PKI of a new cluster.
 	NewBundle func(o clusterstate.Options) (*clusterstate.Bundle, error)
 	// Nodes opens connections to nodes.
@@ -53,8 +50,7 @@ type Reconciler struct {
 	Details time.Duration
 
 	estate pace.Estate
-	claims condition.Evidence
-	writes condition.Writes
+	memory frame.Memory
 	pulls  pulls
 	stale  sightings
 	nodes  nodeLooks
@@ -115,8 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.estate.Forget(key)
 	r.APIs.Forget(key)
-	r.claims.Forget(key)
-	r.writes.Forget(key)
+	r.memory.Forget(key)
 	r.pulls.forget(key)
 	r.records.forget(key)
 	r.orphans.forget(key)
@@ -131,7 +126,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 
 // converge takes the next steps towards the spec.
 func (r *Reconciler) converge(ctx context.Context, s *scope) (ctrl.Result, error) {
-	return runPhases(ctx, s,
+	return frame.Run(ctx, s,
 		r.ensureFinalizer,
 		r.ensureSecrets,
 		r.ensureOwner,
@@ -155,33 +150,10 @@ func (r *Reconciler) converge(ctx context.Context, s *scope) (ctrl.Result, error
 	)
 }
 
-type phase func(context.Context, *scope) (ctrl.Result, error)
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (res ctrl.Result, err error) {
+	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.cp, s.base, v1alpha1.Finalizer)
 
-// runPhases stops at the first phase that fails or waits.
-func runPhases(ctx context.Context, s *scope, phases ...phase) (ctrl.Result, error) {
-	for _, p := range phases {
-		if res, err := p(ctx, s); err != nil || !res.IsZero() {
-			return res, err
-		}
-	}
-
-	return ctrl.Result{}, nil
-}
-
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if controllerutil.ContainsFinalizer(s.cp, v1alpha1.Finalizer) {
-		return ctrl.Result{}, nil
-	}
-
-	controllerutil.AddFinalizer(s.cp, v1alpha1.Finalizer)
-
-	if err := r.Client.Patch(ctx, s.cp, client.MergeFrom(s.base)); err != nil {
-		return ctrl.Result{}, fmt.Errorf("adding the finalizer to TalosControlPlane %s: %w", s.cp.Name, err)
-	}
-
-	s.base = s.cp.DeepCopy()
-
-	return ctrl.Result{}, nil
+	return res, err
 }
 
 func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (ctrl.Result, error) {

@@ -9,13 +9,13 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/metrics"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // pollDelete is how often a deletion is reconciled; deleted child objects trigger it as well.
@@ -135,7 +135,7 @@ func (r *Reconciler) decommission(ctx context.Context, s *scope) error {
 }
 
 func ignoreUnusable(err error) error {
-	if statestore.IsUnusable(err) {
+	if clusterstate.IsUnusable(err) {
 		return nil
 	}
 
@@ -154,13 +154,5 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	r.forget(s.key())
 	metrics.ForgetCertificates(s.cp.Namespace, s.cp.Name)
 
-	if !controllerutil.RemoveFinalizer(s.cp, v1alpha1.Finalizer) {
-		return nil
-	}
-
-	if err := r.Client.Patch(ctx, s.cp, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer from TalosControlPlane %s: %w", s.cp.Name, err)
-	}
-
-	return nil
+	return frame.RemoveFinalizer(ctx, r.Client, s.cp, s.base, v1alpha1.Finalizer)
 }

@@ -6,10 +6,11 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/safety"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -26,9 +27,9 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	held, err := r.States.Load(ctx, s.key())
 
 	switch {
-	case errors.Is(err, statestore.ErrNotFound):
+	case errors.Is(err, clusterstate.ErrNotFound):
 		return ctrl.Result{}, nil
-	case statestore.IsUnusable(err):
+	case clusterstate.IsUnusable(err):
 		ctrl.LoggerFrom(ctx).Error(err, "The state of a paused control plane cannot be used")
 
 		return ctrl.Result{}, nil
@@ -49,7 +50,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	s.would = machineset.Would(deleting(s.cp), entries, s.machines)
 
 	// Reading continues during a pause: a state that is not observed must not be reported.
-	return runPhases(ctx, s, r.readCertificates, r.observe, r.judge, r.validate)
+	return frame.Run(ctx, s, r.readCertificates, r.observe, r.judge, r.validate)
 }
 
 // judge reports what would be decided, and whether the Kubernetes API responds.

@@ -16,12 +16,11 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterimport"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/safety"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -38,7 +37,7 @@ const pollImport = 15 * time.Second
 // importState takes over the PKI of a running cluster. Every control-plane node has to respond over mutual TLS, to run
 // under that PKI, and to be a healthy member of one etcd that all of them agree on. Nothing is written before that is
 // proven.
-func (r *Reconciler) importState(ctx context.Context, s *scope) (*statestore.Held, error) {
+func (r *Reconciler) importState(ctx context.Context, s *scope) (*clusterstate.Held, error) {
 	if s.cp.Status.SecretBundle != nil {
 		return nil, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("Secret %s is gone, and the cluster was "+
 			"imported into it; restore it from a copy", clusterstate.SecretName(s.cp.Name)), nil)
@@ -51,7 +50,7 @@ func (r *Reconciler) importState(ctx context.Context, s *scope) (*statestore.Hel
 		return nil, failure.Terminal(v1alpha1.ReasonInvalidSpec, "set spec.import or spec.bootstrapSecretsRef, not both", nil)
 	}
 
-	if err := checkSpec(s.cp, BundleConfig(s.cp), ""); err != nil {
+	if err := checkSpec(s.cp, desired.BundleConfig(s.cp), ""); err != nil {
 		return nil, err
 	}
 
@@ -124,7 +123,7 @@ func (r *Reconciler) importedNodes(ctx context.Context, s *scope, bundle *cluste
 		return nil, made, err
 	}
 
-	made = BundleConfig(s.cp)
+	made = desired.BundleConfig(s.cp)
 	source := evidence.Source{
 		Nodes: r.Nodes, State: clusterstate.NewState(bundle, made, ""),
 		Credentials: talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key},
@@ -252,7 +251,7 @@ func checkImported(s *scope, state *clusterstate.State, m *v1alpha1.TalosMachine
 
 	live.KubernetesVersion = clusterimport.KubernetesVersion(facts.KubeletVersion, config)
 
-	if conflicts := clusterimport.Conflicts(BundleConfig(s.cp), live.BundleConfig); len(conflicts) > 0 {
+	if conflicts := clusterimport.Conflicts(desired.BundleConfig(s.cp), live.BundleConfig); len(conflicts) > 0 {
 		return refuse(strings.Join(conflicts, "; ") + ": write what runs, and change it after the import")
 	}
 
@@ -277,7 +276,9 @@ func establish(seen []safety.Node, nodes []clusterimport.Node) error {
 
 // contractOf determines the version contract that the configurations of the cluster were generated with.
 func contractOf(s *scope, state *clusterstate.State, m *v1alpha1.TalosMachine, live []byte) (string, error) {
-	found, err := clusterimport.Contract(talosmachine.ConfigInput(s.cp, nil, m, state), live)
+	found, err := clusterimport.Contract(desired.Input(desired.Sources{
+		ControlPlane: s.cp, Machine: m, State: state, Disk: m.Status.InstallDisk,
+	}), live)
 	if err != nil {
 		return "", failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/taloscontrolplane"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
@@ -64,7 +63,7 @@ func (e *env) restart() {
 
 	workloads := &workload.Clients{Clock: e.Clock}
 	e.r = &taloscontrolplane.Reconciler{
-		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
+		Client: e.Client, Reader: e.Client, States: &clusterstate.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
 		Nodes: nodes, Workloads: workloads, APIs: workload.NewWaiter(e.Context(), workloads), Recorder: e.Events,
 		Clock: e.Clock, Resync: time.Minute, NewBundle: pki.NewBundle,
 	}

@@ -12,10 +12,9 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // keepState blocks the deletion of a control plane while its state Secret would be deleted too, alone or with the
@@ -28,14 +27,14 @@ func (r *Reconciler) keepState(ctx context.Context, s *scope) error {
 
 	held, err := r.States.Load(ctx, s.key())
 
-	var corrupt *statestore.CorruptError
+	var corrupt *clusterstate.CorruptError
 
 	var machines string
 
 	var goes bool
 
 	switch {
-	case errors.Is(err, statestore.ErrNotFound):
+	case errors.Is(err, clusterstate.ErrNotFound):
 		return nil
 	case errors.As(err, &corrupt):
 		// The Secret may be repaired manually, and it is unknown which machines run under it.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
@@ -131,7 +130,7 @@ func TestPreserveKeepsThePKI(t *testing.T) {
 			e.until(cp, "it is gone", func() bool { return e.Gone(cp) })
 
 			if _, err := e.States().Load(t.Context(), e.Key(name)); what != "the namespace, before it comes to the Secret" &&
-				!errors.Is(err, statestore.ErrNotFound) {
+				!errors.Is(err, clusterstate.ErrNotFound) {
 				t.Errorf("the Secret is held by nothing, and still there: %v", err)
 			}
 		})
@@ -152,7 +151,7 @@ func TestEmptyNamespaceGoes(t *testing.T) {
 	e.Delete(cp)
 	e.until(cp, "it is gone", func() bool { return e.Gone(cp) })
 
-	if _, err := e.States().Load(t.Context(), e.Key(name)); !errors.Is(err, statestore.ErrNotFound) {
+	if _, err := e.States().Load(t.Context(), e.Key(name)); !errors.Is(err, clusterstate.ErrNotFound) {
 		t.Errorf("the Secret: %v", err)
 	}
 }

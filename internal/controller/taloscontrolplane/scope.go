@@ -9,11 +9,10 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/evidence"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/safety"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -25,7 +24,7 @@ type scope struct {
 	paused bool
 	hold   pause.Hold
 
-	held     *statestore.Held
+	held     *clusterstate.Held
 	creds    talos.Credentials
 	machines []v1alpha1.TalosMachine
 	// extra names machines that are no longer listed and are kept.

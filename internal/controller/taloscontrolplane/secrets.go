@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
@@ -40,15 +38,15 @@ const (
 func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) (ctrl.Result, error) {
 	held, err := r.States.Load(ctx, s.key())
 
-	var corrupt *statestore.CorruptError
+	var corrupt *clusterstate.CorruptError
 
 	switch {
 	case errors.As(err, &corrupt):
 		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid,
 			corrupt.Error()+"; it was not changed: restore it from a copy", err)
-	case errors.Is(err, statestore.ErrNotFound) && s.cp.Spec.Import != nil:
+	case errors.Is(err, clusterstate.ErrNotFound) && s.cp.Spec.Import != nil:
 		held, err = r.importState(ctx, s)
-	case errors.Is(err, statestore.ErrNotFound):
+	case errors.Is(err, clusterstate.ErrNotFound):
 		held, err = r.makePKI(ctx, s)
 	}
 
@@ -111,7 +109,7 @@ func restoreStatus(s *scope) {
 	}
 }
 
-func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*statestore.Held, error) {
+func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*clusterstate.Held, error) {
 	if err := r.awaitRestore(ctx, s); err != nil {
 		return nil, err
 	}
@@ -123,7 +121,7 @@ func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*statestore.Held, e
 	}
 
 	// A spec that can never work gets no PKI either.
-	made := BundleConfig(s.cp)
+	made := desired.BundleConfig(s.cp)
 	if err := checkSpec(s.cp, made, ""); err != nil {
 		return nil, err
 	}
@@ -143,28 +141,6 @@ func (r *Reconciler) makePKI(ctx context.Context, s *scope) (*statestore.Held, e
 	}
 
 	return r.States.Create(ctx, s.key(), clusterstate.NewState(bundle, made, string(s.cp.UID)))
-}
-
-// BundleConfig returns the parameters that a new cluster of the object is created with.
-func BundleConfig(cp *v1alpha1.TalosControlPlane) clusterstate.BundleConfig {
-	spec := &cp.Spec
-
-	return clusterstate.BundleConfig{
-		ClusterName: newScope(cp).clusterName(), Endpoint: spec.Endpoint,
-		TalosVersion: spec.TalosVersion, KubernetesVersion: spec.KubernetesVersion,
-		Contract:       contract(spec.TalosVersion),
-		PodSubnets:     orDefault(spec.Network.PodSubnets, machineconfig.DefaultPodSubnet),
-		ServiceSubnets: orDefault(spec.Network.ServiceSubnets, machineconfig.DefaultServiceSubnet),
-		DNSDomain:      nonEmpty(spec.Network.DNSDomain, machineconfig.DefaultDNSDomain),
-		CertSANs:       spec.CertSANs,
-	}
-}
-
-// contract returns the minor version of a Talos version, v1.13 for v1.13.9.
-func contract(version string) string {
-	parts := strings.SplitN(version, ".", 3)
-
-	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
 // refuseForeignNodes prevents the creation of a new PKI for a cluster that already runs. Unreachable machines cannot be

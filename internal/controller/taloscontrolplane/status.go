@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -31,41 +31,27 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.cp, s.base, &s.cp.Status.Conditions)
 	}
 
-	before := slices.Clone(s.base.Status.Conditions)
-
-	set := computeStatus(s, err)
-	bound := condition.BoundOf(r.estate.Interval(r.Resync))
-	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), bound, observedConditions...)
+	decided := computeStatus(s, err)
 	measureCertificates(s)
-
-	hold := r.writes.Hold(s.key(), s.weight(), r.Clock.Now(), r.Details, err)
-	if hold > 0 {
-		s.cp.Status = *s.base.Status.DeepCopy()
-	}
-
-	write := kube.PatchStatus
-	if rollout.Moved(s.base.Status.Plan, s.cp.Status.Plan) {
-		write = kube.ClaimStatus
-	}
-
-	if perr := write(ctx, r.Client, s.cp, s.base); perr != nil {
-		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
-	}
-
-	condition.Events(s.expectsOutage()).Record(r.Recorder, s.cp, before, s.cp.Status.Conditions)
-
-	// The reason why an import stalls may be fixed in a Secret or on a node, and neither causes an event.
-	if s.importing && failure.ClassOf(err) == failure.ClassTerminal {
-		return ctrl.Result{RequeueAfter: pollImport}, nil
-	}
 
 	resync := r.estate.Interval(r.Resync)
 	if s.held != nil {
 		resync = r.watchGivenUp(s, s.remedy.Again(r.group(s).Within(resync)))
 	}
 
-	res, err = failure.Result(res, err, resync)
-	res = condition.Within(res, err, condition.Sooner(expiry, hold))
+	res, err = r.memory.Finish(ctx, frame.End{
+		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.cp, Base: s.base,
+		Conditions: &s.cp.Status.Conditions, Before: &s.base.Status.Conditions,
+		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(r.estate.Interval(r.Resync)),
+		Weigh: s.weight, Details: r.Details, Undo: func() { s.cp.Status = *s.base.Status.DeepCopy() },
+		Claim:  rollout.Moved(s.base.Status.Plan, s.cp.Status.Plan),
+		Events: condition.Events(s.expectsOutage()), Resync: resync,
+	}, res, err)
+
+	// The reason why an import stalls may be fixed in a Secret or on a node, and neither causes an event.
+	if s.importing && failure.ClassOf(err) == failure.ClassTerminal {
+		return ctrl.Result{RequeueAfter: pollImport}, nil
+	}
 
 	// No event reports that a maintenance window opens.
 	if wait := max(s.window.Sub(r.Clock.Now()), time.Second); !s.window.IsZero() && res.RequeueAfter > wait {

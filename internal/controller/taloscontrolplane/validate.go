@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
@@ -101,30 +103,26 @@ func checkChanges(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig
 	spec := &cp.Spec
 
 	older := validation.SpecVersions.TalosChange(made.TalosVersion, spec.TalosVersion)
-	older = append(older, validation.SpecVersions.KubernetesChange(nonEmpty(runningKubernetes, made.KubernetesVersion),
+	older = append(older, validation.SpecVersions.KubernetesChange(cmp.Or(runningKubernetes, made.KubernetesVersion),
 		spec.KubernetesVersion)...)
 
 	if err := older.Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonDowngradeRefused, err.Error(), nil)
 	}
 
-	changed := validation.Immutable(
-		validation.Values{
-			"spec.clusterName": made.ClusterName, "spec.endpoint": made.Endpoint,
-			"spec.network.podSubnets": made.PodSubnets, "spec.network.serviceSubnets": made.ServiceSubnets,
-			"spec.network.dnsDomain": made.DNSDomain,
-		},
-		validation.Values{
-			"spec.clusterName": nonEmpty(spec.ClusterName, cp.Name), "spec.endpoint": spec.Endpoint,
-			"spec.network.podSubnets":     orDefault(spec.Network.PodSubnets, machineconfig.DefaultPodSubnet),
-			"spec.network.serviceSubnets": orDefault(spec.Network.ServiceSubnets, machineconfig.DefaultServiceSubnet),
-			"spec.network.dnsDomain":      nonEmpty(spec.Network.DNSDomain, machineconfig.DefaultDNSDomain),
-		})
+	changed := validation.Immutable(immutable(made), immutable(desired.BundleConfig(cp)))
 	if err := changed.Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonImmutableField, err.Error(), nil)
 	}
 
 	return nil
+}
+
+func immutable(c clusterstate.BundleConfig) validation.Values {
+	return validation.Values{
+		"spec.clusterName": c.ClusterName, "spec.endpoint": c.Endpoint, "spec.network.podSubnets": c.PodSubnets,
+		"spec.network.serviceSubnets": c.ServiceSubnets, "spec.network.dnsDomain": c.DNSDomain,
+	}
 }
 
 func subnets(spec *v1alpha1.TalosControlPlaneSpec) validation.ClusterSubnets {
@@ -165,20 +163,4 @@ func checkMachines(spec *v1alpha1.TalosControlPlaneSpec) validation.Failures {
 	}
 
 	return failures
-}
-
-func nonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-
-	return b
-}
-
-func orDefault(list []string, def string) []string {
-	if len(list) > 0 {
-		return list
-	}
-
-	return []string{def}
 }

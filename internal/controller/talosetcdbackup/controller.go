@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,22 +14,17 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
-	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
 const (
@@ -58,9 +52,9 @@ type Reconciler struct {
 	// Reader reads live: with a stale status, a second backup could be started.
 	Reader client.Reader
 	// States reads state Secrets.
-	States *statestore.Store
+	States *clusterstate.Store
 	// Stores opens stores.
-	Stores *backupstorage.Opener
+	Stores *storage.Opener
 	// Runner runs the work.
 	Runner   *Runner
 	Recorder events.EventRecorder
@@ -75,30 +69,8 @@ type Reconciler struct {
 	Tool string
 	// Resync is how often a backup is reconciled when no event reports a change.
 	Resync time.Duration
-}
 
-// scope is one reconciliation of one backup.
-type scope struct {
-	backup *v1alpha1.TalosEtcdBackup
-	base   *v1alpha1.TalosEtcdBackup
-	// hold is the pause of the object itself, until the objects above it were read.
-	hold pause.Hold
-	// gone: the finalizer has been removed.
-	gone bool
-}
-
-func newScope(b *v1alpha1.TalosEtcdBackup) *scope {
-	return &scope{backup: b, base: b.DeepCopy(), hold: pause.Of(b)}
-}
-
-func (s *scope) set() condition.Set {
-	return condition.Set{Conditions: &s.backup.Status.Conditions, Generation: s.backup.Generation}
-}
-
-func keyOf(o client.Object) types.NamespacedName { return client.ObjectKeyFromObject(o) }
-
-func objectMeta(key types.NamespacedName) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
+	memory frame.Memory
 }
 
 // Reconcile reconciles one TalosEtcdBackup. State that it keeps between calls, in the Runner, may be lost.
@@ -107,6 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, b); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.Runner.Drop(req.NamespacedName)
+			r.memory.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -225,18 +198,10 @@ func (r *Reconciler) controlPlane(
 	return cp, nil
 }
 
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
-	if !controllerutil.AddFinalizer(s.backup, v1alpha1.Finalizer) {
-		return nil
-	}
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (err error) {
+	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.backup, s.base, v1alpha1.Finalizer)
 
-	if err := r.Client.Patch(ctx, s.backup, client.MergeFrom(s.base)); err != nil {
-		return fmt.Errorf("adding the finalizer to TalosEtcdBackup %s: %w", s.backup.Name, err)
-	}
-
-	s.base = s.backup.DeepCopy()
-
-	return nil
+	return err
 }
 
 // renew resets the attempts after a change of the spec.
@@ -299,33 +264,6 @@ func (r *Reconciler) restoring(ctx context.Context, b *v1alpha1.TalosEtcdBackup)
 	return scheduled.Restoring(ctx, r.Reader, b.Namespace, b.Spec.ControlPlaneRef.Name, heldPoll)
 }
 
-// finish writes the status once and maps the error to a result.
-func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
-	if s.gone {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-
-	if s.hold.Disabled() && s.backup.DeletionTimestamp.IsZero() {
-		if perr := s.hold.Settle(ctx, r.Client, s.backup, s.base, &s.backup.Status.Conditions); perr != nil {
-			return ctrl.Result{}, perr
-		}
-
-		return failure.Result(res, err, r.Resync)
-	}
-
-	s.show(err, r.works(s, err))
-
-	before := slices.Clone(s.base.Status.Conditions)
-
-	if perr := kube.PatchStatus(ctx, r.Client, s.backup, s.base); perr != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(perr)
-	}
-
-	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.backup, before, s.backup.Status.Conditions)
-
-	return failure.Result(res, err, r.Resync)
-}
-
 // works reports whether work is in progress. Work that has ended since this reconciliation began is processed by the
 // next one, which follows immediately.
 func (r *Reconciler) works(s *scope, err error) bool {
@@ -356,19 +294,4 @@ func retries(b *v1alpha1.TalosEtcdBackup) int32 {
 	}
 
 	return *b.Spec.Retries
-}
-
-// SetupWithManager registers the controller.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
-	if err := mgr.Add(r.Runner); err != nil {
-		return fmt.Errorf("adding the work of backups to the manager: %w", err)
-	}
-
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("talosetcdbackup").
-		For(&v1alpha1.TalosEtcdBackup{}, builder.WithPredicates(predicate.Or(
-			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(source.Channel(r.Runner.Ends(), &handler.EnqueueRequestForObject{})).
-		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
 }

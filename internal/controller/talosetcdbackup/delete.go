@@ -3,16 +3,15 @@ package talosetcdbackup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
-	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -144,13 +143,5 @@ func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	s.gone = true
 
-	if !controllerutil.RemoveFinalizer(s.backup, v1alpha1.Finalizer) {
-		return nil
-	}
-
-	if err := r.Client.Patch(ctx, s.backup, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer from TalosEtcdBackup %s: %w", s.backup.Name, err)
-	}
-
-	return nil
+	return frame.RemoveFinalizer(ctx, r.Client, s.backup, s.base, v1alpha1.Finalizer)
 }

@@ -18,10 +18,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/verify/verifytest"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackup"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
 	"github.com/talos-operator/talos-operator/test/harness"
@@ -99,7 +99,7 @@ func newEnv(t *testing.T, on *estate) *env {
 	e.List(on.Estate)
 	e.CreateState(cluster, on.State)
 	e.CreateSecret("s3", map[string]string{
-		backupstorage.AccessKeyID: s.AccessKey, backupstorage.SecretAccessKey: s.SecretKey, "ca.crt": string(s.CA()),
+		storage.AccessKeyID: s.AccessKey, storage.SecretAccessKey: s.SecretKey, "ca.crt": string(s.CA()),
 	})
 	e.CreateSecret("age", map[string]string{"identity": id.String(), "recipients": id.Recipient().String()})
 	e.restart()
@@ -125,8 +125,8 @@ func (e *env) restart() {
 	}
 
 	e.r = &talosetcdbackup.Reconciler{
-		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
-		Stores: &backupstorage.Opener{Reader: e.Client, Root: e.TempDir()}, Runner: e.runner, Recorder: e.Events,
+		Client: e.Client, Reader: e.Client, States: &clusterstate.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
+		Stores: &storage.Opener{Reader: e.Client, Root: e.TempDir()}, Runner: e.runner, Recorder: e.Events,
 		Clock: e.Clock, Scratch: e.TempDir(), Exe: exe, Tool: "test", Resync: time.Hour,
 		Failed: func(_, _, reason string) {
 			n, _ := e.failed.LoadOrStore(reason, new(atomic.Int32))

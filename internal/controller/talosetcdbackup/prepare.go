@@ -20,7 +20,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/safety"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -53,7 +52,7 @@ type complete struct {
 type tools struct {
 	store      store.Store
 	recipients []string
-	held       *statestore.Held
+	held       *clusterstate.Held
 	source     evidence.Source
 	folder     string
 	// sign is the key of the cluster, which is derived from its PKI.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/lab/s3"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
@@ -32,7 +32,7 @@ func refusals() []refusal {
 	password := func(key string) func(*env) {
 		return func(e *env) {
 			harness.Change(e.Env, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "s3"}}, func(s *corev1.Secret) {
-				s.Data[backupstorage.SecretAccessKey] = []byte(key)
+				s.Data[storage.SecretAccessKey] = []byte(key)
 			})
 		}
 	}
@@ -64,10 +64,10 @@ func refusals() []refusal {
 			name: "no credentials", spec: func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.S3.CredentialsRef.Name = "gone" },
 			mend: func(e *env) {
 				e.CreateSecret("gone", map[string]string{
-					backupstorage.AccessKeyID: e.s3.AccessKey, backupstorage.SecretAccessKey: e.s3.SecretKey,
+					storage.AccessKeyID: e.s3.AccessKey, storage.SecretAccessKey: e.s3.SecretKey,
 				})
 			},
-			reason: backupstorage.ReasonSecret, part: "gone",
+			reason: storage.ReasonSecret, part: "gone",
 		},
 		{
 			name: "another CA", spec: func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.S3.CAFrom = nil },

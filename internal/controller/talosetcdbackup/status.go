@@ -2,6 +2,7 @@ package talosetcdbackup
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -9,13 +10,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
@@ -24,7 +28,7 @@ import (
 var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []string{
 	backup.ReasonInvalid, backup.ReasonRecipients, backup.ReasonUnencrypted, backup.ReasonSource, backup.ReasonStalled,
 	backup.ReasonTruncated, backup.ReasonIdentity, backup.ReasonLocked, backup.ReasonForeign,
-	backupstorage.ReasonSecret, backupstorage.ReasonSecretForbidden, backupstorage.ReasonDirectory,
+	storage.ReasonSecret, storage.ReasonSecretForbidden, storage.ReasonDirectory,
 	store.ReasonUnreachable, store.ReasonUnavailable, store.ReasonUntrusted, store.ReasonForbidden,
 	store.ReasonCredentials, store.ReasonNotFound, store.ReasonFull, store.ReasonRefused, store.ReasonInvalid,
 	store.ReasonObjectExists, verify.ReasonScratch, verify.ReasonLimits, verify.ReasonInvalid,
@@ -52,6 +56,29 @@ func needsVerification(b *v1alpha1.TalosEtcdBackup) bool {
 	}
 
 	return slices.Index(levels, wanted(b)) > slices.Index(levels, reached)
+}
+
+// finish writes the conditions of this reconciliation, and maps the error to a result.
+func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
+	if s.gone {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+
+	if s.hold.Disabled() && s.backup.DeletionTimestamp.IsZero() {
+		if perr := s.hold.Settle(ctx, r.Client, s.backup, s.base, &s.backup.Status.Conditions); perr != nil {
+			return ctrl.Result{}, perr
+		}
+
+		return failure.Result(res, err, r.Resync)
+	}
+
+	s.show(err, r.works(s, err))
+
+	return r.memory.Finish(ctx, frame.End{
+		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.backup, Base: s.base,
+		Conditions: &s.backup.Status.Conditions, Before: &s.base.Status.Conditions,
+		Events: kube.Transitions{Bad: badReasons}, Resync: r.Resync,
+	}, res, err)
 }
 
 // show completes the conditions at the end of a reconciliation; working tells whether work is in progress.

@@ -16,10 +16,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // conclude records the result of work, and starts the next work.
@@ -260,7 +260,7 @@ func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 // when the cluster is gone, the stored data can still be read back.
 func (r *Reconciler) authenticated(ctx context.Context, b *v1alpha1.TalosEtcdBackup, o *verify.Options) error {
 	held, err := r.States.Load(ctx, client.ObjectKey{Namespace: b.Namespace, Name: b.Spec.ControlPlaneRef.Name})
-	if statestore.IsUnusable(err) {
+	if clusterstate.IsUnusable(err) {
 		return nil
 	}
 

@@ -5,29 +5,19 @@ package talosetcdbackupschedule
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
-	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
-	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
+	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
 const (
@@ -44,9 +34,9 @@ type Reconciler struct {
 	// Reader reads live: with a stale list, a second concurrent backup could be started.
 	Reader client.Reader
 	// States reads state Secrets.
-	States *statestore.Store
+	States *clusterstate.Store
 	// Stores opens stores.
-	Stores *backupstorage.Opener
+	Stores *storage.Opener
 	// Runner runs the work on stores.
 	Runner   *Runner
 	Recorder events.EventRecorder
@@ -60,44 +50,7 @@ type Reconciler struct {
 	// Resync is the maximum time between reconciliations of a schedule: the clock may be set, and timers do not follow it.
 	Resync time.Duration
 
-	claims condition.Evidence
-}
-
-// scope is one reconciliation of one schedule.
-type scope struct {
-	schedule *v1alpha1.TalosEtcdBackupSchedule
-	base     *v1alpha1.TalosEtcdBackupSchedule
-	// controlPlane of the schedule; nil if there is none.
-	controlPlane *v1alpha1.TalosControlPlane
-	backups      []v1alpha1.TalosEtcdBackup
-	hold         pause.Hold
-	now          time.Time
-	conditions   condition.Set
-	// observed: all evidence for the conditions was read.
-	observed bool
-
-	timing, verification timing
-	// invalid says what is wrong with the schedule.
-	invalid string
-	// waiting is what a due backup or due work waits for.
-	waiting error
-	// wakes are the times at which the schedule has to be reconciled.
-	wakes []time.Time
-}
-
-func newScope(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) *scope {
-	return &scope{
-		schedule: o, base: o.DeepCopy(), now: now, conditions: condition.Begin(&o.Status.Conditions, o.Generation),
-	}
-}
-
-func (s *scope) set() condition.Set { return s.conditions }
-
-// wakeAt schedules another reconciliation. Past times were handled, or wait for something else.
-func (s *scope) wakeAt(t time.Time) {
-	if t.After(s.now) {
-		s.wakes = append(s.wakes, t)
-	}
+	memory frame.Memory
 }
 
 // Reconcile reconciles one TalosEtcdBackupSchedule. State that it keeps between calls, in the Runner, may be lost.
@@ -106,7 +59,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, cached); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.Runner.forget(req.NamespacedName)
-			r.claims.Forget(req.NamespacedName)
+			r.memory.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -143,15 +96,10 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) error {
 		return nil
 	}
 
-	for _, phase := range []func(context.Context, *scope) error{
-		r.conclude, r.ensureBackup, r.prune, r.ensureWork,
-	} {
-		if err := phase(ctx, s); err != nil {
-			return err
-		}
-	}
+	_, err := frame.Run(ctx, s, frame.Always(r.conclude), frame.Always(r.ensureBackup), frame.Always(r.prune),
+		frame.Always(r.ensureWork))
 
-	return nil
+	return err
 }
 
 // observe reads the current state, and computes what is due.
@@ -221,106 +169,4 @@ func (s *scope) tick() {
 	if s.verification, err = verification.at(s.now); err != nil && s.invalid == "" {
 		s.invalid = "verification.schedule: " + err.Error()
 	}
-}
-
-// finish writes the status once, if it changed, and returns when to reconcile again.
-func (r *Reconciler) finish(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
-	if s.hold.Disabled() {
-		return ctrl.Result{RequeueAfter: heldPoll},
-			s.hold.Settle(ctx, r.Client, s.schedule, s.base, &s.schedule.Status.Conditions)
-	}
-
-	s.show(err)
-	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.schedule), s.set(), s.now, condition.Bound,
-		observedConditions...)
-
-	before := slices.Clone(s.base.Status.Conditions)
-
-	if perr := kube.PatchStatus(ctx, r.Client, s.schedule, s.base); perr != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(perr)
-	}
-
-	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.schedule, before, s.schedule.Status.Conditions)
-
-	res, err := failure.Result(ctrl.Result{RequeueAfter: s.wake(r.Resync)}, err, r.Resync)
-
-	return condition.Within(res, err, expiry), err
-}
-
-// wake returns how long nothing has to be done.
-func (s *scope) wake(longest time.Duration) time.Duration {
-	if s.hold.Any() {
-		longest = min(longest, heldPoll)
-	}
-
-	for _, t := range s.wakes {
-		longest = min(longest, t.Sub(s.now))
-	}
-
-	return max(longest, time.Millisecond)
-}
-
-// SetupWithManager registers the controller.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
-	if err := mgr.Add(r.Runner); err != nil {
-		return fmt.Errorf("adding the work of backup schedules to the manager: %w", err)
-	}
-
-	changed := builder.WithPredicates(predicate.Or(
-		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
-
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("talosetcdbackupschedule").
-		For(&v1alpha1.TalosEtcdBackupSchedule{}, changed).
-		Watches(&v1alpha1.TalosEtcdBackup{}, r.schedules(ofBackup), builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: outcomeChanged,
-		})).
-		Watches(&v1alpha1.TalosControlPlane{}, r.schedules(ofControlPlane), changed).
-		WatchesRawSource(source.Channel(r.Runner.Ends(), &handler.EnqueueRequestForObject{})).
-		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
-}
-
-// outcomeChanged passes the changes of a backup that matter to a schedule; progress does not.
-func outcomeChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*v1alpha1.TalosEtcdBackup)
-	after, ok2 := e.ObjectNew.(*v1alpha1.TalosEtcdBackup)
-
-	return ok && ok2 && (scheduled.Finished(before) != scheduled.Finished(after) ||
-		scheduled.Good(before) != scheduled.Good(after) ||
-		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero())
-}
-
-func ofBackup(o client.Object, s *v1alpha1.TalosEtcdBackupSchedule) bool {
-	b, ok := o.(*v1alpha1.TalosEtcdBackup)
-
-	return ok && scheduled.IsOf(b, s.Name)
-}
-
-func ofControlPlane(o client.Object, s *v1alpha1.TalosEtcdBackupSchedule) bool {
-	return s.Spec.BackupTemplate.Spec.ControlPlaneRef.Name == o.GetName()
-}
-
-// schedules triggers the schedules in the namespace that an object concerns.
-func (r *Reconciler) schedules(
-	concerns func(client.Object, *v1alpha1.TalosEtcdBackupSchedule) bool,
-) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		list := &v1alpha1.TalosEtcdBackupScheduleList{}
-		if err := r.Client.List(ctx, list, client.InNamespace(o.GetNamespace()), kube.Shared); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing backup schedules failed; the resync will find it")
-
-			return nil
-		}
-
-		var out []reconcile.Request
-
-		for i := range list.Items {
-			if concerns(o, &list.Items[i]) {
-				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-
-		return out
-	})
 }

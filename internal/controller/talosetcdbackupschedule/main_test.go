@@ -19,10 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackupschedule"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/test/harness"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
@@ -110,8 +109,8 @@ func (e *env) restart() {
 	e.Cleanup(e.runner.Stop)
 
 	e.r = &talosetcdbackupschedule.Reconciler{
-		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
-		Stores: &backupstorage.Opener{Reader: e.Client, Root: filepath.Dir(e.dir)}, Runner: e.runner, Recorder: e.Events,
+		Client: e.Client, Reader: e.Client, States: &clusterstate.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
+		Stores: &storage.Opener{Reader: e.Client, Root: filepath.Dir(e.dir)}, Runner: e.runner, Recorder: e.Events,
 		Clock: e.Clock, Scratch: e.TempDir(), Resync: 48 * time.Hour,
 		Failed: func(_, _, reason string) {
 			e.mu.Lock()

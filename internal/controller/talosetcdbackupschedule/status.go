@@ -1,20 +1,23 @@
 package talosetcdbackupschedule
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
-	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
@@ -23,7 +26,7 @@ import (
 var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []string{
 	v1alpha1.ReasonInvalidSchedule, v1alpha1.ReasonRecoveryPointMissed,
 	v1alpha1.ReasonBackupDamaged, v1alpha1.ReasonBackupNotFound, v1alpha1.ReasonBackupTimeout, backup.ReasonIdentity,
-	backupstorage.ReasonSecret, backupstorage.ReasonSecretForbidden, backupstorage.ReasonDirectory,
+	storage.ReasonSecret, storage.ReasonSecretForbidden, storage.ReasonDirectory,
 	store.ReasonUnreachable, store.ReasonUnavailable, store.ReasonUntrusted, store.ReasonForbidden,
 	store.ReasonCredentials, store.ReasonNotFound, store.ReasonRefused, store.ReasonInvalid,
 	verify.ReasonScratch, verify.ReasonLimits, verify.ReasonInvalid,
@@ -33,9 +36,26 @@ var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []str
 // kept.
 var observedConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionRecoveryPointMet}
 
+// finish writes the status once, if it changed, and returns when to reconcile again.
+func (r *Reconciler) finish(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
+	if s.hold.Disabled() {
+		return ctrl.Result{RequeueAfter: heldPoll},
+			s.hold.Settle(ctx, r.Client, s.schedule, s.base, &s.schedule.Status.Conditions)
+	}
+
+	s.show(err)
+
+	return r.memory.Finish(ctx, frame.End{
+		Client: r.Client, Recorder: r.Recorder, Now: s.now, Object: s.schedule, Base: s.base,
+		Conditions: &s.schedule.Status.Conditions, Before: &s.base.Status.Conditions,
+		Decided: s.conditions, Observed: observedConditions, Bound: condition.Bound,
+		Events: kube.Transitions{Bad: badReasons}, Resync: r.Resync,
+	}, ctrl.Result{RequeueAfter: s.wake(r.Resync)}, err)
+}
+
 // show computes the status at the end of a reconciliation. Without complete evidence, no condition is decided.
 func (s *scope) show(err error) {
-	st, set := &s.schedule.Status, s.set()
+	st, set := &s.schedule.Status, s.conditions
 
 	if !s.observed {
 		set.IfMissing(v1alpha1.ConditionReady)
@@ -108,7 +128,7 @@ func (s *scope) failedSince() *v1alpha1.TalosEtcdBackup {
 
 // showReady reports whether backups are being created.
 func (s *scope) showReady(err error) {
-	set, failed := s.set(), s.failedSince()
+	set, failed := s.conditions, s.failedSince()
 
 	switch {
 	case s.invalid != "":
@@ -139,7 +159,7 @@ func (s *scope) showReady(err error) {
 
 // showWork reports which work is in progress, and which work is waiting.
 func (s *scope) showWork(err error) {
-	set, st := s.set(), &s.schedule.Status
+	set, st := s.conditions, &s.schedule.Status
 
 	if s.schedule.Spec.Verification == nil {
 		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionVerified)
@@ -173,7 +193,7 @@ func (s *scope) showWork(err error) {
 // showRecoveryPoint reports whether the last good backup is recent enough, and schedules a reconciliation for when it
 // no longer is.
 func (s *scope) showRecoveryPoint() {
-	set := s.set()
+	set := s.conditions
 	if s.schedule.Spec.MaxAge == nil {
 		kube.RemoveCondition(set.Conditions, v1alpha1.ConditionRecoveryPointMet)
 

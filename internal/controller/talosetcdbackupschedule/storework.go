@@ -12,18 +12,18 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/retention"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
-	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // shelf is the store of a schedule, and identifies the backups in it that belong to the cluster.
 type shelf struct {
 	store   store.Store
-	stores  *backupstorage.Opener
+	stores  *storage.Opener
 	cluster backup.Cluster
 	// sign is the key of the cluster, and keys its public key.
 	sign *signature.Key

@@ -17,8 +17,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/retention"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/controller/scheduled"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -94,16 +94,16 @@ func (r *Reconciler) failed(ctx context.Context, s *scope, work about, err error
 	switch final := failure.ClassOf(err) == failure.ClassTerminal; {
 	case work.kind == retaining:
 		if s.schedule.Spec.Retention != nil {
-			s.set().False(v1alpha1.ConditionRetentionApplied, reason, message)
+			s.conditions.False(v1alpha1.ConditionRetentionApplied, reason, message)
 		}
 	case final:
 		// A repetition before the next scheduled time would have the same result.
-		s.set().False(v1alpha1.ConditionVerified, reason, message)
+		s.conditions.False(v1alpha1.ConditionVerified, reason, message)
 		s.verificationHandled(work.slot)
 
 		return
 	default:
-		s.set().False(v1alpha1.ConditionVerified, reason, message)
+		s.conditions.False(v1alpha1.ConditionVerified, reason, message)
 	}
 
 	r.Runner.rest(client.ObjectKeyFromObject(s.schedule), work.kind, s.now.Add(workPause))
@@ -131,7 +131,7 @@ func (r *Reconciler) retained(s *scope, at time.Time, found *retention.Result) {
 	r.warnOfForged(s, found)
 
 	if s.schedule.Spec.Retention != nil {
-		s.set().True(v1alpha1.ConditionRetentionApplied, v1alpha1.ReasonRetentionApplied, leftAlone(found))
+		s.conditions.True(v1alpha1.ConditionRetentionApplied, v1alpha1.ReasonRetentionApplied, leftAlone(found))
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *scope) verified(slot time.Time, report *verify.Report) {
 	}
 
 	s.schedule.Status.Verification = v
-	s.set().True(v1alpha1.ConditionVerified, v1alpha1.ReasonVerified, message)
+	s.conditions.True(v1alpha1.ConditionVerified, v1alpha1.ReasonVerified, message)
 	s.verificationHandled(slot)
 }
 

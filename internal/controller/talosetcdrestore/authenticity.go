@@ -12,8 +12,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // verificationKeys returns the keys that a backup may be signed with. If the PKI of the backed-up cluster is on this
@@ -28,7 +28,7 @@ func (r *Reconciler) verificationKeys(ctx context.Context, s *scope, at location
 
 	held, err := r.States.Load(ctx, types.NamespacedName{Namespace: s.restore.Namespace, Name: name})
 
-	var corrupt *statestore.CorruptError
+	var corrupt *clusterstate.CorruptError
 
 	switch {
 	case err == nil && !s.restore.Spec.Isolate, err == nil && held.State.Runtime.ClusterName == at.cluster:
@@ -37,7 +37,7 @@ func (r *Reconciler) verificationKeys(ctx context.Context, s *scope, at location
 		return []signature.Public{key}, err
 	case errors.As(err, &corrupt):
 		return nil, unreadable(corrupt)
-	case err != nil && !errors.Is(err, statestore.ErrNotFound):
+	case err != nil && !errors.Is(err, clusterstate.ErrNotFound):
 		return nil, err
 	}
 

@@ -16,9 +16,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/taloscontrolplane"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -52,12 +51,12 @@ func (r *Reconciler) loadControlPlane(ctx context.Context, s *scope) error {
 func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
 
-	var corrupt *statestore.CorruptError
+	var corrupt *clusterstate.CorruptError
 
 	switch {
 	case errors.As(err, &corrupt):
 		return unreadable(corrupt)
-	case errors.Is(err, statestore.ErrNotFound):
+	case errors.Is(err, clusterstate.ErrNotFound):
 		held, err = r.recoverState(ctx, s)
 	case err == nil && s.step() == v1alpha1.RestorePreflight:
 		err = r.checkFit(ctx, s, held)
@@ -83,7 +82,7 @@ func (r *Reconciler) openCluster(ctx context.Context, s *scope) error {
 	return r.holdOthers(ctx, s)
 }
 
-func unreadable(err *statestore.CorruptError) error {
+func unreadable(err *clusterstate.CorruptError) error {
 	return failure.Terminal(v1alpha1.ReasonStateSecretInvalid, err.Error()+"; it was not changed: restore it from a "+
 		"copy, or move it away to use the one in the backup", err)
 }
@@ -94,7 +93,7 @@ func (r *Reconciler) mark(s *scope) clusterstate.Restore {
 }
 
 // recoverState creates the state Secret from the one in the backup.
-func (r *Reconciler) recoverState(ctx context.Context, s *scope) (*statestore.Held, error) {
+func (r *Reconciler) recoverState(ctx context.Context, s *scope) (*clusterstate.Held, error) {
 	st, set, m, err := r.openChosen(ctx, s)
 	if err != nil {
 		return nil, err
@@ -155,7 +154,7 @@ func (r *Reconciler) readState(
 
 func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clusterstate.State, error) {
 	if s.restore.Spec.Isolate {
-		return state.Isolated(string(s.cp.UID), taloscontrolplane.BundleConfig(s.cp), r.Clock.Now(), r.mark(s))
+		return state.Isolated(string(s.cp.UID), desired.BundleConfig(s.cp), r.Clock.Now(), r.mark(s))
 	}
 
 	if err := state.CheckCluster(s.clusterName()); err != nil {
@@ -173,7 +172,7 @@ func (r *Reconciler) nextState(s *scope, state *clusterstate.State) (*clustersta
 }
 
 // checkFit checks that the backup belongs to this cluster and is not of a newer version.
-func (r *Reconciler) checkFit(ctx context.Context, s *scope, held *statestore.Held) error {
+func (r *Reconciler) checkFit(ctx context.Context, s *scope, held *clusterstate.Held) error {
 	if ours(s, held) {
 		return nil // this restore created it from the backup, or has checked it already
 	}
@@ -237,7 +236,7 @@ func newer(a, b string) bool {
 	return errX == nil && errY == nil && (x.Major > y.Major || x.Major == y.Major && x.Minor > y.Minor)
 }
 
-func ours(s *scope, held *statestore.Held) bool {
+func ours(s *scope, held *clusterstate.Held) bool {
 	rec := held.State.Runtime.Restore
 
 	return rec != nil && rec.UID == string(s.restore.UID)
@@ -298,7 +297,7 @@ func (r *Reconciler) works(ctx context.Context, s *scope, other clusterstate.Res
 // release releases the cluster to the other controllers.
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
-	if statestore.IsUnusable(err) {
+	if clusterstate.IsUnusable(err) {
 		return nil
 	}
 

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -42,13 +43,13 @@ type Reconciler struct {
 	// Reader reads live. A restore decides by its own record: a stale one would repeat steps.
 	Reader client.Reader
 	// States reads and writes state Secrets.
-	States *statestore.Store
+	States *clusterstate.Store
 	// Nodes opens connections to nodes.
 	Nodes *talos.Pool
 	// Workloads opens connections to the Kubernetes APIs of the clusters.
 	Workloads *workload.Clients
 	// Storage opens the stores of backups.
-	Storage  *backupstorage.Opener
+	Storage  *storage.Opener
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	// Scratch is the directory for temporary plain databases; the directory for temporary files if empty.
@@ -57,6 +58,8 @@ type Reconciler struct {
 	Exe string
 	// Version of the operator.
 	Version string
+
+	memory frame.Memory
 
 	mu     sync.Mutex
 	called map[string]time.Time
@@ -68,6 +71,10 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	restore := &v1alpha1.TalosEtcdRestore{}
 	if err := r.Reader.Get(ctx, req.NamespacedName, restore); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.memory.Forget(req.NamespacedName)
+		}
+
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 
@@ -93,15 +100,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, err
 	}
 
-	for _, phase := range []func(context.Context, *scope) error{
-		r.recall, r.findBackup, r.openCluster, r.observe, r.act,
-	} {
-		if err := phase(ctx, s); err != nil || s.ended() {
-			return ctrl.Result{}, err
-		}
+	res, err = frame.Run(ctx, s, unlessEnded(r.recall), unlessEnded(r.findBackup), unlessEnded(r.openCluster),
+		unlessEnded(r.observe), unlessEnded(r.act))
+	if err != nil || s.ended() {
+		return res, err
 	}
 
 	return ctrl.Result{RequeueAfter: pollStep}, nil
+}
+
+func unlessEnded(do func(context.Context, *scope) error) frame.Phase[*scope] {
+	return frame.Always(func(ctx context.Context, s *scope) error {
+		if s.ended() {
+			return nil
+		}
+
+		return do(ctx, s)
+	})
 }
 
 // findPause: one paused control-plane machine pauses the whole restore, because it involves all of them.
@@ -121,20 +136,10 @@ func (r *Reconciler) findPause(ctx context.Context, s *scope) error {
 	return err
 }
 
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
-	if controllerutil.ContainsFinalizer(s.restore, v1alpha1.Finalizer) {
-		return nil
-	}
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (err error) {
+	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.restore, s.base, v1alpha1.Finalizer)
 
-	controllerutil.AddFinalizer(s.restore, v1alpha1.Finalizer)
-
-	if err := r.Client.Patch(ctx, s.restore, client.MergeFrom(s.base)); err != nil {
-		return fmt.Errorf("adding the finalizer to TalosEtcdRestore %s: %w", s.restore.Name, err)
-	}
-
-	s.base = s.restore.DeepCopy()
-
-	return nil
+	return err
 }
 
 // delete releases the cluster to the other controllers. Data that a restore has wiped does not come back: without etcd
@@ -165,15 +170,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 
 	s.released = true
 
-	if !controllerutil.RemoveFinalizer(s.restore, v1alpha1.Finalizer) {
-		return nil
-	}
-
-	if err := r.Client.Patch(ctx, s.restore, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer of TalosEtcdRestore %s: %w", s.restore.Name, err)
-	}
-
-	return nil
+	return frame.RemoveFinalizer(ctx, r.Client, s.restore, s.base, v1alpha1.Finalizer)
 }
 
 func (r *Reconciler) event(s *scope, kind, reason, action, format string, args ...any) {

@@ -19,8 +19,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/lab/apid"
@@ -242,7 +242,7 @@ func (e *env) bucket(r backup.Request) (*s3.Server, *s3.Proxy, *v1alpha1.S3Stora
 	}
 
 	e.CreateSecret("s3", map[string]string{
-		backupstorage.AccessKeyID: server.AccessKey, backupstorage.SecretAccessKey: server.SecretKey, "ca.crt": string(server.CA()),
+		storage.AccessKeyID: server.AccessKey, storage.SecretAccessKey: server.SecretKey, "ca.crt": string(server.CA()),
 	})
 
 	bucket := &v1alpha1.S3Storage{

@@ -17,11 +17,11 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/raise"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/backup/verify/verifytest"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdrestore"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/test/harness"
@@ -107,11 +107,11 @@ func newEnv(t *testing.T, on *estate, without ...string) *env {
 }
 
 // held is the state of the cluster, nil while there is none.
-func (e *env) held() *statestore.Held {
+func (e *env) held() *clusterstate.Held {
 	e.Helper()
 
 	held, err := e.States().Load(e.Context(), e.Key(cluster))
-	if errors.Is(err, statestore.ErrNotFound) {
+	if errors.Is(err, clusterstate.ErrNotFound) {
 		return nil
 	}
 
@@ -141,9 +141,9 @@ func (e *env) restart() {
 	e.Cleanup(pool.Close)
 
 	e.r = &talosetcdrestore.Reconciler{
-		Client: e.Client, Reader: e.Client, States: &statestore.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
+		Client: e.Client, Reader: e.Client, States: &clusterstate.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
 		Nodes: pool, Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock,
-		Storage: &backupstorage.Opener{Reader: e.Client, Root: filepath.Dir(e.root)}, Scratch: e.TempDir(), Exe: exe, Version: "test",
+		Storage: &storage.Opener{Reader: e.Client, Root: filepath.Dir(e.root)}, Scratch: e.TempDir(), Exe: exe, Version: "test",
 	}
 }
 

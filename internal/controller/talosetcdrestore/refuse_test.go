@@ -19,10 +19,9 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
@@ -35,7 +34,7 @@ func (e *env) untouched() {
 	}
 
 	held, err := e.States().Load(e.Context(), e.Key(cluster))
-	if statestore.IsUnusable(err) {
+	if clusterstate.IsUnusable(err) {
 		return
 	}
 
@@ -223,7 +222,7 @@ var refusals = map[string]refusal{
 
 			return edits{discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.IdentitiesFrom[0].Name = "gone" }}
 		},
-		reason: backupstorage.ReasonSecret, part: "gone", waits: true,
+		reason: storage.ReasonSecret, part: "gone", waits: true,
 	},
 	"no identity in the Secret": {
 		prepare: func(e *env) edits {

@@ -13,14 +13,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // recall reads from the state whether the restore has run before. Its object may be recreated without a status, or with
 // an old one, by Kubernetes backup tools, GitOps, or copies of manifests. The nodes have no record of a restore.
 func (r *Reconciler) recall(ctx context.Context, s *scope) error {
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
-	if statestore.IsUnusable(err) {
+	if clusterstate.IsUnusable(err) {
 		return nil // its errors are reported later, and it may come from the backup
 	}
 

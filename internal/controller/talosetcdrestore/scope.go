@@ -14,12 +14,12 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/decide/restore"
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/safety"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -32,7 +32,7 @@ type scope struct {
 	before []metav1.Condition
 
 	cp       *v1alpha1.TalosControlPlane
-	held     *statestore.Held
+	held     *clusterstate.Held
 	creds    talos.Credentials
 	machines []v1alpha1.TalosMachine
 	nodes    []restore.Node

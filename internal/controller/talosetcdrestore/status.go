@@ -9,13 +9,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/raise"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/decide/restore"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -37,15 +37,16 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		setConditions(s, err)
 	}
 
-	if perr := kube.PatchStatus(ctx, r.Client, s.restore, s.base); perr != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(perr)
-	}
-
-	kube.Transitions{Bad: badReasons}.Record(r.Recorder, s.restore, s.before, s.restore.Status.Conditions)
-
+	resync := pollStuck
 	if s.ended() {
-		return ctrl.Result{}, nil
+		res, err, resync = ctrl.Result{}, nil, 0 // the status says how it ended
 	}
+
+	res, err = r.memory.Finish(ctx, frame.End{
+		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.restore, Base: s.base,
+		Conditions: &s.restore.Status.Conditions, Before: &s.before,
+		Events: kube.Transitions{Bad: badReasons}, Resync: resync,
+	}, res, err)
 
 	// Fixing a Secret or a bucket causes no event, so the object is reconciled again. Nothing was changed yet, so this is
 	// neither urgent nor dangerous.
@@ -53,7 +54,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{RequeueAfter: pollStuck}, nil
 	}
 
-	return failure.Result(res, err, pollStuck)
+	return res, err
 }
 
 // lingers is the time in one step after which a restore reports the observed state of each node.

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
 // TestNoConditionLies: wherever passes end, in whatever step, held or not, the conditions tell of that pass: nothing is

@@ -13,16 +13,15 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/configstore"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
-	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -34,7 +33,7 @@ type Reconciler struct {
 	// Reader reads backups live, right before a node is disrupted.
 	Reader client.Reader
 	// States reads and writes state Secrets.
-	States *statestore.Store
+	States *clusterstate.Store
 	// Configs reads and writes the records about machine configurations.
 	Configs *configstore.Store
 	// Nodes opens connections to nodes.
@@ -54,8 +53,7 @@ type Reconciler struct {
 
 	looks   looks
 	bare    sightings
-	claims  condition.Evidence
-	writes  condition.Writes
+	memory  frame.Memory
 	outages condition.Outages
 }
 
@@ -68,8 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.Nodes.Drop(req.String())
 			r.looks.forget(req.String())
 			r.bare.forget(req.String())
-			r.claims.Forget(req.NamespacedName)
-			r.writes.Forget(req.NamespacedName)
+			r.memory.Forget(req.NamespacedName)
 			r.outages.Forget(req.NamespacedName)
 		}
 
@@ -100,10 +97,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	case s.paused:
 		return r.observeOnly(ctx, s)
 	case deleting(m):
-		return runPhases(ctx, s, r.loadState, r.resolveAddress, r.watch, r.awaitOwner, r.leaveToRestore, r.delete)
+		return frame.Run(ctx, s, r.loadState, r.resolveAddress, r.watch, r.awaitOwner, r.leaveToRestore, r.delete)
 	}
 
-	return runPhases(ctx, s,
+	return frame.Run(ctx, s,
 		r.ensureFinalizer,
 		r.requireCluster,
 		r.loadState,
@@ -121,19 +118,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.leaveToRestore,
 		r.change,
 	)
-}
-
-type phase func(context.Context, *scope) (ctrl.Result, error)
-
-// runPhases stops at the first phase that fails or waits.
-func runPhases(ctx context.Context, s *scope, phases ...phase) (ctrl.Result, error) {
-	for _, p := range phases {
-		if res, err := p(ctx, s); err != nil || !res.IsZero() {
-			return res, err
-		}
-	}
-
-	return ctrl.Result{}, nil
 }
 
 // loadOwners reads the objects that the machine belongs to; any of them may be missing.
@@ -190,7 +174,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 		return ctrl.Result{}, nil
 	}
 
-	phases := []phase{r.loadState, r.resolveAddress, r.watch, r.observe}
+	phases := []frame.Phase[*scope]{r.loadState, r.resolveAddress, r.watch, r.observe}
 	if !deleting(s.machine) && (s.machine.Spec.WorkerRef == nil || s.worker != nil) {
 		phases = append(phases, r.compare)
 
@@ -199,23 +183,13 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 		}
 	}
 
-	return runPhases(ctx, s, phases...)
+	return frame.Run(ctx, s, phases...)
 }
 
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if controllerutil.ContainsFinalizer(s.machine, v1alpha1.Finalizer) {
-		return ctrl.Result{}, nil
-	}
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (res ctrl.Result, err error) {
+	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.machine, s.base, v1alpha1.Finalizer)
 
-	controllerutil.AddFinalizer(s.machine, v1alpha1.Finalizer)
-
-	if err := r.Client.Patch(ctx, s.machine, client.MergeFrom(s.base)); err != nil {
-		return ctrl.Result{}, fmt.Errorf("adding the finalizer to TalosMachine %s: %w", s.machine.Name, err)
-	}
-
-	s.base = s.machine.DeepCopy()
-
-	return ctrl.Result{}, nil
+	return res, err
 }
 
 func (r *Reconciler) requireCluster(_ context.Context, s *scope) (ctrl.Result, error) {
@@ -284,7 +258,7 @@ func (r *Reconciler) resolveAddress(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 
-	s.address = machineset.InfraAddress(infra)
+	s.address = infra.Address()
 	if s.address == "" && deleting(s.machine) {
 		s.address = s.machine.Status.Address
 	}

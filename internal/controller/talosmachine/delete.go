@@ -7,11 +7,10 @@ import (
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -222,13 +221,5 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 
 	s.released = true
 
-	if !controllerutil.RemoveFinalizer(s.machine, v1alpha1.Finalizer) {
-		return nil
-	}
-
-	if err := r.Client.Patch(ctx, s.machine, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer from TalosMachine %s: %w", s.machine.Name, err)
-	}
-
-	return nil
+	return frame.RemoveFinalizer(ctx, r.Client, s.machine, s.base, v1alpha1.Finalizer)
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -98,7 +97,7 @@ func (e *env) restart() {
 	}()
 
 	e.r = &talosmachine.Reconciler{
-		Client: e.cache, Reader: e.cache, States: &statestore.Store{Client: e.cache, Reader: e.cache, Clock: e.Clock},
+		Client: e.cache, Reader: e.cache, States: &clusterstate.Store{Client: e.cache, Reader: e.cache, Clock: e.Clock},
 		Configs: &configstore.Store{Client: e.cache, Reader: e.cache}, Nodes: pool, Watcher: watcher,
 		Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock, Resync: 10 * time.Minute,
 	}

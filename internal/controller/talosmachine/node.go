@@ -16,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 )
@@ -283,7 +284,7 @@ func (r *Reconciler) chooseDisk(ctx context.Context, node *talos.Maintenance, s 
 		return "", fmt.Errorf("listing the disks of %s: %w", s.machine.Name, err)
 	}
 
-	wish := diskWish(s.group().Install, s.machine.Spec.Install, s.facts.SystemDisk)
+	wish := desired.DiskWish(s.sources(), s.facts.SystemDisk)
 
 	if len(found) == 0 && wish.SystemDisk == "" && wish.Path != "" {
 		return r.unseenDisk(s, wish.Path)
@@ -333,10 +334,10 @@ func (r *Reconciler) render(s *scope, disk string) (*machineconfig.Rendered, err
 
 // renderVersion renders the configuration with the images of a Kubernetes version.
 func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machineconfig.Rendered, error) {
-	in := configInput(configSources{
-		controlPlane: s.controlPlane, group: s.group(), machine: s.machine, state: s.held.State, disk: disk,
-		adopted: s.stored.Adopted,
-	})
+	from := s.sources()
+	from.Disk = disk
+
+	in := desired.Input(from)
 	in.KubernetesVersion = kubernetes
 
 	rendered, err := machineconfig.Render(in)

@@ -9,10 +9,10 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/configstore"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/statestore"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -28,7 +28,7 @@ type scope struct {
 	hold         pause.Hold
 	controlPlane *v1alpha1.TalosControlPlane
 	worker       *v1alpha1.TalosWorker
-	held         *statestore.Held
+	held         *clusterstate.Held
 	creds        talos.Credentials
 	address      string
 
@@ -109,13 +109,11 @@ func (s *scope) controlPlaneKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.machine.Namespace, Name: s.machine.Spec.ControlPlaneRef.Name}
 }
 
-// group returns the options that the machine shares with its group.
-func (s *scope) group() v1alpha1.NodeOptions {
-	if s.worker != nil {
-		return s.worker.Spec.NodeOptions
+// sources are the objects that determine the machine's config.
+func (s *scope) sources() desired.Sources {
+	return desired.Sources{
+		ControlPlane: s.controlPlane, Worker: s.worker, Machine: s.machine, State: s.held.State, Adopted: s.stored.Adopted,
 	}
-
-	return s.controlPlane.Spec.NodeOptions
 }
 
 // policy returns the policy of the machine's group.

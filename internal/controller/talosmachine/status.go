@@ -3,7 +3,6 @@ package talosmachine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,13 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -40,41 +38,27 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	// New reports from a machine that was rejected rarely change the rejection.
 	r.Watcher.Refused(s.key().String(), failure.ClassOf(err) == failure.ClassTerminal)
 
-	before := slices.Clone(s.base.Status.Conditions)
-
-	set := computeStatus(s, err)
-	expiry := r.claims.Expire(s.key(), set, r.Clock.Now(), condition.Bound, observedConditions...)
-
+	decided := computeStatus(s, err)
 	outage := condition.ExpectsOutage(s.machine)
 
-	hold := r.writes.Hold(s.key(), s.weight(outage), r.Clock.Now(), r.Details, err)
-	if hold > 0 {
-		s.machine.Status = *s.base.Status.DeepCopy()
-
+	res, err = r.memory.Finish(ctx, frame.End{
+		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.machine, Base: s.base,
+		Conditions: &s.machine.Status.Conditions, Before: &s.base.Status.Conditions,
+		Decided: decided, Observed: observedConditions, Bound: condition.Bound,
+		Weigh:   func() condition.Weight { return s.weight(outage) },
+		Details: r.Details, Undo: func() { s.machine.Status = *s.base.Status.DeepCopy() },
+		Claim:  idOf(s.base.Status.Change) != idOf(s.machine.Status.Change),
+		Events: condition.Events(outage), Resync: r.Resync,
+		Written: func() { r.tellOverdue(s, outage) },
 		// The result of this comparison has not been written anywhere yet.
-		r.looks.forget(s.key().String())
-	}
+		Unwritten: func() { r.looks.forget(s.key().String()) },
+	}, res, err)
 
-	write := kube.PatchStatus
-	if idOf(s.base.Status.Change) != idOf(s.machine.Status.Change) {
-		write = kube.ClaimStatus
-	}
-
-	if perr := write(ctx, r.Client, s.machine, s.base); perr != nil {
-		r.looks.forget(s.key().String())
-
-		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
-	}
-
-	condition.Events(outage).Record(r.Recorder, s.machine, before, s.machine.Status.Conditions)
-	r.tellOverdue(s, outage)
-
-	res, err = failure.Result(res, err, r.Resync)
 	if r.unwatched(s) {
 		res = condition.Within(res, err, pollUnwatched)
 	}
 
-	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
+	return res, err
 }
 
 // tellOverdue emits an event about a node that does not return from an outage that was expected and therefore not

@@ -9,29 +9,20 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
-	"github.com/talos-operator/talos-operator/internal/controller/pause"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/safety"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/validation"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -49,7 +40,7 @@ type Reconciler struct {
 	// Reader reads machines live where a decision depends on them.
 	Reader client.Reader
 	// States reads and writes state Secrets.
-	States *statestore.Store
+	States *clusterstate.Store
 	// Nodes queries spare machines for their suitability.
 	Nodes *talos.Pool
 	// Workloads asks the Kubernetes API of the cluster whether the Node of a machine still reports.
@@ -63,28 +54,7 @@ type Reconciler struct {
 	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
-	claims condition.Evidence
-	writes condition.Writes
-}
-
-// scope is one reconciliation of one TalosWorker.
-type scope struct {
-	worker *v1alpha1.TalosWorker
-	base   *v1alpha1.TalosWorker
-	paused bool
-	hold   pause.Hold
-	listed bool
-	// valid: the spec was checked in this reconciliation and violates no rule.
-	valid    bool
-	machines []v1alpha1.TalosMachine
-	extra    []string
-	scaling  string
-	// replaced maps replaced machines to the spares that replace them; remedy is the replacement that is due.
-	replaced map[string]string
-	remedy   *remediation.Choice
-	// would lists what would be done to the machines if this were not a dry run.
-	would    []string
-	released bool
+	memory frame.Memory
 }
 
 // Reconcile reconciles one TalosWorker. It keeps no state between calls.
@@ -92,8 +62,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	w := &v1alpha1.TalosWorker{}
 	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.claims.Forget(req.NamespacedName)
-			r.writes.Forget(req.NamespacedName)
+			r.memory.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -193,18 +162,10 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope, cp *v1alpha1.Tal
 	return s.check(cp)
 }
 
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
-	if !controllerutil.AddFinalizer(s.worker, v1alpha1.Finalizer) {
-		return nil
-	}
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (err error) {
+	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.worker, s.base, v1alpha1.Finalizer)
 
-	if err := r.Client.Patch(ctx, s.worker, client.MergeFrom(s.base)); err != nil {
-		return fmt.Errorf("adding the finalizer to TalosWorker %s: %w", s.worker.Name, err)
-	}
-
-	s.base = s.worker.DeepCopy()
-
-	return nil
+	return err
 }
 
 func (s *scope) check(cp *v1alpha1.TalosControlPlane) error {
@@ -331,52 +292,5 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 
 	s.released = true
 
-	if !controllerutil.RemoveFinalizer(s.worker, v1alpha1.Finalizer) {
-		return nil
-	}
-
-	if err := r.Client.Patch(ctx, s.worker, client.MergeFrom(s.base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer from TalosWorker %s: %w", s.worker.Name, err)
-	}
-
-	return nil
-}
-
-// SetupWithManager registers the controller.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
-	changed := builder.WithPredicates(predicate.Or(
-		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
-
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("talosworker").
-		For(&v1alpha1.TalosWorker{}, changed).
-		Owns(&v1alpha1.TalosMachine{}).
-		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(condition.WakeStalled(r.Client,
-			func() client.ObjectList { return &v1alpha1.TalosWorkerList{} },
-			func(w *v1alpha1.TalosWorker) []metav1.Condition { return w.Status.Conditions },
-			v1alpha1.ReasonNameConflict)), builder.WithPredicates(condition.Let())).
-		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane), changed).
-		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Workers(r.Client),
-			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
-		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
-}
-
-func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {
-	list := &v1alpha1.TalosWorkerList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(o.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing TalosWorkers failed; the resync will find them")
-
-		return nil
-	}
-
-	var out []reconcile.Request
-
-	for _, w := range list.Items {
-		if w.Spec.ControlPlaneRef.Name == o.GetName() {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: w.Namespace, Name: w.Name}})
-		}
-	}
-
-	return out
+	return frame.RemoveFinalizer(ctx, r.Client, s.worker, s.base, v1alpha1.Finalizer)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/evidence"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -21,7 +21,7 @@ func (r *Reconciler) awaitOwner(ctx context.Context, s *scope, cp *v1alpha1.Talo
 	held, err := r.States.Load(ctx, s.controlPlaneKey())
 
 	switch {
-	case statestore.IsUnusable(err):
+	case clusterstate.IsUnusable(err):
 		return nil
 	case err != nil:
 		return err

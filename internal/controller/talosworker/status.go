@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/condition"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -30,31 +30,14 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{}, s.hold.Settle(ctx, r.Client, s.worker, s.base, &s.worker.Status.Conditions)
 	}
 
-	before := slices.Clone(s.base.Status.Conditions)
-
-	set := computeStatus(s, err)
-	expiry := r.claims.Expire(client.ObjectKeyFromObject(s.worker), set, r.Clock.Now(), condition.Bound,
-		observedConditions...)
-
-	hold := r.writes.Hold(client.ObjectKeyFromObject(s.worker), s.weight(), r.Clock.Now(), r.Details, err)
-	if hold > 0 {
-		s.worker.Status = *s.base.Status.DeepCopy()
-	}
-
-	write := kube.PatchStatus
-	if rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan) {
-		write = kube.ClaimStatus
-	}
-
-	if perr := write(ctx, r.Client, s.worker, s.base); perr != nil {
-		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), r.Resync)
-	}
-
-	condition.Events(s.expectsOutage()).Record(r.Recorder, s.worker, before, s.worker.Status.Conditions)
-
-	res, err = failure.Result(res, err, s.remedy.Again(r.group(s).Within(r.Resync)))
-
-	return condition.Within(res, err, condition.Sooner(expiry, hold)), err
+	return r.memory.Finish(ctx, frame.End{
+		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.worker, Base: s.base,
+		Conditions: &s.worker.Status.Conditions, Before: &s.base.Status.Conditions,
+		Decided: computeStatus(s, err), Observed: observedConditions, Bound: condition.Bound,
+		Weigh: s.weight, Details: r.Details, Undo: func() { s.worker.Status = *s.base.Status.DeepCopy() },
+		Claim:  rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan),
+		Events: condition.Events(s.expectsOutage()), Resync: s.remedy.Again(r.group(s).Within(r.Resync)),
+	}, res, err)
 }
 
 // weight returns the weight of the status changes of this reconciliation: the number of ready machines is a detail.

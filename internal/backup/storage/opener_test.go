@@ -1,4 +1,4 @@
-package backupstorage_test
+package storage_test
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
@@ -73,7 +73,7 @@ func TestKeysOfBackups(t *testing.T) {
 		secret("public", map[string]string{"keys": "# ours\n" + one.Recipient().String() + "\n" + two.Recipient().String() + "\n"}),
 		secret("private", map[string]string{"key": "# created\n" + one.String() + "\n", "empty": " "}),
 	)
-	o := &backupstorage.Opener{Reader: c}
+	o := &storage.Opener{Reader: c}
 	ctx := t.Context()
 
 	got, err := o.Recipients(ctx, namespace, []string{one.Recipient().String()}, []v1alpha1.SecretKeyReference{ref("public", "keys")})
@@ -100,22 +100,22 @@ func TestKeysOfBackups(t *testing.T) {
 			_, err := o.Recipients(ctx, namespace, nil, []v1alpha1.SecretKeyReference{ref("none", "keys")})
 
 			return err
-		}, failure.ClassWaiting, backupstorage.ReasonSecret, "Secret none does not exist"},
+		}, failure.ClassWaiting, storage.ReasonSecret, "Secret none does not exist"},
 		"other namespace": {func() error {
 			_, err := o.Identities(ctx, "other", []v1alpha1.SecretKeyReference{ref("private", "key")})
 
 			return err
-		}, failure.ClassWaiting, backupstorage.ReasonSecret, "Secret private does not exist"},
+		}, failure.ClassWaiting, storage.ReasonSecret, "Secret private does not exist"},
 		"missing key": {func() error {
 			_, err := o.Identities(ctx, namespace, []v1alpha1.SecretKeyReference{ref("private", "nothing")})
 
 			return err
-		}, failure.ClassWaiting, backupstorage.ReasonSecret, "has no key nothing"},
+		}, failure.ClassWaiting, storage.ReasonSecret, "has no key nothing"},
 		"empty key": {func() error {
 			_, err := o.Identities(ctx, namespace, []v1alpha1.SecretKeyReference{ref("private", "empty")})
 
 			return err
-		}, failure.ClassWaiting, backupstorage.ReasonSecret, "has no key empty, or it is empty"},
+		}, failure.ClassWaiting, storage.ReasonSecret, "has no key empty, or it is empty"},
 		"private key as recipient": {func() error {
 			_, err := o.Recipients(ctx, namespace, nil, []v1alpha1.SecretKeyReference{ref("private", "key")})
 
@@ -158,7 +158,7 @@ func TestDirectory(t *testing.T) {
 	dir := func(path string) *v1alpha1.BackupStorage {
 		return &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{Path: path}}
 	}
-	o := &backupstorage.Opener{Root: root}
+	o := &storage.Opener{Root: root}
 
 	for _, path := range []string{"", "a/b"} {
 		s, err := o.Open(ctx, namespace, dir(path))
@@ -172,12 +172,12 @@ func TestDirectory(t *testing.T) {
 	}
 
 	for name, tc := range map[string]struct {
-		opener *backupstorage.Opener
+		opener *storage.Opener
 		path   string
 		class  failure.Class
 	}{
-		"no directory given": {&backupstorage.Opener{}, "a", failure.ClassTerminal},
-		"not mounted":        {&backupstorage.Opener{Root: filepath.Join(root, "none")}, "", failure.ClassTransient},
+		"no directory given": {&storage.Opener{}, "a", failure.ClassTerminal},
+		"not mounted":        {&storage.Opener{Root: filepath.Join(root, "none")}, "", failure.ClassTransient},
 		"parent":             {o, "../x", failure.ClassTerminal},
 		"absolute":           {o, outside, failure.ClassTerminal},
 		"link that leaves":   {o, "out", failure.ClassTerminal},
@@ -228,12 +228,12 @@ func TestCredentialsOfABucket(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	keys := secret("keys", map[string]string{backupstorage.AccessKeyID: "wrong-key", backupstorage.SecretAccessKey: "wrong-secret"})
+	keys := secret("keys", map[string]string{storage.AccessKeyID: "wrong-key", storage.SecretAccessKey: "wrong-secret"})
 	c := reader(t, keys, secret("ca", map[string]string{"ca.crt": string(server.CA()), "bad": "text"}))
 
 	var broken error
 
-	o := (&backupstorage.Opener{Reader: interceptor.NewClient(c, interceptor.Funcs{
+	o := (&storage.Opener{Reader: interceptor.NewClient(c, interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, k client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			if broken != nil {
 				return broken
@@ -244,16 +244,16 @@ func TestCredentialsOfABucket(t *testing.T) {
 	})}).WithStall(10 * time.Minute)
 
 	ca := ref("ca", "ca.crt")
-	storage := &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
+	where := &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
 		Endpoint: server.Endpoint(), Bucket: "backups", Prefix: "p", CAFrom: &ca,
 		CredentialsRef: &v1alpha1.ObjectReference{Name: "keys"},
 	}}
 	ctx := t.Context()
 
 	now := time.Now()
-	backupstorage.SetClock(t, func() time.Time { return now })
+	storage.SetClock(t, func() time.Time { return now })
 
-	s, err := o.Open(ctx, namespace, storage)
+	s, err := o.Open(ctx, namespace, where)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestCredentialsOfABucket(t *testing.T) {
 		t.Errorf("wrong credentials: %v", err)
 	}
 
-	keys.Data = map[string][]byte{backupstorage.AccessKeyID: []byte(server.AccessKey + "\n"), backupstorage.SecretAccessKey: []byte(server.SecretKey)}
+	keys.Data = map[string][]byte{storage.AccessKeyID: []byte(server.AccessKey + "\n"), storage.SecretAccessKey: []byte(server.SecretKey)}
 	if err := c.Update(ctx, keys); err != nil {
 		t.Fatal(err)
 	}
@@ -282,13 +282,13 @@ func TestCredentialsOfABucket(t *testing.T) {
 
 	broken, now = apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "keys", nil), now.Add(6*time.Second)
 
-	if _, err := s.Stat(ctx, "x"); failure.Reason(err) != backupstorage.ReasonSecretForbidden {
+	if _, err := s.Stat(ctx, "x"); failure.Reason(err) != storage.ReasonSecretForbidden {
 		t.Errorf("when the Secret may not be read: %v", err)
 	}
 
 	broken = nil
 
-	keys.Data = map[string][]byte{backupstorage.AccessKeyID: []byte("a")}
+	keys.Data = map[string][]byte{storage.AccessKeyID: []byte("a")}
 	if err := c.Update(ctx, keys); err != nil {
 		t.Fatal(err)
 	}
@@ -297,21 +297,21 @@ func TestCredentialsOfABucket(t *testing.T) {
 		t.Errorf("without a key, in use: %v", err)
 	}
 
-	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != store.ReasonCredentials {
+	if _, err := o.Open(ctx, namespace, where); failure.Reason(err) != store.ReasonCredentials {
 		t.Errorf("without a key: %v", err)
 	}
 
-	storage.S3.CredentialsRef.Name = "gone"
-	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != backupstorage.ReasonSecret || failure.Message(err) != "Secret gone does not exist" {
+	where.S3.CredentialsRef.Name = "gone"
+	if _, err := o.Open(ctx, namespace, where); failure.Reason(err) != storage.ReasonSecret || failure.Message(err) != "Secret gone does not exist" {
 		t.Errorf("without the Secret: %v", err)
 	}
 
 	bad := ref("ca", "bad")
-	storage.S3.CAFrom, storage.S3.CredentialsRef.Name = &bad, "ca"
-	storage.S3.CredentialsRef = nil
-	o.Own = backupstorage.Grants{{Namespace: namespace, Bucket: "*"}}
+	where.S3.CAFrom, where.S3.CredentialsRef.Name = &bad, "ca"
+	where.S3.CredentialsRef = nil
+	o.Own = storage.Grants{{Namespace: namespace, Bucket: "*"}}
 
-	if _, err := o.Open(ctx, namespace, storage); failure.Reason(err) != store.ReasonInvalid {
+	if _, err := o.Open(ctx, namespace, where); failure.Reason(err) != store.ReasonInvalid {
 		t.Errorf("with a CA that is none: %v", err)
 	}
 }
@@ -320,7 +320,7 @@ func TestCredentialsOfABucket(t *testing.T) {
 func TestFolders(t *testing.T) {
 	t.Parallel()
 
-	o := &backupstorage.Opener{Root: t.TempDir()}
+	o := &storage.Opener{Root: t.TempDir()}
 	dir := &v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{Path: "etcd"}}
 
 	open := func(ns string) store.Store {
@@ -364,7 +364,7 @@ func TestFolders(t *testing.T) {
 func TestOwnCredentials(t *testing.T) {
 	t.Parallel()
 
-	var grants backupstorage.Grants
+	var grants storage.Grants
 
 	for _, text := range []string{"red=backups/red,*=shared", "ops=*"} {
 		if err := grants.Set(text); err != nil {
@@ -389,23 +389,23 @@ func TestOwnCredentials(t *testing.T) {
 		{"blue", "shared", "any", true},
 		{"ops", "backups", "", true},
 	} {
-		o := &backupstorage.Opener{Own: grants}
+		o := &storage.Opener{Own: grants}
 
 		_, err := o.Open(t.Context(), tc.namespace, &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
 			Endpoint: "https://s3.example.com", Bucket: tc.bucket, Prefix: tc.prefix,
 		}})
-		if (err == nil) != tc.allowed || err != nil && (failure.Reason(err) != backupstorage.ReasonOwnIdentity ||
+		if (err == nil) != tc.allowed || err != nil && (failure.Reason(err) != storage.ReasonOwnIdentity ||
 			failure.ClassOf(err) != failure.ClassTerminal || !strings.Contains(failure.Message(err), "--allow-own-credentials="+tc.namespace+"="+tc.bucket)) {
 			t.Errorf("%+v: %v", tc, err)
 		}
 	}
 
-	if (backupstorage.Grants{}).Allow("red", "backups", "red") {
+	if (storage.Grants{}).Allow("red", "backups", "red") {
 		t.Error("they may be used without a grant")
 	}
 
 	for _, text := range []string{"", "red", "=backups", "red=", "red=/x", "red=backups/", "red=backups//", "red=*/x"} {
-		if err := new(backupstorage.Grants).Set(text); err == nil {
+		if err := new(storage.Grants).Set(text); err == nil {
 			t.Errorf("%q is a grant", text)
 		}
 	}

@@ -1,4 +1,4 @@
-package statestore
+package clusterstate
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -54,7 +53,7 @@ func (s *Store) Protect(ctx context.Context, h *Held) error {
 // Secret that is unusable keeps its content.
 func (s *Store) Release(ctx context.Context, controlPlane types.NamespacedName, ownerUID string) error {
 	secret := &corev1.Secret{}
-	name := clusterstate.SecretName(controlPlane.Name)
+	name := SecretName(controlPlane.Name)
 
 	err := s.Reader.Get(ctx, types.NamespacedName{Namespace: controlPlane.Namespace, Name: name}, secret)
 	if err != nil {
@@ -63,7 +62,7 @@ func (s *Store) Release(ctx context.Context, controlPlane types.NamespacedName, 
 
 	changed := controllerutil.RemoveFinalizer(secret, v1alpha1.StateFinalizer)
 
-	if state, derr := clusterstate.Decode(secret.Data); derr == nil && state.Runtime.OwnerUID == ownerUID {
+	if state, derr := Decode(secret.Data); derr == nil && state.Runtime.OwnerUID == ownerUID {
 		state.Runtime.Disown(ownerUID)
 
 		if secret.Data, err = state.Encode(); err != nil {

@@ -1,4 +1,4 @@
-package backupstorage
+package storage
 
 import (
 	"fmt"

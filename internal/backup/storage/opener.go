@@ -1,5 +1,5 @@
-// Package backupstorage opens the stores that objects name, and reads the keys for backups out of Secrets.
-package backupstorage
+// Package storage opens the stores that objects name, and reads the keys for backups out of Secrets.
+package storage
 
 import (
 	"cmp"

@@ -1,7 +1,4 @@
-// Package statestore reads and writes the state Secret of a control plane, and caches the credentials that are issued
-// from it. The Secret contains root credentials and outlives its TalosControlPlane: it has no owner and is never
-// deleted here.
-package statestore
+package clusterstate
 
 import (
 	"bytes"
@@ -20,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
 // ErrNotFound means that the API server has no state Secret. Only this, and never a failed read, allows a new PKI.
@@ -32,7 +28,7 @@ type CorruptError struct {
 	Secret string
 	// Deleting: only its finalizer keeps the Secret.
 	Deleting bool
-	// Err is a *clusterstate.DecodeError or several; its text contains no content of the Secret.
+	// Err is a *DecodeError or several; its text contains no content of the Secret.
 	Err error
 }
 
@@ -63,7 +59,7 @@ type Store struct {
 // Held is a state as it was read; Update writes it back only if it was not written in between.
 type Held struct {
 	// State is decoded; change it and call Update.
-	State *clusterstate.State
+	State *State
 
 	secret *corev1.Secret
 }
@@ -71,7 +67,7 @@ type Held struct {
 // Load reads the state of a control plane. It distinguishes ErrNotFound and *CorruptError from a failed read.
 func (s *Store) Load(ctx context.Context, controlPlane types.NamespacedName) (*Held, error) {
 	secret := &corev1.Secret{}
-	name := clusterstate.SecretName(controlPlane.Name)
+	name := SecretName(controlPlane.Name)
 
 	err := s.Reader.Get(ctx, types.NamespacedName{Namespace: controlPlane.Namespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {
@@ -82,7 +78,7 @@ func (s *Store) Load(ctx context.Context, controlPlane types.NamespacedName) (*H
 		return nil, fmt.Errorf("reading Secret %s: %w", name, err)
 	}
 
-	state, err := clusterstate.Decode(secret.Data)
+	state, err := Decode(secret.Data)
 	if err != nil {
 		return nil, &CorruptError{Secret: name, Deleting: secret.DeletionTimestamp != nil, Err: err}
 	}
@@ -94,7 +90,7 @@ func (s *Store) Load(ctx context.Context, controlPlane types.NamespacedName) (*H
 func (h *Held) Secret() *corev1.Secret { return h.secret.DeepCopy() }
 
 // Create writes the first state of a control plane. It fails if the Secret exists.
-func (s *Store) Create(ctx context.Context, controlPlane types.NamespacedName, st *clusterstate.State) (*Held, error) {
+func (s *Store) Create(ctx context.Context, controlPlane types.NamespacedName, st *State) (*Held, error) {
 	data, err := st.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("encoding the state of %s: %w", controlPlane, err)
@@ -103,7 +99,7 @@ func (s *Store) Create(ctx context.Context, controlPlane types.NamespacedName, s
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: controlPlane.Namespace,
-			Name:      clusterstate.SecretName(controlPlane.Name),
+			Name:      SecretName(controlPlane.Name),
 			Labels:    map[string]string{v1alpha1.ControlPlaneLabel: controlPlane.Name},
 			// Removed when the control plane is deleted.
 			Finalizers: []string{v1alpha1.StateFinalizer},
@@ -154,7 +150,7 @@ const maxRecords = 20
 // Record changes the state regardless of concurrent writes: it loads, changes and writes until there is no conflict. It
 // is for entries that belong only to the caller, such as those of its machine; a decision that depends on the rest of
 // the state needs Update, which fails instead.
-func (s *Store) Record(ctx context.Context, controlPlane types.NamespacedName, change func(*clusterstate.State)) error {
+func (s *Store) Record(ctx context.Context, controlPlane types.NamespacedName, change func(*State)) error {
 	turn := s.turn(controlPlane)
 
 	turn.Lock()
@@ -196,7 +192,7 @@ func (s *Store) turn(controlPlane types.NamespacedName) *sync.Mutex {
 // Access contains credentials that are issued from a bundle.
 type Access struct {
 	// Talos grants administrator access to the Talos API of the cluster's nodes.
-	Talos *clusterstate.TalosCredentials
+	Talos *TalosCredentials
 
 	fingerprint string
 }
@@ -209,7 +205,7 @@ const (
 // Access returns credentials for a cluster. They are issued again if the PKI has changed, if they are about to expire,
 // and if they were issued at a time in the future: once a clock that was ahead is corrected, no node would accept them
 // for as long as it was ahead.
-func (s *Store) Access(controlPlane types.NamespacedName, b *clusterstate.Bundle) (*Access, error) {
+func (s *Store) Access(controlPlane types.NamespacedName, b *Bundle) (*Access, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

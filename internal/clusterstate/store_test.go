@@ -1,4 +1,4 @@
-package statestore_test
+package clusterstate_test
 
 import (
 	"errors"
@@ -19,7 +19,6 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 	"github.com/talos-operator/talos-operator/test/pki"
 	"github.com/talos-operator/talos-operator/test/plane"
 )
@@ -28,14 +27,11 @@ var planes *plane.Plane
 
 func TestMain(m *testing.M) { plane.Main(m, &planes) }
 
-// now is the time of every test.
-var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-
 // bench is a store, and a namespace for its Secrets.
 type bench struct {
 	ns     string
 	client client.Client
-	store  *statestore.Store
+	store  *clusterstate.Store
 	clock  *testclock.FakePassiveClock
 }
 
@@ -46,11 +42,11 @@ func newBench(t *testing.T) *bench {
 	c, clock := planes.Manager(t), testclock.NewFakePassiveClock(now)
 
 	return &bench{
-		ns: planes.Namespace(t), client: c, clock: clock, store: &statestore.Store{Client: c, Reader: c, Clock: clock},
+		ns: planes.Namespace(t), client: c, clock: clock, store: &clusterstate.Store{Client: c, Reader: c, Clock: clock},
 	}
 }
 
-func newState(t *testing.T, name string) *clusterstate.State {
+func freshState(t *testing.T, name string) *clusterstate.State {
 	t.Helper()
 
 	bundle, err := pki.New(now)
@@ -81,10 +77,10 @@ func (b *bench) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: b.ns, Name: name}
 }
 
-func (b *bench) create(t *testing.T, name string) *statestore.Held {
+func (b *bench) create(t *testing.T, name string) *clusterstate.Held {
 	t.Helper()
 
-	held, err := b.store.Create(t.Context(), b.key(name), newState(t, name))
+	held, err := b.store.Create(t.Context(), b.key(name), freshState(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +89,7 @@ func (b *bench) create(t *testing.T, name string) *statestore.Held {
 }
 
 func (b *bench) life(t *testing.T) {
-	if _, err := b.store.Load(t.Context(), b.key("life")); !errors.Is(err, statestore.ErrNotFound) || !statestore.IsUnusable(err) {
+	if _, err := b.store.Load(t.Context(), b.key("life")); !errors.Is(err, clusterstate.ErrNotFound) || !clusterstate.IsUnusable(err) {
 		t.Errorf("before it was made: %v", err)
 	}
 
@@ -103,7 +99,7 @@ func (b *bench) life(t *testing.T) {
 
 	made := b.create(t, "life")
 
-	if _, err := b.store.Create(t.Context(), b.key("life"), newState(t, "life")); !apierrors.IsAlreadyExists(err) {
+	if _, err := b.store.Create(t.Context(), b.key("life"), freshState(t, "life")); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("a second PKI: %v", err)
 	}
 
@@ -140,7 +136,7 @@ func (b *bench) life(t *testing.T) {
 func (b *bench) lostRace(t *testing.T) {
 	b.create(t, "race")
 
-	var helds [2]*statestore.Held
+	var helds [2]*clusterstate.Held
 
 	for i := range helds {
 		held, err := b.store.Load(t.Context(), b.key("race"))
@@ -212,8 +208,8 @@ func (b *bench) unusable(t *testing.T) {
 
 	_, err := b.store.Require(t.Context(), b.key("torn"))
 
-	var corrupt *statestore.CorruptError
-	if !errors.As(err, &corrupt) || failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid || !statestore.IsUnusable(err) {
+	var corrupt *clusterstate.CorruptError
+	if !errors.As(err, &corrupt) || failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid || !clusterstate.IsUnusable(err) {
 		t.Errorf("a torn Secret: %v", err)
 	}
 
@@ -236,9 +232,9 @@ func (b *bench) unusable(t *testing.T) {
 
 // access: credentials are kept, made anew before they end, and when the PKI is another one.
 func (b *bench) access(t *testing.T) {
-	bundle := newState(t, "c").Bundle
+	bundle := freshState(t, "c").Bundle
 
-	get := func(of *clusterstate.Bundle) *statestore.Access {
+	get := func(of *clusterstate.Bundle) *clusterstate.Access {
 		a, err := b.store.Access(b.key("c"), of)
 		if err != nil {
 			t.Fatal(err)
@@ -259,7 +255,7 @@ func (b *bench) access(t *testing.T) {
 		t.Error("not renewed half way to its end")
 	}
 
-	if get(newState(t, "c").Bundle) == second {
+	if get(freshState(t, "c").Bundle) == second {
 		t.Error("credentials of another PKI")
 	}
 

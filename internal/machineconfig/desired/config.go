@@ -1,4 +1,6 @@
-package talosmachine
+// Package desired translates what the API objects say about a machine into the machine config that it should have. It
+// is pure.
+package desired
 
 import (
 	"slices"
@@ -10,46 +12,63 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
-// configSources are the objects that determine the configuration of one machine.
-type configSources struct {
-	controlPlane *v1alpha1.TalosControlPlane
-	// group are the options of the control plane or of the worker group.
-	group   v1alpha1.NodeOptions
-	machine *v1alpha1.TalosMachine
-	state   *clusterstate.State
-	// disk is the install disk that was chosen.
-	disk string
-	// adopted are patches that keep changes made outside of the operator; they are applied last.
-	adopted []string
+// Sources are the objects that determine the configuration of one machine.
+type Sources struct {
+	ControlPlane *v1alpha1.TalosControlPlane
+	// Worker is the group of a worker; nil for a control-plane machine.
+	Worker  *v1alpha1.TalosWorker
+	Machine *v1alpha1.TalosMachine
+	State   *clusterstate.State
+	// Disk is the install disk that was chosen.
+	Disk string
+	// Adopted are patches that keep changes made outside of the operator; they are applied last.
+	Adopted []string
 }
 
-// configInput translates the API objects to the input of the renderer. It is pure.
-func configInput(s configSources) machineconfig.Input {
-	cp, m := &s.controlPlane.Spec, &s.machine.Spec
+// group returns the options that the machine shares with its group.
+func (s Sources) group() *v1alpha1.NodeOptions {
+	if s.Worker != nil {
+		return &s.Worker.Spec.NodeOptions
+	}
+
+	return &s.ControlPlane.Spec.NodeOptions
+}
+
+// Input translates the objects to the input of the renderer. It contains private keys.
+func Input(s Sources) machineconfig.Input {
+	cp, m, group := &s.ControlPlane.Spec, &s.Machine.Spec, s.group()
 
 	return machineconfig.Input{
-		ClusterName:                    s.state.BundleConfig.ClusterName,
+		ClusterName:                    s.State.BundleConfig.ClusterName,
 		Endpoint:                       cp.Endpoint,
 		TalosVersion:                   cp.TalosVersion,
-		Contract:                       s.state.BundleConfig.Contract,
+		Contract:                       s.State.BundleConfig.Contract,
 		KubernetesVersion:              cp.KubernetesVersion,
-		Secrets:                        s.state.Bundle.Secrets(),
+		Secrets:                        s.State.Bundle.Secrets(),
 		Role:                           machineconfig.Role(m.Role),
 		CertSANs:                       cp.CertSANs,
 		Network:                        clusterNetwork(cp.Network),
 		AllowSchedulingOnControlPlanes: deref(cp.AllowSchedulingOnControlPlanes),
-		Install:                        install(s.group.Install, m.Install, s.disk),
-		Kubelet:                        kubelet(s.group.Kubelet, m.Kubelet),
-		Registries:                     registries(s.group.Registries, m.Registries),
-		NodeLabels:                     merged(s.group.NodeLabels, m.NodeLabels),
-		NodeTaints:                     taints(s.group.NodeTaints, m.NodeTaints),
-		Machine:                        machineNetwork(s.machine.Name, m.Network),
+		Install:                        install(group.Install, m.Install, s.Disk),
+		Kubelet:                        kubelet(group.Kubelet, m.Kubelet),
+		Registries:                     registries(group.Registries, m.Registries),
+		NodeLabels:                     merged(group.NodeLabels, m.NodeLabels),
+		NodeTaints:                     taints(group.NodeTaints, m.NodeTaints),
+		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
-			Group:   s.group.ConfigPatches,
-			Machine: slices.Concat(m.ConfigPatches, s.adopted),
+			Group:   group.ConfigPatches,
+			Machine: slices.Concat(m.ConfigPatches, s.Adopted),
 		},
 	}
+}
+
+// Render renders the configuration that a machine would get now, installed to the disk that its status names: for a
+// machine that cannot be queried for its own. The result contains private keys.
+func Render(s Sources) (*machineconfig.Rendered, error) {
+	s.Disk = s.Machine.Status.InstallDisk
+
+	return machineconfig.Render(Input(s))
 }
 
 func clusterNetwork(n v1alpha1.ClusterNetwork) machineconfig.ClusterNetwork {
@@ -110,8 +129,10 @@ func install(group, machine *v1alpha1.InstallOptions, disk string) machineconfig
 	}
 }
 
-func diskWish(group, machine *v1alpha1.InstallOptions, systemDisk string) machineconfig.DiskWish {
-	o := installOptions(group, machine)
+// DiskWish returns what the objects say about the install disk of a machine that runs from systemDisk, empty if it runs
+// from no disk.
+func DiskWish(s Sources, systemDisk string) machineconfig.DiskWish {
+	o := installOptions(s.group().Install, s.Machine.Spec.Install)
 	wish := machineconfig.DiskWish{Path: o.Disk, Wipe: deref(o.Wipe), SystemDisk: systemDisk}
 
 	if s := o.DiskSelector; s != nil {

@@ -1,4 +1,4 @@
-package statestore_test
+package clusterstate_test
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/statestore"
 )
 
 // TestProtection: a deleted Secret stays, and can be read and written, until its control plane lets go of it.
@@ -41,7 +41,7 @@ func TestProtection(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := b.store.Load(t.Context(), b.key("kept")); !errors.Is(err, statestore.ErrNotFound) {
+	if _, err := b.store.Load(t.Context(), b.key("kept")); !errors.Is(err, clusterstate.ErrNotFound) {
 		t.Errorf("after the control plane let go: %v", err)
 	}
 

@@ -1,4 +1,4 @@
-package backupstorage_test
+package storage_test
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/backupstorage"
+	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 
-	var places backupstorage.Places
+	var places storage.Places
 	if err := places.Set("red=https://s3.example.com/backups/red,red=s3://aws/red,blue=http://[::1]:9000/*,ops=*"); err != nil {
 		t.Fatal(err)
 	}
@@ -43,27 +43,27 @@ func TestPlaces(t *testing.T) {
 		{"green", "", "aws", "red", false},
 	} {
 		s := &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{Endpoint: tc.endpoint, Bucket: tc.bucket, Prefix: tc.prefix}}
-		own := backupstorage.Grants{{Namespace: "*", Bucket: "*"}}
+		own := storage.Grants{{Namespace: "*", Bucket: "*"}}
 
-		_, err := (&backupstorage.Opener{Own: own, Places: places}).Open(t.Context(), tc.namespace, s)
-		if (failure.Reason(err) != backupstorage.ReasonStoreForbidden) != tc.allowed {
+		_, err := (&storage.Opener{Own: own, Places: places}).Open(t.Context(), tc.namespace, s)
+		if (failure.Reason(err) != storage.ReasonStoreForbidden) != tc.allowed {
 			t.Errorf("%+v: %v", tc, err)
 		}
 
 		// What the message says is what it takes.
 		if _, flag, ok := strings.Cut(failure.Message(err), "--allow-stores="); ok {
-			var more backupstorage.Places
+			var more storage.Places
 			if err := more.Set(flag); err != nil || !more.Allow(tc.namespace, tc.endpoint, tc.bucket, tc.prefix) {
 				t.Errorf("%+v: the message says %s: %v", tc, flag, err)
 			}
 		}
 	}
 
-	if !(backupstorage.Places{}).Allow("red", "", "backups", "") {
+	if !(storage.Places{}).Allow("red", "", "backups", "") {
 		t.Error("without a list a store is refused")
 	}
 
-	if got := places.String(); new(backupstorage.Places).Set(got) != nil {
+	if got := places.String(); new(storage.Places).Set(got) != nil {
 		t.Errorf("%s is no flag", got)
 	}
 
@@ -71,7 +71,7 @@ func TestPlaces(t *testing.T) {
 		"", "red", "=*", "red=", "red=backups", "red=ftp://h/b", "red=https://h", "red=https://h/", "red=s3://", "red=https://h/b/",
 		"red=https://u:p@h/b", "red=https://h/b?x", "red=https://h/*/x",
 	} {
-		if err := new(backupstorage.Places).Set(text); err == nil {
+		if err := new(storage.Places).Set(text); err == nil {
 			t.Errorf("%q is a place", text)
 		}
 	}
@@ -92,7 +92,7 @@ func TestAllowedRecipients(t *testing.T) {
 		keys = append(keys, id.Recipient().String())
 	}
 
-	var list backupstorage.RecipientList
+	var list storage.RecipientList
 	if err := list.Set(keys[0] + "," + keys[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -116,17 +116,17 @@ func TestAllowedRecipients(t *testing.T) {
 		"another in a Secret":  {keys[:1], from("theirs"), false},
 		"another in one value": {[]string{keys[0] + "\n" + keys[2]}, nil, false},
 	} {
-		_, err := (&backupstorage.Opener{Reader: c, Allowed: list}).Recipients(t.Context(), namespace, tc.inline, tc.from)
-		if (err == nil) != tc.allowed || err != nil && failure.Reason(err) != backupstorage.ReasonRecipientForbidden {
+		_, err := (&storage.Opener{Reader: c, Allowed: list}).Recipients(t.Context(), namespace, tc.inline, tc.from)
+		if (err == nil) != tc.allowed || err != nil && failure.Reason(err) != storage.ReasonRecipientForbidden {
 			t.Errorf("%s: %v", name, err)
 		}
 
-		if _, err := (&backupstorage.Opener{Reader: c}).Recipients(t.Context(), namespace, tc.inline, tc.from); err != nil {
+		if _, err := (&storage.Opener{Reader: c}).Recipients(t.Context(), namespace, tc.inline, tc.from); err != nil {
 			t.Errorf("%s, without a list: %v", name, err)
 		}
 	}
 
-	if err := new(backupstorage.RecipientList).Set("age1nonsense"); err == nil {
+	if err := new(storage.RecipientList).Set("age1nonsense"); err == nil {
 		t.Error("it is a key")
 	}
 }
