@@ -94,7 +94,7 @@ RACED  := ./internal/backup ./internal/backup/store/... ./internal/backup/storag
 SOME   := ./internal/backup/verify/... ./internal/cli/... ./internal/clusterstate/... ./internal/controller/talosetcdbackup/... \
   ./internal/controller/taloscontrolplane/... ./internal/controller/talosmachine/... ./internal/controller/talosetcdrestore/...
 WATCHED := ^(TestBootstrapOnce|TestOneAtATime|TestStaleNode|TestTry|TestStaged|TestIdle|TestAdopt|TestOneNode|TestHangingChild|$\
-TestHostileChild|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo|TestLeaderChangeMidStream|TestDeletionInTheMiddle)$$
+TestHostileChild|TestStore|TestProtection|TestRelease|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo|TestLeaderChangeMidStream|TestDeletionInTheMiddle)$$
 # Most of the time the scenarios wait, so they are begun first and run beside the rest.
 OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \

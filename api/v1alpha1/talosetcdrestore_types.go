@@ -225,6 +225,41 @@ type RestoreNodeStatus struct {
 // Secret records that a restore of its name has already run. The operator removes the annotation once the restore runs.
 const RunAgainAnnotation = "talos-operator.io/run-again"
 
+// RestoreRecord is what the operator remembers of a restore from one step to the next.
+type RestoreRecord struct {
+	// bootsAt is when boot IDs were last recorded in nodes, or when the machine was chosen. If that is more than an hour
+	// ago, an etcd with quorum is not wiped.
+	// +optional
+	BootsAt *metav1.Time `json:"bootsAt,omitempty"`
+	// nodes of the control plane.
+	// +optional
+	// +listType=map
+	// +listMapKey=machine
+	// +kubebuilder:validation:MaxItems=16
+	Nodes []RestoreNodeStatus `json:"nodes,omitempty"`
+	// boot is the boot ID of the machine when the snapshot was sent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Boot string `json:"boot,omitempty"`
+	// sentAt is when the snapshot was last sent.
+	// +optional
+	SentAt *metav1.Time `json:"sentAt,omitempty"`
+	// savingID is the ID of the copy of the data that is about to be wiped. It is recorded before the copy is made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SavingID string `json:"savingID,omitempty"`
+	// saveFailures is the number of failed attempts to copy the data that is about to be wiped.
+	// +optional
+	SaveFailures int32 `json:"saveFailures,omitempty"`
+	// hadQuorum is true if etcd was observed with quorum before anything was wiped. From then on, a temporary loss of the
+	// leader does not allow the restore to continue without a copy of the data.
+	// +optional
+	HadQuorum bool `json:"hadQuorum,omitempty"`
+	// leaderlessAt is since when etcd has been observed without a leader, before anything was wiped.
+	// +optional
+	LeaderlessAt *metav1.Time `json:"leaderlessAt,omitempty"`
+}
+
 // TalosEtcdRestoreStatus is the observed state of a restore.
 type TalosEtcdRestoreStatus struct {
 	// conditions: Ready (complete and verified), BackupAuthenticated once a backup was chosen; Reconciling, Stalled and
@@ -254,24 +289,10 @@ type TalosEtcdRestoreStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	LastSnapshot string `json:"lastSnapshot,omitempty"`
-	// bootsAt is when boot IDs were last recorded in nodes, or when the machine was chosen. If that is more than an hour
-	// ago, an etcd with quorum is not wiped.
-	// +optional
-	BootsAt *metav1.Time `json:"bootsAt,omitempty"`
-	// nodes of the control plane.
-	// +optional
-	// +listType=map
-	// +listMapKey=machine
-	// +kubebuilder:validation:MaxItems=16
-	Nodes []RestoreNodeStatus `json:"nodes,omitempty"`
 	// machine on which etcd is restored. It is recorded before the snapshot is sent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
-	// boot is the boot ID of that machine when the snapshot was sent.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	Boot string `json:"boot,omitempty"`
 	// tries is how often the snapshot was sent.
 	// +optional
 	Tries int32 `json:"tries,omitempty"`
@@ -279,26 +300,13 @@ type TalosEtcdRestoreStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	MemberID string `json:"memberID,omitempty"`
-	// sentAt is when the snapshot was last sent.
-	// +optional
-	SentAt *metav1.Time `json:"sentAt,omitempty"`
-	// savingID is the ID of the copy of the data that is about to be wiped. It is recorded before the copy is made.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	SavingID string `json:"savingID,omitempty"`
-	// saveFailures is the number of failed attempts to copy the data that is about to be wiped.
-	// +optional
-	SaveFailures int32 `json:"saveFailures,omitempty"`
-	// hadQuorum is true if etcd was observed with quorum before anything was wiped. From then on, a temporary loss of the
-	// leader does not allow the restore to continue without a copy of the data.
-	// +optional
-	HadQuorum bool `json:"hadQuorum,omitempty"`
-	// leaderlessAt is since when etcd has been observed without a leader, before anything was wiped.
-	// +optional
-	LeaderlessAt *metav1.Time `json:"leaderlessAt,omitempty"`
 	// revision of etcd when it was first observed after the restore.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
+	// record is what the operator remembers from one step to the next. It is not meant for people: what it says about the
+	// nodes is of the moment in which it was written.
+	// +optional
+	RestoreRecord `json:"record,omitzero"`
 }
 
 // TalosEtcdRestore restores the etcd of a cluster from a backup, and the whole cluster if its PKI is lost too.

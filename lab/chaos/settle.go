@@ -254,14 +254,20 @@ func (h *history) relist() {
 
 	h.want.Spares = nil // they may be needed to make the number odd
 
-	h.want = h.want.relisted(members, h.blanks())
-	h.tell("person: list %s", shorts(h.want.names()))
-	h.apply()
+	// A machine that left a list before is no member, and waits for a config soon.
+	leaving := len(h.machines) > len(members)+len(h.want.Workers)
+	before := len(h.want.names())
+	h.want = h.want.relisted(members, h.blanks(), leaving)
+
+	if len(h.want.names()) != before {
+		h.tell("person: list %s", shorts(h.want.names()))
+		h.apply()
+	}
 }
 
 // relisted are the lists with these members. A control plane has an odd number of machines: another one joins it, and
-// where none waits for a config, a worker leaves its list first, so that it is one soon.
-func (l lists) relisted(members, blank []string) lists {
+// where none waits for a config or will soon, a worker leaves its list first.
+func (l lists) relisted(members, blank []string, leaving bool) lists {
 	out := l.clone()
 
 	switch workers := len(out.Workers); {
@@ -269,7 +275,7 @@ func (l lists) relisted(members, blank []string) lists {
 		out.Members = members
 	case len(blank) > 0:
 		out.Members = append(slices.Clone(members), blank[0])
-	case workers > 1:
+	case workers > 1 && !leaving:
 		out.Workers = out.Workers[:workers-1]
 	}
 

@@ -32,19 +32,21 @@ func TestRelisted(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		members, blank   []string
+		leaving          bool
 		listed, workLeft []string
 	}{
-		{"an odd number", odd, []string{"m4"}, odd, want.Workers},
-		{"an even number", even, []string{"m4", "m5"}, append(slices.Clone(even), "m4"), want.Workers},
-		{"an even number, and no machine waits", even, nil, want.Members, want.Workers[:1]},
+		{"an odd number", odd, []string{"m4"}, false, odd, want.Workers},
+		{"an even number", even, []string{"m4", "m5"}, true, append(slices.Clone(even), "m4"), want.Workers},
+		{"an even number, and no machine waits", even, nil, false, want.Members, want.Workers[:1]},
+		{"an even number, and a machine will wait soon", even, nil, true, want.Members, want.Workers},
 	} {
-		got := want.relisted(c.members, c.blank)
+		got := want.relisted(c.members, c.blank, c.leaving)
 		if !slices.Equal(got.Members, c.listed) || !slices.Equal(got.Workers, c.workLeft) {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 
-	if got := (lists{Workers: []string{"m8"}}).relisted(even, nil); len(got.Workers) != 1 {
+	if got := (lists{Workers: []string{"m8"}}).relisted(even, nil, false); len(got.Workers) != 1 {
 		t.Error("the last worker left the list")
 	}
 }

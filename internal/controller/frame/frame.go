@@ -1,8 +1,8 @@
 // Package frame is what the reconcilers share: phases that run in order, the finalizer, and the end of a
 // reconciliation, at which the status is written once and its changes become events.
 //
-// Reconcile of each kind reads its object, makes a scope of it, and defers finish; finish computes the status and hands
-// it to Memory.Finish. What a phase observes and decides is kept in the scope.
+// Reconcile reads an object, makes a scope of it, and defers finish; finish computes the status and hands it to
+// Memory.Finish. What a phase observes and decides is kept in the scope.
 package frame
 
 import (

@@ -144,7 +144,9 @@ func TestRetentionKeepsCopies(t *testing.T) {
 	e.UpdateStatus(r)
 
 	stopped := e.restore("stopped", v1alpha1.RestoreSource{Storage: &o.Spec.BackupTemplate.Spec.Storage})
-	stopped.Status = v1alpha1.TalosEtcdRestoreStatus{Step: v1alpha1.RestoreStopped, SavingID: saving}
+	stopped.Status = v1alpha1.TalosEtcdRestoreStatus{
+		Step: v1alpha1.RestoreStopped, RestoreRecord: v1alpha1.RestoreRecord{SavingID: saving},
+	}
 	meta.SetStatusCondition(&stopped.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRestoreFailed,
 	})

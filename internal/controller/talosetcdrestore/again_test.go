@@ -160,7 +160,8 @@ func TestOldStatus(t *testing.T) {
 	} {
 		r := e.restore(name, discard)
 		r.Status = v1alpha1.TalosEtcdRestoreStatus{
-			Step: v1alpha1.RestoreWiping, LastSnapshot: "s3://backups/copy", HadQuorum: true, Nodes: nodes,
+			Step: v1alpha1.RestoreWiping, LastSnapshot: "s3://backups/copy",
+			RestoreRecord: v1alpha1.RestoreRecord{HadQuorum: true, Nodes: nodes},
 		}
 		e.UpdateStatus(r)
 		e.waits(r, v1alpha1.ReasonWaitingForEvidence, "may be newer than what was recorded")
