@@ -73,7 +73,9 @@ generate: $(CONTROLLER_GEN) ## Regenerate deep copies, CRDs, the chart's CRDs an
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Lint.
 	$(GOLANGCI_LINT) run ./...
-	@out="$$(gofmt -l kube)"; [ -z "$$out" ] || { echo "Not formatted: $$out"; exit 1; }
+	go build -C hack/apilint -o $(TOOLS)/apilint .
+	$(TOOLS)/apilint ./api/...
+	@out="$$(gofmt -l kube hack/apilint)"; [ -z "$$out" ] || { echo "Not formatted: $$out"; exit 1; }
 
 .PHONY: verify
 verify: generate ## Fail when generated files are not up to date.

@@ -141,7 +141,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(self.level in ['Database', 'Drill']) || has(self.identitiesFrom) || self.plain",message="Database and Drill read the snapshot: name an identity, or set plain for backups that are not encrypted"
 type BackupVerification struct {
 	// level of the verification. Default: Checksum.
-	// +required
+	// +optional
 	// +default="Checksum"
 	Level VerificationLevel `json:"level,omitempty"`
 	// identitiesFrom reference the age identities (private keys) that decrypt the backups.

@@ -258,11 +258,11 @@ type PlannedMachine struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// target is the SHA-256 of the desired machine configuration, and base that of the live one; both are those of the
-	// machine's change.
+	// target is the SHA-256 of the desired machine configuration, as in the machine's change.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Target string `json:"target,omitempty"`
+	// base is the SHA-256 of the live machine configuration, as in the machine's change.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Base string `json:"base,omitempty"`

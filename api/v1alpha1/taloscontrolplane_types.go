@@ -130,7 +130,7 @@ type BootstrapStatus struct {
 
 // TalosControlPlaneStatus is the observed state of a control plane.
 type TalosControlPlaneStatus struct {
-	// conditions: Ready, Available, Reachable, Bootstrapped, EtcdHealthy, UpToDate and CertificatesValid; Paused,
+	// conditions are Ready, Available, Reachable, Bootstrapped, EtcdHealthy, UpToDate and CertificatesValid; Paused,
 	// Deleting, Reconciling and Stalled only while they are true.
 	// +optional
 	// +listType=map
@@ -191,6 +191,7 @@ type TalosControlPlaneStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type TalosControlPlane struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

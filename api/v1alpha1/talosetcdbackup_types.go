@@ -101,7 +101,8 @@ type VerificationStatus struct {
 
 // TalosEtcdBackupStatus is the observed state of a backup.
 type TalosEtcdBackupStatus struct {
-	// conditions: Ready (the backup is complete) and Verified; Reconciling, Stalled and Deleting only while they are true.
+	// conditions are Ready (the backup is complete), Complete once it is, and Verified; Reconciling, Stalled and Deleting
+	// only while they are true.
 	// Stalled means that the backup failed permanently.
 	// +optional
 	// +listType=map
@@ -189,6 +190,7 @@ type TalosEtcdBackupStatus struct {
 // +kubebuilder:validation:XValidation:rule="self.spec.controlPlaneRef == oldSelf.spec.controlPlaneRef && self.spec.storage == oldSelf.spec.storage",message="a backup does not change: controlPlaneRef and storage are immutable"
 type TalosEtcdBackup struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

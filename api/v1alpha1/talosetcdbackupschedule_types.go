@@ -130,7 +130,7 @@ type ScheduledVerification struct {
 
 // TalosEtcdBackupScheduleStatus is the observed state of a schedule.
 type TalosEtcdBackupScheduleStatus struct {
-	// conditions: Ready, RecoveryPointMet if maxAge is set, Verified if verification is set, RetentionApplied if retention
+	// conditions are Ready, RecoveryPointMet if maxAge is set, Verified if verification is set, RetentionApplied if retention
 	// is set; Reconciling, Stalled and Paused only while they are true.
 	// +optional
 	// +listType=map
@@ -203,6 +203,7 @@ type StoredBackups struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type TalosEtcdBackupSchedule struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

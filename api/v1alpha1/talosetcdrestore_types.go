@@ -262,7 +262,7 @@ type RestoreRecord struct {
 
 // TalosEtcdRestoreStatus is the observed state of a restore.
 type TalosEtcdRestoreStatus struct {
-	// conditions: Ready (complete and verified), BackupAuthenticated once a backup was chosen; Reconciling, Stalled and
+	// conditions are Complete, BackupAuthenticated once a backup was chosen; Reconciling, Stalled and
 	// Deleting only while they are true.
 	// +optional
 	// +listType=map
@@ -323,6 +323,7 @@ type TalosEtcdRestoreStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Complete")].message`
 type TalosEtcdRestore struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

@@ -115,7 +115,7 @@ const (
 
 // TalosMachineStatus is the observed state of a node. The values are read live from the node.
 type TalosMachineStatus struct {
-	// conditions: Ready, Reachable, Configured and UpToDate; Paused, Deleting and Stalled only while they are true.
+	// conditions are Ready, Reachable, Configured and UpToDate; Paused, Deleting and Stalled only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -241,6 +241,7 @@ type TalosMachineStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type TalosMachine struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

@@ -34,7 +34,7 @@ type TalosWorkerSpec struct {
 
 // TalosWorkerStatus is the observed state of a group of workers.
 type TalosWorkerStatus struct {
-	// conditions: Ready, Reachable and UpToDate; Paused, Deleting, Reconciling and Stalled only while they are true.
+	// conditions are Ready, Reachable and UpToDate; Paused, Deleting, Reconciling and Stalled only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -72,6 +72,7 @@ type TalosWorkerStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type TalosWorker struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

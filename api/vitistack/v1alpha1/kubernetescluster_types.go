@@ -142,7 +142,7 @@ type ControlPlaneEndpoint struct {
 type ClusterNetworkConfig struct {
 	// dnsDomain is the DNS domain of the cluster.
 	// +optional
-	// +kubebuilder:default=cluster.local
+	// +default="cluster.local"
 	// +kubebuilder:validation:MaxLength=253
 	DNSDomain string `json:"dnsDomain,omitempty"`
 	// podSubnets are the pod CIDR ranges. Default: 10.244.0.0/16. spec.podSubnets takes precedence.
@@ -183,7 +183,7 @@ type ClusterTalosConfig struct {
 type InstallConfig struct {
 	// disk is the installation disk. The disk or disk selector of a machine template takes precedence.
 	// +optional
-	// +kubebuilder:default=/dev/sda
+	// +default="/dev/sda"
 	// +kubebuilder:validation:MaxLength=253
 	Disk string `json:"disk,omitempty"`
 	// image is the Talos installer image.
@@ -192,11 +192,11 @@ type InstallConfig struct {
 	Image string `json:"image,omitempty"`
 	// bootloader determines whether a boot loader is installed.
 	// +optional
-	// +kubebuilder:default=true
+	// +default=true
 	Bootloader *bool `json:"bootloader,omitempty"`
 	// wipe determines whether the disk is wiped before the installation.
 	// +optional
-	// +kubebuilder:default=false
+	// +default=false
 	Wipe *bool `json:"wipe,omitempty"`
 	// extraKernelArgs are additional kernel arguments.
 	// +optional
@@ -311,7 +311,7 @@ const (
 
 // KubernetesClusterStatus is the observed state of a cluster.
 type KubernetesClusterStatus struct {
-	// conditions: Ready, MachinesCreated, FilesGenerated, TopologyValid.
+	// conditions are Ready, MachinesCreated, FilesGenerated, TopologyValid.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -354,6 +354,7 @@ type KubernetesClusterStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type KubernetesCluster struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

@@ -196,7 +196,7 @@ const MachineConditionReady = "Ready"
 // MachineStatus is the contract with infrastructure providers: the provider writes it, the operator only reads it,
 // except for consumerRef.
 type MachineStatus struct {
-	// conditions: Ready, set by the provider.
+	// conditions are Ready, set by the provider.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -235,6 +235,7 @@ type MachineStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Machine struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
