@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestSkewed: the clock follows the file, and is right without one.
 func TestSkewed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "skew")
 	c := skewed{path}
-	off := func() time.Duration { return time.Until(c.Now()).Round(time.Minute) }
+	off := func() time.Duration { return c.Now().Sub(wait.Now()).Round(time.Minute) }
 
 	if got := off(); got != 0 {
 		t.Errorf("without a file it is off by %s", got)
@@ -26,7 +28,7 @@ func TestSkewed(t *testing.T) {
 			t.Errorf("off by %s, want %s", got, want)
 		}
 
-		if got := c.Since(time.Now()).Round(time.Minute); got != want {
+		if got := c.Since(wait.Now()).Round(time.Minute); got != want {
 			t.Errorf("since now: %s, want %s", got, want)
 		}
 	}

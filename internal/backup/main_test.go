@@ -26,6 +26,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/s3"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // real is a snapshot of a real etcd, taken once.
@@ -36,7 +37,7 @@ var real = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 
-	ca, err := secrets.NewEtcdCA(time.Now(), config.TalosVersionCurrent)
+	ca, err := secrets.NewEtcdCA(wait.Now(), config.TalosVersionCurrent)
 	if err != nil {
 		return nil, err
 	}

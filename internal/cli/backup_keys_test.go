@@ -21,7 +21,7 @@ import (
 func stranger(t *testing.T) *signature.Key {
 	t.Helper()
 
-	b, err := pki.New(time.Now())
+	b, err := pki.New(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -226,7 +226,7 @@ func (s *shell) sample(name string) *sample {
 		out.machine = append(out.machine, m)
 	}
 
-	bundle, err := pki.New(time.Now())
+	bundle, err := pki.New(wait.Now())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func (s *shell) bootControlPlane(c *sample) *node.Node {
 		s.t.Fatal(err)
 	}
 
-	access, err := c.state.Bundle.TalosCredentials(time.Now(), time.Hour)
+	access, err := c.state.Bundle.TalosCredentials(wait.Now(), time.Hour)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/s3"
 	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 const (
@@ -54,7 +55,7 @@ var snapshot = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 
-	ca, err := secrets.NewEtcdCA(time.Now(), config.TalosVersionCurrent)
+	ca, err := secrets.NewEtcdCA(wait.Now(), config.TalosVersionCurrent)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func realSnapshot(t *testing.T) []byte {
 
 // bundle is the PKI of the clusters in the tests; making one takes a while.
 var bundle = sync.OnceValues(func() (*clusterstate.Bundle, error) {
-	return pki.New(time.Now())
+	return pki.New(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
 })
 
 func stateSecret(t *testing.T, cluster string) (*corev1.Secret, *clusterstate.State) {
@@ -156,7 +157,7 @@ func keyFile(t *testing.T) (*age.X25519Identity, string) {
 }
 
 // begun is what the times of backups are counted from: at another second they would be others.
-var begun = time.Now()
+var begun = wait.Now()
 
 // took is when the backups of the tests were taken, an hour apart.
 func took(i int) time.Time {

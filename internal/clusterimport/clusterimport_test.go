@@ -135,7 +135,7 @@ func TestNewState(t *testing.T) {
 	st := clusterimport.NewState(bundle, clusterstate.BundleConfig{ClusterName: "c"}, "uid", []clusterimport.Node{
 		{Name: "b", Address: "10.0.0.2", MemberID: 2, Config: c.Config(foreign.ControlPlane)},
 		{Name: "a", Address: "10.0.0.1", MemberID: 1, Config: c.Config(foreign.ControlPlane)},
-	}, time.Now())
+	}, time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
 
 	data, err := st.Encode()
 	if err != nil {

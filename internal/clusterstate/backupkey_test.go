@@ -13,7 +13,9 @@ func TestBackupKey(t *testing.T) {
 	t.Parallel()
 
 	bundle := func() *clusterstate.Bundle {
-		b, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: time.Now()})
+		b, err := clusterstate.NewBundle(clusterstate.Options{
+			TalosVersion: "v1.13.9", Now: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -422,7 +423,7 @@ func TestKubeconfig(t *testing.T) {
 func TestRESTConfig(t *testing.T) {
 	t.Parallel()
 
-	at := time.Now()
+	at := wait.Now()
 
 	b, err := pki.New(at)
 	if err != nil {
@@ -484,7 +485,7 @@ func apiServer(t *testing.T, b *clusterstate.Bundle) *httptest.Server {
 	host := server.Listener.Addr().String()
 
 	pair, err := x509.NewKeyPair(ca, x509.CommonName("kube-apiserver"), x509.DNSNames([]string{"localhost"}),
-		x509.IPAddresses(ipsOf(t, host)), x509.NotAfter(time.Now().Add(time.Hour)),
+		x509.IPAddresses(ipsOf(t, host)), x509.NotAfter(wait.Now().Add(time.Hour)),
 		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth}))
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 // TestIsEncodedAs: what was read and not changed needs no write; every change does, and so does another bundle.
 func TestIsEncodedAs(t *testing.T) {
 	made := func() *State {
-		b, err := NewBundle(Options{TalosVersion: "v1.13.9", Now: time.Now()})
+		b, err := NewBundle(Options{TalosVersion: "v1.13.9", Now: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)})
 		if err != nil {
 			t.Fatal(err)
 		}

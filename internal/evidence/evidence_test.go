@@ -45,7 +45,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 
-	pair, err := secrets.NewAdminCertificateAndKey(time.Now(), bundle.Certs.OS, role.MakeSet(role.Admin), time.Hour)
+	pair, err := secrets.NewAdminCertificateAndKey(wait.Now(), bundle.Certs.OS, role.MakeSet(role.Admin), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

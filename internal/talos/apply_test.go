@@ -166,7 +166,7 @@ func (b *applyBench) refusals(t *testing.T) {
 func (b *applyBench) try(t *testing.T) {
 	// On a busy computer a try may be over before it was seen.
 	for limit := time.Second; ; limit *= 4 {
-		began := time.Now()
+		began := wait.Now()
 
 		got, err := b.conn.Apply(t.Context(), b.with(immediate), talos.ApplyOptions{Mode: talos.ApplyTry, TryTimeout: limit})
 		live := b.has(b.conn.MachineConfig, "shelf: seven")
@@ -184,7 +184,7 @@ func (b *applyBench) try(t *testing.T) {
 			break
 		}
 
-		if time.Since(began) < limit {
+		if wait.Now().Sub(began) < limit {
 			t.Fatal("what is tried is not live")
 		}
 	}

@@ -69,7 +69,7 @@ func (h *hostile) marshal(typ string) (*cosiv1alpha1.Resource, error) {
 
 func (h *hostile) Get(ctx context.Context, r *cosiv1alpha1.GetRequest) (*cosiv1alpha1.GetResponse, error) {
 	if at, ok := ctx.Deadline(); ok {
-		h.left.Store(max(h.left.Load(), int64(time.Until(at))))
+		h.left.Store(max(h.left.Load(), int64(at.Sub(wait.Now()))))
 	} else {
 		h.left.Store(int64(time.Hour))
 	}
@@ -154,7 +154,7 @@ func (h *hostile) serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: wait.Now().Add(time.Hour)}
 
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -372,10 +372,10 @@ func TestHangingDryRun(t *testing.T) {
 	pass, cancel := talos.Pass(t.Context(), time.Second)
 	defer cancel()
 
-	began := time.Now()
+	began := wait.Now()
 
 	_, err := node.Apply(pass, c.config(machine.TypeControlPlane), talos.ApplyOptions{DryRun: true})
-	if took := time.Since(began); err == nil || took > 20*time.Second {
+	if took := wait.Now().Sub(began); err == nil || took > 20*time.Second {
 		t.Errorf("it ended after %s with %v", took, err)
 	}
 }

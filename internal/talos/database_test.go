@@ -21,6 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // copier is a node that sends an archive and then ends the call in some way.
@@ -152,7 +153,7 @@ func (c copier) read(ctx context.Context, t *testing.T, of *cluster) ([]byte, er
 	t.Helper()
 
 	address := loopback.Address(t)
-	serve(t, of, served{address, netip.MustParseAddr(address), time.Now()}, func(s grpc.ServiceRegistrar) {
+	serve(t, of, served{address, netip.MustParseAddr(address), wait.Now()}, func(s grpc.ServiceRegistrar) {
 		machine.RegisterMachineServiceServer(s, c)
 	})
 

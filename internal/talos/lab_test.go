@@ -64,7 +64,7 @@ func (c *cluster) config(typ configmachine.Type) []byte {
 }
 
 func (c *cluster) creds() talos.Credentials {
-	return c.credsFor(time.Now(), time.Hour, role.Admin)
+	return c.credsFor(wait.Now(), time.Hour, role.Admin)
 }
 
 func (c *cluster) credsFor(from time.Time, ttl time.Duration, r role.Role) talos.Credentials {

@@ -28,7 +28,7 @@ func TestProbe(t *testing.T) {
 	address := loopback.Address(t)
 	ours, theirs := newCluster(t, address), newCluster(t, address)
 	creds, foreign := ours.creds(), theirs.creds()
-	expired := ours.credsFor(time.Now().Add(-2*time.Hour), time.Hour, role.Admin)
+	expired := ours.credsFor(wait.Now().Add(-2*time.Hour), time.Hour, role.Admin)
 	n := boot(t, address)
 	pool := talos.NewPool()
 
@@ -114,13 +114,13 @@ func TestProbeOfOddCertificates(t *testing.T) {
 		wantClass failure.Class
 	}{
 		{
-			name: "good", from: time.Now(), wantState: talos.StateMember,
+			name: "good", from: wait.Now(), wantState: talos.StateMember,
 		},
 		{
-			name: "another address", elsewhere: true, from: time.Now(), wantClass: failure.ClassAuth,
+			name: "another address", elsewhere: true, from: wait.Now(), wantClass: failure.ClassAuth,
 		},
 		{
-			name: "out of date", from: time.Now().Add(-2 * time.Hour), wantClass: failure.ClassAuth,
+			name: "out of date", from: wait.Now().Add(-2 * time.Hour), wantClass: failure.ClassAuth,
 		},
 		{name: "hangs up", hangUp: true, wantClass: failure.ClassTransient},
 	}

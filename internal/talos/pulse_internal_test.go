@@ -15,7 +15,8 @@ func TestPulse(t *testing.T) {
 	n := &Node{pulse: &pulse{}}
 	p := n.pulse
 
-	p.heard.Store(int64(time.Since(started) - 2*time.Hour))
+	p.beat()
+	p.heard.Add(-int64(2 * time.Hour))
 
 	if left := p.left(time.Hour); left > 0 {
 		t.Errorf("a node that was heard of two hours ago has %s left of one", left)

@@ -141,7 +141,7 @@ func (h halfway) read(t *testing.T, c *cluster) ([]byte, error) {
 	t.Helper()
 
 	address := loopback.Address(t)
-	serve(t, c, served{address, netip.MustParseAddr(address), time.Now()}, func(s grpc.ServiceRegistrar) {
+	serve(t, c, served{address, netip.MustParseAddr(address), wait.Now()}, func(s grpc.ServiceRegistrar) {
 		machine.RegisterMachineServiceServer(s, h)
 	})
 
@@ -175,7 +175,7 @@ func TestSnapshotWithoutTime(t *testing.T) {
 		return s.Context().Err()
 	}}
 
-	serve(t, c, served{address, netip.MustParseAddr(address), time.Now()}, func(s grpc.ServiceRegistrar) {
+	serve(t, c, served{address, netip.MustParseAddr(address), wait.Now()}, func(s grpc.ServiceRegistrar) {
 		machine.RegisterMachineServiceServer(s, stuck)
 	})
 

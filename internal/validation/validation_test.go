@@ -315,7 +315,7 @@ func TestLabelsAndTaints(t *testing.T) {
 func TestWhatPassesRenders(t *testing.T) {
 	t.Parallel()
 
-	bundle, err := pki.New(time.Now())
+	bundle, err := pki.New(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +379,7 @@ func TestPatches(t *testing.T) {
 func TestCertificateAuthority(t *testing.T) {
 	t.Parallel()
 
-	now := time.Now()
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
 	bundle, err := pki.New(now)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/pki"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // apiServer is one of a managed cluster whose administrators have it answer whatever they like.
@@ -42,7 +43,7 @@ type apiServer struct {
 func newAPIServer(t *testing.T, answer http.HandlerFunc) *apiServer {
 	t.Helper()
 
-	bundle, err := pki.New(time.Now())
+	bundle, err := pki.New(wait.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

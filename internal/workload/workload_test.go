@@ -45,7 +45,7 @@ func start(t *testing.T, address string) (*clusterstate.Bundle, clientset.Interf
 		t.Fatal(err)
 	}
 
-	bundle, err := pki.New(time.Now())
+	bundle, err := pki.New(wait.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func create(t *testing.T, c clientset.Interface) {
 func proof(t *testing.T, c clientset.Interface, cluster *workload.Cluster) {
 	t.Helper()
 
-	ctx, since := t.Context(), time.Now().Truncate(time.Second)
+	ctx, since := t.Context(), time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
 	before, err := cluster.Contents(ctx)
 	if err != nil || before.Revision == 0 || before.Namespaces == 0 {

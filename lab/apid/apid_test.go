@@ -243,7 +243,7 @@ type pki struct {
 func newPKI(t testing.TB) pki {
 	t.Helper()
 
-	ca, err := secrets.NewTalosCA(time.Now())
+	ca, err := secrets.NewTalosCA(wait.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,15 +35,15 @@ func TestHandoverWaitsForStreams(t *testing.T) {
 
 	n.setIdentity(cluster.controlPlane(t, "cp-1", addr))
 
-	began := time.Now()
+	began := wait.Now()
 	n.server.Handover(limit, 0, 0)
 
-	if err := connect(addr, patience); !errors.Is(err, syscall.ECONNREFUSED) && time.Since(began) < limit {
+	if err := connect(addr, patience); !errors.Is(err, syscall.ECONNREFUSED) && wait.Now().Sub(began) < limit {
 		t.Errorf("a connection while a stream is open: %v", err)
 	}
 
-	if _, err := stream.Recv(); err == nil || time.Since(began) < limit {
-		t.Errorf("the stream ended after %s: %v", time.Since(began), err)
+	if _, err := stream.Recv(); err == nil || wait.Now().Sub(began) < limit {
+		t.Errorf("the stream ended after %s: %v", wait.Now().Sub(began), err)
 	}
 
 	c := cluster.client(t, n, role.Admin)

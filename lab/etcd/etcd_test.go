@@ -53,7 +53,7 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 
-	ca, err := secrets.NewEtcdCA(time.Now(), config.TalosVersionCurrent)
+	ca, err := secrets.NewEtcdCA(wait.Now(), config.TalosVersionCurrent)
 	if err != nil {
 		t.Fatal(err)
 	}

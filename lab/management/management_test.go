@@ -142,7 +142,7 @@ func TestManagerHasItsRolesOnly(t *testing.T) {
 		t.Errorf("listing roles: %v", err)
 	}
 
-	since := time.Now().Add(-time.Minute)
+	since := wait.Now().Add(-time.Minute)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one-state"}, StringData: map[string]string{"k": "hush"}}
 
 	if _, err := cs.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {

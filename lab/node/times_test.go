@@ -45,7 +45,7 @@ func TestHealthLags(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	killed := time.Now()
+	killed := wait.Now()
 
 	nodes[1].Kill()
 	nodes[2].Kill()

@@ -381,7 +381,7 @@ func TestWritesNothingWhenNothingChanged(t *testing.T) {
 	})
 
 	// A write that the end of the provider cut off is logged later than it was sent.
-	restart := time.Now()
+	restart := wait.Now()
 
 	w.start()
 

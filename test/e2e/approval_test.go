@@ -335,7 +335,7 @@ func TestRebootsByHand(t *testing.T) {
 
 // closedNow is a schedule that opens about half a day from now.
 func closedNow() string {
-	at := time.Now().UTC().Add(12 * time.Hour)
+	at := wait.Now().UTC().Add(12 * time.Hour)
 
 	return fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour())
 }

@@ -49,7 +49,7 @@ func (w *world) watchBootstrap(cluster string, nodes ...*node.Node) *calls {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 
-			c.at = append(c.at, time.Now())
+			c.at = append(c.at, wait.Now())
 			c.records = append(c.records, record)
 		})
 	}

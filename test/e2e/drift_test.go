@@ -124,11 +124,11 @@ func TestDrift(t *testing.T) {
 		change(w, &vitistackv1alpha1.KubernetesCluster{}, "edited", func(k *vitistackv1alpha1.KubernetesCluster) { k.Spec.Drift = p })
 	}
 
-	edited := time.Now()
+	edited := wait.Now()
 
 	w.editByHand("edited", worker, "machine: {nodeLabels: {by: hand}, sysctls: {vm.swappiness: \"7\"}}")
 	w.eventually("the edit shows", w.condition(drifted, "edited-workers-0", v1alpha1.ConditionDrifted, metav1.ConditionTrue))
-	t.Logf("the edit showed after %s", time.Since(edited).Round(time.Millisecond))
+	t.Logf("the edit showed after %s", wait.Now().Sub(edited).Round(time.Millisecond))
 
 	m := w.machine("edited-workers-0")
 	if !slices.ContainsFunc(m.Status.Drift, func(f v1alpha1.FieldChange) bool {

@@ -19,6 +19,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestFaultyNodesDelayOnlyThemselves: a frozen, a partitioned, a slow and a refusing worker.
@@ -103,11 +104,11 @@ func (w *world) dies(t *testing.T, machine string, n *node.Node) {
 
 	n.Kill()
 
-	cut := time.Now()
+	cut := wait.Now()
 
 	w.eventually(machine+" shows as dead",
 		w.condition(&v1alpha1.TalosMachine{}, machine, v1alpha1.ConditionReachable, metav1.ConditionFalse))
-	t.Logf("the power cut showed after %s", time.Since(cut).Round(time.Millisecond))
+	t.Logf("the power cut showed after %s", wait.Now().Sub(cut).Round(time.Millisecond))
 
 	if err := n.PowerOn(context.Background()); err != nil {
 		t.Fatal(err)
@@ -292,13 +293,13 @@ func TestManagerKilledDuringCreation(t *testing.T) {
 		w.boot(i)
 	}
 
-	seed := time.Now().UnixNano()
+	seed := rand.Int63()
 	rng := rand.New(rand.NewSource(seed))
 
 	t.Logf("seed %d", seed)
 	w.apply(clusterManifest("killed", w.address(1), []string{w.address(1), w.address(2), w.address(3)}, []string{w.address(4)}))
 
-	since := time.Now()
+	since := wait.Now()
 
 	for range 20 {
 		w.killAfter(time.Duration(200+rng.Intn(1500)) * time.Millisecond)

@@ -145,7 +145,7 @@ func (w *world) idle(d time.Duration) {
 
 	w.quiet()
 
-	since := time.Now()
+	since := wait.Now()
 
 	before := map[string]int{}
 	for _, n := range w.nodes {

@@ -29,7 +29,7 @@ func TestReconcileModes(t *testing.T) {
 	w.quiet()
 
 	cp, m := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosMachine{}
-	name, since := "mode-workers-0", time.Now()
+	name, since := "mode-workers-0", wait.Now()
 	calls := w.mutatingCalls()
 
 	w.annotate("mode", v1alpha1.ReconcileModeAnnotation, "DryRun")
@@ -68,7 +68,7 @@ func TestReconcileModes(t *testing.T) {
 		v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonDisabled))
 	w.quiet()
 
-	off := time.Now()
+	off := wait.Now()
 
 	worker.Kill()
 	wait.Stays(t, "nothing is written", 8*time.Second, func(context.Context) error {
@@ -135,7 +135,7 @@ func TestDryRunOfAWholeLife(t *testing.T) {
 	w.boot(1)
 	w.boot(2)
 
-	born := time.Now()
+	born := wait.Now()
 	c, cp, group, m := &vitistackv1alpha1.KubernetesCluster{}, &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}, &v1alpha1.TalosMachine{}
 	manifest := clusterManifest("rehearsed", w.address(1), []string{w.address(1)}, []string{w.address(2)}) + "  deletionPolicy: Reset\n"
 
@@ -169,7 +169,7 @@ func TestDryRunOfAWholeLife(t *testing.T) {
 		w.eventually("the mode reaches the "+object, held)
 	}
 
-	since := time.Now()
+	since := wait.Now()
 
 	// A change, by the cluster and by hand below it.
 	change(w, c, "rehearsed", func(c *vitistackv1alpha1.KubernetesCluster) {

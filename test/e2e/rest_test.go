@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/lab/metrics"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // quiet waits until the last writes of a convergence are through: no manager is in the middle of a pass, and none has
@@ -18,7 +19,7 @@ func (w *world) quiet() {
 			return err
 		}
 
-		writes, err := w.writes(time.Now().Add(-5 * time.Second))
+		writes, err := w.writes(wait.Now().Add(-5 * time.Second))
 		if err == nil && len(writes) > 0 {
 			err = fmt.Errorf("%v", writes)
 		}

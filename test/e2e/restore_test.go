@@ -28,6 +28,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // backups is the folder that the manager keeps backups in.
@@ -127,7 +128,7 @@ func (w *world) backUp(cluster, address string, id *age.X25519Identity) *backup.
 	c := w.talos(cluster)
 
 	m, err := backup.Take(context.Background(), dir, backup.Request{
-		ID: backup.NewID(time.Now(), cluster),
+		ID: backup.NewID(wait.Now(), cluster),
 		Cluster: backup.Cluster{
 			Name: cluster, Namespace: w.ns, ID: state.Bundle.ClusterID(), CAFingerprint: state.Bundle.CAFingerprint(),
 		},

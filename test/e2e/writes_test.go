@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // writesPerMachine is how many writes the creation of a cluster may cost for each of its machines: status, events,
@@ -38,7 +38,7 @@ func (w *world) createCounted(machines int) {
 		list = append(list, fmt.Sprintf("{name: m-%d, address: %s}", i, w.address(i)))
 	}
 
-	since := time.Now()
+	since := wait.Now()
 
 	w.apply(fmt.Sprintf(`
 apiVersion: talos-operator.io/v1alpha1

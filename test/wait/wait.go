@@ -114,6 +114,11 @@ func Pass(t testing.TB, d time.Duration) {
 	}
 }
 
+// Now is the time of the real clock. It is for what others compare with a clock of their own, such as certificates in
+// TLS, audit logs, files, objects in stores, deadlines of sockets, and what the operator and its commands take for now;
+// and for how long something took. What is given a time or a clock has a fixed one in tests, or that of test/harness.
+func Now() time.Time { return time.Now() }
+
 // True makes an error of a condition that does not hold.
 func True(ok bool) error {
 	if ok {

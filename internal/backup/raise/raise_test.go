@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -61,7 +60,7 @@ func options(t *testing.T, dir string) etcd.Options {
 		t.Fatal(err)
 	}
 
-	ca, err := secrets.NewEtcdCA(time.Now(), config.TalosVersionCurrent)
+	ca, err := secrets.NewEtcdCA(wait.Now(), config.TalosVersionCurrent)
 	if err != nil {
 		t.Fatal(err)
 	}

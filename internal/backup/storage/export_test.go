@@ -9,7 +9,8 @@ import (
 func SetClock(t *testing.T, now func() time.Time) {
 	t.Helper()
 
+	before := clockNow
 	clockNow = now
 
-	t.Cleanup(func() { clockNow = time.Now })
+	t.Cleanup(func() { clockNow = before })
 }

@@ -250,7 +250,7 @@ func TestCredentialsOfABucket(t *testing.T) {
 	}}
 	ctx := t.Context()
 
-	now := time.Now()
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	storage.SetClock(t, func() time.Time { return now })
 
 	s, err := o.Open(ctx, namespace, where)

@@ -390,7 +390,9 @@ func TestS3ObjectLock(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if left := time.Until(o.LockedUntil); left < 55*time.Minute || left > time.Hour || !o.Locked(time.Now()) || o.Locked(time.Now().Add(2*time.Hour)) {
+		now := wait.Now()
+		if left := o.LockedUntil.Sub(now); left < 55*time.Minute || left > time.Hour || !o.Locked(now) ||
+			o.Locked(now.Add(2*time.Hour)) {
 			t.Errorf("%d bytes: %+v", size, o)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/store"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/lab/s3"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // each runs a test against every kind of store.
@@ -60,7 +61,7 @@ func TestObjects(t *testing.T) {
 				t.Fatalf("%s: %v", key, err)
 			}
 
-			if o.Key != key || o.Size != int64(len(content)) || time.Since(o.Modified).Abs() > time.Hour {
+			if o.Key != key || o.Size != int64(len(content)) || wait.Now().Sub(o.Modified).Abs() > time.Hour {
 				t.Errorf("%s: put says %+v", key, o)
 			}
 
@@ -166,7 +167,7 @@ func TestAbortedPutLeavesNothing(t *testing.T) {
 		}
 
 		// Whatever is older than tomorrow: all that there is.
-		if n, err := s.Sweep(t.Context(), "", time.Now().Add(24*time.Hour)); n != 0 || err != nil {
+		if n, err := s.Sweep(t.Context(), "", wait.Now().Add(24*time.Hour)); n != 0 || err != nil {
 			t.Errorf("%d uploads left, %v", n, err)
 		}
 	})
@@ -302,6 +303,8 @@ func TestSweepTakesOldUploadsOnly(t *testing.T) {
 	beginUpload(t, client, "some/where/a/b")
 	beginUpload(t, client, "else/where/a/b")
 
+	now := wait.Now()
+
 	for name, s := range map[string]store.Store{"directory": directory, "S3": bucket} {
 		if got := keys(t, s, ""); len(got) != 0 {
 			t.Errorf("%s: an upload is listed: %v", name, got)
@@ -312,11 +315,11 @@ func TestSweepTakesOldUploadsOnly(t *testing.T) {
 			before time.Time
 			want   int
 		}{
-			{"a/b", time.Now().Add(-time.Hour), 0},
-			{"other/", time.Now().Add(time.Hour), 0},
-			{"a/c", time.Now().Add(time.Hour), 0},
-			{"a/b", time.Now().Add(time.Hour), 1},
-			{"a/", time.Now().Add(time.Hour), 0},
+			{"a/b", now.Add(-time.Hour), 0},
+			{"other/", now.Add(time.Hour), 0},
+			{"a/c", now.Add(time.Hour), 0},
+			{"a/b", now.Add(time.Hour), 1},
+			{"a/", now.Add(time.Hour), 0},
 		} {
 			if n, err := s.Sweep(t.Context(), sweep.prefix, sweep.before); n != sweep.want || err != nil {
 				t.Errorf("%s: swept %d of %s before %v, %v", name, n, sweep.prefix, sweep.before, err)

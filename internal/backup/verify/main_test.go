@@ -56,7 +56,7 @@ var real = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 
-	ca, err := secrets.NewEtcdCA(time.Now(), config.TalosVersionCurrent)
+	ca, err := secrets.NewEtcdCA(wait.Now(), config.TalosVersionCurrent)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,10 @@ func newBenchOf(t *testing.T, workers int) *bench {
 	t.Helper()
 	t.Parallel()
 
-	b := &bench{t: t, clock: testclock.NewFakeClock(time.Now()), got: make(chan reconcile.Request)}
+	b := &bench{
+		t: t, clock: testclock.NewFakeClock(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)),
+		got: make(chan reconcile.Request),
+	}
 	share := fair.Share{Workers: workers, Clock: b.clock, Cluster: func(r reconcile.Request) string {
 		cluster, _, _ := strings.Cut(r.Name, "-")
 
@@ -180,7 +183,7 @@ func TestOneWorkerIsLeft(t *testing.T) {
 func TestShareOfFewWorkers(t *testing.T) {
 	t.Parallel()
 
-	clock := testclock.NewFakeClock(time.Now())
+	clock := testclock.NewFakeClock(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
 	q := fair.Share{Workers: 1, Clock: clock, Cluster: func(reconcile.Request) string { return "" }}.
 		Queue("one", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 

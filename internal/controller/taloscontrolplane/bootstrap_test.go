@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // records are the contents of the state Secret at the bootstrap calls.
@@ -296,7 +297,7 @@ func TestPausedSendsNothing(t *testing.T) {
 
 	e.Update(cp)
 
-	since := time.Now()
+	since := wait.Now()
 
 	for range 3 {
 		if _, err := e.pass(cp); err != nil {

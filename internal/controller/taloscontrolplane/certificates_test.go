@@ -73,7 +73,8 @@ func (e *env) shipped() *v1alpha1.TalosControlPlane {
 func TestCertificatesRenew(t *testing.T) {
 	e := newEnv(t)
 	// Certificates that are issued at the end of the test must be valid by the real clocks of the nodes.
-	start := e.Clock.Now().AddDate(0, -9, 0)
+	today := e.Clock.Now()
+	start := today.AddDate(0, -9, 0)
 	e.Clock.SetTime(start)
 
 	cp := e.shipped()
@@ -104,7 +105,7 @@ func TestCertificatesRenew(t *testing.T) {
 	cp.Spec.CertSANs = []string{"not a name"}
 	e.Update(cp)
 
-	e.Clock.SetTime(time.Now())
+	e.Clock.SetTime(today)
 
 	if _, err := e.pass(cp); err == nil {
 		t.Error("the spec is not refused")

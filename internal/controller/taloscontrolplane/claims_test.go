@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +37,7 @@ func TestNoConditionLies(t *testing.T) {
 	e.available(cp)
 
 	d := &disaster{env: e, cp: cp, good: *cp.Spec.DeepCopy(), nodes: nodes, state: e.secret("c-state").Data["secretBundle"]}
-	seed := uint64(time.Now().UnixNano())
+	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 
 	var events []string

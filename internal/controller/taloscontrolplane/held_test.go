@@ -10,6 +10,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 func (e *env) mode(cp *v1alpha1.TalosControlPlane, mode string) {
@@ -33,7 +34,7 @@ func TestDryRun(t *testing.T) {
 
 			e.mode(cp, mode)
 
-			since := time.Now()
+			since := wait.Now()
 
 			for range 3 {
 				if _, err := e.pass(cp); err != nil {
@@ -101,7 +102,7 @@ func TestDisabled(t *testing.T) {
 
 	e.mode(cp, "Disabled")
 
-	since := time.Now()
+	since := wait.Now()
 	status := cp.Status.DeepCopy()
 
 	for range 3 {

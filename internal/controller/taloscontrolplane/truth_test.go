@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 func has(cp *v1alpha1.TalosControlPlane, kind, reason string) bool {
@@ -57,7 +58,7 @@ func TestQuorumLost(t *testing.T) {
 
 	lost("the loss shows")
 
-	since := time.Now()
+	since := wait.Now()
 
 	for range 2 {
 		_, _ = e.pass(cp)
@@ -163,7 +164,7 @@ func TestConditionsExpire(t *testing.T) {
 
 	e.Clock.Sleep(condition.Bound)
 
-	since := time.Now()
+	since := wait.Now()
 
 	for range 3 {
 		_, _ = e.pass(cp)

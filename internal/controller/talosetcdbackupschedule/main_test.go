@@ -68,7 +68,7 @@ func newEnv(t *testing.T) *env {
 	}
 
 	// The first backup is due in a second, and every object is half an hour older than that, however slow the test.
-	start := time.Now().UTC().Truncate(time.Minute).Add(30*time.Minute - time.Second)
+	start := e.Clock.Now().UTC().Truncate(time.Minute).Add(30*time.Minute - time.Second)
 	e.Clock.SetTime(start)
 	e.first = start.Add(time.Second)
 

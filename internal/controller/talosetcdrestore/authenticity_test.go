@@ -31,11 +31,14 @@ func (e *env) forged(r *backup.Request) {
 	r.Cluster = ours
 }
 
-func later(hours int) func(*backup.Request) {
+func (e *env) later(minutes int) func(*backup.Request) {
 	return func(r *backup.Request) {
-		r.ID = backup.NewID(time.Now().Add(-time.Hour+time.Duration(hours)*time.Minute), r.Cluster.Namespace)
+		r.ID = backup.NewID(e.Clock.Now().Add(-time.Hour+time.Duration(minutes)*time.Minute), r.Cluster.Namespace)
 	}
 }
+
+// newest is the ID of a backup that is newer than all others.
+func (e *env) newest() string { return backup.NewID(e.Clock.Now(), "x") }
 
 // renamed copies a backup under a name that makes it the newest one.
 func (e *env) renamed(m *backup.Manifest, id string, change bool) {
@@ -64,10 +67,10 @@ func TestForgedIsPassedOver(t *testing.T) {
 	t.Parallel()
 
 	for name, forge := range map[string]func(*env, *backup.Manifest){
-		"another PKI":                      func(e *env, _ *backup.Manifest) { e.backUp(e.forged, later(1)) },
-		"without a signature":              func(e *env, _ *backup.Manifest) { e.backUp(unsigned, later(1)) },
-		"an old one under a new name":      func(e *env, m *backup.Manifest) { e.renamed(m, backup.NewID(time.Now(), "x"), false) },
-		"an old one with a new name in it": func(e *env, m *backup.Manifest) { e.renamed(m, backup.NewID(time.Now(), "x"), true) },
+		"another PKI":                      func(e *env, _ *backup.Manifest) { e.backUp(e.forged, e.later(1)) },
+		"without a signature":              func(e *env, _ *backup.Manifest) { e.backUp(unsigned, e.later(1)) },
+		"an old one under a new name":      func(e *env, m *backup.Manifest) { e.renamed(m, e.newest(), false) },
+		"an old one with a new name in it": func(e *env, m *backup.Manifest) { e.renamed(m, e.newest(), true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,14 +116,14 @@ func TestPKIIsAuthenticated(t *testing.T) {
 
 	e := recovering(t, 1)
 	good := e.backUp()
-	forged := e.backUp(e.forged, later(1))
+	forged := e.backUp(e.forged, e.later(1))
 
 	named := e.restore("named", byKey(forged.ID), unauthenticated)
 	e.refused(named, backup.ReasonNotAuthentic, "not the verification key of the cluster")
 	e.gone(named)
 
 	// The parts of two backups: signed by somebody, and the PKI in it is not theirs.
-	mixed := e.backUp(later(2), func(r *backup.Request) {
+	mixed := e.backUp(e.later(2), func(r *backup.Request) {
 		ours := r.State.Data
 		e.forged(r)
 		r.State.Data = ours
@@ -256,7 +259,7 @@ func TestRememberedKeys(t *testing.T) {
 
 			e := newEnv(t, must(t, modelled), tt.without...)
 			good := e.backUp()
-			e.backUp(e.forged, later(1))
+			e.backUp(e.forged, e.later(1))
 
 			r := e.restore("r", tt.prepare(e, good)...)
 			e.until(r, "a backup is chosen", func() bool { return r.Status.Backup != nil })

@@ -239,7 +239,7 @@ func (e *env) request() backup.Request {
 	}
 
 	return backup.Request{
-		ID: backup.NewID(time.Now().Add(-time.Hour), e.Namespace),
+		ID: backup.NewID(e.Clock.Now().Add(-time.Hour), e.Namespace),
 		Cluster: backup.Cluster{
 			Name: cluster, Namespace: e.Namespace, ID: b.ClusterID(), CAFingerprint: b.CAFingerprint(),
 		},

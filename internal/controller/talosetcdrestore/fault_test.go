@@ -41,7 +41,7 @@ func TestTwoRestores(t *testing.T) {
 
 	first := e.restore("first", discard)
 	held := e.held()
-	held.State.Runtime.Restore = &clusterstate.Restore{Name: first.Name, UID: string(first.UID), Since: time.Now()}
+	held.State.Runtime.Restore = &clusterstate.Restore{Name: first.Name, UID: string(first.UID), Since: e.Clock.Now()}
 
 	if err := e.States().Update(t.Context(), held); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestKeyForms(t *testing.T) {
 	t.Parallel()
 
 	e := newEnv(t, must(t, modelled))
-	now := time.Now()
+	now := e.Clock.Now()
 	day := func(n int) string { return backup.NewID(now.AddDate(0, 0, -n), e.Namespace) }
 	old := e.backUp(func(r *backup.Request) { r.ID = day(3) })
 	e.backUp(func(r *backup.Request) { r.ID = day(2) })

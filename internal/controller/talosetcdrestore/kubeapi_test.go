@@ -23,6 +23,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // kubeAPI stands in for the API server of a node: it answers from the node's real etcd what a restore asks for, and not
@@ -64,7 +65,8 @@ func startKubeAPI(st *clusterstate.State, address string) (*kubeAPI, error) {
 		return nil, err
 	}
 
-	pair, err := x509.NewKeyPair(ca, x509.NotAfter(time.Now().Add(time.Hour)), x509.IPAddresses([]net.IP{net.ParseIP(address)}),
+	pair, err := x509.NewKeyPair(ca, x509.NotAfter(wait.Now().Add(time.Hour)),
+		x509.IPAddresses([]net.IP{net.ParseIP(address)}),
 		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth}))
 	if err != nil {
 		return nil, err
@@ -140,7 +142,8 @@ func (a *kubeAPI) routes() http.Handler {
 	})
 	mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}",
 		func(w http.ResponseWriter, _ *http.Request) {
-			at := metav1.NewMicroTime(time.Now().Add(time.Hour)) // tests move the clock on
+			// Later than any time to which a test moves the clock on.
+			at := metav1.NewMicroTime(time.Date(2126, 11, 25, 12, 0, 0, 0, time.UTC))
 			reply(w, &coordinationv1.Lease{
 				TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 				Spec:     coordinationv1.LeaseSpec{RenewTime: &at},

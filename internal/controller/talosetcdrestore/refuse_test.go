@@ -333,7 +333,7 @@ var refusals = map[string]refusal{
 			e.backUp()
 
 			return edits{discard, func(s *v1alpha1.TalosEtcdRestoreSpec) {
-				at := metav1.NewTime(time.Now().Add(-2 * time.Hour))
+				at := metav1.NewTime(e.Clock.Now().Add(-2 * time.Hour))
 				s.Source.Before = &at
 			}}
 		},
@@ -484,7 +484,7 @@ var refusals = map[string]refusal{
 			e.backUp()
 
 			held := e.held()
-			held.State.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-0", Act: "Reboot", Since: time.Now()}
+			held.State.Runtime.Disruption = &clusterstate.Disruption{Machine: "cp-0", Act: "Reboot", Since: e.Clock.Now()}
 
 			if err := e.States().Update(e.Context(), held); err != nil {
 				e.Fatal(err)

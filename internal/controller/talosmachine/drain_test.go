@@ -18,13 +18,14 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/process"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // api opens the Kubernetes API of the cluster.
 func (e *env) api() kube.Interface {
 	e.Helper()
 
-	cfg, err := e.state().Bundle.RESTConfig("https://"+e.address(1)+":6443", time.Now(), time.Hour)
+	cfg, err := e.state().Bundle.RESTConfig("https://"+e.address(1)+":6443", wait.Now(), time.Hour)
 	if err != nil {
 		e.Fatal(err)
 	}

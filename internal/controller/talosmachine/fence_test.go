@@ -12,12 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
@@ -276,8 +274,7 @@ func TestNobodyToAsk(t *testing.T) {
 
 	e.list("w-0", 100, &v1alpha1.ObjectReference{Name: group})
 
-	// The certificates for its Kubernetes API have expired.
-	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+	e.lockOut()
 
 	e.left("w-0", "the Kubernetes API does not say whether its Node is ready")
 }

@@ -422,8 +422,7 @@ func TestControlPlaneWithoutAPI(t *testing.T) {
 
 	boot := e.boots("cp-0")
 
-	// Certificates with a validity in the future are rejected by the API.
-	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+	e.lockOut()
 	e.until("cp-0", "it reboots", rebooting)
 	e.r.Workloads = &workload.Clients{Clock: e.Clock}
 	e.until("cp-0", "it is changed", done)
@@ -431,6 +430,12 @@ func TestControlPlaneWithoutAPI(t *testing.T) {
 	if e.boots("cp-0") == boot {
 		t.Error("it has not rebooted")
 	}
+}
+
+// lockOut has the Kubernetes API reject the operator, whose certificates are valid in the future only.
+func (e *env) lockOut() {
+	ahead := testclock.NewFakePassiveClock(e.Clock.Now().Add(10 * 365 * 24 * time.Hour))
+	e.r.Workloads = &workload.Clients{Clock: ahead}
 }
 
 // drainsForHours brings a machine into a drain that began an hour ago: the Kubernetes API does not accept the operator.
@@ -441,7 +446,7 @@ func (e *env) drainsForHours(name string) {
 	e.planned(name)
 	e.grant(name, true)
 
-	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+	e.lockOut()
 
 	m, _, err := e.pass(name)
 	if err == nil || !in(v1alpha1.ChangeDraining)(m) {
@@ -489,7 +494,7 @@ func TestDrainNeedsAPI(t *testing.T) {
 	e.planned("w-0")
 	e.grant("w-0", true)
 
-	e.r.Workloads = &workload.Clients{Clock: testclock.NewFakePassiveClock(time.Now().Add(10 * 365 * 24 * time.Hour))}
+	e.lockOut()
 
 	for range 3 {
 		e.sleep(time.Minute)

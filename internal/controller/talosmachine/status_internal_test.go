@@ -156,7 +156,7 @@ func TestMemberIsRemembered(t *testing.T) {
 func TestLongError(t *testing.T) {
 	t.Parallel()
 
-	s := newScope(&v1alpha1.TalosMachine{}, time.Now())
+	s := newScope(&v1alpha1.TalosMachine{}, time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
 	computeStatus(s, failure.Terminal(v1alpha1.ReasonConfigRefused, strings.Repeat("x", 2000), nil))
 
 	if got := len(s.machine.Status.LastError); got == 0 || got > 1024 {

@@ -307,7 +307,7 @@ func configure(t *testing.T, n *node.Node) talos.Credentials {
 		t.Fatal(err)
 	}
 
-	pair, err := secrets.NewAdminCertificateAndKey(time.Now(), bundle.Certs.OS, role.MakeSet(role.Admin), time.Hour)
+	pair, err := secrets.NewAdminCertificateAndKey(wait.Now(), bundle.Certs.OS, role.MakeSet(role.Admin), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
