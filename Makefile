@@ -103,7 +103,7 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/backup/signature/... \
   ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... \
   ./internal/controller/kubernetescluster/... \
-  ./internal/controller/frame/... ./internal/controller/machine/... ./internal/controller/machineset/... \
+  ./internal/controller/frame/... ./internal/controller/group/... ./internal/controller/machine/... ./internal/controller/machineset/... \
   ./internal/pause/... ./internal/backup/scheduled/... \
   ./internal/controller/talosworker/... ./internal/controller/backupwork/... ./internal/decide/... ./internal/failure/... ./internal/kube/... \
   ./internal/machineconfig/... ./internal/safety/...

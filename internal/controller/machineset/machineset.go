@@ -63,21 +63,20 @@ func ControlPlane(ctx context.Context, c client.Reader, key types.NamespacedName
 	return list.Items, nil
 }
 
-// Ensure creates and updates the machines of the group. It returns the names of machines that are no longer listed and
-// does not touch them.
-func Ensure(ctx context.Context, c client.Client, g Group, existing []v1alpha1.TalosMachine) ([]string, error) {
+// Ensure creates and updates the machines of the group. Those that are no longer listed are not touched.
+func Ensure(ctx context.Context, c client.Client, g Group, existing []v1alpha1.TalosMachine) error {
 	for _, entry := range g.Entries {
 		want, err := g.machine(entry, c)
 		if err != nil {
-			return nil, err
+			return err
 		}
 
 		if err := ensureOne(ctx, c, want, existing); err != nil {
-			return nil, err
+			return err
 		}
 	}
 
-	return Extra(g.Entries, existing), nil
+	return nil
 }
 
 // Extra returns the names of the machines that are no longer listed.

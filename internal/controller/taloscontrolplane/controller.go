@@ -4,7 +4,6 @@ package taloscontrolplane
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/pause"
@@ -156,40 +156,17 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (res ctrl.Re
 	return res, err
 }
 
-func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (ctrl.Result, error) {
-	existing, err := machineset.List(ctx, r.Client, s.cp)
-	if err != nil {
-		return ctrl.Result{}, err
+func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (res ctrl.Result, err error) {
+	if s.machines, err = machineset.List(ctx, r.Client, s.cp); err != nil {
+		return res, err
 	}
 
-	s.machines = existing
-
-	entries := r.group(s).Entries()
-
-	s.extra, err = machineset.Ensure(ctx, r.Client, machineset.Group{
+	s.machines, s.extra, err = group.Sync(ctx, r.Client, machineset.Group{
 		Owner:          s.cp,
 		ControlPlane:   s.cp.Name,
 		DeletionPolicy: s.cp.Spec.DeletionPolicy,
-		Entries:        entries,
-	}, existing)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
+		Entries:        r.group(s).Entries(),
+	}, s.machines)
 
-	return ctrl.Result{}, r.releaseRenamed(ctx, s, entries)
-}
-
-// releaseRenamed releases the objects of machines that are now listed under another name. They are no longer evidence:
-// two objects of the same node contradict each other and would block everything while both count.
-func (r *Reconciler) releaseRenamed(ctx context.Context, s *scope, entries []v1alpha1.MachineEntry) error {
-	for _, name := range machineset.Renamed(entries, s.machines) {
-		if err := machineset.Release(ctx, r.Client, s.machine(name)); err != nil {
-			return err
-		}
-
-		s.machines = slices.DeleteFunc(s.machines, func(m v1alpha1.TalosMachine) bool { return m.Name == name })
-		s.extra = slices.DeleteFunc(s.extra, func(n string) bool { return n == name })
-	}
-
-	return nil
+	return res, err
 }

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/evidence"
-	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -29,57 +26,34 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 	}
 }
 
-// remediate replaces machines that do not come back, or whose replacement a user requested, with spare machines: one at
-// a time, recorded first, and only if the safety package permits the removal of the old member.
+// remediate replaces machines, if the safety package permits the removal of the old member.
 func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, error) {
 	g := r.group(s)
-	g.Held = func(m *v1alpha1.TalosMachine) bool { return pause.Holds(ctx, r.Client, m) }
 	s.cp.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
 
-	if obsolete := g.Obsolete(); len(obsolete) > 0 {
-		for _, machine := range obsolete {
-			delete(s.held.State.Runtime.Replaced, machine)
-		}
-
-		return ctrl.Result{RequeueAfter: pollReplaced}, r.updateState(ctx, s, "that replacements ended")
-	}
-
-	if err := r.giveUpReplaced(ctx, s, g); err != nil {
-		return ctrl.Result{}, err
-	}
-
-	choice, err := g.ChooseNow(remediation.Look{
-		Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
-			return evidence.Unfit(ctx, r.Client, r.Nodes, s.cp.Namespace, spare)
+	due, changed, err := group.Replacement{
+		Client: r.Client, Recorder: r.Recorder, Owner: s.cp, Group: g, Extra: s.extra,
+		Look: remediation.Look{
+			Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
+				return evidence.Unfit(ctx, r.Client, r.Nodes, s.cp.Namespace, spare)
+			},
+			Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.life(s).Sign(ctx, m) },
 		},
-		Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.life(s).Sign(ctx, m) },
-	})
-	if choice.Machine == "" || err != nil {
-		return ctrl.Result{}, err
+		Permit: func(ctx context.Context, c remediation.Choice) (remediation.Choice, error) {
+			return r.permitReplacement(ctx, s, c)
+		},
+		Record: func(ctx context.Context, what string, change func(map[string]string) map[string]string) error {
+			s.held.State.Runtime.Replaced = change(s.held.State.Runtime.Replaced)
+
+			return r.updateState(ctx, s, what)
+		},
+	}.Next(ctx)
+
+	if s.remedy = due; changed && err == nil {
+		return ctrl.Result{RequeueAfter: pollReplaced}, nil
 	}
 
-	if choice.Reason == "" {
-		var err error
-		if choice, err = r.permitReplacement(ctx, s, choice); err != nil {
-			return ctrl.Result{}, err
-		}
-	}
-
-	s.remedy = &choice
-
-	if choice.Reason != "" {
-		return ctrl.Result{}, nil
-	}
-
-	s.held.State.Runtime.Replaced = remediation.Replace(g.Replaced, choice.Machine, choice.Spare)
-	if err := r.updateState(ctx, s, "the replacement of "+choice.Machine); err != nil {
-		return ctrl.Result{}, err
-	}
-
-	r.Recorder.Eventf(s.cp, kube.RelatedMachine(s.cp, choice.Machine), corev1.EventTypeWarning, v1alpha1.ReasonReplacing,
-		"Replace", "%s takes the place of %s", choice.Spare, choice.Machine)
-
-	return ctrl.Result{RequeueAfter: pollReplaced}, nil
+	return ctrl.Result{}, err
 }
 
 // life returns the source for signs of life of the control plane's machines.
@@ -127,18 +101,4 @@ func (r *Reconciler) permitReplacement(
 	}
 
 	return c, nil
-}
-
-// giveUpReplaced sets, on machines that were replaced and have been unreachable for too long, the annotation with which
-// a user declares that they will not come back.
-func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
-	sign := func(m *v1alpha1.TalosMachine) (string, error) { return r.life(s).Sign(ctx, m) }
-
-	for _, m := range g.Abandoned(s.extra, sign) {
-		if err := machineset.GiveUp(ctx, r.Client, m); err != nil {
-			return err
-		}
-	}
-
-	return nil
 }

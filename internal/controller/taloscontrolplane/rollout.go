@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/safety"
@@ -40,22 +39,18 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 
 	machines = slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool { return slices.Contains(s.extra, m.Name) })
 
-	before := s.cp.Status.Plan
-
-	out, err := rollout.Assess(rollout.Input{
-		Options: rollout.OptionsOf(s.cp, nil), Machines: ordered(s.nodes, machines),
-		ControlPlane: s.cp, Plan: before, Approved: s.cp.Annotations[v1alpha1.ApprovedAnnotation], Now: r.Clock.Now(),
-	})
+	out, err := group.Rollout{
+		Client: r.Client, Recorder: r.Recorder, Owner: s.cp, Base: s.base,
+		Input: rollout.Input{
+			Options: rollout.OptionsOf(s.cp, nil), Machines: ordered(s.nodes, machines),
+			ControlPlane: s.cp, Plan: s.cp.Status.Plan, Now: r.Clock.Now(),
+		},
+	}.Assess(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 
-	if err := machineset.EndApproval(ctx, r.Client, s.cp, s.base, before, out.Plan); err != nil {
-		return ctrl.Result{}, err
-	}
-
 	s.cp.Status.Plan, s.window = out.Plan, out.Again
-	r.tellPlan(s.cp, before, out.Plan)
 
 	return ctrl.Result{}, r.beginChange(ctx, s, machines, out)
 }
@@ -91,21 +86,6 @@ func ordered(nodes []safety.Node, machines []v1alpha1.TalosMachine) []v1alpha1.T
 	})
 
 	return out
-}
-
-func (r *Reconciler) tellPlan(o client.Object, before, now *v1alpha1.PlanStatus) {
-	if now == nil || before != nil && before.ID == now.ID {
-		return
-	}
-
-	names := make([]string, 0, len(now.Machines))
-	for _, m := range now.Machines {
-		names = append(names, m.Name)
-	}
-
-	related := &corev1.ObjectReference{Kind: "Plan", Name: now.ID}
-	r.Recorder.Eventf(o, related, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
-		"Plan %s changes the configs of %s", now.ID, strings.Join(names, ", "))
 }
 
 // beginChange lets the next machine begin: one at a time, whatever the change.

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -210,32 +211,16 @@ func checkSpec(w *v1alpha1.TalosWorker, kubernetes string) error {
 	return nil
 }
 
-func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) error {
-	entries := r.group(s).Entries()
-
-	extra, err := machineset.Ensure(ctx, r.Client, machineset.Group{
+func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (err error) {
+	s.machines, s.extra, err = group.Sync(ctx, r.Client, machineset.Group{
 		Owner:          s.worker,
 		ControlPlane:   s.worker.Spec.ControlPlaneRef.Name,
 		Worker:         s.worker.Name,
 		DeletionPolicy: s.worker.Spec.DeletionPolicy,
-		Entries:        entries,
+		Entries:        r.group(s).Entries(),
 	}, s.machines)
-	if err != nil {
+	if err != nil || len(s.extra) == 0 {
 		return err
-	}
-
-	if s.extra = extra; len(extra) == 0 {
-		return nil
-	}
-
-	for _, name := range machineset.Renamed(entries, s.machines) {
-		i := slices.IndexFunc(s.machines, func(m v1alpha1.TalosMachine) bool { return m.Name == name })
-		if err := machineset.Release(ctx, r.Client, &s.machines[i]); err != nil {
-			return err
-		}
-
-		s.machines = slices.Delete(s.machines, i, i+1)
-		s.extra = slices.DeleteFunc(s.extra, func(n string) bool { return n == name })
 	}
 
 	return r.scaleDown(ctx, s)

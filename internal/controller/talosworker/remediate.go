@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
-	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/evidence"
-	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
 func (s *scope) controlPlaneKey() types.NamespacedName {
@@ -43,62 +40,37 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 	}
 }
 
-// remediate replaces machines that do not come back, or whose replacement a user requested, with spare machines: one at
-// a time, recorded first. It returns true if the machine list has changed.
+// remediate replaces machines, one after the other. It returns true if the machine list has changed.
 func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 	g := r.group(s)
-	g.Held = func(m *v1alpha1.TalosMachine) bool { return pause.Holds(ctx, r.Client, m) }
 	s.worker.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
 
-	if obsolete := g.Obsolete(); len(obsolete) > 0 {
-		return true, r.recordReplaced(ctx, s, func(replaced map[string]string) map[string]string {
-			for _, machine := range obsolete {
-				delete(replaced, machine)
+	due, changed, err := group.Replacement{
+		Client: r.Client, Recorder: r.Recorder, Owner: s.worker, Group: g, Extra: s.extra,
+		Look: remediation.Look{
+			Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
+				return evidence.Unfit(ctx, r.Client, r.Nodes, s.worker.Namespace, spare)
+			},
+			Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.sign(ctx, s, m) },
+		},
+		Permit: func(_ context.Context, c remediation.Choice) (remediation.Choice, error) {
+			if len(s.extra) > 0 {
+				c.Reason, c.Message = v1alpha1.ReasonDisruptionInProgress, "waiting until "+s.extra[0]+" is taken out"
 			}
 
-			return replaced
-		})
-	}
-
-	if err := r.giveUpReplaced(ctx, s, g); err != nil {
-		return false, err
-	}
-
-	choice, err := g.ChooseNow(remediation.Look{
-		Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
-			return evidence.Unfit(ctx, r.Client, r.Nodes, s.worker.Namespace, spare)
+			return c, nil
 		},
-		Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.sign(ctx, s, m) },
-	})
-	if choice.Machine == "" || err != nil {
-		return false, err
-	}
+		Record: func(ctx context.Context, what string, change func(map[string]string) map[string]string) error {
+			return r.recordReplaced(ctx, s, what, change)
+		},
+	}.Next(ctx)
+	s.remedy = due
 
-	if choice.Reason == "" && len(s.extra) > 0 {
-		choice.Reason, choice.Message = v1alpha1.ReasonDisruptionInProgress, "waiting until "+s.extra[0]+" is taken out"
-	}
-
-	s.remedy = &choice
-
-	if choice.Reason != "" {
-		return false, nil
-	}
-
-	err = r.recordReplaced(ctx, s, func(replaced map[string]string) map[string]string {
-		return remediation.Replace(replaced, choice.Machine, choice.Spare)
-	})
-	if err != nil {
-		return false, err
-	}
-
-	r.Recorder.Eventf(s.worker, kube.RelatedMachine(s.worker, choice.Machine), corev1.EventTypeWarning,
-		v1alpha1.ReasonReplacing, "Replace", "%s takes the place of %s", choice.Spare, choice.Machine)
-
-	return true, nil
+	return changed, err
 }
 
 func (r *Reconciler) recordReplaced(
-	ctx context.Context, s *scope, change func(map[string]string) map[string]string,
+	ctx context.Context, s *scope, what string, change func(map[string]string) map[string]string,
 ) error {
 	err := r.States.Record(ctx, s.controlPlaneKey(), func(state *clusterstate.State) {
 		groups := state.Runtime.ReplacedWorkers
@@ -113,21 +85,7 @@ func (r *Reconciler) recordReplaced(
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("recording a replacement in %s: %w", s.worker.Name, err)
-	}
-
-	return nil
-}
-
-// giveUpReplaced sets, on machines that were replaced and have been unreachable for too long, the annotation with which
-// a user declares that they will not come back.
-func (r *Reconciler) giveUpReplaced(ctx context.Context, s *scope, g remediation.Group) error {
-	sign := func(m *v1alpha1.TalosMachine) (string, error) { return r.sign(ctx, s, m) }
-
-	for _, m := range g.Abandoned(s.extra, sign) {
-		if err := machineset.GiveUp(ctx, r.Client, m); err != nil {
-			return err
-		}
+		return fmt.Errorf("recording %s in %s: %w", what, s.worker.Name, err)
 	}
 
 	return nil

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
@@ -33,32 +33,24 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 		return ctrl.Result{}, err
 	}
 
-	group := r.group(s)
+	evidence := r.group(s)
 	machines = slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool {
-		return slices.Contains(s.extra, m.Name) || lost(group, &m)
+		return slices.Contains(s.extra, m.Name) || lost(evidence, &m)
 	})
 	options := rollout.OptionsOf(cp, s.worker)
-	before := s.worker.Status.Plan
 
-	out, err := rollout.Assess(rollout.Input{
-		Options: options, Machines: machines, ControlPlane: cp, Worker: s.worker, Plan: before,
-		Approved: s.worker.Annotations[v1alpha1.ApprovedAnnotation], Now: r.Clock.Now(),
-	})
+	out, err := group.Rollout{
+		Client: r.Client, Recorder: r.Recorder, Owner: s.worker, Base: s.base,
+		Input: rollout.Input{
+			Options: options, Machines: machines, ControlPlane: cp, Worker: s.worker, Plan: s.worker.Status.Plan,
+			Now: r.Clock.Now(),
+		},
+	}.Assess(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 
-	if err := machineset.EndApproval(ctx, r.Client, s.worker, s.base, before, out.Plan); err != nil {
-		return ctrl.Result{}, err
-	}
-
 	s.worker.Status.Plan = out.Plan
-
-	if out.Plan != nil && (before == nil || before.ID != out.Plan.ID) {
-		related := &corev1.ObjectReference{Kind: "Plan", Name: out.Plan.ID}
-		r.Recorder.Eventf(s.worker, related, corev1.EventTypeNormal, v1alpha1.ReasonRollingOut, "Plan",
-			"Plan %s changes the configs of %d machines", out.Plan.ID, len(out.Plan.Machines))
-	}
 
 	for _, c := range next(machines, options, &out) {
 		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
@@ -87,7 +79,7 @@ func lost(g remediation.Group, m *v1alpha1.TalosMachine) bool {
 // next selects the machines that may begin now. It is pure.
 func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollout.Output) []rollout.Candidate {
 	budget := safety.Budget(options.Budget, len(machines))
-	group := make([]safety.Candidate, 0, len(machines))
+	candidates := make([]safety.Candidate, 0, len(machines))
 
 	var staged []string
 
@@ -96,7 +88,7 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 		c := machineset.Candidate(m.Name, m)
 		c.Outdated = slices.ContainsFunc(out.Ready, func(r rollout.Candidate) bool { return r.Name == m.Name })
 		c.Busy = slices.Contains(out.Running, m.Name)
-		group = append(group, c)
+		candidates = append(candidates, c)
 
 		if ch := m.Status.Change; ch != nil && ch.Phase == v1alpha1.ChangeAwaitingReboot && !c.Busy && !c.Outdated {
 			staged = append(staged, m.Name)
@@ -111,7 +103,7 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 		return nil
 	}
 
-	names := safety.NextWorkers(group, budget, out.Done)
+	names := safety.NextWorkers(candidates, budget, out.Done)
 
 	picked := slices.DeleteFunc(slices.Clone(out.Ready), func(c rollout.Candidate) bool {
 		return !slices.Contains(names, c.Name) && c.Change.Cause != v1alpha1.CauseRevert
