@@ -83,8 +83,20 @@ func Permit(
 		return verdict, nil, nil
 	}
 
+	label := wanted.Labels[v1alpha1.ScheduleLabel]
+
 	if err := Make(ctx, c, wanted); err != nil {
 		return safety.Verdict{}, nil, err
+	}
+
+	if err := live.Get(ctx, client.ObjectKeyFromObject(wanted), wanted); err != nil {
+		return safety.Verdict{}, nil, fmt.Errorf("reading TalosEtcdBackup %s: %w", wanted.Name, err)
+	}
+
+	if wanted.Labels[v1alpha1.ScheduleLabel] != label {
+		known.Message = fmt.Sprintf("TalosEtcdBackup %s exists and is not one of the schedule: delete or rename it", wanted.Name)
+
+		return ask(known), nil, nil
 	}
 
 	known.State, known.Name, known.Message = safety.BackupRunning, wanted.Name, ""
@@ -116,6 +128,9 @@ func judge(
 		switch {
 		case !Finished(b) || !b.DeletionTimestamp.IsZero():
 			known.State, known.Name, known.Message = safety.BackupRunning, b.Name, told(b, v1alpha1.ConditionReconciling)
+			if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionPaused) {
+				known.Message = "it is paused"
+			}
 
 			return known, nil
 		case b.Name == name && !Good(b):

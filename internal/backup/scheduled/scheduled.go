@@ -9,6 +9,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,7 +40,8 @@ func shorten(name string, longest int) string {
 
 	sum := sha256.Sum256([]byte(name))
 
-	return name[:longest-9] + "-" + hex.EncodeToString(sum[:4])
+	// A part of a name that is cut at its dot would end with a hyphen or begin with one.
+	return strings.TrimRight(name[:longest-9], ".-") + "-" + hex.EncodeToString(sum[:4])
 }
 
 // Name returns the name of the backup for one time of a schedule. It is deterministic, so a crash never results in two
@@ -62,7 +65,8 @@ func IsOf(b *v1alpha1.TalosEtcdBackup, schedule string) bool {
 	return b.Labels[v1alpha1.ScheduleLabel] == Label(schedule)
 }
 
-// List returns the backups of a schedule.
+// List returns the backups of a schedule and its control plane. They outlive both: a schedule of the same name may have
+// backed up another control plane before.
 func List(
 	ctx context.Context, c client.Reader, s *v1alpha1.TalosEtcdBackupSchedule,
 ) ([]v1alpha1.TalosEtcdBackup, error) {
@@ -74,15 +78,19 @@ func List(
 		return nil, fmt.Errorf("listing the TalosEtcdBackups of the schedule %s: %w", s.Name, err)
 	}
 
-	return list.Items, nil
+	return slices.DeleteFunc(list.Items, func(b v1alpha1.TalosEtcdBackup) bool {
+		return b.Spec.ControlPlaneRef != s.Spec.BackupTemplate.Spec.ControlPlaneRef
+	}), nil
 }
 
 // Finished reports whether a backup is final: it is complete and verified as demanded, or it failed permanently.
 func Finished(b *v1alpha1.TalosEtcdBackup) bool {
 	st := &b.Status
 
+	// A backup that was paused before it was verified does not work on that, and is not complete.
 	return stalled(b) ||
-		st.CompletedAt != nil && meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReconciling) == nil
+		st.CompletedAt != nil && meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReconciling) == nil &&
+			!meta.IsStatusConditionFalse(st.Conditions, v1alpha1.ConditionComplete)
 }
 
 func stalled(b *v1alpha1.TalosEtcdBackup) bool {
@@ -95,13 +103,13 @@ func Good(b *v1alpha1.TalosEtcdBackup) bool {
 }
 
 // Newest returns the good backup that completed last; nil if there is none. A backup with a time in the future does not
-// count: it would hide that no newer one follows.
+// count: it would hide that no newer one follows. One that is being deleted may have lost its data.
 func Newest(backups []v1alpha1.TalosEtcdBackup, now time.Time) *v1alpha1.TalosEtcdBackup {
 	var newest *v1alpha1.TalosEtcdBackup
 
 	for i := range backups {
 		b := &backups[i]
-		if !Good(b) || InFuture(b.Status.CompletedAt, now) {
+		if !Good(b) || InFuture(b.Status.CompletedAt, now) || !b.DeletionTimestamp.IsZero() {
 			continue
 		}
 
