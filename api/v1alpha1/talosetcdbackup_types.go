@@ -101,8 +101,8 @@ type VerificationStatus struct {
 
 // TalosEtcdBackupStatus is the observed state of a backup.
 type TalosEtcdBackupStatus struct {
-	// conditions are Ready (the backup is complete), Complete once it is, and Verified; Reconciling, Stalled and Deleting
-	// only while they are true.
+	// conditions are Ready (the backup is there), Complete (and verified as demanded) and Verified; Paused, Reconciling,
+	// Stalled and Deleting only while they are true.
 	// Stalled means that the backup failed permanently.
 	// +optional
 	// +listType=map

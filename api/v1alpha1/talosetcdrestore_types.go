@@ -262,7 +262,7 @@ type RestoreRecord struct {
 
 // TalosEtcdRestoreStatus is the observed state of a restore.
 type TalosEtcdRestoreStatus struct {
-	// conditions are Complete, BackupAuthenticated once a backup was chosen; Reconciling, Stalled and
+	// conditions are Complete, BackupAuthenticated once a backup was chosen; Paused, Reconciling, Stalled and
 	// Deleting only while they are true.
 	// +optional
 	// +listType=map

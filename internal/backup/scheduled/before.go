@@ -58,6 +58,11 @@ func Before(
 		return known, nil, err
 	}
 
+	// A control plane may have been made anew under its name, with another PKI.
+	backups = slices.DeleteFunc(backups, func(b v1alpha1.TalosEtcdBackup) bool {
+		return b.Status.VerificationKey != "" && b.Status.VerificationKey != cp.Status.BackupVerificationKey
+	})
+
 	known, wanted = judge(cp, s, backups, now)
 	if wanted != nil && pause.Of(s).Any() {
 		known.Message, wanted = fmt.Sprintf("TalosEtcdBackupSchedule %s is paused", s.Name), nil
@@ -83,7 +88,7 @@ func Permit(
 		return verdict, nil, nil
 	}
 
-	label := wanted.Labels[v1alpha1.ScheduleLabel]
+	demanded := wanted.DeepCopy()
 
 	if err := Make(ctx, c, wanted); err != nil {
 		return safety.Verdict{}, nil, err
@@ -93,7 +98,8 @@ func Permit(
 		return safety.Verdict{}, nil, fmt.Errorf("reading TalosEtcdBackup %s: %w", wanted.Name, err)
 	}
 
-	if wanted.Labels[v1alpha1.ScheduleLabel] != label {
+	if wanted.Labels[v1alpha1.ScheduleLabel] != demanded.Labels[v1alpha1.ScheduleLabel] ||
+		wanted.Spec.ControlPlaneRef != demanded.Spec.ControlPlaneRef {
 		known.Message = fmt.Sprintf("TalosEtcdBackup %s exists and is not one of the schedule: delete or rename it", wanted.Name)
 
 		return ask(known), nil, nil
@@ -126,11 +132,16 @@ func judge(
 		b := &backups[i]
 
 		switch {
-		case !Finished(b) || !b.DeletionTimestamp.IsZero():
+		case !b.DeletionTimestamp.IsZero():
+			known.State, known.Name, known.Message = safety.BackupRunning, b.Name, "it is being deleted"
+
+			return known, nil
+		case !Finished(b):
 			known.State, known.Name, known.Message = safety.BackupRunning, b.Name, told(b, v1alpha1.ConditionReconciling)
-			if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionPaused) {
-				known.Message = "it is paused"
-			}
+
+			return known, nil
+		case b.Name == name && Unverified(b):
+			known.State, known.Name, known.Message = safety.BackupRunning, b.Name, "it is paused"
 
 			return known, nil
 		case b.Name == name && !Good(b):
@@ -169,7 +180,7 @@ func beforeName(
 
 	for {
 		sum := sha256.Sum256([]byte(fmt.Sprintf("%s/%s/%d/%s", cp.UID, s.UID, s.Generation, last)))
-		name := shorten(cp.Name, maxStem) + "-before-" + hex.EncodeToString(sum[:5])
+		name := stem(cp.Name) + "-before-" + hex.EncodeToString(sum[:5])
 
 		if !slices.ContainsFunc(backups, func(b v1alpha1.TalosEtcdBackup) bool { return b.Name == name && Good(&b) }) {
 			return name

@@ -132,7 +132,7 @@ func TestBefore(t *testing.T) {
 		"failed, then a good one":  {backups: backups{b(mine, full), b("a", good(stale))}, created: true},
 		"failed, the next runs":    {backups: backups{b(mine, full), b("z", busy)}, state: runs, backup: "z"},
 		"the first runs, failed":   {backups: backups{b("a", busy), b(mine, full)}, state: runs, backup: "a"},
-		"failed, is being deleted": {backups: backups{b(mine, full, deleted)}, state: runs, backup: mine},
+		"failed, is being deleted": {backups: backups{b(mine, full, deleted)}, state: runs, backup: mine, message: "it is being deleted"},
 		"of another schedule":      {backups: backups{b("a", good(now), foreign), b("b", busy, foreign)}, created: true},
 		"of another namespace":     {backups: backups{b("a", good(now), theirs), b("b", busy, theirs)}, created: true},
 	} {
@@ -198,7 +198,7 @@ func TestBeforeCreated(t *testing.T) {
 		t.Fatalf("%v, %v", b, err)
 	}
 
-	if !reflect.DeepEqual(b.Spec, s.Spec.BackupTemplate.Spec) || b.Namespace != namespace || !scheduled.IsOf(b, nightly) {
+	if !reflect.DeepEqual(b.Spec, s.Spec.BackupTemplate.Spec) || b.Namespace != namespace || !scheduled.IsOf(b, s) {
 		t.Errorf("%+v", b)
 	}
 

@@ -31,23 +31,38 @@ const (
 const skew = 5 * time.Minute
 
 // Label returns the value of the label that names a schedule; long names are shortened.
-func Label(schedule string) string { return shorten(schedule, maxLabel) }
+func Label(schedule string) string {
+	short, hash := shorten(schedule, maxLabel)
 
-func shorten(name string, longest int) string {
+	return short + hash
+}
+
+// stem returns what the name of an object begins with. Each part of such a name begins with a letter or a digit, so that
+// none is cut right after its dot.
+func stem(name string) string {
+	short, hash := shorten(name, maxStem)
+	if hash != "" {
+		short = strings.TrimRight(short, ".")
+	}
+
+	return short + hash
+}
+
+// shorten cuts a name that is too long, and returns what is to follow it so that it still differs from others.
+func shorten(name string, longest int) (short, hash string) {
 	if len(name) <= longest {
-		return name
+		return name, ""
 	}
 
 	sum := sha256.Sum256([]byte(name))
 
-	// A part of a name that is cut at its dot would end with a hyphen or begin with one.
-	return strings.TrimRight(name[:longest-9], ".-") + "-" + hex.EncodeToString(sum[:4])
+	return name[:longest-9], "-" + hex.EncodeToString(sum[:4])
 }
 
 // Name returns the name of the backup for one time of a schedule. It is deterministic, so a crash never results in two
 // backups.
 func Name(schedule string, slot time.Time) string {
-	return shorten(schedule, maxStem) + "-" + slot.UTC().Format("20060102-150405")
+	return stem(schedule) + "-" + slot.UTC().Format("20060102-150405")
 }
 
 // New returns a backup that is created from the template of a schedule.
@@ -60,13 +75,14 @@ func New(s *v1alpha1.TalosEtcdBackupSchedule, name string) *v1alpha1.TalosEtcdBa
 	}
 }
 
-// IsOf reports whether a backup was created from a schedule.
-func IsOf(b *v1alpha1.TalosEtcdBackup, schedule string) bool {
-	return b.Labels[v1alpha1.ScheduleLabel] == Label(schedule)
+// IsOf reports whether a backup was created from a schedule. Backups outlive schedules: one of the same name may have
+// backed up another control plane before.
+func IsOf(b *v1alpha1.TalosEtcdBackup, s *v1alpha1.TalosEtcdBackupSchedule) bool {
+	return b.Labels[v1alpha1.ScheduleLabel] == Label(s.Name) &&
+		b.Spec.ControlPlaneRef == s.Spec.BackupTemplate.Spec.ControlPlaneRef
 }
 
-// List returns the backups of a schedule and its control plane. They outlive both: a schedule of the same name may have
-// backed up another control plane before.
+// List returns the backups of a schedule.
 func List(
 	ctx context.Context, c client.Reader, s *v1alpha1.TalosEtcdBackupSchedule,
 ) ([]v1alpha1.TalosEtcdBackup, error) {
@@ -78,19 +94,20 @@ func List(
 		return nil, fmt.Errorf("listing the TalosEtcdBackups of the schedule %s: %w", s.Name, err)
 	}
 
-	return slices.DeleteFunc(list.Items, func(b v1alpha1.TalosEtcdBackup) bool {
-		return b.Spec.ControlPlaneRef != s.Spec.BackupTemplate.Spec.ControlPlaneRef
-	}), nil
+	return slices.DeleteFunc(list.Items, func(b v1alpha1.TalosEtcdBackup) bool { return !IsOf(&b, s) }), nil
 }
 
-// Finished reports whether a backup is final: it is complete and verified as demanded, or it failed permanently.
+// Finished reports whether a backup no longer works: it is complete, or it failed permanently.
 func Finished(b *v1alpha1.TalosEtcdBackup) bool {
 	st := &b.Status
 
-	// A backup that was paused before it was verified does not work on that, and is not complete.
 	return stalled(b) ||
-		st.CompletedAt != nil && meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReconciling) == nil &&
-			!meta.IsStatusConditionFalse(st.Conditions, v1alpha1.ConditionComplete)
+		st.CompletedAt != nil && meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReconciling) == nil
+}
+
+// Unverified reports whether a backup is stored and does not work on its verification, because it is paused.
+func Unverified(b *v1alpha1.TalosEtcdBackup) bool {
+	return Finished(b) && !stalled(b) && meta.IsStatusConditionFalse(b.Status.Conditions, v1alpha1.ConditionComplete)
 }
 
 func stalled(b *v1alpha1.TalosEtcdBackup) bool {
@@ -99,7 +116,8 @@ func stalled(b *v1alpha1.TalosEtcdBackup) bool {
 
 // Good reports whether a backup is finished, complete, and verified as its spec demands.
 func Good(b *v1alpha1.TalosEtcdBackup) bool {
-	return Finished(b) && !stalled(b) && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReady)
+	return Finished(b) && !stalled(b) && !Unverified(b) &&
+		meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReady)
 }
 
 // Newest returns the good backup that completed last; nil if there is none. A backup with a time in the future does not

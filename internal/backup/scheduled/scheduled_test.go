@@ -216,6 +216,19 @@ func TestNamesStay(t *testing.T) {
 			t.Errorf("name for %d characters: %s", size, got)
 		}
 	}
+
+	// What stands at the cut stays in a label, and in a name unless it is a dot.
+	for _, c := range []string{"-", "."} {
+		name := strings.Repeat("a", 53) + c + strings.Repeat("b", 10)
+		if got := scheduled.Label(name); !strings.HasPrefix(got, strings.Repeat("a", 53)+c+"-") {
+			t.Errorf("label with %q: %s", c, got)
+		}
+
+		name = strings.Repeat("a", 190) + c + strings.Repeat("b", 10)
+		if got := scheduled.Name(name, slot); strings.HasPrefix(got, strings.Repeat("a", 190)+c+"-") != (c == "-") {
+			t.Errorf("name with %q: %s", c, got)
+		}
+	}
 }
 
 // TestNew: a backup has the template, the namespace and the label of its schedule, and no owner. It shares no memory with
@@ -233,7 +246,11 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s: %+v", name, b.Spec)
 		}
 
-		if !scheduled.IsOf(b, name) || scheduled.IsOf(b, name+"2") || scheduled.IsOf(&v1alpha1.TalosEtcdBackup{}, name) {
+		other := newSchedule(name)
+		other.Spec.BackupTemplate.Spec.ControlPlaneRef.Name = "former"
+
+		if !scheduled.IsOf(b, s) || scheduled.IsOf(b, newSchedule(name+"2")) || scheduled.IsOf(b, other) ||
+			scheduled.IsOf(&v1alpha1.TalosEtcdBackup{}, s) {
 			t.Errorf("%s: wrong about the label %v", name, b.Labels)
 		}
 

@@ -30,13 +30,21 @@ func TestPausedBeforeVerified(t *testing.T) {
 	b := newBackup("b", good(now), set(v1alpha1.ConditionVerified, metav1.ConditionFalse),
 		set(v1alpha1.ConditionComplete, metav1.ConditionFalse), set(v1alpha1.ConditionPaused, metav1.ConditionTrue))
 
-	if scheduled.Good(b) || scheduled.Finished(b) {
-		t.Errorf("finished %v, good %v, although it has not been verified", scheduled.Finished(b), scheduled.Good(b))
+	if scheduled.Good(b) || !scheduled.Unverified(b) || !scheduled.Finished(b) {
+		t.Errorf("good %v, unverified %v", scheduled.Good(b), scheduled.Unverified(b))
 	}
 
-	known, _, err := scheduled.Before(t.Context(), api(t, interceptor.Funcs{}, newSchedule(nightly), b), newControlPlane(), now)
-	if err != nil || known.State != safety.BackupRunning || known.Message != "it is paused" {
-		t.Errorf("%+v, %v", known, err)
+	// It keeps nobody from taking another one.
+	known, wanted, err := scheduled.Before(t.Context(), api(t, interceptor.Funcs{}, newSchedule(nightly), b), newControlPlane(), now)
+	if err != nil || known.State == safety.BackupFresh || wanted == nil {
+		t.Errorf("%+v, to create: %v, %v", known, wanted, err)
+	}
+
+	b.Name = wanted.Name
+
+	known, wanted, err = scheduled.Before(t.Context(), api(t, interceptor.Funcs{}, newSchedule(nightly), b), newControlPlane(), now)
+	if err != nil || known.State != safety.BackupRunning || known.Message != "it is paused" || wanted != nil {
+		t.Errorf("%+v, to create: %v, %v", known, wanted, err)
 	}
 }
 
@@ -71,5 +79,39 @@ func TestNameTaken(t *testing.T) {
 	verdict, made, err := scheduled.Permit(t.Context(), c, c, newControlPlane(), now, onlyBackup)
 	if err == nil && made != nil {
 		t.Errorf("reported as created: %s, %+v", made.Name, verdict)
+	}
+}
+
+// TestAnotherPKI: a control plane was deleted and made anew under its name, and backups of the former one survive.
+func TestAnotherPKI(t *testing.T) {
+	cp := newControlPlane()
+	cp.Status.BackupVerificationKey = "ours"
+
+	for key, fresh := range map[string]bool{"ours": true, "theirs": false} {
+		b := newBackup("b", good(now), func(b *v1alpha1.TalosEtcdBackup) { b.Status.VerificationKey = key })
+
+		known, _, err := scheduled.Before(t.Context(), api(t, interceptor.Funcs{}, newSchedule(nightly), b), cp, now)
+		if err != nil || (known.State == safety.BackupFresh) != fresh {
+			t.Errorf("%s: %+v, %v", key, known, err)
+		}
+	}
+}
+
+// TestForeignNameTaken: an object with the name and the label, of another control plane, is no backup of this one.
+func TestForeignNameTaken(t *testing.T) {
+	mine := nextName(t, newControlPlane(), newSchedule(nightly))
+	c := api(t, interceptor.Funcs{}, newSchedule(nightly), newBackup(mine, good(now), func(b *v1alpha1.TalosEtcdBackup) {
+		b.Spec.ControlPlaneRef.Name = "former"
+	}))
+
+	var told string
+
+	_, made, err := scheduled.Permit(t.Context(), c, c, newControlPlane(), now, func(b safety.Backup) safety.Verdict {
+		told = b.Message
+
+		return onlyBackup(b)
+	})
+	if err != nil || made != nil || !strings.Contains(told, "not one of the schedule") {
+		t.Errorf("%q, %v, %v", told, made, err)
 	}
 }

@@ -167,6 +167,9 @@ func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (res ctrl.Res
 		DeletionPolicy: s.cp.Spec.DeletionPolicy,
 		Entries:        r.group(s).Entries(),
 	}, s.machines)
+	if err != nil {
+		s.scaling = "nothing was taken out in the last pass"
+	}
 
 	return res, err
 }

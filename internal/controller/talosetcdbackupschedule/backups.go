@@ -171,7 +171,7 @@ func (r *Reconciler) create(ctx context.Context, s *scope, name string) error {
 		return fmt.Errorf("reading TalosEtcdBackup %s: %w", name, err)
 	}
 
-	if !scheduled.IsOf(b, s.schedule.Name) {
+	if !scheduled.IsOf(b, s.schedule) {
 		return failure.Waiting(v1alpha1.ReasonNameConflict,
 			fmt.Sprintf("TalosEtcdBackup %s exists and is not of this schedule; delete or rename it", name), heldPoll)
 	}
@@ -193,7 +193,7 @@ func (r *Reconciler) prune(ctx context.Context, s *scope) error {
 		b := &s.backups[i]
 
 		switch {
-		case !scheduled.Finished(b) || !b.DeletionTimestamp.IsZero() || newest != nil && b.Name == newest.Name,
+		case !scheduled.Finished(b) || scheduled.Unverified(b) || !b.DeletionTimestamp.IsZero() || newest != nil && b.Name == newest.Name,
 			scheduled.Holds(b, newest):
 		case scheduled.Good(b):
 			good = append(good, b)

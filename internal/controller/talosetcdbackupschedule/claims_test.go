@@ -147,7 +147,7 @@ func (e *claims) backups() []v1alpha1.TalosEtcdBackup {
 
 // pass has backups be taken, and the schedule looked at before and after.
 func (e *claims) pass() {
-	runs := func(b v1alpha1.TalosEtcdBackup) bool { return scheduled.IsOf(&b, name) && !scheduled.Finished(&b) }
+	runs := func(b v1alpha1.TalosEtcdBackup) bool { return ours(&b) && !scheduled.Finished(&b) }
 	if slices.ContainsFunc(e.backups(), runs) {
 		e.skipped[e.clock.Now().Truncate(time.Hour)] = true
 	}
@@ -156,7 +156,7 @@ func (e *claims) pass() {
 	_, _ = e.r.Reconcile(e.ctx, ctrl.Request{NamespacedName: claimed})
 
 	for _, b := range e.backups() {
-		if !scheduled.IsOf(&b, name) || scheduled.Finished(&b) || e.stuck {
+		if !ours(&b) || scheduled.Finished(&b) || e.stuck {
 			continue
 		}
 
@@ -230,7 +230,7 @@ func (e *claims) missing(before time.Time) bool {
 	}
 
 	return !slices.ContainsFunc(e.backups(), func(b v1alpha1.TalosEtcdBackup) bool {
-		return scheduled.IsOf(&b, name) && (b.Name >= scheduled.Name(name, slot) || !scheduled.Finished(&b))
+		return ours(&b) && (b.Name >= scheduled.Name(name, slot) || !scheduled.Finished(&b))
 	})
 }
 
@@ -239,7 +239,7 @@ func (e *claims) failed() bool {
 	var last *v1alpha1.TalosEtcdBackup
 
 	for _, b := range e.backups() {
-		if scheduled.IsOf(&b, name) && scheduled.Finished(&b) && (last == nil || last.Name < b.Name) {
+		if ours(&b) && scheduled.Finished(&b) && (last == nil || last.Name < b.Name) {
 			last = &b
 		}
 	}
@@ -300,4 +300,8 @@ func TestNoConditionLies(t *testing.T) {
 			e.check()
 		}
 	})
+}
+
+func ours(b *v1alpha1.TalosEtcdBackup) bool {
+	return b.Labels[v1alpha1.ScheduleLabel] == scheduled.Label(name)
 }

@@ -54,7 +54,7 @@ func outcomeChanged(e event.UpdateEvent) bool {
 func ofBackup(o client.Object, s *v1alpha1.TalosEtcdBackupSchedule) bool {
 	b, ok := o.(*v1alpha1.TalosEtcdBackup)
 
-	return ok && scheduled.IsOf(b, s.Name)
+	return ok && scheduled.IsOf(b, s)
 }
 
 func ofControlPlane(o client.Object, s *v1alpha1.TalosEtcdBackupSchedule) bool {

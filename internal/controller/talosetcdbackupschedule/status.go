@@ -97,7 +97,8 @@ func (s *scope) showBackups() {
 	}
 
 	known := slices.ContainsFunc(s.backups, func(b v1alpha1.TalosEtcdBackup) bool {
-		return b.Name == st.LastSuccessBackup
+		return b.Name == st.LastSuccessBackup &&
+			(b.DeletionTimestamp.IsZero() || b.Spec.DeletionPolicy == v1alpha1.BackupDelete)
 	})
 	if known || scheduled.InFuture(st.LastSuccessTime, s.now) {
 		st.LastSuccessTime, st.LastSuccessBackup = nil, ""
@@ -114,7 +115,7 @@ func (s *scope) failedSince() *v1alpha1.TalosEtcdBackup {
 
 	for i := range s.backups {
 		b := &s.backups[i]
-		if scheduled.Finished(b) && (last == nil || older(last, b) < 0) {
+		if scheduled.Finished(b) && !scheduled.Unverified(b) && (last == nil || older(last, b) < 0) {
 			last = b
 		}
 	}
