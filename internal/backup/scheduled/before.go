@@ -100,7 +100,8 @@ func Permit(
 
 	if wanted.Labels[v1alpha1.ScheduleLabel] != demanded.Labels[v1alpha1.ScheduleLabel] ||
 		wanted.Spec.ControlPlaneRef != demanded.Spec.ControlPlaneRef {
-		known.Message = fmt.Sprintf("TalosEtcdBackup %s exists and is not one of the schedule: delete or rename it", wanted.Name)
+		known.Message = fmt.Sprintf("TalosEtcdBackup %s exists and is not one of the schedule: delete or rename it",
+			wanted.Name)
 
 		return ask(known), nil, nil
 	}

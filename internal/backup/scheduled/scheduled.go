@@ -37,8 +37,8 @@ func Label(schedule string) string {
 	return short + hash
 }
 
-// stem returns what the name of an object begins with. Each part of such a name begins with a letter or a digit, so that
-// none is cut right after its dot.
+// stem returns what the name of an object begins with. Each part of such a name begins with a letter or a digit, so
+// that none is cut right after its dot.
 func stem(name string) string {
 	short, hash := shorten(name, maxStem)
 	if hash != "" {

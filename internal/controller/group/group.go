@@ -1,6 +1,6 @@
 // Package group is what control planes and worker groups do alike: keep TalosMachines in line with a list, replace
-// machines by spares, and keep the plan of a rollout. Each has its own permission: the safety kernel for a control plane,
-// a budget for workers.
+// machines by spares, and keep the plan of a rollout. Each has its own permission: the safety kernel for a control
+// plane, a budget for workers.
 package group
 
 import (

@@ -193,8 +193,8 @@ func (r *Reconciler) prune(ctx context.Context, s *scope) error {
 		b := &s.backups[i]
 
 		switch {
-		case !scheduled.Finished(b) || scheduled.Unverified(b) || !b.DeletionTimestamp.IsZero() || newest != nil && b.Name == newest.Name,
-			scheduled.Holds(b, newest):
+		case !scheduled.Finished(b), scheduled.Unverified(b), !b.DeletionTimestamp.IsZero(),
+			newest != nil && b.Name == newest.Name, scheduled.Holds(b, newest):
 		case scheduled.Good(b):
 			good = append(good, b)
 		default:
