@@ -61,6 +61,7 @@ type scope struct {
 	files   error
 	wrote   bool
 	have    []vitistackv1alpha1.Machine
+	// extra are the machines above those that the spec asks for.
 	extra   []string
 	nodes   []v1alpha1.TalosMachine
 	cp      *v1alpha1.TalosControlPlane
@@ -120,7 +121,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	s.would = s.pending()
+	s.would, s.extra = s.pending(), s.surplus()
 
 	return r.validate(ctx, s)
 }

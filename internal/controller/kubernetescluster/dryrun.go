@@ -62,6 +62,36 @@ func (s *scope) pendingMachines() []string {
 	return machineset.Acts(out, "take out the Machines", extra)
 }
 
+// surplus are the machines that exist or are in service, and that the spec does not ask for.
+func (s *scope) surplus() []string {
+	var out []string
+	for i := range s.have {
+		out = append(out, s.have[i].Name)
+	}
+
+	var lists []v1alpha1.MachineEntry
+	if s.cp != nil {
+		lists = append(lists, s.cp.Spec.Machines...)
+	}
+
+	for i := range s.groups {
+		lists = append(lists, s.groups[i].Spec.Machines...)
+	}
+
+	for _, e := range lists {
+		out = append(out, e.Name)
+	}
+
+	wanted := s.machines()
+	out = slices.DeleteFunc(out, func(name string) bool {
+		return slices.ContainsFunc(wanted, func(w *vitistackv1alpha1.Machine) bool { return w.Name == name })
+	})
+
+	slices.Sort(out)
+
+	return slices.Compact(out)
+}
+
 func (s *scope) pendingWorkers() []string {
 	var missing, changed, extra []string
 

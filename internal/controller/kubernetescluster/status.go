@@ -284,6 +284,8 @@ func setReady(s *scope, set condition.Set, err error, deleting, paused bool) {
 	case s.listed && !complete(s):
 		set.False(kind, vitistackv1alpha1.ReasonProvisioning, provisioning(s))
 	case err != nil, !s.listed:
+	case len(s.extra) > 0 && s.hold.Any():
+		set.False(kind, vitistackv1alpha1.ReasonProvisioning, strings.Join(s.extra, ", ")+" would be taken out")
 	case len(s.extra) > 0:
 		set.False(kind, vitistackv1alpha1.ReasonProvisioning, strings.Join(s.extra, ", ")+" is being taken out")
 	default:

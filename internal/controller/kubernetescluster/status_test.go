@@ -97,6 +97,16 @@ func (b *bench) summary() {
 			b.t.Errorf("%s: last updated %s at %s", s.name, at, b.clock.Now())
 		}
 	}
+
+	// A dry run does not take a machine out, and does not claim that the spec is met.
+	metav1.SetMetaDataAnnotation(&c.ObjectMeta, v1alpha1.ReconcileModeAnnotation, "DryRun")
+	b.replicas(c, 1)
+	b.condition(c, vitistackv1alpha1.ConditionReady, metav1.ConditionFalse, "summary-web-1 would be taken out")
+
+	c.Spec.Workers[0].Replicas = 2
+	b.update(c)
+	b.reconcile(c)
+	b.condition(c, vitistackv1alpha1.ConditionReady, metav1.ConditionTrue, "")
 }
 
 // refusedBelow: what a machine of a worker group refuses shows at the top.
