@@ -62,11 +62,11 @@ type scope struct {
 	wrote   bool
 	have    []vitistackv1alpha1.Machine
 	// extra are the machines above those that the spec asks for.
-	extra   []string
-	nodes   []v1alpha1.TalosMachine
-	cp      *v1alpha1.TalosControlPlane
-	groups  []v1alpha1.TalosWorker
-	listed  bool
+	extra  []string
+	nodes  []v1alpha1.TalosMachine
+	cp     *v1alpha1.TalosControlPlane
+	groups []v1alpha1.TalosWorker
+	listed bool
 	// handed are the child objects that were written in this reconciliation: their status refers to an earlier spec.
 	handed []string
 	// would lists what would be written if this were not a dry run.
