@@ -104,6 +104,12 @@ func (s *session) writeConfig() error {
 
 // setLive makes a config the one that the node follows.
 func (s *session) setLive(cfg config.Provider) {
+	// Before anybody hears of the config: who looks again then meets the firewall. Otherwise a client that looked a moment
+	// before keeps its connection and has no reason to open another.
+	if cfg != nil && cfg.CompleteForBoot() {
+		s.n.api.SetFirewall(shutsOut(cfg))
+	}
+
 	s.mu.Lock()
 	old := s.live
 	s.live = cfg
@@ -134,10 +140,6 @@ func (s *session) setLive(cfg config.Provider) {
 func (s *session) becomeMember() {
 	s.showConfig()
 	s.renewIdentity()
-
-	if cfg, ok := s.complete(); ok {
-		s.n.api.SetFirewall(shutsOut(cfg))
-	}
 
 	s.n.api.Handover(s.n.lasts(streamTime), answerGrace, s.n.lasts(reloadTime))
 	s.announce()
@@ -176,7 +178,6 @@ func (s *session) followConfig(old, cfg config.Provider) {
 		s.n.api.Reload()
 	}
 
-	s.n.api.SetFirewall(shutsOut(cfg))
 	s.announce()
 	s.followKubernetes(old, cfg)
 }
