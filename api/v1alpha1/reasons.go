@@ -192,6 +192,18 @@ const (
 	ReasonDrifted = "Drifted"
 )
 
+// Reasons about upgrades of Talos.
+const (
+	// ReasonInstalling: an installer runs on the node.
+	ReasonInstalling = "Installing"
+	// ReasonInstallFailed: an installer ended with an error; the node boots what it ran before.
+	ReasonInstallFailed = "InstallFailed"
+	// ReasonImagePull: the node cannot pull an installer image; the message names it and says why.
+	ReasonImagePull = "ImagePull"
+	// ReasonUpgradeUnsupported: the node runs a Talos that cannot be upgraded by the operator.
+	ReasonUpgradeUnsupported = "UpgradeUnsupported"
+)
+
 // Reasons about machines that leave a cluster, are replaced, or return.
 const (
 	// ReasonScalingDown: a machine that was removed from the machine list is being removed from the cluster.

@@ -162,8 +162,31 @@ const (
 	ChangeFailed ChangePhase = "Failed"
 )
 
-// MachineChange is the change that brings the configuration of a machine to the desired configuration.
+// ChangeKind is what a change replaces.
+// +kubebuilder:validation:Enum=Config;Talos
+type ChangeKind string
+
+// Kinds of a change.
+const (
+	// ChangeConfig replaces the machine configuration. It is the default.
+	ChangeConfig ChangeKind = "Config"
+	// ChangeTalos replaces the operating system: its version, its schematic, or both.
+	ChangeTalos ChangeKind = "Talos"
+)
+
+// MachineChange is the change that brings the configuration or the operating system of a machine to the desired one.
 type MachineChange struct {
+	// kind of the change. Default: Config.
+	// +optional
+	Kind ChangeKind `json:"kind,omitempty"`
+	// image of the installer of a change of kind Talos.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+	// oldImage installs what ran when the change was planned. Kind Talos only.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	OldImage string `json:"oldImage,omitempty"`
 	// id of the change. It differs each time the change is planned.
 	// +required
 	// +kubebuilder:validation:MaxLength=64

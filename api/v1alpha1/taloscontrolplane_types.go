@@ -87,6 +87,11 @@ type TalosControlPlaneSpec struct {
 	BackupBeforeDisruption *BackupBeforeDisruption `json:"backupBeforeDisruption,omitempty"`
 
 	GroupPolicy `json:",inline"`
+
+	// upgrade determines how the cluster gets to other versions. Without it, they are only reported.
+	// +optional
+	Upgrade *UpgradeOptions `json:"upgrade,omitempty"`
+
 	NodeOptions `json:",inline"`
 }
 
@@ -164,6 +169,9 @@ type TalosControlPlaneStatus struct {
 	// etcdMembers is the number of etcd members, including learners.
 	// +optional
 	EtcdMembers int32 `json:"etcdMembers,omitempty"`
+	// upgrade is the upgrade of Talos that is in progress, or that waits; absent if there is none.
+	// +optional
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 	// plan lists the configuration changes that the machines need; absent if there are none.
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`

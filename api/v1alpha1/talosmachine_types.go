@@ -72,7 +72,7 @@ const (
 type MachineIntent struct {
 	// step that is in progress.
 	// +required
-	// +kubebuilder:validation:Enum=Drain;Leave;Reset;Try;Apply;Stage;Reboot
+	// +kubebuilder:validation:Enum=Drain;Leave;Reset;Try;Apply;Stage;Pull;Install;Reboot
 	Step string `json:"step,omitempty"`
 	// bootID of the node when the step began.
 	// +optional
@@ -109,7 +109,11 @@ const (
 	StepApply = "Apply"
 	// StepStage sends a configuration that takes effect at the next reboot.
 	StepStage = "Stage"
-	// StepReboot reboots a node with a staged configuration.
+	// StepPull fetches the image of an installer.
+	StepPull = "Pull"
+	// StepInstall runs an installer: its system takes effect at the next reboot.
+	StepInstall = "Install"
+	// StepReboot reboots a node with a staged configuration or an installed system.
 	StepReboot = "Reboot"
 )
 
@@ -197,10 +201,15 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	WorkingHash string `json:"workingHash,omitempty"`
-	// comparedTo contains the generations of the TalosControlPlane, the TalosWorker and this object that the live
-	// configuration was compared to.
+	// workingSystem is the SHA-256 of the Talos version and schematic with which the node was healthy after its last
+	// upgrade, in hexadecimal.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	WorkingSystem string `json:"workingSystem,omitempty"`
+	// comparedTo contains the generations of the TalosControlPlane, the TalosWorker and this object that the live
+	// configuration was compared to, and the step of an upgrade.
+	// +optional
+	// +kubebuilder:validation:MaxLength=160
 	ComparedTo string `json:"comparedTo,omitempty"`
 	// drift lists the fields that were changed outside of the operator since it last sent a configuration, at most 64: old
 	// is the last applied value, new the live value.

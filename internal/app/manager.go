@@ -222,7 +222,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		}).SetupWithManager(mgr, shared(workerCluster(ctx, mgr.GetClient()))),
 		(&talosmachine.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Watcher: watcher, Clock: clock,
-			Resync:    machineResync,
+			Resync: machineResync, Installs: talosmachine.NewInstalls(ctx),
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
 			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether, Pass: o.PassTimeout,
 		}).SetupWithManager(mgr, shared(machineCluster(ctx, mgr.GetClient()))),

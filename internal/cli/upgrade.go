@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -131,7 +130,7 @@ func pathOf(c *cluster, target upgrade.Target, via []string) (upgradePath, error
 
 		runs.Nodes = append(runs.Nodes, upgrade.Node{
 			Name: m.Name, ControlPlane: m.Spec.WorkerRef == nil, Talos: m.Status.TalosVersion,
-			Kubelet: bare(m.Status.KubeletVersion),
+			Kubelet: upgrade.KubeletVersion(m.Status.KubeletVersion),
 		})
 	}
 
@@ -149,9 +148,6 @@ func pathOf(c *cluster, target upgrade.Target, via []string) (upgradePath, error
 
 	return out, nil
 }
-
-// bare returns the version of an image tag: kubelets come with more or fewer files under tags of their own.
-func bare(tag string) string { return strings.TrimSuffix(strings.TrimSuffix(tag, "-fat"), "-slim") }
 
 func (r upgradePath) printTable(w io.Writer) {
 	r.printSteps(w)

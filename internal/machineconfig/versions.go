@@ -21,6 +21,8 @@ var imageFields = [][]string{
 	{"cluster", "coreDNS", "image"},
 }
 
+const installImage = "machine.install.image"
+
 // KeepImageTags returns the desired config with the versions that live names, because versions belong to upgrades and
 // a rollout of a config must never move one. For each image of Kubernetes, etcd, CoreDNS and the Talos installer:
 //
@@ -32,13 +34,16 @@ var imageFields = [][]string{
 //   - Only desired names it: the field goes. The node runs the default of its Talos release, which no config tells, and
 //     any reference might be another version.
 //
-// So the field of a version never comes or goes with a rollout; an upgrade writes or removes it.
+// The installer of the Talos version that runs, empty if that is unknown, is written whatever tag live names: it moves
+// nothing, and what live names is what ran before an upgrade.
+//
+// So the field of another version never comes or goes with a rollout; an upgrade writes or removes it.
 //
 // kept names each field that is not what was wanted: Old is live's reference, New the one that was wanted, empty where
 // there is none. A caller can say that an upgrade is pending. A live config without a main document, as of a node in
 // maintenance, runs no versions, and desired stays as it is. Fields and documents of newer Talos versions pass through;
 // if nothing has to be kept, the result is desired, byte for byte. Applied to its own result it changes nothing.
-func KeepImageTags(live, desired []byte) (config []byte, kept []Change, err error) {
+func KeepImageTags(live, desired []byte, talos string) (config []byte, kept []Change, err error) {
 	liveDocs, err := splitDocuments(live)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the live config: %s", describe(err)) // the cause may quote secrets
@@ -54,7 +59,7 @@ func KeepImageTags(live, desired []byte) (config []byte, kept []Change, err erro
 		return desired, nil, nil
 	}
 
-	kept, err = keepImages(have, want)
+	kept, err = keepImages(have, want, talos)
 	if err != nil || len(kept) == 0 {
 		return desired, nil, err
 	}
@@ -68,7 +73,7 @@ func KeepImageTags(live, desired []byte) (config []byte, kept []Change, err erro
 }
 
 // keepImages changes want.
-func keepImages(have, want *yaml.Node) ([]Change, error) {
+func keepImages(have, want *yaml.Node, talos string) ([]Change, error) {
 	// The values after aliases and merge keys, which a config that a person wrote may have.
 	before, err := flatten(have)
 	if err != nil {
@@ -87,7 +92,7 @@ func keepImages(have, want *yaml.Node) ([]Change, error) {
 		old, wanted := before[field], after[field]
 
 		keep := keepVersion(old, wanted)
-		if keep == wanted {
+		if keep == wanted || field == installImage && runs(old, wanted, talos) {
 			continue
 		}
 
@@ -106,6 +111,11 @@ func keepImages(have, want *yaml.Node) ([]Change, error) {
 
 func hasAlias(node *yaml.Node) bool {
 	return node.Kind == yaml.AliasNode || slices.ContainsFunc(node.Content, hasAlias)
+}
+
+// runs reports whether the wanted installer is that of the version that runs, and no digest has to stay for it.
+func runs(old, wanted, talos string) bool {
+	return talos != "" && parseImage(wanted).tag == talos && parseImage(old).digest == ""
 }
 
 // keepVersion is the reference that a rollout may write: wanted's repository as far as old's version stays.

@@ -64,7 +64,7 @@ func TestKeepImageTags(t *testing.T) {
 				path := strings.Split(field, ".")
 				live, desired := imageConfig(path, tt.live), imageConfig(path, tt.desired)
 
-				got, kept, err := machineconfig.KeepImageTags([]byte(live), []byte(desired))
+				got, kept, err := machineconfig.KeepImageTags([]byte(live), []byte(desired), "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -87,6 +87,31 @@ func TestKeepImageTags(t *testing.T) {
 	}
 }
 
+// TestKeepImageTagsFollowsWhatRuns: after an upgrade the config names the installer of what runs, and nothing else moves.
+func TestKeepImageTagsFollowsWhatRuns(t *testing.T) {
+	t.Parallel()
+
+	for name, tt := range map[string]struct{ field, live, desired, want string }{
+		"the installer":             {"machine.install.image", "a/i:v1", "a/i:v2", "a/i:v2"},
+		"the installer was missing": {"machine.install.image", "", "a/i:v2", "a/i:v2"},
+		"a newer one":               {"machine.install.image", "a/i:v1", "a/i:v3", "a/i:v1"},
+		"a digest stays":            {"machine.install.image", "a/i@sha256:1111", "a/i:v2", "a/i@sha256:1111"},
+		"no tag":                    {"machine.install.image", "a/i:v1", "a/i", "a/i:v1"},
+		"a kubelet":                 {"machine.kubelet.image", "a/k:v1", "a/k:v2", "a/k:v1"},
+	} {
+		path := strings.Split(tt.field, ".")
+
+		got, _, err := machineconfig.KeepImageTags([]byte(imageConfig(path, tt.live)), []byte(imageConfig(path, tt.desired)), "v2")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if diff, err := machineconfig.Diff([]byte(imageConfig(path, tt.want)), got); err != nil || !diff.Equal() {
+			t.Errorf("%s: %v, differs in %v:\n%s", name, err, diff.Changes, got)
+		}
+	}
+}
+
 func TestKeepImageTagsLeavesTheRestAlone(t *testing.T) {
 	t.Parallel()
 
@@ -100,7 +125,7 @@ func TestKeepImageTagsLeavesTheRestAlone(t *testing.T) {
 	desired := append(render(t, in).Bytes, newer...)
 	desired = bytes.Replace(desired, []byte("machine:\n"), []byte("machine:\n    flux: {capacitor: 1.21}\n"), 1)
 
-	got, kept, err := machineconfig.KeepImageTags(live, desired)
+	got, kept, err := machineconfig.KeepImageTags(live, desired, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +150,7 @@ func TestKeepImageTagsLeavesTheRestAlone(t *testing.T) {
 
 	// No version differs: not a byte may change.
 	for name, other := range map[string][]byte{"same": live, "none": nil, "no main": []byte(newer)} {
-		if got, kept, err := machineconfig.KeepImageTags(other, live); err != nil || kept != nil || !bytes.Equal(got, live) {
+		if got, kept, err := machineconfig.KeepImageTags(other, live, ""); err != nil || kept != nil || !bytes.Equal(got, live) {
 			t.Errorf("%s: changed, kept %v, %v", name, kept, err)
 		}
 	}
@@ -144,7 +169,7 @@ func TestKeepImageTagsRefusesWhatItCannotRead(t *testing.T) {
 		"desired": {good, []byte("machine:\n\ttoken: hunter2hunter2"), "desired config"},
 		"aliases": {good, []byte("x: &x {image: a:v2}\nmachine:\n  kubelet: *x\n"), "aliases"},
 	} {
-		_, _, err := machineconfig.KeepImageTags(tt.live, tt.desired)
+		_, _, err := machineconfig.KeepImageTags(tt.live, tt.desired, "")
 		if err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: got %v", name, err)
 
@@ -155,7 +180,7 @@ func TestKeepImageTagsRefusesWhatItCannotRead(t *testing.T) {
 	}
 
 	// What is behind an alias of the live config is its version all the same.
-	_, kept, err := machineconfig.KeepImageTags([]byte("x: &x {image: a:v2}\nmachine:\n  kubelet: *x\n"), good)
+	_, kept, err := machineconfig.KeepImageTags([]byte("x: &x {image: a:v2}\nmachine:\n  kubelet: *x\n"), good, "")
 	if err != nil || len(kept) != 1 || kept[0].Old != "a:v2" {
 		t.Errorf("got %v, %v", kept, err)
 	}
@@ -205,7 +230,7 @@ func TestKeepImageTagsNeverMovesAVersion(t *testing.T) {
 
 		live, desired := draw("live"), draw("desired")
 
-		got, kept, err := machineconfig.KeepImageTags(live, desired)
+		got, kept, err := machineconfig.KeepImageTags(live, desired, "")
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -228,7 +253,7 @@ func TestKeepImageTagsNeverMovesAVersion(t *testing.T) {
 			}
 		}
 
-		again, more, err := machineconfig.KeepImageTags(live, got)
+		again, more, err := machineconfig.KeepImageTags(live, got, "")
 		if err != nil || len(more) > 0 || !bytes.Equal(again, got) {
 			r.Errorf("a second time changes %v, %v", more, err)
 		}

@@ -249,6 +249,9 @@ type KubernetesClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
 	TalosVersion string `json:"talosVersion"`
+	// upgrade determines how the cluster gets to other versions. Without it, they are only reported.
+	// +optional
+	Upgrade *talosv1alpha1.UpgradeOptions `json:"upgrade,omitempty"`
 	// clusterEndpoint is the Kubernetes API server endpoint: https, a host and a port. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

@@ -192,6 +192,7 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 			ClusterName:       t.name,
 			TalosVersion:      spec.TalosVersion,
 			KubernetesVersion: spec.KubernetesVersion,
+			Upgrade:           spec.Upgrade.DeepCopy(),
 			Endpoint:          t.endpoint(),
 			Network:           t.network(),
 			DeletionPolicy:    t.policy(),

@@ -141,6 +141,7 @@ func (r *Reconciler) converge(ctx context.Context, s *scope) (ctrl.Result, error
 		r.remediate,
 		r.scaleDown,
 		r.removeStale,
+		r.planUpgrade,
 		r.rollout,
 		r.ensureKubeconfig,
 		r.askAPI,

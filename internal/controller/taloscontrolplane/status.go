@@ -241,6 +241,12 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		return
 	}
 
+	if u := s.cp.Status.Upgrade; u != nil && u.TalosVersion == "" && s.cp.Status.Plan == nil {
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, "Talos "+u.Target+": "+u.Message)
+
+		return
+	}
+
 	status, reason, message := rollout.Report(s.cp.Status.Plan, len(s.cp.Spec.Machines), s.machines)
 	set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
 }

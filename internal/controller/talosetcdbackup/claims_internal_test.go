@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/condition"
-	"github.com/talos-operator/talos-operator/internal/controller/backupwork"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -180,9 +179,9 @@ func (e *claims) work() {
 	e.finish, e.level = finish, wanted(b)
 	e.doing = about{kind: k, progress: &progress{now: "working"}, generation: b.Generation}
 
-	_, err := e.r.Runner.Do(backupwork.Order[about, outcome]{
+	_, err := e.r.Runner.Do(work.Order[about, outcome]{
 		Key: claimed, UID: b.UID, About: e.doing, Timeout: time.Hour,
-		Admit: func(iter.Seq2[types.NamespacedName, about]) error { return nil },
+		TimeoutReason: v1alpha1.ReasonBackupTimeout,
 		Do: func(ctx context.Context) (outcome, error) {
 			select {
 			case <-ctx.Done():

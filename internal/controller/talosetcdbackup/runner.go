@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/controller/backupwork"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -35,20 +35,20 @@ const queuePoll = 5 * time.Second
 
 // Runner runs the work of backups.
 type Runner struct {
-	*backupwork.Runner[about, outcome]
+	*work.Runner[about, outcome]
 
 	limit int
 }
 
 // NewRunner returns a runner with a limit of concurrent work. All work ends with the context.
 func NewRunner(ctx context.Context, limit int) *Runner {
-	return &Runner{limit: limit, Runner: backupwork.New[about, outcome](ctx, func(key types.NamespacedName) client.Object {
+	return &Runner{limit: limit, Runner: work.New[about, outcome](ctx, func(key types.NamespacedName) client.Object {
 		return &v1alpha1.TalosEtcdBackup{ObjectMeta: objectMeta(key)}
 	})}
 }
 
 // job is work for one backup.
-type job = backupwork.Job[about, outcome]
+type job = work.Job[about, outcome]
 
 // about describes work.
 type about struct {
@@ -104,10 +104,11 @@ func (r *Runner) start(o order) (*job, error) {
 		cluster: types.NamespacedName{Namespace: o.backup.Namespace, Name: o.backup.Spec.ControlPlaneRef.Name},
 	}
 
-	return r.Do(backupwork.Order[about, outcome]{
+	return r.Do(work.Order[about, outcome]{
 		Key: keyOf(o.backup), UID: o.backup.UID, About: a, Timeout: o.timeout,
-		Admit: func(running iter.Seq2[types.NamespacedName, about]) error { return r.room(a, running) },
-		Do:    func(ctx context.Context) (outcome, error) { return o.do(ctx, p) },
+		TimeoutReason: v1alpha1.ReasonBackupTimeout,
+		Admit:         func(running iter.Seq2[types.NamespacedName, about]) error { return r.room(a, running) },
+		Do:            func(ctx context.Context) (outcome, error) { return o.do(ctx, p) },
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup/retention"
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/controller/backupwork"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
 )
 
 // kind of work that runs outside of the reconciliations of the controller.
@@ -29,7 +29,7 @@ const (
 
 // Runner runs the work of schedules, at most one per schedule.
 type Runner struct {
-	*backupwork.Runner[about, outcome]
+	*work.Runner[about, outcome]
 
 	limit int
 
@@ -47,7 +47,7 @@ type rest struct {
 func NewRunner(ctx context.Context, limit int) *Runner {
 	return &Runner{
 		limit: limit, rests: map[rest]time.Time{},
-		Runner: backupwork.New[about, outcome](ctx, func(key types.NamespacedName) client.Object {
+		Runner: work.New[about, outcome](ctx, func(key types.NamespacedName) client.Object {
 			return &v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		}),
 	}
@@ -80,9 +80,10 @@ var errNoPlace = errors.New("as much work runs as may")
 
 // start starts work. It returns false while the limit is reached.
 func (r *Runner) start(o order) (bool, error) {
-	_, err := r.Do(backupwork.Order[about, outcome]{
+	_, err := r.Do(work.Order[about, outcome]{
 		Key: client.ObjectKeyFromObject(o.schedule), UID: o.schedule.UID, Timeout: o.timeout, Do: o.do,
-		About: about{kind: o.kind, generation: o.schedule.Generation, slot: o.slot},
+		TimeoutReason: v1alpha1.ReasonBackupTimeout,
+		About:         about{kind: o.kind, generation: o.schedule.Generation, slot: o.slot},
 		Admit: func(running iter.Seq2[types.NamespacedName, about]) error {
 			count := 0
 			for range running {

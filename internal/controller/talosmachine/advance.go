@@ -36,10 +36,18 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 	}
 
 	for range maxSteps {
-		in := r.input(s)
+		in, next := r.input(s), change.Next
+		if isUpgrade(s.machine.Status.Change) {
+			if s.systems == nil {
+				return ctrl.Result{RequeueAfter: change.Poll}, nil // nothing is known about what runs
+			}
+
+			in, next = r.systemInput(s), change.NextTalos
+		}
+
 		in.Options.Reboots = reboots && err == nil
 
-		step := change.Next(in)
+		step := next(in)
 
 		last, err := r.take(ctx, s, in, step)
 		if last != nil || err != nil {
@@ -65,7 +73,7 @@ func requeue(step *change.Step) ctrl.Result {
 // take records and performs one step. It returns another step if the act has not happened and the reconciliation ends
 // with that.
 func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step change.Step) (*change.Step, error) {
-	before := s.machine.Status.Intent
+	before, was := s.machine.Status.Intent, in.Record.Change
 	s.record(step.Before)
 
 	if i := s.machine.Status.Intent; i != nil && (before == nil || i.Step != before.Step || i.Attempt != before.Attempt) {
@@ -90,6 +98,10 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 
 	if step.After != nil {
 		s.record(*step.After)
+	}
+
+	if isUpgrade(was) && s.machine.Status.Change == nil && in.Live == was.Target {
+		s.machine.Status.WorkingSystem = in.Live
 	}
 
 	r.tell(s, step.Event)
@@ -135,6 +147,8 @@ func (r *Reconciler) perform(ctx context.Context, s *scope, in change.Input, act
 		s.pass.Staged = true
 
 		return r.send(ctx, s, in, talos.ApplyOptions{Mode: talos.ApplyStaged})
+	case change.Pull, change.Install, change.Uninstall:
+		return r.installs(ctx, s, in, act)
 	case change.Reboot:
 		return nil, r.reboot(ctx, s)
 	case change.Uncordon:

@@ -24,10 +24,23 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 	}
 
 	in := r.input(s)
+	before := in.Record
+
+	if isUpgrade(before.Change) {
+		in.Record.Change = nil
+	}
 
 	plan, record := change.Compare(in)
-	if plan == change.Unfinished {
+
+	switch {
+	case plan == change.Unfinished:
 		return ctrl.Result{}, nil
+	case plan == change.Described && s.mustFinish(before.Change):
+		r.planSystem(ctx, s)
+
+		return ctrl.Result{}, r.endRetry(ctx, s)
+	case isUpgrade(before.Change) && plan != change.Described:
+		record.Change, record.Intent = before.Change, before.Intent
 	}
 
 	s.record(record)
@@ -37,13 +50,13 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 		return res, err
 	}
 
-	s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
-
-	if in.Retry {
-		err = r.endRetry(ctx, s)
+	if plan == change.Kept || plan == change.Forgone {
+		r.planSystem(ctx, s)
 	}
 
-	return res, err
+	s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
+
+	return res, r.endRetry(ctx, s)
 }
 
 func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan) (ctrl.Result, error) {
@@ -64,6 +77,24 @@ func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan)
 
 	return ctrl.Result{}, nil
 }
+
+// mustFinish reports whether an upgrade has to end before the configuration changes: while it is in progress, and while
+// its image may be the next to boot. One that has failed otherwise does not keep a correction from the machine.
+func (s *scope) mustFinish(c *v1alpha1.MachineChange) bool {
+	if !isUpgrade(c) {
+		return false
+	}
+
+	switch c.Phase {
+	case v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling:
+		return true
+	case v1alpha1.ChangePending, v1alpha1.ChangeAwaitingReboot, v1alpha1.ChangeFailed:
+	}
+
+	return c.Staged && (s.systems == nil || s.systems.live.hash() != c.Target)
+}
+
+func isUpgrade(c *v1alpha1.MachineChange) bool { return c != nil && c.Kind == v1alpha1.ChangeTalos }
 
 // input returns the evidence of this reconciliation for decisions about the change.
 func (r *Reconciler) input(s *scope) change.Input {
@@ -113,7 +144,7 @@ func (s *scope) keeps() bool {
 // forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it; a dry run does not
 // change that, and keeps the change.
 func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
-	if s.machine.Status.Change == nil || s.keeps() {
+	if c := s.machine.Status.Change; c == nil || isUpgrade(c) || s.keeps() {
 		return nil
 	}
 
@@ -268,6 +299,10 @@ func cut(text string, longest int) string { return kube.Shorten(text, longest) }
 // endRetry removes the annotation after the status records the retry. In the reverse order, a crash would lose the
 // request.
 func (r *Reconciler) endRetry(ctx context.Context, s *scope) error {
+	if _, asked := s.machine.Annotations[v1alpha1.RetryAnnotation]; !asked || s.keeps() || s.stalePath() {
+		return nil
+	}
+
 	if err := r.claim(ctx, s); err != nil {
 		return err
 	}

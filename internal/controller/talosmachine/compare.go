@@ -28,6 +28,8 @@ const maxListed = 64
 type look struct {
 	comparedTo string
 	bundle     string
+	// talos is the version that the node runs.
+	talos string
 	// config is the version of the node's configuration; empty while no stream reports it.
 	config, bootID          string
 	revert, retry, forget   string
@@ -108,7 +110,7 @@ func (l *sightings) forget(key string) {
 func (s *scope) look() look {
 	return look{
 		comparedTo: rollout.ComparedTo(s.controlPlane, s.worker, s.machine),
-		bundle:     s.held.State.Bundle.Fingerprint(), config: s.told, bootID: s.facts.BootID,
+		bundle:     s.held.State.Bundle.Fingerprint(), talos: s.facts.TalosVersion, config: s.told, bootID: s.facts.BootID,
 		revert:     s.machine.Annotations[v1alpha1.RevertAnnotation],
 		retry:      s.machine.Annotations[v1alpha1.RetryAnnotation],
 		forget:     s.machine.Annotations[v1alpha1.ForgetAdoptedAnnotation],
@@ -205,11 +207,15 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		return err
 	}
 
-	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, rendered.Bytes); err != nil {
+	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, rendered.Bytes, s.upgraded()); err != nil {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 
 	s.wantHash = rendered.Hash
+
+	if s.image, err = machineconfig.InstallImage(rendered.Bytes); err != nil {
+		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
+	}
 
 	if len(s.kept) > 0 {
 		if s.wantHash, err = machineconfig.Hash(s.want); err != nil {
@@ -226,7 +232,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 	s.reverting = true
 
 	// An upgrade may have changed versions since then, and a revert must not downgrade.
-	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, s.stored.Working); err != nil {
+	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, s.stored.Working, ""); err != nil {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 

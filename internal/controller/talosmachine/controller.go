@@ -40,6 +40,8 @@ type Reconciler struct {
 	Nodes *talos.Pool
 	// Workloads opens connections to the Kubernetes APIs of the clusters.
 	Workloads *workload.Clients
+	// Installs runs installers.
+	Installs *Installs
 	// Watcher reports changes of nodes.
 	Watcher  *nodewatch.Watcher
 	Recorder events.EventRecorder
@@ -67,6 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.looks.forget(req.String())
 			r.bare.forget(req.String())
 			r.memory.Forget(req.NamespacedName)
+			r.Installs.Drop(req.NamespacedName)
 			r.outages.Forget(req.NamespacedName)
 		}
 
@@ -87,6 +90,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 
 	if err := r.findPause(ctx, s); err != nil {
 		return ctrl.Result{}, err
+	}
+
+	// What is held or taken out gets no other system meanwhile: the record begins it again.
+	if s.paused || deleting(m) {
+		r.Installs.Drop(req.NamespacedName)
 	}
 
 	switch {
@@ -114,6 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.recordPlace,
 		r.configure,
 		r.compare,
+		r.compareSystem,
 		r.planChange,
 		r.leaveToRestore,
 		r.change,
@@ -176,7 +185,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 
 	phases := []frame.Phase[*scope]{r.loadState, r.resolveAddress, r.watch, r.observe}
 	if !deleting(s.machine) && (s.machine.Spec.WorkerRef == nil || s.worker != nil) {
-		phases = append(phases, r.compare)
+		phases = append(phases, r.compare, r.compareSystem)
 
 		if s.hold.Live() {
 			phases = append(phases, r.planChange)

@@ -84,8 +84,11 @@ func (e *env) restart() {
 	ctx, cancel := context.WithCancel(e.Context())
 	watcher := nodewatch.New(ctx, pool)
 
+	installs := talosmachine.NewInstalls(ctx)
+
 	e.stop = sync.OnceFunc(func() {
 		cancel()
+		installs.Stop()
 		watcher.Wait()
 		pool.Close()
 	})
@@ -99,7 +102,7 @@ func (e *env) restart() {
 	e.r = &talosmachine.Reconciler{
 		Client: e.cache, Reader: e.cache, States: &clusterstate.Store{Client: e.cache, Reader: e.cache, Clock: e.Clock},
 		Configs: &configstore.Store{Client: e.cache, Reader: e.cache}, Nodes: pool, Watcher: watcher,
-		Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock, Resync: 10 * time.Minute,
+		Workloads: &workload.Clients{Clock: e.Clock}, Recorder: e.Events, Clock: e.Clock, Resync: 10 * time.Minute, Installs: installs,
 	}
 }
 

@@ -25,6 +25,8 @@ func (r *Reconciler) leaveToRestore(_ context.Context, s *scope) (ctrl.Result, e
 		return ctrl.Result{}, nil
 	}
 
+	r.Installs.Drop(s.key())
+
 	return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonRestoring, fmt.Sprintf("TalosEtcdRestore %s is restoring the "+
 		"cluster",
 		s.held.State.Runtime.Restore.Name), pollRestore)

@@ -64,6 +64,10 @@ type comparison struct {
 	live, want         []byte
 	liveHash, wantHash string
 	diff               machineconfig.Difference
+	// image is the installer that the spec names.
+	image string
+	// systems are what the node runs and should run; nil if that was not compared.
+	systems *systems
 	// kept are images whose versions differ from those of the spec.
 	kept []machineconfig.Change
 	// edited are fields that were changed outside of the operator.

@@ -29,6 +29,10 @@ const machineRefIndex = "machineRef"
 // SetupWithManager registers the controller. Changes of a TalosMachine's status do not trigger it: only its spec and
 // annotations, the objects above it, its Machine, and the node itself do.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	if err := mgr.Add(r.Installs); err != nil {
+		return fmt.Errorf("adding the runner of installers: %w", err)
+	}
+
 	ctx := context.Background() // indexes are set up before the manager has a context
 	indexer := mgr.GetFieldIndexer()
 
@@ -49,13 +53,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		For(&v1alpha1.TalosMachine{}, changed).
 		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byLabel(v1alpha1.ControlPlaneLabel)),
 			builder.WithPredicates(predicate.Or[client.Object](
-				predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, secretBundleChanged()))).
+				predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, toldMachines()))).
 		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(r.byLabel(v1alpha1.WorkerLabel)), changed).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Machines(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
 		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(r.byAddress), builder.WithPredicates(gone())).
 		WatchesRawSource(source.Channel(r.Watcher.Events(), &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.Installs.Ends(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
 		Complete(failure.Revisit(failure.EndQuietly(r)))
 }
@@ -114,12 +119,24 @@ func (r *Reconciler) requests(ctx context.Context, opts ...client.ListOption) []
 	return out
 }
 
-// secretBundleChanged passes the update with which a control plane gets its PKI.
-func secretBundleChanged() predicate.Predicate {
+// toldMachines passes the updates of a control plane's status that concern its machines: it gets its PKI, or an upgrade
+// takes another step.
+func toldMachines() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.TalosControlPlane)
 		after, also := e.ObjectNew.(*v1alpha1.TalosControlPlane)
 
-		return ok && also && (before.Status.SecretBundle == nil) != (after.Status.SecretBundle == nil)
+		return ok && also && ((before.Status.SecretBundle == nil) != (after.Status.SecretBundle == nil) ||
+			step(before) != step(after))
 	}}
+}
+
+// step is what a control plane says about an upgrade, as far as it concerns machines.
+func step(cp *v1alpha1.TalosControlPlane) string {
+	u := cp.Status.Upgrade
+	if u == nil {
+		return "" // then the configs follow
+	}
+
+	return fmt.Sprint(u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration)
 }

@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -160,7 +161,13 @@ func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
 	f := s.facts
 	st.Stage, st.UnmetConditions = f.Stage, f.Unmet
 	st.Hostname, st.Addresses = f.Hostname, f.Addresses
-	st.TalosVersion, st.KubeletVersion = f.TalosVersion, f.KubeletVersion
+	st.TalosVersion = f.TalosVersion
+
+	// Early in a boot a node does not tell it yet.
+	if f.KubeletVersion != "" || s.answer == talos.StateMaintenance {
+		st.KubeletVersion = f.KubeletVersion
+	}
+
 	st.BootID, st.UUID = f.BootID, f.UUID
 	st.EtcdMemberID = f.EtcdMemberID
 
@@ -224,6 +231,10 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 	switch c := s.machine.Status.Change; {
 	case c != nil && c.Phase != v1alpha1.ChangePending:
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c))
+	case s.systems != nil && s.systems.refused != "":
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradeUnsupported, "it is not upgraded: "+s.systems.refused)
+	case isUpgrade(c):
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, upgradeMessage(c))
 	case s.diff.Equal() && s.reverting:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted,
 			"the machine runs the last working config; correct the spec, or remove the annotation "+
@@ -272,6 +283,20 @@ func changeMessage(c *v1alpha1.MachineChange) string {
 	}
 
 	return out
+}
+
+// upgradeMessage says from what to what a machine is upgraded that has not begun.
+func upgradeMessage(c *v1alpha1.MachineChange) string {
+	out := make([]string, 0, len(c.Fields))
+	for _, f := range c.Fields {
+		out = append(out, fmt.Sprintf("%s %s to %s", f.Field, cmp.Or(f.Old, "none"), cmp.Or(f.New, "none")))
+	}
+
+	if c.Message != "" {
+		return "the upgrade of " + strings.Join(out, ", ") + " has not begun: " + c.Message
+	}
+
+	return "the upgrade of " + strings.Join(out, ", ") + " waits for its turn"
 }
 
 func versions(kept []machineconfig.Change) string {

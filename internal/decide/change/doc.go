@@ -121,6 +121,11 @@ type Pass struct {
 	Asked, Holds bool
 	// Staged, Sent: the desired configuration was staged, or sent with effect at once.
 	Staged, Sent bool
+	// Pulled: the node has the image of the change. Installed: it is installed and boots next. Uninstalled: the old one
+	// is.
+	Pulled, Installed, Uninstalled bool
+	// Failed is why the image cannot be pulled or installed; it is not tried again.
+	Failed string
 	// Uncordoned: the node is schedulable again, unless others made it unschedulable.
 	Uncordoned bool
 	// Remembered: the live configuration is stored as one that works.
@@ -148,6 +153,12 @@ const (
 	Apply Act = "Apply"
 	// Stage sends the desired configuration with effect at the next boot: Pass.Staged, or Refuse.
 	Stage Act = "Stage"
+	// Pull has the node fetch the image of the change: Pass.Pulled, Pass.Failed, or Pass.Held while that runs.
+	Pull Act = "Pull"
+	// Install the image of the change, which boots next: Pass.Installed, Pass.Failed, or Pass.Held while it runs.
+	Install Act = "Install"
+	// Uninstall makes what runs the next to boot again: Pass.Uninstalled, Pass.Failed, or Pass.Held while that runs.
+	Uninstall Act = "Uninstall"
 	// Reboot the node.
 	Reboot Act = "Reboot"
 	// Uncordon makes the node schedulable again if the operator made it unschedulable: Pass.Uncordoned.

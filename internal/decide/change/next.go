@@ -172,7 +172,8 @@ func (in *Input) newID() { in.Record.Change.ID = in.id(in.Record.Change) }
 // that a reconciliation with a stale cache finds the same ID. It differs from the ID of an earlier change with the same
 // target: allowing that change to begin created a new generation of the machine.
 func (in Input) id(c *v1alpha1.MachineChange) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %t %t %t", c.Base, c.Target, in.Key, c.Reboot, c.Try, c.Etcd))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %t %t %t%s", c.Base, c.Target, in.Key, c.Reboot, c.Try, c.Etcd,
+		c.Image))
 
 	return hex.EncodeToString(sum[:])[:16]
 }

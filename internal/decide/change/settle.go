@@ -137,6 +137,12 @@ func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
 
 			return in.again(0), true
 		}
+	case c.Kind == v1alpha1.ChangeTalos && c.Phase == v1alpha1.ChangeApplying && unreachable:
+		// An installer may take longer than that, too.
+		if silence >= timeout {
+			return in.fail(fmt.Sprintf("%s has been unreachable for %s while %s was installed on it; check its console, or "+
+				"replace it", in.Name, timeout, c.Image)), true
+		}
 	case c.Phase == v1alpha1.ChangeDraining && unreachable:
 		// Nothing was sent yet, and a drain may take hours: only the silence counts. A node that has lost its configuration
 		// does not come back.

@@ -143,11 +143,11 @@ func Assess(in Input) (Output, error) {
 	return out, out.decide(in)
 }
 
-// survived reports whether the machine was healthy with the configuration of the plan. A machine whose difference
-// disappeared for another reason, because the change was reverted, proves nothing.
+// survived reports whether the machine was healthy with the configuration or the Talos of the plan. A machine whose
+// difference disappeared for another reason, because the change was reverted, proves nothing.
 func survived(in Input, p *v1alpha1.PlannedMachine) bool {
 	return slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
-		return m.Name == p.Name && m.Status.WorkingHash == p.Target
+		return m.Name == p.Name && (m.Status.WorkingHash == p.Target || m.Status.WorkingSystem == p.Target)
 	})
 }
 
@@ -213,6 +213,10 @@ func (out *Output) holdReboots(in Input) error {
 			if out.Plan.Phase == v1alpha1.PlanRollingOut {
 				out.say(v1alpha1.PlanWaiting, "reboots wait for the maintenance window that opens at "+
 					out.Again.Format(time.RFC3339))
+			}
+		case c.Change.Kind == v1alpha1.ChangeTalos && !c.Reboot:
+			if out.Plan.Phase == v1alpha1.PlanRollingOut {
+				out.say(v1alpha1.PlanWaiting, "upgrades need reboots, and rebootPolicy is Manual")
 			}
 		case c.staged && !c.Reboot: // there is nothing left to do without a reboot
 		default:
@@ -455,14 +459,19 @@ func Granted(m *v1alpha1.TalosMachine) bool {
 func mayReboot(m *v1alpha1.TalosMachine) bool { return Granted(m) && m.Spec.Change.Reboot }
 
 // ComparedTo returns the version of the spec that a machine is compared to: the generations of its control plane, of
-// its worker group (nil for a control-plane machine), and of the machine itself.
+// its worker group (nil for a control-plane machine), and of the machine itself, with the step of an upgrade.
 func ComparedTo(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) string {
 	var group int64
 	if w != nil {
 		group = w.Generation
 	}
 
-	return fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation)
+	out := fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation)
+	if u := cp.Status.Upgrade; u != nil {
+		out += fmt.Sprintf("/%s/%t/%d", u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration)
+	}
+
+	return out
 }
 
 // Validate rejects options that cannot be fulfilled: windows that never open, or whose time zone does not exist.

@@ -26,6 +26,11 @@ type Node struct {
 	Talos, Kubelet string
 }
 
+// KubeletVersion returns the version of an image tag: kubelets come with more or fewer files under tags of their own.
+func KubeletVersion(tag string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(tag, "-fat"), "-slim")
+}
+
 // Cluster is what runs.
 type Cluster struct {
 	Nodes []Node

@@ -1,7 +1,7 @@
-// Package backupwork runs the long work of the backup controllers outside of their reconciliations: a reconciliation
-// only starts work, monitors it and records its result. Work that takes hours therefore delays no other object, and the
+// Package work runs what takes long, such as backups and installers, outside of reconciliations: a reconciliation only
+// starts work, monitors it and records its result. Work that takes hours therefore delays no other object, and the
 // deletion of its own object can cancel it.
-package backupwork
+package work
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -99,7 +98,9 @@ type Order[A, O any] struct {
 	UID     types.UID
 	About   A
 	Timeout time.Duration
-	// Admit may reject the work with an error, given the work that is running for other objects.
+	// TimeoutReason is the reason of the error of work that took longer than its timeout.
+	TimeoutReason string
+	// Admit may reject the work with an error, given the work that is running for other objects; nil admits it.
 	Admit func(running iter.Seq2[types.NamespacedName, A]) error
 	Do    func(context.Context) (O, error)
 }
@@ -113,8 +114,10 @@ func (r *Runner[A, O]) Do(o Order[A, O]) (*Job[A, O], error) {
 		return nil, fmt.Errorf("starting work on %s: %w", o.Key, err)
 	}
 
-	if err := o.Admit(r.running(o.Key)); err != nil {
-		return nil, err
+	if o.Admit != nil {
+		if err := o.Admit(r.running(o.Key)); err != nil {
+			return nil, err
+		}
 	}
 
 	ctx, cancel := context.WithTimeout(r.ctx, o.Timeout)
@@ -126,7 +129,7 @@ func (r *Runner[A, O]) Do(o Order[A, O]) (*Job[A, O], error) {
 
 		j.out, j.err = o.Do(ctx)
 		if j.err != nil && context.Cause(ctx) == context.DeadlineExceeded { //nolint:errorlint // it is that very error
-			j.err = failure.Transient(v1alpha1.ReasonBackupTimeout, "it took longer than its timeout", j.err)
+			j.err = failure.Transient(o.TimeoutReason, "it took longer than its timeout", j.err)
 		}
 
 		close(j.done)

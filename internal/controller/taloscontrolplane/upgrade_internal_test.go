@@ -1,0 +1,104 @@
+package taloscontrolplane
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// TestUpgradeOf: what machines run and what the spec asks for become the version of now, or a reason why there is none.
+func TestUpgradeOf(t *testing.T) {
+	machine := func(name, talos string, configured bool) v1alpha1.TalosMachine {
+		m := v1alpha1.TalosMachine{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status:     v1alpha1.TalosMachineStatus{TalosVersion: talos, KubeletVersion: "v1.34.0"},
+		}
+		if name == "w" || name == "new" {
+			m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: "group"}
+		}
+
+		if configured {
+			meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionConfigured, Status: "True", Reason: "Told"})
+		}
+
+		return m
+	}
+
+	for name, c := range map[string]struct {
+		cp, worker, target string
+		now, message       string
+		done               bool
+	}{
+		"there already":        {"v1.12.0", "v1.12.0", "v1.12.0", "", "", false},
+		"one patch":            {"v1.12.0", "v1.12.0", "v1.12.1", "v1.12.1", "", false},
+		"the worker is left":   {"v1.12.1", "v1.12.0", "v1.12.1", "v1.12.1", "", true},
+		"two minors":           {"v1.11.6", "v1.11.6", "v1.13.9", "v1.12.12", "", false},
+		"the worker, half-way": {"v1.12.12", "v1.11.6", "v1.13.9", "v1.12.12", "", true},
+		"half-way":             {"v1.12.12", "v1.12.12", "v1.13.9", "v1.13.9", "", false},
+		"the way back":         {"v1.12.1", "v1.12.0", "v1.12.0", "", "no way back", false},
+		"unknown":              {"v1.12.1", "", "v1.12.1", "", "waiting for the versions of w", false},
+	} {
+		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
+		cp.Spec.TalosVersion, cp.Spec.Upgrade = c.target, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+		cp.Status.ObservedKubeVersion = "v1.34.0"
+
+		got := upgradeOf(cp, []v1alpha1.TalosMachine{
+			machine("cp", c.cp, true), machine("w", c.worker, true), machine("new", "v1.10.0", false),
+		})
+
+		if got == nil {
+			if c.now != "" || c.message != "" {
+				t.Errorf("%s: nothing to do", name)
+			}
+
+			continue
+		}
+
+		if got.TalosVersion != c.now || !strings.Contains(got.Message, c.message) || c.message == "" && got.Message != "" ||
+			got.ControlPlaneDone != c.done || got.ObservedGeneration != 7 || name == "there already" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestUpgradeKeepsItsStep: while a control-plane machine does not tell its version, nothing begins, and what has begun goes
+// on; it is not forgotten because its object was made anew.
+func TestUpgradeKeepsItsStep(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
+	cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+	cp.Spec.Machines = []v1alpha1.MachineEntry{{Name: "cp-0"}, {Name: "cp-1"}}
+
+	machine := v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: "cp-0"},
+		Status:     v1alpha1.TalosMachineStatus{TalosVersion: "v1.13.9", KubeletVersion: "v1.34.0"},
+	}
+	meta.SetStatusCondition(&machine.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionConfigured, Status: "True", Reason: "Told",
+	})
+
+	anew := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: "cp-1"}}
+	running := &v1alpha1.UpgradeStatus{ObservedGeneration: 7, Target: "v1.13.9", TalosVersion: "v1.12.12"}
+
+	for name, c := range map[string]struct {
+		machines []v1alpha1.TalosMachine
+		was      *v1alpha1.UpgradeStatus
+		now      string
+	}{
+		"gone":                 {[]v1alpha1.TalosMachine{machine}, nil, ""},
+		"gone, half-way":       {[]v1alpha1.TalosMachine{machine}, running, "v1.12.12"},
+		"not observed":         {[]v1alpha1.TalosMachine{machine, anew}, nil, ""},
+		"of another spec":      {[]v1alpha1.TalosMachine{machine, anew}, &v1alpha1.UpgradeStatus{ObservedGeneration: 6, Target: "v1.13.9", TalosVersion: "v1.12.12"}, ""},
+		"not observed anymore": {[]v1alpha1.TalosMachine{machine, anew}, running, "v1.12.12"},
+	} {
+		cp.Status.Upgrade = c.was
+
+		got := upgradeOf(cp, c.machines)
+		if got == nil || got.TalosVersion != c.now || got.ObservedGeneration != 7 || got.Message != "waiting for the versions of cp-1" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -1,0 +1,347 @@
+package talosmachine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+)
+
+const (
+	// installTimeout limits the pull and the installation of one image.
+	installTimeout = 30 * time.Minute
+	// retryInstall is how soon an image is pulled again that could not be had.
+	retryInstall = 15 * time.Second
+)
+
+// Installs runs the installers of all machines.
+type Installs struct {
+	*work.Runner[installation, struct{}]
+}
+
+// NewInstalls returns a runner whose work ends with the context.
+func NewInstalls(ctx context.Context) *Installs {
+	return &Installs{work.New[installation, struct{}](ctx, func(key types.NamespacedName) client.Object {
+		return &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	})}
+}
+
+// installation is what an installer runs for.
+type installation struct {
+	// change is the ID of the change, act what is done for it with the image, in one boot of the node.
+	change string
+	act    change.Act
+	image  string
+	boot   string
+}
+
+// system is an operating system: what a node runs, or should.
+type system struct{ version, schematic string }
+
+func (o system) hash() string {
+	sum := sha256.Sum256([]byte(o.version + "\n" + o.schematic))
+
+	return hex.EncodeToString(sum[:])
+}
+
+// systems are the operating systems that a comparison found.
+type systems struct {
+	live, want system
+	// image installs what is wanted, old what runs.
+	image, old string
+	// refused says why what is wanted is not installed; empty if it may be.
+	refused string
+}
+
+// compareSystem compares the operating system of a node with the one that its cluster is upgraded to. It changes
+// nothing.
+func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !s.compared || s.facts == nil || s.facts.TalosVersion == "" || !s.mayUpgrade() {
+		return ctrl.Result{}, nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	extensions, err := node.Extensions(ctx)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
+	}
+
+	live, err := machineconfig.InstallImage(s.live)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	found := compareSystems(s.controlPlane, s.machine, system{s.facts.TalosVersion, extensions.Schematic}, live, s.image)
+	s.systems = &found
+
+	return ctrl.Result{}, nil
+}
+
+// mayUpgrade reports whether the operating system of the machine is looked at: where upgrades are automatic, and where
+// one has been planned.
+func (s *scope) mayUpgrade() bool {
+	u, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
+
+	return u != nil && u.Talos == v1alpha1.UpgradeAutomatic || c != nil && c.Kind == v1alpha1.ChangeTalos
+}
+
+// upgraded returns the version that the node was upgraded to, once the upgrade of the cluster is over: then its config
+// may name that installer. Before, each machine that is done would change the plan of those that are not.
+func (s *scope) upgraded() string {
+	cp := s.controlPlane
+	if u := cp.Spec.Upgrade; u == nil || u.Talos != v1alpha1.UpgradeAutomatic || cp.Status.Upgrade != nil ||
+		s.facts.TalosVersion != cp.Spec.TalosVersion {
+		return ""
+	}
+
+	return s.facts.TalosVersion
+}
+
+// compareSystems is pure. live and image are the installers that the live config and the spec name.
+func compareSystems(
+	cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs system, live, image string,
+) systems {
+	out := systems{live: runs, want: runs}
+	if u := cp.Spec.Upgrade; u == nil || u.Talos != v1alpha1.UpgradeAutomatic {
+		return out
+	}
+
+	u, worker := cp.Status.Upgrade, m.Spec.WorkerRef != nil
+	turn := !worker || u == nil || u.ControlPlaneDone
+
+	// The version of the path, never that of the spec: no machine goes ahead of a path that others have not gone. One that
+	// is ahead of it, because its first config was that of the spec, stays where it is.
+	step := u != nil && turn && upgrade.Newer(u.TalosVersion, runs.version)
+	if step {
+		out.want.version = u.TalosVersion
+	}
+
+	// A schematic comes with a version, or once nothing else is left.
+	if id := machineconfig.Schematic(image); id != "" && turn && (step || runs.version == cp.Spec.TalosVersion) {
+		out.want.schematic = id
+	}
+
+	if out.want == out.live {
+		return out
+	}
+
+	out.choose(cp.Spec.TalosVersion, live, image)
+
+	if out.refused != "" {
+		out.want = out.live
+	}
+
+	return out
+}
+
+// choose sets the images that install what is wanted and what runs, or why that is refused. live and image are the
+// installers that the live config and the spec name.
+func (o *systems) choose(spec, live, image string) {
+	ok, tag := true, machineconfig.TagOf(image)
+
+	if o.image = image; o.want.version != spec {
+		o.image, ok = machineconfig.Retag(image, spec, o.want.version)
+	}
+
+	old, known := installerOf(o.live, live, image, spec)
+	o.old = old
+
+	switch {
+	case tag != "" && tag != spec && !strings.HasPrefix(tag, spec+"-"):
+		o.refused = fmt.Sprintf("the spec asks for Talos %s, and its installer is %s: name the one of that version", spec,
+			image)
+	case !ok:
+		o.refused = fmt.Sprintf("the path of the upgrade goes through Talos %s, and %s does not tell which image that is: "+
+			"name the installer with the tag %s", o.want.version, image, spec)
+	case !known:
+		o.refused = fmt.Sprintf("nobody can tell which image installs Talos %s again, should the upgrade fail: name the "+
+			"installer with its version as the tag", o.live.version)
+	case o.live.schematic != "" && machineconfig.Schematic(image) == "" && !machineconfig.SameRepository(live, image):
+		o.refused = fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+
+			"of the factory with that schematic, or another one", o.live.schematic, image)
+	}
+}
+
+// installerOf returns the image that installs what runs.
+func installerOf(runs system, live, image, spec string) (string, bool) {
+	for _, of := range []string{live, image} {
+		// A tag that is no version may stand for anything.
+		tag := machineconfig.TagOf(of)
+		if tag != runs.version && tag != spec && !upgrade.IsVersion(tag) {
+			continue
+		}
+
+		if old, ok := machineconfig.Retag(of, tag, runs.version); ok {
+			return machineconfig.WithSchematic(old, runs.schematic), true
+		}
+	}
+
+	return "", false
+}
+
+// systemInput returns the evidence about the operating system, which has been compared.
+func (r *Reconciler) systemInput(s *scope) change.Input {
+	in := r.input(s)
+	in.Edited, in.Reverting, in.Fields, in.Cuts = nil, false, "", ""
+
+	in.Live, in.Want = s.systems.live.hash(), s.systems.want.hash()
+
+	if c := in.Record.Change; s.stalePath() && isUpgrade(c) {
+		in.Want = c.Target
+	}
+
+	in.Equal = in.Live == in.Want
+
+	return in
+}
+
+// stalePath reports whether the path of the upgrade is not planned for this spec yet: it neither begins an upgrade, nor
+// ends one.
+func (s *scope) stalePath() bool {
+	cp := s.controlPlane
+	u, o := cp.Status.Upgrade, cp.Spec.Upgrade
+
+	return u != nil && o != nil && o.Talos == v1alpha1.UpgradeAutomatic && u.ObservedGeneration != cp.Generation
+}
+
+// planSystem plans how the node gets another operating system. A difference of configurations comes first.
+func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
+	if s.systems == nil || s.stalePath() {
+		return
+	}
+
+	in := r.systemInput(s)
+	plan, record := change.CompareTalos(in, s.systems.image)
+
+	switch o := s.systems; plan {
+	case change.Described:
+		r.undrain(ctx, s)
+
+		in.Record = record
+		record = change.DescribeTalos(in, o.image, o.old, o.fields())
+	case change.Forgone:
+		record.Change, record.Intent = nil, nil
+	case change.Kept, change.TakenOver, change.Unfinished:
+	}
+
+	s.record(record)
+}
+
+// fields names what an upgrade changes, as the fields of a configuration are named.
+func (o *systems) fields() []v1alpha1.FieldChange {
+	var out []v1alpha1.FieldChange
+
+	if o.live.version != o.want.version {
+		out = append(out, v1alpha1.FieldChange{Field: "Talos", Old: o.live.version, New: o.want.version})
+	}
+
+	if o.live.schematic != o.want.schematic {
+		out = append(out, v1alpha1.FieldChange{Field: "schematic", Old: o.live.schematic, New: o.want.schematic})
+	}
+
+	return out
+}
+
+// installs performs the acts that take longer than a reconciliation may: each reconciliation starts the work, or looks
+// at what has become of it. It returns another step if the work is done again later.
+func (r *Reconciler) installs(ctx context.Context, s *scope, in change.Input, act change.Act) (*change.Step, error) {
+	c := in.Record.Change
+	about := installation{change: c.ID, act: act, image: c.Image, boot: in.BootID}
+
+	if act == change.Uninstall {
+		about.image = c.OldImage
+	}
+
+	job := r.Installs.Find(s.key(), s.machine.UID)
+
+	if job != nil && job.About != about {
+		r.Installs.Drop(s.key())
+
+		job = nil
+	}
+
+	switch {
+	case job == nil:
+		if err := r.startInstall(ctx, s, about); err != nil {
+			return nil, err
+		}
+
+		s.pass.Held = c.Message
+
+		return nil, nil
+	case !job.Ended():
+		s.pass.Held = c.Message
+
+		return nil, nil
+	}
+
+	_, err := job.Result()
+
+	switch late := in.Now.Sub(in.Record.Intent.Since.Time) >= in.Options.HealthTimeout; {
+	case err == nil:
+		s.pass.Pulled, s.pass.Installed = act == change.Pull, act == change.Install
+		s.pass.Uninstalled = act == change.Uninstall
+
+		return nil, nil
+	case failure.ClassOf(err) == failure.ClassTerminal, late:
+		r.Installs.Drop(s.key())
+
+		s.pass.Failed = failure.Message(err)
+
+		return nil, nil
+	}
+
+	r.Installs.Drop(s.key())
+
+	in.Record.Change.Message = failure.Message(err)
+
+	return &change.Step{Before: in.Record, Again: retryInstall}, nil
+}
+
+func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installation) error {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	self, reason := s.self(), v1alpha1.ReasonInstallFailed
+	if about.act == change.Pull {
+		reason = v1alpha1.ReasonImagePull
+	}
+
+	_, err = r.Installs.Do(work.Order[installation, struct{}]{
+		Key: s.key(), UID: s.machine.UID, About: about, Timeout: installTimeout, TimeoutReason: reason,
+		Do: func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, node.ToItself(ctx, self, func() error {
+				if about.act == change.Pull {
+					return node.Pull(ctx, about.image)
+				}
+
+				return node.Install(ctx, about.image, nil)
+			})
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("starting the installer on %s: %w", s.machine.Name, err)
+	}
+
+	return nil
+}

@@ -1,0 +1,223 @@
+package talosmachine_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// newer is the version that the tests upgrade to, installer the repository of its image.
+const (
+	newer     = "v1.13.10"
+	installer = "ghcr.io/siderolabs/installer:"
+)
+
+// upgrade asks for an image of the newer version, as a control plane does once the path leads there.
+func (e *env) upgrade(tag string) {
+	e.Helper()
+	e.follow(newer, installer+tag)
+}
+
+// follow sets version and image of the spec, and what the control plane says about the path.
+func (e *env) follow(version, image string) {
+	e.Helper()
+	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.TalosVersion = version
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+		cp.Spec.Install = &v1alpha1.InstallOptions{Image: image}
+	})
+	change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
+		w.Spec.Install = &v1alpha1.InstallOptions{Image: image}
+	})
+	e.step(version, true)
+}
+
+// step sets the version that the machines are upgraded to now.
+func (e *env) step(version string, workers bool) {
+	e.Helper()
+
+	cp := &v1alpha1.TalosControlPlane{}
+	e.Get(cp, cluster)
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{
+		ObservedGeneration: cp.Generation, TalosVersion: version, Target: version, ControlPlaneDone: workers,
+	}
+
+	if err := e.Client.Status().Update(e.Context(), cp); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// arrived ends the path, as the control plane does once every machine runs the version.
+func (e *env) arrived() {
+	e.Helper()
+
+	cp := &v1alpha1.TalosControlPlane{}
+	e.Get(cp, cluster)
+	cp.Status.Upgrade = nil
+
+	if err := e.Client.Status().Update(e.Context(), cp); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// begins plans the upgrade of a machine, and allows it.
+func (e *env) begins(name string) {
+	e.Helper()
+
+	c := e.planned(name)
+	if c.Kind != v1alpha1.ChangeTalos || !c.Reboot || len(c.Fields) != 1 || c.Fields[0].New != newer {
+		e.Fatalf("planned: %+v", c)
+	}
+
+	if strings.HasPrefix(name, "cp") {
+		e.disrupt(name)
+	}
+
+	e.grant(name, true)
+}
+
+// TestUpgrade: a machine is drained, installs and boots the newer version; then its config names that installer.
+func TestUpgrade(t *testing.T) {
+	e := found(t, 1, 1)
+	boot, was := e.boots("w-0"), e.machine("w-0").Status.TalosVersion
+
+	e.upgrade(newer)
+	e.condition("w-0", v1alpha1.ConditionUpToDate, "True", v1alpha1.ReasonUpToDate, "")
+	e.begins("w-0")
+	e.until("w-0", "it installs", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepInstall && e.cordoned("w-0")
+	})
+	e.restart() // the node ends the installer with the stream
+
+	m := e.until("w-0", "it runs the newer version", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Change == nil || m.Status.Change.Kind != v1alpha1.ChangeTalos
+	})
+	if m.Status.TalosVersion != newer || was == newer || e.boots("w-0") == boot || e.cordoned("w-0") {
+		t.Errorf("from %s, cordoned: %t: %s", was, e.cordoned("w-0"), show(m))
+	}
+
+	// The configs follow once the cluster is through.
+	e.arrived()
+
+	if c := e.planned("w-0"); c.Reboot || c.Drain || len(c.Fields) != 1 || c.Fields[0].New != installer+newer {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.grant("w-0", false)
+	e.until("w-0", "it is changed", done)
+
+	if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != 1 || !e.runs("w-0", installer+newer) {
+		t.Errorf("%d reboots", n)
+	}
+
+	e.keepsSecrets()
+}
+
+// TestUpgradeFails: an image that cannot be had disturbs nobody, an installer that fails gives the machine back, and a
+// system that does not boot is booted once.
+func TestUpgradeFails(t *testing.T) {
+	for tag, c := range map[string]struct {
+		message string
+		reboots int
+	}{
+		"-missing":          {"cannot pull the installer", 0},
+		"-broken-installer": {"ended with exit code 1", 0},
+		"-broken-boot":      {"rolled back by itself", 1},
+	} {
+		t.Run(tag, func(t *testing.T) {
+			e := found(t, 1, 1)
+			was := e.machine("w-0").Status.TalosVersion
+
+			e.upgrade(newer + tag)
+			e.begins("w-0")
+
+			if tag == "-missing" {
+				e.until("w-0", "it is not pulled", func(m *v1alpha1.TalosMachine) bool {
+					return strings.Contains(m.Status.Change.Message, c.message)
+				})
+				e.sleep(patience)
+			}
+
+			m := e.until("w-0", "the change fails", failed)
+			for range 3 {
+				e.sleep(time.Minute)
+				m, _, _ = e.pass("w-0")
+			}
+
+			if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != c.reboots || m.Status.TalosVersion != was ||
+				!failed(m) || !strings.Contains(m.Status.Change.Message, c.message) || e.cordoned("w-0") {
+				t.Errorf("%d reboots, cordoned: %t: %s", n, e.cordoned("w-0"), show(m))
+			}
+
+			// The spec goes back: nothing newer stays installed, and nothing is left to do.
+			e.follow(was, installer+was)
+			e.arrived()
+			e.until("w-0", "it is changed", done)
+			e.reboot("w-0")
+
+			m = e.until("w-0", "it has booted", done)
+			if m.Status.TalosVersion != was || e.cordoned("w-0") {
+				t.Errorf("it runs %s", m.Status.TalosVersion)
+			}
+		})
+	}
+}
+
+// TestUpgradeNeedsPermission: what was permitted before an installer ran is asked again before the reboot.
+func TestUpgradeNeedsPermission(t *testing.T) {
+	e := found(t, 3, 0)
+	boot := e.boots("cp-1")
+
+	e.upgrade(newer)
+	e.begins("cp-1")
+	e.until("cp-1", "it installs", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepInstall
+	})
+	e.nodes["cp-2"].Kill()
+	e.until("cp-1", "it waits", func(m *v1alpha1.TalosMachine) bool {
+		return strings.Contains(m.Status.Change.Message, "waiting for etcd to become healthy")
+	})
+	e.waits("cp-1", "waiting for etcd to become healthy before disrupting")
+
+	if e.boots("cp-1") != boot || e.nodes["cp-1"].Faults().Calls("Reboot") > 0 {
+		t.Error("it has rebooted")
+	}
+
+	if err := e.nodes["cp-2"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	m := e.until("cp-1", "it runs the newer version", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Change == nil || m.Status.Change.Kind != v1alpha1.ChangeTalos
+	})
+	if m.Status.TalosVersion != newer || e.cordoned("cp-1") {
+		t.Errorf("cordoned: %t, %s", e.cordoned("cp-1"), show(m))
+	}
+}
+
+// TestUpgradeWaits: a worker begins nothing before the control plane runs the version, and a path that is planned for
+// another spec begins and ends nothing.
+func TestUpgradeWaits(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.upgrade(newer)
+	e.step(newer, false)
+
+	if m, _, err := e.pass("w-0"); err != nil || m.Status.Change != nil {
+		t.Errorf("%v, %s", err, show(m))
+	}
+
+	e.step(newer, true)
+
+	id := e.planned("w-0").ID
+
+	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.TalosVersion = "v1.13.11"
+	})
+
+	if m, _, err := e.pass("w-0"); err != nil || m.Status.Change == nil || m.Status.Change.ID != id {
+		t.Errorf("%v, %s", err, show(m))
+	}
+}

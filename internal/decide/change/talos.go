@@ -1,0 +1,258 @@
+package change
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// DescribeTalos returns the record of a change of the operating system: from what runs to what is wanted, with the
+// installer images of both. Live and Want are hashes of those, not of configurations.
+func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChange) Record {
+	c := &v1alpha1.MachineChange{
+		Kind: v1alpha1.ChangeTalos, Image: image, OldImage: oldImage, Target: in.Want, Base: in.Live,
+		Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending, Since: stamp(in.Now), Reboot: true, Drain: in.drains(true),
+		Etcd: in.ControlPlane, Fields: fields,
+	}
+
+	// What another change has installed may still be the next to boot.
+	if was := in.Record.Change; was != nil && was.Kind == v1alpha1.ChangeTalos {
+		c.Staged = was.Staged && in.Live != was.Target
+	}
+
+	c.ID = in.id(c)
+	in.Record.Change, in.Record.Intent = c, nil
+
+	return in.Record
+}
+
+// CompareTalos decides what a comparison of operating systems means for the recorded change: Kept, Described or
+// Forgone. A change that has begun is ended by NextTalos. One that has failed stays until somebody asks for a retry, or
+// until something else is wanted, or another image of the same: what is done again by itself would reboot a machine for
+// ever.
+func CompareTalos(in Input, image string) (Plan, Record) {
+	in.Record = in.Record.copy()
+
+	switch c := in.Record.Change; {
+	case c == nil && in.Equal:
+	case c == nil:
+		return Described, in.Record
+	case c.Kind != v1alpha1.ChangeTalos: // the configuration first
+	case c.Phase == v1alpha1.ChangePending:
+		return in.comparePending(image), in.Record
+	case c.Phase == v1alpha1.ChangeFailed:
+		return in.compareFailed(image), in.Record
+	}
+
+	return Kept, in.Record
+}
+
+// comparePending compares to a change that has not begun, but for what an earlier one has installed.
+func (in Input) comparePending(image string) Plan {
+	c := in.Record.Change
+
+	switch {
+	case in.Equal && c.Staged: // NextTalos takes it back
+	case in.Equal:
+		return Forgone
+	case c.Target != in.Want, c.Base != in.Live, c.Image != image:
+		return Described
+	}
+
+	return Kept
+}
+
+func (in Input) compareFailed(image string) Plan {
+	c := in.Record.Change
+
+	switch runs, wanted := in.Live == c.Target, in.Want == c.Target; {
+	case runs && wanted && in.Retry:
+		in.phase(v1alpha1.ChangeSettling, "")
+	case runs && !wanted, !runs && wanted && (in.Retry || c.Image != image):
+		return Described
+	}
+
+	return Kept
+}
+
+// Begun reports whether a change has done more to its machine than to fetch an image.
+func Begun(c *v1alpha1.MachineChange) bool {
+	return c != nil && (c.Phase != v1alpha1.ChangePending || c.Staged)
+}
+
+// NextTalos decides the next step of a change of kind Talos. The record of the configuration is not touched.
+//
+// An installer makes its system the next to boot, whatever causes the boot. So a machine is drained and permitted
+// before, and permitted again, with new evidence, before it reboots: an installer takes minutes. The image is pulled
+// before any of that: an image that cannot be had disturbs nobody.
+func NextTalos(in Input) Step {
+	in.Record = in.Record.copy()
+	c := in.Record.Change
+
+	switch {
+	case in.Record.intends(v1alpha1.StepReboot):
+		return in.rebootingTalos()
+	case in.Live == c.Target:
+		return in.settleTalos()
+	case in.Want != c.Target:
+		return in.withdrawTalos()
+	case in.Pass.Failed != "":
+		return in.failTalos(in.Pass.Failed)
+	case c.Phase == v1alpha1.ChangeFailed || !in.granted() || !in.Grant.Reboot:
+		if c.Phase == v1alpha1.ChangePending {
+			in.Record.Intent = nil // a grant that was taken back while the image was pulled
+		}
+
+		return in.rest()
+	case !in.Options.Reboots && !in.Record.intends(v1alpha1.StepInstall):
+		return in.giveBack("waiting for a time in which reboots are allowed")
+	case !Begun(c) && !in.Pass.Pulled:
+		if !in.Record.intends(v1alpha1.StepPull) { // otherwise the message is why it has not been pulled yet
+			c.Message = "pulling " + c.Image
+		}
+
+		in.intend(v1alpha1.StepPull, "", 0)
+
+		return in.holdOr(Pull)
+	}
+
+	return in.install()
+}
+
+// install drains the node, installs the image and reboots, if the safety kernel permits it.
+func (in Input) install() Step {
+	c, begun := in.Record.Change, in.Record.intends(v1alpha1.StepInstall)
+
+	if c.Drain && !begun && !in.Pass.Drained {
+		in.phase(v1alpha1.ChangeDraining, c.Message)
+
+		return in.holdOr(Drain)
+	}
+
+	if step, holds := in.gate(); holds && (!begun || in.Pass.Installed) {
+		return step
+	}
+
+	switch {
+	case !in.Pass.Installed && begun && in.Pass.Held != "":
+		return in.hold(in.Pass.Held)
+	case !in.Pass.Installed:
+		if !begun {
+			in.phase(v1alpha1.ChangeApplying, "installing "+c.Image)
+		}
+
+		in.intend(v1alpha1.StepInstall, in.BootID, 0)
+		c.Staged = true
+
+		return in.do(Install)
+	case !in.Options.Reboots: // the window has closed meanwhile
+		return in.giveBack(c.Image + " is installed and boots next: waiting for a time in which reboots are allowed")
+	}
+
+	in.phase(v1alpha1.ChangeRebooting, "")
+	in.intend(v1alpha1.StepReboot, in.BootID, 0)
+
+	step := in.do(Reboot)
+	step.Again = Poll
+	step.Event = &Event{Reason: v1alpha1.ReasonRollingOut, Action: "Reboot", Message: "Rebooting into " + c.Image}
+
+	return step
+}
+
+// failTalos ends a change whose image does not run on this machine. What ran before does, so the node is schedulable
+// again.
+func (in Input) failTalos(message string) Step {
+	if MayBeDrained(in.Record.Change) && in.Record.Change.Phase != v1alpha1.ChangeFailed && !in.Pass.Uncordoned {
+		return in.do(Uncordon)
+	}
+
+	in.Record.Change.Staged = false // the boot loader is as it was
+	step := in.fail(message)
+	step.Again = Poll
+
+	return step
+}
+
+// rebootingTalos waits for a new boot ID. A node that comes back with what it ran before has rolled back by itself: its
+// boot loader or Talos found that the new system does not work. Installing it again would only reboot it again.
+func (in Input) rebootingTalos() Step {
+	c, i := in.Record.Change, in.Record.Intent
+
+	switch {
+	case in.BootID == i.BootID:
+		return in.rebootAgain()
+	case in.Live == c.Target:
+		in.Record.Intent = nil
+		in.phase(v1alpha1.ChangeSettling, "")
+
+		return in.again(Poll)
+	}
+
+	if !in.well() && in.Now.Sub(i.Since.Time) < in.Options.HealthTimeout {
+		return in.hold("it has rebooted and does not run " + c.Image + "; " + in.unwell())
+	}
+
+	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: it rolled back by itself, or somebody else has "+
+		"installed another image; it is not tried again unless you annotate the machine with %s", in.Name, c.Image,
+		v1alpha1.RetryAnnotation))
+}
+
+// settleTalos ends a change once the node is healthy with what it has booted.
+func (in Input) settleTalos() Step {
+	c := in.Record.Change
+	in.Record.Intent = nil
+
+	if c.Phase != v1alpha1.ChangeFailed {
+		in.phase(v1alpha1.ChangeSettling, "")
+	}
+
+	switch took := in.Now.Sub(c.Since.Time); {
+	case in.well() && !in.Pass.Uncordoned:
+		return in.do(Uncordon)
+	case in.well():
+		in.Record.Change = nil
+
+		step := in.again(Poll)
+		step.Event = &Event{
+			Reason: v1alpha1.ReasonUpToDate, Action: "Complete", Message: "Runs " + c.Image + " and is healthy",
+		}
+
+		return step
+	case c.Phase == v1alpha1.ChangeFailed:
+	case took >= in.Options.HealthTimeout:
+		return in.fail(fmt.Sprintf("%s has not been healthy for %s since it booted %s: %s; roll it back, or repair it",
+			in.Name, in.Options.HealthTimeout, c.Image, in.unwell()))
+	default:
+		in.phase(v1alpha1.ChangeSettling, in.unwell())
+	}
+
+	return in.again(Poll)
+}
+
+// withdrawTalos drops a change that is no longer wanted. What was installed would boot at any moment, so what runs is
+// installed again first.
+func (in Input) withdrawTalos() Step {
+	c := in.Record.Change
+
+	switch {
+	case c.Staged && in.Pass.Failed != "":
+		in.Record.Change.Message = c.OldImage + " could not be installed again, and " + c.Image + " boots next: " +
+			in.Pass.Failed
+
+		return in.again(time.Minute)
+	case c.Staged && in.Pass.Held != "":
+		return in.hold(in.Pass.Held)
+	case c.Staged && !in.Pass.Uninstalled:
+		in.phase(v1alpha1.ChangeApplying, "installing "+c.OldImage+" again")
+		in.intend(v1alpha1.StepInstall, in.BootID, 0)
+
+		return in.do(Uninstall)
+	case MayBeDrained(c) && !in.Pass.Uncordoned:
+		return in.do(Uncordon)
+	}
+
+	in.Record.Change, in.Record.Intent = nil, nil
+
+	return in.again(Poll)
+}

@@ -1,0 +1,338 @@
+package change_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+)
+
+// upgraded returns a granted change of a healthy worker from Talos a to b.
+func upgraded(edits ...func(*change.Input)) change.Input {
+	return planned(append([]func(*change.Input){func(in *change.Input) {
+		c := in.Record.Change
+		c.Kind, c.Image, c.OldImage, c.Reboot, c.Drain = v1alpha1.ChangeTalos, "installer:b", "installer:a", true, true
+	}}, edits...)...)
+}
+
+func closed(in *change.Input)    { in.Options.Reboots = false }
+func installed(in *change.Input) { in.Record.Change.Staged = true }
+func unwanted(in *change.Input)  { in.Want = "a" }
+func unbooted(in *change.Input)  { in.Grant.Reboot = false }
+func bootedAnew(in *change.Input) {
+	in.BootID = "next"
+}
+
+// TestNextTalos: one row for each step of an upgrade.
+func TestNextTalos(t *testing.T) {
+	drained, pulled := change.Pass{Drained: true}, change.Pass{Pulled: true}
+	broken := change.Pass{Drained: true, Failed: "exit code 1"}
+
+	for name, c := range map[string]struct {
+		in      change.Input
+		act     change.Act
+		phase   v1alpha1.ChangePhase
+		intent  string
+		message string
+	}{
+		"no grant":               {upgraded(ungranted), change.None, v1alpha1.ChangePending, "", ""},
+		"pull first":             {upgraded(), change.Pull, v1alpha1.ChangePending, "Pull", "pulling installer:b"},
+		"the pull waits":         {upgraded(pass(change.Pass{Held: "50 %"})), change.None, v1alpha1.ChangePending, "Pull", "50 %"},
+		"nothing to pull":        {upgraded(intent("Pull", time.Second), pass(change.Pass{Failed: "not found"})), change.None, v1alpha1.ChangeFailed, "", "not found"},
+		"taken back in the pull": {upgraded(ungranted, intent("Pull", time.Second)), change.None, v1alpha1.ChangePending, "", ""},
+		"no reboot is granted":   {upgraded(unbooted), change.None, v1alpha1.ChangePending, "", ""},
+		"drain then":             {upgraded(intent("Pull", time.Second), pass(pulled)), change.Drain, v1alpha1.ChangeDraining, "Pull", ""},
+		"the drain waits":        {upgraded(phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Held: "a budget"})), change.None, v1alpha1.ChangeDraining, "", "a budget"},
+		"the window has closed":  {upgraded(closed), change.None, v1alpha1.ChangePending, "", "reboots are allowed"},
+		"install":                {upgraded(phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Install, v1alpha1.ChangeApplying, "Install", "installing installer:b"},
+		"etcd: ask before":       {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Permit, v1alpha1.ChangeDraining, "", ""},
+		"etcd: not permitted":    {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Drained: true, Held: "quorum"})), change.None, v1alpha1.ChangeDraining, "", "quorum"},
+		"etcd: permitted":        {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Drained: true, Permitted: true})), change.Install, v1alpha1.ChangeApplying, "Install", ""},
+		"it installs":            {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Held: "10 %"})), change.None, v1alpha1.ChangeApplying, "Install", "10 %"},
+		"installed":              {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true})), change.Reboot, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"etcd: it installs":      {upgraded(etcd, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Install, v1alpha1.ChangeApplying, "Install", ""},
+		"installed, ask again":   {upgraded(etcd, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Installed: true})), change.Permit, v1alpha1.ChangeApplying, "Install", ""},
+		"installed, window shut": {upgraded(closed, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true})), change.Uncordon, v1alpha1.ChangeApplying, "Install", ""},
+		"window shut, released":  {upgraded(closed, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true, Uncordoned: true})), change.None, v1alpha1.ChangeAwaitingReboot, "", "boots next"},
+		"the installer fails":    {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(broken)), change.Uncordon, v1alpha1.ChangeApplying, "Install", ""},
+		"the installer failed":   {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Failed: "exit code 1", Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "exit code 1"},
+		"somebody has booted it": {upgraded(installed, arrived, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
+		"it reboots":             {upgraded(installed, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"it has booted":          {upgraded(installed, arrived, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeSettling, "", ""},
+		"it has rolled back":     {upgraded(installed, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.Uncordon, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"it rolls back":          {upgraded(installed, bootedAnew, sick, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeRebooting, "Reboot", "kubelet"},
+		"it had rolled back":     {upgraded(installed, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "rolled back by itself"},
+		"never again":            {upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second), pass(drained)), change.None, v1alpha1.ChangeFailed, "", ""},
+		"not healthy yet":        {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, time.Second)), change.None, v1alpha1.ChangeSettling, "", "kubelet"},
+		"not healthy for long":   {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, health)), change.None, v1alpha1.ChangeFailed, "", "roll it back"},
+		"healthy after all":      {upgraded(installed, arrived, phase(v1alpha1.ChangeFailed, health)), change.Uncordon, v1alpha1.ChangeFailed, "", ""},
+		"done":                   {upgraded(installed, arrived, phase(v1alpha1.ChangeSettling, time.Second), pass(change.Pass{Uncordoned: true})), change.None, "", "", ""},
+		"unwanted":               {upgraded(unwanted), change.None, "", "", ""},
+		"unwanted, drained":      {upgraded(unwanted, phase(v1alpha1.ChangeDraining, time.Second)), change.Uncordon, v1alpha1.ChangeDraining, "", ""},
+		"unwanted, installed":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second)), change.Uninstall, v1alpha1.ChangeApplying, "Install", "installer:a again"},
+		"unwanted, goes back":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Held: "50 %"})), change.None, v1alpha1.ChangeApplying, "", "50 %"},
+		"unwanted, and stays":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Failed: "exit code 1"})), change.None, v1alpha1.ChangeApplying, "", "boots next: exit code 1"},
+		"unwanted, went back":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Uninstalled: true, Uncordoned: true})), change.None, "", "", ""},
+	} {
+		step := change.NextTalos(c.in)
+		got, i := step.Before.Change, step.Before.Intent
+
+		var (
+			phase   v1alpha1.ChangePhase
+			message string
+			intent  string
+		)
+
+		if got != nil {
+			phase, message = got.Phase, got.Message
+		}
+
+		if i != nil {
+			intent = i.Step
+		}
+
+		if step.Act != c.act || phase != c.phase || intent != c.intent || !strings.Contains(message, c.message) ||
+			step.Before.Sent != "a" {
+			t.Errorf("%s: %q in phase %q with intent %q: %s", name, step.Act, phase, intent, message)
+		}
+	}
+}
+
+// machine is one node with two systems, of which one boots.
+type machine struct {
+	*rapid.T
+
+	now           time.Time
+	runs, boots   string
+	broken        bool // what is wanted does not boot
+	boot          int
+	record        change.Record
+	want          string
+	permitted     bool // in the reconciliation that acts
+	deny, crowded bool
+	missing       bool // the image cannot be had
+	busy          int  // how many reconciliations an installer still takes
+	rolledBack    bool
+	retry         bool // somebody asks for it
+}
+
+// TestTalosHistories: whatever happens in between, a machine is rebooted for an upgrade only when it is permitted, only
+// into what was installed, and never twice into a system that does not boot; in the end it runs what is wanted, or what
+// it ran, and says so.
+func TestTalosHistories(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{T: t, now: now, runs: "a", boots: "a", want: "b", broken: rapid.Bool().Draw(t, "broken")}
+		m.record = change.DescribeTalos(m.input(), "b", "a", nil)
+
+		t.Repeat(map[string]func(*rapid.T){
+			"reconcile":   func(t *rapid.T) { m.reconcile(rapid.IntRange(0, 6).Draw(t, "acts")) },
+			"power cut":   func(*rapid.T) { m.restart() },
+			"deny":        func(*rapid.T) { m.deny = !m.deny },
+			"crowd":       func(*rapid.T) { m.crowded = !m.crowded },
+			"change mind": func(*rapid.T) { m.want, m.rolledBack = map[string]string{"a": "b", "b": "a"}[m.want], false },
+			"registry":    func(*rapid.T) { m.missing = !m.missing },
+			"wait":        func(*rapid.T) { m.now = m.now.Add(time.Minute) },
+		})
+
+		m.deny, m.crowded, m.missing = false, false, false
+		m.retry = m.record.Change != nil && m.record.Change.Phase == v1alpha1.ChangeFailed && !m.broken
+		for range 40 {
+			m.now = m.now.Add(time.Minute)
+			m.reconcile(16)
+		}
+
+		if c := m.record.Change; c == nil && m.runs != m.want || c != nil && (c.Phase != v1alpha1.ChangeFailed || !m.broken) {
+			t.Fatalf("it runs %s, wanted is %s, the change is %+v", m.runs, m.want, c)
+		}
+	})
+}
+
+func (m *machine) restart() {
+	if m.boot++; m.boots == "b" && m.broken {
+		m.boots = "a" // the boot loader falls back
+	}
+
+	m.runs, m.busy = m.boots, 0
+}
+
+func (m *machine) input() change.Input {
+	in := change.Input{
+		Now: m.now, Name: "node", Key: "k", ControlPlane: true, Live: m.runs, Want: m.want, BootID: fmt.Sprint(m.boot),
+		Stage: change.StageRunning, Ready: true, Record: m.record, Equal: m.runs == m.want, Retry: m.retry,
+		Options: change.Options{HealthTimeout: health, TryTimeout: try, Drains: true, Reboots: true},
+	}
+
+	if c := m.record.Change; c != nil {
+		in.Grant = &v1alpha1.ChangeGrant{ID: c.ID, Reboot: true}
+	}
+
+	return in
+}
+
+// reconcile is one reconciliation, which crashes after so many acts.
+func (m *machine) reconcile(acts int) {
+	plan, record := change.CompareTalos(m.input(), m.want)
+	m.record, m.retry = record, false
+
+	switch plan {
+	case change.Described:
+		m.record = change.DescribeTalos(m.input(), m.want, m.runs, nil)
+	case change.Forgone:
+		m.record.Change, m.record.Intent = nil, nil
+	default:
+	}
+
+	if m.record.Change == nil {
+		return
+	}
+
+	m.permitted = false
+	done := change.Pass{}
+
+	for range acts {
+		in := m.input()
+		in.Pass = done
+		step := change.NextTalos(in)
+		m.record = step.Before
+
+		m.perform(step.Act, &done)
+
+		if step.Act == change.None || step.Again > 0 || m.record.Change == nil {
+			return
+		}
+	}
+}
+
+func (m *machine) perform(act change.Act, done *change.Pass) {
+	switch act {
+	case change.Drain:
+		if done.Drained = !m.crowded; m.crowded {
+			done.Held = "crowded"
+		}
+	case change.Permit:
+		if done.Permitted, m.permitted = !m.deny, !m.deny; m.deny {
+			done.Held = "denied"
+		}
+	case change.Pull:
+		done.Pulled = !m.missing
+		if m.missing {
+			done.Failed = "missing"
+		}
+	case change.Install, change.Uninstall:
+		m.install(act, done)
+	case change.Reboot:
+		switch {
+		case !m.permitted:
+			m.Fatal("rebooted without a permission of this reconciliation")
+		case m.boots != m.record.Change.Target:
+			m.Fatalf("rebooted into %s", m.boots)
+		case m.rolledBack:
+			m.Fatal("rebooted again into a system that does not boot")
+		}
+
+		m.restart()
+		m.rolledBack = m.runs != m.record.Change.Target
+	case change.Uncordon:
+		done.Uncordoned = true
+	default:
+	}
+}
+
+// install takes a few reconciliations.
+func (m *machine) install(act change.Act, done *change.Pass) {
+	if m.busy++; m.busy < 3 {
+		done.Held = "installing"
+
+		return
+	}
+
+	m.busy = 0
+
+	if act == change.Install {
+		m.boots, done.Installed = m.record.Change.Target, true
+	} else {
+		m.boots, done.Uninstalled = m.record.Change.Base, true
+	}
+}
+
+// TestCompareTalos: one row for each way in which what runs, what is wanted and what is recorded go together.
+func TestCompareTalos(t *testing.T) {
+	failed := phase(v1alpha1.ChangeFailed, time.Second)
+	runsIt := func(in *change.Input) { in.Live, in.Equal = "b", in.Want == "b" }
+	same := func(in *change.Input) { in.Want, in.Equal = in.Live, true }
+	none := func(in *change.Input) { in.Record.Change = nil }
+	config := func(in *change.Input) { in.Record.Change.Kind = "" }
+	other := func(in *change.Input) { in.Want = "c" }
+	elsewhere := func(in *change.Input) { in.Live = "c" }
+	again := func(in *change.Input) { in.Retry = true }
+	older := func(in *change.Input) { in.Record.Change.Image = "elsewhere:b" }
+
+	for name, c := range map[string]struct {
+		in    change.Input
+		plan  change.Plan
+		phase v1alpha1.ChangePhase
+	}{
+		"another image":            {upgraded(older), change.Described, v1alpha1.ChangePending},
+		"failed, another image":    {upgraded(failed, older), change.Described, v1alpha1.ChangeFailed},
+		"begun, another image":     {upgraded(older, phase(v1alpha1.ChangeApplying, time.Second)), change.Kept, v1alpha1.ChangeApplying},
+		"nothing to do":            {upgraded(none, same), change.Kept, ""},
+		"another one is wanted":    {upgraded(none), change.Described, ""},
+		"the config first":         {upgraded(config), change.Kept, v1alpha1.ChangePending},
+		"it waits":                 {upgraded(), change.Kept, v1alpha1.ChangePending},
+		"no longer wanted":         {upgraded(same), change.Forgone, v1alpha1.ChangePending},
+		"it may boot next":         {upgraded(same, installed), change.Kept, v1alpha1.ChangePending},
+		"yet another one":          {upgraded(other), change.Described, v1alpha1.ChangePending},
+		"installed by hand":        {upgraded(elsewhere), change.Described, v1alpha1.ChangePending},
+		"begun":                    {upgraded(other, phase(v1alpha1.ChangeApplying, time.Second)), change.Kept, v1alpha1.ChangeApplying},
+		"failed":                   {upgraded(failed), change.Kept, v1alpha1.ChangeFailed},
+		"failed, once more":        {upgraded(failed, again), change.Described, v1alpha1.ChangeFailed},
+		"failed, no longer wanted": {upgraded(failed, other), change.Kept, v1alpha1.ChangeFailed},
+		"runs it, unhealthy":       {upgraded(failed, runsIt), change.Kept, v1alpha1.ChangeFailed},
+		"unhealthy, more time":     {upgraded(failed, runsIt, again), change.Kept, v1alpha1.ChangeSettling},
+		"unhealthy, back":          {upgraded(failed, unwanted, runsIt), change.Described, v1alpha1.ChangeFailed},
+	} {
+		plan, record := change.CompareTalos(c.in, "installer:b")
+
+		phase := v1alpha1.ChangePhase("")
+		if record.Change != nil {
+			phase = record.Change.Phase
+		}
+
+		if plan != c.plan || phase != c.phase {
+			t.Errorf("%s: %s, in phase %q", name, plan, phase)
+		}
+	}
+}
+
+// TestSilentInstall: an installer may take longer than a machine may be unhealthy, as long as the machine answers.
+func TestSilentInstall(t *testing.T) {
+	in := upgraded(installed, intent("Install", time.Hour), phase(v1alpha1.ChangeApplying, time.Hour))
+
+	for silence, ends := range map[time.Duration]bool{time.Second: false, health: true} {
+		step, over := change.Silent(in, true, silence)
+		if over != ends || over && !strings.Contains(step.Before.Change.Message, "installer:b was installed on it") {
+			t.Errorf("silent for %s: %t, %+v", silence, over, step.Before.Change)
+		}
+	}
+}
+
+// TestDescribeKeepsStaged: an image that a failed change has installed is not forgotten by the next change.
+func TestDescribeKeepsStaged(t *testing.T) {
+	for name, c := range map[string]struct {
+		in     change.Input
+		staged bool
+	}{
+		"it may boot next": {upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second)), true},
+		"it has booted":    {upgraded(installed, arrived, phase(v1alpha1.ChangeFailed, time.Second)), false},
+		"never installed":  {upgraded(phase(v1alpha1.ChangeFailed, time.Second)), false},
+	} {
+		if got := change.DescribeTalos(c.in, "installer:c", "installer:a", nil).Change; got.Staged != c.staged {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+)
+
+// longestOutput is how much of the end of an installer's output is kept for a message, in bytes.
+const longestOutput = 300
+
+// Pull has the node pull an installer image, through its own mirrors. It changes nothing that runs, and may be
+// repeated.
+func (n *Node) Pull(ctx context.Context, image string) error {
+	_, err := n.pull(ctx, systemImages(), image)
+
+	return err
+}
+
+func systemImages() *common.ContainerdInstance {
+	return &common.ContainerdInstance{
+		Driver: common.ContainerDriver_CONTAINERD, Namespace: common.ContainerdNamespace_NS_SYSTEM,
+	}
+}
+
+// Install has the node pull an installer image, through its own mirrors, and run it: it writes the system into the boot
+// slot that does not run, and makes that one the next to boot. It neither drains nor reboots, nor looks at etcd.
+// say receives what is printed; it may be nil. It may be repeated. The node ends the installer with the context.
+//
+// Nodes older than Talos 1.13 do not serve it: the error has the reason UpgradeUnsupported.
+func (n *Node) Install(ctx context.Context, image string, say func(line string)) error {
+	instance := systemImages()
+
+	name, err := n.pull(ctx, instance, image)
+	if err != nil {
+		return err
+	}
+
+	stream, err := n.c.LifecycleClient.Upgrade(ctx, &machineapi.LifecycleServiceUpgradeRequest{
+		Containerd: instance, Source: &machineapi.InstallArtifactsSource{ImageName: name},
+	})
+	if err != nil {
+		return n.installError(image, err)
+	}
+
+	output := tail{}
+
+	for {
+		msg, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			// Without an exit code nobody knows how the installer ended.
+			return failure.Transient(v1alpha1.ReasonInstallFailed, fmt.Sprintf("%s ended the installer %s without an exit "+
+				"code", n.name(), image), nil)
+		}
+
+		if err != nil {
+			return n.installError(image, err)
+		}
+
+		switch r := msg.GetProgress().GetResponse().(type) {
+		case *machineapi.LifecycleServiceInstallProgress_Message:
+			output.add(r.Message)
+
+			if say != nil {
+				say(strings.TrimRight(r.Message, "\n"))
+			}
+		case *machineapi.LifecycleServiceInstallProgress_ExitCode:
+			if r.ExitCode == 0 {
+				return nil
+			}
+
+			return failure.Terminal(v1alpha1.ReasonInstallFailed, fmt.Sprintf("the installer %s ended with exit code %d on "+
+				"%s: %s; the machine still boots what it runs", image, r.ExitCode, n.name(), redactText(output.text)), nil)
+		}
+	}
+}
+
+// pull has the node pull an image, and returns its name with a digest.
+func (n *Node) pull(ctx context.Context, instance *common.ContainerdInstance, image string) (string, error) {
+	stream, err := n.c.ImageClient.Pull(ctx, &machineapi.ImageServicePullRequest{Containerd: instance, ImageRef: image})
+	if err != nil {
+		return "", n.installError(image, err)
+	}
+
+	name := ""
+
+	for {
+		msg, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+
+		if err != nil {
+			return "", n.installError(image, err)
+		}
+
+		name = msg.GetName()
+	}
+
+	if name == "" {
+		return "", failure.Transient(v1alpha1.ReasonImagePull, fmt.Sprintf("%s has pulled %s and does not say what that is",
+			n.name(), image), nil)
+	}
+
+	return name, nil
+}
+
+// installError explains why an image could not be pulled or installed.
+func (n *Node) installError(image string, err error) error {
+	cause := scrubbed(err)
+
+	switch status.Code(err) { //nolint:exhaustive // the rest concerns the node, not the image
+	case codes.Unimplemented:
+		return failure.Terminal(v1alpha1.ReasonUpgradeUnsupported, fmt.Sprintf("%s cannot install an image without a "+
+			"reboot: that needs Talos 1.13", n.name()), cause)
+	case codes.NotFound, codes.InvalidArgument, codes.Unknown:
+		return failure.Transient(v1alpha1.ReasonImagePull, fmt.Sprintf("%s cannot pull the installer %s: %s; check the name "+
+			"of the image and the registry mirrors of the machine", n.name(), image, summary(err)), cause)
+	case codes.FailedPrecondition:
+		return failure.Waiting(v1alpha1.ReasonInstalling, n.name()+" runs another installer", retryPrecondition)
+	}
+
+	return classify("the installation of "+image, n.name(), err)
+}
+
+// tail keeps the end of what was written.
+type tail struct{ text string }
+
+func (t *tail) add(line string) {
+	t.text = strings.TrimSpace(t.text + " " + strings.TrimSpace(strings.ReplaceAll(line, "\n", " ")))
+
+	if over := len(t.text) - longestOutput; over > 0 {
+		t.text = strings.ToValidUTF8(t.text[over:], "")
+	}
+}
