@@ -229,7 +229,11 @@ func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
 	}
 
 	in := r.systemInput(s)
+
 	plan, record := change.CompareTalos(in, s.systems.image)
+	if c := record.Change; plan == change.Described && s.keeps() && c != nil && (c.Staged || change.MayBeDrained(c)) {
+		return // the record is all that tells what has to be undone on the node
+	}
 
 	switch o := s.systems; plan {
 	case change.Described:
