@@ -172,7 +172,7 @@ func (o *systems) choose(spec, live, image string) {
 		o.refused = fmt.Sprintf("the path of the upgrade goes through Talos %s, and %s does not tell which image that is: "+
 			"name the installer with the tag %s", o.want.version, image, spec)
 	case !known:
-		o.refused = fmt.Sprintf("nobody can tell which image installs Talos %s again, should the upgrade fail: name the "+
+		o.refused = fmt.Sprintf("the image that installs Talos %s again, should the upgrade fail, is unknown: name the "+
 			"installer with its version as the tag", o.live.version)
 	case o.live.schematic != "" && machineconfig.Schematic(image) == "" && !machineconfig.SameRepository(live, image):
 		o.refused = fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+

@@ -111,7 +111,7 @@ func TestCompareSystems(t *testing.T) {
 			system{"v1.13.8", ""},
 			step("v1.13.9", true), true, "mine/installer:build-42", "mine/installer@sha256:1",
 			system{"v1.13.8", ""},
-			"mine/installer@sha256:1", "", "nobody can tell",
+			"mine/installer@sha256:1", "", "is unknown",
 		},
 		"no live image": {
 			system{"v1.13.8", ""},

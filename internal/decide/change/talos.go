@@ -193,8 +193,8 @@ func (in Input) rebootingTalos() Step {
 		return in.hold("it has rebooted and does not run " + c.Image + "; " + in.unwell())
 	}
 
-	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: it rolled back by itself, or somebody else has "+
-		"installed another image; it is not tried again unless you annotate the machine with %s", in.Name, c.Image,
+	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: it rolled back by itself, or another image was "+
+		"installed outside the operator; it is not tried again unless you annotate the machine with %s", in.Name, c.Image,
 		v1alpha1.RetryAnnotation))
 }
 
