@@ -18,7 +18,7 @@ type UpgradeOptions struct {
 	// upgraded, control plane first, minor by minor.
 	// +optional
 	Talos UpgradePolicy `json:"talos,omitempty"`
-	// via are releases to go through, where the newest ones that the operator knows are not wanted.
+	// via are releases to go through instead of the newest ones that the operator knows.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16

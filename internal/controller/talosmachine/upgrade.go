@@ -308,7 +308,7 @@ func (r *Reconciler) installs(ctx context.Context, s *scope, in change.Input, ac
 	case failure.ClassOf(err) == failure.ClassTerminal, late:
 		r.Installs.Drop(s.key())
 
-		s.pass.Failed = failure.Message(err)
+		s.pass.Failed, s.pass.Unsure = failure.Message(err), failure.ClassOf(err) != failure.ClassTerminal
 
 		return nil, nil
 	}

@@ -124,8 +124,10 @@ type Pass struct {
 	// Pulled: the node has the image of the change. Installed: it is installed and boots next. Uninstalled: the old one
 	// is.
 	Pulled, Installed, Uninstalled bool
-	// Failed is why the image cannot be pulled or installed; it is not tried again.
+	// Failed is why the image cannot be pulled or installed; it is not tried again. Unsure: it may be the next to boot all
+	// the same, because the node has not told how its installer ended.
 	Failed string
+	Unsure bool
 	// Uncordoned: the node is schedulable again, unless others made it unschedulable.
 	Uncordoned bool
 	// Remembered: the live configuration is stored as one that works.

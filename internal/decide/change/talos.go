@@ -167,7 +167,10 @@ func (in Input) failTalos(message string) Step {
 		return in.do(Uncordon)
 	}
 
-	in.Record.Change.Staged = false // the boot loader is as it was
+	if !in.Pass.Unsure {
+		in.Record.Change.Staged = false // the boot loader is as it was
+	}
+
 	step := in.fail(message)
 	step.Again = Poll
 

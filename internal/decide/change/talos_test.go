@@ -336,3 +336,14 @@ func TestDescribeKeepsStaged(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedInstaller: what a failed installer has written is forgotten only if the node has told that it failed.
+func TestFailedInstaller(t *testing.T) {
+	for unsure, name := range map[bool]string{false: "exit code 1", true: "the stream has ended"} {
+		step := change.NextTalos(upgraded(installed, intent("Install", time.Hour), phase(v1alpha1.ChangeApplying, time.Hour),
+			pass(change.Pass{Failed: name, Unsure: unsure, Uncordoned: true})))
+		if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Staged != unsure {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
