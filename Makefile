@@ -89,16 +89,17 @@ verify: generate ## Fail when generated files are not up to date.
 # What of the product holds locks or starts goroutines is tested under the race detector, which makes a test two to five
 # times as dear. Where few of a package's tests have goroutines meet, it watches those (WATCHED), and make test-race all,
 # with the lab's servers and the pure calculations.
-RACED  := ./internal/backup ./internal/backup/store/... ./internal/backup/storage/... ./internal/evidence/... \
+RACED  := ./internal/talos/... ./internal/workload/... ./internal/backup ./internal/backup/store/... ./internal/backup/storage/... \
+  ./internal/evidence/... \
   ./internal/controller/fair/... ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
-  ./internal/metrics/... ./internal/schedule/... ./internal/talos/... ./internal/validation/... \
-  ./internal/workload/...
-SOME   := ./internal/backup/verify/... ./internal/cli/... ./internal/clusterstate/... ./internal/controller/talosetcdbackup/... \
-  ./internal/controller/taloscontrolplane/... ./internal/controller/talosmachine/... ./internal/controller/talosetcdrestore/...
+  ./internal/metrics/... ./internal/schedule/... ./internal/validation/...
+SOME   := ./internal/controller/talosmachine/... ./internal/controller/talosetcdrestore/... ./internal/cli/... \
+  ./internal/controller/taloscontrolplane/... ./internal/controller/talosetcdbackup/... ./internal/clusterstate/... ./internal/backup/verify/...
 WATCHED := ^(TestBootstrapOnce|TestOneAtATime|TestStaleNode|TestTry|TestStaged|TestIdle|TestAdopt|TestOneNode|TestHangingChild|$\
 TestHostileChild|TestStore|TestProtection|TestRelease|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo|TestLeaderChangeMidStream|TestDeletionInTheMiddle)$$
-# Most of the time the scenarios wait, so they are begun first and run beside the rest.
-OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
+# Packages are begun in this order: the scenarios, which wait most of the time, and what takes longest first, so that no
+# processor waits for the last one.
+OTHERS := ./test/... $(SOME) ./lab/... ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
   ./internal/backup/signature/... \
   ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... \
@@ -108,9 +109,9 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/controller/talosworker/... ./internal/controller/work/... ./internal/decide/... ./internal/failure/... ./internal/kube/... \
   ./internal/machineconfig/... ./internal/safety/...
 
-# Go links test programs by way of the C compiler's linker, which takes a third more of a processor; there are sixty of
-# them.
-LINK := $(if $(filter linux/amd64,$(shell go env GOOS)/$(shell go env GOARCH)),-ldflags=-linkmode=internal)
+# Go links test programs by way of the C compiler's linker, which takes a third more of a processor, and writes debug
+# information, which takes a third of the rest; there are sixty of them.
+LINK := -ldflags='$(if $(filter linux/amd64,$(shell go env GOOS)/$(shell go env GOARCH)),-linkmode=internal) -w'
 
 # What the tests reported goes here, as the events of go test.
 REPORTS ?= $(BIN)/reports
@@ -130,8 +131,9 @@ test: tests-built ## Run every test: unit, conformance, API server, lab end to e
 	@$(if $(RACE),,echo "There is no C compiler: the tests run without the race detector.")
 	@failed=0; \
 	$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) -parallel 6 $(OTHERS) || failed=1; \
-	$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED) || failed=1; \
+	$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED) & raced=$$!; \
 	$(RUN_TESTS) --jsonfile $(REPORTS)/watched.json -- $(RACE) $(GO_TEST) -parallel 6 -run '$(WATCHED)' $(SOME) || failed=1; \
+	wait $$raced || failed=1; \
 	echo "The slowest tests:"; cat $(REPORTS)/others.json $(REPORTS)/raced.json $(REPORTS)/watched.json | $(GOTESTSUM) tool slowest --threshold 1s --num 10; \
 	exit $$failed
 
