@@ -97,9 +97,9 @@ SOME   := ./internal/controller/talosmachine/... ./internal/controller/talosetcd
   ./internal/controller/taloscontrolplane/... ./internal/controller/talosetcdbackup/... ./internal/clusterstate/... ./internal/backup/verify/...
 WATCHED := ^(TestBootstrapOnce|TestOneAtATime|TestStaleNode|TestTry|TestStaged|TestIdle|TestAdopt|TestOneNode|TestHangingChild|$\
 TestHostileChild|TestStore|TestProtection|TestRelease|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo|TestLeaderChangeMidStream|TestDeletionInTheMiddle)$$
-# Packages are begun in this order: the scenarios, which wait most of the time, and what takes longest first, so that no
-# processor waits for the last one.
-OTHERS := ./test/... $(SOME) ./lab/... ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
+# Packages are begun in this order. The scenarios wait most of the time, so they run beside the lab, which does, too; what
+# takes long then comes before what does not, so that no processor waits for the last one.
+OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
   ./internal/backup/signature/... \
   ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... \

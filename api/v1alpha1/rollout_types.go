@@ -163,7 +163,7 @@ const (
 )
 
 // ChangeKind is what a change replaces.
-// +kubebuilder:validation:Enum=Config;Talos
+// +kubebuilder:validation:Enum=Config;Talos;Kubernetes
 type ChangeKind string
 
 // Kinds of a change.
@@ -172,6 +172,9 @@ const (
 	ChangeConfig ChangeKind = "Config"
 	// ChangeTalos replaces the operating system: its version, its schematic, or both.
 	ChangeTalos ChangeKind = "Talos"
+	// ChangeKubernetes replaces the versions of components of Kubernetes, which the machine configuration names, and
+	// nothing else.
+	ChangeKubernetes ChangeKind = "Kubernetes"
 )
 
 // MachineChange is the change that brings the configuration or the operating system of a machine to the desired one.
@@ -179,7 +182,7 @@ type MachineChange struct {
 	// kind of the change. Default: Config.
 	// +optional
 	Kind ChangeKind `json:"kind,omitempty"`
-	// image of the installer of a change of kind Talos.
+	// image that the node pulls for a change: the installer of one of kind Talos, or that of a component of Kubernetes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`

@@ -160,6 +160,9 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubeletVersion string `json:"kubeletVersion,omitempty"`
+	// componentVersions are the versions of Kubernetes that the configuration of a control-plane machine names.
+	// +optional
+	ComponentVersions *ComponentVersions `json:"componentVersions,omitempty"`
 	// bootID of the node. It changes at every boot.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

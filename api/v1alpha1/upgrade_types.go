@@ -18,6 +18,10 @@ type UpgradeOptions struct {
 	// upgraded, control plane first, minor by minor.
 	// +optional
 	Talos UpgradePolicy `json:"talos,omitempty"`
+	// kubernetes is Report (default), or Automatic: machines whose components of Kubernetes have another version than the
+	// spec asks for are upgraded: API servers, controller managers, schedulers, kube-proxy, then kubelets.
+	// +optional
+	Kubernetes UpgradePolicy `json:"kubernetes,omitempty"`
 	// via are releases to go through instead of the newest ones that the operator knows.
 	// +optional
 	// +listType=set
@@ -26,7 +30,21 @@ type UpgradeOptions struct {
 	Via []string `json:"via,omitempty"`
 }
 
-// UpgradeStatus is the upgrade of Talos in a cluster.
+// KubernetesComponent is a part of Kubernetes that has a version of its own on each machine.
+// +kubebuilder:validation:Enum=APIServer;ControllerManager;Scheduler;Proxy;Kubelet
+type KubernetesComponent string
+
+// Components of Kubernetes, in the order in which they are upgraded.
+const (
+	ComponentAPIServer         KubernetesComponent = "APIServer"
+	ComponentControllerManager KubernetesComponent = "ControllerManager"
+	ComponentScheduler         KubernetesComponent = "Scheduler"
+	// ComponentProxy is kube-proxy as the configuration of control-plane machines names it.
+	ComponentProxy   KubernetesComponent = "Proxy"
+	ComponentKubelet KubernetesComponent = "Kubelet"
+)
+
+// UpgradeStatus is the upgrade of Talos or Kubernetes in a cluster: one of them at a time.
 type UpgradeStatus struct {
 	// observedGeneration of the spec that the upgrade is planned for.
 	// +optional
@@ -35,14 +53,31 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TalosVersion string `json:"talosVersion,omitempty"`
+	// kubernetesVersion that the components are brought to now. Empty while none may be.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// components that have that version, or get it now, which is the last one.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Components []KubernetesComponent `json:"components,omitempty"`
+	// approved is true once a user has approved a plan of this version of Kubernetes: the plans of its other components need
+	// no approval of their own.
+	// +optional
+	Approved bool `json:"approved,omitempty"`
 	// controlPlaneDone is true once each control-plane machine runs that version. Workers wait for it.
 	// +optional
 	ControlPlaneDone bool `json:"controlPlaneDone,omitempty"`
-	// target version.
-	// +required
+	// target is the version of Talos that the spec asks for; empty if only Kubernetes is upgraded.
+	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Target string `json:"target,omitempty"`
-	// machines that run an older version, at most 16.
+	// targetKubernetes is the version of Kubernetes that the spec asks for; empty if only Talos is upgraded.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TargetKubernetes string `json:"targetKubernetes,omitempty"`
+	// machines that do not run that version yet, at most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -55,4 +90,25 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+}
+
+// ComponentVersions are the versions of Kubernetes on a control-plane machine. One whose version the configuration does
+// not name is empty.
+type ComponentVersions struct {
+	// apiServer is the version of kube-apiserver.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	APIServer string `json:"apiServer,omitempty"`
+	// controllerManager is the version of kube-controller-manager.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ControllerManager string `json:"controllerManager,omitempty"`
+	// scheduler is the version of kube-scheduler.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Scheduler string `json:"scheduler,omitempty"`
+	// proxy is the version of kube-proxy; empty where it is disabled.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Proxy string `json:"proxy,omitempty"`
 }

@@ -239,8 +239,10 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		return err
 	}
 
-	if err := ctrlmetrics.Registry.Register(metrics.Clusters{Client: mgr.GetClient()}); err != nil {
-		return fmt.Errorf("registering the cluster metric: %w", err)
+	err = errors.Join(ctrlmetrics.Registry.Register(metrics.Clusters{Client: mgr.GetClient()}),
+		ctrlmetrics.Registry.Register(metrics.Upgrades{Client: mgr.GetClient()}))
+	if err != nil {
+		return fmt.Errorf("registering the metrics of clusters: %w", err)
 	}
 
 	return nil

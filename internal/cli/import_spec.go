@@ -260,7 +260,7 @@ func (t *takeover) beyondSpec(n *runningNode) (patches, fields []string, err err
 		return nil, nil, err
 	}
 
-	want, _, err := machineconfig.KeepImageTags(n.Config, rendered.Bytes, "")
+	want, _, err := machineconfig.KeepImageTags(n.Config, rendered.Bytes, machineconfig.Released{})
 	if err != nil {
 		return nil, nil, err
 	}

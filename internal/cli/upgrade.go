@@ -18,9 +18,9 @@ import (
 func newUpgradeCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Plan upgrades of Talos and Kubernetes",
+		Short: "Plan and watch upgrades of Talos and Kubernetes",
 	}
-	cmd.AddCommand(newUpgradePlanCommand(streams))
+	cmd.AddCommand(newUpgradePlanCommand(streams), newUpgradeStatusCommand(streams))
 
 	return cmd
 }
@@ -128,10 +128,7 @@ func pathOf(c *cluster, target upgrade.Target, via []string) (upgradePath, error
 			continue
 		}
 
-		runs.Nodes = append(runs.Nodes, upgrade.Node{
-			Name: m.Name, ControlPlane: m.Spec.WorkerRef == nil, Talos: m.Status.TalosVersion,
-			Kubelet: upgrade.KubeletVersion(m.Status.KubeletVersion),
-		})
+		runs.Nodes = append(runs.Nodes, upgrade.NodeOf(m, runs.Kubernetes))
 	}
 
 	steps, err := upgrade.Plan(runs, out.To, via...)

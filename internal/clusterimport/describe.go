@@ -227,7 +227,7 @@ func differences(in machineconfig.Input, live []byte) (int, error) {
 		return 0, err
 	}
 
-	want, _, err := machineconfig.KeepImageTags(live, rendered.Bytes, "")
+	want, _, err := machineconfig.KeepImageTags(live, rendered.Bytes, machineconfig.Released{})
 	if err != nil {
 		return 0, fmt.Errorf("comparing with contract %s: %w", in.Contract, err)
 	}

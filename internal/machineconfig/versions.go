@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // imageFields are the fields of the main document whose tags are versions.
@@ -34,8 +36,7 @@ const installImage = "machine.install.image"
 //   - Only desired names it: the field goes. The node runs the default of its Talos release, which no config tells, and
 //     any reference might be another version.
 //
-// The installer of the Talos version that runs, empty if that is unknown, is written whatever tag live names: it moves
-// nothing, and what live names is what ran before an upgrade.
+// Released says which versions an upgrade may write all the same.
 //
 // So the field of another version never comes or goes with a rollout; an upgrade writes or removes it.
 //
@@ -43,7 +44,7 @@ const installImage = "machine.install.image"
 // there is none. A caller can say that an upgrade is pending. A live config without a main document, as of a node in
 // maintenance, runs no versions, and desired stays as it is. Fields and documents of newer Talos versions pass through;
 // if nothing has to be kept, the result is desired, byte for byte. Applied to its own result it changes nothing.
-func KeepImageTags(live, desired []byte, talos string) (config []byte, kept []Change, err error) {
+func KeepImageTags(live, desired []byte, may Released) (config []byte, kept []Change, err error) {
 	liveDocs, err := splitDocuments(live)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the live config: %s", describe(err)) // the cause may quote secrets
@@ -59,8 +60,8 @@ func KeepImageTags(live, desired []byte, talos string) (config []byte, kept []Ch
 		return desired, nil, nil
 	}
 
-	kept, err = keepImages(have, want, talos)
-	if err != nil || len(kept) == 0 {
+	kept, changed, err := keepImages(have, want, may)
+	if err != nil || !changed {
 		return desired, nil, err
 	}
 
@@ -72,50 +73,122 @@ func KeepImageTags(live, desired []byte, talos string) (config []byte, kept []Ch
 	return config, kept, nil
 }
 
-// keepImages changes want.
-func keepImages(have, want *yaml.Node, talos string) ([]Change, error) {
+// keepImages changes want. It returns the fields that are not what was wanted, and whether anything was changed.
+func keepImages(have, want *yaml.Node, may Released) (kept []Change, changed bool, err error) {
 	// The values after aliases and merge keys, which a config that a person wrote may have.
 	before, err := flatten(have)
 	if err != nil {
-		return nil, fmt.Errorf("reading the live config: %s", describe(err)) // the cause may quote secrets
+		return nil, false, fmt.Errorf("reading the live config: %s", describe(err)) // the cause may quote secrets
 	}
 
 	after, err := flatten(want)
 	if err != nil {
-		return nil, fmt.Errorf("reading the desired config: %s", describe(err)) // the cause may quote secrets
+		return nil, false, fmt.Errorf("reading the desired config: %s", describe(err)) // the cause may quote secrets
 	}
-
-	var kept []Change
 
 	for _, path := range imageFields {
 		field := strings.Join(path, ".")
 		old, wanted := before[field], after[field]
 
-		keep := keepVersion(old, wanted)
-		if keep == wanted || field == installImage && runs(old, wanted, talos) {
+		keep, released := may.release(field, old, wanted)
+		if !released {
+			keep = keepVersion(old, wanted)
+		}
+
+		if keep == wanted {
 			continue
 		}
 
 		// Writing below an alias would change every place that uses its anchor. Rendered configs have none.
 		if hasAlias(want) {
-			return nil, errors.New("reading the desired config: it has YAML aliases; write them out")
+			return nil, false, errors.New("reading the desired config: it has YAML aliases; write them out")
 		}
 
 		setScalarAt(want, path, keep)
 
-		kept = append(kept, Change{Path: field, Old: old, New: wanted})
+		changed = true
+
+		if !released {
+			kept = append(kept, Change{Path: field, Old: old, New: wanted})
+		}
 	}
 
-	return kept, nil
+	return kept, changed, nil
 }
 
 func hasAlias(node *yaml.Node) bool {
 	return node.Kind == yaml.AliasNode || slices.ContainsFunc(node.Content, hasAlias)
 }
 
-// runs reports whether the wanted installer is that of the version that runs, and no digest has to stay for it.
-func runs(old, wanted, talos string) bool {
-	return talos != "" && parseImage(wanted).tag == talos && parseImage(old).digest == ""
+// Released are the versions that an upgrade writes into a config.
+type Released struct {
+	// Talos is the version that runs; empty if that is unknown. Its installer is written whatever tag live names: that
+	// moves nothing, and what live names is what ran before the upgrade.
+	Talos string
+	// Kubernetes is the version that Images get, which are fields such as ImageOf returns. The desired config names Spec.
+	Kubernetes, Spec string
+	Images           []string
+}
+
+// release returns the image that a field gets by an upgrade. ok is false for one that keeps its version: it is not of
+// the upgrade, nothing is wanted there, or what is wanted does not tell which image is that of another version.
+func (r Released) release(field, old, wanted string) (reference string, ok bool) {
+	switch {
+	case wanted == "":
+		return "", false
+	case field == installImage && r.Talos != "" && parseImage(wanted).tag == r.Talos && parseImage(old).digest == "":
+		return wanted, true
+	case !slices.Contains(r.Images, field):
+		return "", false
+	}
+
+	// Kubelets come with more or fewer files under tags of their own, such as v1.36.2-slim.
+	tag := parseImage(wanted).tag
+
+	kind, ok := strings.CutPrefix(tag, r.Spec)
+	if !ok || kind != "" && kind[0] != '-' {
+		return "", false
+	}
+
+	return Retag(wanted, tag, r.Kubernetes+kind)
+}
+
+// componentFields are the fields of the images of Kubernetes.
+var componentFields = map[v1alpha1.KubernetesComponent]string{
+	v1alpha1.ComponentAPIServer: "cluster.apiServer.image", v1alpha1.ComponentScheduler: "cluster.scheduler.image",
+	v1alpha1.ComponentControllerManager: "cluster.controllerManager.image",
+	v1alpha1.ComponentProxy:             "cluster.proxy.image", v1alpha1.ComponentKubelet: "machine.kubelet.image",
+}
+
+// ImageOf returns the field of a config that names the image of a component.
+func ImageOf(component v1alpha1.KubernetesComponent) string { return componentFields[component] }
+
+// ComponentImages returns the images of Kubernetes that a config names.
+func ComponentImages(config []byte) (map[v1alpha1.KubernetesComponent]string, error) {
+	docs, err := splitDocuments(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the config: %s", describe(err)) // the cause may quote secrets
+	}
+
+	main := mainOf(docs)
+	if main == nil {
+		return nil, nil
+	}
+
+	values, err := flatten(main)
+	if err != nil {
+		return nil, fmt.Errorf("reading the config: %s", describe(err)) // the cause may quote secrets
+	}
+
+	out := map[v1alpha1.KubernetesComponent]string{}
+
+	for component, field := range componentFields {
+		if image := values[field]; image != "" {
+			out[component] = image
+		}
+	}
+
+	return out, nil
 }
 
 // keepVersion is the reference that a rollout may write: wanted's repository as far as old's version stays.

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"pgregory.net/rapid"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
@@ -64,7 +65,7 @@ func TestKeepImageTags(t *testing.T) {
 				path := strings.Split(field, ".")
 				live, desired := imageConfig(path, tt.live), imageConfig(path, tt.desired)
 
-				got, kept, err := machineconfig.KeepImageTags([]byte(live), []byte(desired), "")
+				got, kept, err := machineconfig.KeepImageTags([]byte(live), []byte(desired), machineconfig.Released{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +102,7 @@ func TestKeepImageTagsFollowsWhatRuns(t *testing.T) {
 	} {
 		path := strings.Split(tt.field, ".")
 
-		got, _, err := machineconfig.KeepImageTags([]byte(imageConfig(path, tt.live)), []byte(imageConfig(path, tt.desired)), "v2")
+		got, _, err := machineconfig.KeepImageTags([]byte(imageConfig(path, tt.live)), []byte(imageConfig(path, tt.desired)), machineconfig.Released{Talos: "v2"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,6 +110,65 @@ func TestKeepImageTagsFollowsWhatRuns(t *testing.T) {
 		if diff, err := machineconfig.Diff([]byte(imageConfig(path, tt.want)), got); err != nil || !diff.Equal() {
 			t.Errorf("%s: %v, differs in %v:\n%s", name, err, diff.Changes, got)
 		}
+	}
+}
+
+// TestKeepImageTagsReleases: an upgrade of Kubernetes writes its version into the images that it has come to, and into no
+// other.
+func TestKeepImageTagsReleases(t *testing.T) {
+	t.Parallel()
+
+	for name, tt := range map[string]struct{ field, live, desired, want string }{
+		"the target":            {"cluster.apiServer.image", "a/s:v1.35.1", "a/s:v1.36.2", "a/s:v1.36.0"},
+		"another repository":    {"cluster.apiServer.image", "b/s:v1.35.1", "a/s:v1.36.2", "a/s:v1.36.0"},
+		"back":                  {"cluster.apiServer.image", "a/s:v1.36.1", "a/s:v1.36.2", "a/s:v1.36.0"},
+		"not named before":      {"cluster.apiServer.image", "", "a/s:v1.36.2", "a/s:v1.36.0"},
+		"a kind of kubelet":     {"machine.kubelet.image", "a/k:v1.35.1-slim", "a/k:v1.36.2-slim", "a/k:v1.36.0-slim"},
+		"pinned to another one": {"machine.kubelet.image", "a/k:v1.35.1", "a/k:v1.35.9", "a/k:v1.35.1"},
+		"a longer version":      {"machine.kubelet.image", "a/k:v1.35.1", "a/k:v1.36.20", "a/k:v1.35.1"},
+		"pinned by digest":      {"machine.kubelet.image", "a/k:v1.35.1", "a/k@sha256:1111", "a/k:v1.35.1"},
+		"not its turn":          {"cluster.scheduler.image", "a/s:v1.35.1", "a/s:v1.36.2", "a/s:v1.35.1"},
+		"no part of it":         {"cluster.etcd.image", "a/e:v1.36.1", "a/e:v1.36.2", "a/e:v1.36.1"},
+		"not wanted":            {"cluster.apiServer.image", "a/s:v1.35.1", "", "a/s:v1.35.1"},
+	} {
+		path := strings.Split(tt.field, ".")
+
+		got, kept, err := machineconfig.KeepImageTags([]byte(imageConfig(path, tt.live)), []byte(imageConfig(path, tt.desired)),
+			machineconfig.Released{Kubernetes: "v1.36.0", Spec: "v1.36.2", Images: []string{
+				machineconfig.ImageOf(v1alpha1.ComponentAPIServer), machineconfig.ImageOf(v1alpha1.ComponentKubelet),
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if diff, err := machineconfig.Diff([]byte(imageConfig(path, tt.want)), got); err != nil || !diff.Equal() {
+			t.Errorf("%s: %v, differs in %v:\n%s", name, err, diff.Changes, got)
+		}
+
+		if moved := tt.want != tt.live; moved != (len(kept) == 0) {
+			t.Errorf("%s: kept %v", name, kept)
+		}
+	}
+}
+
+// TestComponentImages: each image of Kubernetes that a config names, under the field that ImageOf tells.
+func TestComponentImages(t *testing.T) {
+	t.Parallel()
+
+	for _, component := range []v1alpha1.KubernetesComponent{
+		v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager, v1alpha1.ComponentScheduler,
+		v1alpha1.ComponentProxy, v1alpha1.ComponentKubelet,
+	} {
+		config := imageConfig(strings.Split(machineconfig.ImageOf(component), "."), "a/b:v1.36.2")
+
+		got, err := machineconfig.ComponentImages([]byte(config))
+		if err != nil || len(got) != 1 || got[component] != "a/b:v1.36.2" {
+			t.Errorf("%s: %v, %v", component, got, err)
+		}
+	}
+
+	if got, err := machineconfig.ComponentImages([]byte("{")); err == nil {
+		t.Errorf("what is no config: %v", got)
 	}
 }
 
@@ -125,7 +185,7 @@ func TestKeepImageTagsLeavesTheRestAlone(t *testing.T) {
 	desired := append(render(t, in).Bytes, newer...)
 	desired = bytes.Replace(desired, []byte("machine:\n"), []byte("machine:\n    flux: {capacitor: 1.21}\n"), 1)
 
-	got, kept, err := machineconfig.KeepImageTags(live, desired, "")
+	got, kept, err := machineconfig.KeepImageTags(live, desired, machineconfig.Released{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +210,7 @@ func TestKeepImageTagsLeavesTheRestAlone(t *testing.T) {
 
 	// No version differs: not a byte may change.
 	for name, other := range map[string][]byte{"same": live, "none": nil, "no main": []byte(newer)} {
-		if got, kept, err := machineconfig.KeepImageTags(other, live, ""); err != nil || kept != nil || !bytes.Equal(got, live) {
+		if got, kept, err := machineconfig.KeepImageTags(other, live, machineconfig.Released{}); err != nil || kept != nil || !bytes.Equal(got, live) {
 			t.Errorf("%s: changed, kept %v, %v", name, kept, err)
 		}
 	}
@@ -169,7 +229,7 @@ func TestKeepImageTagsRefusesWhatItCannotRead(t *testing.T) {
 		"desired": {good, []byte("machine:\n\ttoken: hunter2hunter2"), "desired config"},
 		"aliases": {good, []byte("x: &x {image: a:v2}\nmachine:\n  kubelet: *x\n"), "aliases"},
 	} {
-		_, _, err := machineconfig.KeepImageTags(tt.live, tt.desired, "")
+		_, _, err := machineconfig.KeepImageTags(tt.live, tt.desired, machineconfig.Released{})
 		if err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: got %v", name, err)
 
@@ -180,7 +240,7 @@ func TestKeepImageTagsRefusesWhatItCannotRead(t *testing.T) {
 	}
 
 	// What is behind an alias of the live config is its version all the same.
-	_, kept, err := machineconfig.KeepImageTags([]byte("x: &x {image: a:v2}\nmachine:\n  kubelet: *x\n"), good, "")
+	_, kept, err := machineconfig.KeepImageTags([]byte("x: &x {image: a:v2}\nmachine:\n  kubelet: *x\n"), good, machineconfig.Released{})
 	if err != nil || len(kept) != 1 || kept[0].Old != "a:v2" {
 		t.Errorf("got %v, %v", kept, err)
 	}
@@ -230,7 +290,7 @@ func TestKeepImageTagsNeverMovesAVersion(t *testing.T) {
 
 		live, desired := draw("live"), draw("desired")
 
-		got, kept, err := machineconfig.KeepImageTags(live, desired, "")
+		got, kept, err := machineconfig.KeepImageTags(live, desired, machineconfig.Released{})
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -253,7 +313,7 @@ func TestKeepImageTagsNeverMovesAVersion(t *testing.T) {
 			}
 		}
 
-		again, more, err := machineconfig.KeepImageTags(live, got, "")
+		again, more, err := machineconfig.KeepImageTags(live, got, machineconfig.Released{})
 		if err != nil || len(more) > 0 || !bytes.Equal(again, got) {
 			r.Errorf("a second time changes %v, %v", more, err)
 		}

@@ -27,6 +27,44 @@ func (n *Node) Pull(ctx context.Context, image string) error {
 	return err
 }
 
+// PullComponent has the node pull an image of Kubernetes, through its own mirrors: that of the kubelet, or one that the
+// kubelet runs as a pod. It changes nothing that runs, and may be repeated.
+func (n *Node) PullComponent(ctx context.Context, image string, pod bool) error {
+	instance := systemImages()
+	if pod {
+		instance.Namespace = common.ContainerdNamespace_NS_CRI
+	}
+
+	err := n.pullTo(ctx, instance, image)
+	if status.Code(err) == codes.Unimplemented { // Talos before 1.13
+		err = n.c.ImagePull(ctx, instance.Namespace, image) //nolint:staticcheck // they have no other call
+	}
+
+	if err == nil {
+		return nil
+	}
+
+	if status.Code(err) == codes.Unimplemented {
+		return failure.Terminal(v1alpha1.ReasonUpgradeUnsupported, n.name()+" cannot pull an image", scrubbed(err))
+	}
+
+	return n.installError(image, err)
+}
+
+func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, image string) error {
+	stream, err := n.c.ImageClient.Pull(ctx, &machineapi.ImageServicePullRequest{Containerd: instance, ImageRef: image})
+
+	for err == nil {
+		_, err = stream.Recv()
+	}
+
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+
+	return err
+}
+
 func systemImages() *common.ContainerdInstance {
 	return &common.ContainerdInstance{
 		Driver: common.ContainerDriver_CONTAINERD, Namespace: common.ContainerdNamespace_NS_SYSTEM,
@@ -124,7 +162,7 @@ func (n *Node) installError(image string, err error) error {
 		return failure.Terminal(v1alpha1.ReasonUpgradeUnsupported, fmt.Sprintf("%s cannot install an image without a "+
 			"reboot: that needs Talos 1.13", n.name()), cause)
 	case codes.NotFound, codes.InvalidArgument, codes.Unknown:
-		return failure.Transient(v1alpha1.ReasonImagePull, fmt.Sprintf("%s cannot pull the installer %s: %s; check the name "+
+		return failure.Transient(v1alpha1.ReasonImagePull, fmt.Sprintf("%s cannot pull the image %s: %s; check the name "+
 			"of the image and the registry mirrors of the machine", n.name(), image, summary(err)), cause)
 	case codes.FailedPrecondition:
 		return failure.Waiting(v1alpha1.ReasonInstalling, n.name()+" runs another installer", retryPrecondition)

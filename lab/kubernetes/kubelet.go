@@ -38,6 +38,8 @@ type KubeletOptions struct {
 	CPUs, MemoryMiB int
 	// Client returns a client of some live API server of the cluster.
 	Client func() (clientset.Interface, error)
+	// Run says why a static pod does not run from an image; nil means that each does.
+	Run func(image string) error
 	// APIServerReady says whether the node's own API server is ready; nil means it is. Control planes only.
 	APIServerReady func(context.Context) error
 	// Heartbeat is the pause between two renewals of the lease; 10 s when zero.

@@ -128,6 +128,16 @@ func (m *Model) routes() http.Handler {
 	mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})
 	})
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods/{name}", func(w http.ResponseWriter, r *http.Request) {
+		pod, err := m.opts.Nodes.pod(r.Context(), r.PathValue("name"))
+		if err != nil {
+			refuse(w, err)
+
+			return
+		}
+
+		answer(w, pod)
+	})
 	m.configMaps(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: r.URL.Path}, ""))

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -28,8 +29,9 @@ type ModelNodes struct {
 
 // modelNode is a Node object and whether its kubelet is heard of.
 type modelNode struct {
-	node  *corev1.Node
-	alive func() bool
+	node    *corev1.Node
+	alive   func() bool
+	kubelet *Kubelet
 }
 
 // Register makes the Node object of a kubelet what its machine is. It is ready while alive says so.
@@ -56,7 +58,7 @@ func (m *ModelNodes) Register(o KubeletOptions, alive func() bool) {
 	k.describe(n.node, o.Config)
 	k.postStatus(n.node, o.Config, now)
 
-	n.alive = alive
+	n.alive, n.kubelet = alive, k
 	m.touch(n.node)
 }
 
@@ -85,6 +87,34 @@ func (m *ModelNodes) get(name string) (*corev1.Node, error) {
 	}
 
 	return n.show(), nil
+}
+
+// pod returns the mirror of a static pod, as the kubelet of its node would post it.
+func (m *ModelNodes) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	for _, n := range m.nodes {
+		k := n.kubelet
+		if !k.opts.ControlPlane {
+			continue
+		}
+
+		for _, static := range staticPods(k.opts.Config) {
+			if static.name+"-"+k.opts.NodeName != name {
+				continue
+			}
+
+			pod := k.mirrorPod(n.node, static.name, static.image)
+			pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+			up := k.opts.APIServerReady == nil || k.opts.APIServerReady(ctx) == nil
+			k.postPodStatus(pod, n.alive() && up && k.runs(static.image))
+
+			return pod, nil
+		}
+	}
+
+	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
 func (m *ModelNodes) list() *corev1.NodeList {

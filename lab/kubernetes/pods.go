@@ -32,18 +32,31 @@ type pass struct {
 
 // syncPods keeps the mirror pods of the static pods. Only the API server is real; the other two follow it.
 func (k *Kubelet) syncPods(ctx context.Context, p pass) error {
-	for _, static := range []struct{ name, image string }{
-		{"kube-apiserver", p.cfg.Cluster().APIServer().Image()},
-		{"kube-controller-manager", p.cfg.Cluster().ControllerManager().Image()},
-		{"kube-scheduler", p.cfg.Cluster().Scheduler().Image()},
-	} {
-		if err := k.syncPod(ctx, p, k.mirrorPod(p.node, static.name, static.image)); err != nil {
+	for _, static := range staticPods(p.cfg) {
+		each := p
+		each.ready = p.ready && k.runs(static.image)
+
+		if err := k.syncPod(ctx, each, k.mirrorPod(p.node, static.name, static.image)); err != nil {
 			return fmt.Errorf("mirroring the static pod %s: %w", static.name, err)
 		}
 	}
 
 	return nil
 }
+
+type staticPod struct{ name, image string }
+
+// staticPods are those of a control-plane node.
+func staticPods(cfg config.Config) []staticPod {
+	return []staticPod{
+		{"kube-apiserver", cfg.Cluster().APIServer().Image()},
+		{"kube-controller-manager", cfg.Cluster().ControllerManager().Image()},
+		{"kube-scheduler", cfg.Cluster().Scheduler().Image()},
+	}
+}
+
+// runs reports whether a static pod runs from an image.
+func (k *Kubelet) runs(image string) bool { return k.opts.Run == nil || k.opts.Run(image) == nil }
 
 // syncPod creates the pod, replaces one of an older config, and posts its status.
 func (k *Kubelet) syncPod(ctx context.Context, p pass, want *corev1.Pod) error {

@@ -49,6 +49,19 @@ func checkPull(image string) error {
 	return nil
 }
 
+// checkRun says why a component of Kubernetes does not run from an image.
+func checkRun(image string) error {
+	if err := checkPull(image); err != nil {
+		return err
+	}
+
+	if strings.Contains(image, badRun) {
+		return fmt.Errorf("a container of %s ended with exit code 1", image)
+	}
+
+	return nil
+}
+
 // pull makes an image present.
 func (s *session) pull(image string) {
 	s.mu.Lock()

@@ -111,6 +111,10 @@ func (s *session) runAPIServer(ctx context.Context) error {
 		return errors.New("there is no machine config")
 	}
 
+	if err := checkRun(cfg.Cluster().APIServer().Image()); err != nil {
+		return err
+	}
+
 	server, err := kubernetes.StartAPIServer(ctx, kubernetes.APIServerOptions{
 		Binary: filepath.Join(s.n.opts.Assets, "kube-apiserver"), Dir: filepath.Join(s.n.opts.Dir, "run", "kubernetes"),
 		Name: s.hostname(), Address: s.n.Address(), Config: cfg, Log: s.logs.writer("kube-apiserver"),
@@ -312,6 +316,14 @@ func (s *session) startKubelet(ctx context.Context) error {
 
 	s.prepare(svcKubelet)
 
+	if cfg, ok := s.complete(); ok {
+		if err := checkPull(cfg.Machine().Kubelet().Image()); err != nil {
+			s.update(svcKubelet, service.Failed, "Failed to run pre stage: %v", err)
+
+			return nil
+		}
+	}
+
 	for _, d := range []duration{kubeletPullTime, kubeletStartTime} {
 		if err := s.spend(ctx, d); err != nil {
 			return err
@@ -321,6 +333,12 @@ func (s *session) startKubelet(ctx context.Context) error {
 	s.taskStarted(svcKubelet)
 
 	if cfg, ok := s.complete(); ok {
+		if err := checkRun(cfg.Machine().Kubelet().Image()); err != nil {
+			s.update(svcKubelet, service.Waiting, "Error running Containerd(kubelet), going to restart forever: %v", err)
+
+			return nil
+		}
+
 		if flag := unknownFlag(cfg); flag != "" {
 			_, _ = fmt.Fprintf(s.logs.writer(svcKubelet), "failed to parse kubelet flag: unknown flag: --%s\n", flag)
 			s.update(svcKubelet, service.Waiting, "Error running Containerd(kubelet), going to restart forever: %v",
@@ -350,6 +368,14 @@ func (s *session) runKubelet() {
 	}
 
 	if s.n.opts.Modelled {
+		s.mu.Lock()
+		seen := s.kube.nodeSeen
+		s.mu.Unlock()
+
+		if seen { // a kubelet that was started anew
+			s.registerModel()
+		}
+
 		s.wake() // see modelNode
 
 		return
@@ -367,7 +393,7 @@ func (s *session) kubeletOptions(cfg config.Provider) kubernetes.KubeletOptions 
 		NodeName: s.hostname(), Address: s.n.Address(), Version: imageTag(cfg.Machine().Kubelet().Image()),
 		TalosVersion: s.tag, Config: cfg, ControlPlane: cfg.Machine().Type().IsControlPlane(),
 		BootID: s.bootID, MachineUUID: s.n.hw.UUID, CPUs: s.n.opts.CPUs, MemoryMiB: s.n.opts.MemoryMiB,
-		Client: s.kubeClient, APIServerReady: s.ownAPIServer, Heartbeat: s.n.opts.Heartbeat,
+		Client: s.kubeClient, APIServerReady: s.ownAPIServer, Run: checkRun, Heartbeat: s.n.opts.Heartbeat,
 		Log: s.logs.writer(svcKubelet), OnReady: s.setNodeReady,
 	}
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node/event"
 )
 
-// Installer faults: what goes wrong with an installer image, by a word in its reference or by FailInstaller.
+// Faults of images: what goes wrong with an installer, or with a component of Kubernetes, by a word in its reference;
+// with an installer also by FailInstaller.
 const (
 	// badPull in an image reference makes the image impossible to pull.
 	badPull = "-missing"
@@ -26,6 +27,8 @@ const (
 	badInstall = "-broken-installer"
 	// badBoot makes an installed system that does not boot.
 	badBoot = "-broken-boot"
+	// badRun makes a component of Kubernetes that ends as soon as it is started.
+	badRun = "-crashing"
 )
 
 // FailInstaller makes installers whose image reference contains a text exit with code 1, until the text is empty.

@@ -21,6 +21,10 @@ func (s *session) runModel(ctx context.Context) error {
 		return errors.New("there is no machine config")
 	}
 
+	if err := checkRun(cfg.Cluster().APIServer().Image()); err != nil {
+		return err
+	}
+
 	model, err := kubernetes.StartModel(ctx, kubernetes.ModelOptions{
 		Name: s.hostname(), Address: s.n.Address(), Config: cfg, Nodes: s.n.opts.Cluster.modelNodes(key),
 		Pass: s.passAPI,
@@ -61,7 +65,7 @@ func (s *session) followModel(old, cfg config.Provider) {
 	model, seen := s.kube.model, s.kube.nodeSeen
 	s.mu.Unlock()
 
-	if seen {
+	if seen && !kubeletChanged(old, cfg) { // otherwise the next kubelet does it
 		s.registerModel()
 	}
 

@@ -17,7 +17,7 @@ const (
 	one = time.Minute
 	// shortest and longest are the pauses between two checks. They grow, so that waiting costs little.
 	shortest = 5 * time.Millisecond
-	longest  = 200 * time.Millisecond
+	longest  = 400 * time.Millisecond
 )
 
 // For waits until check returns nil. When that does not happen, the test fails with the last error. It ends with the

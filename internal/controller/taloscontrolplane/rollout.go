@@ -51,6 +51,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 	}
 
 	s.cp.Status.Plan, s.window = out.Plan, out.Again
+	s.noteApproval(machines)
 
 	return ctrl.Result{}, r.beginChange(ctx, s, machines, out)
 }
@@ -117,14 +118,14 @@ func (r *Reconciler) beginChange(
 			return machineset.Grant(ctx, r.Client, &machines[i], c)
 		}
 
-		if !c.Change.Etcd {
-			return machineset.Grant(ctx, r.Client, &machines[i], c)
-		}
-
-		if sick := sickOther(machines, c.Name); sick != "" {
+		if sick := sickOther(machines, c); sick != "" {
 			out.Hold(c.Name + ": waiting until " + sick + " is ready")
 
 			continue
+		}
+
+		if !c.Change.Etcd {
+			return machineset.Grant(ctx, r.Client, &machines[i], c)
 		}
 
 		verdict, err := r.permit(ctx, s, safety.Disruption{Act: safety.ActReboot, Machine: c.Name})
@@ -158,16 +159,21 @@ func (r *Reconciler) beginDisruptiveChange(
 	return machineset.Grant(ctx, r.Client, m, c)
 }
 
-// sickOther returns a machine other than the named one that is not ready: a control plane may have only one unavailable
-// node at a time. The safety package considers only etcd, but other components of a node may be unhealthy too. A
-// NotReady machine may itself be updated: the update may repair it.
-func sickOther(machines []v1alpha1.TalosMachine, name string) string {
+// sickOther returns a machine that is not ready, other than the candidate: a control plane may have one unavailable
+// node at a time. That concerns changes that interrupt etcd or a component of Kubernetes. The safety package considers
+// only etcd, but other components of a node may be unhealthy too. A NotReady machine may itself be updated: the update
+// may repair it.
+func sickOther(machines []v1alpha1.TalosMachine, c rollout.Candidate) string {
+	if !c.Change.Etcd && c.Change.Kind != v1alpha1.ChangeKubernetes {
+		return ""
+	}
+
 	sick := ""
 
 	for i := range machines {
 		switch m := &machines[i]; {
 		case meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady):
-		case m.Name == name:
+		case m.Name == c.Name:
 			return ""
 		case sick == "":
 			sick = m.Name

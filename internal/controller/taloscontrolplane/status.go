@@ -241,8 +241,8 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		return
 	}
 
-	if u := s.cp.Status.Upgrade; u != nil && u.TalosVersion == "" && s.cp.Status.Plan == nil {
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, "Talos "+u.Target+": "+u.Message)
+	if u := s.cp.Status.Upgrade; u != nil && u.TalosVersion == "" && u.KubernetesVersion == "" && s.cp.Status.Plan == nil {
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, targetOf(s.cp).String()+": "+u.Message)
 
 		return
 	}

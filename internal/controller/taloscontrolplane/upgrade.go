@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
@@ -19,11 +21,10 @@ import (
 // maxUpgraded is how many machines the status of an upgrade names.
 const maxUpgraded = 16
 
-// planUpgrade decides which version of Talos the machines of the cluster are upgraded to now. They follow the status,
-// never the spec, so that no machine gets ahead of a path that others have not gone.
+// planUpgrade decides which version of Talos or Kubernetes the machines of the cluster are upgraded to now. They follow
+// the status, never the spec, so that no machine gets ahead of a path that others have not gone.
 func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, error) {
-	o := s.cp.Spec.Upgrade
-	if o == nil || o.Talos != v1alpha1.UpgradeAutomatic {
+	if targetOf(s.cp) == (upgrade.Target{}) {
 		s.cp.Status.Upgrade = nil
 
 		return ctrl.Result{}, nil
@@ -43,14 +44,36 @@ func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, er
 	return ctrl.Result{}, nil
 }
 
+// targetOf returns the versions that the spec asks for, as far as upgrades to them are automatic.
+func targetOf(cp *v1alpha1.TalosControlPlane) upgrade.Target {
+	out := upgrade.Target{}
+
+	if o := cp.Spec.Upgrade; o != nil {
+		if o.Talos == v1alpha1.UpgradeAutomatic {
+			out.Talos = cp.Spec.TalosVersion
+		}
+
+		if o.Kubernetes == v1alpha1.UpgradeAutomatic {
+			out.Kubernetes = cp.Spec.KubernetesVersion
+		}
+	}
+
+	return out
+}
+
 // upgradeOf returns the state of an upgrade; nil if each machine runs what the spec asks for. It is pure.
 func upgradeOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine) *v1alpha1.UpgradeStatus {
-	out := &v1alpha1.UpgradeStatus{ObservedGeneration: cp.Generation, Target: cp.Spec.TalosVersion}
+	target, was := targetOf(cp), cp.Status.Upgrade
+	out := &v1alpha1.UpgradeStatus{
+		ObservedGeneration: cp.Generation, Target: target.Talos, TargetKubernetes: target.Kubernetes,
+	}
+
+	sameSpec := was != nil && was.ObservedGeneration == cp.Generation
 
 	runs, missing := versionsOf(cp, machines)
 	if len(missing) > 0 {
 		// What machines do meanwhile goes on: a node that boots tells its versions later than it answers.
-		if was := cp.Status.Upgrade; was != nil && was.Target == out.Target && was.ObservedGeneration == cp.Generation {
+		if sameSpec {
 			out = was.DeepCopy()
 		}
 
@@ -59,7 +82,11 @@ func upgradeOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine)
 		return out
 	}
 
-	now, err := upgrade.NextTalos(runs, upgrade.Target{Talos: cp.Spec.TalosVersion}, cp.Spec.Upgrade.Via...)
+	if was != nil && was.KubernetesVersion != "" && proving(machines, sameSpec) {
+		return was.DeepCopy()
+	}
+
+	now, err := upgrade.Next(runs, target, cp.Spec.Upgrade.Via...)
 
 	var refusal *upgrade.Refusal
 
@@ -68,15 +95,52 @@ func upgradeOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine)
 		out.Message = kube.Shorten(refusal.Error(), longestMessage)
 	case now.Left == 0:
 		return nil
+	case now.Kubernetes != "" && installing(machines) != "":
+		out.StepsLeft, out.Message = int32(now.Left), fmt.Sprintf("Kubernetes %s waits for the upgrade of Talos on %s",
+			now.Kubernetes, installing(machines))
 	default:
-		out.TalosVersion, out.StepsLeft, out.Message = now.Talos, int32(now.Left), now.Waits
-		out.Machines = now.Machines[:min(len(now.Machines), maxUpgraded)]
-		out.ControlPlaneDone = !slices.ContainsFunc(runs.Nodes, func(n upgrade.Node) bool {
-			return n.ControlPlane && slices.Contains(now.Machines, n.Name)
-		})
+		goesOn(out, now, runs)
+
+		out.Approved = was != nil && was.Approved && was.KubernetesVersion == now.Kubernetes
 	}
 
 	return out
+}
+
+// goesOn puts what comes next into a status.
+func goesOn(out *v1alpha1.UpgradeStatus, now upgrade.Now, runs upgrade.Cluster) {
+	out.TalosVersion, out.KubernetesVersion, out.Components = now.Talos, now.Kubernetes, now.Components
+	out.StepsLeft, out.Message = int32(now.Left), now.Waits
+	out.Machines = now.Machines[:min(len(now.Machines), maxUpgraded)]
+	out.ControlPlaneDone = now.Talos != "" && !slices.ContainsFunc(runs.Nodes, func(n upgrade.Node) bool {
+		return n.ControlPlane && slices.Contains(now.Machines, n.Name)
+	})
+}
+
+// proving reports whether a component of Kubernetes was replaced on a machine and has not proved itself there: what its
+// configuration names may not run yet. One that has failed holds the upgrade until the spec changes.
+func proving(machines []v1alpha1.TalosMachine, sameSpec bool) bool {
+	return slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
+		c := m.Status.Change
+		if c == nil || c.Kind != v1alpha1.ChangeKubernetes || !m.DeletionTimestamp.IsZero() {
+			return false
+		}
+
+		return c.Phase == v1alpha1.ChangeApplying || c.Phase == v1alpha1.ChangeSettling ||
+			c.Phase == v1alpha1.ChangeFailed && sameSpec
+	})
+}
+
+// installing returns a machine that is given another Talos or schematic; empty if none is.
+func installing(machines []v1alpha1.TalosMachine) string {
+	for i := range machines {
+		c := machines[i].Status.Change
+		if c != nil && c.Kind == v1alpha1.ChangeTalos && c.Phase != v1alpha1.ChangeFailed && change.Begun(c) {
+			return machines[i].Name
+		}
+	}
+
+	return ""
 }
 
 // versionsOf returns what the machines of a cluster run, and the names of those of which that is not known. A worker
@@ -93,23 +157,34 @@ func versionsOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine
 		}
 	}
 
+	kubernetes := targetOf(cp).Kubernetes != ""
+
 	for i := range machines {
 		m := &machines[i]
 		worker := m.Spec.WorkerRef != nil
 
 		switch configured := meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionConfigured); {
 		case !m.DeletionTimestamp.IsZero(), worker && !configured:
-		case !configured, m.Status.TalosVersion == "", m.Status.KubeletVersion == "":
+		case !configured, m.Status.TalosVersion == "", m.Status.KubeletVersion == "",
+			kubernetes && !worker && m.Status.ComponentVersions == nil:
 			missing = append(missing, m.Name)
 		default:
-			runs.Nodes = append(runs.Nodes, upgrade.Node{
-				Name: m.Name, ControlPlane: !worker, Talos: m.Status.TalosVersion,
-				Kubelet: upgrade.KubeletVersion(m.Status.KubeletVersion),
-			})
+			runs.Nodes = append(runs.Nodes, upgrade.NodeOf(m, runs.Kubernetes))
 		}
 	}
 
 	return runs, missing
+}
+
+// noteApproval records that a user has approved the plan of an upgrade of Kubernetes, which has one plan for each
+// component.
+func (s *scope) noteApproval(machines []v1alpha1.TalosMachine) {
+	u, plan := s.cp.Status.Upgrade, s.cp.Status.Plan
+	if u == nil || u.KubernetesVersion == "" || plan == nil || !rollout.UpgradesKubernetes(machines) {
+		return
+	}
+
+	u.Approved = u.Approved || s.cp.Annotations[v1alpha1.ApprovedAnnotation] == plan.ID
 }
 
 // longestMessage is the maximum length of a message in a status.

@@ -103,8 +103,12 @@ func checkChanges(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig
 	spec := &cp.Spec
 
 	older := validation.SpecVersions.TalosChange(made.TalosVersion, spec.TalosVersion)
-	older = append(older, validation.SpecVersions.KubernetesChange(cmp.Or(runningKubernetes, made.KubernetesVersion),
-		spec.KubernetesVersion)...)
+
+	// Where upgrades are automatic, the path decides: it goes through the minors, and back while that is possible.
+	if o := spec.Upgrade; o == nil || o.Kubernetes != v1alpha1.UpgradeAutomatic {
+		older = append(older, validation.SpecVersions.KubernetesChange(cmp.Or(runningKubernetes, made.KubernetesVersion),
+			spec.KubernetesVersion)...)
+	}
 
 	if err := older.Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonDowngradeRefused, err.Error(), nil)

@@ -62,7 +62,7 @@ func (r *Reconciler) beyondSpec(s *scope, disk string) (patches, fields []string
 		return nil, nil, err
 	}
 
-	want, _, err := machineconfig.KeepImageTags(s.live, rendered.Bytes, "")
+	want, _, err := machineconfig.KeepImageTags(s.live, rendered.Bytes, machineconfig.Released{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}

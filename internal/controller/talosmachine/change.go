@@ -117,6 +117,7 @@ func (r *Reconciler) input(s *scope) change.Input {
 	}
 
 	if f := s.facts; f != nil {
+		in.Lags = s.lagging
 		in.BootID, in.Stage, in.Ready, in.Unmet = f.BootID, f.Stage, f.Ready, strings.Join(f.Unmet, ", ")
 	}
 
@@ -199,6 +200,7 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 		Reboot: would.Mode == talos.ApplyReboot, Cuts: len(machineconfig.AffectsConnection(s.diff.Changes)) > 0,
 		Etcd: machineconfig.AffectsEtcd(s.diff.Changes),
 	}
+	effect.Kind, effect.Image = s.kindOf()
 	effect.Fields, effect.MoreFields = fieldsOf(s.diff.Changes)
 	s.record(change.Describe(r.input(s), effect))
 

@@ -167,6 +167,10 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
+	if s.images, err = machineconfig.ComponentImages(s.live); err != nil {
+		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
 	disk, err := installedDisk(s, s.live)
 	if err != nil {
 		return err
@@ -207,7 +211,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		return err
 	}
 
-	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, rendered.Bytes, s.upgraded()); err != nil {
+	if err := s.keepVersions(rendered.Bytes); err != nil {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 
@@ -217,7 +221,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 	}
 
-	if len(s.kept) > 0 {
+	if len(s.kept) > 0 || s.kubernetes != "" {
 		if s.wantHash, err = machineconfig.Hash(s.want); err != nil {
 			return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 		}
@@ -229,10 +233,10 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		return nil
 	}
 
-	s.reverting = true
+	s.reverting, s.kubernetes = true, ""
 
 	// An upgrade may have changed versions since then, and a revert must not downgrade.
-	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, s.stored.Working, ""); err != nil {
+	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, s.stored.Working, machineconfig.Released{}); err != nil {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 

@@ -52,6 +52,8 @@ type scope struct {
 	comparison
 	// heldImport: the machine was created elsewhere and would be imported if it were not paused.
 	heldImport bool
+	// lagging is what of Kubernetes does not run yet although the configuration of the change is live.
+	lagging string
 	// pass is what was done for the change in this reconciliation.
 	pass change.Pass
 	// released is true if the finalizer is removed in this reconciliation.
@@ -70,6 +72,10 @@ type comparison struct {
 	systems *systems
 	// kept are images whose versions differ from those of the spec.
 	kept []machineconfig.Change
+	// images of Kubernetes that the live configuration names.
+	images map[v1alpha1.KubernetesComponent]string
+	// kubernetes is the version that components of the machine get now; empty if none gets one. Nothing else differs then.
+	kubernetes string
 	// edited are fields that were changed outside of the operator.
 	edited []string
 	// reverting: want is the last working configuration, because a user requested it.

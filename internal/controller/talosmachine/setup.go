@@ -138,5 +138,5 @@ func step(cp *v1alpha1.TalosControlPlane) string {
 		return "" // then the configs follow
 	}
 
-	return fmt.Sprint(u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration)
+	return fmt.Sprint(u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration, u.KubernetesVersion, u.Components)
 }

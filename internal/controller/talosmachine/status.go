@@ -168,6 +168,10 @@ func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
 		st.KubeletVersion = f.KubeletVersion
 	}
 
+	if s.compared {
+		st.ComponentVersions = s.componentVersions()
+	}
+
 	st.BootID, st.UUID = f.BootID, f.UUID
 	st.EtcdMemberID = f.EtcdMemberID
 

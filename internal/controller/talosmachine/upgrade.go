@@ -115,12 +115,20 @@ func (s *scope) upgraded() string {
 	return s.facts.TalosVersion
 }
 
+// upgradesTalos reports whether machines may be given another Talos: one upgrade at a time, so not while they are given
+// another Kubernetes.
+func upgradesTalos(cp *v1alpha1.TalosControlPlane) bool {
+	o, u := cp.Spec.Upgrade, cp.Status.Upgrade
+
+	return o != nil && o.Talos == v1alpha1.UpgradeAutomatic && (u == nil || u.KubernetesVersion == "")
+}
+
 // compareSystems is pure. live and image are the installers that the live config and the spec name.
 func compareSystems(
 	cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs system, live, image string,
 ) systems {
 	out := systems{live: runs, want: runs}
-	if u := cp.Spec.Upgrade; u == nil || u.Talos != v1alpha1.UpgradeAutomatic {
+	if !upgradesTalos(cp) {
 		return out
 	}
 
@@ -326,6 +334,8 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 		return err
 	}
 
+	component, pod := isComponent(s.machine.Status.Change)
+
 	self, reason := s.self(), v1alpha1.ReasonInstallFailed
 	if about.act == change.Pull {
 		reason = v1alpha1.ReasonImagePull
@@ -335,7 +345,10 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 		Key: s.key(), UID: s.machine.UID, About: about, Timeout: installTimeout, TimeoutReason: reason,
 		Do: func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, node.ToItself(ctx, self, func() error {
-				if about.act == change.Pull {
+				switch {
+				case component:
+					return node.PullComponent(ctx, about.image, pod)
+				case about.act == change.Pull:
 					return node.Pull(ctx, about.image)
 				}
 

@@ -102,6 +102,8 @@ type Input struct {
 	BootID, Stage string
 	Ready         bool
 	Unmet         string
+	// Lags is what of Kubernetes does not run yet that the live configuration names; empty if everything does.
+	Lags string
 
 	// Pass is what was already done in this reconciliation.
 	Pass Pass

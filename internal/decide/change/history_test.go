@@ -39,6 +39,9 @@ const (
 	cuts        = "x" // cuts the node off
 	sickens     = "s" // with it the node never becomes healthy
 	refused     = "n" // the node rejects it
+	kubernetes  = "k" // it differs in a version of Kubernetes only
+	missing     = "m" // its image cannot be pulled
+	lags        = "l" // its component never runs
 )
 
 func has(config, property string) bool { return strings.Contains(config, property) }
@@ -70,6 +73,8 @@ type world struct {
 	controls   bool
 	reboots    bool
 	retry      bool
+	// pulled is what the node has the image of.
+	pulled string
 	// denied: the safety kernel does not permit the disruption; crowded: pods do not leave the node.
 	denied, crowded bool
 }
@@ -105,6 +110,10 @@ func (w *world) input() change.Input {
 		},
 		Record: w.record, Grant: w.grant, Live: w.live, Want: w.want, Equal: w.live == w.want, Retry: w.retry,
 		BootID: fmt.Sprint(w.boot), Stage: change.StageRunning, Ready: w.well(),
+	}
+
+	if has(w.live, lags) {
+		in.Lags = "kube-apiserver"
 	}
 
 	w.record = change.Arrived(w.record, w.live)
@@ -225,13 +234,21 @@ func (w *world) plan() bool {
 		}
 
 		w.save(change.Describe(in, change.Effect{
-			Reboot: has(w.want, needsReboot), Cuts: has(w.want, mayCut) || has(w.want, cuts),
+			Kind: kindOf(w.want), Image: w.want, Reboot: has(w.want, needsReboot), Cuts: has(w.want, mayCut) || has(w.want, cuts),
 			Fields: []v1alpha1.FieldChange{{Field: w.want}},
 		}))
 	case change.Kept, change.Unfinished:
 	}
 
 	return true
+}
+
+func kindOf(config string) v1alpha1.ChangeKind {
+	if has(config, kubernetes) {
+		return v1alpha1.ChangeKubernetes
+	}
+
+	return ""
 }
 
 // unstage puts the live configuration in the place of a staged one.
@@ -258,6 +275,11 @@ func (w *world) perform(in change.Input, act change.Act, pass *change.Pass) *cha
 		if w.denied && w.known == c.ID {
 			pass.Held = "etcd"
 		}
+	case change.Pull:
+		w.pulled, pass.Pulled = c.Image, true
+		if has(c.Image, missing) {
+			pass.Pulled, pass.Failed = false, "it cannot be pulled"
+		}
 	case change.Prove:
 		pass.Proven = w.live == c.Target
 	case change.Uncordon:
@@ -265,7 +287,7 @@ func (w *world) perform(in change.Input, act change.Act, pass *change.Pass) *cha
 	case change.Remember:
 		pass.Remembered = true
 
-		if has(w.live, sickens) {
+		if has(w.live, sickens) || has(w.live, lags) && c != nil {
 			w.Fatalf("%s is remembered as working", w.live)
 		}
 	case change.Try, change.Apply, change.Stage:
@@ -299,6 +321,10 @@ func (w *world) send(in change.Input, act change.Act, pass *change.Pass) *change
 	case change.Apply:
 		if w.live != w.want {
 			w.mayDisrupt(act, pass)
+
+			if has(w.want, missing) || has(w.want, kubernetes) && w.pulled != w.want {
+				w.Fatalf("%s is sent and its image was not pulled", w.want)
+			}
 
 			if w.record.Change.Try {
 				w.Fatalf("%s is sent without a trial", w.want)
@@ -372,6 +398,7 @@ func TestHistories(t *testing.T) {
 		configs := []string{
 			"1", "2", "3" + needsReboot, "4" + needsReboot, "5" + mayCut, "6" + cuts, "7" + sickens,
 			"8" + needsReboot + sickens, "9" + needsReboot + mayCut, "10" + refused,
+			"11" + kubernetes, "12" + kubernetes + missing, "13" + kubernetes + lags,
 		}
 		w := &world{
 			T: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), live: "1", disk: "1", want: "1",
@@ -423,12 +450,12 @@ func (w *world) settle() {
 
 	switch {
 	case c != nil && c.Phase == v1alpha1.ChangeFailed:
-		bad := slices.ContainsFunc([]string{mayCut, cuts, sickens, refused}, func(p string) bool { return has(w.want, p) })
-		if !bad && !has(w.live, sickens) && !strings.Contains(c.Message, "does not run the config that was staged") &&
+		bad := slices.ContainsFunc([]string{mayCut, cuts, sickens, refused, missing, lags}, func(p string) bool { return has(w.want, p) })
+		if !bad && !has(w.live, sickens) && !has(w.live, lags) && !strings.Contains(c.Message, "does not run the config that was staged") &&
 			!strings.Contains(c.Message, "was asked to reboot") {
 			w.Fatalf("the change to %s failed: %s", w.want, c.Message)
 		}
-	case c != nil && c.Phase == v1alpha1.ChangeSettling && has(w.live, sickens): // has more time
+	case c != nil && c.Phase == v1alpha1.ChangeSettling && (has(w.live, sickens) || has(w.live, lags)): // has more time
 	case c != nil:
 		w.Fatalf("the change to %s does not end: %+v, intent %+v", w.want, c, w.record.Intent)
 	case w.record.Intent != nil:

@@ -36,9 +36,30 @@ func Next(in Input) Step {
 		return in.withReboot()
 	case c.Try:
 		return in.tryOut(0)
+	case c.Kind == v1alpha1.ChangeKubernetes && !in.Pass.Pulled:
+		return in.pullFirst()
 	}
 
 	return in.applyNow()
+}
+
+// pullFirst has the node fetch an image before anything that runs is replaced by it: one that cannot be had disturbs
+// nobody.
+func (in Input) pullFirst() Step {
+	c := in.Record.Change
+
+	switch {
+	case in.Record.intends(v1alpha1.StepApply): // sent already, as far as the record tells
+		return in.applyNow()
+	case in.Pass.Failed != "":
+		return in.fail(in.Pass.Failed)
+	case !in.Record.intends(v1alpha1.StepPull): // otherwise the message is why it has not been pulled yet
+		c.Message = "pulling " + c.Image
+	}
+
+	in.intend(v1alpha1.StepPull, "", 0)
+
+	return in.holdOr(Pull)
 }
 
 // granted reports whether the change, which there is, may begin.
@@ -47,7 +68,7 @@ func (in Input) granted() bool {
 }
 
 // well reports whether the node has booted and has no unmet conditions.
-func (in Input) well() bool { return in.Stage == StageRunning && in.Ready }
+func (in Input) well() bool { return in.Stage == StageRunning && in.Ready && in.Lags == "" }
 
 // unwell says why the node is not healthy.
 func (in Input) unwell() string {
@@ -55,7 +76,11 @@ func (in Input) unwell() string {
 		return "it is " + in.Stage
 	}
 
-	return "it waits for " + in.Unmet
+	if !in.Ready {
+		return "it waits for " + in.Unmet
+	}
+
+	return "it waits for " + in.Lags
 }
 
 // do returns a step with the record as it is now.

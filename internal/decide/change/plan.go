@@ -113,8 +113,12 @@ func (in Input) drains(reboot bool) bool { return reboot && (in.Reverting || in.
 
 // Effect is what a change would do to the node, as its dry run and the difference say.
 type Effect struct {
+	// Kind of the change; empty for one of the configuration.
+	Kind v1alpha1.ChangeKind
 	// Reboot: the node reports that the change needs a reboot.
 	Reboot bool
+	// Image that the node pulls first; empty if it needs none.
+	Image string
 	// Cuts: the change could cut the node off from the network.
 	Cuts bool
 	// Etcd: the change restarts etcd.
@@ -127,8 +131,9 @@ type Effect struct {
 // Describe returns the record of a new change.
 func Describe(in Input, e Effect) Record {
 	c := &v1alpha1.MachineChange{
-		Target: in.Want, Base: in.Live, Cause: in.cause(), Undoes: in.Edited, Phase: v1alpha1.ChangePending,
-		Since: stamp(in.Now), Reboot: e.Reboot, Drain: in.drains(e.Reboot), Fields: e.Fields, MoreFields: e.MoreFields,
+		Kind: e.Kind, Image: e.Image, Target: in.Want, Base: in.Live, Cause: in.cause(), Undoes: in.Edited,
+		Phase: v1alpha1.ChangePending, Since: stamp(in.Now), Reboot: e.Reboot, Drain: in.drains(e.Reboot), Fields: e.Fields,
+		MoreFields: e.MoreFields,
 	}
 	// Reverting to the last working configuration must not be refused because it needs a reboot.
 	c.Try = e.Cuts && (!e.Reboot || c.Cause == v1alpha1.CauseSpec)

@@ -26,17 +26,26 @@ func (in Input) settle() Step {
 	took := in.Now.Sub(c.Since.Time)
 
 	switch {
-	case in.well() && (c.Reboot || took >= SettleTime):
+	case in.well() && (c.Reboot || c.Kind == v1alpha1.ChangeKubernetes || took >= SettleTime): // Lags has proved it
 		return in.complete()
 	case !in.well() && c.Phase == v1alpha1.ChangeSettling && took >= in.Options.HealthTimeout:
-		return in.fail(fmt.Sprintf("%s has not been healthy for %s since the change of %s: %s; correct the spec, or roll "+
-			"the machine back to the last working config with the annotation %s=%s", in.Name, in.Options.HealthTimeout,
-			FieldNames(c), in.unwell(), v1alpha1.RevertAnnotation, c.Target))
+		return in.fail(fmt.Sprintf("%s has not been healthy for %s since the change of %s: %s; %s", in.Name,
+			in.Options.HealthTimeout, FieldNames(c), in.unwell(), remedy(c)))
 	case !in.well() && c.Phase == v1alpha1.ChangeSettling:
 		in.phase(v1alpha1.ChangeSettling, in.unwell())
 	}
 
 	return in.again(Poll)
+}
+
+// remedy says what to do about a change with which a node does not become healthy.
+func remedy(c *v1alpha1.MachineChange) string {
+	if c.Kind == v1alpha1.ChangeKubernetes {
+		return "look at the pods and the kubelet of the node, or set kubernetesVersion back"
+	}
+
+	return fmt.Sprintf("correct the spec, or roll the machine back to the last working config with the annotation %s=%s",
+		v1alpha1.RevertAnnotation, c.Target)
 }
 
 // isMoot reports whether the change is no longer desired and has not taken effect. A change that has taken effect has
@@ -108,7 +117,7 @@ func (in Input) complete() Step {
 // settleUnchanged records the configuration of a node that needs no change as working.
 func (in Input) settleUnchanged() Step {
 	if in.Record.intends(v1alpha1.StepDrain) || in.Record.intends(v1alpha1.StepStage) ||
-		in.Record.intends(v1alpha1.StepApply) {
+		in.Record.intends(v1alpha1.StepApply) || in.Record.intends(v1alpha1.StepPull) {
 		in.Record.Intent = nil
 	}
 

@@ -176,7 +176,7 @@ func (out *Output) decide(in Input) error {
 		return nil
 	}
 
-	approved := in.Approved == p.ID
+	approved := in.Approved == p.ID || in.continues()
 	if in.Options.Approval == v1alpha1.ApprovalManual && !approved {
 		out.say(v1alpha1.PlanAwaitingApproval, "approval is required for plan "+p.ID)
 
@@ -194,7 +194,33 @@ func (out *Output) decide(in Input) error {
 	return out.holdReboots(in)
 }
 
-// holdReboots removes machines that would reboot from Ready while no maintenance window is open.
+// continues reports whether the plan is one of an upgrade of Kubernetes that was approved with the plan of its first
+// component.
+func (in Input) continues() bool {
+	u := in.ControlPlane.Status.Upgrade
+
+	return in.Worker == nil && u != nil && u.Approved && UpgradesKubernetes(in.Machines)
+}
+
+// UpgradesKubernetes reports whether the changes of machines, at least one, are those of an upgrade of Kubernetes.
+func UpgradesKubernetes(machines []v1alpha1.TalosMachine) bool {
+	found := false
+
+	for i := range machines {
+		if c := machines[i].Status.Change; c != nil {
+			found = true
+
+			if c.Kind != v1alpha1.ChangeKubernetes {
+				return false
+			}
+		}
+	}
+
+	return found
+}
+
+// holdReboots removes machines that would reboot from Ready while no maintenance window is open. An upgrade of
+// Kubernetes reboots none, but restarts what clusters depend on, so it waits for one, too.
 func (out *Output) holdReboots(in Input) error {
 	open, next, err := in.Options.window(in.Now)
 	if err != nil {
@@ -209,9 +235,9 @@ func (out *Output) holdReboots(in Input) error {
 		c.Reboot = c.Change.Reboot && in.Options.RebootPolicy != v1alpha1.RebootManual
 
 		switch {
-		case c.Reboot && !open:
+		case c.Reboot && !open, c.Change.Kind == v1alpha1.ChangeKubernetes && !open:
 			if out.Plan.Phase == v1alpha1.PlanRollingOut {
-				out.say(v1alpha1.PlanWaiting, "reboots wait for the maintenance window that opens at "+
+				out.say(v1alpha1.PlanWaiting, "reboots and upgrades wait for the maintenance window that opens at "+
 					out.Again.Format(time.RFC3339))
 			}
 		case c.Change.Kind == v1alpha1.ChangeTalos && !c.Reboot:
@@ -469,6 +495,10 @@ func ComparedTo(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, m *v1al
 	out := fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation)
 	if u := cp.Status.Upgrade; u != nil {
 		out += fmt.Sprintf("/%s/%t/%d", u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration)
+
+		if len(u.Components) > 0 {
+			out += fmt.Sprintf("/%s/%s", u.KubernetesVersion, u.Components[len(u.Components)-1])
+		}
 	}
 
 	return out

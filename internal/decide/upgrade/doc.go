@@ -3,8 +3,11 @@
 package upgrade
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // Component is what a step upgrades.
@@ -24,6 +27,28 @@ type Node struct {
 	ControlPlane bool
 	// Talos and Kubelet are versions such as v1.13.9.
 	Talos, Kubelet string
+	// Components are the versions of the other parts of Kubernetes on a control-plane machine, as far as they are known.
+	Components map[v1alpha1.KubernetesComponent]string
+}
+
+// NodeOf returns what a machine runs. A component that its configuration does not name has the version that an API
+// server reports.
+func NodeOf(m *v1alpha1.TalosMachine, observed string) Node {
+	out := Node{
+		Name: m.Name, ControlPlane: m.Spec.WorkerRef == nil, Talos: m.Status.TalosVersion,
+		Kubelet: KubeletVersion(m.Status.KubeletVersion),
+	}
+
+	if v := m.Status.ComponentVersions; v != nil && out.ControlPlane {
+		out.Components = map[v1alpha1.KubernetesComponent]string{
+			v1alpha1.ComponentAPIServer:         cmp.Or(v.APIServer, observed),
+			v1alpha1.ComponentControllerManager: cmp.Or(v.ControllerManager, observed),
+			v1alpha1.ComponentScheduler:         cmp.Or(v.Scheduler, observed),
+			v1alpha1.ComponentProxy:             v.Proxy,
+		}
+	}
+
+	return out
 }
 
 // KubeletVersion returns the version of an image tag: kubelets come with more or fewer files under tags of their own.
@@ -34,7 +59,8 @@ func KubeletVersion(tag string) string {
 // Cluster is what runs.
 type Cluster struct {
 	Nodes []Node
-	// Kubernetes is the version of an API server that responds.
+	// Kubernetes is the version of an API server that responds. Where the versions of components are known, the oldest one
+	// counts.
 	Kubernetes string
 }
 

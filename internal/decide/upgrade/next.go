@@ -1,6 +1,10 @@
 package upgrade
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
 
 // Newer reports whether a Talos version is newer than another one. It is false for a text that is no version.
 func Newer(version, than string) bool {
@@ -21,11 +25,15 @@ func IsVersion(text string) bool {
 	return err == nil
 }
 
-// Now is what the machines of a cluster are upgraded to now.
+// Now is what the machines of a cluster are upgraded to now: Talos, or Kubernetes, or nothing.
 type Now struct {
-	// Talos is the version that each machine runs before the path goes on; empty if no machine may be upgraded.
+	// Talos is the version that each machine runs before the path goes on.
 	Talos string
-	// Machines that run an older one.
+	// Kubernetes is the version that Components have before the path goes on.
+	Kubernetes string
+	// Components have that version, but for the last one, which gets it now.
+	Components []v1alpha1.KubernetesComponent
+	// Machines that do not run it yet.
 	Machines []string
 	// Left is the number of steps of the path, this one included.
 	Left int
@@ -33,26 +41,44 @@ type Now struct {
 	Waits string
 }
 
-// NextTalos returns the next version of Talos on the path to a target. A path on which Kubernetes comes first waits for
-// it. The error is a *Refusal if there is no path.
-func NextTalos(c Cluster, t Target, via ...string) (Now, error) {
+// Next returns the next version on the path to a target. A component that the target does not name is not upgraded: a
+// path on which it comes first waits for it. The error is a *Refusal if there is no path.
+func Next(c Cluster, t Target, via ...string) (Now, error) {
+	if back, ok := c.back(t.Kubernetes); ok {
+		return back, nil
+	}
+
+	if begun, ok := c.begun(t.Kubernetes, via); ok {
+		return begun, nil
+	}
+
 	steps, err := Plan(c, t, via...)
 	if err != nil {
 		return Now{}, err
 	}
 
-	for _, s := range steps {
-		if s.Component != Talos {
-			continue
-		}
-
-		if first := steps[0]; first.Component != Talos {
-			return Now{Left: len(steps), Waits: fmt.Sprintf("Talos %s waits for Kubernetes %s: %s", s.To, first.To,
-				s.Reason)}, nil
-		}
-
-		return Now{Talos: s.To, Machines: s.Machines, Left: len(steps)}, nil
+	if len(steps) == 0 {
+		return Now{}, nil
 	}
 
-	return Now{}, nil // Talos is where it should be
+	first, left := steps[0], len(steps)
+
+	switch {
+	case first.Component == Talos && t.Talos != "":
+		return Now{Talos: first.To, Machines: first.Machines, Left: left}, nil
+	case first.Component == Kubernetes && t.Kubernetes != "":
+		now := c.forward(first.To)
+		now.Left = left
+
+		return now, nil
+	}
+
+	for _, s := range steps[1:] {
+		if s.Component != first.Component {
+			return Now{Left: left, Waits: fmt.Sprintf("%s %s waits for %s %s: %s", s.Component, s.To, first.Component,
+				first.To, first.Reason)}, nil
+		}
+	}
+
+	return Now{}, nil // what the target names is where it should be
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
-// TestNextTalos: machines are upgraded to the next version of the path and not beyond, until each of them runs it.
-func TestNextTalos(t *testing.T) {
+// TestNextVersionOfTalos: machines are upgraded to the next version of the path and not beyond, until each of them runs it.
+func TestNextVersionOfTalos(t *testing.T) {
 	cluster := func(kubernetes string, talos ...string) upgrade.Cluster {
 		c := upgrade.Cluster{Kubernetes: kubernetes}
 		for i, v := range talos {
@@ -34,11 +34,11 @@ func TestNextTalos(t *testing.T) {
 		"one has it":     {cluster("v1.34.0", "v1.12.1", "v1.12.0"), upgrade.Target{Talos: "v1.12.1"}, "v1.12.1", "b", ""},
 		"no further yet": {cluster("v1.33.0", "v1.12.9", "v1.11.6"), upgrade.Target{Talos: "v1.13.9"}, "", "", ""},
 		"Kubernetes first": {
-			cluster("v1.30.0", "v1.12.9", "v1.12.9"), upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.31.0"}, "", "", "waits for Kubernetes v1.31.0",
+			cluster("v1.30.0", "v1.12.9", "v1.12.9"), upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.31.0"}, "", "a b", "",
 		},
-		"only Kubernetes": {cluster("v1.33.0", "v1.12.0"), upgrade.Target{Talos: "v1.12.0", Kubernetes: "v1.34.0"}, "", "", ""},
+		"only Kubernetes": {cluster("v1.33.0", "v1.12.0"), upgrade.Target{Talos: "v1.12.0", Kubernetes: "v1.34.0"}, "", "a", ""},
 	} {
-		got, err := upgrade.NextTalos(c.cluster, c.target)
+		got, err := upgrade.Next(c.cluster, c.target)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 
@@ -61,7 +61,7 @@ func TestNextTalos(t *testing.T) {
 	}
 
 	var refusal *upgrade.Refusal
-	if _, err := upgrade.NextTalos(cluster("v1.34.0", "v1.12.0"), upgrade.Target{Talos: "v1.11.0"}); !errors.As(err, &refusal) {
+	if _, err := upgrade.Next(cluster("v1.34.0", "v1.12.0"), upgrade.Target{Talos: "v1.11.0"}); !errors.As(err, &refusal) {
 		t.Errorf("a way back: %v", err)
 	}
 }

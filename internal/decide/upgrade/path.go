@@ -139,7 +139,7 @@ func (p *planner) read(t Target, via []string) error {
 		}
 	}
 
-	v, err := parse(Kubernetes, p.cluster.Kubernetes)
+	v, err := parse(Kubernetes, p.cluster.oldestComponent())
 	if err != nil {
 		return &Refusal{Problem: "the API servers: " + err.Error()}
 	}

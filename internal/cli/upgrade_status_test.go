@@ -1,0 +1,106 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// TestUpgradeStatus: what machines run and do, what the rest waits for, and the exit codes.
+func TestUpgradeStatus(t *testing.T) {
+	s := newShell(t)
+	c := s.sample("old")
+	s.runsVersions(c, talosV, kubernetes)
+
+	if out, _, failed := s.run("upgrade", "status", "old"); failed != "" || !strings.HasPrefix(out, "old: no upgrade is left to do\n") {
+		t.Errorf("%q, %q", out, failed)
+	}
+
+	s.runsVersions(c, talosV, "v1.34.1")
+
+	if out, _, _ := s.run("upgrade", "status", "old"); !strings.HasPrefix(out, "old: the spec asks for other versions, and spec.upgrade does not") {
+		t.Errorf("%q", out)
+	}
+
+	at := metav1.NewTime(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
+
+	// A scheduler proves itself, and the worker waits for its turn.
+	c.cp.Status.Upgrade = &v1alpha1.UpgradeStatus{
+		KubernetesVersion: "v1.35.10", TargetKubernetes: "v1.36.2", StepsLeft: 2, Machines: []string{"old-cp"},
+		Components: []v1alpha1.KubernetesComponent{
+			v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager, v1alpha1.ComponentScheduler,
+		},
+	}
+	c.worker.Status.Plan = &v1alpha1.PlanStatus{
+		ID: "1234", Phase: v1alpha1.PlanAwaitingApproval, Message: "approval is required for plan 1234", CreatedAt: at,
+		Machines: []v1alpha1.PlannedMachine{{Name: "old-w-0", Target: "b", Base: "a", State: v1alpha1.PlannedPending}},
+	}
+	c.machine[0].Status.ComponentVersions = &v1alpha1.ComponentVersions{
+		APIServer: "v1.35.10", ControllerManager: "v1.35.10", Scheduler: "v1.35.10",
+	}
+	c.machine[0].Status.Change = &v1alpha1.MachineChange{
+		ID: "1", Kind: v1alpha1.ChangeKubernetes, Base: "a", Target: "b", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangeSettling,
+		Since: at, Message: "it waits for kube-scheduler to be ready",
+	}
+	s.runsVersions(c, talosV, "v1.34.1")
+
+	want := "old: Kubernetes v1.35.10 (Scheduler) of 2 steps to Kubernetes v1.36.2, left on old-cp\n" +
+		c.worker.Name + ": plan 1234 is AwaitingApproval: approval is required for plan 1234\n\n" +
+		"MACHINE ROLE TALOS APISERVER CONTROLLERMANAGER SCHEDULER KUBELET STATE\n" +
+		"old-cp controlplane " + talosV + " v1.35.10 v1.35.10 v1.35.10 v1.34.1 Settling: it waits for kube-scheduler to be ready\n" +
+		"old-w-0 worker " + talosV + " - - - v1.34.1-fat -\n"
+
+	out, _, failed := s.run("upgrade", "status", "old")
+	if diff := cmp.Diff(squeeze(want), squeeze(out)); diff != "" || failed != "" {
+		t.Errorf("%q: %s", failed, diff)
+	}
+
+	var state struct {
+		Upgrade  v1alpha1.UpgradeStatus
+		Machines []struct{ Name, State string }
+	}
+
+	out, _, _ = s.run("upgrade", "status", "old", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &state); err != nil || state.Upgrade.StepsLeft != 2 || len(state.Machines) != 2 ||
+		state.Machines[0].State != "Settling" {
+		t.Errorf("%v: %s", err, out)
+	}
+
+	if _, _, failed := s.run("upgrade", "status", "old", "--watch", "-o", "json"); !strings.Contains(failed, "--watch prints text only") {
+		t.Errorf("%q", failed)
+	}
+
+	s.watched(c)
+}
+
+// watched: in a pipe each change is a line, and the command ends with the upgrade.
+func (s *shell) watched(c *sample) {
+	s.t.Helper()
+
+	type result struct{ out, failed string }
+
+	ended := make(chan result, 1)
+
+	go func() {
+		out, _, failed := s.run("upgrade", "status", "old", "--watch")
+		ended <- result{out, failed}
+	}()
+
+	c.machine[0].Status.Change, c.worker.Status.Plan = nil, nil
+	s.runsVersions(c, talosV, kubernetes)
+
+	c.cp.Status.Upgrade = nil
+	s.update(c)
+
+	got := <-ended
+	if got.failed != "" || !strings.Contains(got.out, "old: no upgrade is left to do\n") ||
+		!strings.Contains(got.out, "old-w-0: Talos "+talosV) || strings.Contains(got.out, "MACHINE") {
+		s.t.Errorf("%q, %q", got.out, got.failed)
+	}
+}

@@ -1,0 +1,203 @@
+package taloscontrolplane
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+)
+
+// kubernetesMachine is a control-plane machine, or a worker if its name begins with w.
+func kubernetesMachine(name, api, rest, kubelet string, c *v1alpha1.MachineChange) v1alpha1.TalosMachine {
+	m := v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     v1alpha1.TalosMachineStatus{TalosVersion: "v1.13.9", KubeletVersion: kubelet, Change: c},
+	}
+
+	if strings.HasPrefix(name, "w") {
+		m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: "group"}
+	} else if api != "unknown" {
+		m.Status.ComponentVersions = &v1alpha1.ComponentVersions{
+			APIServer: api, ControllerManager: rest, Scheduler: rest, Proxy: rest,
+		}
+	}
+
+	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionConfigured, Status: "True", Reason: "Told",
+	})
+
+	return m
+}
+
+// TestUpgradeOfKubernetesStatus: the component of now goes on once each machine has proved the one before.
+func TestUpgradeOfKubernetesStatus(t *testing.T) {
+	const old, wanted = "v1.35.1", "v1.36.2"
+
+	machine := kubernetesMachine
+	begun := func(kind v1alpha1.ChangeKind, phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{Kind: kind, Phase: phase}
+	}
+	was := func(generation int64, version string, of ...v1alpha1.KubernetesComponent) *v1alpha1.UpgradeStatus {
+		return &v1alpha1.UpgradeStatus{
+			ObservedGeneration: generation, KubernetesVersion: version, Components: of, Approved: true,
+		}
+	}
+
+	const api, manager, kubelet = v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager, v1alpha1.ComponentKubelet
+
+	type machines = []v1alpha1.TalosMachine
+
+	for name, c := range map[string]struct {
+		machines machines
+		was      *v1alpha1.UpgradeStatus
+		version  string
+		of       v1alpha1.KubernetesComponent
+		approved bool
+		message  string
+	}{
+		"there already": {machines: machines{machine("a", wanted, wanted, wanted, nil), machine("w", "", "", wanted, nil)}},
+		"begins":        {machines: machines{machine("a", old, old, old, nil)}, version: wanted, of: api},
+		"goes on": {
+			machines: machines{machine("a", wanted, old, old, nil)}, was: was(7, wanted, api), version: wanted, of: manager,
+			approved: true,
+		},
+		"another version needs its own approval": {
+			machines: machines{machine("a", old, old, old, nil)}, was: was(7, "v1.35.9", api), version: wanted, of: api,
+		},
+		"proves itself": {
+			machines: machines{machine("a", wanted, old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeSettling))},
+			was:      was(7, wanted, api), version: wanted, of: api, approved: true,
+		},
+		"is being sent": {
+			machines: machines{machine("a", wanted, old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeApplying))},
+			was:      was(7, wanted, api), version: wanted, of: api, approved: true,
+		},
+		"the last one proves itself": {
+			machines: machines{machine("a", wanted, wanted, wanted, nil), machine("w", "", "", wanted, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeSettling))},
+			was:      was(7, wanted, api, kubelet), version: wanted, of: kubelet, approved: true,
+		},
+		"has failed": {
+			machines: machines{machine("a", wanted, old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeFailed))},
+			was:      was(7, wanted, api), version: wanted, of: api, approved: true,
+		},
+		"has failed before the spec changed": {
+			machines: machines{machine("a", wanted, old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeFailed))},
+			was:      was(6, wanted, api), version: wanted, of: manager, approved: true,
+		},
+		"another kind of change is nothing of it": {
+			machines: machines{machine("a", wanted, old, old, begun("", v1alpha1.ChangeSettling))},
+			was:      was(7, wanted, api), version: wanted, of: manager, approved: true,
+		},
+		"unknown": {machines: machines{machine("a", "unknown", "", old, nil)}, message: "waiting for the versions of a"},
+		"not named": {
+			machines: machines{machine("a", "", "", old, nil)}, version: wanted, of: api,
+		},
+		"Talos is installed": {
+			machines: machines{machine("a", old, old, old, begun(v1alpha1.ChangeTalos, v1alpha1.ChangeApplying))},
+			message:  "waits for the upgrade of Talos on a",
+		},
+		"Talos would be": {
+			machines: machines{machine("a", old, old, old, begun(v1alpha1.ChangeTalos, v1alpha1.ChangePending))}, version: wanted,
+			of: api,
+		},
+		"no way back": {machines: machines{machine("a", "v1.36.4", "v1.36.4", old, nil)}, message: "no way back"},
+	} {
+		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
+		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = "v1.13.9", wanted
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
+		cp.Status.ObservedKubeVersion, cp.Status.Upgrade = old, c.was
+
+		got := upgradeOf(cp, c.machines)
+		if got == nil {
+			got = &v1alpha1.UpgradeStatus{}
+		} else if got.TargetKubernetes != wanted && c.was == nil || got.Target != "" {
+			t.Errorf("%s: the target is %+v", name, got)
+		}
+
+		of := v1alpha1.KubernetesComponent("")
+		if n := len(got.Components); n > 0 {
+			of = got.Components[n-1]
+		}
+
+		if got.KubernetesVersion != c.version || of != c.of || got.Approved != c.approved || got.TalosVersion != "" ||
+			!strings.Contains(got.Message, c.message) || c.message == "" && got.Message != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestNotAskedFor: where upgrades of Kubernetes are not automatic, none is planned, and versions in the spec are checked
+// against the one that runs.
+func TestNotAskedFor(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = "v1.13.9", "v1.36.2"
+
+	for _, o := range []*v1alpha1.UpgradeOptions{nil, {}, {Kubernetes: v1alpha1.UpgradeReport}} {
+		cp.Spec.Upgrade = o
+
+		if got := targetOf(cp); got.Kubernetes != "" || got.Talos != "" {
+			t.Errorf("%+v: %+v", o, got)
+		}
+	}
+}
+
+// TestApprovalOfAVersion: the approval of one plan is kept for the version, and only where nothing else is planned.
+func TestApprovalOfAVersion(t *testing.T) {
+	change := func(kind v1alpha1.ChangeKind) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{Kind: kind, Phase: v1alpha1.ChangePending}
+	}
+
+	for name, c := range map[string]struct {
+		annotation string
+		kind       v1alpha1.ChangeKind
+		version    string
+		approved   bool
+	}{
+		"approved":               {"plan", v1alpha1.ChangeKubernetes, "v1.36.2", true},
+		"another plan":           {"other", v1alpha1.ChangeKubernetes, "v1.36.2", false},
+		"a configuration":        {"plan", v1alpha1.ChangeConfig, "v1.36.2", false},
+		"no upgrade of it":       {"plan", v1alpha1.ChangeKubernetes, "", false},
+		"there is no annotation": {"", v1alpha1.ChangeKubernetes, "v1.36.2", false},
+	} {
+		cp := &v1alpha1.TalosControlPlane{}
+		cp.Annotations = map[string]string{v1alpha1.ApprovedAnnotation: c.annotation}
+		cp.Status.Plan = &v1alpha1.PlanStatus{ID: "plan"}
+		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{KubernetesVersion: c.version}
+
+		s := &scope{cp: cp}
+		s.noteApproval([]v1alpha1.TalosMachine{kubernetesMachine("a", "", "", "", change(c.kind))})
+
+		if cp.Status.Upgrade.Approved != c.approved {
+			t.Errorf("%s: %t", name, cp.Status.Upgrade.Approved)
+		}
+	}
+}
+
+// TestOneUnavailableMachine: what restarts a component of Kubernetes waits for the other machines, as what interrupts
+// etcd does.
+func TestOneUnavailableMachine(t *testing.T) {
+	machines := []v1alpha1.TalosMachine{kubernetesMachine("a", "", "", "", nil), kubernetesMachine("b", "", "", "", nil)}
+	meta.SetStatusCondition(&machines[0].Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: "True", Reason: "Told",
+	})
+
+	for name, c := range map[string]struct {
+		machine string
+		change  v1alpha1.MachineChange
+		sick    string
+	}{
+		"a configuration":            {"a", v1alpha1.MachineChange{}, ""},
+		"etcd":                       {"a", v1alpha1.MachineChange{Etcd: true}, "b"},
+		"Kubernetes":                 {"a", v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes}, "b"},
+		"the one that is not ready":  {"b", v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes}, ""},
+		"the one that is, with etcd": {"b", v1alpha1.MachineChange{Etcd: true}, ""},
+	} {
+		if got := sickOther(machines, rollout.Candidate{Name: c.machine, Change: c.change}); got != c.sick {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

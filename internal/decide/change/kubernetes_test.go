@@ -1,0 +1,57 @@
+package change_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+)
+
+// component makes a change one of a component of Kubernetes.
+func component(in *change.Input) {
+	in.Record.Change.Kind, in.Record.Change.Image = v1alpha1.ChangeKubernetes, "kube-apiserver:v1.36.2"
+}
+
+// TestNextKubernetes: an image is pulled before anything is replaced, and a component has to run before the change ends.
+func TestNextKubernetes(t *testing.T) {
+	settling := func(lag string) change.Input {
+		return planned(component, arrived, phase(v1alpha1.ChangeSettling, time.Second), func(in *change.Input) { in.Lags = lag })
+	}
+	late := planned(component, arrived, phase(v1alpha1.ChangeSettling, health), func(in *change.Input) {
+		in.Lags = "kube-apiserver to be ready"
+	})
+
+	for name, c := range map[string]struct {
+		in      change.Input
+		act     change.Act
+		phase   v1alpha1.ChangePhase
+		intent  string
+		message string
+	}{
+		"not granted":      {planned(component, ungranted), "", v1alpha1.ChangePending, "", ""},
+		"pull first":       {planned(component), change.Pull, v1alpha1.ChangePending, v1alpha1.StepPull, "pulling kube-apiserver:v1.36.2"},
+		"it is pulled":     {planned(component, intent(v1alpha1.StepPull, 0), pass(change.Pass{Held: "pulling"})), "", v1alpha1.ChangePending, v1alpha1.StepPull, "pulling"},
+		"it has the image": {planned(component, pass(change.Pass{Pulled: true})), change.Apply, v1alpha1.ChangeApplying, v1alpha1.StepApply, ""},
+		"no such image":    {planned(component, pass(change.Pass{Failed: "no such image"})), "", v1alpha1.ChangeFailed, "", "no such image"},
+		"a crash after it was sent, perhaps": {
+			planned(component, phase(v1alpha1.ChangeApplying, 0), intent(v1alpha1.StepApply, 0)), change.Apply, v1alpha1.ChangeApplying,
+			v1alpha1.StepApply, "",
+		},
+		"it does not run yet": {settling("kube-apiserver to run v1.36.2"), "", v1alpha1.ChangeSettling, "", "waits for kube-apiserver to run v1.36.2"},
+		"it runs":             {settling(""), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
+		"it never runs":       {late, "", v1alpha1.ChangeFailed, "", "set kubernetesVersion back"},
+		"called off before": {
+			planned(component, intent(v1alpha1.StepPull, 0), withdrawn), change.Uncordon, v1alpha1.ChangePending, v1alpha1.StepPull, "",
+		},
+	} {
+		step := change.Next(c.in)
+		got, i := step.Before.Change, step.Before.Intent
+
+		if step.Act != c.act || got.Phase != c.phase || !strings.Contains(got.Message, c.message) ||
+			(i == nil) != (c.intent == "") || i != nil && i.Step != c.intent {
+			t.Errorf("%s: %s, %+v, %+v", name, step.Act, got, i)
+		}
+	}
+}

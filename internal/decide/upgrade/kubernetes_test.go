@@ -1,0 +1,230 @@
+package upgrade_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blang/semver/v4"
+	"pgregory.net/rapid"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+)
+
+var controlPlaneComponents = []v1alpha1.KubernetesComponent{
+	v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager, v1alpha1.ComponentScheduler, v1alpha1.ComponentProxy,
+}
+
+// running is a cluster of three control-plane machines and two workers with one version of Kubernetes.
+func running(version string) upgrade.Cluster {
+	c := upgrade.Cluster{Kubernetes: version}
+
+	for _, name := range []string{"a", "b", "c", "v", "w"} {
+		n := upgrade.Node{Name: name, ControlPlane: name < "d", Talos: "v1.13.9", Kubelet: version}
+		if n.ControlPlane {
+			n.Components = map[v1alpha1.KubernetesComponent]string{}
+			for _, of := range controlPlaneComponents {
+				n.Components[of] = version
+			}
+		}
+
+		c.Nodes = append(c.Nodes, n)
+	}
+
+	return c
+}
+
+// set gives a component of a machine another version.
+func set(c *upgrade.Cluster, name string, of v1alpha1.KubernetesComponent, version string) {
+	for i := range c.Nodes {
+		switch n := &c.Nodes[i]; {
+		case n.Name != name:
+		case of == v1alpha1.ComponentKubelet:
+			n.Kubelet = version
+		default:
+			n.Components[of] = version
+		}
+	}
+}
+
+// TestNextVersionOfKubernetes: one row for each situation of an upgrade.
+func TestNextVersionOfKubernetes(t *testing.T) {
+	const api, manager, scheduler, proxy, kubelet = v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager,
+		v1alpha1.ComponentScheduler, v1alpha1.ComponentProxy, v1alpha1.ComponentKubelet
+
+	type moved struct {
+		machines string
+		of       v1alpha1.KubernetesComponent
+		to       string
+	}
+
+	all := func(to string, of ...v1alpha1.KubernetesComponent) (out []moved) {
+		for _, component := range of {
+			machines := "abc"
+			if component == kubelet {
+				machines = "abcvw"
+			}
+
+			out = append(out, moved{machines, component, to})
+		}
+
+		return out
+	}
+
+	for name, c := range map[string]struct {
+		moved    []moved
+		target   upgrade.Target
+		version  string
+		of       v1alpha1.KubernetesComponent
+		machines string
+		refused  string
+		via      []string
+	}{
+		"there already":      {target: upgrade.Target{Kubernetes: "v1.35.1"}},
+		"API servers first":  {target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: api, machines: "abc"},
+		"minor by minor":     {moved: all("v1.34.1", append(controlPlaneComponents, kubelet)...), target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.35.10", of: api, machines: "abc"},
+		"one is done":        {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: api, machines: "bc"},
+		"controller manager": {moved: all("v1.36.2", api), target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: manager, machines: "abc"},
+		"scheduler":          {moved: all("v1.36.2", api, manager), target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: scheduler, machines: "abc"},
+		"proxy":              {moved: all("v1.36.2", api, manager, scheduler), target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: proxy, machines: "abc"},
+		"kubelets":           {moved: all("v1.36.2", controlPlaneComponents...), target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: kubelet, machines: "abcvw"},
+		"no proxy":           {moved: append(all("v1.36.2", api, manager, scheduler), all("", proxy)...), target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: kubelet, machines: "abcvw"},
+		"done":               {moved: all("v1.36.2", append(controlPlaneComponents, kubelet)...), target: upgrade.Target{Kubernetes: "v1.36.2"}},
+		"called off":         {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.35.1"}, version: "v1.35.1", of: api, machines: "a"},
+		"called off later":   {moved: append(all("v1.36.2", api), moved{"b", manager, "v1.36.2"}), target: upgrade.Target{Kubernetes: "v1.35.1"}, version: "v1.35.1", of: manager, machines: "b"},
+		"called off too late": {
+			moved: all("v1.36.2", controlPlaneComponents...), target: upgrade.Target{Kubernetes: "v1.35.1"}, refused: "no way back",
+		},
+		"a kubelet is newer": {
+			moved: []moved{{"a", api, "v1.36.2"}, {"w", kubelet, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.35.1"}, refused: "no way back",
+		},
+		"to another one": {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.36.4"}, version: "v1.36.4", of: api, machines: "abc"},
+		"Talos waits":    {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, version: "v1.36.2", of: api, machines: "bc"},
+		"Talos first":    {target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}},
+		"not asked for":  {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.9"}},
+		"named on the way": {
+			moved:  append(all("v1.34.1", append(controlPlaneComponents, kubelet)...), moved{"a", api, "v1.35.4"}),
+			target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, via: []string{"v1.35.4"}, version: "v1.35.4", of: api,
+			machines: "bc",
+		},
+	} {
+		cluster := running("v1.35.1")
+
+		for _, m := range c.moved {
+			for _, name := range m.machines {
+				set(&cluster, string(name), m.of, m.to)
+			}
+		}
+
+		got, err := upgrade.Next(cluster, c.target, c.via...)
+		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v", name, err)
+
+			continue
+		}
+
+		if name == "Talos first" {
+			if got.Talos != "v1.13.10" || got.Kubernetes != "" {
+				t.Errorf("%s: %+v", name, got)
+			}
+
+			continue
+		}
+
+		of := v1alpha1.KubernetesComponent("")
+		if n := len(got.Components); n > 0 {
+			of = got.Components[n-1]
+		}
+
+		if got.Kubernetes != c.version || of != c.of || strings.Join(got.Machines, "") != c.machines || got.Talos != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestUpgradesKeepTheSkew: whatever order machines take their steps in, and if the spec changes in the middle, nothing
+// is newer than an API server that it may talk to, API servers are at most one minor apart, and the cluster arrives.
+//
+// Source of the rules: https://kubernetes.io/releases/version-skew-policy/
+func TestUpgradesKeepTheSkew(t *testing.T) {
+	t.Parallel()
+
+	versions := []string{"v1.33.2", "v1.34.1", "v1.35.0", "v1.35.1", "v1.36.2", "v1.36.4"}
+
+	rapid.Check(t, func(t *rapid.T) {
+		from := rapid.IntRange(0, len(versions)-1).Draw(t, "from")
+		cluster := running(versions[from])
+		target := versions[rapid.IntRange(from, len(versions)-1).Draw(t, "target")]
+
+		for range 400 {
+			if rapid.IntRange(0, 60).Draw(t, "changed mind") == 0 {
+				target = versions[rapid.IntRange(0, len(versions)-1).Draw(t, "other target")]
+			}
+
+			now, err := upgrade.Next(cluster, upgrade.Target{Kubernetes: target})
+			if err != nil { // a way back that does not exist: a person names what runs, or something newer
+				target = "v1.36.4"
+
+				continue
+			}
+
+			if len(now.Machines) == 0 {
+				for _, n := range cluster.Nodes {
+					if n.Kubelet != target || n.ControlPlane && n.Components[v1alpha1.ComponentAPIServer] != target {
+						t.Fatalf("nothing is left to do for %s: %+v", target, cluster)
+					}
+				}
+
+				return
+			}
+
+			set(&cluster, rapid.SampledFrom(now.Machines).Draw(t, "machine"), now.Components[len(now.Components)-1], now.Kubernetes)
+
+			if problem := skew(cluster); problem != "" {
+				t.Fatalf("after %+v: %s", now, problem)
+			}
+		}
+
+		t.Fatalf("the upgrade to %s does not end: %+v", target, cluster)
+	})
+}
+
+// skew says which rule a cluster breaks.
+func skew(c upgrade.Cluster) string {
+	var apis []semver.Version
+
+	for _, n := range c.Nodes {
+		if n.ControlPlane {
+			apis = append(apis, semver.MustParse(n.Components[v1alpha1.ComponentAPIServer][1:]))
+		}
+	}
+
+	slices.SortFunc(apis, semver.Version.Compare)
+
+	oldest, newest := apis[0], apis[len(apis)-1]
+	if newest.Minor-oldest.Minor > 1 {
+		return fmt.Sprintf("API servers of v%s and v%s", oldest, newest)
+	}
+
+	for _, n := range c.Nodes {
+		if v := semver.MustParse(n.Kubelet[1:]); v.GT(oldest) || newest.Minor-v.Minor > 3 {
+			return fmt.Sprintf("the kubelet %s of %s with API servers from v%s to v%s", v, n.Name, oldest, newest)
+		}
+
+		if !n.ControlPlane {
+			continue
+		}
+
+		own := semver.MustParse(n.Components[v1alpha1.ComponentAPIServer][1:])
+
+		for _, of := range []v1alpha1.KubernetesComponent{v1alpha1.ComponentControllerManager, v1alpha1.ComponentScheduler} {
+			if v := semver.MustParse(n.Components[of][1:]); v.GT(own) || own.Minor-v.Minor > 1 {
+				return fmt.Sprintf("%s %s next to the API server v%s on %s", of, v, own, n.Name)
+			}
+		}
+	}
+
+	return ""
+}

@@ -1,0 +1,58 @@
+package metrics_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/metrics"
+)
+
+// TestUpgrades: what is upgraded now, how much is left, and what machines do.
+func TestUpgrades(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+
+	plane := func(name string, u *v1alpha1.UpgradeStatus) *v1alpha1.TalosControlPlane {
+		return &v1alpha1.TalosControlPlane{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Status: v1alpha1.TalosControlPlaneStatus{Upgrade: u},
+		}
+	}
+	machine := func(name string, c *v1alpha1.MachineChange) *v1alpha1.TalosMachine {
+		m := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		m.Spec.ControlPlaneRef.Name, m.Status.Change = "c", c
+
+		return m
+	}
+
+	u := metrics.Upgrades{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		plane("rests", nil), plane("waits", &v1alpha1.UpgradeStatus{StepsLeft: 3}),
+		plane("talos", &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9", StepsLeft: 1}),
+		plane("c", &v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2", StepsLeft: 2, Components: []v1alpha1.KubernetesComponent{
+			v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager,
+		}}),
+		machine("1", nil), machine("2", &v1alpha1.MachineChange{Phase: v1alpha1.ChangePending}),
+		machine("3", &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeSettling}),
+		machine("4", &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeSettling}),
+	).Build()}
+
+	want := []string{
+		"talos_operator_machine_changes c Config ns Pending 1",
+		"talos_operator_machine_changes c Kubernetes ns Settling 2",
+		"talos_operator_upgrade_info  waits ns  1",
+		"talos_operator_upgrade_info ControllerManager c ns v1.36.2 1",
+		"talos_operator_upgrade_info Talos talos ns v1.13.9 1",
+		"talos_operator_upgrade_steps_left c ns 2",
+		"talos_operator_upgrade_steps_left talos ns 1",
+		"talos_operator_upgrade_steps_left waits ns 3",
+	}
+	if diff := cmp.Diff(want, series(t, u)); diff != "" {
+		t.Error(diff)
+	}
+}
