@@ -57,6 +57,16 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// kubernetesFrom is the oldest version of Kubernetes in the cluster. Machines that join before it is the turn of kubelets
+	// get that one, so that no kubelet is newer than an API server.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KubernetesFrom string `json:"kubernetesFrom,omitempty"`
+	// kubernetesBegun is the last version of Kubernetes that machines have been given by this upgrade. It is taken back if
+	// the spec asks for the version of before in time; one that was brought there by other means is not.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KubernetesBegun string `json:"kubernetesBegun,omitempty"`
 	// components that have that version, or get it now, which is the last one.
 	// +optional
 	// +listType=atomic

@@ -141,7 +141,7 @@ func TestBackupCreateWaits(t *testing.T) {
 	}
 
 	go s.operate("good", func(b *v1alpha1.TalosEtcdBackup) {
-		now, size := metav1.Now(), resource.MustParse("12Mi")
+		now, size := metav1.NewTime(wait.Now()), resource.MustParse("12Mi")
 		b.Status.BackupID, b.Status.CompletedAt, b.Status.StoredSize = "20261122T060000Z-1a2b3c4d", &now, &size
 		b.Status.Verification = &v1alpha1.VerificationStatus{Level: v1alpha1.VerificationChecksum, Time: now}
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionReconciling)

@@ -45,7 +45,7 @@ func refuses(t *testing.T) {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stay-state"}}
 	})
 
-	e.machine[0].Status.Intent = &v1alpha1.MachineIntent{Step: v1alpha1.StepDrain, Since: metav1.Now()}
+	e.machine[0].Status.Intent = &v1alpha1.MachineIntent{Step: v1alpha1.StepDrain, Since: metav1.NewTime(wait.Now())}
 	if err := e.client.Status().Update(t.Context(), e.machine[0]); err != nil {
 		t.Fatal(err)
 	}

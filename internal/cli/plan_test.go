@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // asked shows a sample as its controllers do once everything was looked at: the first machine is of the control plane,
@@ -62,7 +63,7 @@ func (s *shell) changes(c *sample, planned bool) {
 
 	m := c.machine[1]
 	m.Status.Change = &v1alpha1.MachineChange{
-		ID: "x", Target: "2", Base: "1", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending, Since: metav1.Now(), Reboot: true, Drain: true,
+		ID: "x", Target: "2", Base: "1", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending, Since: metav1.NewTime(wait.Now()), Reboot: true, Drain: true,
 		Fields: []v1alpha1.FieldChange{{Field: "machine.env.A", Old: "<redacted>"}, {Field: "machine.b", New: "2"}, {Field: "machine.c", Old: "1", New: "3"}}, MoreFields: 4,
 	}
 
@@ -72,7 +73,7 @@ func (s *shell) changes(c *sample, planned bool) {
 
 	if planned {
 		c.worker.Status.Plan = &v1alpha1.PlanStatus{
-			ID: "0123456789ab", Phase: v1alpha1.PlanAwaitingApproval, Message: "a person has to approve it", CreatedAt: metav1.Now(),
+			ID: "0123456789ab", Phase: v1alpha1.PlanAwaitingApproval, Message: "a person has to approve it", CreatedAt: metav1.NewTime(wait.Now()),
 			Machines: []v1alpha1.PlannedMachine{{Name: m.Name, Target: "2", Base: "1", State: v1alpha1.PlannedPending, Reboot: true}},
 		}
 		s.update(c)

@@ -24,6 +24,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // clusterFile is the manifest of a control plane of one and a worker.
@@ -295,7 +296,7 @@ func (s *shell) recoverObject(v *vault, m *backup.Manifest) {
 	}
 	s.create(b)
 
-	now := metav1.Now()
+	now := metav1.NewTime(wait.Now())
 	b.Status.BackupID, b.Status.Key, b.Status.CompletedAt = m.ID, backup.Prefix("prod")+m.ID+".manifest.json", &now
 
 	if err := s.client.Status().Update(t.Context(), b); err != nil {

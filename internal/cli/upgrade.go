@@ -128,7 +128,7 @@ func pathOf(c *cluster, target upgrade.Target, via []string) (upgradePath, error
 			continue
 		}
 
-		runs.Nodes = append(runs.Nodes, upgrade.NodeOf(m, runs.Kubernetes))
+		runs.Nodes = append(runs.Nodes, upgrade.NodeOf(m))
 	}
 
 	steps, err := upgrade.Plan(runs, out.To, via...)

@@ -203,7 +203,7 @@ func reports(c *cluster) bool {
 	for i := range c.nodes {
 		st := &c.nodes[i].Status
 		if !talos && st.TalosVersion != "" && st.TalosVersion != spec.TalosVersion ||
-			!kubernetes && st.KubeletVersion != "" && upgrade.KubeletVersion(st.KubeletVersion) != spec.KubernetesVersion {
+			!kubernetes && st.KubeletVersion != "" && upgrade.VersionOf(st.KubeletVersion) != spec.KubernetesVersion {
 			return true
 		}
 	}

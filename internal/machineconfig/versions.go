@@ -108,7 +108,7 @@ func keepImages(have, want *yaml.Node, may Released) (kept []Change, changed boo
 
 		changed = true
 
-		if !released {
+		if !released && !may.follows(field, old, wanted) {
 			kept = append(kept, Change{Path: field, Old: old, New: wanted})
 		}
 	}
@@ -128,6 +128,9 @@ type Released struct {
 	// Kubernetes is the version that Images get, which are fields such as ImageOf returns. The desired config names Spec.
 	Kubernetes, Spec string
 	Images           []string
+	// Adopted are the fields of the desired config that were taken over from what ran: they name the version of then, and
+	// follow an upgrade all the same.
+	Adopted []string
 }
 
 // release returns the image that a field gets by an upgrade. ok is false for one that keeps its version: it is not of
@@ -146,11 +149,25 @@ func (r Released) release(field, old, wanted string) (reference string, ok bool)
 	tag := parseImage(wanted).tag
 
 	kind, ok := strings.CutPrefix(tag, r.Spec)
-	if !ok || kind != "" && kind[0] != '-' {
+	if ok = ok && (kind == "" || kind[0] == '-'); !ok && slices.Contains(r.Adopted, field) {
+		_, kind, ok = strings.Cut(tag, "-")
+		if ok {
+			kind = "-" + kind
+		}
+
+		ok = strings.HasPrefix(tag, "v1.")
+	}
+
+	if !ok {
 		return "", false
 	}
 
 	return Retag(wanted, tag, r.Kubernetes+kind)
+}
+
+// follows reports whether a field names what ran when it was taken over, so that what runs now is as it should be.
+func (r Released) follows(field, old, wanted string) bool {
+	return slices.Contains(r.Adopted, field) && old != "" && SameRepository(old, wanted)
 }
 
 // componentFields are the fields of the images of Kubernetes.

@@ -129,6 +129,7 @@ func TestKeepImageTagsReleases(t *testing.T) {
 		"pinned by digest":      {"machine.kubelet.image", "a/k:v1.35.1", "a/k@sha256:1111", "a/k:v1.35.1"},
 		"not its turn":          {"cluster.scheduler.image", "a/s:v1.35.1", "a/s:v1.36.2", "a/s:v1.35.1"},
 		"no part of it":         {"cluster.etcd.image", "a/e:v1.36.1", "a/e:v1.36.2", "a/e:v1.36.1"},
+		"taken over":            {"cluster.controllerManager.image", "b/s:v1.35.1-x", "b/s:v1.34.0-x", "b/s:v1.36.0-x"},
 		"not wanted":            {"cluster.apiServer.image", "a/s:v1.35.1", "", "a/s:v1.35.1"},
 	} {
 		path := strings.Split(tt.field, ".")
@@ -136,7 +137,8 @@ func TestKeepImageTagsReleases(t *testing.T) {
 		got, kept, err := machineconfig.KeepImageTags([]byte(imageConfig(path, tt.live)), []byte(imageConfig(path, tt.desired)),
 			machineconfig.Released{Kubernetes: "v1.36.0", Spec: "v1.36.2", Images: []string{
 				machineconfig.ImageOf(v1alpha1.ComponentAPIServer), machineconfig.ImageOf(v1alpha1.ComponentKubelet),
-			}})
+				machineconfig.ImageOf(v1alpha1.ComponentControllerManager),
+			}, Adopted: []string{machineconfig.ImageOf(v1alpha1.ComponentControllerManager)}})
 		if err != nil {
 			t.Fatal(err)
 		}

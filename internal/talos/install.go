@@ -9,6 +9,7 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -19,36 +20,18 @@ import (
 // longestOutput is how much of the end of an installer's output is kept for a message, in bytes.
 const longestOutput = 300
 
-// Pull has the node pull an installer image, through its own mirrors. It changes nothing that runs, and may be
-// repeated.
+// Pull has the node pull an image, through its own mirrors: an installer, or that of the kubelet. It changes nothing
+// that runs, and may be repeated.
 func (n *Node) Pull(ctx context.Context, image string) error {
-	_, err := n.pull(ctx, systemImages(), image)
-
-	return err
+	return n.pullTo(ctx, systemImages(), image)
 }
 
-// PullComponent has the node pull an image of Kubernetes, through its own mirrors: that of the kubelet, or one that the
-// kubelet runs as a pod. It changes nothing that runs, and may be repeated.
-func (n *Node) PullComponent(ctx context.Context, image string, pod bool) error {
+// PullPod has the node pull an image that its kubelet runs as a pod. It changes nothing that runs, and may be repeated.
+func (n *Node) PullPod(ctx context.Context, image string) error {
 	instance := systemImages()
-	if pod {
-		instance.Namespace = common.ContainerdNamespace_NS_CRI
-	}
+	instance.Namespace = common.ContainerdNamespace_NS_CRI
 
-	err := n.pullTo(ctx, instance, image)
-	if status.Code(err) == codes.Unimplemented { // Talos before 1.13
-		err = n.c.ImagePull(ctx, instance.Namespace, image) //nolint:staticcheck // they have no other call
-	}
-
-	if err == nil {
-		return nil
-	}
-
-	if status.Code(err) == codes.Unimplemented {
-		return failure.Terminal(v1alpha1.ReasonUpgradeUnsupported, n.name()+" cannot pull an image", scrubbed(err))
-	}
-
-	return n.installError(image, err)
+	return n.pullTo(ctx, instance, image)
 }
 
 func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, image string) error {
@@ -58,11 +41,27 @@ func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, 
 		_, err = stream.Recv()
 	}
 
-	if errors.Is(err, io.EOF) {
+	if status.Code(err) == codes.Unimplemented { // Talos before 1.13
+		err = n.c.ImagePull(ctx, instance.GetNamespace(), image) //nolint:staticcheck // they have no other call
+	}
+
+	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
 
-	return err
+	return n.installError(image, err)
+}
+
+// UpgradeLegacy has a node older than Talos 1.13 install an image and reboot into it, and keep its data. It returns
+// before the node has begun. The node drains itself. Where data is kept it does not look at etcd, so the caller does.
+func (n *Node) UpgradeLegacy(ctx context.Context, image string) error {
+	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
+	defer cancel()
+
+	//nolint:staticcheck // they have no other call
+	_, err := n.c.UpgradeWithOptions(ctx, talosclient.WithUpgradeImage(image), talosclient.WithUpgradePreserve(true))
+
+	return classify("the upgrade to "+image, n.name(), err)
 }
 
 func systemImages() *common.ContainerdInstance {

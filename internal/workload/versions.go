@@ -15,7 +15,7 @@ import (
 type Images struct {
 	// Pods are the static pods.
 	Pods []PodImage
-	// Kubelet is the tag of its image; empty if it does not matter.
+	// Kubelet is its version; empty if it does not matter.
 	Kubelet string
 }
 
@@ -59,14 +59,14 @@ func (c *Cluster) Lags(ctx context.Context, ref NodeRef, want Images) (string, e
 	return "", nil
 }
 
-// kubeletLags compares the version that a kubelet reports to the tag of its image.
-func kubeletLags(n *corev1.Node, tag string) string {
-	version := strings.TrimSuffix(strings.TrimSuffix(tag, "-fat"), "-slim")
+// kubeletLags compares the version that a kubelet reports. Its build may have a name, such as v1.36.2-acme.
+func kubeletLags(n *corev1.Node, version string) string {
+	runs := n.Status.NodeInfo.KubeletVersion
 
 	switch {
 	case version == "":
-	case n.Status.NodeInfo.KubeletVersion != version:
-		return fmt.Sprintf("the kubelet to run %s; it runs %.64s", version, n.Status.NodeInfo.KubeletVersion)
+	case runs != version && !strings.HasPrefix(runs, version+"-") && !strings.HasPrefix(runs, version+"+"):
+		return fmt.Sprintf("the kubelet to run %s; it runs %.64s", version, runs)
 	case !clusterNode(n).Ready:
 		return fmt.Sprintf("the Node to be ready with the kubelet %s", version)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blang/semver/v4"
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	cosiserver "github.com/cosi-project/runtime/pkg/state/protobuf/server"
 	"github.com/siderolabs/talos/pkg/machinery/api/cluster"
@@ -154,7 +155,28 @@ func implementation(srv any, service string) (any, error) {
 		return nil, errPowerOff
 	}
 
+	if handler, ok := unserved[service]; ok && s.olderThan(servedFrom) {
+		return handler, nil
+	}
+
 	return s.handlers[service], nil
+}
+
+// servedFrom is the Talos that serves what is in unserved.
+var servedFrom = semver.MustParse("1.13.0-beta.0")
+
+// unserved answer for the services of newer releases.
+var unserved = map[string]any{
+	machine.ImageService_ServiceDesc.ServiceName:     machine.UnimplementedImageServiceServer{},
+	machine.LifecycleService_ServiceDesc.ServiceName: machine.UnimplementedLifecycleServiceServer{},
+	machine.DebugService_ServiceDesc.ServiceName:     machine.UnimplementedDebugServiceServer{},
+}
+
+// olderThan reports whether the Talos that runs is older than a version. One whose tag is no version is not.
+func (s *session) olderThan(version semver.Version) bool {
+	runs, err := semver.ParseTolerant(s.tag)
+
+	return err == nil && runs.LT(version)
 }
 
 // newHandlers makes the handlers of one boot.

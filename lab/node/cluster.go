@@ -101,7 +101,7 @@ const apiServerPort = 6443
 
 // modelNode stands in for the kubelet of a modelled node: its Kubernetes node is ready while a control plane is.
 func (s *session) modelNode() {
-	if !s.n.opts.Modelled || s.n.isolated() || !s.serviceUp(svcKubelet) {
+	if !s.n.opts.modelsKubernetes() || s.n.isolated() || !s.serviceUp(svcKubelet) {
 		return
 	}
 

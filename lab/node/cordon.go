@@ -12,7 +12,7 @@ const annotationCordoned = "talos.dev/cordoned"
 
 // cordon marks the Kubernetes node as unschedulable. That it cannot keeps nothing from going on.
 func (s *session) cordon(ctx context.Context) {
-	if s.n.opts.Modelled {
+	if s.n.opts.modelsKubernetes() {
 		return
 	}
 

@@ -90,7 +90,7 @@ func (s *session) followKubernetes(old, cfg config.Provider) {
 	kubelet, server := s.kube.kubelet, s.kube.server
 	s.mu.Unlock()
 
-	if s.n.opts.Modelled {
+	if s.n.opts.modelsKubernetes() {
 		s.followModel(old, cfg)
 	}
 

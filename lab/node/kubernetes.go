@@ -80,7 +80,7 @@ func (s *session) runControlPlane(ctx context.Context) {
 	}
 
 	run := s.runAPIServer
-	if s.n.opts.Modelled {
+	if s.n.opts.modelsKubernetes() {
 		run = s.runModel
 	}
 
@@ -367,7 +367,7 @@ func (s *session) runKubelet() {
 		return
 	}
 
-	if s.n.opts.Modelled {
+	if s.n.opts.modelsKubernetes() {
 		s.mu.Lock()
 		seen := s.kube.nodeSeen
 		s.mu.Unlock()
@@ -489,7 +489,7 @@ func (s *session) setNodeReady(ready bool) {
 	s.store.SetNodeStatus(k8s.NodeStatusSpec{Nodename: s.hostname(), NodeReady: ready})
 	s.refreshStatus()
 
-	if s.n.opts.Modelled {
+	if s.n.opts.modelsKubernetes() {
 		s.registerModel()
 
 		return

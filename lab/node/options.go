@@ -47,6 +47,8 @@ type Options struct {
 	UUID string
 	// Modelled replaces etcd and the API server by a model, for estates of hundreds of clusters.
 	Modelled bool
+	// ModelledKubernetes replaces the API server by a model, next to a real etcd.
+	ModelledKubernetes bool
 	// NodeGrace is how long a Kubernetes node may be silent before it is NotReady; 40 s when zero.
 	NodeGrace time.Duration
 	// Heartbeat is the pause between two renewals of the kubelet's lease; 10 s when zero.
@@ -123,6 +125,9 @@ func (o Options) complete() (Options, error) {
 
 // subnetBits is the length of the network prefix that a node believes to be in.
 const subnetBits = 16
+
+// modelsKubernetes reports whether the API server is a model.
+func (o Options) modelsKubernetes() bool { return o.Modelled || o.ModelledKubernetes }
 
 // engine returns what runs the node's etcd.
 func (o Options) engine() quorum.Engine {

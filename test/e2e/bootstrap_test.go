@@ -77,7 +77,7 @@ func TestBootstrapIsRecordedFirst(t *testing.T) {
 		{"call-lost", apid.Rule{Method: "Bootstrap", Count: 1, Code: codes.Unavailable}, 2},
 	}
 
-	w := newRealWorld(t)
+	w := newEtcdWorld(t)
 
 	for i, tc := range tests {
 		n := w.boot(i + 1)
@@ -120,7 +120,7 @@ func intentOf(t *testing.T, record string) time.Time {
 // TestNoBootstrapWithoutEvidence: a control-plane node that has its config and falls silent may hold etcd data. Until it
 // answers, no node is bootstrapped, and the condition names it.
 func TestNoBootstrapWithoutEvidence(t *testing.T) {
-	w := newRealWorld(t)
+	w := newEtcdWorld(t)
 	addresses := []string{w.address(1), w.address(2), w.address(3)}
 
 	var once sync.Once

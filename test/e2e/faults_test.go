@@ -170,7 +170,7 @@ func TestNothingIsConfiguredIntoTheWrongCluster(t *testing.T) {
 // TestDiskLossDuringBootstrap: the node that is bootstrapped loses its disk at that very moment, another one a little
 // later. In the end there is one etcd, with three members.
 func TestDiskLossDuringBootstrap(t *testing.T) {
-	w := newRealWorld(t)
+	w := newEtcdWorld(t)
 
 	var (
 		once sync.Once

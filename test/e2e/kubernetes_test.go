@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // upgradeKubernetes changes the version of Kubernetes in the spec of a cluster, and lets the operator bring it about.
@@ -153,33 +154,47 @@ func (r *componentSteps) inOrder(t *testing.T, version string, order ...string) 
 // componentOrder is the order of an upgrade.
 var componentOrder = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"}
 
-// TestUpgradeOfKubernetes: two minors in one intent, component by component and machine by machine, with the manager
-// killed in between. No machine reboots, and no component is changed before the one that it depends on runs everywhere.
-func TestUpgradeOfKubernetes(t *testing.T) {
+// TestUpgradeOfEverything: a minor of Talos, by the call of before 1.13, and two of Kubernetes in one intent, with the
+// manager killed in between. Talos goes machine by machine, Kubernetes component by component and machine by machine;
+// each machine reboots once, for Talos, and no component is changed before the one that it depends on runs everywhere.
+func TestUpgradeOfEverything(t *testing.T) {
 	w := newWorld(t)
 	for i := 1; i <= 4; i++ {
-		w.boot(i)
+		w.boot(i, func(o *node.Options) { o.TalosVersion = "v1.12.4" })
 	}
 
 	manifest := clusterManifest("minors", w.address(1), []string{w.address(1), w.address(2), w.address(3)}, []string{w.address(4)})
-	w.apply(strings.Replace(manifest, "v1.36.2", "v1.34.3", 1))
+	w.apply(strings.NewReplacer("v1.36.2", "v1.34.3", "v1.13.9", "v1.12.4").Replace(manifest))
 	w.running("minors")
 	w.eventually("nothing is left to do", w.upToDate("minors"))
 
 	before := w.boots()
+	check := w.watchReboots("minors", 1, 2, 3)
 	steps := w.recordComponents([]int{1, 2, 3}, 4)
 	w.sendAgain("minors", 1, 2, 3, 4)
 
-	w.upgradeKubernetes("minors", "v1.36.2")
+	change(w, &vitistackv1alpha1.KubernetesCluster{}, "minors", func(k *vitistackv1alpha1.KubernetesCluster) {
+		k.Spec.TalosVersion, k.Spec.KubernetesVersion = "v1.13.9", "v1.36.2"
+		k.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Kubernetes: v1alpha1.UpgradeAutomatic}
+	})
 	w.killAtRandom(1)
 	w.killAtRandom(1)
-	w.eventually("everything runs v1.36.2", w.runsKubernetes("minors", "v1.36.2"))
+	w.eventually("everything runs Talos v1.13.9", w.runsTalosNow("minors", "v1.13.9", 4))
+	check()
+
+	after := w.boots()
+	if rebooted := w.rebooted(before); len(rebooted) != 4 {
+		t.Errorf("only %v rebooted", rebooted)
+	}
+
+	w.killAtRandom(1)
+	w.eventually("everything runs Kubernetes v1.36.2", w.runsKubernetes("minors", "v1.36.2"))
 
 	steps.inOrder(t, "v1.35.10", componentOrder...)
 	steps.inOrder(t, "v1.36.2", componentOrder...)
 
-	if rebooted := w.rebooted(before); len(rebooted) > 0 {
-		t.Errorf("%v rebooted", rebooted)
+	if rebooted := w.rebooted(after); len(rebooted) > 0 {
+		t.Errorf("%v rebooted for Kubernetes", rebooted)
 	}
 
 	w.running("minors")
@@ -222,14 +237,14 @@ func TestUpgradeOfKubernetesFails(t *testing.T) {
 	w.running("stays")
 	w.eventually("nothing is left to do", w.upToDate("stays"))
 
-	w.upgradeKubernetes("stays", "v1.36.3-missing")
-	w.plan(w.planOfControlPlane("stays"), v1alpha1.PlanStopped, "kube-apiserver:v1.36.3-missing")
+	w.upgradeKubernetes("stays", "v1.36.3-rc.0-missing")
+	w.plan(w.planOfControlPlane("stays"), v1alpha1.PlanStopped, "kube-apiserver:v1.36.3-rc.0-missing")
 
 	if n := w.apiServers("stays", "v1.36.2"); n != 3 {
 		t.Errorf("%d of 3 API servers were left alone", n)
 	}
 
-	w.upgradeKubernetes("stays", "v1.36.3-crashing")
+	w.upgradeKubernetes("stays", "v1.36.3-rc.0-crashing")
 	w.plan(w.planOfControlPlane("stays"), v1alpha1.PlanStopped, "set kubernetesVersion back")
 
 	if n := w.apiServers("stays", "v1.36.2"); n != 2 {

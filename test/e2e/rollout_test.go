@@ -140,7 +140,7 @@ func (w *world) patchCluster(cluster string, patches ...string) {
 // at a time, drained and let loose again. The first one loses power while it reboots, and the manager is killed at random
 // moments before and after that.
 func TestConfigRollout(t *testing.T) {
-	w := newRealWorld(t)
+	w := newEtcdWorld(t)
 	for i := range 5 {
 		w.boot(i + 1)
 	}
@@ -280,7 +280,7 @@ func (w *world) watchReboots(cluster string, machines ...int) (check func()) {
 
 	for _, i := range machines {
 		w.t.Cleanup(w.nodes[w.address(i)].Faults().Subscribe(func(c apid.Call) {
-			if strings.HasSuffix(c.Method, "/Reboot") {
+			if strings.HasSuffix(c.Method, "MachineService/Reboot") || strings.HasSuffix(c.Method, "MachineService/Upgrade") {
 				r.quorumWithout(i)
 			}
 		}))

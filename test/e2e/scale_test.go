@@ -321,7 +321,7 @@ func (w *world) scaleControlPlane(name string, replicas int32) {
 // TestStaleMember: a member that somebody announced by mistake, and that no machine has, goes after two looks a minute
 // apart, and only that one.
 func TestStaleMember(t *testing.T) {
-	w := newRealWorld(t)
+	w := newEtcdWorld(t)
 	n := w.boot(1)
 
 	w.apply(clusterManifest("haunted", n.Address(), []string{n.Address()}, nil))

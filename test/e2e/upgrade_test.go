@@ -28,14 +28,11 @@ func (w *world) upgrade(cluster, version string) {
 	})
 }
 
-// runsTalos: so many machines of a cluster run a version, no upgrade is left, and everything is up to date.
-func (w *world) runsTalos(cluster, version string, machines int) func(context.Context) error {
+// runsTalosNow: so many machines of a cluster run a version.
+func (w *world) runsTalosNow(cluster, version string, machines int) func(context.Context) error {
 	return func(ctx context.Context) error {
-		list, cp := &v1alpha1.TalosMachineList{}, &v1alpha1.TalosControlPlane{}
-
-		err := errors.Join(w.client.List(ctx, list, client.InNamespace(w.ns)),
-			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, cp))
-		if err != nil {
+		list := &v1alpha1.TalosMachineList{}
+		if err := w.client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
 			return err
 		}
 
@@ -47,8 +44,27 @@ func (w *world) runsTalos(cluster, version string, machines int) func(context.Co
 			}
 		}
 
-		if u := cp.Status.Upgrade; count != machines || u != nil {
-			return fmt.Errorf("%d of %d machines, %+v", count, machines, u)
+		if count != machines {
+			return fmt.Errorf("%d of %d machines run %s", count, machines, version)
+		}
+
+		return nil
+	}
+}
+
+// runsTalos: so many machines of a cluster run a version, no upgrade is left, and everything is up to date.
+func (w *world) runsTalos(cluster, version string, machines int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		cp := &v1alpha1.TalosControlPlane{}
+
+		err := errors.Join(w.runsTalosNow(cluster, version, machines)(ctx),
+			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, cp))
+		if err != nil {
+			return err
+		}
+
+		if u := cp.Status.Upgrade; u != nil {
+			return fmt.Errorf("%+v is left", u)
 		}
 
 		return w.upToDate(cluster)(ctx)

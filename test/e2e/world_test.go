@@ -44,6 +44,8 @@ type world struct {
 	manager  *manager
 	// modelled machines have no etcd and no API server of their own, but models of them.
 	modelled bool
+	// modelledKubernetes: their API servers are models, next to real etcd members.
+	modelledKubernetes bool
 
 	mu       sync.Mutex
 	nodes    map[string]*node.Node
@@ -75,6 +77,17 @@ func newRealWorld(t *testing.T) *world {
 	t.Helper()
 
 	return newWorldOn(t, nil, realWorld)
+}
+
+// newEtcdWorld is a world with real etcd members in its machines, and modelled API servers: for scenarios about etcd to
+// which the content of the API does not matter.
+func newEtcdWorld(t *testing.T) *world {
+	t.Helper()
+
+	w := newWorldOn(t, nil, realWorld)
+	w.modelledKubernetes = true
+
+	return w
 }
 
 // newLonelyWorld is a real world with a management plane of its own, which can be lost.
@@ -194,7 +207,8 @@ func (w *world) boot(i int, change ...func(*node.Options)) *node.Node {
 
 	o := node.Options{
 		Name: fmt.Sprintf("machine-%d", i), Address: w.address(i), Dir: filepath.Join(w.dir, "nodes", fmt.Sprint(i)),
-		Assets: w.assets, Cluster: w.registry, Modelled: w.modelled, NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
+		Assets: w.assets, Cluster: w.registry, Modelled: w.modelled, ModelledKubernetes: w.modelledKubernetes,
+		NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
 	}
 	for _, c := range change {
 		c(&o)

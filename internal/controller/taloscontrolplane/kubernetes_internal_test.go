@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // kubernetesMachine is a control-plane machine, or a worker if its name begins with w.
@@ -43,9 +44,13 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 	}
 	was := func(generation int64, version string, of ...v1alpha1.KubernetesComponent) *v1alpha1.UpgradeStatus {
 		return &v1alpha1.UpgradeStatus{
-			ObservedGeneration: generation, KubernetesVersion: version, Components: of, Approved: true,
+			ObservedGeneration: generation, KubernetesVersion: version, Components: of, Approved: true, KubernetesBegun: version,
+			TargetKubernetes: wanted,
 		}
 	}
+	begunBefore := was(6, wanted, v1alpha1.ComponentAPIServer)
+	another := was(7, "v1.35.9", v1alpha1.ComponentAPIServer)
+	another.TargetKubernetes = "v1.35.9"
 
 	const api, manager, kubelet = v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager, v1alpha1.ComponentKubelet
 
@@ -58,6 +63,7 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 		of       v1alpha1.KubernetesComponent
 		approved bool
 		message  string
+		begun    string
 	}{
 		"there already": {machines: machines{machine("a", wanted, wanted, wanted, nil), machine("w", "", "", wanted, nil)}},
 		"begins":        {machines: machines{machine("a", old, old, old, nil)}, version: wanted, of: api},
@@ -66,7 +72,7 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 			approved: true,
 		},
 		"another version needs its own approval": {
-			machines: machines{machine("a", old, old, old, nil)}, was: was(7, "v1.35.9", api), version: wanted, of: api,
+			machines: machines{machine("a", old, old, old, nil)}, was: another, version: wanted, of: api,
 		},
 		"proves itself": {
 			machines: machines{machine("a", wanted, old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeSettling))},
@@ -84,9 +90,13 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 			machines: machines{machine("a", wanted, old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeFailed))},
 			was:      was(7, wanted, api), version: wanted, of: api, approved: true,
 		},
-		"has failed before the spec changed": {
+		"has failed, and the spec has changed otherwise": {
 			machines: machines{machine("a", wanted, old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeFailed))},
-			was:      was(6, wanted, api), version: wanted, of: manager, approved: true,
+			was:      was(6, wanted, api), version: wanted, of: api, approved: true,
+		},
+		"has failed, and another version is asked for": {
+			machines: machines{machine("a", "v1.35.9", old, old, begun(v1alpha1.ChangeKubernetes, v1alpha1.ChangeFailed))},
+			was:      another, version: wanted, of: api,
 		},
 		"another kind of change is nothing of it": {
 			machines: machines{machine("a", wanted, old, old, begun("", v1alpha1.ChangeSettling))},
@@ -94,7 +104,19 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 		},
 		"unknown": {machines: machines{machine("a", "unknown", "", old, nil)}, message: "waiting for the versions of a"},
 		"not named": {
-			machines: machines{machine("a", "", "", old, nil)}, version: wanted, of: api,
+			machines: machines{machine("a", "", "", old, nil)}, message: "the configuration of a names no version of APIServer",
+		},
+		"pinned": {
+			machines: machines{func() v1alpha1.TalosMachine {
+				m := machine("a", old, old, old, nil)
+				m.Status.ComparedTo = "7/0/0//false/7/v1.36.2/APIServer"
+
+				return m
+			}()}, version: wanted, of: api, message: "a: the image of APIServer has a tag of its own",
+		},
+		"a machine is new, and the rest is remembered": {
+			machines: machines{machine("a", wanted, old, old, nil), machine("b", "unknown", "", old, nil)},
+			was:      begunBefore, message: "waiting for the versions of b", approved: true, begun: wanted,
 		},
 		"Talos is installed": {
 			machines: machines{machine("a", old, old, old, begun(v1alpha1.ChangeTalos, v1alpha1.ChangeApplying))},
@@ -104,6 +126,21 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 			machines: machines{machine("a", old, old, old, begun(v1alpha1.ChangeTalos, v1alpha1.ChangePending))}, version: wanted,
 			of: api,
 		},
+		"called off": {
+			machines: machines{machine("a", "v1.36.4", wanted, wanted, nil)}, was: &v1alpha1.UpgradeStatus{KubernetesBegun: "v1.36.4"},
+			version: wanted, of: api,
+		},
+		"brought there by hand": {
+			machines: machines{machine("a", "v1.36.4", wanted, wanted, nil)}, message: "which this operator has not brought there",
+		},
+		"edited by hand": {
+			machines: machines{func() v1alpha1.TalosMachine {
+				m := machine("a", old, old, old, nil)
+				m.Status.Drift = []v1alpha1.FieldChange{{Field: "machine.env"}}
+
+				return m
+			}()}, version: wanted, of: api, message: "a: the configuration was changed outside of the operator",
+		},
 		"no way back": {machines: machines{machine("a", "v1.36.4", "v1.36.4", old, nil)}, message: "no way back"},
 	} {
 		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
@@ -111,7 +148,7 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
 		cp.Status.ObservedKubeVersion, cp.Status.Upgrade = old, c.was
 
-		got := upgradeOf(cp, c.machines)
+		got := upgradeOf(cp, nil, c.machines)
 		if got == nil {
 			got = &v1alpha1.UpgradeStatus{}
 		} else if got.TargetKubernetes != wanted && c.was == nil || got.Target != "" {
@@ -123,7 +160,11 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 			of = got.Components[n-1]
 		}
 
-		if got.KubernetesVersion != c.version || of != c.of || got.Approved != c.approved || got.TalosVersion != "" ||
+		if c.version != "" {
+			c.begun = c.version
+		}
+
+		if got.KubernetesVersion != c.version || got.KubernetesBegun != c.begun && c.was != nil || of != c.of || got.Approved != c.approved || got.TalosVersion != "" ||
 			!strings.Contains(got.Message, c.message) || c.message == "" && got.Message != "" {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -184,6 +225,7 @@ func TestOneUnavailableMachine(t *testing.T) {
 	meta.SetStatusCondition(&machines[0].Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: "True", Reason: "Told",
 	})
+	two := append(machines[:2:2], kubernetesMachine("c", "", "", "", nil))
 
 	for name, c := range map[string]struct {
 		machine string
@@ -194,10 +236,35 @@ func TestOneUnavailableMachine(t *testing.T) {
 		"etcd":                       {"a", v1alpha1.MachineChange{Etcd: true}, "b"},
 		"Kubernetes":                 {"a", v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes}, "b"},
 		"the one that is not ready":  {"b", v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes}, ""},
+		"one of two, of Kubernetes":  {"c", v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes}, "b"},
+		"one of two, with etcd":      {"c", v1alpha1.MachineChange{Etcd: true}, ""},
 		"the one that is, with etcd": {"b", v1alpha1.MachineChange{Etcd: true}, ""},
 	} {
-		if got := sickOther(machines, rollout.Candidate{Name: c.machine, Change: c.change}); got != c.sick {
+		of := machines
+		if c.machine == "c" {
+			of = two
+		}
+
+		if got := sickOther(of, rollout.Candidate{Name: c.machine, Change: c.change}); got != c.sick {
 			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestNoUpgradeWithoutEtcd: nothing but this decides about a component of Kubernetes, so it needs a healthy etcd.
+func TestNoUpgradeWithoutEtcd(t *testing.T) {
+	of := rollout.Candidate{Name: "a", Change: v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes}}
+	config := rollout.Candidate{Name: "a"}
+
+	for healthy, want := range map[bool]string{true: "", false: "etcd is healthy"} {
+		s := &scope{etcd: safety.EtcdHealth{Healthy: healthy}}
+
+		if got := s.waitsFor(nil, of); got != want {
+			t.Errorf("%t: %q", healthy, got)
+		}
+
+		if got := s.waitsFor(nil, config); got != "" {
+			t.Errorf("a configuration, %t: %q", healthy, got)
 		}
 	}
 }

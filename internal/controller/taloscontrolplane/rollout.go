@@ -118,8 +118,8 @@ func (r *Reconciler) beginChange(
 			return machineset.Grant(ctx, r.Client, &machines[i], c)
 		}
 
-		if sick := sickOther(machines, c); sick != "" {
-			out.Hold(c.Name + ": waiting until " + sick + " is ready")
+		if wait := s.waitsFor(machines, c); wait != "" {
+			out.Hold(c.Name + ": waiting until " + wait)
 
 			continue
 		}
@@ -159,12 +159,27 @@ func (r *Reconciler) beginDisruptiveChange(
 	return machineset.Grant(ctx, r.Client, m, c)
 }
 
+// waitsFor says what a candidate waits for besides the safety package; empty if nothing.
+func (s *scope) waitsFor(machines []v1alpha1.TalosMachine, c rollout.Candidate) string {
+	if sick := sickOther(machines, c); sick != "" {
+		return sick + " is ready"
+	}
+
+	if c.Change.Kind == v1alpha1.ChangeKubernetes && !s.etcd.Healthy {
+		return "etcd is healthy"
+	}
+
+	return ""
+}
+
 // sickOther returns a machine that is not ready, other than the candidate: a control plane may have one unavailable
 // node at a time. That concerns changes that interrupt etcd or a component of Kubernetes. The safety package considers
 // only etcd, but other components of a node may be unhealthy too. A NotReady machine may itself be updated: the update
-// may repair it.
+// may repair it. One that gets another version of Kubernetes may be NotReady only if no other one is: nothing but this
+// decides about it.
 func sickOther(machines []v1alpha1.TalosMachine, c rollout.Candidate) string {
-	if !c.Change.Etcd && c.Change.Kind != v1alpha1.ChangeKubernetes {
+	kubernetes := c.Change.Kind == v1alpha1.ChangeKubernetes
+	if !c.Change.Etcd && !kubernetes {
 		return ""
 	}
 
@@ -173,9 +188,9 @@ func sickOther(machines []v1alpha1.TalosMachine, c rollout.Candidate) string {
 	for i := range machines {
 		switch m := &machines[i]; {
 		case meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady):
-		case m.Name == c.Name:
+		case m.Name == c.Name && !kubernetes:
 			return ""
-		case sick == "":
+		case m.Name != c.Name && sick == "":
 			sick = m.Name
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // established returns a control plane with a working etcd, and machines with the status that their controller would
@@ -69,7 +70,7 @@ func (e *env) talosMachine(i int) *v1alpha1.TalosMachine {
 func pending(m *v1alpha1.TalosMachine) {
 	m.Status.Change = &v1alpha1.MachineChange{
 		ID: "change-" + m.Name, Target: "2", Base: "1", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending,
-		Since: metav1.Now(), Reboot: true, Etcd: true, Drain: true,
+		Since: metav1.NewTime(wait.Now()), Reboot: true, Etcd: true, Drain: true,
 	}
 }
 

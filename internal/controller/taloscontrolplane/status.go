@@ -241,7 +241,7 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		return
 	}
 
-	if u := s.cp.Status.Upgrade; u != nil && u.TalosVersion == "" && u.KubernetesVersion == "" && s.cp.Status.Plan == nil {
+	if u := s.cp.Status.Upgrade; u != nil && s.cp.Status.Plan == nil && u.Message != "" && u.TalosVersion == "" {
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, targetOf(s.cp).String()+": "+u.Message)
 
 		return

@@ -39,7 +39,7 @@ func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, er
 		return ctrl.Result{}, fmt.Errorf("listing the machines of %s: %w", s.cp.Name, err)
 	}
 
-	s.cp.Status.Upgrade = upgradeOf(s.cp, list.Items)
+	s.cp.Status.Upgrade = upgradeOf(s.cp, r.group(s).Entries(), list.Items)
 
 	return ctrl.Result{}, nil
 }
@@ -61,19 +61,31 @@ func targetOf(cp *v1alpha1.TalosControlPlane) upgrade.Target {
 	return out
 }
 
-// upgradeOf returns the state of an upgrade; nil if each machine runs what the spec asks for. It is pure.
-func upgradeOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine) *v1alpha1.UpgradeStatus {
+// upgradeOf returns the state of an upgrade; nil if each machine runs what the spec asks for. entries are the machines
+// that the control plane should have now. It is pure.
+func upgradeOf(
+	cp *v1alpha1.TalosControlPlane, entries []v1alpha1.MachineEntry, machines []v1alpha1.TalosMachine,
+) *v1alpha1.UpgradeStatus {
 	target, was := targetOf(cp), cp.Status.Upgrade
 	out := &v1alpha1.UpgradeStatus{
 		ObservedGeneration: cp.Generation, Target: target.Talos, TargetKubernetes: target.Kubernetes,
 	}
 
-	sameSpec := was != nil && was.ObservedGeneration == cp.Generation
+	if was != nil {
+		out.KubernetesBegun, out.KubernetesFrom, out.Approved = was.KubernetesBegun, was.KubernetesFrom, was.Approved
 
-	runs, missing := versionsOf(cp, machines)
+		if was.KubernetesVersion != "" && proving(machines, was.TargetKubernetes == target.Kubernetes) {
+			was = was.DeepCopy()
+			was.ObservedGeneration = cp.Generation
+
+			return was
+		}
+	}
+
+	runs, missing := versionsOf(cp, entries, machines)
 	if len(missing) > 0 {
 		// What machines do meanwhile goes on: a node that boots tells its versions later than it answers.
-		if sameSpec {
+		if was != nil && was.ObservedGeneration == cp.Generation {
 			out = was.DeepCopy()
 		}
 
@@ -82,9 +94,7 @@ func upgradeOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine)
 		return out
 	}
 
-	if was != nil && was.KubernetesVersion != "" && proving(machines, sameSpec) {
-		return was.DeepCopy()
-	}
+	runs.Upgraded = out.KubernetesBegun
 
 	now, err := upgrade.Next(runs, target, cp.Spec.Upgrade.Via...)
 
@@ -101,7 +111,9 @@ func upgradeOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine)
 	default:
 		goesOn(out, now, runs)
 
-		out.Approved = was != nil && was.Approved && was.KubernetesVersion == now.Kubernetes
+		if now.Kubernetes != "" {
+			out.Message = kube.Shorten(stuck(cp, machines, out), longestMessage)
+		}
 	}
 
 	return out
@@ -112,14 +124,53 @@ func goesOn(out *v1alpha1.UpgradeStatus, now upgrade.Now, runs upgrade.Cluster) 
 	out.TalosVersion, out.KubernetesVersion, out.Components = now.Talos, now.Kubernetes, now.Components
 	out.StepsLeft, out.Message = int32(now.Left), now.Waits
 	out.Machines = now.Machines[:min(len(now.Machines), maxUpgraded)]
-	out.ControlPlaneDone = now.Talos != "" && !slices.ContainsFunc(runs.Nodes, func(n upgrade.Node) bool {
-		return n.ControlPlane && slices.Contains(now.Machines, n.Name)
-	})
+
+	switch {
+	case now.Kubernetes != "":
+		out.Approved = out.Approved && out.KubernetesBegun == now.Kubernetes
+		out.KubernetesBegun, out.KubernetesFrom = now.Kubernetes, upgrade.Oldest(runs).Kubernetes
+	case now.Talos != "":
+		out.KubernetesBegun, out.KubernetesFrom, out.Approved = "", "", false
+		out.ControlPlaneDone = !slices.ContainsFunc(runs.Nodes, func(n upgrade.Node) bool {
+			return n.ControlPlane && slices.Contains(now.Machines, n.Name)
+		})
+	}
+}
+
+// stuck says which of the machines whose turn it is will not take it, and why.
+func stuck(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) string {
+	var edited, pinned []string
+
+	next := cp.DeepCopy()
+	next.Status.Upgrade = now
+
+	for i := range machines {
+		m := &machines[i]
+
+		switch {
+		case !slices.Contains(now.Machines, m.Name) || m.Status.Change != nil:
+		case len(m.Status.Drift) > 0:
+			edited = append(edited, m.Name)
+		case rollout.ComparedToUpgrade(next, m):
+			pinned = append(pinned, m.Name)
+		}
+	}
+
+	switch {
+	case len(edited) > 0:
+		return strings.Join(edited, ", ") + ": the configuration was changed outside of the operator; undo that, add it to " +
+			"the spec, or set drift to Adopt or Enforce"
+	case len(pinned) > 0:
+		return fmt.Sprintf("%s: the image of %s has a tag of its own, which does not begin with the kubernetesVersion of "+
+			"the spec", strings.Join(pinned, ", "), now.Components[len(now.Components)-1])
+	}
+
+	return ""
 }
 
 // proving reports whether a component of Kubernetes was replaced on a machine and has not proved itself there: what its
-// configuration names may not run yet. One that has failed holds the upgrade until the spec changes.
-func proving(machines []v1alpha1.TalosMachine, sameSpec bool) bool {
+// configuration names may not run yet. One that has failed holds the upgrade until the spec asks for another version.
+func proving(machines []v1alpha1.TalosMachine, sameTarget bool) bool {
 	return slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
 		c := m.Status.Change
 		if c == nil || c.Kind != v1alpha1.ChangeKubernetes || !m.DeletionTimestamp.IsZero() {
@@ -127,7 +178,7 @@ func proving(machines []v1alpha1.TalosMachine, sameSpec bool) bool {
 		}
 
 		return c.Phase == v1alpha1.ChangeApplying || c.Phase == v1alpha1.ChangeSettling ||
-			c.Phase == v1alpha1.ChangeFailed && sameSpec
+			c.Phase == v1alpha1.ChangeFailed && sameTarget
 	})
 }
 
@@ -146,10 +197,12 @@ func installing(machines []v1alpha1.TalosMachine) string {
 // versionsOf returns what the machines of a cluster run, and the names of those of which that is not known. A worker
 // that is not configured gets its versions with its first config; a control-plane machine that is not may be an old
 // one, whose object was made anew.
-func versionsOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine) (upgrade.Cluster, []string) {
+func versionsOf(
+	cp *v1alpha1.TalosControlPlane, entries []v1alpha1.MachineEntry, machines []v1alpha1.TalosMachine,
+) (upgrade.Cluster, []string) {
 	runs, missing := upgrade.Cluster{Kubernetes: cp.Status.ObservedKubeVersion}, []string{}
 
-	for _, e := range cp.Spec.Machines {
+	for _, e := range entries {
 		if !slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
 			return m.Name == e.Name && m.DeletionTimestamp.IsZero()
 		}) {
@@ -169,7 +222,7 @@ func versionsOf(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine
 			kubernetes && !worker && m.Status.ComponentVersions == nil:
 			missing = append(missing, m.Name)
 		default:
-			runs.Nodes = append(runs.Nodes, upgrade.NodeOf(m, runs.Kubernetes))
+			runs.Nodes = append(runs.Nodes, upgrade.NodeOf(m))
 		}
 	}
 

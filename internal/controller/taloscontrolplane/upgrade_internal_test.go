@@ -46,7 +46,7 @@ func TestUpgradeOf(t *testing.T) {
 		cp.Spec.TalosVersion, cp.Spec.Upgrade = c.target, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
 		cp.Status.ObservedKubeVersion = "v1.34.0"
 
-		got := upgradeOf(cp, []v1alpha1.TalosMachine{
+		got := upgradeOf(cp, nil, []v1alpha1.TalosMachine{
 			machine("cp", c.cp, true), machine("w", c.worker, true), machine("new", "v1.10.0", false),
 		})
 
@@ -96,7 +96,7 @@ func TestUpgradeKeepsItsStep(t *testing.T) {
 	} {
 		cp.Status.Upgrade = c.was
 
-		got := upgradeOf(cp, c.machines)
+		got := upgradeOf(cp, cp.Spec.Machines, c.machines)
 		if got == nil || got.TalosVersion != c.now || got.ObservedGeneration != 7 || got.Message != "waiting for the versions of cp-1" {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -119,7 +119,7 @@ func TestSpec(t *testing.T) {
 	t.Parallel()
 
 	e := newEnv(t, must(t, modelled))
-	now := metav1.Now()
+	now := metav1.NewTime(wait.Now())
 
 	for name, edit := range map[string]func(*v1alpha1.TalosEtcdRestoreSpec){
 		"no source":      func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source = v1alpha1.RestoreSource{} },

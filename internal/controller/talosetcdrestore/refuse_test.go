@@ -23,6 +23,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // untouched: the nodes were asked for nothing but what they know, and the cluster is everybody's.
@@ -529,7 +530,7 @@ func (e *env) taken(name, key string) {
 		return
 	}
 
-	now := metav1.Now()
+	now := metav1.NewTime(wait.Now())
 	b.Status.CompletedAt, b.Status.Key = &now, key
 
 	e.UpdateStatus(b)

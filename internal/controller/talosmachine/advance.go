@@ -149,8 +149,8 @@ func (r *Reconciler) perform(ctx context.Context, s *scope, in change.Input, act
 		s.pass.Staged = true
 
 		return r.send(ctx, s, in, talos.ApplyOptions{Mode: talos.ApplyStaged})
-	case change.Pull, change.Install, change.Uninstall:
-		return r.installs(ctx, s, in, act)
+	case change.Pull, change.Install, change.Uninstall, change.Upgrade:
+		return r.performSystem(ctx, s, in, act)
 	case change.Reboot:
 		return nil, r.reboot(ctx, s)
 	case change.Uncordon:
@@ -262,12 +262,7 @@ func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
 	}
 
 	err = node.ToItself(ctx, s.self(), func() error {
-		if s.machine.Spec.Role == v1alpha1.RoleControlPlane && s.facts.EtcdMemberID != "" {
-			// A leader that stops without forfeiting its leadership costs the cluster only one election timeout.
-			if err := node.ForfeitLeadership(ctx); err != nil {
-				ctrl.LoggerFrom(ctx).Info("Moving the leadership of etcd failed; rebooting all the same", "error", err.Error())
-			}
-		}
+		r.forfeit(ctx, s, node)
 
 		return node.Reboot(ctx)
 	})
@@ -276,4 +271,16 @@ func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
 	}
 
 	return nil
+}
+
+// forfeit moves the leadership of etcd away from a node that is about to reboot. A leader that stops without that costs
+// the cluster only one election timeout.
+func (r *Reconciler) forfeit(ctx context.Context, s *scope, node *talos.Node) {
+	if s.machine.Spec.Role != v1alpha1.RoleControlPlane || s.facts.EtcdMemberID == "" {
+		return
+	}
+
+	if err := node.ForfeitLeadership(ctx); err != nil {
+		ctrl.LoggerFrom(ctx).Info("Moving the leadership of etcd failed; rebooting all the same", "error", err.Error())
+	}
 }

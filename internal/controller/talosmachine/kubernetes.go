@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -15,7 +16,7 @@ import (
 func (s *scope) keepVersions(rendered []byte) error {
 	var err error
 
-	may := machineconfig.Released{Talos: s.upgraded()}
+	may := machineconfig.Released{Talos: s.upgraded(), Adopted: s.machine.Status.AdoptedFields}
 	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, rendered, may); err != nil {
 		return err
 	}
@@ -29,10 +30,10 @@ func (s *scope) keepVersions(rendered []byte) error {
 		return err
 	}
 
-	for _, component := range s.controlPlane.Status.Upgrade.Components {
-		if s.worker == nil || component == v1alpha1.ComponentKubelet {
-			may.Images = append(may.Images, machineconfig.ImageOf(component))
-		}
+	// Those before the last one have the version already.
+	components := s.controlPlane.Status.Upgrade.Components
+	if component := components[len(components)-1]; s.worker == nil || component == v1alpha1.ComponentKubelet {
+		may.Images = []string{machineconfig.ImageOf(component)}
 	}
 
 	s.want, s.kept, err = machineconfig.KeepImageTags(s.live, rendered, may)
@@ -47,16 +48,28 @@ func (s *scope) upgradesKubernetes() string {
 	cp := s.controlPlane
 	u, o := cp.Status.Upgrade, cp.Spec.Upgrade
 
-	if u == nil || o == nil || o.Kubernetes != v1alpha1.UpgradeAutomatic || u.ObservedGeneration != cp.Generation {
+	if u == nil || o == nil || o.Kubernetes != v1alpha1.UpgradeAutomatic || u.ObservedGeneration != cp.Generation ||
+		len(u.Components) == 0 {
 		return ""
 	}
 
 	return u.KubernetesVersion
 }
 
+// joinsWith returns the version of Kubernetes that a machine joins with during an upgrade, before it is the turn of
+// kubelets; empty if any API server tells it.
+func joinsWith(cp *v1alpha1.TalosControlPlane) string {
+	u := cp.Status.Upgrade
+	if u == nil || slices.Contains(u.Components, v1alpha1.ComponentKubelet) {
+		return ""
+	}
+
+	return u.KubernetesFrom
+}
+
 // componentVersions returns the versions of Kubernetes that the live configuration of a control-plane machine names.
 func (s *scope) componentVersions() *v1alpha1.ComponentVersions {
-	if s.worker != nil || len(s.images) == 0 {
+	if s.worker != nil {
 		return nil
 	}
 
@@ -87,7 +100,7 @@ func (r *Reconciler) lags(ctx context.Context, s *scope) string {
 		return ""
 	}
 
-	images := workload.Images{Kubelet: machineconfig.TagOf(s.images[v1alpha1.ComponentKubelet])}
+	images := workload.Images{Kubelet: upgrade.VersionOf(machineconfig.TagOf(s.images[v1alpha1.ComponentKubelet]))}
 
 	for component, pod := range staticPods {
 		if image := s.images[component]; image != "" && s.worker == nil {
@@ -122,13 +135,13 @@ func (s *scope) kindOf() (kind v1alpha1.ChangeKind, image string) {
 	return v1alpha1.ChangeKubernetes, cut(image, longestField)
 }
 
-// isComponent reports whether a change brings another image of Kubernetes, and whether the kubelet runs it as a pod.
-func isComponent(c *v1alpha1.MachineChange) (component, pod bool) {
+// isPod reports whether a change brings an image that the kubelet runs as a pod.
+func isPod(c *v1alpha1.MachineChange) bool {
 	if c == nil || c.Kind != v1alpha1.ChangeKubernetes {
-		return false, false
+		return false
 	}
 
 	kubelet := machineconfig.ImageOf(v1alpha1.ComponentKubelet)
 
-	return true, !slices.ContainsFunc(c.Fields, func(f v1alpha1.FieldChange) bool { return f.Field == kubelet })
+	return !slices.ContainsFunc(c.Fields, func(f v1alpha1.FieldChange) bool { return f.Field == kubelet })
 }

@@ -239,7 +239,7 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 
 	// A joining node runs the versions of its cluster: only an upgrade changes versions, and a kubelet must not be newer
 	// than the API servers.
-	version := cmp.Or(s.held.State.ObservedKubeVersion, s.controlPlane.Spec.KubernetesVersion)
+	version := cmp.Or(joinsWith(s.controlPlane), s.held.State.ObservedKubeVersion, s.controlPlane.Spec.KubernetesVersion)
 
 	rendered, err := r.renderVersion(s, disk, version)
 	if err != nil {

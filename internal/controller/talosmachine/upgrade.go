@@ -120,7 +120,8 @@ func (s *scope) upgraded() string {
 func upgradesTalos(cp *v1alpha1.TalosControlPlane) bool {
 	o, u := cp.Spec.Upgrade, cp.Status.Upgrade
 
-	return o != nil && o.Talos == v1alpha1.UpgradeAutomatic && (u == nil || u.KubernetesVersion == "")
+	return o != nil && o.Talos == v1alpha1.UpgradeAutomatic &&
+		(u == nil || u.KubernetesVersion == "" && u.KubernetesBegun == "")
 }
 
 // compareSystems is pure. live and image are the installers that the live config and the spec name.
@@ -217,6 +218,7 @@ func (r *Reconciler) systemInput(s *scope) change.Input {
 	}
 
 	in.Equal = in.Live == in.Want
+	in.Legacy = upgrade.Legacy(s.systems.live.version)
 
 	return in
 }
@@ -334,7 +336,7 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 		return err
 	}
 
-	component, pod := isComponent(s.machine.Status.Change)
+	pod := isPod(s.machine.Status.Change)
 
 	self, reason := s.self(), v1alpha1.ReasonInstallFailed
 	if about.act == change.Pull {
@@ -346,8 +348,8 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 		Do: func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, node.ToItself(ctx, self, func() error {
 				switch {
-				case component:
-					return node.PullComponent(ctx, about.image, pod)
+				case pod:
+					return node.PullPod(ctx, about.image)
 				case about.act == change.Pull:
 					return node.Pull(ctx, about.image)
 				}

@@ -98,6 +98,9 @@ type Input struct {
 	// Retry: a user requested that a failed change begins again.
 	Retry bool
 
+	// Legacy: the node installs and reboots by one call, because its Talos is older than 1.13.
+	Legacy bool
+
 	// BootID, Stage, Ready and Unmet are what the node reports about itself.
 	BootID, Stage string
 	Ready         bool
@@ -163,6 +166,8 @@ const (
 	Install Act = "Install"
 	// Uninstall makes what runs the next to boot again: Pass.Uninstalled, Pass.Failed, or Pass.Held while that runs.
 	Uninstall Act = "Uninstall"
+	// Upgrade has the node install the image of the change and reboot into it, by itself.
+	Upgrade Act = "Upgrade"
 	// Reboot the node.
 	Reboot Act = "Reboot"
 	// Uncordon makes the node schedulable again if the operator made it unschedulable: Pass.Uncordoned.

@@ -82,7 +82,7 @@ func (in Input) rebooting() Step {
 	c, i := in.Record.Change, in.Record.Intent
 
 	if in.BootID == i.BootID {
-		return in.rebootAgain()
+		return in.rebootAgain(Reboot)
 	}
 
 	in.Record.Intent = nil
@@ -105,7 +105,7 @@ func (in Input) rebooting() Step {
 
 // rebootAgain repeats the request to a node that has not begun its reboot: the operator may have crashed before it sent
 // the request. That may be long ago, so the safety kernel is consulted again.
-func (in Input) rebootAgain() Step {
+func (in Input) rebootAgain(act Act) Step {
 	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
 	if in.Stage != StageRunning || c == nil || since <= RepeatReboot {
 		return in.again(Poll)
@@ -125,7 +125,7 @@ func (in Input) rebootAgain() Step {
 		return step
 	}
 
-	step = in.do(Reboot)
+	step = in.do(act)
 	step.Again = RepeatReboot
 
 	return step

@@ -142,6 +142,7 @@ func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
 	case c == nil || c.Phase == v1alpha1.ChangeFailed:
 	case c.Phase == v1alpha1.ChangePending, c.Phase == v1alpha1.ChangeAwaitingReboot:
 		if in.granted() && silence >= timeout {
+			in.Record.Intent = nil // a pull begins anew
 			in.newID()
 
 			return in.again(0), true

@@ -134,6 +134,10 @@ func (in Input) install() Step {
 		return step
 	}
 
+	if in.Legacy {
+		return in.bootInto(Upgrade)
+	}
+
 	switch {
 	case !in.Pass.Installed && begun && in.Pass.Held != "":
 		return in.hold(in.Pass.Held)
@@ -150,12 +154,20 @@ func (in Input) install() Step {
 		return in.giveBack(c.Image + " is installed and boots next: waiting for a time in which reboots are allowed")
 	}
 
+	return in.bootInto(Reboot)
+}
+
+// bootInto has the node boot the image of the change. A legacy upgrade installs it first, and reboots whatever comes of
+// that.
+func (in Input) bootInto(act Act) Step {
 	in.phase(v1alpha1.ChangeRebooting, "")
 	in.intend(v1alpha1.StepReboot, in.BootID, 0)
 
-	step := in.do(Reboot)
+	step := in.do(act)
 	step.Again = Poll
-	step.Event = &Event{Reason: v1alpha1.ReasonRollingOut, Action: "Reboot", Message: "Rebooting into " + c.Image}
+	step.Event = &Event{
+		Reason: v1alpha1.ReasonRollingOut, Action: "Reboot", Message: "Rebooting into " + in.Record.Change.Image,
+	}
 
 	return step
 }
@@ -183,8 +195,10 @@ func (in Input) rebootingTalos() Step {
 	c, i := in.Record.Change, in.Record.Intent
 
 	switch {
+	case in.BootID == i.BootID && in.Legacy:
+		return in.rebootAgain(Upgrade)
 	case in.BootID == i.BootID:
-		return in.rebootAgain()
+		return in.rebootAgain(Reboot)
 	case in.Live == c.Target:
 		in.Record.Intent = nil
 		in.phase(v1alpha1.ChangeSettling, "")

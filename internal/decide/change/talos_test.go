@@ -24,6 +24,8 @@ func closed(in *change.Input)    { in.Options.Reboots = false }
 func installed(in *change.Input) { in.Record.Change.Staged = true }
 func unwanted(in *change.Input)  { in.Want = "a" }
 func unbooted(in *change.Input)  { in.Grant.Reboot = false }
+func legacy(in *change.Input)    { in.Legacy = true }
+func sending(in *change.Input)   { in.Stage = "upgrading" }
 func bootedAnew(in *change.Input) {
 	in.BootID = "next"
 }
@@ -53,6 +55,12 @@ func TestNextTalos(t *testing.T) {
 		"etcd: ask before":       {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Permit, v1alpha1.ChangeDraining, "", ""},
 		"etcd: not permitted":    {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Drained: true, Held: "quorum"})), change.None, v1alpha1.ChangeDraining, "", "quorum"},
 		"etcd: permitted":        {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Drained: true, Permitted: true})), change.Install, v1alpha1.ChangeApplying, "Install", ""},
+		"legacy: one call":       {upgraded(legacy, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Upgrade, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"legacy: pull first":     {upgraded(legacy), change.Pull, v1alpha1.ChangePending, "Pull", "pulling"},
+		"legacy: ask before":     {upgraded(legacy, etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Permit, v1alpha1.ChangeDraining, "", ""},
+		"legacy: it installs":    {upgraded(legacy, sending, intent("Reboot", time.Hour), phase(v1alpha1.ChangeRebooting, time.Hour)), change.None, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"legacy: call again":     {upgraded(legacy, intent("Reboot", time.Minute), phase(v1alpha1.ChangeRebooting, time.Minute)), change.Upgrade, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"legacy: it had failed":  {upgraded(legacy, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "does not run installer:b"},
 		"it installs":            {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Held: "10 %"})), change.None, v1alpha1.ChangeApplying, "Install", "10 %"},
 		"installed":              {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true})), change.Reboot, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"etcd: it installs":      {upgraded(etcd, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Install, v1alpha1.ChangeApplying, "Install", ""},
@@ -118,6 +126,7 @@ type machine struct {
 	missing       bool // the image cannot be had
 	busy          int  // how many reconciliations an installer still takes
 	rolledBack    bool
+	legacy        bool // it installs and reboots by one call
 	retry         bool // somebody asks for it
 }
 
@@ -127,6 +136,7 @@ type machine struct {
 func TestTalosHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, now: now, runs: "a", boots: "a", want: "b", broken: rapid.Bool().Draw(t, "broken")}
+		m.legacy = rapid.Bool().Draw(t, "legacy")
 		m.record = change.DescribeTalos(m.input(), "b", "a", nil)
 
 		t.Repeat(map[string]func(*rapid.T){
@@ -165,6 +175,7 @@ func (m *machine) input() change.Input {
 		Now: m.now, Name: "node", Key: "k", ControlPlane: true, Live: m.runs, Want: m.want, BootID: fmt.Sprint(m.boot),
 		Stage: change.StageRunning, Ready: true, Record: m.record, Equal: m.runs == m.want, Retry: m.retry,
 		Options: change.Options{HealthTimeout: health, TryTimeout: try, Drains: true, Reboots: true},
+		Legacy:  m.legacy,
 	}
 
 	if c := m.record.Change; c != nil {
@@ -225,22 +236,34 @@ func (m *machine) perform(act change.Act, done *change.Pass) {
 		}
 	case change.Install, change.Uninstall:
 		m.install(act, done)
-	case change.Reboot:
-		switch {
-		case !m.permitted:
-			m.Fatal("rebooted without a permission of this reconciliation")
-		case m.boots != m.record.Change.Target:
-			m.Fatalf("rebooted into %s", m.boots)
-		case m.rolledBack:
-			m.Fatal("rebooted again into a system that does not boot")
+	case change.Upgrade:
+		if !m.legacy {
+			m.Fatal("the call of before 1.13 to a node that does not need it")
 		}
 
-		m.restart()
-		m.rolledBack = m.runs != m.record.Change.Target
+		m.boots = m.record.Change.Target
+		m.reboot()
+	case change.Reboot:
+		m.reboot()
 	case change.Uncordon:
 		done.Uncordoned = true
 	default:
 	}
+}
+
+// reboot boots what was installed, and checks that it may.
+func (m *machine) reboot() {
+	switch {
+	case !m.permitted:
+		m.Fatal("rebooted without a permission of this reconciliation")
+	case m.boots != m.record.Change.Target:
+		m.Fatalf("rebooted into %s", m.boots)
+	case m.rolledBack:
+		m.Fatal("rebooted again into a system that does not boot")
+	}
+
+	m.restart()
+	m.rolledBack = m.runs != m.record.Change.Target
 }
 
 // install takes a few reconciliations.

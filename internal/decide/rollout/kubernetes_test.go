@@ -33,11 +33,13 @@ func TestUpgradeOfKubernetes(t *testing.T) {
 		"not approved":        {options(manual), false, nil, machines{machine("a", pending("1", "2"), ofKubernetes)}, v1alpha1.PlanAwaitingApproval, 0},
 		"approved before":     {options(manual), true, nil, machines{machine("a", pending("1", "2"), ofKubernetes)}, v1alpha1.PlanRollingOut, 1},
 		"with a change of the configuration": {
-			options(manual), true, nil, machines{machine("a", pending("1", "2"), ofKubernetes), machine("b", pending("1", "2"))},
+			options(manual), true, nil,
+			machines{machine("a", pending("1", "2"), ofKubernetes), machine("b", pending("1", "2"))},
 			v1alpha1.PlanAwaitingApproval, 0,
 		},
 		"a worker group": {
-			options(manual), true, &v1alpha1.TalosWorker{}, machines{machine("a", pending("1", "2"), ofKubernetes)},
+			options(manual), true, &v1alpha1.TalosWorker{},
+			machines{machine("a", pending("1", "2"), ofKubernetes)},
 			v1alpha1.PlanAwaitingApproval, 0,
 		},
 	} {

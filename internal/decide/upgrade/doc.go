@@ -3,7 +3,6 @@
 package upgrade
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -31,29 +30,35 @@ type Node struct {
 	Components map[v1alpha1.KubernetesComponent]string
 }
 
-// NodeOf returns what a machine runs. A component that its configuration does not name has the version that an API
-// server reports.
-func NodeOf(m *v1alpha1.TalosMachine, observed string) Node {
+// NodeOf returns what a machine runs, as its status tells.
+func NodeOf(m *v1alpha1.TalosMachine) Node {
 	out := Node{
 		Name: m.Name, ControlPlane: m.Spec.WorkerRef == nil, Talos: m.Status.TalosVersion,
-		Kubelet: KubeletVersion(m.Status.KubeletVersion),
+		Kubelet: VersionOf(m.Status.KubeletVersion),
 	}
 
 	if v := m.Status.ComponentVersions; v != nil && out.ControlPlane {
 		out.Components = map[v1alpha1.KubernetesComponent]string{
-			v1alpha1.ComponentAPIServer:         cmp.Or(v.APIServer, observed),
-			v1alpha1.ComponentControllerManager: cmp.Or(v.ControllerManager, observed),
-			v1alpha1.ComponentScheduler:         cmp.Or(v.Scheduler, observed),
-			v1alpha1.ComponentProxy:             v.Proxy,
+			v1alpha1.ComponentAPIServer: VersionOf(v.APIServer), v1alpha1.ComponentScheduler: VersionOf(v.Scheduler),
+			v1alpha1.ComponentControllerManager: VersionOf(v.ControllerManager), v1alpha1.ComponentProxy: VersionOf(v.Proxy),
 		}
 	}
 
 	return out
 }
 
-// KubeletVersion returns the version of an image tag: kubelets come with more or fewer files under tags of their own.
-func KubeletVersion(tag string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(tag, "-fat"), "-slim")
+// VersionOf returns the version in the tag of an image: builds of one version come under tags of their own, such as
+// v1.36.2-slim. Tags of releases before a version, such as v1.37.0-rc.0, are versions themselves.
+func VersionOf(tag string) string {
+	version, build, _ := strings.Cut(tag, "-")
+
+	for _, before := range []string{"alpha", "beta", "rc"} {
+		if strings.HasPrefix(build, before) {
+			return tag
+		}
+	}
+
+	return version
 }
 
 // Cluster is what runs.
@@ -62,6 +67,9 @@ type Cluster struct {
 	// Kubernetes is the version of an API server that responds. Where the versions of components are known, the oldest one
 	// counts.
 	Kubernetes string
+	// Upgraded is the version of Kubernetes that an upgrade has begun to bring; empty if none has. What was upgraded
+	// otherwise, by hand, is not taken back.
+	Upgraded string
 }
 
 // Target is what is to run; an empty field keeps what runs.

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/blang/semver/v4"
@@ -28,6 +29,25 @@ func (n Node) component(of v1alpha1.KubernetesComponent) (v semver.Version, ok b
 	v, err := parse(Kubernetes, text)
 
 	return v, err == nil
+}
+
+// unknown says which component of which machine has no version that can be compared. Nothing is upgraded then: what is
+// not known may be older than what would overtake it. kube-proxy, which need not run, may be missing.
+func (c Cluster) unknown() error {
+	for _, n := range c.Nodes {
+		for _, of := range order {
+			_, ok := n.component(of)
+			if ok || !n.ControlPlane && of != v1alpha1.ComponentKubelet ||
+				of == v1alpha1.ComponentProxy && n.Components[of] == "" {
+				continue
+			}
+
+			return &Refusal{Problem: fmt.Sprintf("the configuration of %s names no version of %s: set its image, with a tag "+
+				"such as v1.36.2", n.Name, of)}
+		}
+	}
+
+	return nil
 }
 
 // oldestComponent returns the oldest version of the components of control planes, or that of the API server that
@@ -65,7 +85,7 @@ func (c Cluster) forward(to string) Now {
 // written. Once each component has the newer version, there is no way back.
 func (c Cluster) back(to string) (Now, bool) {
 	target, err := parse(Kubernetes, to)
-	if err != nil {
+	if err != nil || c.Upgraded == "" {
 		return Now{}, false
 	}
 
@@ -92,7 +112,7 @@ func (c Cluster) back(to string) (Now, bool) {
 
 // begun returns what comes next of an upgrade of Kubernetes that has begun: its step ends before Talos moves.
 func (c Cluster) begun(to string, via []string) (Now, bool) {
-	if to == "" || !c.mixed() {
+	if to == "" || c.Upgraded == "" || !c.mixed() {
 		return Now{}, false
 	}
 
@@ -113,6 +133,24 @@ func (c Cluster) begun(to string, via []string) (Now, bool) {
 	now.Left = len(steps)
 
 	return now, len(now.Machines) > 0
+}
+
+// newer returns a machine with a component that is newer than a version, and that component's version.
+func (c Cluster) newer(than string) (machine, version string) {
+	limit, err := parse(Kubernetes, than)
+	if err != nil {
+		return "", ""
+	}
+
+	for _, n := range c.Nodes {
+		for _, of := range order {
+			if v, ok := n.component(of); ok && v.GT(limit) {
+				return n.Name, "v" + v.String()
+			}
+		}
+	}
+
+	return "", ""
 }
 
 // mixed reports whether components of the cluster have different versions.

@@ -1,6 +1,7 @@
 package upgrade_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,6 +82,8 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 		machines string
 		refused  string
 		via      []string
+		byHand   bool
+		waits    string
 	}{
 		"there already":      {target: upgrade.Target{Kubernetes: "v1.35.1"}},
 		"API servers first":  {target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: api, machines: "abc"},
@@ -100,6 +103,10 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 		"a kubelet is newer": {
 			moved: []moved{{"a", api, "v1.36.2"}, {"w", kubelet, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.35.1"}, refused: "no way back",
 		},
+		"upgraded by hand": {
+			moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.35.1"}, byHand: true,
+			waits: "a runs Kubernetes v1.36.2, which this operator has not brought there",
+		},
 		"to another one": {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.36.4"}, version: "v1.36.4", of: api, machines: "abc"},
 		"Talos waits":    {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, version: "v1.36.2", of: api, machines: "bc"},
 		"Talos first":    {target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}},
@@ -109,8 +116,20 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 			target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, via: []string{"v1.35.4"}, version: "v1.35.4", of: api,
 			machines: "bc",
 		},
+		"no version": {
+			moved: []moved{{"b", manager, ""}}, target: upgrade.Target{Kubernetes: "v1.36.2"},
+			refused: "the configuration of b names no version of ControllerManager",
+		},
+		"a tag that is none": {
+			moved: []moved{{"c", api, "stable"}}, target: upgrade.Target{Kubernetes: "v1.36.2"},
+			refused: "the configuration of c names no version of APIServer",
+		},
+		"none of it, for Talos": {moved: []moved{{"c", api, "stable"}}, target: upgrade.Target{Talos: "v1.13.9"}},
 	} {
 		cluster := running("v1.35.1")
+		if !c.byHand {
+			cluster.Upgraded = "v1.36.2"
+		}
 
 		for _, m := range c.moved {
 			for _, name := range m.machines {
@@ -138,7 +157,8 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 			of = got.Components[n-1]
 		}
 
-		if got.Kubernetes != c.version || of != c.of || strings.Join(got.Machines, "") != c.machines || got.Talos != "" {
+		if got.Kubernetes != c.version || of != c.of || strings.Join(got.Machines, "") != c.machines || got.Talos != "" ||
+			!strings.Contains(got.Waits, c.waits) || (c.waits == "") != (got.Waits == "") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -164,6 +184,8 @@ func TestUpgradesKeepTheSkew(t *testing.T) {
 			}
 
 			now, err := upgrade.Next(cluster, upgrade.Target{Kubernetes: target})
+			cluster.Upgraded = cmp.Or(now.Kubernetes, cluster.Upgraded)
+
 			if err != nil { // a way back that does not exist: a person names what runs, or something newer
 				target = "v1.36.4"
 
@@ -227,4 +249,27 @@ func skew(c upgrade.Cluster) string {
 	}
 
 	return ""
+}
+
+// TestVersionOf: builds of a version are that version, releases before it are not.
+func TestVersionOf(t *testing.T) {
+	for tag, want := range map[string]string{
+		"v1.36.2": "v1.36.2", "v1.36.2-slim": "v1.36.2", "v1.36.2-fat": "v1.36.2", "v1.36.2-acme.3": "v1.36.2", "": "",
+		"v1.37.0-rc.0": "v1.37.0-rc.0", "v1.37.0-alpha.1": "v1.37.0-alpha.1", "v1.37.0-beta.0": "v1.37.0-beta.0", "stable": "stable",
+	} {
+		if got := upgrade.VersionOf(tag); got != want {
+			t.Errorf("%s: %s", tag, got)
+		}
+	}
+}
+
+// TestLegacy: only nodes that cannot install without a reboot are upgraded by one call.
+func TestLegacy(t *testing.T) {
+	for version, want := range map[string]bool{
+		"v1.12.4": true, "v1.9.0": true, "v1.13.0": false, "v1.13.9": false, "v1.14.0-alpha.1": false, "": false, "main": false,
+	} {
+		if got := upgrade.Legacy(version); got != want {
+			t.Errorf("%s: %t", version, got)
+		}
+	}
 }

@@ -3,6 +3,8 @@ package upgrade
 import (
 	"fmt"
 
+	"github.com/blang/semver/v4"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
@@ -25,6 +27,17 @@ func IsVersion(text string) bool {
 	return err == nil
 }
 
+// installsOnly is the first Talos that installs without a reboot, by its LifecycleService. Source:
+// https://github.com/siderolabs/talos/releases/tag/v1.13.0
+var installsOnly = semver.MustParse("1.13.0-beta.0")
+
+// Legacy reports whether a Talos installs and reboots by one call, the legacy one.
+func Legacy(version string) bool {
+	v, err := parse(Talos, version)
+
+	return err == nil && v.LT(installsOnly)
+}
+
 // Now is what the machines of a cluster are upgraded to now: Talos, or Kubernetes, or nothing.
 type Now struct {
 	// Talos is the version that each machine runs before the path goes on.
@@ -44,6 +57,12 @@ type Now struct {
 // Next returns the next version on the path to a target. A component that the target does not name is not upgraded: a
 // path on which it comes first waits for it. The error is a *Refusal if there is no path.
 func Next(c Cluster, t Target, via ...string) (Now, error) {
+	if t.Kubernetes != "" {
+		if err := c.unknown(); err != nil {
+			return Now{}, err
+		}
+	}
+
 	if back, ok := c.back(t.Kubernetes); ok {
 		return back, nil
 	}
@@ -58,6 +77,11 @@ func Next(c Cluster, t Target, via ...string) (Now, error) {
 	}
 
 	if len(steps) == 0 {
+		if machine, version := c.newer(t.Kubernetes); machine != "" {
+			return Now{Left: 1, Waits: fmt.Sprintf("%s runs Kubernetes %s, which this operator has not brought there: ask for "+
+				"that version", machine, version)}, nil
+		}
+
 		return Now{}, nil
 	}
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
@@ -14,9 +15,15 @@ func TestNextVersionOfTalos(t *testing.T) {
 	cluster := func(kubernetes string, talos ...string) upgrade.Cluster {
 		c := upgrade.Cluster{Kubernetes: kubernetes}
 		for i, v := range talos {
-			c.Nodes = append(c.Nodes, upgrade.Node{
-				Name: string(rune('a' + i)), ControlPlane: i == 0, Talos: v, Kubelet: kubernetes,
-			})
+			n := upgrade.Node{Name: string(rune('a' + i)), ControlPlane: i == 0, Talos: v, Kubelet: kubernetes}
+			if n.ControlPlane {
+				n.Components = map[v1alpha1.KubernetesComponent]string{
+					v1alpha1.ComponentAPIServer: kubernetes, v1alpha1.ComponentScheduler: kubernetes,
+					v1alpha1.ComponentControllerManager: kubernetes,
+				}
+			}
+
+			c.Nodes = append(c.Nodes, n)
 		}
 
 		return c
@@ -34,7 +41,7 @@ func TestNextVersionOfTalos(t *testing.T) {
 		"one has it":     {cluster("v1.34.0", "v1.12.1", "v1.12.0"), upgrade.Target{Talos: "v1.12.1"}, "v1.12.1", "b", ""},
 		"no further yet": {cluster("v1.33.0", "v1.12.9", "v1.11.6"), upgrade.Target{Talos: "v1.13.9"}, "", "", ""},
 		"Kubernetes first": {
-			cluster("v1.30.0", "v1.12.9", "v1.12.9"), upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.31.0"}, "", "a b", "",
+			cluster("v1.30.0", "v1.12.9", "v1.12.9"), upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.31.0"}, "", "a", "",
 		},
 		"only Kubernetes": {cluster("v1.33.0", "v1.12.0"), upgrade.Target{Talos: "v1.12.0", Kubernetes: "v1.34.0"}, "", "a", ""},
 	} {
