@@ -108,7 +108,7 @@ func keepImages(have, want *yaml.Node, may Released) (kept []Change, changed boo
 
 		changed = true
 
-		if !released && !may.follows(field, old, wanted) {
+		if !released {
 			kept = append(kept, Change{Path: field, Old: old, New: wanted})
 		}
 	}
@@ -128,9 +128,6 @@ type Released struct {
 	// Kubernetes is the version that Images get, which are fields such as ImageOf returns. The desired config names Spec.
 	Kubernetes, Spec string
 	Images           []string
-	// Adopted are the fields of the desired config that were taken over from what ran: they name the version of then, and
-	// follow an upgrade all the same.
-	Adopted []string
 }
 
 // release returns the image that a field gets by an upgrade. ok is false for one that keeps its version: it is not of
@@ -149,25 +146,11 @@ func (r Released) release(field, old, wanted string) (reference string, ok bool)
 	tag := parseImage(wanted).tag
 
 	kind, ok := strings.CutPrefix(tag, r.Spec)
-	if ok = ok && (kind == "" || kind[0] == '-'); !ok && slices.Contains(r.Adopted, field) {
-		_, kind, ok = strings.Cut(tag, "-")
-		if ok {
-			kind = "-" + kind
-		}
-
-		ok = strings.HasPrefix(tag, "v1.")
-	}
-
-	if !ok {
+	if !ok || kind != "" && kind[0] != '-' {
 		return "", false
 	}
 
 	return Retag(wanted, tag, r.Kubernetes+kind)
-}
-
-// follows reports whether a field names what ran when it was taken over, so that what runs now is as it should be.
-func (r Released) follows(field, old, wanted string) bool {
-	return slices.Contains(r.Adopted, field) && old != "" && SameRepository(old, wanted)
 }
 
 // componentFields are the fields of the images of Kubernetes.
@@ -175,6 +158,52 @@ var componentFields = map[v1alpha1.KubernetesComponent]string{
 	v1alpha1.ComponentAPIServer: "cluster.apiServer.image", v1alpha1.ComponentScheduler: "cluster.scheduler.image",
 	v1alpha1.ComponentControllerManager: "cluster.controllerManager.image",
 	v1alpha1.ComponentProxy:             "cluster.proxy.image", v1alpha1.ComponentKubelet: "machine.kubelet.image",
+}
+
+// SetVersion writes a version of Kubernetes into the images of those fields that are of its components. They were taken
+// over from what ran and name the version of then; a name of the build, as in v1.35.1-slim, stays. An image whose tag
+// is no version stays as it is.
+func SetVersion(config []byte, version string, fields []string) ([]byte, error) {
+	docs, err := splitDocuments(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the config: %s", describe(err)) // the cause may quote secrets
+	}
+
+	main := mainOf(docs)
+	if main == nil {
+		return config, nil
+	}
+
+	values, err := flatten(main)
+	if err != nil {
+		return nil, fmt.Errorf("reading the config: %s", describe(err)) // the cause may quote secrets
+	}
+
+	changed := false
+
+	for _, field := range componentFields {
+		tag := parseImage(values[field]).tag
+		if !slices.Contains(fields, field) || !strings.HasPrefix(tag, "v1.") || hasAlias(main) {
+			continue
+		}
+
+		build := ""
+		if at := strings.IndexByte(tag, '-'); at > 0 {
+			build = tag[at:]
+		}
+
+		if image, ok := Retag(values[field], tag, version+build); ok && image != values[field] {
+			setScalarAt(main, strings.Split(field, "."), image)
+
+			changed = true
+		}
+	}
+
+	if !changed {
+		return config, nil
+	}
+
+	return joinDocuments(docs)
 }
 
 // ImageOf returns the field of a config that names the image of a component.

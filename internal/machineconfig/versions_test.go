@@ -129,7 +129,6 @@ func TestKeepImageTagsReleases(t *testing.T) {
 		"pinned by digest":      {"machine.kubelet.image", "a/k:v1.35.1", "a/k@sha256:1111", "a/k:v1.35.1"},
 		"not its turn":          {"cluster.scheduler.image", "a/s:v1.35.1", "a/s:v1.36.2", "a/s:v1.35.1"},
 		"no part of it":         {"cluster.etcd.image", "a/e:v1.36.1", "a/e:v1.36.2", "a/e:v1.36.1"},
-		"taken over":            {"cluster.controllerManager.image", "b/s:v1.35.1-x", "b/s:v1.34.0-x", "b/s:v1.36.0-x"},
 		"not wanted":            {"cluster.apiServer.image", "a/s:v1.35.1", "", "a/s:v1.35.1"},
 	} {
 		path := strings.Split(tt.field, ".")
@@ -137,8 +136,7 @@ func TestKeepImageTagsReleases(t *testing.T) {
 		got, kept, err := machineconfig.KeepImageTags([]byte(imageConfig(path, tt.live)), []byte(imageConfig(path, tt.desired)),
 			machineconfig.Released{Kubernetes: "v1.36.0", Spec: "v1.36.2", Images: []string{
 				machineconfig.ImageOf(v1alpha1.ComponentAPIServer), machineconfig.ImageOf(v1alpha1.ComponentKubelet),
-				machineconfig.ImageOf(v1alpha1.ComponentControllerManager),
-			}, Adopted: []string{machineconfig.ImageOf(v1alpha1.ComponentControllerManager)}})
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,6 +147,33 @@ func TestKeepImageTagsReleases(t *testing.T) {
 
 		if moved := tt.want != tt.live; moved != (len(kept) == 0) {
 			t.Errorf("%s: kept %v", name, kept)
+		}
+	}
+}
+
+// TestSetVersion: what was taken over from a cluster names the version of then, and follows the spec; what is of no
+// component, was not taken over, or has no version in its tag stays.
+func TestSetVersion(t *testing.T) {
+	t.Parallel()
+
+	for name, tt := range map[string]struct{ field, image, want string }{
+		"a component":    {"cluster.apiServer.image", "b/x:v1.35.1", "b/x:v1.36.2"},
+		"a build":        {"machine.kubelet.image", "b/x:v1.35.1-slim", "b/x:v1.36.2-slim"},
+		"a digest":       {"machine.kubelet.image", "b/x:v1.35.1@sha256:1111", "b/x:v1.35.1@sha256:1111"},
+		"no version":     {"machine.kubelet.image", "b/x:stable", "b/x:stable"},
+		"no component":   {"cluster.etcd.image", "b/x:v1.35.1", "b/x:v1.35.1"},
+		"not taken over": {"cluster.scheduler.image", "b/x:v1.35.1", "b/x:v1.35.1"},
+	} {
+		path := strings.Split(tt.field, ".")
+
+		got, err := machineconfig.SetVersion([]byte(imageConfig(path, tt.image)), "v1.36.2",
+			[]string{"cluster.apiServer.image", "machine.kubelet.image", "cluster.etcd.image"})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if diff, err := machineconfig.Diff([]byte(imageConfig(path, tt.want)), got); err != nil || !diff.Equal() {
+			t.Errorf("%s: %v, differs in %v", name, err, diff.Changes)
 		}
 	}
 }

@@ -53,13 +53,19 @@ func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, 
 }
 
 // UpgradeLegacy has a node older than Talos 1.13 install an image and reboot into it, and keep its data. It returns
-// before the node has begun. The node drains itself. Where data is kept it does not look at etcd, so the caller does.
+// before the node has begun. The node drains itself. It may refuse, where it looks at etcd: a control plane of two
+// members, or a member that is not healthy. Where it does not look, the caller has.
 func (n *Node) UpgradeLegacy(ctx context.Context, image string) error {
 	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
 	defer cancel()
 
 	//nolint:staticcheck // they have no other call
 	_, err := n.c.UpgradeWithOptions(ctx, talosclient.WithUpgradeImage(image), talosclient.WithUpgradePreserve(true))
+
+	if code := status.Code(err); code == codes.Unknown || code == codes.FailedPrecondition {
+		return failure.Transient(v1alpha1.ReasonInstallFailed, fmt.Sprintf("%s refuses the upgrade to %s: %s", n.name(),
+			image, summary(err)), scrubbed(err))
+	}
 
 	return classify("the upgrade to "+image, n.name(), err)
 }

@@ -97,21 +97,6 @@ func newLonelyWorld(t *testing.T) *world {
 	return newWorldOn(t, (*world).startPlane, realWorld)
 }
 
-// places are how many worlds there are at once. Idle API servers and etcd members of real worlds use a processor too: the
-// more of them run side by side, the longer each takes, and the more all of them cost.
-var places = map[bool]chan struct{}{modelledWorld: make(chan struct{}, 3), realWorld: make(chan struct{}, 3)}
-
-const modelledWorld, realWorld = true, false
-
-// takePlace waits for a place for a world of the test.
-func takePlace(t *testing.T, modelled bool) {
-	t.Helper()
-
-	places[modelled] <- struct{}{}
-
-	t.Cleanup(func() { <-places[modelled] })
-}
-
 func newWorldOn(t *testing.T, plane func(w *world) *management.Plane, modelled bool) *world {
 	t.Helper()
 	t.Parallel()

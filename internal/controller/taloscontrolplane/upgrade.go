@@ -129,6 +129,10 @@ func goesOn(out *v1alpha1.UpgradeStatus, now upgrade.Now, runs upgrade.Cluster) 
 	case now.Kubernetes != "":
 		out.Approved = out.Approved && out.KubernetesBegun == now.Kubernetes
 		out.KubernetesBegun, out.KubernetesFrom = now.Kubernetes, upgrade.Oldest(runs).Kubernetes
+
+		if slices.Contains(now.Components, v1alpha1.ComponentKubelet) {
+			out.KubernetesFrom = now.Kubernetes // each API server has it
+		}
 	case now.Talos != "":
 		out.KubernetesBegun, out.KubernetesFrom, out.Approved = "", "", false
 		out.ControlPlaneDone = !slices.ContainsFunc(runs.Nodes, func(n upgrade.Node) bool {

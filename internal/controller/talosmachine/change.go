@@ -11,6 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -115,6 +116,8 @@ func (r *Reconciler) input(s *scope) change.Input {
 		Edited: limited(s.edited), Reverting: s.reverting, Importing: s.heldImport, Retry: retry && !s.keeps(),
 		Pass: s.pass,
 	}
+
+	in.Legacy = upgrade.Legacy(s.machine.Status.TalosVersion)
 
 	if f := s.facts; f != nil {
 		in.Lags = s.lagging

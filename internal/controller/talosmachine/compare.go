@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -221,7 +222,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 	}
 
-	if len(s.kept) > 0 || s.kubernetes != "" {
+	if !bytes.Equal(s.want, rendered.Bytes) {
 		if s.wantHash, err = machineconfig.Hash(s.want); err != nil {
 			return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 		}

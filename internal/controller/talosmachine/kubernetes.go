@@ -16,7 +16,7 @@ import (
 func (s *scope) keepVersions(rendered []byte) error {
 	var err error
 
-	may := machineconfig.Released{Talos: s.upgraded(), Adopted: s.machine.Status.AdoptedFields}
+	may := machineconfig.Released{Talos: s.upgraded()}
 	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, rendered, may); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -356,7 +357,20 @@ func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machinec
 		return nil, failure.Terminal(reason, err.Error(), err)
 	}
 
-	return rendered, nil
+	return rendered, s.followVersion(rendered, kubernetes)
+}
+
+// followVersion has the images that were taken over from what ran follow the version that is rendered.
+func (s *scope) followVersion(rendered *machineconfig.Rendered, kubernetes string) error {
+	config, err := machineconfig.SetVersion(rendered.Bytes, kubernetes, s.machine.Status.AdoptedFields)
+	if err != nil || bytes.Equal(config, rendered.Bytes) {
+		return err
+	}
+
+	rendered.Bytes = config
+	rendered.Hash, err = machineconfig.Hash(config)
+
+	return err
 }
 
 func (r *Reconciler) recordConfigured(ctx context.Context, s *scope, rendered *machineconfig.Rendered) error {

@@ -122,7 +122,7 @@ func TestUpgradeFails(t *testing.T) {
 		message string
 		reboots int
 	}{
-		"-missing":          {"cannot pull the installer", 0},
+		"-missing":          {"cannot pull the image", 0},
 		"-broken-installer": {"ended with exit code 1", 0},
 		"-broken-boot":      {"rolled back by itself", 1},
 	} {

@@ -23,6 +23,8 @@ const (
 	// SettleTime is how long a node has to be healthy after a change without a reboot: restarting services still report
 	// healthy for a moment.
 	SettleTime = 5 * time.Second
+	// LegacyTime is how long a legacy upgrade may take before the node reboots, beside the health timeout.
+	LegacyTime = 30 * time.Minute
 	// MaxRepeats is how often a trial that ended before the operator had checked the node is repeated.
 	MaxRepeats = 2
 	// trySlack is how long after its end a trial counts as undecided.

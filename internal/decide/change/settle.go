@@ -41,7 +41,7 @@ func (in Input) settle() Step {
 // remedy says what to do about a change with which a node does not become healthy.
 func remedy(c *v1alpha1.MachineChange) string {
 	if c.Kind == v1alpha1.ChangeKubernetes {
-		return "look at the pods and the kubelet of the node, or set kubernetesVersion back"
+		return "check the pods and the kubelet of the node, or set kubernetesVersion back"
 	}
 
 	return fmt.Sprintf("correct the spec, or roll the machine back to the last working config with the annotation %s=%s",
@@ -131,6 +131,16 @@ func (in Input) settleUnchanged() Step {
 	return in.rest()
 }
 
+// installs returns how long an installer may take in the phase in which the node reboots: that of a legacy upgrade runs
+// in it.
+func (in Input) installs() time.Duration {
+	if c := in.Record.Change; in.Legacy && c.Kind == v1alpha1.ChangeTalos && c.Phase == v1alpha1.ChangeRebooting {
+		return LegacyTime
+	}
+
+	return 0
+}
+
 // Silent decides about the change of a node that cannot be asked, because it is unreachable or has lost its
 // configuration. silence is for how long it has been unreachable, zero if it is not. A machine that was allowed to
 // begin and has not done so returns the grant, so that it does not block others.
@@ -160,7 +170,7 @@ func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
 			return in.fail(fmt.Sprintf("%s has been unreachable for %s while it was drained for the change of %s; check its "+
 				"console, or replace it", in.Name, timeout, FieldNames(c))), true
 		}
-	case in.Now.Sub(c.Since.Time) >= timeout:
+	case in.Now.Sub(c.Since.Time) >= timeout+in.installs():
 		return in.fail(fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; check its "+
 			"console, or replace it", in.Name, timeout, FieldNames(c))), true
 	}

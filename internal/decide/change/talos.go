@@ -196,7 +196,7 @@ func (in Input) rebootingTalos() Step {
 
 	switch {
 	case in.BootID == i.BootID && in.Legacy:
-		return in.rebootAgain(Upgrade)
+		return in.upgradeAgain()
 	case in.BootID == i.BootID:
 		return in.rebootAgain(Reboot)
 	case in.Live == c.Target:
@@ -213,6 +213,31 @@ func (in Input) rebootingTalos() Step {
 	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: it rolled back by itself, or another image was "+
 		"installed outside the operator; it is not tried again unless you annotate the machine with %s", in.Name, c.Image,
 		v1alpha1.RetryAnnotation))
+}
+
+// upgradeAgain repeats the call to a node that has not begun its legacy upgrade: it may have refused. One that has
+// begun drains, installs and reboots by itself.
+func (in Input) upgradeAgain() Step {
+	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
+	begun := in.Stage != StageRunning
+
+	switch {
+	case begun && since >= in.Options.HealthTimeout+LegacyTime, !begun && since >= in.Options.HealthTimeout:
+		return in.failTalos(fmt.Sprintf("%s was asked to upgrade to %s and has not rebooted for %s: it is %s%s", in.Name,
+			c.Image, since.Truncate(time.Second), in.Stage, after(": ", c.Message)))
+	case begun:
+		return in.hold("it is " + in.Stage)
+	}
+
+	return in.rebootAgain(Upgrade)
+}
+
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+
+	return separator + text
 }
 
 // settleTalos ends a change once the node is healthy with what it has booted.

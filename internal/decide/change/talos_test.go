@@ -26,6 +26,7 @@ func unwanted(in *change.Input)  { in.Want = "a" }
 func unbooted(in *change.Input)  { in.Grant.Reboot = false }
 func legacy(in *change.Input)    { in.Legacy = true }
 func sending(in *change.Input)   { in.Stage = "upgrading" }
+func refusing(in *change.Input)  { in.Record.Change.Message = "two members" }
 func bootedAnew(in *change.Input) {
 	in.BootID = "next"
 }
@@ -58,7 +59,11 @@ func TestNextTalos(t *testing.T) {
 		"legacy: one call":       {upgraded(legacy, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Upgrade, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"legacy: pull first":     {upgraded(legacy), change.Pull, v1alpha1.ChangePending, "Pull", "pulling"},
 		"legacy: ask before":     {upgraded(legacy, etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Permit, v1alpha1.ChangeDraining, "", ""},
-		"legacy: it installs":    {upgraded(legacy, sending, intent("Reboot", time.Hour), phase(v1alpha1.ChangeRebooting, time.Hour)), change.None, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"legacy: it installs":    {upgraded(legacy, sending, intent("Reboot", time.Minute), phase(v1alpha1.ChangeRebooting, time.Hour)), change.None, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"legacy: it is at it":    {upgraded(legacy, sending, intent("Reboot", health+time.Minute), phase(v1alpha1.ChangeRebooting, time.Hour)), change.None, v1alpha1.ChangeRebooting, "Reboot", "it is upgrading"},
+		"legacy: it hangs":       {upgraded(legacy, sending, intent("Reboot", health+change.LegacyTime), phase(v1alpha1.ChangeRebooting, time.Hour), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "has not rebooted for 40m0s: it is upgrading"},
+		"legacy: it refuses":     {upgraded(legacy, intent("Reboot", health), phase(v1alpha1.ChangeRebooting, time.Hour)), change.Uncordon, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"legacy: it refused":     {upgraded(legacy, refusing, intent("Reboot", health), phase(v1alpha1.ChangeRebooting, time.Hour), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "it is running: two members"},
 		"legacy: call again":     {upgraded(legacy, intent("Reboot", time.Minute), phase(v1alpha1.ChangeRebooting, time.Minute)), change.Upgrade, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"legacy: it had failed":  {upgraded(legacy, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "does not run installer:b"},
 		"it installs":            {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Held: "10 %"})), change.None, v1alpha1.ChangeApplying, "Install", "10 %"},
@@ -340,6 +345,16 @@ func TestSilentInstall(t *testing.T) {
 		step, over := change.Silent(in, true, silence)
 		if over != ends || over && !strings.Contains(step.Before.Change.Message, "installer:b was installed on it") {
 			t.Errorf("silent for %s: %t, %+v", silence, over, step.Before.Change)
+		}
+	}
+}
+
+// TestSilentLegacyUpgrade: a legacy upgrade installs before it reboots, so it may be silent for longer.
+func TestSilentLegacyUpgrade(t *testing.T) {
+	for since, ends := range map[time.Duration]bool{health: false, health + change.LegacyTime: true} {
+		in := upgraded(legacy, intent("Reboot", since), phase(v1alpha1.ChangeRebooting, since))
+		if _, over := change.Silent(in, true, time.Minute); over != ends {
+			t.Errorf("after %s: %t", since, over)
 		}
 	}
 }

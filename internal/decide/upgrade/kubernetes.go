@@ -42,8 +42,8 @@ func (c Cluster) unknown() error {
 				continue
 			}
 
-			return &Refusal{Problem: fmt.Sprintf("the configuration of %s names no version of %s: set its image, with a tag "+
-				"such as v1.36.2", n.Name, of)}
+			return &Refusal{Problem: fmt.Sprintf("the configuration of %s names no version of %s, and what is not known may be "+
+				"older than what would overtake it: set its image on the node, with the tag of what runs", n.Name, of)}
 		}
 	}
 
@@ -85,7 +85,7 @@ func (c Cluster) forward(to string) Now {
 // written. Once each component has the newer version, there is no way back.
 func (c Cluster) back(to string) (Now, bool) {
 	target, err := parse(Kubernetes, to)
-	if err != nil || c.Upgraded == "" {
+	if err != nil || c.Upgraded == "" || c.unknown() != nil {
 		return Now{}, false
 	}
 
@@ -112,7 +112,7 @@ func (c Cluster) back(to string) (Now, bool) {
 
 // begun returns what comes next of an upgrade of Kubernetes that has begun: its step ends before Talos moves.
 func (c Cluster) begun(to string, via []string) (Now, bool) {
-	if to == "" || c.Upgraded == "" || !c.mixed() {
+	if to == "" || c.Upgraded == "" || c.unknown() != nil || !c.mixed() {
 		return Now{}, false
 	}
 

@@ -57,12 +57,6 @@ type Now struct {
 // Next returns the next version on the path to a target. A component that the target does not name is not upgraded: a
 // path on which it comes first waits for it. The error is a *Refusal if there is no path.
 func Next(c Cluster, t Target, via ...string) (Now, error) {
-	if t.Kubernetes != "" {
-		if err := c.unknown(); err != nil {
-			return Now{}, err
-		}
-	}
-
 	if back, ok := c.back(t.Kubernetes); ok {
 		return back, nil
 	}
@@ -91,6 +85,10 @@ func Next(c Cluster, t Target, via ...string) (Now, error) {
 	case first.Component == Talos && t.Talos != "":
 		return Now{Talos: first.To, Machines: first.Machines, Left: left}, nil
 	case first.Component == Kubernetes && t.Kubernetes != "":
+		if err := c.unknown(); err != nil {
+			return Now{}, err
+		}
+
 		now := c.forward(first.To)
 		now.Left = left
 
