@@ -83,12 +83,14 @@ verify: generate ## Fail when generated files are not up to date.
 	@diff <(go list ./... | sort) <(go list $(RACED) $(OTHERS) | sort -u) || { echo "make test leaves packages out: name them in the Makefile."; exit 1; }
 	@for name in $$(echo '$(WATCHED)' | tr -d '^()$$' | tr '|' ' '); do \
 	  grep -qr --include='*_test.go' "^func $$name(" $(SOME:/...=) || { echo "There is no test $$name any more: name another one in WATCHED."; exit 1; }; \
+	  [ "$$(grep -rl --include='*_test.go' "^func $$name(" cmd config examples hack internal lab test | wc -l)" = 1 ] || \
+	    { echo "$$name is the name of a test in several packages, and make test would not run the others: rename them."; exit 1; }; \
 	done
 	go mod verify
 
 # What of the product holds locks or starts goroutines is tested under the race detector, which makes a test two to five
 # times as dear. Where few of a package's tests have goroutines meet, it watches those (WATCHED), and make test-race all,
-# with the lab's servers and the pure calculations.
+# with the lab's servers and the pure calculations. Where there is a race detector, those run under it only.
 RACED  := ./internal/talos/... ./internal/workload/... ./internal/backup ./internal/backup/store/... ./internal/backup/storage/... \
   ./internal/evidence/... \
   ./internal/controller/fair/... ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
@@ -130,7 +132,7 @@ GO_TEST   = -vet=off -p 3 -timeout 60m $(LINK) $(TEST_FLAGS)
 test: tests-built ## Run every test: unit, conformance, API server, lab end to end. Builds what it needs.
 	@$(if $(RACE),,echo "There is no C compiler: the tests run without the race detector.")
 	@failed=0; \
-	$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) -parallel 6 $(OTHERS) || failed=1; \
+	$(RUN_TESTS) --jsonfile $(REPORTS)/others.json -- $(GO_TEST) -parallel 6 $(if $(RACE),-skip '$(WATCHED)') $(OTHERS) || failed=1; \
 	$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED) & raced=$$!; \
 	$(RUN_TESTS) --jsonfile $(REPORTS)/watched.json -- $(RACE) $(GO_TEST) -parallel 6 -run '$(WATCHED)' $(SOME) || failed=1; \
 	wait $$raced || failed=1; \

@@ -9,8 +9,8 @@ import (
 const (
 	// ApprovedAnnotation on a TalosControlPlane or a TalosWorker approves the plan whose ID is its value.
 	ApprovedAnnotation = "talos-operator.io/approved"
-	// RevertAnnotation on a TalosMachine reverts the machine to the last working configuration while its value is the
-	// target of the unwanted change.
+	// RevertAnnotation on a TalosMachine reverts the machine to the last working configuration, or to the Talos that it ran
+	// before its last upgrade, while its value is the target of the unwanted change.
 	RevertAnnotation = "talos-operator.io/revert"
 	// RetryAnnotation on a TalosMachine retries a failed change. The operator removes the annotation.
 	RetryAnnotation = "talos-operator.io/retry"
@@ -135,7 +135,7 @@ const (
 	CauseSpec ChangeCause = "Spec"
 	// CauseDrift: the machine configuration was changed outside of the operator.
 	CauseDrift ChangeCause = "Drift"
-	// CauseRevert: a user requested the last working configuration.
+	// CauseRevert: the last working configuration, or the Talos of before the last upgrade, was requested.
 	CauseRevert ChangeCause = "Revert"
 )
 

@@ -12,6 +12,18 @@ const (
 	UpgradeAutomatic UpgradePolicy = "Automatic"
 )
 
+// RollbackPolicy determines who rolls back a machine that does not become healthy with another Talos.
+// +kubebuilder:validation:Enum=Manual;Automatic
+type RollbackPolicy string
+
+// Rollback policies.
+const (
+	// RollbackManual leaves the machine as it is until a user decides. It is the default.
+	RollbackManual RollbackPolicy = "Manual"
+	// RollbackAutomatic boots the Talos that the machine ran before, once, and stops the rollout all the same.
+	RollbackAutomatic RollbackPolicy = "Automatic"
+)
+
 // UpgradeOptions determine how a cluster gets to other versions.
 type UpgradeOptions struct {
 	// talos is Report (default), or Automatic: machines that run another version or schematic than the spec asks for are
@@ -22,6 +34,10 @@ type UpgradeOptions struct {
 	// spec asks for are upgraded: API servers, controller managers, schedulers, kube-proxy, then kubelets.
 	// +optional
 	Kubernetes UpgradePolicy `json:"kubernetes,omitempty"`
+	// rollback is Manual (default), or Automatic: a machine that is not healthy within the healthTimeout after it booted
+	// another Talos boots the one of before again.
+	// +optional
+	Rollback RollbackPolicy `json:"rollback,omitempty"`
 	// via are releases to go through instead of the newest ones that the operator knows.
 	// +optional
 	// +listType=set
@@ -100,6 +116,23 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+}
+
+// TalosSystem is an operating system of a machine.
+type TalosSystem struct {
+	// talosVersion of the system.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	TalosVersion string `json:"talosVersion,omitempty"`
+	// schematic of the image factory; empty if it has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Schematic string `json:"schematic,omitempty"`
+	// image that installs it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
 }
 
 // ComponentVersions are the versions of Kubernetes on a control-plane machine. One whose version the configuration does

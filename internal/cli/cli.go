@@ -61,6 +61,7 @@ func Commands(streams genericiooptions.IOStreams) []*cobra.Command {
 		newPlanCommand(streams),
 		newApproveCommand(streams),
 		newRevertCommand(streams),
+		newRollbackCommand(streams),
 		newRetryCommand(streams),
 		newReplaceCommand(streams),
 		newUpgradeCommand(streams),

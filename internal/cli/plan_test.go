@@ -236,3 +236,56 @@ func TestRevertAndRetry(t *testing.T) {
 	s.reach(m, metav1.ConditionTrue)
 	refused("being rolled back already", "revert", m.Name)
 }
+
+// TestRollback: a machine is rolled back from the Talos of its last upgrade, whether that failed or not.
+func TestRollback(t *testing.T) {
+	s := newShell(t)
+	m := s.sample("undo").machine[1]
+	before := &v1alpha1.TalosSystem{TalosVersion: "v1.12.12"}
+	upgrade := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{
+			ID: "id", Kind: v1alpha1.ChangeTalos, Cause: v1alpha1.CauseSpec, Base: "1", Target: "2", Phase: phase,
+			Since: metav1.NewTime(wait.Now()), Fields: []v1alpha1.FieldChange{{Field: "Talos", Old: "v1.12.12", New: "v1.13.9"}},
+		}
+	}
+	reverting := upgrade(v1alpha1.ChangePending)
+	reverting.Cause = v1alpha1.CauseRevert
+
+	for name, c := range map[string]struct {
+		change         *v1alpha1.MachineChange
+		previous       *v1alpha1.TalosSystem
+		runs           string
+		unwanted, part string
+	}{
+		"it failed":         {upgrade(v1alpha1.ChangeFailed), before, "v1.13.9", "2", "rolled back to Talos v1.12.12"},
+		"it is complete":    {nil, before, "v1.13.9", "3", "rolled back to Talos v1.12.12"},
+		"it was not booted": {upgrade(v1alpha1.ChangeFailed), before, "v1.12.12", "", "what ran before still does"},
+		"it settles":        {upgrade(v1alpha1.ChangeSettling), before, "v1.13.9", "", "has a change in progress"},
+		"nothing is known":  {nil, nil, "v1.13.9", "", "cannot be rolled back"},
+		"requested already": {reverting, before, "v1.13.9", "", "being rolled back already"},
+	} {
+		m.Annotations = nil
+		if err := s.client.Update(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+
+		m.Status.Change, m.Status.PreviousSystem, m.Status.TalosVersion, m.Status.WorkingSystem = c.change, c.previous, c.runs, "3"
+		s.reach(m, metav1.ConditionTrue)
+
+		out, _, failed := s.run("rollback", m.Name)
+		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+			t.Fatal(err)
+		}
+
+		if !strings.Contains(out+failed, c.part) || m.Annotations[v1alpha1.RevertAnnotation] != c.unwanted {
+			t.Errorf("%s: %q, %q, %v", name, out, failed, m.Annotations)
+		}
+	}
+
+	m.Annotations, m.Status.Change, m.Status.WorkingHash = nil, upgrade(v1alpha1.ChangeFailed), "1"
+	s.reach(m, metav1.ConditionTrue)
+
+	if _, _, failed := s.run("revert", m.Name); !strings.Contains(failed, "talos-operator rollback "+m.Name) {
+		t.Errorf("a revert of an upgrade: %q", failed)
+	}
+}

@@ -38,6 +38,9 @@ func (s *session) revert(ctx context.Context, name string) error {
 		return fmt.Errorf("%s has never been healthy with a config of ours: there is no config to roll back to", name)
 	case c == nil:
 		return fmt.Errorf("%s has no change under way%s", name, state(m))
+	case c.Kind == v1alpha1.ChangeTalos:
+		return fmt.Errorf("the change of %s is an upgrade of Talos: talos-operator rollback %s boots what it ran before", name,
+			name)
 	case c.Target == m.Status.WorkingHash:
 		return fmt.Errorf("%s is being rolled back already", name)
 	}

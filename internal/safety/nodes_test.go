@@ -33,8 +33,8 @@ func ghost(uid string, change ...func(*safety.ClusterNode)) safety.ClusterNode {
 	return n
 }
 
-// TestStaleNode: which Nodes are orphaned, and when that is unknown.
-func TestStaleNode(t *testing.T) {
+// TestStaleNodes: which Nodes are orphaned, and when that is unknown.
+func TestStaleNodes(t *testing.T) {
 	tests := map[string]struct {
 		change func(m []safety.ClusterMachine, n []safety.ClusterNode)
 		ghost  func(*safety.ClusterNode)

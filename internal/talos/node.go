@@ -17,6 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // Node is a connection to one configured node. Every method has its own deadline and may be called again.
@@ -141,12 +144,19 @@ func (n *Node) BootID(ctx context.Context) (string, error) {
 	return n.bootID(ctx)
 }
 
-// Rollback boots the system from before the last upgrade. It returns before the node has begun.
+// Rollback boots the system from before the last upgrade. It returns before the node has begun. A node that has no such
+// system says so, without a code that tells that from other errors.
 func (n *Node) Rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
 	defer cancel()
 
-	return classify("the rollback", n.name(), n.c.Rollback(ctx))
+	err := n.c.Rollback(ctx)
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unknown {
+		return failure.Terminal(v1alpha1.ReasonInstallFailed, fmt.Sprintf("%s refused the rollback: %s", n.name(), summary(err)),
+			scrubbed(err))
+	}
+
+	return classify("the rollback", n.name(), err)
 }
 
 func (n *Node) bootID(ctx context.Context) (string, error) {

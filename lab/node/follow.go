@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	configconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
@@ -66,8 +67,28 @@ func (s *session) restartKubelet() {
 	}
 }
 
-// errKubeletFlag is how a kubelet ends that does not know a flag.
-var errKubeletFlag = errors.New(`task "kubelet" failed: exit code 1`)
+// errKubelet is how a kubelet ends that does not know a flag, or does not run on this system.
+var errKubelet = errors.New(`task "kubelet" failed: exit code 1`)
+
+// kubeletEnds says how the kubelet ends as soon as it has started; nil if it runs.
+func (s *session) kubeletEnds(cfg config.Provider) error {
+	if err := checkRun(cfg.Machine().Kubelet().Image()); err != nil {
+		return err
+	}
+
+	if flag := unknownFlag(cfg); flag != "" {
+		_, _ = fmt.Fprintf(s.logs.writer(svcKubelet), "failed to parse kubelet flag: unknown flag: --%s\n", flag)
+
+		return errKubelet
+	}
+
+	if loader := s.n.system.Loader(); loader != nil && loader.Entries[s.slot] != nil &&
+		strings.Contains(loader.Entries[s.slot].Image, badHealth) {
+		return errKubelet
+	}
+
+	return nil
+}
 
 // shutsOut reports whether the firewall of a config keeps new connections from the Talos API: what comes in is blocked,
 // and no rule lets its port through.

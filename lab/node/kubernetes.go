@@ -333,16 +333,8 @@ func (s *session) startKubelet(ctx context.Context) error {
 	s.taskStarted(svcKubelet)
 
 	if cfg, ok := s.complete(); ok {
-		if err := checkRun(cfg.Machine().Kubelet().Image()); err != nil {
+		if err := s.kubeletEnds(cfg); err != nil {
 			s.update(svcKubelet, service.Waiting, "Error running Containerd(kubelet), going to restart forever: %v", err)
-
-			return nil
-		}
-
-		if flag := unknownFlag(cfg); flag != "" {
-			_, _ = fmt.Fprintf(s.logs.writer(svcKubelet), "failed to parse kubelet flag: unknown flag: --%s\n", flag)
-			s.update(svcKubelet, service.Waiting, "Error running Containerd(kubelet), going to restart forever: %v",
-				errKubeletFlag)
 
 			return nil
 		}

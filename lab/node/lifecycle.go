@@ -27,6 +27,8 @@ const (
 	badInstall = "-broken-installer"
 	// badBoot makes an installed system that does not boot.
 	badBoot = "-broken-boot"
+	// badHealth makes an installed system that boots, and whose kubelet ends at once.
+	badHealth = "-unhealthy"
 	// badRun makes a component of Kubernetes that ends as soon as it is started.
 	badRun = "-crashing"
 )
@@ -103,6 +105,7 @@ func (s *session) upgradeTo(ctx context.Context, image string, say func(string) 
 
 	entry := newEntry(image, s.tag)
 	entry.Broken = strings.Contains(image, badBoot)
+	entry.Tag = strings.TrimSuffix(entry.Tag, badHealth) // it tells the version that it is
 	loader.Entries[next], loader.Default = entry, next
 
 	return s.n.system.SetLoader(loader)

@@ -113,6 +113,9 @@ func upgradeOf(
 
 		if now.Kubernetes != "" {
 			out.Message = kube.Shorten(stuck(cp, machines, out), longestMessage)
+		} else if names := rolledBack(machines, now.Machines); len(names) > 0 {
+			out.Message = kube.Shorten(fmt.Sprintf("%s: rolled back from what the spec asks for; name another version, or "+
+				"remove the annotation %s", strings.Join(names, ", "), v1alpha1.RevertAnnotation), longestMessage)
 		}
 	}
 
@@ -139,6 +142,19 @@ func goesOn(out *v1alpha1.UpgradeStatus, now upgrade.Now, runs upgrade.Cluster) 
 			return n.ControlPlane && slices.Contains(now.Machines, n.Name)
 		})
 	}
+}
+
+// rolledBack returns those of some machines that are not given another Talos because they were rolled back from it.
+func rolledBack(machines []v1alpha1.TalosMachine, of []string) []string {
+	var out []string
+
+	for i := range machines {
+		if m := &machines[i]; slices.Contains(of, m.Name) && rollout.Reverted(m) {
+			out = append(out, m.Name)
+		}
+	}
+
+	return out
 }
 
 // stuck says which of the machines whose turn it is will not take it, and why.

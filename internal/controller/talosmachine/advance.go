@@ -77,6 +77,7 @@ func requeue(step *change.Step) ctrl.Result {
 func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step change.Step) (*change.Step, error) {
 	before, was := s.machine.Status.Intent, in.Record.Change
 	s.record(step.Before)
+	s.keepPrevious(step.Act)
 
 	if i := s.machine.Status.Intent; i != nil && (before == nil || i.Step != before.Step || i.Attempt != before.Attempt) {
 		if err := r.claim(ctx, s); err != nil {
@@ -151,6 +152,8 @@ func (r *Reconciler) perform(ctx context.Context, s *scope, in change.Input, act
 		return r.send(ctx, s, in, talos.ApplyOptions{Mode: talos.ApplyStaged})
 	case change.Pull, change.Install, change.Uninstall, change.Upgrade:
 		return r.performSystem(ctx, s, in, act)
+	case change.Rollback:
+		return r.rollBack(ctx, s, in)
 	case change.Reboot:
 		return nil, r.reboot(ctx, s)
 	case change.Uncordon:

@@ -125,6 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.compareSystem,
 		r.planChange,
 		r.leaveToRestore,
+		r.rollBackFailed,
 		r.change,
 	)
 }

@@ -236,13 +236,16 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 	case c != nil && c.Phase != v1alpha1.ChangePending:
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c))
 	case s.systems != nil && s.systems.refused != "":
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradeUnsupported, "it is not upgraded: "+s.systems.refused)
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradeUnsupported, s.systems.refusal())
 	case isUpgrade(c):
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, upgradeMessage(c))
 	case s.diff.Equal() && s.reverting:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted,
 			"the machine runs the last working config; correct the spec, or remove the annotation "+
 				v1alpha1.RevertAnnotation)
+	case c == nil && s.systems != nil && s.systems.reverting:
+		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted, fmt.Sprintf("the machine was rolled back to Talos %s; "+
+			"name another version in the spec, or remove the annotation %s", s.systems.live.version, v1alpha1.RevertAnnotation))
 	case c == nil && len(s.edited) > 0:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonDrifted,
 			"changed outside the operator: "+strings.Join(limited(s.edited), ", "))

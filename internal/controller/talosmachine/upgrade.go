@@ -65,6 +65,8 @@ type systems struct {
 	image, old string
 	// refused says why what is wanted is not installed; empty if it may be.
 	refused string
+	// reverting: what the cluster is upgraded to is not wanted on this machine, because it was rolled back.
+	reverting bool
 }
 
 // compareSystem compares the operating system of a node with the one that its cluster is upgraded to. It changes
@@ -133,32 +135,38 @@ func compareSystems(
 		return out
 	}
 
-	u, worker := cp.Status.Upgrade, m.Spec.WorkerRef != nil
-	turn := !worker || u == nil || u.ControlPlaneDone
+	out.follow(cp, m, image)
 
-	// The version of the path, never that of the spec: no machine goes ahead of a path that others have not gone. One that
-	// is ahead of it, because its first config was that of the spec, stays where it is.
-	step := u != nil && turn && upgrade.Newer(u.TalosVersion, runs.version)
-	if step {
-		out.want.version = u.TalosVersion
+	switch {
+	case m.Annotations[v1alpha1.RevertAnnotation] == out.want.hash():
+		out.revert(m, live, image, cp.Spec.TalosVersion)
+	case out.want != out.live:
+		out.choose(cp.Spec.TalosVersion, live, image)
 	}
-
-	// A schematic comes with a version, or once nothing else is left.
-	if id := machineconfig.Schematic(image); id != "" && turn && (step || runs.version == cp.Spec.TalosVersion) {
-		out.want.schematic = id
-	}
-
-	if out.want == out.live {
-		return out
-	}
-
-	out.choose(cp.Spec.TalosVersion, live, image)
 
 	if out.refused != "" {
 		out.want = out.live
 	}
 
 	return out
+}
+
+// follow sets what is wanted of a machine at this step of the path.
+func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, image string) {
+	u, worker := cp.Status.Upgrade, m.Spec.WorkerRef != nil
+	turn := !worker || u == nil || u.ControlPlaneDone
+
+	// The version of the path, never that of the spec: no machine goes ahead of a path that others have not gone. One that
+	// is ahead of it, because its first config was that of the spec, stays where it is.
+	step := u != nil && turn && upgrade.Newer(u.TalosVersion, o.live.version)
+	if step {
+		o.want.version = u.TalosVersion
+	}
+
+	// A schematic comes with a version, or once nothing else is left.
+	if id := machineconfig.Schematic(image); id != "" && turn && (step || o.live.version == cp.Spec.TalosVersion) {
+		o.want.schematic = id
+	}
 }
 
 // choose sets the images that install what is wanted and what runs, or why that is refused. live and image are the
@@ -209,7 +217,7 @@ func installerOf(runs system, live, image, spec string) (string, bool) {
 // systemInput returns the evidence about the operating system, which has been compared.
 func (r *Reconciler) systemInput(s *scope) change.Input {
 	in := r.input(s)
-	in.Edited, in.Reverting, in.Fields, in.Cuts = nil, false, "", ""
+	in.Edited, in.Reverting, in.Fields, in.Cuts = nil, s.systems.reverting, "", ""
 
 	in.Live, in.Want = s.systems.live.hash(), s.systems.want.hash()
 
@@ -264,7 +272,7 @@ func (o *systems) fields() []v1alpha1.FieldChange {
 	var out []v1alpha1.FieldChange
 
 	if o.live.version != o.want.version {
-		out = append(out, v1alpha1.FieldChange{Field: "Talos", Old: o.live.version, New: o.want.version})
+		out = append(out, v1alpha1.FieldChange{Field: string(upgrade.Talos), Old: o.live.version, New: o.want.version})
 	}
 
 	if o.live.schematic != o.want.schematic {

@@ -221,3 +221,77 @@ func TestUpgradeWaits(t *testing.T) {
 		t.Errorf("%v, %s", err, show(m))
 	}
 }
+
+// TestRollback: a machine that is not healthy with another Talos boots the one of before, because a user requests it or
+// because the policy says so, and is not upgraded to the same again until the request is taken back.
+func TestRollback(t *testing.T) {
+	for name, c := range map[string]struct {
+		workers int
+		policy  v1alpha1.RollbackPolicy
+	}{
+		"w-0":  {1, v1alpha1.RollbackManual},
+		"cp-1": {0, v1alpha1.RollbackAutomatic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := found(t, 3, c.workers)
+			was := e.machine(name).Status.TalosVersion
+
+			e.upgrade(newer + "-unhealthy")
+			change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+				cp.Spec.Upgrade.Rollback = c.policy
+			})
+			e.step(newer, true)
+			e.begins(name)
+
+			m := e.until(name, "it settles", func(m *v1alpha1.TalosMachine) bool {
+				return m.Status.Change != nil && m.Status.Change.Phase == v1alpha1.ChangeSettling
+			})
+			target := m.Status.Change.Target
+
+			e.sleep(patience)
+			e.until(name, "the change fails", failed)
+
+			if c.policy == v1alpha1.RollbackManual {
+				e.sleep(patience)
+
+				if m, _, err := e.pass(name); err != nil || !failed(m) || len(m.Annotations) > 0 {
+					t.Fatalf("nobody has requested anything: %v, %s", err, show(m))
+				}
+
+				change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
+					m.Annotations = map[string]string{v1alpha1.RevertAnnotation: target}
+				})
+			}
+
+			e.until(name, "the rollback is planned", func(m *v1alpha1.TalosMachine) bool {
+				return m.Status.Change.Cause == v1alpha1.CauseRevert && m.Status.Change.Phase == v1alpha1.ChangePending
+			})
+
+			if c.workers == 0 {
+				e.disrupt(name)
+			}
+
+			e.grant(name, true)
+
+			m = e.until(name, "it is rolled back", reason(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted))
+			if n := e.nodes[name].Faults().Calls("Rollback"); m.Status.TalosVersion != was || n != 1 || e.cordoned(name) ||
+				m.Annotations[v1alpha1.RevertAnnotation] != target {
+				t.Errorf("%d rollbacks to %s: %s", n, was, show(m))
+			}
+
+			for range 3 {
+				e.sleep(patience)
+
+				if m, _, err := e.pass(name); err != nil || m.Status.Change != nil || m.Status.TalosVersion != was {
+					t.Fatalf("it is upgraded again: %v, %s", err, show(m))
+				}
+			}
+
+			change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) { m.Annotations = nil })
+
+			if c := e.planned(name); c.Cause != v1alpha1.CauseSpec || c.Target != target {
+				t.Errorf("planned: %+v", c)
+			}
+		})
+	}
+}

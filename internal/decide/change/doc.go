@@ -93,7 +93,7 @@ type Input struct {
 	Cuts   string
 	// Edited are the fields that were changed outside of the operator.
 	Edited []string
-	// Reverting: a user requested the last working configuration, which Want is.
+	// Reverting: the last working configuration, or the Talos of before an upgrade, was requested, which Want is.
 	Reverting bool
 	// Importing: the machine was configured elsewhere and would be imported if it were not paused.
 	Importing bool
@@ -170,6 +170,8 @@ const (
 	Uninstall Act = "Uninstall"
 	// Upgrade has the node install the image of the change and reboot into it, by itself.
 	Upgrade Act = "Upgrade"
+	// Rollback has the node boot what it ran before its last upgrade. A second call would undo that.
+	Rollback Act = "Rollback"
 	// Reboot the node.
 	Reboot Act = "Reboot"
 	// Uncordon makes the node schedulable again if the operator made it unschedulable: Pass.Uncordoned.

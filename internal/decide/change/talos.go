@@ -12,7 +12,7 @@ import (
 func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChange) Record {
 	c := &v1alpha1.MachineChange{
 		Kind: v1alpha1.ChangeTalos, Image: image, OldImage: oldImage, Target: in.Want, Base: in.Live,
-		Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending, Since: stamp(in.Now), Reboot: true, Drain: in.drains(true),
+		Cause: in.cause(), Phase: v1alpha1.ChangePending, Since: stamp(in.Now), Reboot: true, Drain: in.drains(true),
 		Etcd: in.ControlPlane, Fields: fields,
 	}
 
@@ -105,6 +105,8 @@ func NextTalos(in Input) Step {
 		}
 
 		return in.rest()
+	case in.reverts():
+		return in.rollBack()
 	case !in.Options.Reboots && !in.Record.intends(v1alpha1.StepInstall):
 		return in.giveBack("waiting for a time in which reboots are allowed")
 	case !Begun(c) && !in.Pass.Pulled:
@@ -195,7 +197,7 @@ func (in Input) rebootingTalos() Step {
 	c, i := in.Record.Change, in.Record.Intent
 
 	switch {
-	case in.BootID == i.BootID && in.Legacy:
+	case in.BootID == i.BootID && in.Legacy && !in.reverts():
 		return in.upgradeAgain()
 	case in.BootID == i.BootID:
 		return in.rebootAgain(Reboot)
@@ -204,15 +206,21 @@ func (in Input) rebootingTalos() Step {
 		in.phase(v1alpha1.ChangeSettling, "")
 
 		return in.again(Poll)
+	case in.reverts() && in.Live == c.Base && i.Attempt == 0:
+		return in.rollBackAgain()
 	}
 
 	if !in.well() && in.Now.Sub(i.Since.Time) < in.Options.HealthTimeout {
 		return in.hold("it has rebooted and does not run " + c.Image + "; " + in.unwell())
 	}
 
-	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: it rolled back by itself, or another image was "+
-		"installed outside the operator; it is not tried again unless you annotate the machine with %s", in.Name, c.Image,
-		v1alpha1.RetryAnnotation))
+	why := "it rolled back by itself, or another image was installed outside the operator"
+	if in.reverts() {
+		why = "what it ran before does not boot, or is no longer there"
+	}
+
+	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: %s; it is not tried again unless you annotate the "+
+		"machine with %s", in.Name, c.Image, why, v1alpha1.RetryAnnotation))
 }
 
 // upgradeAgain repeats the call to a node that has not begun its legacy upgrade: it may have refused. One that has
@@ -263,8 +271,13 @@ func (in Input) settleTalos() Step {
 		return step
 	case c.Phase == v1alpha1.ChangeFailed:
 	case took >= in.Options.HealthTimeout:
-		return in.fail(fmt.Sprintf("%s has not been healthy for %s since it booted %s: %s; roll it back, or repair it",
-			in.Name, in.Options.HealthTimeout, c.Image, in.unwell()))
+		remedy := "roll it back, or repair it"
+		if in.reverts() {
+			remedy = "repair it, or replace it"
+		}
+
+		return in.fail(fmt.Sprintf("%s has not been healthy for %s since it booted %s: %s; %s",
+			in.Name, in.Options.HealthTimeout, c.Image, in.unwell(), remedy))
 	default:
 		in.phase(v1alpha1.ChangeSettling, in.unwell())
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -255,19 +256,6 @@ func (out *Output) holdReboots(in Input) error {
 	return nil
 }
 
-// window reports whether maintenance windows allow a reboot now, and otherwise when the next one opens.
-func (o Options) window(now time.Time) (open bool, next time.Time, err error) {
-	if o.RebootPolicy != v1alpha1.RebootWindow {
-		return true, time.Time{}, nil
-	}
-
-	if open, _, next, err = schedule.Open(o.Windows, now); err != nil {
-		return false, time.Time{}, fmt.Errorf("reading the maintenance windows: %w", err)
-	}
-
-	return open, next, nil
-}
-
 // RebootsNow reports whether the operator may reboot a machine at the given time.
 func (o Options) RebootsNow(now time.Time) (bool, error) {
 	open, _, err := o.window(now)
@@ -394,21 +382,23 @@ func failed(machines []v1alpha1.TalosMachine) string {
 			return c.Message
 		case c != nil && c.Phase == v1alpha1.ChangeFailed:
 			return m.Name + ": " + c.Message
+		case c != nil && c.Cause == v1alpha1.CauseRevert && c.Kind == v1alpha1.ChangeTalos:
+			return m.Name + " is rolled back to the Talos that it ran before"
 		case c != nil && c.Cause == v1alpha1.CauseRevert:
 			return m.Name + " is rolled back to the last working config"
-		case reverted(m):
-			return m.Name + " was rolled back to the last working config; correct the spec, or remove the annotation " +
-				v1alpha1.RevertAnnotation
+		case Reverted(m):
+			return m.Name + ": " + meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate).Message
 		}
 	}
 
 	return ""
 }
 
-func reverted(m *v1alpha1.TalosMachine) bool {
-	return slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == v1alpha1.ConditionUpToDate && c.Reason == v1alpha1.ReasonReverted
-	})
+// Reverted reports whether a machine runs what it ran before because the change of before is not wanted on it.
+func Reverted(m *v1alpha1.TalosMachine) bool {
+	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate)
+
+	return c != nil && c.Reason == v1alpha1.ReasonReverted
 }
 
 // notCompared returns the names of reachable machines that have not been compared to the current spec.
@@ -483,52 +473,3 @@ func Granted(m *v1alpha1.TalosMachine) bool {
 
 // mayReboot reports whether the machine may be rebooted for its change.
 func mayReboot(m *v1alpha1.TalosMachine) bool { return Granted(m) && m.Spec.Change.Reboot }
-
-// ComparedTo returns the version of the spec that a machine is compared to: the generations of its control plane, of
-// its worker group (nil for a control-plane machine), and of the machine itself, with the step of an upgrade.
-func ComparedTo(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) string {
-	var group int64
-	if w != nil {
-		group = w.Generation
-	}
-
-	return fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation) + stepOf(cp)
-}
-
-// ComparedToUpgrade reports whether a machine was compared to the spec of its control plane and to the step of its
-// upgrade, whatever its group asks for.
-func ComparedToUpgrade(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine) bool {
-	return strings.HasPrefix(m.Status.ComparedTo, fmt.Sprintf("%d/", cp.Generation)) &&
-		strings.HasSuffix(m.Status.ComparedTo, fmt.Sprintf("/%d%s", m.Generation, stepOf(cp)))
-}
-
-// stepOf describes the step of an upgrade; empty if there is none.
-func stepOf(cp *v1alpha1.TalosControlPlane) string {
-	u := cp.Status.Upgrade
-	if u == nil {
-		return ""
-	}
-
-	out := fmt.Sprintf("/%s/%t/%d", u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration)
-	if len(u.Components) > 0 {
-		out += fmt.Sprintf("/%s/%s", u.KubernetesVersion, u.Components[len(u.Components)-1])
-	}
-
-	return out
-}
-
-// Validate rejects options that cannot be fulfilled: windows that never open, or whose time zone does not exist.
-func Validate(o *v1alpha1.RolloutOptions) error {
-	if o == nil {
-		return nil
-	}
-
-	for i, w := range o.Windows {
-		window := schedule.Window{Schedule: w.Schedule, Duration: w.Duration.Duration, TimeZone: w.TimeZone}
-		if err := window.Validate(); err != nil {
-			return fmt.Errorf("windows[%d]: %w", i, err)
-		}
-	}
-
-	return nil
-}

@@ -28,3 +28,23 @@ var waypoints = map[uint64]waypoint{
 			"Talos 1.10.9 has run before",
 	},
 }
+
+// etcd are the minors of etcd by the minor of Talos. Source: DefaultEtcdVersion in pkg/machinery/constants of
+// siderolabs/talos.
+var etcd = map[uint64]string{9: "3.5", 10: "3.5", 11: "3.6", 12: "3.6", 13: "3.6"}
+
+// SameEtcd reports whether two versions of Talos are known to have the same minor of etcd: data that the newer minor
+// has written is read by no older one.
+func SameEtcd(a, b string) bool {
+	x, err := semver.ParseTolerant(a)
+	if err != nil || x.Major != 1 {
+		return false
+	}
+
+	y, err := semver.ParseTolerant(b)
+	if err != nil || y.Major != 1 {
+		return false
+	}
+
+	return etcd[x.Minor] != "" && etcd[x.Minor] == etcd[y.Minor]
+}

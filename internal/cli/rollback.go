@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+)
+
+func newRollbackCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	s := newSession(streams)
+
+	return s.attach(&cobra.Command{
+		Use:   "rollback MACHINE",
+		Short: "Boot the Talos that a machine ran before its last upgrade",
+		Long: `Boot the Talos that a machine ran before its last upgrade: after an upgrade that failed because the machine did not
+become healthy, or that is complete, as long as the config of the machine has not changed since. It works while the
+machine is unhealthy, waits for no maintenance window, and for no approval; a control-plane machine reboots only if etcd
+keeps its quorum. The machine is not upgraded to the same Talos again, and the rollout of its group stays stopped, until
+the spec names another version or you remove the annotation talos-operator.io/revert.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return s.rollback(cmd.Context(), args[0]) },
+	})
+}
+
+func (s *session) rollback(ctx context.Context, name string) error {
+	p, m, err := s.findMachine(ctx, name)
+	if err != nil {
+		return err
+	}
+
+	unwanted, err := unwantedSystem(m)
+	if err != nil {
+		return err
+	}
+
+	if err := setAnnotation(ctx, p, m, v1alpha1.RevertAnnotation, unwanted); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(s.Out, "talosmachine/%s is rolled back to Talos %s\n", name, m.Status.PreviousSystem.TalosVersion)
+
+	return nil
+}
+
+// unwantedSystem returns the hash of the operating system that a machine is rolled back from.
+func unwantedSystem(m *v1alpha1.TalosMachine) (string, error) {
+	c, previous := m.Status.Change, m.Status.PreviousSystem
+
+	switch {
+	case c != nil && c.Cause == v1alpha1.CauseRevert:
+		return "", fmt.Errorf("%s is being rolled back already", m.Name)
+	case previous == nil:
+		return "", fmt.Errorf("%s cannot be rolled back: it has not been upgraded by the operator, or its config has changed "+
+			"since then, and an older Talos might not read that", m.Name)
+	case c == nil:
+		return m.Status.WorkingSystem, nil
+	case c.Kind != v1alpha1.ChangeTalos || c.Phase != v1alpha1.ChangeFailed:
+		return "", fmt.Errorf("%s has a change in progress: wait until it is complete or has failed%s", m.Name, state(m))
+	case m.Status.TalosVersion == previous.TalosVersion && upgradesVersion(c):
+		return "", fmt.Errorf("%s runs Talos %s: the upgrade has failed, and what ran before still does", m.Name,
+			previous.TalosVersion)
+	}
+
+	return c.Target, nil
+}
+
+// upgradesVersion reports whether a change brings another version, and not only another schematic.
+func upgradesVersion(c *v1alpha1.MachineChange) bool {
+	for _, f := range c.Fields {
+		if f.Field == string(upgrade.Talos) {
+			return true
+		}
+	}
+
+	return false
+}
