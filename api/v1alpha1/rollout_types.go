@@ -99,6 +99,14 @@ type RolloutOptions struct {
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1 && self <= 9999",message="maxUnavailable must be a number from 1 to 9999, or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// maxFailed is how many workers of a group may have failed before the rollout stops, a number such as 1, or a
+	// percentage of the group such as 5%, rounded down. Those do not count as unavailable. The first machine of a rollout has
+	// to succeed all the same. Default: 0. For a control plane it is always 0.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=4
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([0-9][0-9]?|100)%$') : self >= 0 && self <= 9999",message="maxFailed must be a number from 0 to 9999, or a percentage from 0% to 100%"
+	MaxFailed *intstr.IntOrString `json:"maxFailed,omitempty"`
 	// healthTimeout is how long a machine may take to become healthy after a change before the rollout stops. Default:
 	// 10m.
 	// +optional

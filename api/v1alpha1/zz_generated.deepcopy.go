@@ -888,6 +888,11 @@ func (in *RolloutOptions) DeepCopyInto(out *RolloutOptions) {
 		*out = new(intstr.IntOrString)
 		**out = **in
 	}
+	if in.MaxFailed != nil {
+		in, out := &in.MaxFailed, &out.MaxFailed
+		*out = new(intstr.IntOrString)
+		**out = **in
+	}
 	if in.HealthTimeout != nil {
 		in, out := &in.HealthTimeout, &out.HealthTimeout
 		*out = new(v1.Duration)

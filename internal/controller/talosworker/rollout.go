@@ -85,6 +85,10 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 
 	for i := range machines {
 		m := &machines[i]
+		if slices.Contains(out.Tolerated, m.Name) {
+			continue // they would use up the budget for ever
+		}
+
 		c := machineset.Candidate(m.Name, m)
 		c.Outdated = slices.ContainsFunc(out.Ready, func(r rollout.Candidate) bool { return r.Name == m.Name })
 		c.Busy = slices.Contains(out.Running, m.Name)

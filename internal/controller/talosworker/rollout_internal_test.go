@@ -90,7 +90,9 @@ func TestNext(t *testing.T) {
 	}
 	two := of("2", v1alpha1.RebootAutomatic)
 	byHand := of("100%", v1alpha1.RebootManual)
-	staged := in(v1alpha1.ChangeAwaitingReboot)
+	staged, failed := in(v1alpha1.ChangeAwaitingReboot), in(v1alpha1.ChangeFailed)
+	tolerant := of("1", v1alpha1.RebootAutomatic)
+	tolerant.MaxFailed = limit("1")
 
 	for _, tc := range []struct {
 		name     string
@@ -108,6 +110,8 @@ func TestNext(t *testing.T) {
 		{"one where the budget cannot be read", of("many", v1alpha1.RebootAutomatic), []v1alpha1.TalosMachine{worker(0, worked), worker(1, pending), worker(2, pending)}, "w-1", ""},
 		{"those under way use it up", two, []v1alpha1.TalosMachine{worker(0, worked), worker(1, pending, granted), worker(2, pending), worker(3, pending)}, "w-2", ""},
 		{"and those that are broken for another reason", two, []v1alpha1.TalosMachine{worker(0, worked, broken), worker(1, broken), worker(2, pending)}, "", "budget of 2"},
+		{"one that failed does, too", two, []v1alpha1.TalosMachine{worker(0, worked), worker(1, failed, broken), worker(2, pending)}, "", ""},
+		{"but for those that may fail", tolerant, []v1alpha1.TalosMachine{worker(0, worked), worker(1, failed, broken), worker(2, pending), worker(3, pending)}, "w-2", ""},
 		{"a broken one that is to change needs none", of("1", v1alpha1.RebootAutomatic), []v1alpha1.TalosMachine{worker(0, worked), worker(1, pending, broken), worker(2, pending)}, "w-1", ""},
 		{"one that goes back needs none", of("1", v1alpha1.RebootAutomatic), []v1alpha1.TalosMachine{worker(0, broken), worker(1, pending, reverts), worker(2, pending)}, "w-1", ""},
 		{"a staged one has to survive before others are staged", byHand, []v1alpha1.TalosMachine{worker(0, staged, granted), worker(1, pending)}, "", "waiting for w-0 to be rebooted manually"},

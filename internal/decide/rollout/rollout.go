@@ -35,6 +35,7 @@ type Options struct {
 	RebootPolicy  v1alpha1.RebootPolicy
 	Windows       []schedule.Window
 	Budget        *intstr.IntOrString
+	MaxFailed     *intstr.IntOrString
 	HealthTimeout time.Duration
 	TryTimeout    time.Duration
 	Drift         v1alpha1.DriftPolicy
@@ -58,6 +59,7 @@ func OptionsOf(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) Options 
 		Approval:      cmp.Or(o.Approval, v1alpha1.ApprovalAutomatic),
 		RebootPolicy:  cmp.Or(o.RebootPolicy, v1alpha1.RebootAutomatic),
 		Budget:        o.MaxUnavailable,
+		MaxFailed:     o.MaxFailed,
 		HealthTimeout: duration(o.HealthTimeout, DefaultHealthTimeout),
 		TryTimeout:    duration(o.TryTimeout, DefaultTryTimeout),
 		Drift:         cmp.Or(drift, v1alpha1.DriftReport),
@@ -106,6 +108,8 @@ type Output struct {
 	Ready []Candidate
 	// Running machines have begun and not ended their change.
 	Running []string
+	// Tolerated machines have failed, or are rolled back, and stop nothing, because few enough have.
+	Tolerated []string
 	// Done: a machine of the plan has been changed and was healthy afterwards, so the canary has succeeded.
 	Done bool
 	// Again is when to reconcile again; zero if only an event can change the decision.
@@ -162,14 +166,29 @@ const longestMessage = 1000
 
 // decide sets the phase and the message of the plan, and the machines that may begin.
 func (out *Output) decide(in Input) error {
-	p := out.Plan
+	names, why := failed(in.Machines)
 
-	if name := failed(in.Machines); name != "" {
-		out.say(v1alpha1.PlanStopped, name)
-		out.Ready = candidates(in, func(c *v1alpha1.MachineChange) bool { return c.Cause == v1alpha1.CauseRevert })
+	if len(names) > in.mayFail() || len(names) > 0 && !out.Done {
+		out.say(v1alpha1.PlanStopped, why)
+		out.Ready = candidates(in, reverts)
 
 		return nil
 	}
+
+	if err := out.goOn(in); err != nil {
+		return err
+	}
+
+	if len(names) > 0 {
+		out.tolerate(in, names, why)
+	}
+
+	return nil
+}
+
+// goOn sets the phase and the message of the plan, and the machines that may begin, if no machine stops it.
+func (out *Output) goOn(in Input) error {
+	p := out.Plan
 
 	if name := notCompared(in); name != "" {
 		out.say(v1alpha1.PlanWaiting, "the plan is not complete: waiting for "+name)
@@ -370,28 +389,6 @@ func Moved(before, now *v1alpha1.PlanStatus) bool {
 	}
 
 	return before.ID != now.ID
-}
-
-// failed says which machine stops the rollout, and why.
-func failed(machines []v1alpha1.TalosMachine) string {
-	for i := range machines {
-		m := &machines[i]
-
-		switch c := m.Status.Change; {
-		case c != nil && c.Phase == v1alpha1.ChangeFailed && strings.HasPrefix(c.Message, m.Name+" "):
-			return c.Message
-		case c != nil && c.Phase == v1alpha1.ChangeFailed:
-			return m.Name + ": " + c.Message
-		case c != nil && c.Cause == v1alpha1.CauseRevert && c.Kind == v1alpha1.ChangeTalos:
-			return m.Name + " is rolled back to the Talos that it ran before"
-		case c != nil && c.Cause == v1alpha1.CauseRevert:
-			return m.Name + " is rolled back to the last working config"
-		case Reverted(m):
-			return m.Name + ": " + meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate).Message
-		}
-	}
-
-	return ""
 }
 
 // Reverted reports whether a machine runs what it ran before because the change of before is not wanted on it.

@@ -1,0 +1,84 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// failed returns the machines that have failed or are rolled back, and says why the first one has.
+func failed(machines []v1alpha1.TalosMachine) (names []string, why string) {
+	for i := range machines {
+		if text := failure(&machines[i]); text != "" {
+			if len(names) == 0 {
+				why = text
+			}
+
+			names = append(names, machines[i].Name)
+		}
+	}
+
+	return names, why
+}
+
+// failure says why a machine stops a rollout; empty if it does not.
+func failure(m *v1alpha1.TalosMachine) string {
+	switch c := m.Status.Change; {
+	case c != nil && c.Phase == v1alpha1.ChangeFailed && strings.HasPrefix(c.Message, m.Name+" "):
+		return c.Message
+	case c != nil && c.Phase == v1alpha1.ChangeFailed:
+		return m.Name + ": " + c.Message
+	case c != nil && c.Cause == v1alpha1.CauseRevert && c.Kind == v1alpha1.ChangeTalos:
+		return m.Name + " is rolled back to the Talos that it ran before"
+	case c != nil && c.Cause == v1alpha1.CauseRevert:
+		return m.Name + " is rolled back to the last working config"
+	case Reverted(m):
+		return m.Name + ": " + meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate).Message
+	}
+
+	return ""
+}
+
+// mayFail returns how many machines may have failed before the rollout stops: none of a control plane.
+func (in Input) mayFail() int {
+	if in.Worker == nil || in.Options.MaxFailed == nil {
+		return 0
+	}
+
+	n, err := intstr.GetScaledValueFromIntOrPercent(in.Options.MaxFailed, len(in.Machines), false)
+	if err != nil {
+		return 0 // the schema rejects it
+	}
+
+	return n
+}
+
+func reverts(c *v1alpha1.MachineChange) bool { return c.Cause == v1alpha1.CauseRevert }
+
+// tolerate goes on although some machines have failed. What a user has asked to roll back is rolled back all the same,
+// without approval and window; once nothing else is left, the plan is as stopped as without a tolerance.
+func (out *Output) tolerate(in Input, names []string, why string) {
+	out.Tolerated = names
+
+	for _, c := range candidates(in, reverts) {
+		if !slices.ContainsFunc(out.Ready, func(r Candidate) bool { return r.Name == c.Name }) {
+			out.Ready = append(out.Ready, c)
+		}
+	}
+
+	others := slices.ContainsFunc(out.Plan.Machines, func(p v1alpha1.PlannedMachine) bool {
+		return p.State != v1alpha1.PlannedDone && !slices.Contains(names, p.Name)
+	})
+
+	switch {
+	case !others:
+		out.say(v1alpha1.PlanStopped, why)
+	case out.Plan.Message == "":
+		out.say(out.Plan.Phase, fmt.Sprintf("%d of at most %d machines have failed: %s", len(names), in.mayFail(), why))
+	}
+}

@@ -1,0 +1,75 @@
+package rollout_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+)
+
+// TestMaxFailed: workers that have failed stop the others once they are too many, and never before one has succeeded.
+func TestMaxFailed(t *testing.T) {
+	sick := []edit{differs("1", "2", v1alpha1.ChangeFailed), says("it is sick")}
+	back := []edit{pending("2", "1"), reverts, needsReboot}
+
+	for name, c := range map[string]struct {
+		maxFailed string
+		worker    bool
+		edits     []func(*rollout.Options)
+		a, b, c   []edit
+		done      bool
+		phase     v1alpha1.PlanPhase
+		message   string
+		ready     string
+		tolerated string
+	}{
+		"none by default":          {"", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"one may":                  {"1", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1 machines have failed: a: it is sick", "b", "a"},
+		"two are too many":         {"1", true, nil, sick, []edit{pending("1", "2")}, sick, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"a part of the group":      {"50%", true, nil, sick, []edit{pending("1", "2")}, sick, true, v1alpha1.PlanRollingOut, "2 of at most 2", "b", "a c"},
+		"rounded down":             {"20%", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"what cannot be read":      {"many", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"no control plane":         {"2", false, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"the first one succeeds":   {"2", true, nil, sick, []edit{pending("1", "2")}, nil, false, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"nothing else is left":     {"1", true, nil, sick, nil, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", "a"},
+		"the others wait":          {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "", "a"},
+		"it goes back":             {"1", true, nil, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a is rolled back", "a* b", "a"},
+		"it goes back at any time": {"1", true, []func(*rollout.Options){closed}, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "b a*", "a"},
+		"it went back":             {"1", true, nil, []edit{wasReverted}, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a: it was rolled back", "b", "a"},
+	} {
+		o := options(c.edits...)
+		if c.maxFailed != "" {
+			o.MaxFailed = new(intstr.Parse(c.maxFailed))
+		}
+
+		machines, plan := machines{machine("a", c.a...), machine("b", c.b...), machine("c", c.c...), machine("d", worked("2"))}, &v1alpha1.PlanStatus{ID: "plan"}
+		if !c.done {
+			machines[3] = machine("d")
+		}
+
+		for _, m := range machines {
+			plan.Machines = append(plan.Machines, v1alpha1.PlannedMachine{Name: m.Name, Target: "2", Base: "1"})
+			if m.Status.Change != nil && m.Status.Change.Target == "1" {
+				plan.Machines[len(plan.Machines)-1] = v1alpha1.PlannedMachine{Name: m.Name, Target: "1", Base: "2"}
+			}
+		}
+
+		in := rollout.Input{Options: o, Machines: machines, ControlPlane: controlPlane(), Plan: plan, Now: now}
+		if c.worker {
+			in.Worker = &v1alpha1.TalosWorker{}
+
+			for i := range in.Machines {
+				in.Machines[i].Status.ComparedTo = rollout.ComparedTo(in.ControlPlane, in.Worker, &in.Machines[i])
+			}
+		}
+
+		out, err := rollout.Assess(in)
+		if err != nil || out.Plan.Phase != c.phase || !strings.Contains(out.Plan.Message, c.message) || ready(out) != c.ready ||
+			strings.Join(out.Tolerated, " ") != c.tolerated {
+			t.Errorf("%s: %v: %s, %s, ready: %s, tolerated: %v", name, err, out.Plan.Phase, out.Plan.Message, ready(out), out.Tolerated)
+		}
+	}
+}
