@@ -244,6 +244,14 @@ type MachineChange struct {
 	// at the next boot, whatever causes it.
 	// +optional
 	Staged bool `json:"staged,omitempty"`
+	// booted is true once the node was seen running what the change brings. Kind Talos only.
+	// +optional
+	Booted bool `json:"booted,omitempty"`
+	// rollbackBoot is the boot ID in which the node was asked to roll back. It is not asked again in that boot, because that
+	// would take back the first request.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	RollbackBoot string `json:"rollbackBoot,omitempty"`
 	// phase of the change.
 	// +required
 	Phase ChangePhase `json:"phase,omitempty"`

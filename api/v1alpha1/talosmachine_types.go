@@ -209,10 +209,10 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	WorkingSystem string `json:"workingSystem,omitempty"`
-	// previousSystem is what the machine ran before its last upgrade, as long as it can be rolled back to that: until its
-	// configuration changes, which an older Talos might not be able to read.
+	// previousSystem is what the machine ran before its last upgrade. It can be rolled back to that until its configuration
+	// changes, which an older Talos might not be able to read.
 	// +optional
-	PreviousSystem *TalosSystem `json:"previousSystem,omitempty"`
+	PreviousSystem *PreviousSystem `json:"previousSystem,omitempty"`
 	// comparedTo contains the generations of the TalosControlPlane, the TalosWorker and this object that the live
 	// configuration was compared to, and the step of an upgrade.
 	// +optional

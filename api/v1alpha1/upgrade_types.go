@@ -118,8 +118,8 @@ type UpgradeStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// TalosSystem is an operating system of a machine.
-type TalosSystem struct {
+// PreviousSystem is the operating system that a machine ran before its last upgrade.
+type PreviousSystem struct {
 	// talosVersion of the system.
 	// +required
 	// +kubebuilder:validation:MinLength=1
@@ -133,6 +133,14 @@ type TalosSystem struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
+	// replacedBy is the SHA-256 of the Talos version and schematic of the upgrade, in hexadecimal.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ReplacedBy string `json:"replacedBy,omitempty"`
+	// configHash is the SHA-256 of the machine configuration that it ran with, without the installer, in hexadecimal.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ConfigHash string `json:"configHash,omitempty"`
 }
 
 // ComponentVersions are the versions of Kubernetes on a control-plane machine. One whose version the configuration does

@@ -241,7 +241,7 @@ func TestRevertAndRetry(t *testing.T) {
 func TestRollback(t *testing.T) {
 	s := newShell(t)
 	m := s.sample("undo").machine[1]
-	before := &v1alpha1.TalosSystem{TalosVersion: "v1.12.12"}
+	before := &v1alpha1.PreviousSystem{TalosVersion: "v1.12.12", ReplacedBy: "2"}
 	upgrade := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
 		return &v1alpha1.MachineChange{
 			ID: "id", Kind: v1alpha1.ChangeTalos, Cause: v1alpha1.CauseSpec, Base: "1", Target: "2", Phase: phase,
@@ -253,23 +253,27 @@ func TestRollback(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		change         *v1alpha1.MachineChange
-		previous       *v1alpha1.TalosSystem
+		previous       *v1alpha1.PreviousSystem
 		runs           string
+		requested      string
 		unwanted, part string
 	}{
-		"it failed":         {upgrade(v1alpha1.ChangeFailed), before, "v1.13.9", "2", "rolled back to Talos v1.12.12"},
-		"it is complete":    {nil, before, "v1.13.9", "3", "rolled back to Talos v1.12.12"},
-		"it was not booted": {upgrade(v1alpha1.ChangeFailed), before, "v1.12.12", "", "what ran before still does"},
-		"it settles":        {upgrade(v1alpha1.ChangeSettling), before, "v1.13.9", "", "has a change in progress"},
-		"nothing is known":  {nil, nil, "v1.13.9", "", "cannot be rolled back"},
-		"requested already": {reverting, before, "v1.13.9", "", "being rolled back already"},
+		"it failed":          {upgrade(v1alpha1.ChangeFailed), before, "v1.13.9", "", "2", "rolled back to Talos v1.12.12"},
+		"it is complete":     {nil, before, "v1.13.9", "", "2", "rolled back to Talos v1.12.12"},
+		"another request":    {nil, before, "v1.13.9", "1", "2", "rolled back to Talos v1.12.12"},
+		"it was not booted":  {upgrade(v1alpha1.ChangeFailed), before, "v1.12.12", "", "", "ran before the upgrade"},
+		"nothing runs it":    {nil, before, "v1.12.12", "", "", "ran before the upgrade"},
+		"it settles":         {upgrade(v1alpha1.ChangeSettling), before, "v1.13.9", "", "", "has a change in progress"},
+		"nothing is known":   {nil, nil, "v1.13.9", "", "", "cannot be rolled back"},
+		"it is under way":    {reverting, before, "v1.13.9", "", "", "being rolled back already"},
+		"it was rolled back": {nil, before, "v1.12.12", "2", "2", "requested already"},
 	} {
-		m.Annotations = nil
+		m.Annotations = map[string]string{v1alpha1.RevertAnnotation: c.requested}
 		if err := s.client.Update(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 
-		m.Status.Change, m.Status.PreviousSystem, m.Status.TalosVersion, m.Status.WorkingSystem = c.change, c.previous, c.runs, "3"
+		m.Status.Change, m.Status.PreviousSystem, m.Status.TalosVersion = c.change, c.previous, c.runs
 		s.reach(m, metav1.ConditionTrue)
 
 		out, _, failed := s.run("rollback", m.Name)

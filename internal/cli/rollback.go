@@ -21,7 +21,7 @@ func newRollbackCommand(streams genericiooptions.IOStreams) *cobra.Command {
 become healthy, or that is complete, as long as the config of the machine has not changed since. It works while the
 machine is unhealthy, waits for no maintenance window, and for no approval; a control-plane machine reboots only if etcd
 keeps its quorum. The machine is not upgraded to the same Talos again, and the rollout of its group stays stopped, until
-the spec names another version or you remove the annotation talos-operator.io/revert.`,
+the path of the upgrade goes through another version or you remove the annotation talos-operator.io/revert.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.rollback(cmd.Context(), args[0]) },
 	})
@@ -52,21 +52,19 @@ func unwantedSystem(m *v1alpha1.TalosMachine) (string, error) {
 	c, previous := m.Status.Change, m.Status.PreviousSystem
 
 	switch {
-	case c != nil && c.Cause == v1alpha1.CauseRevert:
-		return "", fmt.Errorf("%s is being rolled back already", m.Name)
 	case previous == nil:
-		return "", fmt.Errorf("%s cannot be rolled back: it has not been upgraded by the operator, or its config has changed "+
-			"since then, and an older Talos might not read that", m.Name)
-	case c == nil:
-		return m.Status.WorkingSystem, nil
-	case c.Kind != v1alpha1.ChangeTalos || c.Phase != v1alpha1.ChangeFailed:
+		return "", fmt.Errorf("%s cannot be rolled back: the operator has not upgraded it", m.Name)
+	case c != nil && c.Cause == v1alpha1.CauseRevert && c.Phase != v1alpha1.ChangeFailed:
+		return "", fmt.Errorf("%s is being rolled back already", m.Name)
+	case m.Annotations[v1alpha1.RevertAnnotation] == previous.ReplacedBy:
+		return "", fmt.Errorf("the rollback of %s was requested already%s", m.Name, state(m))
+	case c != nil && (c.Kind != v1alpha1.ChangeTalos || c.Phase != v1alpha1.ChangeFailed):
 		return "", fmt.Errorf("%s has a change in progress: wait until it is complete or has failed%s", m.Name, state(m))
-	case m.Status.TalosVersion == previous.TalosVersion && upgradesVersion(c):
-		return "", fmt.Errorf("%s runs Talos %s: the upgrade has failed, and what ran before still does", m.Name,
-			previous.TalosVersion)
+	case m.Status.TalosVersion == previous.TalosVersion && (c == nil || upgradesVersion(c)):
+		return "", fmt.Errorf("%s runs Talos %s, which it ran before the upgrade", m.Name, previous.TalosVersion)
 	}
 
-	return c.Target, nil
+	return previous.ReplacedBy, nil
 }
 
 // upgradesVersion reports whether a change brings another version, and not only another schematic.

@@ -410,7 +410,12 @@ func isUnder(path, field string) bool {
 }
 
 // Hash identifies the meaning of a config: comments, key order and document order do not count.
-func Hash(data []byte) (string, error) {
+func Hash(data []byte) (string, error) { return hashWithout(data, "") }
+
+// HashWithoutInstaller is Hash, whatever installer the config names.
+func HashWithoutInstaller(data []byte) (string, error) { return hashWithout(data, installImage) }
+
+func hashWithout(data []byte, field string) (string, error) {
 	views, err := viewsOf(data)
 	if err != nil {
 		return "", err
@@ -418,7 +423,8 @@ func Hash(data []byte) (string, error) {
 
 	values := make(map[string]view, len(views))
 	for id, both := range views {
-		values[id] = both.comparable(both)
+		values[id] = maps.Clone(both.comparable(both))
+		delete(values[id], field)
 	}
 
 	// JSON sorts the keys of maps.

@@ -114,8 +114,9 @@ func upgradeOf(
 		if now.Kubernetes != "" {
 			out.Message = kube.Shorten(stuck(cp, machines, out), longestMessage)
 		} else if names := rolledBack(machines, now.Machines); len(names) > 0 {
-			out.Message = kube.Shorten(fmt.Sprintf("%s: rolled back from what the spec asks for; name another version, or "+
-				"remove the annotation %s", strings.Join(names, ", "), v1alpha1.RevertAnnotation), longestMessage)
+			out.Message = kube.Shorten(fmt.Sprintf("%s: rolled back from Talos %s; remove the annotation %s to try it "+
+				"again, or have the path go through another release (talosVersion, upgrade.via)", strings.Join(names, ", "),
+				now.Talos, v1alpha1.RevertAnnotation), longestMessage)
 		}
 	}
 

@@ -3,8 +3,6 @@ package talosmachine
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,29 +15,37 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// revert sets what is wanted of a machine that is not to run what the cluster is upgraded to: what it ran before, if it
-// has booted the other one, and what it runs otherwise.
+// revert sets what is wanted of a machine that was rolled back, or is to be: what it ran before, if it runs what is not
+// wanted, and what it runs otherwise. live and image are the installers that the live config and the spec name.
 func (o *systems) revert(m *v1alpha1.TalosMachine, live, image, spec string) {
-	unwanted := o.want
+	runs := m.Annotations[v1alpha1.RevertAnnotation] == o.live.hash()
 	o.reverting, o.want = true, o.live
 
-	if o.live != unwanted {
+	if !runs {
 		return
 	}
 
+	if o.refused = o.cannotRevert(m); o.refused == "" {
+		o.want, o.image = systemOf(m.Status.PreviousSystem), m.Status.PreviousSystem.Image
+		o.old, _ = installerOf(o.live, live, image, spec)
+	}
+}
+
+// cannotRevert says why a machine cannot boot what it ran before; empty if it can.
+func (o *systems) cannotRevert(m *v1alpha1.TalosMachine) string {
 	previous := m.Status.PreviousSystem
 
 	switch {
-	case previous == nil || systemOf(previous) == o.live:
-		o.refused = "what it ran before its last upgrade is not known, or its config has changed since then, and an older " +
-			"Talos might not read that"
+	case previous == nil, previous.ReplacedBy != o.live.hash():
+		return "what it ran before is not known, because the operator has not installed what runs"
+	case previous.ConfigHash != o.config:
+		return "its config has changed since the upgrade, and an older Talos might not read that"
 	case m.Spec.Role == v1alpha1.RoleControlPlane && !upgrade.SameEtcd(previous.TalosVersion, o.live.version):
-		o.refused = fmt.Sprintf("Talos %s has another minor version of etcd than %s, which may not read the data of the newer "+
-			"one: downgrade etcd first, or replace the machine", previous.TalosVersion, o.live.version)
-	default:
-		o.want, o.image = systemOf(previous), previous.Image
-		o.old, _ = installerOf(o.live, live, image, spec)
+		return fmt.Sprintf("Talos %s is not known to have the minor version of etcd of %s, and an older one may not read the "+
+			"data of a newer one: downgrade etcd first, or replace the machine", previous.TalosVersion, o.live.version)
 	}
+
+	return ""
 }
 
 // refusal says what is not done, and why.
@@ -51,62 +57,65 @@ func (o *systems) refusal() string {
 	return "it is not upgraded: " + o.refused
 }
 
-func systemOf(t *v1alpha1.TalosSystem) system { return system{t.TalosVersion, t.Schematic} }
+func systemOf(p *v1alpha1.PreviousSystem) system { return system{p.TalosVersion, p.Schematic} }
 
-// keepPrevious notes what the machine can be rolled back to: what runs when another Talos is installed, until its
-// configuration changes. The name of the installer in it does no harm.
+// keepPrevious notes what the machine can be rolled back to when another Talos is installed.
 func (s *scope) keepPrevious(act change.Act) {
-	st := &s.machine.Status
+	if act != change.Install && act != change.Upgrade {
+		return
+	}
 
-	switch act { //nolint:exhaustive // the others change neither
-	case change.Install, change.Upgrade:
-		st.PreviousSystem = &v1alpha1.TalosSystem{
-			TalosVersion: s.systems.live.version, Schematic: s.systems.live.schematic, Image: st.Change.OldImage,
-		}
-	case change.Apply, change.Stage, change.Try:
-		if slices.ContainsFunc(s.diff.Paths(), func(path string) bool { return !strings.HasSuffix(path, "machine.install.image") }) {
-			st.PreviousSystem = nil
-		}
+	st := &s.machine.Status
+	st.PreviousSystem = &v1alpha1.PreviousSystem{
+		TalosVersion: s.systems.live.version, Schematic: s.systems.live.schematic, Image: st.Change.OldImage,
+		ReplacedBy: st.Change.Target, ConfigHash: s.systems.config,
 	}
 }
 
-// rollBack requests that the node boots what it ran before. A node that refuses has nothing to boot.
+// rollBack requests that the node boots what it ran before. Only a request whose answer is not known may have been carried
+// out: one that never left is taken back, and a node that refuses has nothing to boot.
 func (r *Reconciler) rollBack(ctx context.Context, s *scope, in change.Input) (*change.Step, error) {
 	node, err := r.node(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 
+	sent := false
 	err = node.ToItself(ctx, s.self(), func() error {
 		r.forfeit(ctx, s, node)
+
+		sent = true
 
 		return node.Rollback(ctx)
 	})
 
-	switch {
+	switch class := failure.ClassOf(err); {
 	case err == nil:
-		return nil, nil
-	case failure.ClassOf(err) == failure.ClassTerminal:
-		refused := change.Refuse(in, failure.Message(err))
+	case class == failure.ClassTerminal:
+		s.pass.Failed = failure.Message(err)
+	case !sent, class == failure.ClassWaiting, class == failure.ClassAuth:
+		unsent := change.Unsent(in, failure.Message(err))
 
-		return &refused, nil
+		return &unsent, nil
+	default:
+		return nil, fmt.Errorf("rolling %s back: %w", s.machine.Name, err)
 	}
 
-	return nil, fmt.Errorf("rolling %s back: %w", s.machine.Name, err)
+	return nil, nil
 }
 
-// rollBackFailed requests the rollback of a machine that did not become healthy with another Talos, as a user would:
-// the annotation stays, so that the machine is not upgraded to the same again by itself.
+// rollBackFailed requests the rollback of a machine that booted another Talos and did not become healthy, as a user
+// would: the annotation stays, so that the machine is not upgraded to the same again by itself.
 func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result, error) {
 	o, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
 
-	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || !isUpgrade(c) || s.systems == nil || s.keeps() ||
-		c.Phase != v1alpha1.ChangeFailed || c.Cause == v1alpha1.CauseRevert || s.systems.live.hash() != c.Target {
+	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || s.keeps() || !s.mustRollBack() {
 		return ctrl.Result{}, nil
 	}
 
-	would := *s.systems
-	if would.revert(s.machine, "", "", ""); would.refused != "" || s.machine.Annotations[v1alpha1.RevertAnnotation] == c.Target {
+	if s.systems.refused = s.systems.cannotRevert(s.machine); s.systems.refused != "" {
+		s.systems.reverting = true
+
 		return ctrl.Result{}, nil
 	}
 
@@ -122,8 +131,17 @@ func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result,
 	}
 
 	s.base = s.machine.DeepCopy()
-	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeFailed, "Rollback", "Rolling back to Talos %s: "+
-		"it was not healthy with %s", would.want.version, c.Image)
+	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeFailed, "Rollback",
+		"Rolling back to Talos %s: it did not become healthy with %s", s.machine.Status.PreviousSystem.TalosVersion, c.Image)
 
 	return ctrl.Result{}, nil
+}
+
+// mustRollBack reports whether the machine runs the Talos of an upgrade, had its time to become healthy, and is not.
+func (s *scope) mustRollBack() bool {
+	c := s.machine.Status.Change
+
+	return isUpgrade(c) && c.Phase == v1alpha1.ChangeFailed && c.Booted && c.Cause != v1alpha1.CauseRevert &&
+		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && !s.facts.Ready &&
+		s.machine.Annotations[v1alpha1.RevertAnnotation] != c.Target
 }

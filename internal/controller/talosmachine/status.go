@@ -233,6 +233,8 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		"changed outside the operator: "+strings.Join(limited(s.edited), ", "))
 
 	switch c := s.machine.Status.Change; {
+	case c != nil && c.Phase != v1alpha1.ChangePending && s.systems != nil && s.systems.reverting && s.systems.refused != "":
+		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+"; "+s.systems.refusal())
 	case c != nil && c.Phase != v1alpha1.ChangePending:
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c))
 	case s.systems != nil && s.systems.refused != "":
@@ -245,7 +247,8 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 				v1alpha1.RevertAnnotation)
 	case c == nil && s.systems != nil && s.systems.reverting:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted, fmt.Sprintf("the machine was rolled back to Talos %s; "+
-			"name another version in the spec, or remove the annotation %s", s.systems.live.version, v1alpha1.RevertAnnotation))
+			"remove the annotation %s to try the other one again, or name another release in the spec", s.systems.live.version,
+			v1alpha1.RevertAnnotation))
 	case c == nil && len(s.edited) > 0:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonDrifted,
 			"changed outside the operator: "+strings.Join(limited(s.edited), ", "))

@@ -58,9 +58,17 @@ func (o system) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// running is what a node runs: the system, the installer that its config names, and the hash of that config without it.
+type running struct {
+	system
+	installer, config string
+}
+
 // systems are the operating systems that a comparison found.
 type systems struct {
 	live, want system
+	// config is the hash of the live config, without the installer.
+	config string
 	// image installs what is wanted, old what runs.
 	image, old string
 	// refused says why what is wanted is not installed; empty if it may be.
@@ -91,18 +99,26 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
-	found := compareSystems(s.controlPlane, s.machine, system{s.facts.TalosVersion, extensions.Schematic}, live, s.image)
+	config, err := machineconfig.HashWithoutInstaller(s.live)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	found := compareSystems(s.controlPlane, s.machine, running{
+		system: system{s.facts.TalosVersion, extensions.Schematic}, installer: live, config: config,
+	}, s.image)
 	s.systems = &found
 
 	return ctrl.Result{}, nil
 }
 
-// mayUpgrade reports whether the operating system of the machine is looked at: where upgrades are automatic, and where
-// one has been planned.
+// mayUpgrade reports whether the operating system of the machine is looked at: where upgrades are automatic, where one has
+// been planned, and where one may have to be rolled back.
 func (s *scope) mayUpgrade() bool {
 	u, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
 
-	return u != nil && u.Talos == v1alpha1.UpgradeAutomatic || c != nil && c.Kind == v1alpha1.ChangeTalos
+	return u != nil && u.Talos == v1alpha1.UpgradeAutomatic || c != nil && c.Kind == v1alpha1.ChangeTalos ||
+		s.machine.Annotations[v1alpha1.RevertAnnotation] != "" && s.machine.Status.PreviousSystem != nil
 }
 
 // upgraded returns the version that the node was upgraded to, once the upgrade of the cluster is over: then its config
@@ -126,22 +142,21 @@ func upgradesTalos(cp *v1alpha1.TalosControlPlane) bool {
 		(u == nil || u.KubernetesVersion == "" && u.KubernetesBegun == "")
 }
 
-// compareSystems is pure. live and image are the installers that the live config and the spec name.
-func compareSystems(
-	cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs system, live, image string,
-) systems {
-	out := systems{live: runs, want: runs}
-	if !upgradesTalos(cp) {
-		return out
+// compareSystems is pure. image is the installer that the spec names.
+func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) systems {
+	out := systems{live: runs.system, want: runs.system, config: runs.config}
+	if upgradesTalos(cp) {
+		out.follow(cp, m, image)
 	}
 
-	out.follow(cp, m, image)
+	// What a user does not want is not brought to the machine, whatever the path is, and however far it has come.
+	unwanted := m.Annotations[v1alpha1.RevertAnnotation]
 
 	switch {
-	case m.Annotations[v1alpha1.RevertAnnotation] == out.want.hash():
-		out.revert(m, live, image, cp.Spec.TalosVersion)
+	case unwanted == out.want.hash(), unwanted == out.live.hash():
+		out.revert(m, runs.installer, image, cp.Spec.TalosVersion)
 	case out.want != out.live:
-		out.choose(cp.Spec.TalosVersion, live, image)
+		out.choose(cp.Spec.TalosVersion, runs.installer, image)
 	}
 
 	if out.refused != "" {

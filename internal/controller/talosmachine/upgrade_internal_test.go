@@ -6,7 +6,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 // TestCompareSystems: what a machine is upgraded to, with which image, and what is refused.
@@ -130,14 +130,14 @@ func TestCompareSystems(t *testing.T) {
 			m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: "group"}
 		}
 
-		got := compareSystems(cp, m, c.runs, c.live, c.image)
+		got := compareSystems(cp, m, running{system: c.runs, installer: c.live}, c.image)
 		if got.want != c.want || got.image != c.install || got.old != c.old || !strings.Contains(got.refused, c.refused) ||
 			(got.refused == "") != (c.refused == "") {
 			t.Errorf("%s: %+v", name, got)
 		}
 
 		cp.Spec.Upgrade.Talos = v1alpha1.UpgradeReport
-		if got := compareSystems(cp, m, c.runs, c.live, c.image); got.want != c.runs || got.image != "" {
+		if got := compareSystems(cp, m, running{system: c.runs, installer: c.live}, c.image); got.want != c.runs || got.image != "" {
 			t.Errorf("%s: upgraded without being asked for: %+v", name, got)
 		}
 	}
@@ -147,24 +147,29 @@ func TestCompareSystems(t *testing.T) {
 func TestRevertSystem(t *testing.T) {
 	const stock = "ghcr.io/siderolabs/installer:"
 
-	older, newer := system{"v1.12.12", ""}, system{"v1.13.9", ""}
-	before := &v1alpha1.TalosSystem{TalosVersion: older.version, Image: stock + older.version}
+	older, newer, ancient := system{"v1.12.12", ""}, system{"v1.13.9", ""}, system{"v1.10.9", ""}
+	before := func(s, by system, config string) *v1alpha1.PreviousSystem {
+		return &v1alpha1.PreviousSystem{TalosVersion: s.version, Image: stock + s.version, ReplacedBy: by.hash(), ConfigHash: config}
+	}
+	back := stock + older.version
 
 	for name, c := range map[string]struct {
 		runs, unwanted system
-		previous       *v1alpha1.TalosSystem
+		previous       *v1alpha1.PreviousSystem
 		worker         bool
 		want           system
 		image, refused string
 		reverting      bool
 	}{
-		"to be rolled back":     {newer, newer, before, false, older, stock + older.version, "", true},
-		"rolled back":           {older, newer, before, false, older, "", "", true},
+		"to be rolled back":     {newer, newer, before(older, newer, "config"), false, older, back, "", true},
+		"rolled back":           {older, newer, before(older, newer, "config"), false, older, "", "", true},
 		"another is unwanted":   {older, system{"v1.13.8", ""}, nil, false, newer, stock + newer.version, "", false},
-		"what ran is not known": {newer, newer, nil, false, newer, "", "its config has changed", true},
-		"the same ran":          {newer, newer, &v1alpha1.TalosSystem{TalosVersion: newer.version}, false, newer, "", "not known", true},
-		"another etcd":          {newer, newer, &v1alpha1.TalosSystem{TalosVersion: "v1.10.9"}, false, newer, "", "downgrade etcd first", true},
-		"a worker has no etcd":  {newer, newer, &v1alpha1.TalosSystem{TalosVersion: "v1.10.9", Image: "old"}, true, system{"v1.10.9", ""}, "old", "", true},
+		"ahead of the path":     {system{"v1.13.8", ""}, system{"v1.13.8", ""}, before(older, system{"v1.13.8", ""}, "config"), false, older, back, "", true},
+		"what ran is not known": {newer, newer, nil, false, newer, "", "is not known", true},
+		"installed by others":   {newer, newer, before(older, system{"v1.13.8", ""}, "config"), false, newer, "", "is not known", true},
+		"another config":        {newer, newer, before(older, newer, "other"), false, newer, "", "its config has changed", true},
+		"another etcd":          {newer, newer, before(ancient, newer, "config"), false, newer, "", "downgrade etcd first", true},
+		"a worker has no etcd":  {newer, newer, before(ancient, newer, "config"), true, ancient, stock + ancient.version, "", true},
 	} {
 		cp, m := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosMachine{}
 		cp.Spec.TalosVersion, cp.Spec.Upgrade = newer.version, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
@@ -176,47 +181,70 @@ func TestRevertSystem(t *testing.T) {
 			m.Spec.WorkerRef, m.Spec.Role = &v1alpha1.ObjectReference{Name: "group"}, v1alpha1.RoleWorker
 		}
 
-		got := compareSystems(cp, m, c.runs, stock+c.runs.version, stock+newer.version)
+		runs := running{system: c.runs, installer: stock + c.runs.version, config: "config"}
+
+		got := compareSystems(cp, m, runs, stock+newer.version)
 		if got.want != c.want || got.image != c.image || got.reverting != c.reverting ||
 			!strings.Contains(got.refused, c.refused) || (got.refused == "") != (c.refused == "") {
 			t.Errorf("%s: %+v", name, got)
 		}
+
+		// Neither the policy nor the step of the path keeps a machine from being rolled back.
+		cp.Spec.Upgrade.Talos = v1alpha1.UpgradeReport
+		if got := compareSystems(cp, m, runs, stock+newer.version); c.unwanted == c.runs && (got.want != c.want || !got.reverting) {
+			t.Errorf("%s, not upgraded: %+v", name, got)
+		}
 	}
 }
 
-// TestKeepPrevious: what a machine can be rolled back to is known from the installation of another Talos to the first
-// change of its configuration.
+// TestKeepPrevious: what a machine can be rolled back to is what runs when another Talos is installed.
 func TestKeepPrevious(t *testing.T) {
-	installer, env := machineconfig.Change{Path: "machine.install.image"}, machineconfig.Change{Path: "machine.env"}
-
-	for name, c := range map[string]struct {
-		act  change.Act
-		diff []machineconfig.Change
-		want string
-	}{
-		"it is installed":       {change.Install, nil, "v2"},
-		"installed by one call": {change.Upgrade, nil, "v2"},
-		"it reboots":            {change.Reboot, []machineconfig.Change{env}, "v1"},
-		"the installer's name":  {change.Apply, []machineconfig.Change{installer}, "v1"},
-		"the config changes":    {change.Apply, []machineconfig.Change{installer, env}, ""},
-		"it is staged":          {change.Stage, []machineconfig.Change{env}, ""},
-		"it is tried":           {change.Try, []machineconfig.Change{env}, ""},
+	for act, want := range map[change.Act]string{
+		change.Install: "v2", change.Upgrade: "v2", change.Reboot: "v1", change.Uninstall: "v1", change.Rollback: "v1",
 	} {
 		s := &scope{machine: &v1alpha1.TalosMachine{}}
-		s.systems = &systems{live: system{"v2", ""}}
-		s.machine.Status.PreviousSystem = &v1alpha1.TalosSystem{TalosVersion: "v1"}
-		s.machine.Status.Change = &v1alpha1.MachineChange{OldImage: "old"}
-		s.diff.Changes = c.diff
+		s.systems = &systems{live: system{"v2", ""}, config: "hash"}
+		s.machine.Status.PreviousSystem = &v1alpha1.PreviousSystem{TalosVersion: "v1"}
+		s.machine.Status.Change = &v1alpha1.MachineChange{OldImage: "old", Target: "target"}
 
-		s.keepPrevious(c.act)
+		s.keepPrevious(act)
 
-		got := ""
-		if p := s.machine.Status.PreviousSystem; p != nil {
-			got = p.TalosVersion
+		got := *s.machine.Status.PreviousSystem
+		if full := (v1alpha1.PreviousSystem{TalosVersion: "v2", Image: "old", ReplacedBy: "target", ConfigHash: "hash"}); got.TalosVersion != want || want == "v2" && got != full {
+			t.Errorf("%s: %+v", act, got)
+		}
+	}
+}
+
+// TestMustRollBack: only a machine that booted what is new, had its time and is not healthy is rolled back by itself.
+func TestMustRollBack(t *testing.T) {
+	runs := system{"v2", ""}
+
+	for name, c := range map[string]struct {
+		edit func(*scope)
+		want bool
+	}{
+		"it must":             {func(*scope) {}, true},
+		"it is healthy":       {func(s *scope) { s.facts.Ready = true }, false},
+		"it is not known":     {func(s *scope) { s.facts = nil }, false},
+		"it runs another":     {func(s *scope) { s.systems.live = system{"v1", ""} }, false},
+		"it came late":        {func(s *scope) { s.machine.Status.Change.Booted = false }, false},
+		"it has not failed":   {func(s *scope) { s.machine.Status.Change.Phase = v1alpha1.ChangeSettling }, false},
+		"it was rolled back":  {func(s *scope) { s.machine.Status.Change.Cause = v1alpha1.CauseRevert }, false},
+		"it is requested":     {func(s *scope) { s.machine.Annotations = map[string]string{v1alpha1.RevertAnnotation: runs.hash()} }, false},
+		"the config changes":  {func(s *scope) { s.machine.Status.Change.Kind = "" }, false},
+		"there is no upgrade": {func(s *scope) { s.machine.Status.Change = nil }, false},
+	} {
+		s := &scope{machine: &v1alpha1.TalosMachine{}}
+		s.systems, s.facts = &systems{live: runs}, &talos.Facts{}
+		s.machine.Status.Change = &v1alpha1.MachineChange{
+			Kind: v1alpha1.ChangeTalos, Phase: v1alpha1.ChangeFailed, Booted: true, Target: runs.hash(), Cause: v1alpha1.CauseSpec,
 		}
 
-		if got != c.want {
-			t.Errorf("%s: %q", name, got)
+		c.edit(s)
+
+		if got := s.mustRollBack(); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

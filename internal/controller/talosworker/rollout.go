@@ -85,12 +85,13 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 
 	for i := range machines {
 		m := &machines[i]
-		if slices.Contains(out.Tolerated, m.Name) {
-			continue // they would use up the budget for ever
-		}
-
 		c := machineset.Candidate(m.Name, m)
 		c.Outdated = slices.ContainsFunc(out.Ready, func(r rollout.Candidate) bool { return r.Name == m.Name })
+
+		if slices.Contains(out.Tolerated, m.Name) && !c.Outdated {
+			continue // it would use up the budget for ever
+		}
+
 		c.Busy = slices.Contains(out.Running, m.Name)
 		candidates = append(candidates, c)
 
@@ -99,18 +100,18 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 		}
 	}
 
+	names := safety.NextWorkers(candidates, budget, out.Done)
+
 	// All machines with a staged configuration may be rebooted at any moment, so the first one has to succeed before
 	// others are staged.
 	if len(staged) > 0 && !out.Done {
 		out.Hold("waiting for " + strings.Join(staged, ", ") + " to be rebooted manually")
 
-		return nil
+		names = nil
 	}
 
-	names := safety.NextWorkers(candidates, budget, out.Done)
-
 	picked := slices.DeleteFunc(slices.Clone(out.Ready), func(c rollout.Candidate) bool {
-		return !slices.Contains(names, c.Name) && c.Change.Cause != v1alpha1.CauseRevert
+		return !slices.Contains(names, c.Name) && !repairs(machines, c)
 	})
 
 	if len(picked) == 0 && len(out.Ready) > 0 {
@@ -118,6 +119,15 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 	}
 
 	return picked
+}
+
+// repairs reports whether a change takes back what a user does not want from a machine that is out of order anyway: it
+// waits for no others. A healthy machine that goes back to an earlier Talos reboots like any other.
+func repairs(machines []v1alpha1.TalosMachine, c rollout.Candidate) bool {
+	return c.Change.Cause == v1alpha1.CauseRevert && (c.Change.Kind != v1alpha1.ChangeTalos ||
+		slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
+			return m.Name == c.Name && !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
+		}))
 }
 
 // checkRollout rejects options that cannot be fulfilled. It is pure.

@@ -47,6 +47,8 @@ func granted(m *v1alpha1.TalosMachine) { m.Spec.Change = &v1alpha1.ChangeGrant{I
 
 func reverts(m *v1alpha1.TalosMachine) { m.Status.Change.Cause = v1alpha1.CauseRevert }
 
+func upgrades(m *v1alpha1.TalosMachine) { m.Status.Change.Kind = v1alpha1.ChangeTalos }
+
 func broken(m *v1alpha1.TalosMachine) { m.Status.Conditions[0].Status = metav1.ConditionFalse }
 
 func worked(m *v1alpha1.TalosMachine) { m.Status.WorkingHash = "2" }
@@ -112,6 +114,9 @@ func TestNext(t *testing.T) {
 		{"and those that are broken for another reason", two, []v1alpha1.TalosMachine{worker(0, worked, broken), worker(1, broken), worker(2, pending)}, "", "budget of 2"},
 		{"one that failed does, too", two, []v1alpha1.TalosMachine{worker(0, worked), worker(1, failed, broken), worker(2, pending)}, "", ""},
 		{"but for those that may fail", tolerant, []v1alpha1.TalosMachine{worker(0, worked), worker(1, failed, broken), worker(2, pending), worker(3, pending)}, "w-2", ""},
+		{"one that goes back goes at once", two, []v1alpha1.TalosMachine{worker(0, broken), worker(1, staged), worker(2, pending, reverts)}, "w-2", ""},
+		{"a healthy one takes its turn", two, []v1alpha1.TalosMachine{worker(0, broken), worker(1, pending, reverts, upgrades)}, "", ""},
+		{"and a broken one none", two, []v1alpha1.TalosMachine{worker(0, broken), worker(1, pending, reverts, upgrades, broken)}, "w-1", ""},
 		{"a broken one that is to change needs none", of("1", v1alpha1.RebootAutomatic), []v1alpha1.TalosMachine{worker(0, worked), worker(1, pending, broken), worker(2, pending)}, "w-1", ""},
 		{"one that goes back needs none", of("1", v1alpha1.RebootAutomatic), []v1alpha1.TalosMachine{worker(0, broken), worker(1, pending, reverts), worker(2, pending)}, "w-1", ""},
 		{"a staged one has to survive before others are staged", byHand, []v1alpha1.TalosMachine{worker(0, staged, granted), worker(1, pending)}, "", "waiting for w-0 to be rebooted manually"},

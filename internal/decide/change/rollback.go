@@ -18,12 +18,31 @@ func (in Input) rollBack() Step {
 		return step
 	}
 
-	return in.bootInto(Rollback)
+	return in.requestRollback()
+}
+
+// requested reports whether the node was asked to roll back in this boot: another system may boot next.
+func (in Input) requested() bool {
+	return in.Record.Change.RollbackBoot != "" && in.Record.Change.RollbackBoot == in.BootID
+}
+
+// requestRollback asks the node to boot what it ran before, or to reboot if it was asked in this boot: a second request
+// would take back the first one.
+func (in Input) requestRollback() Step {
+	if in.requested() {
+		return in.bootInto(Reboot)
+	}
+
+	in.Record.Change.RollbackBoot, in.Record.Change.Staged = in.BootID, true
+
+	step := in.bootInto(Rollback)
+	step.Again = 0 // a refusal is known at once
+
+	return step
 }
 
 // rollBackAgain repeats the request to a node that has rebooted and runs the same as before: the operator may have
-// crashed before it sent the request, and the reboot had another reason. In one boot it is sent once only: a second
-// request would take back the first one.
+// crashed before it sent the request, and the reboot had another reason.
 func (in Input) rollBackAgain() Step {
 	if in.Stage != StageRunning {
 		return in.hold("it is " + in.Stage)
@@ -33,10 +52,30 @@ func (in Input) rollBackAgain() Step {
 		return step
 	}
 
+	in.Record.Intent = nil
 	in.intend(v1alpha1.StepReboot, in.BootID, 1)
 
-	step := in.do(Rollback)
-	step.Again = Poll
+	return in.requestRollback()
+}
 
-	return step
+// Unsent takes back the record of a rollback that the node has not been asked for, or has refused for now.
+func Unsent(in Input, message string) Step {
+	in.Record = in.Record.copy()
+	in.Record.Intent, in.Record.Change.RollbackBoot, in.Record.Change.Staged = nil, "", false
+	in.phase(v1alpha1.ChangeDraining, message)
+
+	return in.again(RepeatReboot)
+}
+
+// settleAgain turns a rollback that has not begun, and is no longer wanted, into the settling of what runs.
+func (in *Input) settleAgain() {
+	c := in.Record.Change
+	c.Cause, c.Base, c.Target, c.Image, c.OldImage = v1alpha1.CauseSpec, c.Target, c.Base, c.OldImage, c.Image
+	c.Booted, c.Staged = true, false
+
+	for i, f := range c.Fields {
+		c.Fields[i].Old, c.Fields[i].New = f.New, f.Old
+	}
+
+	in.phase(v1alpha1.ChangeSettling, "")
 }

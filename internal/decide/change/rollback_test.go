@@ -72,73 +72,178 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// TestRollbackHistories: a node flips which system boots next with each request. Wherever the manager is killed, and
-// whoever else reboots the node, it gets one request in a boot, and ends with what it ran before, or says that it does
-// not.
+// TestRollbackTakenBack: a rollback that is no longer wanted leaves what runs to prove itself, and nothing else installed.
+func TestRollbackTakenBack(t *testing.T) {
+	same := func(in *change.Input) { in.Want, in.Equal = in.Live, true }
+	requested := func(in *change.Input) {
+		in.Record.Change.RollbackBoot, in.Record.Change.Staged = "boot", true
+	}
+
+	_, record := change.CompareTalos(rolledBack(same), "installer:a")
+	if c := record.Change; c == nil || c.Phase != v1alpha1.ChangeSettling || c.Target != "a" || c.Base != "b" ||
+		c.Cause != v1alpha1.CauseSpec || c.Image != "installer:a" || c.OldImage != "installer:b" {
+		t.Errorf("it had not begun: %+v", c)
+	}
+
+	step := change.NextTalos(rolledBack(same, phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Uncordoned: true})))
+	if c := step.Before.Change; c == nil || c.Phase != v1alpha1.ChangeSettling || c.Target != "a" {
+		t.Errorf("it had begun: %+v", c)
+	}
+
+	in := rolledBack(same, requested, phase(v1alpha1.ChangeFailed, time.Second))
+	if step := change.NextTalos(in); step.Act != change.Uninstall {
+		t.Errorf("what was requested boots next: %+v", step)
+	}
+
+	in = rolledBack(requested, phase(v1alpha1.ChangeFailed, time.Second))
+	if c := change.DescribeTalos(in, "installer:b", "installer:a", nil).Change; c.RollbackBoot != "boot" || !c.Staged {
+		t.Errorf("the request is forgotten: %+v", c)
+	}
+}
+
+// TestRefusedRollback: a node that has nothing to boot is schedulable again, and one that was not reached is asked again.
+func TestRefusedRollback(t *testing.T) {
+	asked := []func(*change.Input){
+		intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second),
+		func(in *change.Input) { in.Record.Change.RollbackBoot, in.Record.Change.Staged = "elsewhere", true },
+	}
+
+	refused := rolledBack(append(asked, pass(change.Pass{Failed: "no fallback entry"}))...)
+	if step := change.NextTalos(refused); step.Act != change.Uncordon {
+		t.Errorf("refused: %+v", step)
+	}
+
+	refused.Pass.Uncordoned = true
+
+	step := change.NextTalos(refused)
+	if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Staged || c.Message != "no fallback entry" {
+		t.Errorf("refused: %+v", c)
+	}
+
+	unsent := change.Unsent(rolledBack(asked...), "not reached")
+	if c := unsent.Before.Change; unsent.Before.Intent != nil || c.RollbackBoot != "" || c.Staged || c.Message != "not reached" {
+		t.Errorf("not reached: %+v", c)
+	}
+}
+
+// node is one node whose boot slot is flipped by each request.
+type node struct {
+	runs, other string // what runs, and what is in the other slot
+	next        string // what boots next
+	boot        int
+}
+
+func (n *node) restart() {
+	if n.next == n.other {
+		n.runs, n.other = n.other, n.runs
+	}
+
+	n.boot++
+}
+
+func (n *node) flip() {
+	if n.next == n.runs {
+		n.next = n.other
+	} else {
+		n.next = n.runs
+	}
+}
+
+// TestRollbackHistories: wherever the manager is killed, whatever the safety kernel says, and whoever else reboots the node or
+// retries, the node ends with what it ran before, or with a failure, and never boots what is not wanted unnoticed.
 func TestRollbackHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		clock, runs, next, boot, requests := now, "b", "b", 0, 0
-		others := rapid.IntRange(0, 2).Draw(t, "reboots by others")
-
-		restart := func() { runs, boot, requests = next, boot+1, 0 }
+		clock, n := now, &node{runs: "b", other: "a", next: "b"}
+		others, retries := rapid.IntRange(0, 2).Draw(t, "reboots by others"), rapid.IntRange(0, 2).Draw(t, "retries")
 
 		in := upgraded(unwanted)
 		in.Live, in.Equal, in.Reverting, in.ControlPlane = "b", false, true, rapid.Bool().Draw(t, "control plane")
 		record := change.DescribeTalos(in, "installer:a", "installer:b", nil)
 
-		for range 200 {
-			if record.Change == nil || record.Change.Phase == v1alpha1.ChangeFailed {
-				break
+		input := func(done change.Pass) change.Input {
+			out := change.Input{
+				Now: clock, Name: "w-0", Key: fmt.Sprint("uid", clock), ControlPlane: in.ControlPlane, Reverting: true, Live: n.runs,
+				Want: "a", Equal: n.runs == "a", Options: in.Options, Record: record, BootID: fmt.Sprint(n.boot),
+				Stage: change.StageRunning, Ready: n.runs == "a", Unmet: "kubelet", Pass: done,
 			}
 
-			clock = clock.Add(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second}).Draw(t, "time"))
+			if record.Change != nil {
+				out.Grant = &v1alpha1.ChangeGrant{ID: record.Change.ID, Reboot: true}
+			}
 
-			if others > 0 && rapid.IntRange(0, 4).Draw(t, "another reboot") == 0 {
+			return out
+		}
+
+		for turn := range 300 {
+			clock = clock.Add(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second, 6 * time.Minute}).Draw(t, "time"))
+			calm := turn > 200
+
+			switch {
+			case record.Change == nil:
+				continue
+			case record.Change.Phase == v1alpha1.ChangeFailed && retries > 0:
+				retries--
+
+				retried := input(change.Pass{})
+				retried.Retry = true
+
+				plan, _ := change.CompareTalos(retried, "installer:a")
+				if plan == change.Described {
+					record = change.DescribeTalos(retried, "installer:a", "installer:b", nil)
+				}
+			case !calm && others > 0 && rapid.IntRange(0, 4).Draw(t, "another reboot") == 0:
 				others--
 
-				restart()
+				n.restart()
 			}
 
-			done := change.Pass{}
+			done, denied := change.Pass{}, !calm && rapid.Bool().Draw(t, "denied")
 
 			for range 8 {
-				step := change.NextTalos(change.Input{
-					Now: clock, Name: "w-0", Key: "uid", ControlPlane: in.ControlPlane, Live: runs, Want: "a", Equal: runs == "a",
-					Options: in.Options, Record: record, Grant: &v1alpha1.ChangeGrant{ID: record.Change.ID, Reboot: true},
-					BootID: fmt.Sprint(boot), Stage: change.StageRunning, Ready: runs == "a", Unmet: "kubelet", Pass: done,
-				})
-				record = step.Before
-
-				if rapid.IntRange(0, 5).Draw(t, "killed before the act") == 0 {
+				step := change.NextTalos(input(done))
+				if record = step.Before; step.Act == change.None || !calm && rapid.IntRange(0, 5).Draw(t, "killed before the act") == 0 {
 					break
 				}
 
 				switch step.Act {
 				case change.Permit:
-					done.Permitted = true
+					if done.Permitted = !denied; denied {
+						done.Held = "quorum"
+					}
 				case change.Uncordon:
 					done.Uncordoned = true
 				case change.Rollback:
-					if requests++; requests > 1 {
-						t.Fatal("requested twice in one boot: the second request takes back the first one")
+					n.flip()
+
+					if n.next != "a" {
+						t.Fatal("the second request has taken back the first one")
 					}
 
-					if next = "a"; rapid.Bool().Draw(t, "it reboots") {
-						restart()
+					if calm || rapid.Bool().Draw(t, "it reboots") {
+						n.restart()
 					}
 				case change.Reboot:
-					restart()
+					if calm || rapid.Bool().Draw(t, "it reboots") {
+						n.restart()
+					}
 				default:
 				}
 
-				if step.Act == change.None || step.Again > 0 {
+				if step.Again > 0 {
 					break
 				}
 			}
 		}
 
-		if c := record.Change; c == nil && runs != "a" || c != nil && c.Phase != v1alpha1.ChangeFailed {
-			t.Fatalf("runs %s: %+v", runs, c)
+		c := record.Change
+
+		switch {
+		case c == nil && n.runs != "a":
+			t.Fatalf("complete, and runs %s", n.runs)
+		case c != nil && c.Phase != v1alpha1.ChangeFailed:
+			t.Fatalf("it does not end: %+v", c)
+		case c != nil && n.next != n.runs && !c.Staged:
+			t.Fatalf("%s boots next, and nothing says so: %+v", n.next, c)
 		}
 	})
 }

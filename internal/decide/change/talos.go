@@ -18,7 +18,7 @@ func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChan
 
 	// What another change has installed may still be the next to boot.
 	if was := in.Record.Change; was != nil && was.Kind == v1alpha1.ChangeTalos {
-		c.Staged = was.Staged && in.Live != was.Target
+		c.Staged, c.RollbackBoot = was.Staged && in.Live != was.Target, was.RollbackBoot
 	}
 
 	c.ID = in.id(c)
@@ -54,6 +54,8 @@ func (in Input) comparePending(image string) Plan {
 
 	switch {
 	case in.Equal && c.Staged: // NextTalos takes it back
+	case in.Equal && in.reverts(): // what it was to leave has not proved itself
+		in.settleAgain()
 	case in.Equal:
 		return Forgone
 	case c.Target != in.Want, c.Base != in.Live, c.Image != image:
@@ -181,7 +183,7 @@ func (in Input) failTalos(message string) Step {
 		return in.do(Uncordon)
 	}
 
-	if !in.Pass.Unsure {
+	if !in.Pass.Unsure && !in.requested() {
 		in.Record.Change.Staged = false // the boot loader is as it was
 	}
 
@@ -197,6 +199,8 @@ func (in Input) rebootingTalos() Step {
 	c, i := in.Record.Change, in.Record.Intent
 
 	switch {
+	case in.Pass.Failed != "":
+		return in.failTalos(in.Pass.Failed)
 	case in.BootID == i.BootID && in.Legacy && !in.reverts():
 		return in.upgradeAgain()
 	case in.BootID == i.BootID:
@@ -216,7 +220,7 @@ func (in Input) rebootingTalos() Step {
 
 	why := "it rolled back by itself, or another image was installed outside the operator"
 	if in.reverts() {
-		why = "what it ran before does not boot, or is no longer there"
+		why = "what it ran before does not boot, is no longer installed, or the requests did not reach the node"
 	}
 
 	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: %s; it is not tried again unless you annotate the "+
@@ -253,9 +257,12 @@ func (in Input) settleTalos() Step {
 	c := in.Record.Change
 	in.Record.Intent = nil
 
-	if c.Phase != v1alpha1.ChangeFailed {
+	// One that had failed because it did not come back in time has not had its time to become healthy yet.
+	if c.Phase != v1alpha1.ChangeFailed || !c.Booted {
 		in.phase(v1alpha1.ChangeSettling, "")
 	}
+
+	c.Booted = true
 
 	switch took := in.Now.Sub(c.Since.Time); {
 	case in.well() && !in.Pass.Uncordoned:
@@ -307,7 +314,13 @@ func (in Input) withdrawTalos() Step {
 		return in.do(Uncordon)
 	}
 
-	in.Record.Change, in.Record.Intent = nil, nil
+	in.Record.Intent = nil
+
+	if in.reverts() {
+		in.settleAgain()
+	} else {
+		in.Record.Change = nil
+	}
 
 	return in.again(Poll)
 }

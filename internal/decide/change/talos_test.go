@@ -20,6 +20,7 @@ func upgraded(edits ...func(*change.Input)) change.Input {
 	}}, edits...)...)
 }
 
+func seen(in *change.Input)      { in.Record.Change.Booted = true }
 func closed(in *change.Input)    { in.Options.Reboots = false }
 func installed(in *change.Input) { in.Record.Change.Staged = true }
 func unwanted(in *change.Input)  { in.Want = "a" }
@@ -83,7 +84,9 @@ func TestNextTalos(t *testing.T) {
 		"never again":            {upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second), pass(drained)), change.None, v1alpha1.ChangeFailed, "", ""},
 		"not healthy yet":        {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, time.Second)), change.None, v1alpha1.ChangeSettling, "", "kubelet"},
 		"not healthy for long":   {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, health)), change.None, v1alpha1.ChangeFailed, "", "roll it back"},
-		"healthy after all":      {upgraded(installed, arrived, phase(v1alpha1.ChangeFailed, health)), change.Uncordon, v1alpha1.ChangeFailed, "", ""},
+		"healthy after all":      {upgraded(installed, arrived, seen, phase(v1alpha1.ChangeFailed, health)), change.Uncordon, v1alpha1.ChangeFailed, "", ""},
+		"it came late":           {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeFailed, health)), change.None, v1alpha1.ChangeSettling, "", "kubelet"},
+		"failed and unhealthy":   {upgraded(installed, arrived, seen, sick, phase(v1alpha1.ChangeFailed, health)), change.None, v1alpha1.ChangeFailed, "", ""},
 		"done":                   {upgraded(installed, arrived, phase(v1alpha1.ChangeSettling, time.Second), pass(change.Pass{Uncordoned: true})), change.None, "", "", ""},
 		"unwanted":               {upgraded(unwanted), change.None, "", "", ""},
 		"unwanted, drained":      {upgraded(unwanted, phase(v1alpha1.ChangeDraining, time.Second)), change.Uncordon, v1alpha1.ChangeDraining, "", ""},

@@ -284,8 +284,12 @@ func (o Options) RebootsNow(now time.Time) (bool, error) {
 
 // Hold sets what the next machine waits for, unless another message is set or a change is running.
 func (out *Output) Hold(message string) {
-	if out.Plan != nil && out.Plan.Phase == v1alpha1.PlanRollingOut && len(out.Running) == 0 {
+	switch p := out.Plan; {
+	case p == nil || len(out.Running) > 0:
+	case p.Phase == v1alpha1.PlanRollingOut:
 		out.say(v1alpha1.PlanWaiting, message)
+	case p.Phase == v1alpha1.PlanStopped && len(out.Ready) > 0: // what is rolled back waits, too
+		out.say(v1alpha1.PlanStopped, p.Message+"; "+message)
 	}
 }
 

@@ -316,6 +316,13 @@ func TestHold(t *testing.T) {
 
 	none := rollout.Output{}
 	none.Hold("nothing to hold")
+
+	// What is rolled back while a rollout is stopped waits for something, too.
+	back := assess(t, options(), nil, "", machine("a", pending("2", "1"), reverts))
+	if back.Hold("waiting for the moon"); back.Plan.Phase != v1alpha1.PlanStopped ||
+		!strings.HasSuffix(back.Plan.Message, "config; waiting for the moon") {
+		t.Errorf("%s: %s", back.Plan.Phase, back.Plan.Message)
+	}
 }
 
 // TestLargeGroup: no message exceeds the limit of the schema, which would make the status invalid.

@@ -278,7 +278,7 @@ func TestLegacy(t *testing.T) {
 func TestSameEtcd(t *testing.T) {
 	for versions, want := range map[[2]string]bool{
 		{"v1.12.4", "v1.13.9"}: true, {"v1.10.9", "v1.11.0"}: false, {"v1.9.0", "v1.10.0"}: true, {"v1.13.9", "v1.14.0"}: false,
-		{"v1.99.0", "v1.99.1"}: false, {"main", "v1.13.0"}: false, {"v1.13.0", ""}: false, {"v2.12.0", "v2.13.0"}: false,
+		{"v1.99.0", "v1.99.1"}: true, {"v1.98.0", "v1.99.1"}: false, {"main", "v1.13.0"}: false, {"v1.13.0", ""}: false, {"v2.12.0", "v2.13.0"}: false,
 	} {
 		if got := upgrade.SameEtcd(versions[0], versions[1]); got != want {
 			t.Errorf("%v: %t", versions, got)

@@ -46,5 +46,5 @@ func SameEtcd(a, b string) bool {
 		return false
 	}
 
-	return etcd[x.Minor] != "" && etcd[x.Minor] == etcd[y.Minor]
+	return x.Minor == y.Minor || etcd[x.Minor] != "" && etcd[x.Minor] == etcd[y.Minor]
 }
