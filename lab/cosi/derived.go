@@ -1,6 +1,7 @@
 package cosi
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -37,7 +38,22 @@ func (s *Store) derive() {
 
 	kubelet := k8s.NewKubeletSpec(k8s.NamespaceName, k8s.KubeletID)
 	kubelet.TypedSpec().Image = live.Machine().Kubelet().Image()
+	kubelet.TypedSpec().Config = live.Machine().Kubelet().ExtraConfig()
+	kubelet.TypedSpec().Args = Arguments(live.Machine().Kubelet().ExtraArgs())
 	s.Replace(k8s.KubeletSpecType, kubelet)
+}
+
+// Arguments returns the extra arguments of a component of Kubernetes as they are on its command line.
+func Arguments(extra map[string][]string) []string {
+	var out []string
+
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		for _, value := range extra[name] {
+			out = append(out, "--"+name+"="+value)
+		}
+	}
+
+	return out
 }
 
 func (s *Store) deriveEndpoints(live coreconfig.Config, members []Member) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/config/config"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -124,6 +125,11 @@ func (m *Model) routes() http.Handler {
 	mux.HandleFunc("PATCH /api/v1/nodes/{name}", m.patch)
 	mux.HandleFunc("DELETE /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
 		reply(w)(m.opts.Nodes.Delete(r.PathValue("name")))
+	})
+	mux.HandleFunc("GET /apis/policy/v1/poddisruptionbudgets", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, &policyv1.PodDisruptionBudgetList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudgetList"},
+		})
 	})
 	mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})

@@ -291,9 +291,12 @@ func (s *session) showPods(ready bool) {
 
 	pods, statuses := map[string]map[string]any{}, map[string]map[string]any{}
 
+	cfg, _ := s.complete()
+
 	for _, name := range staticPods {
 		pods[name] = map[string]any{
 			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "kube-system"},
+			"spec": map[string]any{"containers": []any{map[string]any{"name": name, "command": podCommand(name, cfg)}}},
 		}
 		statuses["kube-system/"+name+"-"+s.hostname()] = map[string]any{
 			"phase": "Running", "conditions": []any{map[string]any{"type": "Ready", "status": condition}},
@@ -302,6 +305,26 @@ func (s *session) showPods(ready bool) {
 
 	s.store.SetStaticPods(pods)
 	s.store.SetStaticPodStatuses(statuses)
+}
+
+// podCommand returns the command of a static pod, with what the machine config adds to it.
+func podCommand(name string, cfg config.Provider) []any {
+	out := []any{"/usr/local/bin/" + name}
+	if cfg == nil || cfg.Cluster() == nil {
+		return out
+	}
+
+	extra := map[string]map[string][]string{
+		staticPods[0]: cfg.Cluster().APIServer().ExtraArgs(),
+		staticPods[1]: cfg.Cluster().ControllerManager().ExtraArgs(),
+		staticPods[2]: cfg.Cluster().Scheduler().ExtraArgs(),
+	}[name]
+
+	for _, arg := range cosi.Arguments(extra) {
+		out = append(out, arg)
+	}
+
+	return out
 }
 
 // startKubelet starts the kubelet service.
