@@ -24,6 +24,18 @@ const (
 	RollbackAutomatic RollbackPolicy = "Automatic"
 )
 
+// RemovedAPIPolicy determines whether an upgrade begins although Kubernetes removes what is in use.
+// +kubebuilder:validation:Enum=Refuse;Ignore
+type RemovedAPIPolicy string
+
+// Policies for what Kubernetes removes.
+const (
+	// RemovedAPIsRefuse begins no upgrade to a minor of Kubernetes that removes what is in use. It is the default.
+	RemovedAPIsRefuse RemovedAPIPolicy = "Refuse"
+	// RemovedAPIsIgnore does not check what is in use.
+	RemovedAPIsIgnore RemovedAPIPolicy = "Ignore"
+)
+
 // UpgradeOptions determine how a cluster gets to other versions.
 type UpgradeOptions struct {
 	// talos is Report (default), or Automatic: machines that run another version or schematic than the spec asks for are
@@ -38,6 +50,10 @@ type UpgradeOptions struct {
 	// another Talos boots the one of before again.
 	// +optional
 	Rollback RollbackPolicy `json:"rollback,omitempty"`
+	// removedAPIs is Refuse (default), or Ignore. With Refuse, no upgrade to a minor of Kubernetes begins that removes
+	// what is in use: API resources with objects, flags, feature gates and admission plugins. With Ignore nothing is checked.
+	// +optional
+	RemovedAPIs RemovedAPIPolicy `json:"removedAPIs,omitempty"`
 	// via are releases to go through instead of the newest ones that the operator knows.
 	// +optional
 	// +listType=set

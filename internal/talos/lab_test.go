@@ -133,6 +133,11 @@ func assets(t *testing.T) func(*node.Options) {
 // configure gives a machine its first config and waits until it answers as a member.
 func (c *cluster) configure(n *node.Node) {
 	c.t.Helper()
+	c.configureWith(n, c.config(configmachine.TypeControlPlane))
+}
+
+func (c *cluster) configureWith(n *node.Node, config []byte) {
+	c.t.Helper()
 
 	pool := talos.NewPool()
 	defer pool.Close()
@@ -145,7 +150,7 @@ func (c *cluster) configure(n *node.Node) {
 
 	first := n.Status().BootID
 
-	if _, err := m.Apply(c.t.Context(), c.config(configmachine.TypeControlPlane)); err != nil {
+	if _, err := m.Apply(c.t.Context(), config); err != nil {
 		c.t.Fatal(err)
 	}
 

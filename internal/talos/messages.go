@@ -43,6 +43,7 @@ var typeBounds = map[string]int{
 	config.MachineConfigType: maxMessage,
 	// The options and mounts of the configuration are added to the image.
 	k8s.KubeletSpecType: longMessage,
+	k8s.StaticPodType:   longMessage,
 }
 
 // messageBound returns the maximum message that a call may receive.

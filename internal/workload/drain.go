@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/kubectl/pkg/drain"
 
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -23,6 +24,7 @@ import (
 // Cluster is the Kubernetes API of one managed cluster, at any API server that responds.
 type Cluster struct {
 	client kubernetes.Interface
+	rest   *rest.Config
 }
 
 // Cluster connects to the first API server that is ready.
@@ -32,12 +34,12 @@ func (c *Clients) Cluster(ctx context.Context, b *clusterstate.Bundle, addresses
 		return nil, err
 	}
 
-	client, err := c.client(b, at.address)
+	have, err := c.client(b, at.address)
 	if err != nil {
 		return nil, err
 	}
 
-	return &Cluster{client: client}, nil
+	return &Cluster{client: have.client, rest: have.rest}, nil
 }
 
 // DrainOptions determine how pods are evicted from a node.

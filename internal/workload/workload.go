@@ -15,6 +15,7 @@ import (
 	"github.com/blang/semver/v4"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -47,6 +48,7 @@ type Clients struct {
 
 type cached struct {
 	client      kubernetes.Interface
+	rest        *rest.Config
 	fingerprint string
 	until       time.Time
 }
@@ -120,10 +122,12 @@ func (c *Clients) versionAt(ctx context.Context, b *clusterstate.Bundle, address
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
-	client, err := c.client(b, address)
+	have, err := c.client(b, address)
 	if err != nil {
 		return "", err
 	}
+
+	client := have.client
 
 	if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return "", fmt.Errorf("asking the API server at %s whether it is ready: %w", address, err)
@@ -155,7 +159,7 @@ func gitVersion(raw []byte, address string) (string, error) {
 	return v, nil
 }
 
-func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Interface, error) {
+func (c *Clients) client(b *clusterstate.Bundle, address string) (cached, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -164,13 +168,13 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Int
 	now := c.Clock.Now().Round(0)
 	if have, ok := c.clients[address]; ok && have.fingerprint == b.Fingerprint() {
 		if left := have.until.Sub(now); left > clientRenew && left <= clientTTL {
-			return have.client, nil
+			return have, nil
 		}
 	}
 
 	cfg, err := b.RESTConfig("https://"+net.JoinHostPort(address, apiServerPort), now, clientTTL)
 	if err != nil {
-		return nil, fmt.Errorf("making credentials for the API server at %s: %w", address, err)
+		return cached{}, fmt.Errorf("making credentials for the API server at %s: %w", address, err)
 	}
 
 	cfg.Timeout = callTimeout
@@ -178,14 +182,15 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (kubernetes.Int
 
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("opening a client to the API server at %s: %w", address, err)
+		return cached{}, fmt.Errorf("opening a client to the API server at %s: %w", address, err)
 	}
 
 	if c.clients == nil {
 		c.clients = map[string]cached{}
 	}
 
-	c.clients[address] = cached{client: client, fingerprint: b.Fingerprint(), until: now.Add(clientTTL)}
+	made := cached{client: client, rest: cfg, fingerprint: b.Fingerprint(), until: now.Add(clientTTL)}
+	c.clients[address] = made
 
-	return client, nil
+	return made, nil
 }

@@ -181,6 +181,8 @@ func TestWorkload(t *testing.T) {
 
 	removeNode(t, c, cluster)
 	owners(t, c, cluster)
+	notServed(t, cluster)
+	obstacles(t, c, cluster)
 }
 
 // owners: of control planes that claim a cluster the first one has it, until the next one names it as the former owner.

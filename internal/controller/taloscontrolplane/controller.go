@@ -57,6 +57,8 @@ type Reconciler struct {
 	// records tracks when clusters were last asked for their owner.
 	records records
 	orphans orphans
+	// preflights are the last checks before upgrades.
+	preflights preflights
 }
 
 // Reconcile reconciles one TalosControlPlane. It keeps no state between calls that a restart must not lose.
@@ -115,6 +117,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.pulls.forget(key)
 	r.records.forget(key)
 	r.orphans.forget(key)
+	r.preflights.forget(key)
 	r.stale.forget(key)
 	r.nodes.forget(key)
 

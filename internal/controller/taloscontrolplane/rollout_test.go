@@ -27,6 +27,14 @@ func (e *env) established(size int) (*v1alpha1.TalosControlPlane, []*node.Node) 
 	e.Helper()
 
 	cp, nodes := e.found(size)
+	e.establish(cp)
+
+	return cp, nodes
+}
+
+// establish reconciles a control plane whose machines wait for the bootstrap until its etcd is established.
+func (e *env) establish(cp *v1alpha1.TalosControlPlane) {
+	e.Helper()
 	e.until(cp, "etcd is established", func() bool {
 		b := e.state().Runtime.Bootstrap
 
@@ -34,11 +42,9 @@ func (e *env) established(size int) (*v1alpha1.TalosControlPlane, []*node.Node) 
 			meta.IsStatusConditionTrue(cp.Status.Conditions, v1alpha1.ConditionEtcdHealthy)
 	})
 
-	for i := range size {
+	for i := range cp.Spec.Machines {
 		e.show(cp, i, func(*v1alpha1.TalosMachine) {})
 	}
-
-	return cp, nodes
 }
 
 // show writes the status of a ready and compared machine, as its controller would, with a change.

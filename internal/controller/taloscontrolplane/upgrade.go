@@ -26,6 +26,7 @@ const maxUpgraded = 16
 func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if targetOf(s.cp) == (upgrade.Target{}) {
 		s.cp.Status.Upgrade = nil
+		r.preflights.forget(s.key())
 
 		return ctrl.Result{}, nil
 	}
@@ -39,7 +40,8 @@ func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, er
 		return ctrl.Result{}, fmt.Errorf("listing the machines of %s: %w", s.cp.Name, err)
 	}
 
-	s.cp.Status.Upgrade = upgradeOf(s.cp, r.group(s).Entries(), list.Items)
+	next := upgradeOf(s.cp, r.group(s).Entries(), list.Items)
+	s.cp.Status.Upgrade = r.preflight(ctx, s, next, list.Items)
 
 	return ctrl.Result{}, nil
 }

@@ -1,0 +1,158 @@
+package taloscontrolplane_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
+	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientset "k8s.io/client-go/kubernetes"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/harness"
+	"github.com/talos-operator/talos-operator/test/wait"
+)
+
+// TestUpgradeRemovesFeatureGate: an upgrade of Kubernetes that would remove a feature gate in use does not begin, unless
+// the spec ignores that, and is not held once it has begun. A cluster is checked every few minutes only.
+func TestUpgradeRemovesFeatureGate(t *testing.T) {
+	const from, to = "v1.35.1", "v1.36.2"
+
+	e := newEnv(t)
+	n := e.boot(0)
+	cp := e.create(1, func(cp *v1alpha1.TalosControlPlane) { cp.Spec.KubernetesVersion = from })
+
+	if _, err := e.pass(cp); err != nil {
+		t.Fatal(err)
+	}
+
+	e.configured(n)
+
+	data, err := harness.Config(e.state(), configmachine.TypeControlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	patches, err := configpatcher.LoadPatches([]string{
+		"machine: {kubelet: {extraConfig: {featureGates: {HonorPVReclaimPolicy: true}}}}",
+		"cluster: {scheduler: {extraArgs: {feature-gates: HonorPVReclaimPolicy=false}}}",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	patched, err := configpatcher.Apply(configpatcher.WithBytes(data), patches)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if data, err = patched.Bytes(); err != nil {
+		t.Fatal(err)
+	}
+
+	e.Eventually("the machine takes its config", func(ctx context.Context) error { return harness.Install(ctx, n, data) })
+	e.Eventually("etcd waits", func(ctx context.Context) error { return harness.Prepares(ctx, n, e.state()) })
+	e.establish(cp)
+
+	versions := func(api string) {
+		e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+			m.Status.TalosVersion, m.Status.KubeletVersion = harness.TalosVersion, from
+			m.Status.ComponentVersions = &v1alpha1.ComponentVersions{APIServer: api, ControllerManager: from, Scheduler: from, Proxy: from}
+		})
+	}
+	ask := func(version string, policy v1alpha1.RemovedAPIPolicy) {
+		cp.Spec.KubernetesVersion = version
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic, RemovedAPIs: policy}
+		e.Update(cp)
+	}
+	expect := func(what, version, message string) {
+		t.Helper()
+
+		if _, err := e.pass(cp); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+
+		u := cp.Status.Upgrade
+		if u == nil || u.KubernetesVersion != version || !strings.Contains(u.Message, message) || message == "" && u.Message != "" {
+			t.Errorf("%s: %+v", what, u)
+		}
+	}
+
+	versions(from)
+
+	const refused = "Kubernetes v1.36.2 removes what is in use: feature gate HonorPVReclaimPolicy of kube-scheduler on cp-0; " +
+		"feature gate HonorPVReclaimPolicy of kubelet on cp-0; remove it from the configuration"
+
+	ask(to, "")
+	expect("in use", "", refused)
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonUpgradePending, refused)
+
+	reads := harness.Calls("Get", n)
+	checks := func() int { return harness.Calls("Get", n) - reads }
+
+	expect("soon again", "", refused)
+
+	soon := checks()
+
+	e.Clock.SetTime(e.Clock.Now().Add(4 * time.Minute))
+	expect("later again", "", refused)
+
+	if later := checks() - soon; later < soon+4 {
+		t.Errorf("%d resources were read soon, and %d later", soon, later)
+	}
+
+	ask(to, v1alpha1.RemovedAPIsIgnore)
+	expect("ignored", to, "")
+
+	ask(to, v1alpha1.RemovedAPIsRefuse)
+	expect("nothing has begun", "", refused)
+
+	versions(to)
+	expect("an API server has it", to, "")
+}
+
+// TestUpgradeNamesObstacles: what the drains of an upgrade of Talos will meet is named, and does not hold it.
+func TestUpgradeNamesObstacles(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.established(1)
+
+	cfg, err := e.state().Bundle.RESTConfig(e.estate.Endpoint(), wait.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	c, err := clientset.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e.Eventually("the Node is cordoned", func(ctx context.Context) error {
+		_, err := c.CoreV1().Nodes().Patch(ctx, "cp-0", types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`),
+			metav1.PatchOptions{})
+
+		return err
+	})
+
+	e.until(cp, "the version of the API servers is known", func() bool { return cp.Status.ObservedKubeVersion != "" })
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+		m.Status.TalosVersion, m.Status.KubeletVersion = harness.TalosVersion, harness.KubernetesVersion
+	})
+
+	const to = "v1.13.10"
+
+	cp.Spec.TalosVersion, cp.Spec.Upgrade = to, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+	e.Update(cp)
+
+	if _, err := e.pass(cp); err != nil {
+		t.Fatal(err)
+	}
+
+	const want = "the drains will meet Nodes that were cordoned manually: cp-0"
+	if u := cp.Status.Upgrade; u == nil || u.TalosVersion != to || u.Message != want {
+		t.Errorf("%+v", u)
+	}
+}
