@@ -151,7 +151,8 @@ func TestUpgradeOfTalos(t *testing.T) {
 
 	// What is older than what runs is refused, and nothing moves.
 	w.upgrade("newer", "v1.13.9")
-	w.condition(&v1alpha1.TalosControlPlane{}, "newer", v1alpha1.ConditionUpToDate, "False", v1alpha1.ReasonUpgradePending)
+	w.eventually("the older version is refused", w.condition(&v1alpha1.TalosControlPlane{}, "newer",
+		v1alpha1.ConditionUpToDate, "False", v1alpha1.ReasonDowngradeRefused))
 	w.idle(5 * time.Second)
 
 	if rebooted := w.rebooted(after); len(rebooted) > 0 {
