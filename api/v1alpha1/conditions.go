@@ -5,8 +5,9 @@ package v1alpha1
 const (
 	// ConditionReady: everything that the object describes exists and is healthy.
 	ConditionReady = "Ready"
-	// ConditionComplete: a run has ended with success: the backup is stored and verified as its spec demands, or etcd runs
-	// from the backup. A run that has failed for good is Stalled. Ready of a backup is False if it is damaged later.
+	// ConditionComplete: a run has ended with success: the backup is stored and verified as its spec demands, etcd runs from
+	// the backup, or each machine of a cluster runs the version of an upgrade. A run that has failed for good is Stalled.
+	// Ready of a backup is False if it is damaged later.
 	ConditionComplete = "Complete"
 	// ConditionAvailable: the Kubernetes API of the cluster responds and etcd has quorum.
 	ConditionAvailable = "Available"

@@ -29,6 +29,8 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&TalosEtcdBackup{}, &TalosEtcdBackupList{},
 		&TalosEtcdBackupSchedule{}, &TalosEtcdBackupScheduleList{},
 		&TalosEtcdRestore{}, &TalosEtcdRestoreList{},
+		&TalosUpgrade{}, &TalosUpgradeList{},
+		&KubernetesUpgrade{}, &KubernetesUpgradeList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 

@@ -204,6 +204,22 @@ const (
 	ReasonUpgradeUnsupported = "UpgradeUnsupported"
 )
 
+// Reasons of the records of upgrades.
+const (
+	// ReasonUpgrading: machines are being brought to the version of the run.
+	ReasonUpgrading = "Upgrading"
+	// ReasonUpgradeWaiting: no machine is being upgraded; the message says what the run waits for.
+	ReasonUpgradeWaiting = "UpgradeWaiting"
+	// ReasonUpgradeStopped: the upgrade of a machine failed; a retry of the machine continues the run.
+	ReasonUpgradeStopped = "UpgradeStopped"
+	// ReasonUpgraded: each machine of the cluster runs the version.
+	ReasonUpgraded = "Upgraded"
+	// ReasonUpgradeFailed: the spec of the cluster changed after the upgrade of a machine had failed.
+	ReasonUpgradeFailed = "UpgradeFailed"
+	// ReasonUpgradeCalledOff: the spec of the cluster changed before each machine had the version.
+	ReasonUpgradeCalledOff = "UpgradeCalledOff"
+)
+
 // Reasons about machines that leave a cluster, are replaced, or return.
 const (
 	// ReasonScalingDown: a machine that was removed from the machine list is being removed from the cluster.

@@ -150,6 +150,7 @@ func (e *Env) statuses() []string {
 	for _, list := range []client.ObjectList{
 		&v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosMachineList{}, &v1alpha1.TalosEtcdBackupList{},
 		&v1alpha1.TalosEtcdBackupScheduleList{}, &v1alpha1.TalosEtcdRestoreList{},
+		&v1alpha1.TalosUpgradeList{}, &v1alpha1.KubernetesUpgradeList{},
 	} {
 		if err := e.Admin.List(e.Context(), list, client.InNamespace(e.Namespace)); err != nil {
 			e.Fatal(err)
