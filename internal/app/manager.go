@@ -143,6 +143,7 @@ func warmCaches(ctx context.Context, mgr manager.Manager) error {
 		&vitistackv1alpha1.KubernetesCluster{}, &vitistackv1alpha1.Machine{},
 		&v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}, &v1alpha1.TalosMachine{},
 		&v1alpha1.TalosEtcdBackup{}, &v1alpha1.TalosEtcdBackupSchedule{}, &v1alpha1.TalosEtcdRestore{},
+		&v1alpha1.TalosUpgrade{}, &v1alpha1.KubernetesUpgrade{},
 	} {
 		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("caching %s objects: %w", kube.KindOf(mgr.GetClient(), o), err)
@@ -236,6 +237,10 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 	}
 
 	if err := setupRestores(mgr, o, cached, states, pool, workloads); err != nil {
+		return err
+	}
+
+	if err := setupHistory(ctx, mgr, o, cached); err != nil {
 		return err
 	}
 

@@ -70,7 +70,7 @@ func unwantedSystem(m *v1alpha1.TalosMachine) (string, error) {
 // upgradesVersion reports whether a change brings another version, and not only another schematic.
 func upgradesVersion(c *v1alpha1.MachineChange) bool {
 	for _, f := range c.Fields {
-		if f.Field == string(upgrade.Talos) {
+		if f.Field == upgrade.FieldTalos {
 			return true
 		}
 	}

@@ -2,8 +2,6 @@ package talosmachine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -52,11 +50,7 @@ type installation struct {
 // system is an operating system: what a node runs, or should.
 type system struct{ version, schematic string }
 
-func (o system) hash() string {
-	sum := sha256.Sum256([]byte(o.version + "\n" + o.schematic))
-
-	return hex.EncodeToString(sum[:])
-}
+func (o system) hash() string { return upgrade.SystemHash(o.version, o.schematic) }
 
 // running is what a node runs: the system, the installer that its config names, and the hash of that config without it.
 type running struct {
@@ -287,11 +281,11 @@ func (o *systems) fields() []v1alpha1.FieldChange {
 	var out []v1alpha1.FieldChange
 
 	if o.live.version != o.want.version {
-		out = append(out, v1alpha1.FieldChange{Field: string(upgrade.Talos), Old: o.live.version, New: o.want.version})
+		out = append(out, v1alpha1.FieldChange{Field: upgrade.FieldTalos, Old: o.live.version, New: o.want.version})
 	}
 
 	if o.live.schematic != o.want.schematic {
-		out = append(out, v1alpha1.FieldChange{Field: "schematic", Old: o.live.schematic, New: o.want.schematic})
+		out = append(out, v1alpha1.FieldChange{Field: upgrade.FieldSchematic, Old: o.live.schematic, New: o.want.schematic})
 	}
 
 	return out

@@ -3,6 +3,8 @@
 package upgrade
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -59,6 +61,20 @@ func VersionOf(tag string) string {
 	}
 
 	return version
+}
+
+// Fields of a change of kind Talos: what of the operating system it replaces.
+const (
+	FieldTalos     = "Talos"
+	FieldSchematic = "schematic"
+)
+
+// SystemHash identifies an operating system, by its version and schematic: as base and target of a change of kind
+// Talos, and as what worked last.
+func SystemHash(version, schematic string) string {
+	sum := sha256.Sum256([]byte(version + "\n" + schematic))
+
+	return hex.EncodeToString(sum[:])
 }
 
 // Cluster is what runs.

@@ -8,7 +8,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Newer reports whether a Talos version is newer than another one. It is false for a text that is no version.
+// Newer reports whether a version of Talos or Kubernetes is newer than another one. It is false for a text that is no
+// version.
 func Newer(version, than string) bool {
 	a, err := parse(Talos, version)
 	if err != nil {

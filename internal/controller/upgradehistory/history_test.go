@@ -1,0 +1,238 @@
+package upgradehistory_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/harness"
+)
+
+// TestRecord: one record for each version, with its owner, told of at its end, and nothing is written twice.
+func TestRecord(t *testing.T) {
+	e := newEnv(t)
+	e.expect("idle", "")
+
+	e.plan(target)
+	e.pass()
+	e.expect("begun", "c-talos-1 v1.12.4>v1.13.9 Running 0/2")
+
+	run := &v1alpha1.TalosUpgrade{}
+	e.Get(run, "c-talos-1")
+
+	if !metav1.IsControlledBy(run, e.cp) || run.Labels[v1alpha1.ControlPlaneLabel] != "c" || run.Spec.ControlPlaneRef.Name != "c" {
+		t.Errorf("%+v, %+v", run.ObjectMeta, run.Spec)
+	}
+
+	run.Spec.To = "v1.13.10"
+	if err := e.Admin.Update(e.Context(), run); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "a record of an upgrade does not change") {
+		t.Errorf("another version in a record: %v", err)
+	}
+
+	e.runs("c-0", target)
+	e.pass()
+	e.expect("half", "c-talos-1 v1.12.4>v1.13.9 Running 1/2")
+
+	if told := e.Told(); len(told) > 0 {
+		t.Errorf("told before the end: %v", told)
+	}
+
+	e.runs("c-1", target)
+	e.plan("v1.13.10")
+	e.pass()
+	e.expect("the next one", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2, c-talos-2 v1.13.9>v1.13.10 Running 0/2")
+
+	if told := e.Told(); len(told) != 1 || !strings.Contains(told[0], "Normal Upgraded Succeeded: 2 of 2 machines run Talos v1.13.9") {
+		t.Errorf("told %v", told)
+	}
+
+	// A record that is deleted while its run goes on is written anew.
+	e.Get(run, "c-talos-2")
+	e.Delete(run)
+	e.pass()
+	e.expect("deleted", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2, c-talos-2 v1.13.9>v1.13.10 Running 0/2")
+}
+
+// TestKubernetesRecord: the other kind, and the failure of a machine.
+func TestKubernetesRecord(t *testing.T) {
+	e := newEnv(t)
+
+	e.plan(target)
+	e.cp.Status.Upgrade.TalosVersion, e.cp.Status.Upgrade.KubernetesVersion = "", "v1.36.4"
+	e.UpdateStatus(e.cp)
+	e.pass()
+
+	m := &v1alpha1.TalosMachine{}
+	e.Get(m, "c-1")
+
+	m.Status.Change = &v1alpha1.MachineChange{
+		ID: "1", Kind: v1alpha1.ChangeKubernetes, Base: "a", Target: "b", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangeFailed,
+		Since: metav1.NewTime(e.Clock.Now()), Image: "registry.k8s.io/kube-apiserver:v1.36.4", Message: "no such image",
+	}
+	e.UpdateStatus(m)
+	e.pass()
+
+	run := &v1alpha1.KubernetesUpgrade{}
+	e.Get(run, "c-kubernetes-1")
+
+	if st := run.Status; st.Phase != v1alpha1.UpgradeRunStopped || st.Failed != 1 || len(st.Machines) != 2 || st.Machines[1].Message != "no such image" {
+		t.Errorf("%+v", st)
+	}
+
+	e.plan("")
+	e.pass()
+	e.Get(run, "c-kubernetes-1")
+
+	if told := e.Told(); run.Status.Phase != v1alpha1.UpgradeRunFailed || len(told) != 1 || !strings.Contains(told[0], "Warning UpgradeFailed Failed: ") {
+		t.Errorf("%s: %v", run.Status.Phase, told)
+	}
+}
+
+// TestHeld: while a cluster is paused or in a dry run no record is written, and afterwards they catch up.
+func TestHeld(t *testing.T) {
+	e := newEnv(t)
+	e.plan(target)
+
+	for annotation, value := range map[string]string{
+		v1alpha1.PausedAnnotation: "true", v1alpha1.ReconcileModeAnnotation: string(v1alpha1.ReconcileModeDryRun),
+	} {
+		harness.Change(e.Env, e.cp, func(cp *v1alpha1.TalosControlPlane) { cp.Annotations = map[string]string{annotation: value} })
+		e.expect(annotation, "")
+	}
+
+	harness.Change(e.Env, e.cp, func(cp *v1alpha1.TalosControlPlane) { cp.Annotations = nil })
+	e.pass()
+	e.expect("resumed", "c-talos-1 v1.12.4>v1.13.9 Running 0/2")
+}
+
+// TestDeleted: a control plane on its way out gets no records.
+func TestDeleted(t *testing.T) {
+	e := newEnv(t)
+	e.plan(target)
+	harness.Change(e.Env, e.cp, func(cp *v1alpha1.TalosControlPlane) { cp.Finalizers = []string{v1alpha1.Finalizer} })
+	e.Delete(e.cp)
+	e.expect("deleted", "")
+	harness.Change(e.Env, e.cp, func(cp *v1alpha1.TalosControlPlane) { cp.Finalizers = nil })
+	e.expect("gone", "")
+}
+
+// TestCrash: the operator dies after each of its writes, and the records become the same.
+func TestCrash(t *testing.T) {
+	e := newEnv(t)
+	crashes := 0
+
+	settle := func() {
+		for {
+			e.restart()
+			e.Client.DieAfter(1)
+
+			_, err := e.tryPass()
+			if err == nil {
+				return
+			}
+
+			if !e.Client.Dead() {
+				t.Fatal(err)
+			}
+
+			crashes++
+		}
+	}
+
+	e.plan(target)
+	settle()
+	e.runs("c-0", target)
+	settle()
+	e.runs("c-1", target)
+	e.plan("v1.13.10")
+	settle()
+	e.plan("")
+	settle()
+	e.restart()
+	e.expect("in the end", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2, c-talos-2 v1.13.9>v1.13.10 CalledOff 0/2")
+
+	if crashes != 7 { // two creations with their first statuses, one machine, two ends
+		t.Errorf("%d crashes", crashes)
+	}
+}
+
+// TestOutdatedCache: a cache that lags behind ends no run, begins none a second time, and overwrites nothing.
+func TestOutdatedCache(t *testing.T) {
+	e := newEnv(t)
+	none := e.remember(&v1alpha1.TalosUpgradeList{}, &v1alpha1.TalosMachineList{})
+
+	e.plan(target)
+	e.pass()
+
+	// It does not show the run that has begun.
+	e.r.Client = none
+	e.expect("no records in the cache", "c-talos-1 v1.12.4>v1.13.9 Running 0/2")
+
+	// Not even live: the name is taken.
+	e.r.Reader = none
+
+	if _, err := e.tryPass(); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("created again: %v", err)
+	}
+
+	// It does not show that machines are done, and the control plane has nothing left to do.
+	e.restart()
+	e.runs("c-0", target)
+	e.pass()
+
+	half := e.remember(&v1alpha1.TalosUpgradeList{}, &v1alpha1.TalosMachineList{})
+
+	e.Clock.Sleep(time.Minute)
+	e.runs("c-1", target)
+	e.plan("")
+	e.r.Client = half
+	e.pass()
+	e.expect("the end", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2")
+
+	// It shows a run that is finished as open, and does so live, too.
+	e.runs("c-1", before)
+	e.r.Reader = half
+
+	if res, err := e.tryPass(); err != nil || res.RequeueAfter == 0 || res.RequeueAfter >= time.Hour {
+		t.Errorf("%v, %v", res, err)
+	}
+
+	e.restart()
+	e.expect("it stays", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2")
+}
+
+// TestKeptRecords: older ones are deleted, those of others are left alone.
+func TestKeptRecords(t *testing.T) {
+	e := newEnv(t)
+
+	other := &v1alpha1.TalosUpgrade{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "other", Labels: map[string]string{v1alpha1.ControlPlaneLabel: "c"}},
+		Spec:       v1alpha1.UpgradeRunSpec{ControlPlaneRef: v1alpha1.ObjectReference{Name: "c"}, From: before, To: target},
+	}
+	e.Create(other)
+
+	for i := range 11 {
+		e.plan(fmt.Sprintf("v1.13.%d", i+1))
+		e.pass()
+	}
+
+	e.plan("")
+	e.pass()
+
+	list := strings.Split(e.records(), ", ")
+	if len(list) != 11 || strings.Contains(e.records(), "c-talos-1 ") {
+		t.Errorf("%q", list)
+	}
+
+	e.Get(other, "other")
+
+	if c := meta.FindStatusCondition(other.Status.Conditions, v1alpha1.ConditionComplete); c != nil {
+		t.Errorf("%+v", c)
+	}
+}

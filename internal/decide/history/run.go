@@ -1,0 +1,217 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// longestMessage is the maximum length of a message.
+const longestMessage = 1000
+
+// goOn returns an open run as it is now.
+func (in Input) goOn(run Run) Run {
+	list := in.progress(&run)
+	st := v1alpha1.UpgradeRunStatus{
+		Conditions: slices.Clone(run.Status.Conditions), StartTime: run.Status.StartTime, Total: int32(len(list)),
+	}
+
+	if st.StartTime == nil {
+		st.StartTime = in.stamp()
+	}
+
+	for _, e := range list {
+		switch e.State {
+		case v1alpha1.UpgradeMachineDone:
+			st.Done++
+		case v1alpha1.UpgradeMachineFailed:
+			st.Failed++
+		case v1alpha1.UpgradeMachinePending, v1alpha1.UpgradeMachineInProgress:
+		}
+	}
+
+	st.Progress = fmt.Sprintf("%d/%d", st.Done, st.Total)
+	st.Phase, st.Message = in.phase(&run, &st, list)
+	st.Message = kube.Shorten(st.Message, longestMessage)
+	st.Machines = shorten(list)
+
+	switch st.Phase {
+	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff:
+		st.CompletionTime = in.stamp()
+	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting, v1alpha1.UpgradeRunStopped:
+	}
+
+	run.Status = st
+	in.setConditions(&run)
+
+	return run
+}
+
+// phase returns the phase of a run with these counts and machines, and what it waits for or why it ended.
+func (in Input) phase(
+	run *Run, st *v1alpha1.UpgradeRunStatus, list []v1alpha1.UpgradeRunMachine,
+) (v1alpha1.UpgradeRunPhase, string) {
+	all := st.Total > 0 && st.Done == st.Total
+	planned := run.Spec.Schematic == "" && in.planned(in.Component) == run.Spec.To
+
+	switch {
+	case all && !planned:
+		return v1alpha1.UpgradeRunSucceeded, ""
+	case planned, in.unclear(), in.busy(run):
+		return in.openPhase(run, st, list)
+	case st.Failed > 0:
+		return v1alpha1.UpgradeRunFailed, in.ended(run) + "; " + failures(list)
+	}
+
+	return v1alpha1.UpgradeRunCalledOff, in.ended(run)
+}
+
+// busy reports whether a machine does something for the run whatever the control plane plans now: a change that has
+// begun goes on to its end.
+func (in Input) busy(run *Run) bool {
+	return slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
+		if !takesPart(&m) {
+			return false
+		}
+
+		c := in.changeOf(run, &m)
+
+		switch _, all := in.reached(run, &m, ""); {
+		case run.Spec.Schematic != "":
+			// A schematic has no plan. A configuration that differs comes first, so a change of that kind holds it, too.
+			return in.ControlPlane.Status.Upgrade == nil && in.automatic() && m.Status.Change != nil &&
+				(c != nil || isListed(run, m.Name)) || change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
+		case c != nil && c.Phase == v1alpha1.ChangeFailed:
+			return all // it runs the version and is not healthy: it may become so, or be retried
+		default:
+			return change.Begun(c)
+		}
+	})
+}
+
+func isListed(run *Run, name string) bool {
+	return slices.ContainsFunc(run.Status.Machines, func(e v1alpha1.UpgradeRunMachine) bool {
+		return e.Name == name && e.State != v1alpha1.UpgradeMachineDone
+	})
+}
+
+// openPhase returns the phase of a run that has not ended.
+func (in Input) openPhase(
+	run *Run, st *v1alpha1.UpgradeRunStatus, list []v1alpha1.UpgradeRunMachine,
+) (v1alpha1.UpgradeRunPhase, string) {
+	changing := slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
+		c := in.changeOf(run, &m)
+
+		return takesPart(&m) && change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
+	})
+
+	switch waits := in.waits(run); {
+	case changing:
+		return v1alpha1.UpgradeRunRunning, ""
+	case st.Failed > 0:
+		return v1alpha1.UpgradeRunStopped, failures(list)
+	case waits != "":
+		return v1alpha1.UpgradeRunWaiting, waits
+	}
+
+	return v1alpha1.UpgradeRunRunning, ""
+}
+
+// waits returns what a run waits for: what the path of the cluster waits for, else the plan of the control plane,
+// else the first machine that has a change to begin. It is empty if nothing is known to be in the way.
+func (in Input) waits(run *Run) string {
+	cp := in.ControlPlane
+	if u := cp.Status.Upgrade; u != nil && u.Message != "" {
+		return u.Message
+	}
+
+	if p := cp.Status.Plan; p != nil && (p.Phase == v1alpha1.PlanAwaitingApproval || p.Phase == v1alpha1.PlanWaiting) {
+		return p.Message
+	}
+
+	for i := range in.Machines {
+		m := &in.Machines[i]
+		if c := in.changeOf(run, m); takesPart(m) && c != nil && !change.Begun(c) && c.Message != "" {
+			return m.Name + ": " + c.Message
+		}
+	}
+
+	return ""
+}
+
+// failures names the machines that have failed, each with the reason.
+func failures(list []v1alpha1.UpgradeRunMachine) string {
+	var out []string
+
+	for _, e := range list {
+		if e.State == v1alpha1.UpgradeMachineFailed {
+			out = append(out, fmt.Sprintf("%s failed: %s", e.Name, e.Message))
+		}
+	}
+
+	return strings.Join(out, "; ")
+}
+
+// ended says why a run ended before each machine was done.
+func (in Input) ended(run *Run) string {
+	for _, of := range []upgrade.Component{upgrade.Talos, upgrade.Kubernetes} {
+		if version := in.planned(of); version != "" {
+			return fmt.Sprintf("the cluster is brought to %s %s instead", of, version)
+		}
+	}
+
+	if !in.automatic() {
+		return fmt.Sprintf("spec.upgrade.%s is no longer Automatic", strings.ToLower(string(in.Component)))
+	}
+
+	return "the spec no longer asks for " + in.title(&run.Spec)
+}
+
+// reasons of the phases, for the condition Complete.
+var reasons = map[v1alpha1.UpgradeRunPhase]string{
+	v1alpha1.UpgradeRunRunning: v1alpha1.ReasonUpgrading, v1alpha1.UpgradeRunWaiting: v1alpha1.ReasonUpgradeWaiting,
+	v1alpha1.UpgradeRunStopped: v1alpha1.ReasonUpgradeStopped, v1alpha1.UpgradeRunSucceeded: v1alpha1.ReasonUpgraded,
+	v1alpha1.UpgradeRunFailed: v1alpha1.ReasonUpgradeFailed, v1alpha1.UpgradeRunCalledOff: v1alpha1.ReasonUpgradeCalledOff,
+}
+
+// setConditions sets the conditions of a run from its phase.
+func (in Input) setConditions(run *Run) {
+	st := &run.Status
+
+	message := fmt.Sprintf("%d of %d machines run %s", st.Done, st.Total, in.title(&run.Spec))
+	if st.Message != "" {
+		message += ": " + st.Message
+	}
+
+	set := func(kind string, is bool) {
+		c := metav1.Condition{
+			Type: kind, Status: metav1.ConditionFalse, Reason: reasons[st.Phase], ObservedGeneration: 1,
+			Message: kube.Shorten(message, longestMessage), LastTransitionTime: *in.stamp(),
+		}
+
+		switch {
+		case is:
+			c.Status = metav1.ConditionTrue
+		case kind != v1alpha1.ConditionComplete:
+			meta.RemoveStatusCondition(&st.Conditions, kind)
+
+			return
+		}
+
+		meta.SetStatusCondition(&st.Conditions, c)
+	}
+
+	stopped := st.Phase == v1alpha1.UpgradeRunStopped
+
+	set(v1alpha1.ConditionComplete, st.Phase == v1alpha1.UpgradeRunSucceeded)
+	set(v1alpha1.ConditionReconciling, !Finished(st) && !stopped)
+	set(v1alpha1.ConditionStalled, stopped || st.Phase == v1alpha1.UpgradeRunFailed)
+}
