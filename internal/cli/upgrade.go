@@ -18,9 +18,9 @@ import (
 func newUpgradeCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Plan and watch upgrades of Talos and Kubernetes",
+		Short: "Plan, watch and list upgrades of Talos and Kubernetes",
 	}
-	cmd.AddCommand(newUpgradePlanCommand(streams), newUpgradeStatusCommand(streams))
+	cmd.AddCommand(newUpgradePlanCommand(streams), newUpgradeStatusCommand(streams), newUpgradeHistoryCommand(streams))
 
 	return cmd
 }

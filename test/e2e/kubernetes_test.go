@@ -200,8 +200,54 @@ func TestUpgradeOfEverything(t *testing.T) {
 	w.running("minors")
 	w.nodesReady("minors", 4)
 	w.oneEtcd("minors", 3)
+	w.recorded("minors-talos-1", &v1alpha1.TalosUpgrade{}, "v1.12.4", "v1.13.9")
+	w.recorded("minors-kubernetes-1", &v1alpha1.KubernetesUpgrade{}, "v1.34.3", "v1.35.10")
+	w.recorded("minors-kubernetes-2", &v1alpha1.KubernetesUpgrade{}, "v1.35.10", "v1.36.2")
 	w.idle(5 * time.Second)
 	w.searchSecrets("minors")
+}
+
+// recorded: an upgrade has a record, of a success on each machine.
+func (w *world) recorded(name string, o client.Object, from, to string) {
+	w.t.Helper()
+	w.eventually(name+" has succeeded", func(ctx context.Context) error {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, o); err != nil {
+			return err
+		}
+
+		var run v1alpha1.TalosUpgrade
+
+		switch o := o.(type) {
+		case *v1alpha1.TalosUpgrade:
+			run = *o
+		case *v1alpha1.KubernetesUpgrade:
+			run.Spec, run.Status = o.Spec, o.Status
+		}
+
+		list := &v1alpha1.TalosMachineList{}
+		if err := w.client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
+			return err
+		}
+
+		var want, got []string
+
+		for i := range list.Items {
+			want = append(want, list.Items[i].Name+" "+from)
+		}
+
+		for _, m := range run.Status.Machines {
+			if m.State == v1alpha1.UpgradeMachineDone && m.CompletedAt != nil {
+				got = append(got, m.Name+" "+m.From)
+			}
+		}
+
+		if slices.Sort(want); run.Status.Phase != v1alpha1.UpgradeRunSucceeded || run.Spec.From != from || run.Spec.To != to ||
+			!slices.Equal(got, want) {
+			return fmt.Errorf("%+v, %+v; want %v", run.Spec, run.Status, want)
+		}
+
+		return nil
+	})
 }
 
 // apiServers counts the control-plane machines whose configuration names a version of the API server.
