@@ -218,6 +218,9 @@ func TestNext(t *testing.T) {
 		{"asked to reboot, going down", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
 			in.Stage = "rebooting"
 		}), "", pending, v1alpha1.StepReboot, "", change.Poll},
+		{"going down for long", planned(rebooting, intent(v1alpha1.StepReboot, time.Hour), func(in *change.Input) {
+			in.Stage = "rebooting"
+		}), "", pending, v1alpha1.StepReboot, "is rebooting and has not rebooted for 10m0s", change.PollGate},
 		{
 			"asked to reboot in vain", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute)), change.Reboot, pending,
 			v1alpha1.StepReboot, "", change.RepeatReboot,

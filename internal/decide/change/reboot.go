@@ -2,6 +2,7 @@ package change
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -107,7 +108,11 @@ func (in Input) rebooting() Step {
 // the request. That may be long ago, so the safety kernel is consulted again.
 func (in Input) rebootAgain(act Act) Step {
 	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
-	if in.Stage != StageRunning || c == nil || since <= RepeatReboot {
+
+	switch {
+	case c != nil && in.Stage != StageRunning && since > in.Options.HealthTimeout:
+		return in.hangs(in.Options.HealthTimeout)
+	case in.Stage != StageRunning, c == nil, since <= RepeatReboot:
 		return in.again(Poll)
 	}
 
@@ -129,4 +134,11 @@ func (in Input) rebootAgain(act Act) Step {
 	step.Again = RepeatReboot
 
 	return step
+}
+
+// hangs tells of a node that has begun to go down and does not. The change does not end, and with it the record of the
+// disruption: the node may still go down at any moment, so no other one may be disrupted.
+func (in Input) hangs(after time.Duration) Step {
+	return in.hold(fmt.Sprintf("%s is %s and has not rebooted for %s; check its console, or power it off and on", in.Name,
+		in.Stage, after))
 }

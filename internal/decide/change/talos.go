@@ -234,9 +234,11 @@ func (in Input) upgradeAgain() Step {
 	begun := in.Stage != StageRunning
 
 	switch {
-	case begun && since >= in.Options.HealthTimeout+LegacyTime, !begun && since >= in.Options.HealthTimeout:
+	case !begun && since >= in.Options.HealthTimeout:
 		return in.failTalos(fmt.Sprintf("%s was asked to upgrade to %s and has not rebooted for %s: it is %s%s", in.Name,
 			c.Image, since.Truncate(time.Second), in.Stage, after(": ", c.Message)))
+	case begun && since >= in.Options.HealthTimeout+LegacyTime:
+		return in.hangs(in.Options.HealthTimeout + LegacyTime)
 	case begun:
 		return in.hold("it is " + in.Stage)
 	}
