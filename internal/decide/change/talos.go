@@ -101,6 +101,9 @@ func NextTalos(in Input) Step {
 		return in.withdrawTalos()
 	case in.Pass.Failed != "":
 		return in.failTalos(in.Pass.Failed)
+	case c.Phase != v1alpha1.ChangeFailed && MayBeDrained(c) && !in.granted():
+		// It was not wanted for a while, and is being taken back: as one in progress it would hold up every other machine.
+		return in.giveBack(lostRecord)
 	case c.Phase == v1alpha1.ChangeFailed || !in.granted() || !in.Grant.Reboot:
 		if c.Phase == v1alpha1.ChangePending {
 			in.Record.Intent = nil // a grant that was taken back while the image was pulled

@@ -93,6 +93,8 @@ func TestNextTalos(t *testing.T) {
 		"unwanted, installed":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second)), change.Uninstall, v1alpha1.ChangeApplying, "Install", "installer:a again"},
 		"unwanted, goes back":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Held: "50 %"})), change.None, v1alpha1.ChangeApplying, "", "50 %"},
 		"unwanted, and stays":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Failed: "exit code 1"})), change.None, v1alpha1.ChangeApplying, "", "boots next: exit code 1"},
+		"wanted again":           {upgraded(ungranted, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Uncordon, v1alpha1.ChangeApplying, "Install", ""},
+		"wanted again, released": {upgraded(ungranted, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeAwaitingReboot, "", "permit it again"},
 		"unwanted, went back":    {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Uninstalled: true, Uncordoned: true})), change.None, "", "", ""},
 	} {
 		step := change.NextTalos(c.in)
