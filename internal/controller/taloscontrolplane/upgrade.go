@@ -86,8 +86,10 @@ func upgradeOf(
 
 	runs, missing := versionsOf(cp, entries, machines)
 	if len(missing) > 0 {
-		// What machines do meanwhile goes on: a node that boots tells its versions later than it answers.
-		if was != nil && was.ObservedGeneration == cp.Generation {
+		// What machines do meanwhile goes on: a node that boots tells its versions later than it answers. With another spec
+		// that asks for the same version, machines neither begin nor end an upgrade; one that has failed would be forgotten.
+		if was != nil && (was.ObservedGeneration == cp.Generation || was.TalosVersion != "" &&
+			was.Target == target.Talos && was.TargetKubernetes == target.Kubernetes) {
 			out = was.DeepCopy()
 		}
 

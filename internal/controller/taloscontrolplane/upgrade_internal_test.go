@@ -66,7 +66,7 @@ func TestUpgradeOf(t *testing.T) {
 }
 
 // TestUpgradeKeepsItsStep: while a control-plane machine does not tell its version, nothing begins, and what has begun goes
-// on; it is not forgotten because its object was made anew.
+// on; it is not forgotten because its object was made anew, or because the spec has changed otherwise.
 func TestUpgradeKeepsItsStep(t *testing.T) {
 	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
 	cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
@@ -87,17 +87,20 @@ func TestUpgradeKeepsItsStep(t *testing.T) {
 		machines []v1alpha1.TalosMachine
 		was      *v1alpha1.UpgradeStatus
 		now      string
+		spec     int64
 	}{
-		"gone":                 {[]v1alpha1.TalosMachine{machine}, nil, ""},
-		"gone, half-way":       {[]v1alpha1.TalosMachine{machine}, running, "v1.12.12"},
-		"not observed":         {[]v1alpha1.TalosMachine{machine, anew}, nil, ""},
-		"of another spec":      {[]v1alpha1.TalosMachine{machine, anew}, &v1alpha1.UpgradeStatus{ObservedGeneration: 6, Target: "v1.13.9", TalosVersion: "v1.12.12"}, ""},
-		"not observed anymore": {[]v1alpha1.TalosMachine{machine, anew}, running, "v1.12.12"},
+		"gone":                 {[]v1alpha1.TalosMachine{machine}, nil, "", 7},
+		"gone, half-way":       {[]v1alpha1.TalosMachine{machine}, running, "v1.12.12", 7},
+		"not observed":         {[]v1alpha1.TalosMachine{machine, anew}, nil, "", 7},
+		"of another spec":      {[]v1alpha1.TalosMachine{machine, anew}, &v1alpha1.UpgradeStatus{ObservedGeneration: 6, Target: "v1.13.9", TalosVersion: "v1.12.12"}, "v1.12.12", 6},
+		"to another version":   {[]v1alpha1.TalosMachine{machine, anew}, &v1alpha1.UpgradeStatus{ObservedGeneration: 6, Target: "v1.12.12", TalosVersion: "v1.12.12"}, "", 7},
+		"with another one":     {[]v1alpha1.TalosMachine{machine, anew}, &v1alpha1.UpgradeStatus{ObservedGeneration: 6, Target: "v1.13.9", TalosVersion: "v1.12.12", TargetKubernetes: "v1.34.0"}, "", 7},
+		"not observed anymore": {[]v1alpha1.TalosMachine{machine, anew}, running, "v1.12.12", 7},
 	} {
 		cp.Status.Upgrade = c.was
 
 		got := upgradeOf(cp, cp.Spec.Machines, c.machines)
-		if got == nil || got.TalosVersion != c.now || got.ObservedGeneration != 7 || got.Message != "waiting for the versions of cp-1" {
+		if got == nil || got.TalosVersion != c.now || got.ObservedGeneration != c.spec || got.Message != "waiting for the versions of cp-1" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
