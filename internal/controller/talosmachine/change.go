@@ -39,6 +39,11 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 	case plan == change.Described && s.mustFinish(before.Change):
 		r.planSystem(ctx, s)
 
+		// One that waits is never permitted to go on while its machine counts as not compared.
+		if !change.MayBeDrained(s.machine.Status.Change) {
+			s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
+		}
+
 		return ctrl.Result{}, r.endRetry(ctx, s)
 	case isUpgrade(before.Change) && plan != change.Described:
 		record.Change, record.Intent = before.Change, before.Intent

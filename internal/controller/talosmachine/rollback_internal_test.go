@@ -1,0 +1,116 @@
+package talosmachine
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// TestRevertSystem: what a machine runs that was rolled back, or is to be, and what is refused.
+func TestRevertSystem(t *testing.T) {
+	const stock = "ghcr.io/siderolabs/installer:"
+
+	older, newer, ancient := system{"v1.12.12", ""}, system{"v1.13.9", ""}, system{"v1.10.9", ""}
+	before := func(s, by system, config string) *v1alpha1.PreviousSystem {
+		return &v1alpha1.PreviousSystem{TalosVersion: s.version, Image: stock + s.version, ReplacedBy: by.hash(), ConfigHash: config}
+	}
+	back := stock + older.version
+
+	for name, c := range map[string]struct {
+		runs, unwanted system
+		previous       *v1alpha1.PreviousSystem
+		worker         bool
+		want           system
+		image, refused string
+		reverting      bool
+	}{
+		"to be rolled back":     {newer, newer, before(older, newer, "config"), false, older, back, "", true},
+		"rolled back":           {older, newer, before(older, newer, "config"), false, older, "", "", true},
+		"another is unwanted":   {older, system{"v1.13.8", ""}, nil, false, newer, stock + newer.version, "", false},
+		"ahead of the path":     {system{"v1.13.8", ""}, system{"v1.13.8", ""}, before(older, system{"v1.13.8", ""}, "config"), false, older, back, "", true},
+		"what ran is not known": {newer, newer, nil, false, newer, "", "is not known", true},
+		"installed by others":   {newer, newer, before(older, system{"v1.13.8", ""}, "config"), false, newer, "", "is not known", true},
+		"another config":        {newer, newer, before(older, newer, "other"), false, newer, "", "its config has changed", true},
+		"another etcd":          {newer, newer, before(ancient, newer, "config"), false, newer, "", "downgrade etcd first", true},
+		"a worker has no etcd":  {newer, newer, before(ancient, newer, "config"), true, ancient, stock + ancient.version, "", true},
+	} {
+		cp, m := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosMachine{}
+		cp.Spec.TalosVersion, cp.Spec.Upgrade = newer.version, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TalosVersion: newer.version, ControlPlaneDone: true}
+		m.Annotations = map[string]string{v1alpha1.RevertAnnotation: c.unwanted.hash()}
+		m.Status.PreviousSystem, m.Spec.Role = c.previous, v1alpha1.RoleControlPlane
+
+		if c.worker {
+			m.Spec.WorkerRef, m.Spec.Role = &v1alpha1.ObjectReference{Name: "group"}, v1alpha1.RoleWorker
+		}
+
+		runs := running{system: c.runs, installer: stock + c.runs.version, config: "config"}
+
+		got := compareSystems(cp, m, runs, stock+newer.version)
+		if got.want != c.want || got.image != c.image || got.reverting != c.reverting ||
+			!strings.Contains(got.refused, c.refused) || (got.refused == "") != (c.refused == "") {
+			t.Errorf("%s: %+v", name, got)
+		}
+
+		// Neither the policy nor the step of the path keeps a machine from being rolled back.
+		cp.Spec.Upgrade.Talos = v1alpha1.UpgradeReport
+		if got := compareSystems(cp, m, runs, stock+newer.version); c.unwanted == c.runs && (got.want != c.want || !got.reverting) {
+			t.Errorf("%s, not upgraded: %+v", name, got)
+		}
+	}
+}
+
+// TestKeepPrevious: what a machine can be rolled back to is what runs when another Talos is installed.
+func TestKeepPrevious(t *testing.T) {
+	for act, want := range map[change.Act]string{
+		change.Install: "v2", change.Upgrade: "v2", change.Reboot: "v1", change.Uninstall: "v1", change.Rollback: "v1",
+	} {
+		s := &scope{machine: &v1alpha1.TalosMachine{}}
+		s.systems = &systems{live: system{"v2", ""}, config: "hash"}
+		s.machine.Status.PreviousSystem = &v1alpha1.PreviousSystem{TalosVersion: "v1"}
+		s.machine.Status.Change = &v1alpha1.MachineChange{OldImage: "old", Target: "target"}
+
+		s.keepPrevious(act)
+
+		got := *s.machine.Status.PreviousSystem
+		if full := (v1alpha1.PreviousSystem{TalosVersion: "v2", Image: "old", ReplacedBy: "target", ConfigHash: "hash"}); got.TalosVersion != want || want == "v2" && got != full {
+			t.Errorf("%s: %+v", act, got)
+		}
+	}
+}
+
+// TestMustRollBack: only a machine that booted what is new, had its time and is not healthy is rolled back by itself.
+func TestMustRollBack(t *testing.T) {
+	runs := system{"v2", ""}
+
+	for name, c := range map[string]struct {
+		edit func(*scope)
+		want bool
+	}{
+		"it must":             {func(*scope) {}, true},
+		"it is healthy":       {func(s *scope) { s.facts.Ready = true }, false},
+		"it is not known":     {func(s *scope) { s.facts = nil }, false},
+		"it runs another":     {func(s *scope) { s.systems.live = system{"v1", ""} }, false},
+		"it came late":        {func(s *scope) { s.machine.Status.Change.Booted = false }, false},
+		"it has not failed":   {func(s *scope) { s.machine.Status.Change.Phase = v1alpha1.ChangeSettling }, false},
+		"it was rolled back":  {func(s *scope) { s.machine.Status.Change.Cause = v1alpha1.CauseRevert }, false},
+		"it is requested":     {func(s *scope) { s.machine.Annotations = map[string]string{v1alpha1.RevertAnnotation: runs.hash()} }, false},
+		"the config changes":  {func(s *scope) { s.machine.Status.Change.Kind = "" }, false},
+		"there is no upgrade": {func(s *scope) { s.machine.Status.Change = nil }, false},
+	} {
+		s := &scope{machine: &v1alpha1.TalosMachine{}}
+		s.systems, s.facts = &systems{live: runs}, &talos.Facts{}
+		s.machine.Status.Change = &v1alpha1.MachineChange{
+			Kind: v1alpha1.ChangeTalos, Phase: v1alpha1.ChangeFailed, Booted: true, Target: runs.hash(), Cause: v1alpha1.CauseSpec,
+		}
+
+		c.edit(s)
+
+		if got := s.mustRollBack(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
