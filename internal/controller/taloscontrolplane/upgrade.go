@@ -86,10 +86,8 @@ func upgradeOf(
 
 	runs, missing := versionsOf(cp, entries, machines)
 	if len(missing) > 0 {
-		// What machines do meanwhile goes on: a node that boots tells its versions later than it answers. With another spec
-		// that asks for the same version, machines neither begin nor end an upgrade; one that has failed would be forgotten.
-		if was != nil && (was.ObservedGeneration == cp.Generation || was.TalosVersion != "" &&
-			was.Target == target.Talos && was.TargetKubernetes == target.Kubernetes) {
+		// What machines do meanwhile goes on: a node that boots tells its versions later than it answers.
+		if was != nil && (was.ObservedGeneration == cp.Generation || keepsStep(was, target)) {
 			out = was.DeepCopy()
 		}
 
@@ -125,6 +123,13 @@ func upgradeOf(
 	}
 
 	return out
+}
+
+// keepsStep reports whether the step of an upgrade of Talos stays until another spec is planned, because that asks for
+// the same versions. The generation of the status is the old one, so that machines neither begin nor end an upgrade
+// meanwhile: one that has failed would be forgotten, and tried again.
+func keepsStep(was *v1alpha1.UpgradeStatus, target upgrade.Target) bool {
+	return was.TalosVersion != "" && was.Target == target.Talos && was.TargetKubernetes == target.Kubernetes
 }
 
 // goesOn puts what comes next into a status.

@@ -101,15 +101,8 @@ func NextTalos(in Input) Step {
 		return in.withdrawTalos()
 	case in.Pass.Failed != "":
 		return in.failTalos(in.Pass.Failed)
-	case c.Phase != v1alpha1.ChangeFailed && MayBeDrained(c) && !in.granted():
-		// It was not wanted for a while, and is being taken back: as one in progress it would hold up every other machine.
-		return in.giveBack(lostRecord)
 	case c.Phase == v1alpha1.ChangeFailed || !in.granted() || !in.Grant.Reboot:
-		if c.Phase == v1alpha1.ChangePending {
-			in.Record.Intent = nil // a grant that was taken back while the image was pulled
-		}
-
-		return in.rest()
+		return in.awaitGrant()
 	case in.reverts():
 		return in.rollBack()
 	case !in.Options.Reboots && !in.Record.intends(v1alpha1.StepInstall):
@@ -125,6 +118,20 @@ func NextTalos(in Input) Step {
 	}
 
 	return in.install()
+}
+
+// awaitGrant keeps a change of kind Talos that may not begin, or has failed.
+func (in Input) awaitGrant() Step {
+	switch c := in.Record.Change; {
+	case c.Phase == v1alpha1.ChangeFailed:
+	case c.Phase == v1alpha1.ChangePending:
+		in.Record.Intent = nil // a grant that was taken back while the image was pulled
+	case MayBeDrained(c) && !in.granted():
+		// It was not wanted for a while, and is being taken back: as one in progress it would hold up every other machine.
+		return in.giveBack(lostRecord)
+	}
+
+	return in.rest()
 }
 
 // install drains the node, installs the image and reboots, if the safety kernel permits it.
