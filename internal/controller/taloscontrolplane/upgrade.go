@@ -110,6 +110,10 @@ func upgradeOf(
 	case now.Kubernetes != "" && installing(machines) != "":
 		out.StepsLeft, out.Message = int32(now.Left), fmt.Sprintf("Kubernetes %s waits for the upgrade of Talos on %s",
 			now.Kubernetes, installing(machines))
+	case leaves(was, now, target) && installing(machines) != "":
+		out = was.DeepCopy()
+		out.ObservedGeneration, out.Message = cp.Generation, fmt.Sprintf("Talos %s waits for the upgrade of Talos on %s", now.Talos,
+			installing(machines))
 	default:
 		goesOn(out, now, runs)
 
@@ -123,6 +127,12 @@ func upgradeOf(
 	}
 
 	return out
+}
+
+// leaves reports whether the path goes on from one version of Talos to the next one: each machine runs the one of before,
+// and has to have proved it, unless the spec has changed.
+func leaves(was *v1alpha1.UpgradeStatus, now upgrade.Now, target upgrade.Target) bool {
+	return was != nil && was.TalosVersion != "" && was.TalosVersion != now.Talos && was.Target == target.Talos
 }
 
 // keepsStep reports whether the step of an upgrade of Talos stays until another spec is planned, because that asks for
@@ -212,11 +222,17 @@ func proving(machines []v1alpha1.TalosMachine, sameTarget bool) bool {
 	})
 }
 
-// installing returns a machine that is given another Talos or schematic; empty if none is.
+// installing returns a machine that is given another Talos or schematic, or has not proved the one that it was given;
+// empty if none is.
 func installing(machines []v1alpha1.TalosMachine) string {
 	for i := range machines {
 		c := machines[i].Status.Change
-		if c != nil && c.Kind == v1alpha1.ChangeTalos && c.Phase != v1alpha1.ChangeFailed && change.Begun(c) {
+		if c == nil || c.Kind != v1alpha1.ChangeTalos {
+			continue
+		}
+
+		if failed := c.Phase == v1alpha1.ChangeFailed; !failed && change.Begun(c) || failed && c.Booted ||
+			c.Cause == v1alpha1.CauseRevert {
 			return machines[i].Name
 		}
 	}

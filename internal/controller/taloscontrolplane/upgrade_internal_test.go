@@ -105,3 +105,43 @@ func TestUpgradeKeepsItsStep(t *testing.T) {
 		}
 	}
 }
+
+// TestUnprovedTalos: the path goes on once each machine has proved the Talos that it was given, or the spec asks for
+// another one.
+func TestUnprovedTalos(t *testing.T) {
+	at := func(phase v1alpha1.ChangePhase, booted bool, cause v1alpha1.ChangeCause) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Phase: phase, Booted: booted, Cause: cause}
+	}
+
+	for name, c := range map[string]struct {
+		change *v1alpha1.MachineChange
+		target string
+		now    string
+	}{
+		"it settles":           {at(v1alpha1.ChangeSettling, true, v1alpha1.CauseSpec), "v1.13.9", "v1.12.12"},
+		"it is not healthy":    {at(v1alpha1.ChangeFailed, true, v1alpha1.CauseSpec), "v1.13.9", "v1.12.12"},
+		"it is rolled back":    {at(v1alpha1.ChangePending, false, v1alpha1.CauseRevert), "v1.13.9", "v1.12.12"},
+		"another is wanted":    {at(v1alpha1.ChangeFailed, true, v1alpha1.CauseSpec), "v1.13.8", "v1.13.8"},
+		"it never booted that": {at(v1alpha1.ChangeFailed, false, v1alpha1.CauseSpec), "v1.13.9", "v1.13.9"},
+		"it is proved":         {nil, "v1.13.9", "v1.13.9"},
+	} {
+		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 8}}
+		cp.Spec.TalosVersion, cp.Spec.Upgrade = c.target, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+		cp.Status.ObservedKubeVersion = "v1.34.0"
+		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{ObservedGeneration: 7, Target: "v1.13.9", TalosVersion: "v1.12.12"}
+
+		m := v1alpha1.TalosMachine{
+			ObjectMeta: metav1.ObjectMeta{Name: "cp-0"},
+			Status:     v1alpha1.TalosMachineStatus{TalosVersion: "v1.12.12", KubeletVersion: "v1.34.0", Change: c.change},
+		}
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionConfigured, Status: "True", Reason: "Told",
+		})
+
+		got := upgradeOf(cp, nil, []v1alpha1.TalosMachine{m})
+		if got == nil || got.TalosVersion != c.now || got.ObservedGeneration != 8 ||
+			strings.Contains(got.Message, "waits for the upgrade of Talos on cp-0") != (c.now == "v1.12.12") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
