@@ -39,8 +39,8 @@ func (s *session) revert(ctx context.Context, name string) error {
 	case c == nil:
 		return fmt.Errorf("%s has no change under way%s", name, state(m))
 	case c.Kind == v1alpha1.ChangeTalos:
-		return fmt.Errorf("the change of %s is an upgrade of Talos: talos-operator rollback %s boots what it ran before", name,
-			name)
+		return fmt.Errorf("the change of %s is an upgrade of Talos: talos-operator rollback %s boots what it ran before",
+			name, name)
 	case c.Target == m.Status.WorkingHash:
 		return fmt.Errorf("%s is being rolled back already", name)
 	}

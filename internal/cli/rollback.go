@@ -17,11 +17,12 @@ func newRollbackCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return s.attach(&cobra.Command{
 		Use:   "rollback MACHINE",
 		Short: "Boot the Talos that a machine ran before its last upgrade",
-		Long: `Boot the Talos that a machine ran before its last upgrade: after an upgrade that failed because the machine did not
-become healthy, or that is complete, as long as the config of the machine has not changed since. It works while the
-machine is unhealthy, waits for no maintenance window, and for no approval; a control-plane machine reboots only if etcd
-keeps its quorum. The machine is not upgraded to the same Talos again, and the rollout of its group stays stopped, until
-the path of the upgrade goes through another version or you remove the annotation talos-operator.io/revert.`,
+		Long: `Boot the Talos that a machine ran before its last upgrade: after an upgrade that failed because the
+machine did not become healthy, or that is complete, as long as the config of the machine has not changed since. It
+works while the machine is unhealthy, waits for no maintenance window, and for no approval; a control-plane machine
+reboots only if etcd keeps its quorum. The machine is not upgraded to the same Talos again, and the rollout of its
+group stays stopped, until the path of the upgrade goes through another version or you remove the annotation
+talos-operator.io/revert.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.rollback(cmd.Context(), args[0]) },
 	})

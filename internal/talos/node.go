@@ -152,8 +152,8 @@ func (n *Node) Rollback(ctx context.Context) error {
 
 	err := n.c.Rollback(ctx)
 	if s, ok := status.FromError(err); ok && s.Code() == codes.Unknown && !isFull(err) {
-		return failure.Terminal(v1alpha1.ReasonInstallFailed, fmt.Sprintf("%s refused the rollback: %s", n.name(), summary(err)),
-			scrubbed(err))
+		return failure.Terminal(v1alpha1.ReasonInstallFailed, fmt.Sprintf("%s refused the rollback: %s", n.name(),
+			summary(err)), scrubbed(err))
 	}
 
 	return classify("the rollback", n.name(), err)

@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,25 +113,18 @@ func upgradeOf(
 			now.Kubernetes, installing(machines))
 	case leaves(was, now, target) && installing(machines) != "":
 		out = was.DeepCopy()
-		out.ObservedGeneration, out.Message = cp.Generation, fmt.Sprintf("Talos %s waits for the upgrade of Talos on %s", now.Talos,
-			installing(machines))
+		out.ObservedGeneration, out.Message = cp.Generation, fmt.Sprintf("Talos %s waits for the upgrade of Talos on %s",
+			now.Talos, installing(machines))
 	default:
 		goesOn(out, now, runs)
-
-		if now.Kubernetes != "" {
-			out.Message = kube.Shorten(stuck(cp, machines, out), longestMessage)
-		} else if names := rolledBack(machines, now.Machines); len(names) > 0 {
-			out.Message = kube.Shorten(fmt.Sprintf("%s: rolled back from Talos %s; remove the annotation %s to try it "+
-				"again, or have the path go through another release (talosVersion, upgrade.via)", strings.Join(names, ", "),
-				now.Talos, v1alpha1.RevertAnnotation), longestMessage)
-		}
+		out.Message = kube.Shorten(cmp.Or(stuck(cp, machines, out), out.Message), longestMessage)
 	}
 
 	return out
 }
 
-// leaves reports whether the path goes on from one version of Talos to the next one: each machine runs the one of before,
-// and has to have proved it, unless the spec has changed.
+// leaves reports whether the path goes on from one version of Talos to the next one: each machine runs the one of
+// before, and has to have proved it, unless the spec has changed.
 func leaves(was *v1alpha1.UpgradeStatus, now upgrade.Now, target upgrade.Target) bool {
 	return was != nil && was.TalosVersion != "" && was.TalosVersion != now.Talos && was.Target == target.Talos
 }
@@ -164,21 +158,31 @@ func goesOn(out *v1alpha1.UpgradeStatus, now upgrade.Now, runs upgrade.Cluster) 
 	}
 }
 
-// rolledBack returns those of some machines that are not given another Talos because they were rolled back from it.
-func rolledBack(machines []v1alpha1.TalosMachine, of []string) []string {
-	var out []string
+// rolledBack says which of the machines whose turn it is are not given the Talos from which they were rolled back.
+func rolledBack(machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) string {
+	var names []string
 
 	for i := range machines {
-		if m := &machines[i]; slices.Contains(of, m.Name) && rollout.Reverted(m) {
-			out = append(out, m.Name)
+		if m := &machines[i]; slices.Contains(now.Machines, m.Name) && rollout.Reverted(m) {
+			names = append(names, m.Name)
 		}
 	}
 
-	return out
+	if len(names) == 0 {
+		return ""
+	}
+
+	return fmt.Sprintf("%s: rolled back from Talos %s; remove the annotation %s to try it again, or have the path go "+
+		"through another release (talosVersion, upgrade.via)", strings.Join(names, ", "), now.TalosVersion,
+		v1alpha1.RevertAnnotation)
 }
 
 // stuck says which of the machines whose turn it is will not take it, and why.
 func stuck(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) string {
+	if now.KubernetesVersion == "" {
+		return rolledBack(machines, now)
+	}
+
 	var edited, pinned []string
 
 	next := cp.DeepCopy()

@@ -150,10 +150,8 @@ func (r *Reconciler) perform(ctx context.Context, s *scope, in change.Input, act
 		s.pass.Staged = true
 
 		return r.send(ctx, s, in, talos.ApplyOptions{Mode: talos.ApplyStaged})
-	case change.Pull, change.Install, change.Uninstall, change.Upgrade:
+	case change.Pull, change.Install, change.Uninstall, change.Upgrade, change.Rollback:
 		return r.performSystem(ctx, s, in, act)
-	case change.Rollback:
-		return r.rollBack(ctx, s, in)
 	case change.Reboot:
 		return nil, r.reboot(ctx, s)
 	case change.Uncordon:

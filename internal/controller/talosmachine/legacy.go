@@ -11,11 +11,14 @@ import (
 func (r *Reconciler) performSystem(
 	ctx context.Context, s *scope, in change.Input, act change.Act,
 ) (*change.Step, error) {
-	if act == change.Upgrade {
+	switch act {
+	case change.Upgrade:
 		return r.upgradeLegacy(ctx, s, in)
+	case change.Rollback:
+		return r.rollBack(ctx, s, in)
+	default:
+		return r.installs(ctx, s, in, act)
 	}
-
-	return r.installs(ctx, s, in, act)
 }
 
 // upgradeLegacy has a node older than Talos 1.13 install the image of its change and reboot into it. A refusal is shown

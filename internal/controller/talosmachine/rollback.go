@@ -41,20 +41,50 @@ func (o *systems) cannotRevert(m *v1alpha1.TalosMachine) string {
 	case previous.ConfigHash != o.config:
 		return "its config has changed since the upgrade, and an older Talos might not read that"
 	case m.Spec.Role == v1alpha1.RoleControlPlane && !upgrade.SameEtcd(previous.TalosVersion, o.live.version):
-		return fmt.Sprintf("Talos %s is not known to have the minor version of etcd of %s, and an older one may not read the "+
-			"data of a newer one: downgrade etcd first, or replace the machine", previous.TalosVersion, o.live.version)
+		return fmt.Sprintf("Talos %s is not known to have the minor version of etcd of %s, and an older one may not read "+
+			"the data of a newer one: downgrade etcd first, or replace the machine", previous.TalosVersion, o.live.version)
 	}
 
 	return ""
 }
 
-// refusal says what is not done, and why.
-func (o *systems) refusal() string {
-	if o.reverting {
-		return "it is not rolled back: " + o.refused
+// verdict returns the reason why the machine is not up to date because of its operating system; empty if there is none.
+func (o *systems) verdict(c *v1alpha1.MachineChange) string {
+	switch {
+	case o == nil:
+	case o.refused != "":
+		return v1alpha1.ReasonUpgradeUnsupported
+	case isUpgrade(c):
+		return v1alpha1.ReasonUpgradePending
+	case c == nil && o.reverting:
+		return v1alpha1.ReasonReverted
 	}
 
-	return "it is not upgraded: " + o.refused
+	return ""
+}
+
+// explain is the message that goes with a verdict.
+func (o *systems) explain(c *v1alpha1.MachineChange) string {
+	switch {
+	case o.refused != "" && o.reverting:
+		return "it is not rolled back: " + o.refused
+	case o.refused != "":
+		return "it is not upgraded: " + o.refused
+	case isUpgrade(c):
+		return upgradeMessage(c)
+	}
+
+	return fmt.Sprintf("the machine was rolled back to Talos %s; remove the annotation %s to try the other one again, or "+
+		"name another release in the spec", o.live.version, v1alpha1.RevertAnnotation)
+}
+
+// notReverted says why the machine is not rolled back although that was requested; empty if it was not, or is.
+func (o *systems) notReverted() string {
+	if o == nil || !o.reverting || o.refused == "" {
+		return ""
+	}
+
+	return "; " + o.explain(nil)
 }
 
 func systemOf(p *v1alpha1.PreviousSystem) system { return system{p.TalosVersion, p.Schematic} }
@@ -72,8 +102,8 @@ func (s *scope) keepPrevious(act change.Act) {
 	}
 }
 
-// rollBack requests that the node boots what it ran before. Only a request whose answer is not known may have been carried
-// out: one that never left is taken back, and a node that refuses has nothing to boot.
+// rollBack requests that the node boots what it ran before. Only a request whose answer is not known may have been
+// carried out: one that never left is taken back, and a node that refuses has nothing to boot.
 func (r *Reconciler) rollBack(ctx context.Context, s *scope, in change.Input) (*change.Step, error) {
 	node, err := r.node(ctx, s)
 	if err != nil {

@@ -233,22 +233,14 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		"changed outside the operator: "+strings.Join(limited(s.edited), ", "))
 
 	switch c := s.machine.Status.Change; {
-	case c != nil && c.Phase != v1alpha1.ChangePending && s.systems != nil && s.systems.reverting && s.systems.refused != "":
-		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+"; "+s.systems.refusal())
 	case c != nil && c.Phase != v1alpha1.ChangePending:
-		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c))
-	case s.systems != nil && s.systems.refused != "":
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradeUnsupported, s.systems.refusal())
-	case isUpgrade(c):
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, upgradeMessage(c))
+		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+s.systems.notReverted())
+	case s.systems.verdict(c) != "":
+		set.False(v1alpha1.ConditionUpToDate, s.systems.verdict(c), s.systems.explain(c))
 	case s.diff.Equal() && s.reverting:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted,
 			"the machine runs the last working config; correct the spec, or remove the annotation "+
 				v1alpha1.RevertAnnotation)
-	case c == nil && s.systems != nil && s.systems.reverting:
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted, fmt.Sprintf("the machine was rolled back to Talos %s; "+
-			"remove the annotation %s to try the other one again, or name another release in the spec", s.systems.live.version,
-			v1alpha1.RevertAnnotation))
 	case c == nil && len(s.edited) > 0:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonDrifted,
 			"changed outside the operator: "+strings.Join(limited(s.edited), ", "))

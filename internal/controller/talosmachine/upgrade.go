@@ -106,8 +106,8 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// mayUpgrade reports whether the operating system of the machine is looked at: where upgrades are automatic, where one has
-// been planned, and where one may have to be rolled back.
+// mayUpgrade reports whether the operating system of the machine is looked at: where upgrades are automatic, where one
+// has been planned, and where one may have to be rolled back.
 func (s *scope) mayUpgrade() bool {
 	u, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
 

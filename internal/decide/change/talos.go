@@ -233,8 +233,8 @@ func (in Input) rebootingTalos() Step {
 		why = "what it ran before does not boot, is no longer installed, or the requests did not reach the node"
 	}
 
-	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: %s; it is not tried again unless you annotate the "+
-		"machine with %s", in.Name, c.Image, why, v1alpha1.RetryAnnotation))
+	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: %s; it is not tried again unless you annotate "+
+		"the machine with %s", in.Name, c.Image, why, v1alpha1.RetryAnnotation))
 }
 
 // upgradeAgain repeats the call to a node that has not begun its legacy upgrade: it may have refused. One that has
