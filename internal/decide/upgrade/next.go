@@ -3,41 +3,8 @@ package upgrade
 import (
 	"fmt"
 
-	"github.com/blang/semver/v4"
-
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
-
-// Newer reports whether a version of Talos or Kubernetes is newer than another one. It is false for a text that is no
-// version.
-func Newer(version, than string) bool {
-	a, err := parse(Talos, version)
-	if err != nil {
-		return false
-	}
-
-	b, err := parse(Talos, than)
-
-	return err == nil && a.GT(b)
-}
-
-// IsVersion reports whether a text is a version of Talos, such as v1.13.9.
-func IsVersion(text string) bool {
-	_, err := parse(Talos, text)
-
-	return err == nil
-}
-
-// installsOnly is the first Talos that installs without a reboot, by its LifecycleService. Source:
-// https://github.com/siderolabs/talos/releases/tag/v1.13.0
-var installsOnly = semver.MustParse("1.13.0-beta.0")
-
-// Legacy reports whether a Talos installs and reboots by one call, the legacy one.
-func Legacy(version string) bool {
-	v, err := parse(Talos, version)
-
-	return err == nil && v.LT(installsOnly)
-}
 
 // Now is what the machines of a cluster are upgraded to now: Talos, or Kubernetes, or nothing.
 type Now struct {
