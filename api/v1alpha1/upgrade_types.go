@@ -128,6 +128,10 @@ type UpgradeStatus struct {
 	// stepsLeft of the path, with those of Kubernetes.
 	// +optional
 	StepsLeft int32 `json:"stepsLeft,omitempty"`
+	// obstacles are what the drains of an upgrade of Talos will meet. They hold nothing.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Obstacles string `json:"obstacles,omitempty"`
 	// message says what the upgrade waits for, or why there is no path.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

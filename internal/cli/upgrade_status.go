@@ -235,7 +235,7 @@ func (s upgradeState) title() string {
 	target := upgrade.Target{Talos: u.Target, Kubernetes: u.TargetKubernetes}
 
 	return fmt.Sprintf("%s: %s of %d steps to %s, left on %s", s.Cluster, now, u.StepsLeft, target, orNone(u.Machines)) +
-		after(": ", u.Message)
+		after(": ", cmp.Or(u.Message, u.Obstacles))
 }
 
 func after(separator, text string) string {

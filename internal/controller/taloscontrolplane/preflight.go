@@ -38,6 +38,8 @@ type preflight struct {
 	of      string
 	until   time.Time
 	message string
+	// unknown: the check could not be made.
+	unknown bool
 }
 
 func (p *preflights) get(key types.NamespacedName, of string, now time.Time) (preflight, bool) {
@@ -77,15 +79,22 @@ func (r *Reconciler) preflight(
 
 	switch {
 	case len(minors) > 0:
-		message := r.checked(s, next.KubernetesVersion, func() (string, time.Duration) {
+		last := r.checked(s, next.KubernetesVersion, func() (preflight, time.Duration) {
 			return r.checkRemoved(ctx, s, "Kubernetes "+next.KubernetesVersion, minors, machines)
 		})
-		if message != "" {
-			return refused(next, s.cp.Status.Upgrade, message)
+
+		// What was allowed and waits, for its approval or a window, is not withdrawn because a node does not respond.
+		was := s.cp.Status.Upgrade
+		allowed := was != nil && was.KubernetesVersion == next.KubernetesVersion
+
+		if last.message != "" && !(last.unknown && allowed) {
+			return refused(next, was, last.message)
 		}
-	case next != nil && next.TalosVersion != "" && next.Message == "":
-		next.Message = r.checked(s, next.TalosVersion, func() (string, time.Duration) { return r.checkDrains(ctx, s) })
-	default:
+	case next != nil && next.TalosVersion != "":
+		next.Obstacles = r.checked(s, next.TalosVersion, func() (preflight, time.Duration) {
+			return r.checkDrains(ctx, s)
+		}).message
+	case next == nil:
 		r.preflights.forget(s.key())
 	}
 
@@ -131,32 +140,33 @@ func refused(next, was *v1alpha1.UpgradeStatus, message string) *v1alpha1.Upgrad
 	return out
 }
 
-// checked returns the message of the last check, and checks anew if that is too old.
-func (r *Reconciler) checked(s *scope, version string, check func() (string, time.Duration)) string {
+// checked returns the last check, and checks anew if that is too old.
+func (r *Reconciler) checked(s *scope, version string, check func() (preflight, time.Duration)) preflight {
 	now, of := r.Clock.Now(), fmt.Sprintf("%d/%s", s.cp.Generation, version)
 
 	if last, ok := r.preflights.get(s.key(), of, now); ok {
-		return last.message
+		return last
 	}
 
-	message, again := check()
-	r.preflights.put(s.key(), preflight{of: of, until: now.Add(again), message: message})
+	last, again := check()
+	last.of, last.until = of, now.Add(again)
+	r.preflights.put(s.key(), last)
 
-	return message
+	return last
 }
 
 // checkRemoved returns why a version of Kubernetes may not begin, and when to check again.
 func (r *Reconciler) checkRemoved(
 	ctx context.Context, s *scope, version string, minors []string, machines []v1alpha1.TalosMachine,
-) (string, time.Duration) {
+) (preflight, time.Duration) {
 	found, err := r.removed(ctx, s, minors, machines)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Checking what an upgrade removes failed", "version", version, "error", err.Error())
 
-		return upgrade.RefuseUnknown(version, failure.Message(err)), preflightRetry
+		return preflight{message: upgrade.RefuseUnknown(version, failure.Message(err)), unknown: true}, preflightRetry
 	}
 
-	return upgrade.RefuseRemoved(version, found), preflightInterval
+	return preflight{message: upgrade.RefuseRemoved(version, found)}, preflightInterval
 }
 
 func (r *Reconciler) removed(
@@ -214,18 +224,27 @@ func (r *Reconciler) flagsOf(
 
 // checkDrains returns what the drains of an upgrade of Talos will meet, and when to check again. It blocks nothing: a
 // drain waits, and fails by its own rules.
-func (r *Reconciler) checkDrains(ctx context.Context, s *scope) (string, time.Duration) {
+func (r *Reconciler) checkDrains(ctx context.Context, s *scope) (preflight, time.Duration) {
 	cluster, err := r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
 	if err != nil {
-		return "", preflightRetry
+		return s.lastObstacles(), preflightRetry
 	}
 
 	obstacles, err := cluster.Obstacles(ctx)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Checking what the drains of an upgrade will meet failed", "error", err.Error())
 
-		return "", preflightRetry
+		return s.lastObstacles(), preflightRetry
 	}
 
-	return obstacles.String(), preflightInterval
+	return preflight{message: kube.Shorten(obstacles.String(), longestMessage)}, preflightInterval
+}
+
+// lastObstacles are those of the status, while they cannot be looked for.
+func (s *scope) lastObstacles() preflight {
+	if u := s.cp.Status.Upgrade; u != nil {
+		return preflight{message: u.Obstacles}
+	}
+
+	return preflight{}
 }

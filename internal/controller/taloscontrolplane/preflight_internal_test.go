@@ -126,6 +126,14 @@ func TestCheckWithoutAPI(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
+	// What was allowed before and waits for something else is not withdrawn for that.
+	cp.Status.Upgrade = next
+	if got := r.preflight(t.Context(), s, next, machines); got.KubernetesVersion != "v1.36.2" {
+		t.Errorf("withdrawn: %+v", got)
+	}
+
+	cp.Status.Upgrade = nil
+
 	last, fresh := r.preflights.get(s.key(), "0/v1.36.2", now)
 	if !fresh || last.until.Sub(now) != preflightRetry {
 		t.Errorf("checked again in %s", last.until.Sub(now))
@@ -140,7 +148,7 @@ func TestCheckWithoutAPI(t *testing.T) {
 	}
 
 	talos := &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10"}
-	if got := r.preflight(t.Context(), s, talos, machines); got.TalosVersion != "v1.13.10" || got.Message != "" {
+	if got := r.preflight(t.Context(), s, talos, machines); got.TalosVersion != "v1.13.10" || got.Message+got.Obstacles != "" {
 		t.Errorf("Talos: %+v", got)
 	}
 }

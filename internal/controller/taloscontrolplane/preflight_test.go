@@ -152,7 +152,7 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	}
 
 	const want = "the drains will meet Nodes that were cordoned manually: cp-0"
-	if u := cp.Status.Upgrade; u == nil || u.TalosVersion != to || u.Message != want {
+	if u := cp.Status.Upgrade; u == nil || u.TalosVersion != to || u.Obstacles != want || u.Message != "" {
 		t.Errorf("%+v", u)
 	}
 }

@@ -87,38 +87,48 @@ func upgradeOf(
 
 	runs, missing := versionsOf(cp, entries, machines)
 	if len(missing) > 0 {
-		// What machines do meanwhile goes on: a node that boots tells its versions later than it answers.
-		if was != nil && (was.ObservedGeneration == cp.Generation || keepsStep(was, target)) {
-			out = was.DeepCopy()
-		}
-
-		out.Message = kube.Shorten("waiting for the versions of "+strings.Join(missing, ", "), longestMessage)
-
-		return out
+		return awaitVersions(cp, out, target, missing)
 	}
 
 	runs.Upgraded = out.KubernetesBegun
 
 	now, err := upgrade.Next(runs, target, cp.Spec.Upgrade.Via...)
+	unproved := installing(machines)
 
 	var refusal *upgrade.Refusal
 
 	switch {
 	case errors.As(err, &refusal):
 		out.Message = kube.Shorten(refusal.Error(), longestMessage)
+	case leaves(was, now, target) && unproved != "":
+		out = was.DeepCopy()
+		out.ObservedGeneration = cp.Generation
+		out.Message = fmt.Sprintf("waiting until %s has proved Talos %s", unproved, was.TalosVersion)
 	case now.Left == 0:
 		return nil
-	case now.Kubernetes != "" && installing(machines) != "":
+	case now.Kubernetes != "" && unproved != "":
 		out.StepsLeft, out.Message = int32(now.Left), fmt.Sprintf("Kubernetes %s waits for the upgrade of Talos on %s",
-			now.Kubernetes, installing(machines))
-	case leaves(was, now, target) && installing(machines) != "":
-		out = was.DeepCopy()
-		out.ObservedGeneration, out.Message = cp.Generation, fmt.Sprintf("Talos %s waits for the upgrade of Talos on %s",
-			now.Talos, installing(machines))
+			now.Kubernetes, unproved)
 	default:
 		goesOn(out, now, runs)
+		out.ControlPlaneDone = out.ControlPlaneDone && installing(controlPlaneOf(machines)) == ""
 		out.Message = kube.Shorten(cmp.Or(stuck(cp, machines, out), out.Message), longestMessage)
 	}
+
+	return out
+}
+
+// awaitVersions returns the status while the versions of some machines are not known. What machines do meanwhile goes
+// on: a node that boots tells its versions later than it answers.
+func awaitVersions(
+	cp *v1alpha1.TalosControlPlane, out *v1alpha1.UpgradeStatus, target upgrade.Target, missing []string,
+) *v1alpha1.UpgradeStatus {
+	was := cp.Status.Upgrade
+	if was != nil && (was.ObservedGeneration == cp.Generation || keepsStep(was, target)) {
+		out = was.DeepCopy()
+	}
+
+	out.Message = kube.Shorten("waiting for the versions of "+strings.Join(missing, ", "), longestMessage)
 
 	return out
 }
@@ -226,12 +236,16 @@ func proving(machines []v1alpha1.TalosMachine, sameTarget bool) bool {
 	})
 }
 
+func controlPlaneOf(machines []v1alpha1.TalosMachine) []v1alpha1.TalosMachine {
+	return slices.DeleteFunc(slices.Clone(machines), func(m v1alpha1.TalosMachine) bool { return m.Spec.WorkerRef != nil })
+}
+
 // installing returns a machine that is given another Talos or schematic, or has not proved the one that it was given;
 // empty if none is.
 func installing(machines []v1alpha1.TalosMachine) string {
 	for i := range machines {
 		c := machines[i].Status.Change
-		if c == nil || c.Kind != v1alpha1.ChangeTalos {
+		if c == nil || c.Kind != v1alpha1.ChangeTalos || deleting(&machines[i]) {
 			continue
 		}
 

@@ -3,6 +3,7 @@ package taloscontrolplane
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,11 +125,16 @@ func TestUnprovedTalos(t *testing.T) {
 		"another is wanted":    {at(v1alpha1.ChangeFailed, true, v1alpha1.CauseSpec), "v1.13.8", "v1.13.8"},
 		"it never booted that": {at(v1alpha1.ChangeFailed, false, v1alpha1.CauseSpec), "v1.13.9", "v1.13.9"},
 		"it is proved":         {nil, "v1.13.9", "v1.13.9"},
+		"the last version":     {at(v1alpha1.ChangeSettling, true, v1alpha1.CauseSpec), "v1.12.12", "v1.12.12"},
+		"and that is proved":   {nil, "v1.12.12", ""},
 	} {
 		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 8}}
 		cp.Spec.TalosVersion, cp.Spec.Upgrade = c.target, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
 		cp.Status.ObservedKubeVersion = "v1.34.0"
 		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{ObservedGeneration: 7, Target: "v1.13.9", TalosVersion: "v1.12.12"}
+		if c.target == "v1.12.12" {
+			cp.Status.Upgrade.Target = c.target
+		}
 
 		m := v1alpha1.TalosMachine{
 			ObjectMeta: metav1.ObjectMeta{Name: "cp-0"},
@@ -139,8 +145,52 @@ func TestUnprovedTalos(t *testing.T) {
 		})
 
 		got := upgradeOf(cp, nil, []v1alpha1.TalosMachine{m})
+		if got == nil && c.now == "" {
+			continue
+		}
+
 		if got == nil || got.TalosVersion != c.now || got.ObservedGeneration != 8 ||
-			strings.Contains(got.Message, "waits for the upgrade of Talos on cp-0") != (c.now == "v1.12.12") {
+			strings.Contains(got.Message, "waiting until cp-0 has proved Talos v1.12.12") != (c.now == "v1.12.12") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestWorkersWaitForProof: workers get a version once each control-plane machine has proved it.
+func TestWorkersWaitForProof(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  *v1alpha1.MachineChange
+		deleted bool
+		done    bool
+	}{
+		"proved":          {nil, false, true},
+		"it settles":      {&v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Phase: v1alpha1.ChangeSettling}, false, false},
+		"it is not well":  {&v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Phase: v1alpha1.ChangeFailed, Booted: true}, false, false},
+		"another change":  {&v1alpha1.MachineChange{Phase: v1alpha1.ChangeSettling}, false, true},
+		"it is taken out": {&v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Phase: v1alpha1.ChangeSettling}, true, true},
+	} {
+		cp := &v1alpha1.TalosControlPlane{}
+		cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+		cp.Status.ObservedKubeVersion = "v1.34.0"
+
+		machines := make([]v1alpha1.TalosMachine, 3)
+		for i := range machines {
+			m := &machines[i]
+			m.Name, m.Status.TalosVersion, m.Status.KubeletVersion = []string{"cp-0", "cp-1", "w"}[i], "v1.13.9", "v1.34.0"
+			meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionConfigured, Status: "True", Reason: "Told",
+			})
+		}
+
+		machines[2].Status.TalosVersion, machines[2].Spec.WorkerRef = "v1.12.12", &v1alpha1.ObjectReference{Name: "group"}
+		machines[1].Status.Change = c.change
+
+		if c.deleted {
+			machines[1].DeletionTimestamp = &metav1.Time{}
+			machines[1].DeletionTimestamp.Time = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+		}
+
+		if got := upgradeOf(cp, nil, machines); got == nil || got.ControlPlaneDone != c.done {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -230,7 +230,7 @@ func (r *Reconciler) systemInput(s *scope) change.Input {
 
 	in.Live, in.Want = s.systems.live.hash(), s.systems.want.hash()
 
-	if c := in.Record.Change; s.stalePath() && isUpgrade(c) {
+	if c := in.Record.Change; s.stalePath() && isUpgrade(c) && !s.systems.reverting {
 		in.Want = c.Target
 	}
 
@@ -251,7 +251,8 @@ func (s *scope) stalePath() bool {
 
 // planSystem plans how the node gets another operating system. A difference of configurations comes first.
 func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
-	if s.systems == nil || s.stalePath() {
+	// A rollback depends on no path.
+	if s.systems == nil || s.stalePath() && !s.systems.reverting {
 		return
 	}
 

@@ -88,11 +88,12 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 		c := machineset.Candidate(m.Name, m)
 		c.Outdated = slices.ContainsFunc(out.Ready, func(r rollout.Candidate) bool { return r.Name == m.Name })
 
-		if slices.Contains(out.Tolerated, m.Name) && !c.Outdated {
+		c.Busy = slices.Contains(out.Running, m.Name)
+
+		if slices.Contains(out.Tolerated, m.Name) && !c.Outdated && !c.Busy {
 			continue // it would use up the budget for ever
 		}
 
-		c.Busy = slices.Contains(out.Running, m.Name)
 		candidates = append(candidates, c)
 
 		if ch := m.Status.Change; ch != nil && ch.Phase == v1alpha1.ChangeAwaitingReboot && !c.Busy && !c.Outdated {

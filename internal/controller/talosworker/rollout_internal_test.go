@@ -114,6 +114,7 @@ func TestNext(t *testing.T) {
 		{"and those that are broken for another reason", two, []v1alpha1.TalosMachine{worker(0, worked, broken), worker(1, broken), worker(2, pending)}, "", "budget of 2"},
 		{"one that failed does, too", two, []v1alpha1.TalosMachine{worker(0, worked), worker(1, failed, broken), worker(2, pending)}, "", ""},
 		{"but for those that may fail", tolerant, []v1alpha1.TalosMachine{worker(0, worked), worker(1, failed, broken), worker(2, pending), worker(3, pending)}, "w-2", ""},
+		{"one that is rolled back uses it up", tolerant, []v1alpha1.TalosMachine{worker(0, worked), worker(1, pending, reverts, granted), worker(2, pending), worker(3, pending)}, "", ""},
 		{"one that goes back goes at once", two, []v1alpha1.TalosMachine{worker(0, broken), worker(1, staged), worker(2, pending, reverts)}, "w-2", ""},
 		{"a healthy one takes its turn", two, []v1alpha1.TalosMachine{worker(0, broken), worker(1, pending, reverts, upgrades)}, "", ""},
 		{"and a broken one none", two, []v1alpha1.TalosMachine{worker(0, broken), worker(1, pending, reverts, upgrades, broken)}, "w-1", ""},

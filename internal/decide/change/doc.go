@@ -31,8 +31,13 @@ const (
 	trySlack = 5 * time.Second
 )
 
-// StageRunning is the stage of a node that has booted.
-const StageRunning = "running"
+// Stages of a node.
+const (
+	// StageRunning is the stage of a node that has booted.
+	StageRunning = "running"
+	// StageBooting is the stage of a node until each of its services runs once.
+	StageBooting = "booting"
+)
 
 // Record is what is recorded about the change of a machine.
 type Record struct {

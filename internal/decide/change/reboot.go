@@ -110,9 +110,11 @@ func (in Input) rebootAgain(act Act) Step {
 	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
 
 	switch {
-	case c != nil && in.Stage != StageRunning && since > in.Options.HealthTimeout:
+	case c == nil:
+		return in.again(Poll)
+	case in.goesDown() && since > in.Options.HealthTimeout:
 		return in.hangs(in.Options.HealthTimeout)
-	case in.Stage != StageRunning, c == nil, since <= RepeatReboot:
+	case in.goesDown(), since <= RepeatReboot:
 		return in.again(Poll)
 	}
 
@@ -134,6 +136,12 @@ func (in Input) rebootAgain(act Act) Step {
 	step.Again = RepeatReboot
 
 	return step
+}
+
+// goesDown reports whether a node that was asked to reboot, and has not, has begun to go down. One that does not become
+// healthy may boot for ever, and is rolled back all the same.
+func (in Input) goesDown() bool {
+	return in.Stage != StageRunning && (in.Stage != StageBooting || !in.reverts())
 }
 
 // hangs tells of a node that has begun to go down and does not. The change does not end, and with it the record of the

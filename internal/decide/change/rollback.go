@@ -44,7 +44,7 @@ func (in Input) requestRollback() Step {
 // rollBackAgain repeats the request to a node that has rebooted and runs the same as before: the operator may have
 // crashed before it sent the request, and the reboot had another reason.
 func (in Input) rollBackAgain() Step {
-	if in.Stage != StageRunning {
+	if in.Stage != StageRunning && in.Now.Sub(in.Record.Intent.Since.Time) < in.Options.HealthTimeout {
 		return in.hold("it is " + in.Stage)
 	}
 

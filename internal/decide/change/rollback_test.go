@@ -26,6 +26,7 @@ func TestRollback(t *testing.T) {
 	drained, asked := change.Pass{Drained: true}, intent("Reboot", time.Second)
 	late := func(in *change.Input) { intent("Reboot", time.Minute)(in) }
 	second := func(in *change.Input) { in.Record.Intent.Attempt = 1 }
+	leaving := func(in *change.Input) { in.Stage = "rebooting" }
 	booting := func(in *change.Input) { in.Stage = "booting" }
 
 	for name, c := range map[string]struct {
@@ -48,6 +49,9 @@ func TestRollback(t *testing.T) {
 		"legacy: the same":        {rolledBack(legacy, late, phase(rebooting, time.Minute)), change.Reboot, rebooting, ""},
 		"another reboot":          {rolledBack(asked, bootedAnew, sick, phase(rebooting, time.Second)), change.Rollback, rebooting, ""},
 		"etcd: another reboot":    {rolledBack(etcd, asked, bootedAnew, phase(rebooting, time.Second)), change.Permit, rebooting, ""},
+		"booting, reboot again":   {rolledBack(late, booting, phase(rebooting, time.Minute)), change.Reboot, rebooting, ""},
+		"booting for long":        {rolledBack(intent("Reboot", health), bootedAnew, booting, phase(rebooting, health)), change.Rollback, rebooting, ""},
+		"it goes down":            {rolledBack(late, leaving, phase(rebooting, time.Minute)), change.None, rebooting, ""},
 		"another reboot, booting": {rolledBack(asked, bootedAnew, booting, phase(rebooting, time.Second)), change.None, rebooting, "it is booting"},
 		"twice in vain":           {rolledBack(asked, second, bootedAnew, phase(rebooting, time.Second)), change.Uncordon, rebooting, ""},
 		"was twice in vain":       {rolledBack(asked, second, bootedAnew, phase(rebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "what it ran before does not boot"},

@@ -171,6 +171,8 @@ func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
 				"console, or replace it", in.Name, timeout, FieldNames(c))), true
 		}
 	case in.Now.Sub(c.Since.Time) >= timeout+in.installs():
+		c.Booted = false // it gets its time to become healthy once it is back
+
 		return in.fail(fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; check its "+
 			"console, or replace it", in.Name, timeout, FieldNames(c))), true
 	}

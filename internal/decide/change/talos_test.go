@@ -392,3 +392,18 @@ func TestFailedInstaller(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentSettling: a node that is away while it has to prove itself gets its time anew when it is back.
+func TestSilentSettling(t *testing.T) {
+	step, over := change.Silent(upgraded(seen, arrived, phase(v1alpha1.ChangeSettling, health)), true, time.Minute)
+	if c := step.Before.Change; !over || c.Phase != v1alpha1.ChangeFailed || c.Booted {
+		t.Fatalf("%t: %+v", over, c)
+	}
+
+	in := upgraded(arrived, sick)
+	in.Record = step.Before
+
+	if c := change.NextTalos(in).Before.Change; c.Phase != v1alpha1.ChangeSettling || !c.Booted {
+		t.Errorf("back: %+v", c)
+	}
+}

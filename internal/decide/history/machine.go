@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
@@ -134,6 +135,8 @@ func (in Input) entry(run *Run, m *v1alpha1.TalosMachine, was v1alpha1.UpgradeRu
 		out.Message = was.Message
 		if c := in.changeOf(run, m); c != nil {
 			out.Message = c.Message
+		} else if out.Message == "" {
+			out.Message = "rolled back"
 		}
 
 		if was.State != out.State {
@@ -160,7 +163,8 @@ func (in Input) stateOf(
 	some, all := in.reached(run, m, was)
 
 	switch {
-	case c != nil && c.Phase == v1alpha1.ChangeFailed:
+	case c != nil && c.Phase == v1alpha1.ChangeFailed,
+		in.rolledBack(m) && was != "" && was != v1alpha1.UpgradeMachinePending:
 		return v1alpha1.UpgradeMachineFailed
 	case change.Begun(c):
 		return v1alpha1.UpgradeMachineInProgress
@@ -173,6 +177,15 @@ func (in Input) stateOf(
 	}
 
 	return v1alpha1.UpgradeMachinePending
+}
+
+// rolledBack reports whether a machine returns, or has returned, to the Talos of before.
+func (in Input) rolledBack(m *v1alpha1.TalosMachine) bool {
+	if c := m.Status.Change; in.Component == upgrade.Talos && isOf(upgrade.Talos, c) {
+		return c.Cause == v1alpha1.CauseRevert
+	}
+
+	return in.Component == upgrade.Talos && rollout.Reverted(m)
 }
 
 // isOf reports whether a change is one of a component.

@@ -168,6 +168,10 @@ func (in Input) ended(run *Run) string {
 		}
 	}
 
+	if back := slices.IndexFunc(in.Machines, func(m v1alpha1.TalosMachine) bool { return in.rolledBack(&m) }); back >= 0 {
+		return in.Machines[back].Name + " was rolled back"
+	}
+
 	if !in.automatic() {
 		return fmt.Sprintf("spec.upgrade.%s is no longer Automatic", strings.ToLower(string(in.Component)))
 	}
