@@ -87,7 +87,7 @@ func (r *Reconciler) preflight(
 		was := s.cp.Status.Upgrade
 		allowed := was != nil && was.KubernetesVersion == next.KubernetesVersion
 
-		if last.message != "" && !(last.unknown && allowed) {
+		if last.message != "" && (!last.unknown || !allowed) {
 			return refused(next, was, last.message)
 		}
 	case next != nil && next.TalosVersion != "":
