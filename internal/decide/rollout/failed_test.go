@@ -38,7 +38,7 @@ func TestMaxFailed(t *testing.T) {
 		"the others wait":          {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "", "a"},
 		"it goes back":             {"1", true, nil, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a is rolled back", "a* b", "a"},
 		"it goes back at any time": {"1", true, []func(*rollout.Options){closed}, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "b a*", "a"},
-		"it went back":             {"1", true, nil, []edit{wasReverted}, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a: it was rolled back", "b", "a"},
+		"it went back":             {"1", true, nil, []edit{wasReverted}, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a was rolled back: it runs", "b", "a"},
 	} {
 		o := options(c.edits...)
 		if c.maxFailed != "" {

@@ -90,7 +90,7 @@ func notCompared(m *v1alpha1.TalosMachine) { m.Status.ComparedTo = "0/0/0" }
 
 func wasReverted(m *v1alpha1.TalosMachine) {
 	m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReverted, Message: "it was rolled back",
+		Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReverted, Message: "it runs what it ran before",
 	})
 }
 

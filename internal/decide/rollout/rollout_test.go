@@ -85,7 +85,7 @@ func TestAssess(t *testing.T) {
 		{
 			"one that went back keeps the others where they are", options(),
 			machines{machine("a", pending("1", "2")), machine("b", wasReverted)},
-			v1alpha1.PlanStopped, "b: it was rolled back", "", "", "a:Pending",
+			v1alpha1.PlanStopped, "b was rolled back: it runs", "", "", "a:Pending",
 		},
 		{
 			"what would undo an edit waits for a person, the others do not", options(),
