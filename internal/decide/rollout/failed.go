@@ -38,7 +38,8 @@ func failure(m *v1alpha1.TalosMachine) string {
 	case c != nil && c.Cause == v1alpha1.CauseRevert:
 		return m.Name + " is rolled back to the last working config"
 	case Reverted(m):
-		return m.Name + " was rolled back: " + meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate).Message
+		return m.Name + " was rolled back: " +
+			meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate).Message
 	}
 
 	return ""
