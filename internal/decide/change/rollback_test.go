@@ -109,7 +109,7 @@ func TestRollbackTakenBack(t *testing.T) {
 func TestRefusedRollback(t *testing.T) {
 	asked := []func(*change.Input){
 		intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second),
-		func(in *change.Input) { in.Record.Change.RollbackBoot, in.Record.Change.Staged = "elsewhere", true },
+		func(in *change.Input) { in.Record.Change.RollbackBoot, in.Record.Change.Staged = "boot", true },
 	}
 
 	refused := rolledBack(append(asked, pass(change.Pass{Failed: "no fallback entry"}))...)
@@ -120,7 +120,7 @@ func TestRefusedRollback(t *testing.T) {
 	refused.Pass.Uncordoned = true
 
 	step := change.NextTalos(refused)
-	if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Staged || c.Message != "no fallback entry" {
+	if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Staged || c.RollbackBoot != "" || c.Message != "no fallback entry" {
 		t.Errorf("refused: %+v", c)
 	}
 

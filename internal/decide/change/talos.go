@@ -210,6 +210,8 @@ func (in Input) rebootingTalos() Step {
 
 	switch {
 	case in.Pass.Failed != "":
+		c.RollbackBoot = "" // the node has refused, so nothing else boots next
+
 		return in.failTalos(in.Pass.Failed)
 	case in.BootID == i.BootID && in.Legacy && !in.reverts():
 		return in.upgradeAgain()
