@@ -1,5 +1,7 @@
 package v1alpha1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // UpgradePolicy determines who begins an upgrade.
 // +kubebuilder:validation:Enum=Report;Automatic
 type UpgradePolicy string
@@ -54,6 +56,11 @@ type UpgradeOptions struct {
 	// what is in use: API resources with objects, flags, feature gates and admission plugins. With Ignore nothing is checked.
 	// +optional
 	RemovedAPIs RemovedAPIPolicy `json:"removedAPIs,omitempty"`
+	// machineSelector selects the TalosMachines that are upgraded, by their labels; each one by default. The others stay as
+	// they are, and what comes after them in the order of the upgrade waits: workers for control-plane machines, and the
+	// next version for all machines.
+	// +optional
+	MachineSelector *metav1.LabelSelector `json:"machineSelector,omitempty"`
 	// via are releases to go through instead of the newest ones that the operator knows.
 	// +optional
 	// +listType=set

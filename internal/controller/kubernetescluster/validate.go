@@ -56,6 +56,12 @@ func (t topology) policies() validation.Failures {
 		out = append(out, checkRollout(fmt.Sprintf("spec.workers[%d].rollout", i), spec.Workers[i].Rollout)...)
 	}
 
+	if err := rollout.ValidateUpgrade(spec.Upgrade); err != nil {
+		out = append(out, validation.Failure{
+			Field: "spec.upgrade", Problem: "cannot be followed: " + err.Error(), Remedy: "correct the selector",
+		})
+	}
+
 	return out
 }
 

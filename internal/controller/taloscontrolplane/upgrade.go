@@ -189,6 +189,12 @@ func rolledBack(machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) s
 
 // stuck says which of the machines whose turn it is will not take it, and why.
 func stuck(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) string {
+	unselected := rollout.Unselected(cp, machines)
+	if !slices.ContainsFunc(now.Machines, func(name string) bool { return !slices.Contains(unselected, name) }) &&
+		len(now.Machines) > 0 {
+		return rollout.NotSelected(now.Machines)
+	}
+
 	if now.KubernetesVersion == "" {
 		return rolledBack(machines, now)
 	}

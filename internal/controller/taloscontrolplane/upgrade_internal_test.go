@@ -66,6 +66,36 @@ func TestUpgradeOf(t *testing.T) {
 	}
 }
 
+// TestUpgradeOfUnselected: an upgrade says that what is left of it was not selected.
+func TestUpgradeOfUnselected(t *testing.T) {
+	machine := func(name, talos, ring string) v1alpha1.TalosMachine {
+		m := v1alpha1.TalosMachine{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"ring": ring}},
+			Status:     v1alpha1.TalosMachineStatus{TalosVersion: talos, KubeletVersion: "v1.34.0"},
+		}
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionConfigured, Status: "True", Reason: "Told"})
+
+		return m
+	}
+
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.TalosVersion = "v1.12.1"
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{
+		Talos:           v1alpha1.UpgradeAutomatic,
+		MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}},
+	}
+
+	for first, message := range map[string]string{
+		"v1.12.0": "",
+		"v1.12.1": "not selected by upgrade.machineSelector: b",
+	} {
+		got := upgradeOf(cp, nil, []v1alpha1.TalosMachine{machine("a", first, "first"), machine("b", "v1.12.0", "second")})
+		if got == nil || got.TalosVersion != "v1.12.1" || got.Message != message {
+			t.Errorf("%s: %+v", first, got)
+		}
+	}
+}
+
 // TestUpgradeKeepsItsStep: while a control-plane machine does not tell its version, nothing begins, and what has begun goes
 // on; it is not forgotten because its object was made anew, or because the spec has changed otherwise.
 func TestUpgradeKeepsItsStep(t *testing.T) {

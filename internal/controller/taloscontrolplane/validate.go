@@ -88,6 +88,10 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 		return failure.Terminal(v1alpha1.ReasonInvalidSpec, "spec.rollout."+err.Error(), err)
 	}
 
+	if err := rollout.ValidateUpgrade(spec.Upgrade); err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidSpec, "spec.upgrade."+err.Error(), err)
+	}
+
 	patches := validation.Patches([3]string{"spec.clusterConfigPatches", "spec.configPatches", ""}, machineconfig.Patches{
 		Cluster: spec.ClusterConfigPatches, Group: spec.ConfigPatches,
 	})

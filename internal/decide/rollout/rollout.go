@@ -211,6 +211,8 @@ func (out *Output) goOn(in Input) error {
 			"outside the operator on %s", p.ID, strings.Join(held, ", ")))
 	}
 
+	out.holdUnselected(in)
+
 	return out.holdReboots(in)
 }
 

@@ -1,0 +1,69 @@
+package rollout_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+)
+
+func ofTalos(m *v1alpha1.TalosMachine) { m.Status.Change.Kind = v1alpha1.ChangeTalos }
+
+func labelled(m *v1alpha1.TalosMachine) { m.Labels = map[string]string{"ring": "first"} }
+
+// TestMachineSelector: only machines that the spec selects are upgraded; they are rolled back and configured whatever it
+// selects.
+func TestMachineSelector(t *testing.T) {
+	first := &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}}
+	held := "not selected by upgrade.machineSelector: "
+
+	for name, c := range map[string]struct {
+		selector *metav1.LabelSelector
+		a, b     []edit
+		phase    v1alpha1.PlanPhase
+		message  string
+		ready    string
+	}{
+		"each one by default": {nil, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos}, v1alpha1.PlanRollingOut, "", "a b"},
+		"an empty selector":   {&metav1.LabelSelector{}, []edit{pending("1", "2"), ofTalos}, nil, v1alpha1.PlanRollingOut, "", "a"},
+		"the selected one":    {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos, labelled}, v1alpha1.PlanRollingOut, "", "b"},
+		"of Kubernetes":       {first, []edit{pending("1", "2"), ofKubernetes}, []edit{pending("1", "2"), ofKubernetes, labelled}, v1alpha1.PlanRollingOut, "", "b"},
+		"it is done":          {first, []edit{pending("1", "2"), ofTalos}, []edit{labelled}, v1alpha1.PlanWaiting, held + "a", ""},
+		"it runs":             {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), granted(true), ofTalos, labelled}, v1alpha1.PlanRollingOut, "", ""},
+		"none":                {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos}, v1alpha1.PlanWaiting, held + "a, b", ""},
+		"a configuration":     {first, []edit{pending("1", "2")}, []edit{pending("1", "2"), ofTalos}, v1alpha1.PlanRollingOut, "", "a"},
+		"a rollback":          {first, []edit{pending("2", "1"), ofTalos, reverts}, nil, v1alpha1.PlanStopped, "rolled back", "a"},
+		"what is no selector": {&metav1.LabelSelector{MatchLabels: map[string]string{"-": "first"}}, []edit{pending("1", "2"), ofTalos}, nil, v1alpha1.PlanWaiting, held + "a", ""},
+	} {
+		in := rollout.Input{
+			Options: options(), Machines: machines{machine("a", c.a...), machine("b", c.b...)}, ControlPlane: controlPlane(), Now: now,
+		}
+		in.ControlPlane.Spec.Upgrade = &v1alpha1.UpgradeOptions{MachineSelector: c.selector}
+
+		out, err := rollout.Assess(in)
+		if err != nil || out.Plan.Phase != c.phase || !strings.Contains(out.Plan.Message, c.message) || c.message == "" && out.Plan.Message != "" ||
+			ready(out) != c.ready {
+			t.Errorf("%s: %v: %s, %q, ready: %s", name, err, out.Plan.Phase, out.Plan.Message, ready(out))
+		}
+	}
+}
+
+// TestValidateUpgrade: a selector that is none is refused.
+func TestValidateUpgrade(t *testing.T) {
+	o := &v1alpha1.UpgradeOptions{MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}}}
+	if err := rollout.ValidateUpgrade(o); err != nil {
+		t.Error(err)
+	}
+
+	if err := rollout.ValidateUpgrade(nil); err != nil {
+		t.Error(err)
+	}
+
+	o.MachineSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "ring", Operator: "Like"}}
+	if err := rollout.ValidateUpgrade(o); err == nil || !strings.Contains(err.Error(), "machineSelector: ") {
+		t.Error(err)
+	}
+}
