@@ -79,7 +79,7 @@ func TestUpgradeOfUnselected(t *testing.T) {
 	}
 
 	cp := &v1alpha1.TalosControlPlane{}
-	cp.Spec.TalosVersion = "v1.12.1"
+	cp.Spec.TalosVersion, cp.Status.ObservedKubeVersion = "v1.12.1", "v1.34.0"
 	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{
 		Talos:           v1alpha1.UpgradeAutomatic,
 		MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}},

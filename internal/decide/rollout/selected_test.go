@@ -10,7 +10,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 )
 
-func ofTalos(m *v1alpha1.TalosMachine) { m.Status.Change.Kind = v1alpha1.ChangeTalos }
+func ofTalos(m *v1alpha1.TalosMachine) {
+	m.Status.Change.Kind, m.Status.Change.Reboot = v1alpha1.ChangeTalos, true
+}
 
 func labelled(m *v1alpha1.TalosMachine) { m.Labels = map[string]string{"ring": "first"} }
 
@@ -27,9 +29,9 @@ func TestMachineSelector(t *testing.T) {
 		message  string
 		ready    string
 	}{
-		"each one by default": {nil, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos}, v1alpha1.PlanRollingOut, "", "a b"},
-		"an empty selector":   {&metav1.LabelSelector{}, []edit{pending("1", "2"), ofTalos}, nil, v1alpha1.PlanRollingOut, "", "a"},
-		"the selected one":    {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos, labelled}, v1alpha1.PlanRollingOut, "", "b"},
+		"each one by default": {nil, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos}, v1alpha1.PlanRollingOut, "", "a* b*"},
+		"an empty selector":   {&metav1.LabelSelector{}, []edit{pending("1", "2"), ofTalos}, nil, v1alpha1.PlanRollingOut, "", "a*"},
+		"the selected one":    {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos, labelled}, v1alpha1.PlanRollingOut, "", "b*"},
 		"of Kubernetes":       {first, []edit{pending("1", "2"), ofKubernetes}, []edit{pending("1", "2"), ofKubernetes, labelled}, v1alpha1.PlanRollingOut, "", "b"},
 		"it is done":          {first, []edit{pending("1", "2"), ofTalos}, []edit{labelled}, v1alpha1.PlanWaiting, held + "a", ""},
 		"it runs":             {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), granted(true), ofTalos, labelled}, v1alpha1.PlanRollingOut, "", ""},
