@@ -50,7 +50,7 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	}
 
 	for _, m := range view {
-		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID }) {
+		if isStray(nodes, m) {
 			faults = append(faults, strayMember(nodes, m))
 		}
 	}
@@ -72,6 +72,14 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	h.Message = strings.Join(faults, "; ")
 
 	return h
+}
+
+// isStray reports whether a member has to be named as one that no node reports. One that belongs to a single node without
+// a member of its own does not: the fault of that node explains it, and has been named.
+func isStray(nodes []Node, m Member) bool {
+	reported := slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID })
+
+	return !reported && len(holders(nodes, m)) != 1
 }
 
 // strayMember describes a member that no node reports: where it is announced, and which machines may have it.

@@ -8,6 +8,31 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
+// TestExplainedMembers: a member whose machine is named with its fault is not named a second time, by its ID.
+func TestExplainedMembers(t *testing.T) {
+	t.Parallel()
+
+	placed := with(serving("a", 1, 1, 2), func(n *safety.Node) { n.Members[1].PeerAddresses = []string{"10.0.0.2"} })
+
+	for name, tc := range map[string]struct {
+		other safety.Node
+		want  string
+	}{
+		"silent": {safety.Node{Name: "b", EverConfigured: true, LastMember: 2}, "b is unreachable"},
+		"wiped": {
+			safety.Node{Name: "b", EverConfigured: true, LastMember: 2, Answer: safety.AnswerMaintenance},
+			"b is in maintenance mode",
+		},
+		"known by its address": {safety.Node{Name: "b", EverConfigured: true, Address: "10.0.0.2"}, "b is unreachable"},
+		"serves without it":    {with(serving("b", 0, 1, 2), func(n *safety.Node) { n.LastMember = 2 }), "b is not on its own member list"},
+	} {
+		health := safety.AssessEtcd([]safety.Node{placed, tc.other})
+		if health.Message != tc.want || health.Healthy {
+			t.Errorf("%s: %+v does not say %q alone", name, health, tc.want)
+		}
+	}
+}
+
 // TestHoldsNameMachines: the reason that blocks a step names the machines that are affected, or those that may be the
 // cause, and says what a user can do.
 func TestHoldsNameMachines(t *testing.T) {
@@ -27,9 +52,9 @@ func TestHoldsNameMachines(t *testing.T) {
 	unknown := safety.Disruption{Act: safety.ActReplace, Machine: "c"}
 
 	for name, tc := range map[string]struct{ got, want string }{
-		"a member that was last another one's": {
-			safety.AssessEtcd([]safety.Node{serving("a", 1, 1, 2), silent("b", 2)}).Message,
-			"member 0000000000000002 is not the member of any node that responds: it last belonged to b",
+		"a member that was last one of two": {
+			safety.AssessEtcd([]safety.Node{serving("a", 1, 1, 2), silent("b", 2), silent("c", 2)}).Message,
+			"member 0000000000000002 is not the member of any node that responds: it last belonged to b, c",
 		},
 		"a member that may be one of two": {
 			safety.AssessEtcd([]safety.Node{placed, silent("b", 0), silent("c", 0)}).Message,
