@@ -229,3 +229,14 @@ func (in Input) settling(config string) *Record {
 
 	return &in.Record
 }
+
+// drain sets the phase of a change whose node is drained. The message is why that takes long, so what an earlier phase
+// said is dropped.
+func (in *Input) drain() {
+	message := ""
+	if c := in.Record.Change; c.Phase == v1alpha1.ChangeDraining {
+		message = c.Message
+	}
+
+	in.phase(v1alpha1.ChangeDraining, message)
+}

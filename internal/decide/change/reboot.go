@@ -33,7 +33,7 @@ func (in Input) withReboot() Step {
 		// The maintenance window may have closed during the drain. A revert requested by a user does not wait for a window.
 		return in.giveBack("waiting for a time in which reboots are allowed")
 	case in.mustDrain() && !in.Pass.Drained:
-		in.phase(v1alpha1.ChangeDraining, c.Message)
+		in.drain()
 
 		return in.holdOr(Drain)
 	}

@@ -9,7 +9,7 @@ func (in Input) reverts() bool { return in.Record.Change.Cause == v1alpha1.Cause
 // maintenance window may be far away, so neither is waited for; the safety kernel is asked all the same.
 func (in Input) rollBack() Step {
 	if in.mustDrain() && !in.Pass.Drained {
-		in.phase(v1alpha1.ChangeDraining, in.Record.Change.Message)
+		in.drain()
 
 		return in.holdOr(Drain)
 	}

@@ -139,7 +139,7 @@ func (in Input) install() Step {
 	c, begun := in.Record.Change, in.Record.intends(v1alpha1.StepInstall)
 
 	if c.Drain && !begun && !in.Pass.Drained {
-		in.phase(v1alpha1.ChangeDraining, c.Message)
+		in.drain()
 
 		return in.holdOr(Drain)
 	}

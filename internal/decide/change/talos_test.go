@@ -32,6 +32,25 @@ func bootedAnew(in *change.Input) {
 	in.BootID = "next"
 }
 
+// TestDrainSaysItsOwn: a drain says why it takes long, and nothing that an earlier phase was about.
+func TestDrainSaysItsOwn(t *testing.T) {
+	pulled := pass(change.Pass{Pulled: true})
+
+	for name, c := range map[string]struct {
+		in   change.Input
+		want string
+	}{
+		"an upgrade after its pull": {upgraded(refusing, intent("Pull", time.Second), pulled), ""},
+		"a reboot":                  {planned(refusing, rebooting), ""},
+		"a drain that goes on":      {upgraded(refusing, phase(v1alpha1.ChangeDraining, time.Second), pulled), "two members"},
+	} {
+		got := change.Next(c.in)
+		if got.Act != change.Drain || got.Before.Change.Message != c.want {
+			t.Errorf("%s: %s, %q, want %q", name, got.Act, got.Before.Change.Message, c.want)
+		}
+	}
+}
+
 // TestNextTalos: one row for each step of an upgrade.
 func TestNextTalos(t *testing.T) {
 	drained, pulled := change.Pass{Drained: true}, change.Pass{Pulled: true}
