@@ -103,7 +103,7 @@ func setConditions(s *scope, err error) {
 	case s.hold.Any():
 		set.False(v1alpha1.ConditionComplete, v1alpha1.ReasonPaused, "the restore is paused in step "+string(s.step()))
 	default:
-		set.False(v1alpha1.ConditionComplete, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
+		set.False(v1alpha1.ConditionComplete, v1alpha1.ReasonRestoring, cmp.Or(s.message, doing(s.step())))
 	}
 
 	showAuthenticity(set, st.Backup)
@@ -111,7 +111,31 @@ func setConditions(s *scope, err error) {
 	s.hold.Show(set)
 
 	if err == nil && !s.ended() && !s.hold.Any() {
-		set.True(v1alpha1.ConditionReconciling, v1alpha1.ReasonRestoring, cmp.Or(s.message, "step "+string(s.step())))
+		set.True(v1alpha1.ConditionReconciling, v1alpha1.ReasonRestoring, cmp.Or(s.message, doing(s.step())))
+	}
+}
+
+// doing says what a restore does in a step, for passes that have nothing more precise to report.
+func doing(step v1alpha1.RestoreStep) string {
+	switch step {
+	case v1alpha1.RestorePreflight:
+		return "checking the backup and the machines"
+	case v1alpha1.RestoreSaving:
+		return "copying the current data of etcd"
+	case v1alpha1.RestoreWiping:
+		return "wiping the etcd data of the control-plane machines"
+	case v1alpha1.RestorePreparing:
+		return "preparing the control-plane machines"
+	case v1alpha1.RestoreUploading:
+		return "uploading the snapshot"
+	case v1alpha1.RestoreRecovering:
+		return "starting etcd from the snapshot"
+	case v1alpha1.RestoreProving:
+		return "verifying the restored data"
+	case v1alpha1.RestoreJoining:
+		return "adding the other control-plane machines to etcd"
+	default:
+		return "step " + string(step)
 	}
 }
 

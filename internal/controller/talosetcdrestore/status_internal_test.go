@@ -69,3 +69,32 @@ func TestNoConditionLies(t *testing.T) {
 		}
 	})
 }
+
+// TestStepsSayWhatTheyDo: a step with nothing more precise to report says what it does, and one that has says that.
+func TestStepsSayWhatTheyDo(t *testing.T) {
+	for step, want := range map[v1alpha1.RestoreStep]string{
+		"":                         "checking the backup and the machines",
+		v1alpha1.RestorePreflight:  "checking the backup and the machines",
+		v1alpha1.RestoreSaving:     "copying the current data of etcd",
+		v1alpha1.RestoreWiping:     "wiping the etcd data of the control-plane machines",
+		v1alpha1.RestorePreparing:  "preparing the control-plane machines",
+		v1alpha1.RestoreUploading:  "uploading the snapshot",
+		v1alpha1.RestoreRecovering: "starting etcd from the snapshot",
+		v1alpha1.RestoreProving:    "verifying the restored data",
+		v1alpha1.RestoreJoining:    "adding the other control-plane machines to etcd",
+	} {
+		for said, want := range map[string]string{"": want, "waiting for cp-0": "waiting for cp-0"} {
+			s := newScope(&v1alpha1.TalosEtcdRestore{Status: v1alpha1.TalosEtcdRestoreStatus{Step: step}})
+			s.message = said
+
+			setConditions(s, nil)
+
+			for _, kind := range []string{v1alpha1.ConditionComplete, v1alpha1.ConditionReconciling} {
+				c := meta.FindStatusCondition(s.restore.Status.Conditions, kind)
+				if c == nil || c.Message != want {
+					t.Errorf("step %q says %+v, want %q", step, c, want)
+				}
+			}
+		}
+	}
+}
