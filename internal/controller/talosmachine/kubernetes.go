@@ -110,16 +110,19 @@ func (r *Reconciler) lags(ctx context.Context, s *scope) string {
 
 	cluster, err := r.cluster(ctx, s)
 	if err != nil {
-		return failure.Message(err)
+		return notAsked(err)
 	}
 
 	lag, err := cluster.Lags(ctx, s.nodeRef(), images)
 	if err != nil {
-		return failure.Message(err)
+		return notAsked(err)
 	}
 
 	return lag
 }
+
+// notAsked is what a node lags behind while the API of its cluster does not tell: users read it after "it waits for".
+func notAsked(err error) string { return "the Kubernetes API: " + failure.Message(err) }
 
 // kindOf returns the kind of the change that the difference needs, empty for one of the configuration, and the image
 // that it brings.
