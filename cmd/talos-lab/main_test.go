@@ -95,6 +95,15 @@ func TestNodeCommands(t *testing.T) {
 	}
 }
 
+// TestDown: a lab that has stopped says how it is started again.
+func TestDown(t *testing.T) {
+	dir, _ := serve(t)
+
+	if code, out, errOut := execute(t, "down", "--dir", dir); code != 0 || !strings.Contains(out, "talos-lab up --dir "+dir+"\n") {
+		t.Errorf("%d, %q, %q", code, out, errOut)
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	dir, _ := serve(t)
 

@@ -248,7 +248,13 @@ func newDownCommand() *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), stack.StopTimeout+5*time.Second)
 			defer cancel()
 
-			return c.Down(ctx)
+			if err := c.Down(ctx); err != nil {
+				return err
+			}
+
+			fmt.Fprintf(cmd.OutOrStdout(), "Stopped. Everything is kept; start it again: talos-lab up --dir %s\n", dir)
+
+			return nil
 		},
 	}
 	addDirFlag(cmd, &dir)
