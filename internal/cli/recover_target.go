@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -208,14 +209,18 @@ func entries(machines []v1alpha1.MachineEntry) []string {
 
 // provided formats the machines of a template by their known properties.
 func provided(replicas int, template vitistackv1alpha1.MachineSpec) []string {
-	var out []string
+	known := template.Provider.Addresses
+	known = known[:min(replicas, len(known))]
+	out := slices.Clone(known)
 
-	for i := range replicas {
-		if i < len(template.Provider.Addresses) {
-			out = append(out, template.Provider.Addresses[i])
-		} else {
-			out = append(out, "one of provider "+cmp.Or(template.Provider.Name, "static"))
+	if more := replicas - len(known); more > 0 {
+		// Without a name, any provider may claim the Machine.
+		provider := "any provider"
+		if template.Provider.Name != "" {
+			provider = "provider " + template.Provider.Name
 		}
+
+		out = append(out, fmt.Sprintf("%d from %s", more, provider))
 	}
 
 	return out

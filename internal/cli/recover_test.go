@@ -436,13 +436,15 @@ spec:
   controlPlane:
     replicas: 3
     machineTemplate: {spec: {provider: {name: static, addresses: [10.0.0.1, 10.0.0.2]}}}
+  workers: [{name: w, replicas: 3}]
 `, s.ns, talosV, kubernetes))
 
 	args := []string{"recover", "--storage", dir, "--yes", "--wait=false", "--verification-key", signer(t).Public().String()}
 
 	out, told, failed := s.run(append(args, "-f", top, "-i", key)...)
 	if failed != "" || !strings.Contains(told, "Warning: backup "+bad.ID+" is passed over: ") || !strings.Contains(told, good.ID) ||
-		!strings.Contains(told, "10.0.0.1, 10.0.0.2, one of provider static") || out == "" {
+		!strings.Contains(told, "10.0.0.1, 10.0.0.2, 1 from provider static") ||
+		!strings.Contains(told, "3 from any provider") || out == "" {
 		t.Errorf("%q, %q, %q", out, told, failed)
 	}
 
