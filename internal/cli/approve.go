@@ -76,7 +76,7 @@ func (a *approver) run(ctx context.Context, name string) error {
 			return err
 		}
 
-		fmt.Fprintf(a.Out, "%s: plan %s approved (%d machines)\n", g.title, plan.ID, len(plan.Machines))
+		fmt.Fprintf(a.Out, "%s: plan %s approved (%s)\n", g.title, plan.ID, plural(len(plan.Machines), "machine"))
 	}
 
 	switch {

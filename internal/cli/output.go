@@ -26,6 +26,15 @@ func addOutput(cmd *cobra.Command, into *output) {
 		[]cobra.Completion{string(outputJSON), string(outputYAML)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// plural is a number with its noun, which is in the plural for any number but one.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 func (o output) validate() error {
 	switch o {
 	case outputText, outputJSON, outputYAML:

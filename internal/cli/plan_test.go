@@ -178,7 +178,7 @@ func TestApprove(t *testing.T) {
 	s.reach(c.machine[0], metav1.ConditionFalse)
 
 	out, warned, failed := s.run("approve", "approved", "--plan", "0123456789ab")
-	if failed != "" || !strings.Contains(out, "talosworker/approved-w: plan 0123456789ab approved (1 machines)") || approved() != "0123456789ab" {
+	if failed != "" || !strings.Contains(out, "talosworker/approved-w: plan 0123456789ab approved (1 machine)") || approved() != "0123456789ab" {
 		t.Errorf("%q, %q, approved %q", out, failed, approved())
 	}
 

@@ -161,7 +161,8 @@ func (r upgradePath) printSteps(w io.Writer) {
 		return
 	}
 
-	fmt.Fprintf(w, "%s: from %s to %s in %d steps, %d reboots\n\n", r.Cluster, r.From, r.To, len(r.Steps), r.Reboots)
+	fmt.Fprintf(w, "%s: from %s to %s in %s, %s\n\n", r.Cluster, r.From, r.To, plural(len(r.Steps), "step"),
+		plural(r.Reboots, "reboot"))
 
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, "STEP\tCOMPONENT\tFROM\tTO\tMACHINES\tREBOOTS\tREASON")

@@ -232,9 +232,13 @@ func (s upgradeState) title() string {
 		now = fmt.Sprintf("Kubernetes %s (%s)", u.KubernetesVersion, u.Components[n-1])
 	}
 
-	target := upgrade.Target{Talos: u.Target, Kubernetes: u.TargetKubernetes}
+	place := "the last step"
+	if u.StepsLeft > 1 {
+		target := upgrade.Target{Talos: u.Target, Kubernetes: u.TargetKubernetes}
+		place = fmt.Sprintf("the first of %d steps left to %s", u.StepsLeft, target)
+	}
 
-	return fmt.Sprintf("%s: %s of %d steps to %s, left on %s", s.Cluster, now, u.StepsLeft, target, orNone(u.Machines)) +
+	return fmt.Sprintf("%s: upgrading to %s, %s; not yet done on %s", s.Cluster, now, place, orNone(u.Machines)) +
 		after(": ", cmp.Or(u.Message, u.Obstacles))
 }
 

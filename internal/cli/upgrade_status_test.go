@@ -50,7 +50,7 @@ func TestUpgradeStatus(t *testing.T) {
 	}
 	s.runsVersions(c, talosV, "v1.34.1")
 
-	want := "old: Kubernetes v1.35.10 (Scheduler) of 2 steps to Kubernetes v1.36.2, left on old-cp\n" +
+	want := "old: upgrading to Kubernetes v1.35.10 (Scheduler), the first of 2 steps left to Kubernetes v1.36.2; not yet done on old-cp\n" +
 		c.worker.Name + ": plan 1234 is AwaitingApproval: approval is required for plan 1234\n\n" +
 		"MACHINE ROLE TALOS APISERVER CONTROLLERMANAGER SCHEDULER KUBELET STATE\n" +
 		"old-cp controlplane " + talosV + " v1.35.10 v1.35.10 v1.35.10 v1.34.1 Settling: it waits for kube-scheduler to be ready\n" +
@@ -70,6 +70,13 @@ func TestUpgradeStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &state); err != nil || state.Upgrade.StepsLeft != 2 || len(state.Machines) != 2 ||
 		state.Machines[0].State != "Settling" {
 		t.Errorf("%v: %s", err, out)
+	}
+
+	c.cp.Status.Upgrade.StepsLeft = 1
+	s.update(c)
+
+	if out, _, _ := s.run("upgrade", "status", "old"); !strings.Contains(out, "v1.35.10 (Scheduler), the last step; not yet done on old-cp\n") {
+		t.Errorf("%q", out)
 	}
 
 	if _, _, failed := s.run("upgrade", "status", "old", "--watch", "-o", "json"); !strings.Contains(failed, "--watch prints text only") {
