@@ -12,6 +12,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 
 	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
 
@@ -20,7 +21,7 @@ import (
 func (s *session) main() {
 	start := time.Now()
 
-	if s.again && s.spend(s.ctx, rebootTime) != nil {
+	if s.again && s.spend(s.ctx, pace.Reboot) != nil {
 		return
 	}
 
@@ -66,7 +67,7 @@ func (s *session) bootFailed(err error) {
 		return
 	}
 
-	if s.spend(s.ctx, fatalTime) == nil {
+	if s.spend(s.ctx, pace.Fatal) == nil {
 		go s.n.restart(s, true)
 	}
 }
@@ -109,7 +110,7 @@ func (s *session) loadConfig(ctx context.Context) error {
 func (s *session) bringUpNetwork(ctx context.Context) error {
 	s.publishAddresses("")
 
-	if err := s.spend(ctx, networkTime); err != nil {
+	if err := s.spend(ctx, pace.Network); err != nil {
 		return err
 	}
 

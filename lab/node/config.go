@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
 func parseConfig(data []byte) (config.Provider, error) { return configloader.NewFromBytes(data) }
@@ -141,7 +142,7 @@ func (s *session) becomeMember() {
 	s.showConfig()
 	s.renewIdentity()
 
-	s.n.api.Handover(s.n.lasts(streamTime), answerGrace, s.n.lasts(reloadTime))
+	s.n.api.Handover(s.n.pace.Lasts(pace.Stream), answerGrace, s.n.pace.Lasts(pace.Reload))
 	s.announce()
 }
 

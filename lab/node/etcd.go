@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
@@ -149,7 +150,7 @@ func (s *session) memberID() uint64 {
 func (s *session) runEtcd(ctx context.Context, how etcdStart) {
 	start := time.Now()
 
-	if !how.bootstrap && s.spend(ctx, etcdSpecTime) != nil {
+	if !how.bootstrap && s.spend(ctx, pace.EtcdSpec) != nil {
 		return
 	}
 
@@ -163,7 +164,7 @@ func (s *session) runEtcd(ctx context.Context, how etcdStart) {
 
 	s.update(svcEtcd, service.Preparing, "Running pre state")
 
-	if s.spend(ctx, etcdStartTime) != nil || s.pullEtcd(ctx) != nil {
+	if s.spend(ctx, pace.EtcdStart) != nil || s.pullEtcd(ctx) != nil {
 		return
 	}
 
@@ -212,7 +213,7 @@ func (s *session) restartEtcd(ctx context.Context) error {
 		"failed: exit code 1")
 	s.endControlPlane(ctx)
 
-	timer := time.NewTimer(max(s.n.lasts(restartTime), minRestart))
+	timer := time.NewTimer(max(s.n.pace.Lasts(pace.Restart), minRestart))
 	defer timer.Stop()
 
 	select {

@@ -8,13 +8,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 )
 
 // superviseEtcd checks the member's health until it ends. Its first check comes seconds after the start, and each one
 // may take its time: until then the service's health is what it was before, whatever has happened to etcd.
 func (s *session) superviseEtcd(ctx context.Context, member quorum.Member, start time.Time) {
-	timer := time.NewTimer(s.n.lasts(etcdHealthTime))
+	timer := time.NewTimer(s.n.pace.Lasts(pace.EtcdHealth))
 	defer timer.Stop()
 
 	for {
@@ -26,7 +27,7 @@ func (s *session) superviseEtcd(ctx context.Context, member quorum.Member, start
 		case <-timer.C:
 		}
 
-		checkCtx, cancel := context.WithTimeout(ctx, max(s.n.lasts(etcdLimitTime), leastHealthLimit))
+		checkCtx, cancel := context.WithTimeout(ctx, max(s.n.pace.Lasts(pace.EtcdLimit), leastHealthLimit))
 		err := member.Health(checkCtx)
 
 		cancel()
@@ -44,7 +45,7 @@ func (s *session) superviseEtcd(ctx context.Context, member quorum.Member, start
 			s.showMember(ctx, member, err == nil, start)
 		}
 
-		pause := s.n.lasts(etcdCheckTime)
+		pause := s.n.pace.Lasts(pace.EtcdCheck)
 		if err == nil {
 			pause = max(pause, leastHealthPause)
 		}

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
 // imageServer serves the ImageService.
@@ -149,7 +151,7 @@ func (s imageServer) Pull(
 			PullProgress: &machine.ImageServicePullProgress{
 				LayerId: digest(req.GetImageRef())[:19],
 				Progress: &machine.ImageServicePullLayerProgress{
-					Status: machine.ImageServicePullLayerProgress_DOWNLOADING, Elapsed: durationpb.New(s.n.lasts(pullTime)),
+					Status: machine.ImageServicePullLayerProgress_DOWNLOADING, Elapsed: durationpb.New(s.n.pace.Lasts(pace.Pull)),
 					Offset: int64(i+1) * imageSize / 2, Total: imageSize,
 				},
 			},
@@ -157,7 +159,7 @@ func (s imageServer) Pull(
 			return err
 		}
 
-		if err := s.spend(srv.Context(), pullTime); err != nil {
+		if err := s.spend(srv.Context(), pace.Pull); err != nil {
 			return err
 		}
 	}
@@ -281,7 +283,7 @@ func (s machineServer) ImagePull(
 		return nil, status.Errorf(codes.NotFound, "error pulling image: %s", err)
 	}
 
-	if err := s.spend(ctx, pullTime); err != nil {
+	if err := s.spend(ctx, pace.Pull); err != nil {
 		return nil, err
 	}
 

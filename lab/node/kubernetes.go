@@ -15,6 +15,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
 
@@ -91,7 +92,7 @@ func (s *session) runControlPlane(ctx context.Context) {
 
 		s.setAPIReady(false)
 
-		timer := time.NewTimer(max(s.n.lasts(restartTime), minRestart))
+		timer := time.NewTimer(max(s.n.pace.Lasts(pace.Restart), minRestart))
 
 		select {
 		case <-ctx.Done():
@@ -347,7 +348,7 @@ func (s *session) startKubelet(ctx context.Context) error {
 		}
 	}
 
-	for _, d := range []duration{kubeletPullTime, kubeletStartTime} {
+	for _, d := range []pace.State{pace.KubeletPull, pace.KubeletStart} {
 		if err := s.spend(ctx, d); err != nil {
 			return err
 		}
@@ -365,7 +366,7 @@ func (s *session) startKubelet(ctx context.Context) error {
 
 	s.runKubelet()
 
-	if err := s.spend(ctx, kubeletHealthTime); err != nil {
+	if err := s.spend(ctx, pace.KubeletHealth); err != nil {
 		return err
 	}
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
 // Faults of images: what goes wrong with an installer, or with a component of Kubernetes, by a word in its reference;
@@ -73,7 +74,7 @@ func (s *session) runInstaller(ctx context.Context, image string, say func(strin
 			return err
 		}
 
-		if err := s.spend(ctx, installTime); err != nil {
+		if err := s.spend(ctx, pace.Install); err != nil {
 			return err
 		}
 	}

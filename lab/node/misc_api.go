@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
 // timeServer serves the TimeService.
@@ -52,7 +54,7 @@ func (s timeServer) TimeCheck(ctx context.Context, req *timeapi.TimeRequest) (*t
 
 // queryTime fails as asking a time server fails where there is no name server, after seconds.
 func (s *session) queryTime(ctx context.Context, server string) error {
-	if err := s.spend(ctx, ntpTime); err != nil {
+	if err := s.spend(ctx, pace.NTP); err != nil {
 		return err
 	}
 

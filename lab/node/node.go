@@ -18,12 +18,13 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
 // Node is one machine. It exists whether its power is on or off; everything of one boot is in its session.
 type Node struct {
 	opts   Options
-	speed  float64
+	pace   pace.Pace
 	hw     *machineHardware
 	system *disk.System
 	faults *apid.Faults
@@ -98,7 +99,10 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("opening the system disk of %s: %w", o.Name, err)
 	}
 
-	n := &Node{opts: o, speed: o.speed(), hw: hw, system: system, faults: apid.NewFaults(), thawed: make(chan struct{})}
+	n := &Node{
+		opts: o, pace: pace.Of(o.Scale, o.Seed, o.Name, o.Address), hw: hw, system: system, faults: apid.NewFaults(),
+		thawed: make(chan struct{}),
+	}
 	close(n.thawed)
 
 	return n, n.connect(o.Address)

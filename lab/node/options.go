@@ -12,11 +12,21 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 )
 
 // DefaultTalosVersion is the Talos that a node boots from its boot medium unless told otherwise.
 const DefaultTalosVersion = "v1.13.9"
+
+// DefaultScale and WatchScale are how fast machines are in tests, and where a person looks on.
+const (
+	DefaultScale = pace.DefaultScale
+	WatchScale   = pace.WatchScale
+)
+
+// Seed is what machines without a seed of their own get their speed from.
+var Seed = pace.Seed
 
 // Options describe one machine.
 type Options struct {

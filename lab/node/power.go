@@ -14,6 +14,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
 // Reboot implements the MachineService.
@@ -54,7 +55,7 @@ func (s *session) stopPods() phase {
 		s.stopKubelet()
 		s.stopService(svcKubelet)
 
-		return s.spend(ctx, stopPodsTime)
+		return s.spend(ctx, pace.StopPods)
 	})
 }
 
@@ -83,7 +84,7 @@ func (s *session) stopPhases(kexec bool) []phase {
 	}
 
 	return append(phases, single("stopEverything", "stopAllServices", func(ctx context.Context) error {
-		return s.spend(ctx, stopServicesTime)
+		return s.spend(ctx, pace.StopServices)
 	}))
 }
 
@@ -119,7 +120,7 @@ func (s *session) drainPhase() phase {
 	return single("drain", "cordonAndDrainNode", func(ctx context.Context) error {
 		s.cordon(ctx)
 
-		return s.spend(ctx, drainTime)
+		return s.spend(ctx, pace.Drain)
 	})
 }
 
@@ -301,7 +302,7 @@ func (s *session) wipePhases(req *machine.ResetRequest, labels []string) []phase
 				return err
 			}
 
-			return s.spend(ctx, wipeTime)
+			return s.spend(ctx, pace.Wipe)
 		}))
 	}
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
 
@@ -100,7 +101,7 @@ func (s *session) startMachined(ctx context.Context) error {
 	s.prepare(svcMachined)
 	s.update(svcMachined, service.Running, "Service started as goroutine")
 
-	if err := s.spend(ctx, kernelTime); err != nil {
+	if err := s.spend(ctx, pace.Kernel); err != nil {
 		return err
 	}
 
@@ -134,7 +135,7 @@ func (s *session) serveAPID() error {
 	s.update(svcAPID, service.Waiting, waitAPIDLater)
 	s.prepare(svcAPID)
 
-	if err := s.spend(s.ctx, apidTime); err != nil {
+	if err := s.spend(s.ctx, pace.APID); err != nil {
 		return err
 	}
 
@@ -157,7 +158,7 @@ func (s *session) startCRI(ctx context.Context) error {
 		`"--config" "/etc/cri/containerd.toml"]) started with PID %d`, s.pid(svcCRI))
 	s.logContainerd(svcCRI, "/run/containerd/containerd.sock")
 
-	if err := s.spend(ctx, criTime); err != nil {
+	if err := s.spend(ctx, pace.CRI); err != nil {
 		return err
 	}
 
@@ -173,7 +174,7 @@ func (s *session) startTrustd(ctx context.Context) error {
 	s.taskStarted(svcTrustd)
 	s.logTrustd()
 
-	if err := s.spend(ctx, trustdTime); err != nil {
+	if err := s.spend(ctx, pace.Trustd); err != nil {
 		return err
 	}
 

@@ -16,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
 
@@ -289,4 +290,21 @@ func (s *session) logf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	s.logs.kernel(line)
 	s.logs.service("machined", line)
+}
+
+// spend waits for as long as the machine is in a state, and while the machine is frozen.
+func (s *session) spend(ctx context.Context, state pace.State) error {
+	if err := s.n.pass(ctx); err != nil {
+		return err
+	}
+
+	timer := time.NewTimer(s.n.pace.Lasts(state))
+	defer timer.Stop()
+
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return s.n.pass(ctx)
+	}
 }

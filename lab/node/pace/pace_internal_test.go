@@ -1,4 +1,4 @@
-package node
+package pace
 
 import (
 	"fmt"
@@ -20,16 +20,16 @@ func TestPace(t *testing.T) {
 	speeds := map[float64]bool{}
 
 	for i := range 100 {
-		o := Options{Name: fmt.Sprintf("n%d", i), Address: "127.0.0.1", Seed: 7}
-		speed := o.speed()
-		speeds[speed] = true
+		name := fmt.Sprintf("n%d", i)
+		pace := Of(1, 7, name, "127.0.0.1")
+		speeds[pace.speed] = true
 
-		if speed < fastest || speed > slowest || speed != o.speed() {
-			t.Errorf("the speed of %s is %g, and then %g", o.Name, speed, o.speed())
+		if pace.speed < fastest || pace.speed > slowest || pace != Of(1, 7, name, "127.0.0.1") {
+			t.Errorf("the speed of %s is %g, and not always", name, pace.speed)
 		}
 
-		if again := (Options{Name: o.Name, Address: o.Address, Seed: 8}).speed(); again == speed {
-			t.Errorf("%s is as fast with another seed", o.Name)
+		if again := Of(1, 8, name, "127.0.0.1"); again == pace {
+			t.Errorf("%s is as fast with another seed", name)
 		}
 	}
 
@@ -37,8 +37,7 @@ func TestPace(t *testing.T) {
 		t.Errorf("of 100 machines, %d differ in speed", len(speeds))
 	}
 
-	n := &Node{opts: Options{Scale: 0.1}, speed: 0.5}
-	if got := n.lasts(fatalTime); got != 500*time.Millisecond {
+	if got := (Pace{scale: 0.1, speed: 0.5}).Lasts(Fatal); got != 500*time.Millisecond {
 		t.Errorf("ten seconds at a tenth, on a machine twice as fast, are %s", got)
 	}
 }
