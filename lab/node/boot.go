@@ -85,7 +85,7 @@ func (s *session) initialize() error {
 
 // loadConfig follows the config on the disk, or waits for one in maintenance mode.
 func (s *session) loadConfig(ctx context.Context) error {
-	s.logRuntime()
+	s.journal.RuntimeStarts(s.n.opts.Gateway)
 	s.showHardware()
 
 	if err := s.bringUpNetwork(ctx); err != nil {

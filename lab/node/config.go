@@ -349,7 +349,7 @@ func (s *session) requestCertificate() (tls.Certificate, error) {
 		}
 
 		if ca := theirs.Machine().Security().IssuingCA(); ca != nil && trusts(cfg, ca.Crt) {
-			other.logIssued(s.n.Address())
+			other.journal.Issued(s.n.Address())
 
 			return apid.NewServerCertificate(ca, s.names())
 		}

@@ -244,7 +244,7 @@ func (s *session) openMember(ctx context.Context, how etcdStart) (quorum.Member,
 
 	start := quorum.Start{
 		Dir: s.etcdDir(), PKI: filepath.Join(s.n.opts.Dir, "run", "etcd"), Name: s.hostname(), Address: s.n.Address(),
-		CA: cfg.Cluster().Etcd().CA(), Peers: s.etcdPeers, Log: s.logs.writer(svcEtcd),
+		CA: cfg.Cluster().Etcd().CA(), Peers: s.etcdPeers, Log: s.journal.Writer(svcEtcd),
 		ExtraArgs: flatten(cfg.Cluster().Etcd().ExtraArgs()),
 	}
 	engine := s.n.opts.engine()

@@ -77,7 +77,7 @@ func (s *session) kubeletEnds(cfg config.Provider) error {
 	}
 
 	if flag := unknownFlag(cfg); flag != "" {
-		_, _ = fmt.Fprintf(s.logs.writer(svcKubelet), "failed to parse kubelet flag: unknown flag: --%s\n", flag)
+		_, _ = fmt.Fprintf(s.journal.Writer(svcKubelet), "failed to parse kubelet flag: unknown flag: --%s\n", flag)
 
 		return errKubelet
 	}

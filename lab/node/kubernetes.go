@@ -118,7 +118,7 @@ func (s *session) runAPIServer(ctx context.Context) error {
 
 	server, err := kubernetes.StartAPIServer(ctx, kubernetes.APIServerOptions{
 		Binary: filepath.Join(s.n.opts.Assets, "kube-apiserver"), Dir: filepath.Join(s.n.opts.Dir, "run", "kubernetes"),
-		Name: s.hostname(), Address: s.n.Address(), Config: cfg, Log: s.logs.writer("kube-apiserver"),
+		Name: s.hostname(), Address: s.n.Address(), Config: cfg, Log: s.journal.Writer("kube-apiserver"),
 	})
 	if err != nil {
 		return err
@@ -410,7 +410,7 @@ func (s *session) kubeletOptions(cfg config.Provider) kubernetes.KubeletOptions 
 		TalosVersion: s.tag, Config: cfg, ControlPlane: cfg.Machine().Type().IsControlPlane(),
 		BootID: s.bootID, MachineUUID: s.n.hw.UUID, CPUs: s.n.opts.CPUs, MemoryMiB: s.n.opts.MemoryMiB,
 		Client: s.kubeClient, APIServerReady: s.ownAPIServer, Run: checkRun, Heartbeat: s.n.opts.Heartbeat,
-		Log: s.logs.writer(svcKubelet), OnReady: s.setNodeReady,
+		Log: s.journal.Writer(svcKubelet), OnReady: s.setNodeReady,
 	}
 }
 

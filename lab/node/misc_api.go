@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/talos-operator/talos-operator/lab/node/journal"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
@@ -268,7 +269,7 @@ func (s machineServer) Dmesg(req *machine.DmesgRequest, srv grpc.ServerStreaming
 	ctx, cancel := s.callContext(srv.Context())
 	defer cancel()
 
-	_, err := s.logs.read(ctx, kernelLog, tail, req.GetFollow(), func(line []byte) error {
+	_, err := s.journal.Read(ctx, journal.KernelLog, tail, req.GetFollow(), func(line []byte) error {
 		return srv.Send(&common.Data{Bytes: bytes.TrimSuffix(line, []byte("\n"))})
 	})
 

@@ -89,7 +89,7 @@ func (s *session) startContainerd(context.Context) error {
 	s.update(svcContainerd, service.Running, `Process Process(["/bin/containerd" "--address" `+
 		`"/system/run/containerd/containerd.sock" "--state" "/system/run/containerd" "--root" `+
 		`"/system/var/lib/containerd"]) started with PID %d`, s.pid(svcContainerd))
-	s.logContainerd(svcContainerd, "/system/run/containerd/containerd.sock")
+	s.journal.ContainerdStarts(svcContainerd, "/system/run/containerd/containerd.sock")
 
 	s.healthy(svcContainerd)
 
@@ -144,7 +144,7 @@ func (s *session) serveAPID() error {
 	}
 
 	s.taskStarted(svcAPID)
-	s.logAPID()
+	s.journal.APIDStarts(s.n.Address())
 	s.healthy(svcAPID)
 
 	return nil
@@ -156,7 +156,7 @@ func (s *session) startCRI(ctx context.Context) error {
 	s.prepare(svcCRI)
 	s.update(svcCRI, service.Running, `Process Process(["/bin/containerd" "--address" "/run/containerd/containerd.sock" `+
 		`"--config" "/etc/cri/containerd.toml"]) started with PID %d`, s.pid(svcCRI))
-	s.logContainerd(svcCRI, "/run/containerd/containerd.sock")
+	s.journal.ContainerdStarts(svcCRI, "/run/containerd/containerd.sock")
 
 	if err := s.spend(ctx, pace.CRI); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *session) startTrustd(ctx context.Context) error {
 	s.update(svcTrustd, service.Waiting, waitTrustd)
 	s.prepare(svcTrustd)
 	s.taskStarted(svcTrustd)
-	s.logTrustd()
+	s.journal.TrustdStarts(s.n.Address())
 
 	if err := s.spend(ctx, pace.Trustd); err != nil {
 		return err

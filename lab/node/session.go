@@ -16,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/journal"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
@@ -39,7 +40,7 @@ type session struct {
 	services  *service.Set
 	store     *cosi.Store
 	handlers  map[string]any // by gRPC service
-	logs      *logs
+	journal   *journal.Journal
 	sequences sequencer
 	awake     chan struct{} // a token when the cluster changed
 
@@ -83,7 +84,7 @@ type machineStatus struct {
 
 func newSession(n *Node) (*session, error) {
 	s := &session{
-		n: n, bootID: uuid.NewString(), booted: time.Now(), tag: n.opts.TalosVersion, logs: newLogs(n.opts.Log),
+		n: n, bootID: uuid.NewString(), booted: time.Now(), tag: n.opts.TalosVersion, journal: journal.New(n.opts.Log),
 		awake: make(chan struct{}, 1), configured: make(chan struct{}), images: map[string]bool{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -288,8 +289,8 @@ func (s *session) wake() {
 // logf writes a line to the kernel log, where machined logs too.
 func (s *session) logf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	s.logs.kernel(line)
-	s.logs.service("machined", line)
+	s.journal.Kernel(line)
+	s.journal.Service("machined", line)
 }
 
 // spend waits for as long as the machine is in a state, and while the machine is frozen.

@@ -32,7 +32,7 @@ func (s *session) serviceChanged(changed service.Status) {
 	}
 
 	s.mu.Unlock()
-	s.logs.register(changed.ID)
+	s.journal.Register(changed.ID)
 	s.logServiceState(changed.ID)
 	s.refreshStatus()
 }

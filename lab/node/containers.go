@@ -51,10 +51,10 @@ func (s machineServer) Logs(req *machine.LogsRequest, srv grpc.ServerStreamingSe
 		}
 
 		id = c.GetName()
-		s.logs.register(id)
+		s.journal.Register(id)
 	}
 
-	found, err := s.logs.read(ctx, id, int(req.GetTailLines()), req.GetFollow(), func(line []byte) error {
+	found, err := s.journal.Read(ctx, id, int(req.GetTailLines()), req.GetFollow(), func(line []byte) error {
 		return srv.Send(&common.Data{Bytes: line})
 	})
 	if !found {
@@ -66,7 +66,7 @@ func (s machineServer) Logs(req *machine.LogsRequest, srv grpc.ServerStreamingSe
 
 // LogsContainers implements the MachineService.
 func (s machineServer) LogsContainers(context.Context, *emptypb.Empty) (*machine.LogsContainersResponse, error) {
-	return &machine.LogsContainersResponse{Messages: []*machine.LogsContainer{{Ids: s.logs.ids()}}}, nil
+	return &machine.LogsContainersResponse{Messages: []*machine.LogsContainer{{Ids: s.journal.IDs()}}}, nil
 }
 
 // containers are those that run in a namespace of containerd.
