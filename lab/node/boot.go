@@ -11,6 +11,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/meta"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 
+	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
@@ -34,7 +35,7 @@ func (s *session) main() {
 	s.n.timed("boot", start)
 
 	install := s.installPhases()
-	if err := s.run(s.ctx, seqInstall, false, install); err != nil {
+	if err := s.sequences.Run(s.ctx, boot.Install, false, install); err != nil {
 		s.bootFailed(err)
 
 		return
@@ -46,7 +47,7 @@ func (s *session) main() {
 		return
 	}
 
-	if err := s.run(s.ctx, seqBoot, false, s.bootPhases()); err != nil {
+	if err := s.sequences.Run(s.ctx, boot.Boot, false, s.bootPhases()); err != nil {
 		s.bootFailed(err)
 	}
 }
@@ -59,27 +60,19 @@ func (s *session) bootFailed(err error) {
 		return
 	}
 
-	s.sequences.mu.Lock()
-	busy := s.sequences.running != ""
-	s.sequences.mu.Unlock()
-
-	if busy {
-		return
-	}
-
-	if s.spend(s.ctx, pace.Fatal) == nil {
+	if !s.sequences.Busy() && s.spend(s.ctx, pace.Fatal) == nil {
 		go s.n.restart(s, true)
 	}
 }
 
 func (s *session) initialize() error {
-	return s.run(s.ctx, seqInitialize, false, []phase{
-		{name: "machined", tasks: []task{
-			{"startContainerd", s.startContainerd},
-			{"startApid", s.declareAPID},
-			{"startMachined", s.startMachined},
+	return s.sequences.Run(s.ctx, boot.Initialize, false, []boot.Phase{
+		{Name: "machined", Tasks: []boot.Task{
+			{Name: "startContainerd", Run: s.startContainerd},
+			{Name: "startApid", Run: s.declareAPID},
+			{Name: "startMachined", Run: s.startMachined},
 		}},
-		single("config", "loadConfig", s.loadConfig),
+		boot.Single("config", "loadConfig", s.loadConfig),
 	})
 }
 
@@ -150,27 +143,27 @@ func (s *session) maintenance(ctx context.Context) error {
 }
 
 // installPhases are those of an installation, none where Talos is installed and no upgrade was staged.
-func (s *session) installPhases() []phase {
+func (s *session) installPhases() []boot.Phase {
 	staged := s.n.system.MetaValues()[meta.StagedUpgradeImageRef]
 	if s.n.system.Installed() && staged == "" {
 		return nil
 	}
 
-	return []phase{
-		single("env", "setUserEnvVars", nil),
-		single("install", "install", func(ctx context.Context) error {
+	return []boot.Phase{
+		boot.Single("env", "setUserEnvVars", nil),
+		boot.Single("install", "install", func(ctx context.Context) error {
 			if staged != "" {
 				return s.installStaged(ctx, staged)
 			}
 
 			return s.install(ctx)
 		}),
-		single("meta", "reloadMeta", nil),
-		single("saveMeta", "flushMeta", nil),
-		single("volumeFinalize", "teardownVolumeLifecycle", nil),
-		single("stopEverything", "stopAllServices", nil),
-		single("kexec", "kexecPrepare", nil),
-		single("reboot", "reboot", nil),
+		boot.Single("meta", "reloadMeta", nil),
+		boot.Single("saveMeta", "flushMeta", nil),
+		boot.Single("volumeFinalize", "teardownVolumeLifecycle", nil),
+		boot.Single("stopEverything", "stopAllServices", nil),
+		boot.Single("kexec", "kexecPrepare", nil),
+		boot.Single("reboot", "reboot", nil),
 	}
 }
 
@@ -226,16 +219,16 @@ func (s *session) installStaged(ctx context.Context, image string) error {
 }
 
 // bootPhases are those of a boot, as a real node's events show them.
-func (s *session) bootPhases() []phase {
-	return []phase{
-		single("memorySizeCheck", "memorySizeCheck", nil),
-		single("diskSizeCheck", "diskSizeCheck", nil),
-		{name: "env", tasks: []task{{"waitForCARoots", nil}, {"setUserEnvVars", nil}}},
-		single("dbus", "startDBus", nil),
-		single("sharedFilesystems", "setupSharedFilesystems", nil),
-		single("ephemeral", "mountEphemeralPartition", nil),
-		single("userSetup", "writeUserFiles", nil),
-		single("startEverything", "startAllServices", s.startAll),
+func (s *session) bootPhases() []boot.Phase {
+	return []boot.Phase{
+		boot.Single("memorySizeCheck", "memorySizeCheck", nil),
+		boot.Single("diskSizeCheck", "diskSizeCheck", nil),
+		{Name: "env", Tasks: []boot.Task{{Name: "waitForCARoots"}, {Name: "setUserEnvVars"}}},
+		boot.Single("dbus", "startDBus", nil),
+		boot.Single("sharedFilesystems", "setupSharedFilesystems", nil),
+		boot.Single("ephemeral", "mountEphemeralPartition", nil),
+		boot.Single("userSetup", "writeUserFiles", nil),
+		boot.Single("startEverything", "startAllServices", s.startAll),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/event"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
@@ -199,21 +200,21 @@ func (s *session) memberHealth(ctx context.Context, m *machine.EtcdMember) error
 // upgrade runs the upgrade sequence and reboots, into the new system or, where the installer failed, the old one.
 func (s *session) upgrade(ctx context.Context, image string) {
 	phases := slices.Concat(
-		[]phase{s.drainPhase(), s.stopPods(), single("dbus", "stopDBus", nil)},
+		[]boot.Phase{s.drainPhase(), s.stopPods(), boot.Single("dbus", "stopDBus", nil)},
 		s.stopPhases(false)[:5],
-		[]phase{
-			single("upgrade", "upgrade", func(ctx context.Context) error { return s.upgradeTo(ctx, image, nil) }),
-			single("meta", "reloadMeta", nil),
-			single("kexec", "kexecPrepare", nil),
-			single("stopEverything", "stopAllServices", nil),
-			single("reboot", "reboot", nil),
+		[]boot.Phase{
+			boot.Single("upgrade", "upgrade", func(ctx context.Context) error { return s.upgradeTo(ctx, image, nil) }),
+			boot.Single("meta", "reloadMeta", nil),
+			boot.Single("kexec", "kexecPrepare", nil),
+			boot.Single("stopEverything", "stopAllServices", nil),
+			boot.Single("reboot", "reboot", nil),
 		},
 	)
 
-	if err := s.run(ctx, seqUpgrade, false, phases); err != nil {
+	if err := s.sequences.Run(ctx, boot.Upgrade, false, phases); err != nil {
 		s.logf("upgrade failed: %v", err)
 
-		if errors.Is(err, errLocked) || ctx.Err() != nil {
+		if errors.Is(err, boot.ErrLocked) || ctx.Err() != nil {
 			return
 		}
 	}
@@ -223,10 +224,10 @@ func (s *session) upgrade(ctx context.Context, image string) {
 
 // stageUpgrade reboots; the installation happens before the next boot.
 func (s *session) stageUpgrade(ctx context.Context) {
-	phases := slices.Concat([]phase{s.stopPods(), single("dbus", "stopDBus", nil)}, s.stopPhases(true),
-		[]phase{single("reboot", "reboot", nil)})
+	phases := slices.Concat([]boot.Phase{s.stopPods(), boot.Single("dbus", "stopDBus", nil)}, s.stopPhases(true),
+		[]boot.Phase{boot.Single("reboot", "reboot", nil)})
 
-	if err := s.run(ctx, seqStageUpgrade, false, phases); err != nil {
+	if err := s.sequences.Run(ctx, boot.StageUpgrade, false, phases); err != nil {
 		s.logf("reboot for staged upgrade failed: %v", err)
 
 		return

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/event"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
@@ -30,15 +31,15 @@ func (s machineServer) Reboot(_ context.Context, req *machine.RebootRequest) (*m
 func (s *session) reboot(ctx context.Context, req *machine.RebootRequest, force bool) {
 	start := time.Now()
 
-	var phases []phase
+	var phases []boot.Phase
 
 	if req.GetMode() != machine.RebootRequest_FORCE {
-		phases = slices.Concat([]phase{s.stopPods(), single("dbus", "stopDBus", nil)}, s.stopPhases(true))
+		phases = slices.Concat([]boot.Phase{s.stopPods(), boot.Single("dbus", "stopDBus", nil)}, s.stopPhases(true))
 	}
 
-	phases = append(phases, single("reboot", "reboot", nil))
+	phases = append(phases, boot.Single("reboot", "reboot", nil))
 
-	if err := s.run(ctx, seqReboot, force, phases); err != nil {
+	if err := s.sequences.Run(ctx, boot.Reboot, force, phases); err != nil {
 		s.logf("reboot failed: %v", err)
 
 		return
@@ -50,8 +51,8 @@ func (s *session) reboot(ctx context.Context, req *machine.RebootRequest, force 
 }
 
 // stopPods stops what Kubernetes runs.
-func (s *session) stopPods() phase {
-	return single("cleanup", "stopAllPods", func(ctx context.Context) error {
+func (s *session) stopPods() boot.Phase {
+	return boot.Single("cleanup", "stopAllPods", func(ctx context.Context) error {
 		s.stopKubelet()
 		s.stopService(svcKubelet)
 
@@ -60,9 +61,9 @@ func (s *session) stopPods() phase {
 }
 
 // stopPhases stop everything else.
-func (s *session) stopPhases(kexec bool) []phase {
-	phases := []phase{
-		single("stopServices", "stopServicesEphemeral", func(ctx context.Context) error {
+func (s *session) stopPhases(kexec bool) []boot.Phase {
+	phases := []boot.Phase{
+		boot.Single("stopServices", "stopServicesEphemeral", func(ctx context.Context) error {
 			if err := s.stopEtcd(ctx); err != nil {
 				return err
 			}
@@ -73,17 +74,17 @@ func (s *session) stopPhases(kexec bool) []phase {
 
 			return nil
 		}),
-		single("umount", "unmountPodMounts", nil),
-		single("unmountBind", "unmountSystemDiskBindMounts", nil),
-		single("unmountSystem", "unmountEphemeralPartition", nil),
-		single("volumeFinalize", "teardownVolumeLifecycle", nil),
+		boot.Single("umount", "unmountPodMounts", nil),
+		boot.Single("unmountBind", "unmountSystemDiskBindMounts", nil),
+		boot.Single("unmountSystem", "unmountEphemeralPartition", nil),
+		boot.Single("volumeFinalize", "teardownVolumeLifecycle", nil),
 	}
 
 	if kexec {
-		phases = append(phases, single("kexec", "kexecPrepare", nil))
+		phases = append(phases, boot.Single("kexec", "kexecPrepare", nil))
 	}
 
-	return append(phases, single("stopEverything", "stopAllServices", func(ctx context.Context) error {
+	return append(phases, boot.Single("stopEverything", "stopAllServices", func(ctx context.Context) error {
 		return s.spend(ctx, pace.StopServices)
 	}))
 }
@@ -98,15 +99,15 @@ func (s machineServer) Shutdown(_ context.Context, req *machine.ShutdownRequest)
 }
 
 func (s *session) shutdown(ctx context.Context, force bool) {
-	phases := []phase{single("storeShutdown", "storeShutdownEmergency", nil)}
+	phases := []boot.Phase{boot.Single("storeShutdown", "storeShutdownEmergency", nil)}
 	if !force {
 		phases = append(phases, s.drainPhase())
 	}
 
-	phases = slices.Concat(phases, []phase{s.stopPods(), single("dbus", "stopDBus", nil)}, s.stopPhases(false),
-		[]phase{single("shutdown", "shutdown", nil)})
+	phases = slices.Concat(phases, []boot.Phase{s.stopPods(), boot.Single("dbus", "stopDBus", nil)}, s.stopPhases(false),
+		[]boot.Phase{boot.Single("shutdown", "shutdown", nil)})
 
-	if err := s.run(ctx, seqShutdown, true, phases); err != nil {
+	if err := s.sequences.Run(ctx, boot.Shutdown, true, phases); err != nil {
 		s.logf("shutdown failed: %v", err)
 
 		return
@@ -116,8 +117,8 @@ func (s *session) shutdown(ctx context.Context, force bool) {
 }
 
 // drainPhase cordons the Kubernetes node; that it fails keeps nothing from going on.
-func (s *session) drainPhase() phase {
-	return single("drain", "cordonAndDrainNode", func(ctx context.Context) error {
+func (s *session) drainPhase() boot.Phase {
+	return boot.Single("drain", "cordonAndDrainNode", func(ctx context.Context) error {
 		s.cordon(ctx)
 
 		return s.spend(ctx, pace.Drain)
@@ -223,11 +224,11 @@ func (s *session) checkResetPartitions(req *machine.ResetRequest) ([]string, err
 
 // reset runs the reset sequence: it leaves etcd where that was asked for, wipes, and reboots or powers off.
 func (s *session) reset(ctx context.Context, req *machine.ResetRequest, labels []string) {
-	err := s.run(ctx, seqReset, false, s.resetPhases(req, labels))
+	err := s.sequences.Run(ctx, boot.Reset, false, s.resetPhases(req, labels))
 	if err != nil {
 		s.logf("reset failed: %v", err)
 
-		if ctx.Err() == nil && !errors.Is(err, errLocked) {
+		if ctx.Err() == nil && !errors.Is(err, boot.ErrLocked) {
 			go s.n.restart(s, true) // a failed sequence ends in a reboot
 		}
 
@@ -237,36 +238,36 @@ func (s *session) reset(ctx context.Context, req *machine.ResetRequest, labels [
 	go s.n.restart(s, req.GetReboot())
 }
 
-func (s *session) resetPhases(req *machine.ResetRequest, labels []string) []phase {
-	var phases []phase
+func (s *session) resetPhases(req *machine.ResetRequest, labels []string) []boot.Phase {
+	var phases []boot.Phase
 
 	cleanup := s.stopPods()
 
 	if req.GetGraceful() {
 		phases = append(phases, s.drainPhase())
-		cleanup.tasks[0].name = "removeAllPods"
+		cleanup.Tasks[0].Name = "removeAllPods"
 	}
 
-	phases = append(phases, cleanup, single("dbus", "stopDBus", nil))
+	phases = append(phases, cleanup, boot.Single("dbus", "stopDBus", nil))
 
 	if req.GetGraceful() && s.machineType().IsControlPlane() {
-		phases = append(phases, single("leave", "leaveEtcd", s.leaveForReset))
+		phases = append(phases, boot.Single("leave", "leaveEtcd", s.leaveForReset))
 	}
 
-	phases = append(phases, single("preReset", "sendResetSignal", func(context.Context) error {
+	phases = append(phases, boot.Single("preReset", "sendResetSignal", func(context.Context) error {
 		s.n.opts.Cluster.withdraw(s.n)
 
 		return nil
 	}))
 	phases = append(phases, s.stopPhases(false)...)
-	phases = append(phases, single("forceCleanup", "forceCleanup", nil))
+	phases = append(phases, boot.Single("forceCleanup", "forceCleanup", nil))
 	phases = append(phases, s.wipePhases(req, labels)...)
 
 	if req.GetReboot() {
-		return append(phases, single("reboot", "reboot", nil))
+		return append(phases, boot.Single("reboot", "reboot", nil))
 	}
 
-	return append(phases, single("shutdown", "shutdown", nil))
+	return append(phases, boot.Single("shutdown", "shutdown", nil))
 }
 
 // leaveForReset leaves etcd, if the node is a member.
@@ -284,8 +285,8 @@ func (s *session) leaveForReset(ctx context.Context) error {
 }
 
 // wipePhases wipe what the request names.
-func (s *session) wipePhases(req *machine.ResetRequest, labels []string) []phase {
-	var phases []phase
+func (s *session) wipePhases(req *machine.ResetRequest, labels []string) []boot.Phase {
+	var phases []boot.Phase
 
 	if req.GetMode() != machine.ResetRequest_USER_DISKS {
 		name, taskName := "reset", "resetSystemDisk"
@@ -293,7 +294,7 @@ func (s *session) wipePhases(req *machine.ResetRequest, labels []string) []phase
 			name, taskName = "resetSpec", "resetSystemDiskSpec"
 		}
 
-		phases = append(phases, single(name, taskName, func(ctx context.Context) error {
+		phases = append(phases, boot.Single(name, taskName, func(ctx context.Context) error {
 			if len(req.GetSystemPartitionsToWipe()) > 0 && len(labels) == 0 {
 				return nil
 			}
@@ -307,7 +308,7 @@ func (s *session) wipePhases(req *machine.ResetRequest, labels []string) []phase
 	}
 
 	if len(req.GetUserDisksToWipe()) > 0 {
-		phases = append(phases, single("resetUserDisks", "resetUserDisks", func(context.Context) error {
+		phases = append(phases, boot.Single("resetUserDisks", "resetUserDisks", func(context.Context) error {
 			return s.n.wipeDisks(req.GetUserDisksToWipe()...)
 		}))
 	}

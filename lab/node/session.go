@@ -15,6 +15,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/event"
 	"github.com/talos-operator/talos-operator/lab/node/journal"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
@@ -41,7 +42,7 @@ type session struct {
 	store     *cosi.Store
 	handlers  map[string]any // by gRPC service
 	journal   *journal.Journal
-	sequences sequencer
+	sequences *boot.Sequencer
 	awake     chan struct{} // a token when the cluster changed
 
 	// applying serializes ApplyConfiguration; rebooting refuses it once a config waits for the reboot.
@@ -102,6 +103,7 @@ func newSession(n *Node) (*session, error) {
 	}
 
 	s.events = event.NewLog()
+	s.sequences = boot.NewSequencer(s.events, s.setStage, s.logf)
 	s.services = service.NewSet(s.events, s.serviceChanged)
 
 	s.handlers = s.newHandlers()
