@@ -81,15 +81,15 @@ func (s *session) showMembers() {
 
 	var members []cosi.Member
 
-	for _, a := range s.n.opts.Cluster.affiliates(key) {
-		addr, err := netip.ParseAddr(a.address)
+	for _, a := range s.n.opts.Cluster.nodes.Affiliates(key) {
+		addr, err := netip.ParseAddr(a.Address)
 		if err != nil {
 			continue
 		}
 
 		members = append(members, cosi.Member{
-			Nodename: a.hostname, NodeID: a.nodeID, Addresses: []netip.Addr{addr}, MachineType: a.machineType,
-			OperatingSystem: "Talos (" + a.version + ")", APIServerPort: apiServerPort,
+			Nodename: a.Hostname, NodeID: a.ID, Addresses: []netip.Addr{addr}, MachineType: a.MachineType,
+			OperatingSystem: "Talos (" + a.Version + ")", APIServerPort: apiServerPort,
 		})
 	}
 
@@ -116,7 +116,7 @@ func (s *session) modelNode() {
 		return
 	}
 
-	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
 		if other := n.current(); other != nil && other.ownAPIServer(s.ctx) == nil {
 			s.setNodeReady(true)
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/discovery"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
@@ -67,13 +68,13 @@ func (s *session) hostnameLocked() string {
 }
 
 // clusterKey is what the node shares with the others of its cluster.
-func (s *session) clusterKey() (clusterKey, bool) {
+func (s *session) clusterKey() (discovery.Key, bool) {
 	cfg, ok := s.complete()
 	if !ok || cfg.Cluster().ID() == "" {
-		return clusterKey{}, false
+		return discovery.Key{}, false
 	}
 
-	return clusterKey{id: cfg.Cluster().ID(), secret: cfg.Cluster().Secret()}, true
+	return discovery.Key{ID: cfg.Cluster().ID(), Secret: cfg.Cluster().Secret()}, true
 }
 
 // setPersistent makes a config the one that the next boot loads. Only what is applied shows as such: what a boot has
@@ -208,9 +209,9 @@ func (s *session) announce() {
 		return
 	}
 
-	s.n.opts.Cluster.announce(key, affiliate{
-		node: s.n, nodeID: s.nodeID, hostname: s.hostname(), address: s.n.Address(),
-		machineType: cfg.Machine().Type(), version: s.tag,
+	s.n.opts.Cluster.nodes.Announce(key, discovery.Affiliate[*Node]{
+		Node: s.n, ID: s.nodeID, Hostname: s.hostname(), Address: s.n.Address(),
+		MachineType: cfg.Machine().Type(), Version: s.tag,
 	})
 }
 
@@ -337,7 +338,7 @@ func (s *session) requestCertificate() (tls.Certificate, error) {
 		return tls.Certificate{}, errNoTrustd
 	}
 
-	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
 		other := n.current()
 		if other == nil {
 			continue

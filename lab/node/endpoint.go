@@ -24,9 +24,6 @@ func (n *Node) Switched() uint64 {
 	return n.switched
 }
 
-// Reachable reports whether the machine is on and on the network.
-func (n *Node) Reachable() bool { return n.reachable() }
-
 // Hardware is the size of a machine.
 type Hardware struct {
 	CPUs, MemoryMiB int

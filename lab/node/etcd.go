@@ -284,7 +284,7 @@ func (s *session) etcdPeers() []string {
 
 	var peers []string
 
-	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
 		if other := n.current(); other != nil && other.localMember() != nil {
 			peers = append(peers, n.Address())
 		}
@@ -320,7 +320,7 @@ func (s *session) etcdServes(ctx context.Context, member quorum.Member) {
 	s.startControlPlane(ctx)
 
 	if key, ok := s.clusterKey(); ok {
-		s.n.opts.Cluster.notify(key)
+		s.n.opts.Cluster.nodes.Notify(key)
 	}
 }
 

@@ -55,7 +55,7 @@ func (s *session) anyMember(ctx context.Context) (quorum.Member, error) {
 	}
 
 	if key, ok := s.clusterKey(); ok && !s.n.isolated() {
-		for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+		for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
 			if other := n.current(); other != nil && other.memberID() != 0 {
 				if member := other.localMember(); member != nil {
 					return member, nil

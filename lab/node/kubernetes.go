@@ -271,7 +271,7 @@ func (s *session) setAPIReady(ready bool) {
 	s.refreshStatus()
 
 	if key, ok := s.clusterKey(); ok {
-		s.n.opts.Cluster.notify(key)
+		s.n.opts.Cluster.nodes.Notify(key)
 	}
 }
 
@@ -459,7 +459,7 @@ func (s *session) kubeClient() (clientset.Interface, error) {
 		return clientset.NewForConfig(own)
 	}
 
-	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
 		other := n.current()
 		if other == nil {
 			continue

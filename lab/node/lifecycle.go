@@ -182,7 +182,7 @@ func (s *session) memberHealth(ctx context.Context, m *machine.EtcdMember) error
 	key, _ := s.clusterKey()
 	sessions := []*session{s}
 
-	for _, n := range s.n.opts.Cluster.controlPlanes(key, s.n) {
+	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
 		if other := n.current(); other != nil {
 			sessions = append(sessions, other)
 		}

@@ -158,8 +158,8 @@ func (s *session) discovered() []string {
 	var list []string
 
 	if key, ok := s.clusterKey(); ok {
-		for _, a := range s.n.opts.Cluster.affiliates(key) {
-			list = append(list, a.address)
+		for _, a := range s.n.opts.Cluster.nodes.Affiliates(key) {
+			list = append(list, a.Address)
 		}
 	}
 
@@ -218,8 +218,8 @@ func (s *session) sessions() []*session {
 		return list
 	}
 
-	for _, a := range s.n.opts.Cluster.affiliates(key) {
-		if other := a.node.current(); a.node != s.n && other != nil && a.node.reachable() {
+	for _, a := range s.n.opts.Cluster.nodes.Affiliates(key) {
+		if other := a.Node.current(); a.Node != s.n && other != nil && a.Node.Reachable() {
 			list = append(list, other)
 		}
 	}

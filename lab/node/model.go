@@ -84,7 +84,7 @@ func (s *session) registerModel() {
 	}
 
 	// Another boot of the machine registers itself anew.
-	alive := func() bool { return s.n.reachable() && s.n.current() == s }
+	alive := func() bool { return s.n.Reachable() && s.n.current() == s }
 
 	s.n.opts.Cluster.modelNodes(key).Register(s.kubeletOptions(cfg), alive)
 }

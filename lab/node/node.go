@@ -136,9 +136,9 @@ func (n *Node) resolve(name string) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 
-	for _, a := range n.opts.Cluster.affiliates(key) {
-		if strings.EqualFold(a.hostname, name) {
-			addr, err := netip.ParseAddr(a.address)
+	for _, a := range n.opts.Cluster.nodes.Affiliates(key) {
+		if strings.EqualFold(a.Hostname, name) {
+			addr, err := netip.ParseAddr(a.Address)
 
 			return addr, err == nil
 		}
@@ -273,7 +273,7 @@ func (n *Node) WipeDisk() error {
 		return errors.New("the machine was powered on meanwhile")
 	}
 
-	n.opts.Cluster.silence(n)
+	n.opts.Cluster.nodes.Silence(n)
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -333,7 +333,7 @@ func (n *Node) isolate() {
 	s.freeze(n.isolated())
 
 	if n.isolated() {
-		n.opts.Cluster.silence(n)
+		n.opts.Cluster.nodes.Silence(n)
 
 		return
 	}
@@ -343,8 +343,8 @@ func (n *Node) isolate() {
 
 func (n *Node) isolated() bool { return n.frozen.Load() || n.partitioned.Load() }
 
-// reachable reports whether other nodes can talk to this one.
-func (n *Node) reachable() bool { return n.current() != nil && !n.isolated() }
+// Reachable reports whether the machine is on and on the network: whether other nodes can talk to it.
+func (n *Node) Reachable() bool { return n.current() != nil && !n.isolated() }
 
 func (n *Node) current() *session {
 	n.mu.Lock()
@@ -367,8 +367,8 @@ func (n *Node) detach() *session {
 	return s
 }
 
-// clusterChanged is called when something about the other nodes of the cluster changed.
-func (n *Node) clusterChanged() {
+// ClusterChanged is called when something about the other nodes of the cluster changed.
+func (n *Node) ClusterChanged() {
 	if s := n.current(); s != nil {
 		s.wake()
 	}

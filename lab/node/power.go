@@ -255,7 +255,7 @@ func (s *session) resetPhases(req *machine.ResetRequest, labels []string) []boot
 	}
 
 	phases = append(phases, boot.Single("preReset", "sendResetSignal", func(context.Context) error {
-		s.n.opts.Cluster.withdraw(s.n)
+		s.n.opts.Cluster.nodes.Withdraw(s.n)
 
 		return nil
 	}))

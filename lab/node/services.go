@@ -181,7 +181,7 @@ func (s *session) startTrustd(ctx context.Context) error {
 	s.healthy(svcTrustd)
 
 	if key, ok := s.clusterKey(); ok { // workers may now ask for certificates
-		s.n.opts.Cluster.notify(key)
+		s.n.opts.Cluster.nodes.Notify(key)
 	}
 
 	return nil

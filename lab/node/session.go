@@ -232,7 +232,7 @@ func (s *session) stop(ctx context.Context) error {
 
 	s.work.Wait()
 	s.n.api.Stop() // in case the boot was about to start it
-	s.n.opts.Cluster.silence(s.n)
+	s.n.opts.Cluster.nodes.Silence(s.n)
 
 	return err
 }
@@ -258,7 +258,7 @@ func (s *session) kill() {
 	s.stopKubelet()
 	s.work.Wait()
 	s.n.api.Stop() // in case the boot was about to start it
-	s.n.opts.Cluster.silence(s.n)
+	s.n.opts.Cluster.nodes.Silence(s.n)
 }
 
 // freeze stops the machine's processes, or lets them go on.
