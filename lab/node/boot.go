@@ -13,6 +13,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/hardware"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
@@ -173,7 +174,7 @@ func (s *session) install(ctx context.Context) error {
 
 	cfg, _ := s.complete()
 
-	name, err := s.installDisk(cfg)
+	name, err := hardware.Choose(s.n.disks(), cfg.Machine().Install())
 	if err != nil {
 		return err
 	}
@@ -318,8 +319,3 @@ func imageSchematic(image string) string {
 
 // schematicLength is the length of a schematic ID, a SHA-256 in hex.
 const schematicLength = 64
-
-// errNoDisk says that a config asks for a disk that the machine does not have.
-func errNoDisk(name string) error {
-	return fmt.Errorf("install failed: the disk %q was not found", name)
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/hardware"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
@@ -267,8 +268,8 @@ func (s lifecycleServer) Install(
 		return status.Error(codes.InvalidArgument, "destination disk is required")
 	}
 
-	name := deviceName(path)
-	if s.n.hw.disk(name) == nil {
+	name := hardware.DeviceName(path)
+	if s.n.hw.Disk(name) == nil {
 		return status.Errorf(codes.InvalidArgument, "invalid disk path: lstat %s: no such file or directory", path)
 	}
 

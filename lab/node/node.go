@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/hardware"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
@@ -25,7 +26,7 @@ import (
 type Node struct {
 	opts   Options
 	pace   pace.Pace
-	hw     *machineHardware
+	hw     *hardware.Machine
 	system *disk.System
 	faults *apid.Faults
 	api    *apid.Server
@@ -89,7 +90,7 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 
-	hw, err := loadHardware(o)
+	hw, err := hardware.Load(o.Dir, o.Name+"/"+o.Address, o.UUID, o.Disks)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +283,7 @@ func (n *Node) WipeDisk() error {
 		n.hw.Disks[i].Content = nil
 	}
 
-	if err := n.hw.save(n.opts.Dir); err != nil {
+	if err := n.hw.Save(n.opts.Dir); err != nil {
 		return err
 	}
 

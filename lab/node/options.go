@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/hardware"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 )
@@ -68,27 +66,13 @@ type Options struct {
 }
 
 // Disk is one disk of a machine.
-type Disk struct {
-	// Name is the device name, for example sda or nvme0n1.
-	Name string `json:"name"`
-	// Size in bytes.
-	Size uint64 `json:"size"`
-	// Model, Serial, WWID, BusPath and Transport (sata, nvme, virtio, usb) are as the kernel reports them.
-	Model     string `json:"model,omitempty"`
-	Serial    string `json:"serial,omitempty"`
-	WWID      string `json:"wwid,omitempty"`
-	BusPath   string `json:"busPath,omitempty"`
-	Transport string `json:"transport,omitempty"`
-	// Rotational, Readonly and CDROM say what kind of disk it is.
-	Rotational bool `json:"rotational,omitempty"`
-	Readonly   bool `json:"readonly,omitempty"`
-	CDROM      bool `json:"cdrom,omitempty"`
-	// Content is what another installation left on the disk: the file systems of its partitions, or "talos".
-	Content []string `json:"content,omitempty"`
-}
+type Disk = hardware.Disk
 
-// GiB is a size of disks.
-const GiB = 1 << 30
+// GiB is a size of disks, NoUUID the system UUID of a machine whose firmware has none.
+const (
+	GiB    = hardware.GiB
+	NoUUID = hardware.NoUUID
+)
 
 var errOptions = errors.New("a node needs a name, an address and a directory")
 
@@ -147,79 +131,6 @@ func (o Options) engine() quorum.Engine {
 
 	return quorum.Real{Binary: filepath.Join(o.Assets, "etcd"), Utl: filepath.Join(o.Assets, "etcdutl")}
 }
-
-// NoUUID is the system UUID of a machine whose firmware has none.
-const NoUUID = "none"
-
-// machineHardware is what a machine keeps whatever happens to its disks.
-type machineHardware struct {
-	UUID  string `json:"uuid"`
-	Disks []Disk `json:"disks"`
-}
-
-// loadHardware reads the machine's hardware from its directory, or puts it together the first time.
-func loadHardware(o Options) (*machineHardware, error) {
-	h := &machineHardware{}
-
-	found, err := disk.ReadJSON(hardwareFile(o.Dir), h)
-	if err != nil {
-		return nil, err
-	}
-
-	if found {
-		return h, nil
-	}
-
-	h.UUID, h.Disks = o.UUID, completeDisks(o)
-
-	switch h.UUID {
-	case NoUUID:
-		h.UUID = ""
-	case "":
-		h.UUID = uuid.NewSHA1(uuid.NameSpaceURL, []byte(o.Name+"/"+o.Address)).String()
-	}
-
-	return h, h.save(o.Dir)
-}
-
-func (h *machineHardware) save(dir string) error { return disk.WriteJSON(hardwareFile(dir), h) }
-
-func (h *machineHardware) disk(name string) *Disk {
-	for i := range h.Disks {
-		if h.Disks[i].Name == name {
-			return &h.Disks[i]
-		}
-	}
-
-	return nil
-}
-
-// completeDisks fills in what tells one disk from another.
-func completeDisks(o Options) []Disk {
-	disks := make([]Disk, len(o.Disks))
-
-	for i, d := range o.Disks {
-		id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(o.Name+"/"+o.Address+"/"+d.Name))
-
-		if d.Serial == "" && !d.CDROM {
-			d.Serial = fmt.Sprintf("LAB%X", id[:6])
-		}
-
-		if d.WWID == "" && !d.CDROM {
-			d.WWID = fmt.Sprintf("naa.5%x", id[:8])[:20]
-		}
-
-		if d.BusPath == "" {
-			d.BusPath = fmt.Sprintf("/pci0000:00/0000:00:1f.2/ata%d/host%d/target%d:0:0/%d:0:0:0/", i+1, i, i, i)
-		}
-
-		disks[i] = d
-	}
-
-	return disks
-}
-
-func hardwareFile(dir string) string { return filepath.Join(dir, "machine.json") }
 
 // newDirectory creates the machine's directory.
 func newDirectory(dir string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/hardware"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
@@ -179,7 +180,7 @@ func (s *session) checkResetDisks(req *machine.ResetRequest) error {
 	}
 
 	for _, path := range req.GetUserDisksToWipe() {
-		d := s.n.hw.disk(deviceName(path))
+		d := s.n.hw.Disk(hardware.DeviceName(path))
 
 		switch {
 		case d == nil:
@@ -322,10 +323,10 @@ func (n *Node) wipeDisks(paths ...string) error {
 	defer n.mu.Unlock()
 
 	for _, path := range paths {
-		if d := n.hw.disk(deviceName(path)); d != nil {
+		if d := n.hw.Disk(hardware.DeviceName(path)); d != nil {
 			d.Content = nil
 		}
 	}
 
-	return n.hw.save(n.opts.Dir)
+	return n.hw.Save(n.opts.Dir)
 }

@@ -27,28 +27,11 @@ func (s storageServer) Disks(context.Context, *emptypb.Empty) (*storage.DisksRes
 	return &storage.DisksResponse{Messages: []*storage.Disks{{
 		Disks: xslices.Map(s.n.disks(), func(d Disk) *storage.Disk {
 			return &storage.Disk{
-				DeviceName: "/dev/" + d.Name, Model: d.Model, Size: d.Size, Serial: d.Serial, Wwid: d.WWID, Type: d.kind(),
+				DeviceName: "/dev/" + d.Name, Model: d.Model, Size: d.Size, Serial: d.Serial, Wwid: d.WWID, Type: d.Kind(),
 				BusPath: d.BusPath, SystemDisk: d.Name == system, Subsystem: "/sys/class/block", Readonly: d.Readonly,
 			}
 		}),
 	}}}, nil
-}
-
-func (d Disk) kind() storage.Disk_DiskType {
-	switch {
-	case d.CDROM:
-		return storage.Disk_CD
-	case d.Transport == "nvme":
-		return storage.Disk_NVME
-	case d.Transport == "mmc":
-		return storage.Disk_SD
-	case d.Rotational:
-		return storage.Disk_HDD
-	case d.Transport != "":
-		return storage.Disk_SSD
-	}
-
-	return storage.Disk_UNKNOWN
 }
 
 // BlockDeviceWipe implements the StorageService.
@@ -100,7 +83,7 @@ func (s *session) checkWipe(req *storage.BlockDeviceWipeDescriptor) error {
 	}
 
 	s.n.mu.Lock()
-	d := *s.n.hw.disk(name)
+	d := *s.n.hw.Disk(name)
 	s.n.mu.Unlock()
 
 	switch {

@@ -1,4 +1,4 @@
-package node
+package hardware
 
 import (
 	"fmt"
@@ -25,6 +25,38 @@ var partitionSize = map[string]uint64{
 
 // otherSize is the size of a partition that is not one of Talos.
 const otherSize = 100 * mib
+
+// Volumes are the disks and what lies on them, by device name. One of them may be the system disk.
+func Volumes(disks []Disk, system string) map[string]block.DiscoveredVolumeSpec {
+	volumes := map[string]block.DiscoveredVolumeSpec{}
+
+	for _, d := range disks {
+		volumes[d.Name] = block.DiscoveredVolumeSpec{
+			DevPath: "/dev/" + d.Name, Type: "disk", Size: d.Size, SectorSize: 512, IOSize: 512,
+			PrettySize: fmt.Sprintf("%d GB", d.Size/1e9),
+		}
+
+		switch {
+		case d.Name == system:
+			addPartitions(volumes, d, disk.Labels(), func(label string) string { return partitionFS[label] })
+		case len(d.Content) > 0:
+			labels := d.Content
+			if labels[0] == "talos" {
+				labels = disk.Labels()
+			}
+
+			addPartitions(volumes, d, labels, func(label string) string {
+				if fs, ok := partitionFS[label]; ok {
+					return fs
+				}
+
+				return label
+			})
+		}
+	}
+
+	return volumes
+}
 
 // addPartitions adds the partitions of a disk, the last of which takes what room is left.
 func addPartitions(
@@ -76,15 +108,13 @@ func prettySize(size uint64) string {
 	return fmt.Sprintf("%.1f MB", float64(size)/1e6)
 }
 
-// showVolumes says where the system volumes are: partitions of the system disk, which a machine that is not installed
+// SystemVolumes says where the system volumes are: partitions of the system disk, which a machine that is not installed
 // has not.
-func (s *session) showVolumes(found map[string]block.DiscoveredVolumeSpec) {
+func SystemVolumes(system string, found map[string]block.DiscoveredVolumeSpec) map[string]block.VolumeStatusSpec {
 	volumes := map[string]block.VolumeStatusSpec{}
 	for _, label := range []string{disk.Meta, disk.State, disk.Ephemeral} {
 		volumes[label] = block.VolumeStatusSpec{Phase: block.VolumePhaseMissing, Type: block.VolumeTypePartition}
 	}
-
-	system := s.systemDisk()
 
 	for _, v := range found {
 		spec, ok := volumes[v.PartitionLabel]
@@ -105,11 +135,11 @@ func (s *session) showVolumes(found map[string]block.DiscoveredVolumeSpec) {
 		volumes[v.PartitionLabel] = spec
 	}
 
-	s.store.SetVolumes(volumes)
+	return volumes
 }
 
-// showPCI shows the devices of a small virtual machine, with a controller for each kind of disk that it has.
-func (s *session) showPCI() {
+// PCIDevices are those of a small virtual machine, with a controller for each kind of disk that it has.
+func PCIDevices(disks []Disk) map[string]hardware.PCIDeviceSpec {
 	devices := map[string]hardware.PCIDeviceSpec{
 		"0000:00:00.0": {
 			Class: "Bridge", ClassID: "0x06", Subclass: "Host bridge", SubclassID: "0x00", Vendor: "Intel Corporation",
@@ -126,7 +156,7 @@ func (s *session) showPCI() {
 		},
 	}
 
-	for _, d := range s.n.disks() {
+	for _, d := range disks {
 		switch d.Transport {
 		case "nvme":
 			devices["0000:00:04.0"] = hardware.PCIDeviceSpec{
@@ -149,5 +179,5 @@ func (s *session) showPCI() {
 		}
 	}
 
-	s.store.SetPCIDevices(devices)
+	return devices
 }
