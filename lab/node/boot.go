@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -282,40 +281,3 @@ func (s *session) startAll(ctx context.Context) error {
 func (s *session) settled(st service.Status) bool {
 	return st.Up() || st.State == service.Finished || st.ID == svcEtcd && s.bootstrapped.Load()
 }
-
-// newEntry makes the boot entry of an installer image.
-func newEntry(image, fallback string) *disk.Entry {
-	tag := imageTag(image)
-	if !strings.HasPrefix(tag, "v") {
-		tag = fallback
-	}
-
-	return &disk.Entry{Tag: tag, Image: image, Schematic: imageSchematic(image)}
-}
-
-// imageTag returns the tag of an image reference.
-func imageTag(image string) string {
-	image, _, _ = strings.Cut(image, "@")
-	i := strings.LastIndex(image, ":")
-
-	if i < 0 || strings.Contains(image[i:], "/") {
-		return ""
-	}
-
-	return image[i+1:]
-}
-
-// imageSchematic returns the schematic ID in a reference to an image of the image factory.
-func imageSchematic(image string) string {
-	name, _, _ := strings.Cut(image, ":")
-	part := name[strings.LastIndex(name, "/")+1:]
-
-	if len(part) == schematicLength && strings.Trim(part, "0123456789abcdef") == "" {
-		return part
-	}
-
-	return ""
-}
-
-// schematicLength is the length of a schematic ID, a SHA-256 in hex.
-const schematicLength = 64

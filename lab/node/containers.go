@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/talos-operator/talos-operator/lab/node/image"
 )
 
 // Namespaces of containerd.
@@ -74,28 +76,28 @@ func (s *session) containers(namespace string) []*machine.ContainerInfo {
 	var list []*machine.ContainerInfo
 
 	cfg, configured := s.complete()
-	add := func(id, pod, name, image string) {
+	add := func(id, pod, name, ref string) {
 		list = append(list, &machine.ContainerInfo{
-			Namespace: namespace, Id: id, PodId: pod, Name: name, Image: image, Pid: uint32(s.pid(id)),
-			Status: "RUNNING", InternalId: strings.TrimPrefix(digest(s.bootID+id), "sha256:"),
+			Namespace: namespace, Id: id, PodId: pod, Name: name, Image: ref, Pid: uint32(s.pid(id)),
+			Status: "RUNNING", InternalId: strings.TrimPrefix(image.Digest(s.bootID+id), "sha256:"),
 		})
 	}
 
 	switch namespace {
 	case nsSystem:
 		for _, id := range []string{svcAPID, svcTrustd, svcEtcd, svcKubelet} {
-			image := id
+			ref := id
 
 			if configured && id == svcEtcd {
-				image = cfg.Cluster().Etcd().Image()
+				ref = cfg.Cluster().Etcd().Image()
 			}
 
 			if configured && id == svcKubelet {
-				image = cfg.Machine().Kubelet().Image()
+				ref = cfg.Machine().Kubelet().Image()
 			}
 
 			if s.serviceUp(id) {
-				add(id, id, id, image)
+				add(id, id, id, ref)
 			}
 		}
 	case nsK8s:
@@ -112,7 +114,7 @@ func (s *session) containers(namespace string) []*machine.ContainerInfo {
 		}
 		for i, name := range staticPods {
 			pod := "kube-system/" + name + "-" + s.hostname()
-			add(pod+":"+name+":"+digest(s.bootID + name)[7:19], pod, name, images[i])
+			add(pod+":"+name+":"+image.Digest(s.bootID + name)[7:19], pod, name, images[i])
 		}
 	}
 

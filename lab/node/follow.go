@@ -12,6 +12,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 
+	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
 
@@ -72,7 +73,7 @@ var errKubelet = errors.New(`task "kubelet" failed: exit code 1`)
 
 // kubeletEnds says how the kubelet ends as soon as it has started; nil if it runs.
 func (s *session) kubeletEnds(cfg config.Provider) error {
-	if err := checkRun(cfg.Machine().Kubelet().Image()); err != nil {
+	if err := image.CheckRun(cfg.Machine().Kubelet().Image()); err != nil {
 		return err
 	}
 
@@ -83,7 +84,7 @@ func (s *session) kubeletEnds(cfg config.Provider) error {
 	}
 
 	if loader := s.n.system.Loader(); loader != nil && loader.Entries[s.slot] != nil &&
-		strings.Contains(loader.Entries[s.slot].Image, badHealth) {
+		strings.Contains(loader.Entries[s.slot].Image, image.BadHealth) {
 		return errKubelet
 	}
 

@@ -2,13 +2,9 @@ package node
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -19,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
@@ -31,80 +28,24 @@ type imageServer struct {
 // imageSize is the size of every image of the lab.
 const imageSize = 64 << 20
 
-func digest(image string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(image))) }
-
-// canonical is an image reference pinned to its digest.
-func canonical(image string) string {
-	if strings.Contains(image, "@") {
-		return image
-	}
-
-	return strings.TrimSuffix(image, ":"+imageTag(image)) + "@" + digest(image)
-}
-
-// checkPull says why an image cannot be pulled.
-func checkPull(image string) error {
-	if image == "" || strings.Contains(image, badPull) {
-		return fmt.Errorf("failed to resolve reference %q: %s: not found", image, image)
-	}
-
-	return nil
-}
-
-// checkRun says why a component of Kubernetes does not run from an image.
-func checkRun(image string) error {
-	if err := checkPull(image); err != nil {
-		return err
-	}
-
-	if strings.Contains(image, badRun) {
-		return fmt.Errorf("a container of %s ended with exit code 1", image)
-	}
-
-	return nil
-}
-
-// pull makes an image present.
-func (s *session) pull(image string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	s.images[image] = true
-}
-
-// pulled finds a present image by its tag or its digest, and returns the reference that it was pulled under: that tells
-// which version is in it, as the content of a real image does.
-func (s *session) pulled(image string) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	for have := range s.images {
-		if have == image || canonical(have) == image {
-			return have, nil
-		}
-	}
-
-	return "", fmt.Errorf("installer image %q not found in containerd store: not found", image)
-}
-
 // present lists the images in a node's containerd.
 func (s *session) present() []string {
-	s.mu.Lock()
-	all := maps.Clone(s.images)
-	s.mu.Unlock()
+	cfg, ok := s.complete()
+	if !ok {
+		return s.images.List()
+	}
 
-	if cfg, ok := s.complete(); ok {
-		all[cfg.Machine().Kubelet().Image()] = true
-		if cfg.Machine().Type().IsControlPlane() {
-			if !s.pulling.Load() {
-				all[cfg.Cluster().Etcd().Image()] = true
-			}
+	own := []string{cfg.Machine().Kubelet().Image()}
 
-			all[cfg.Cluster().APIServer().Image()] = true
+	if cfg.Machine().Type().IsControlPlane() {
+		own = append(own, cfg.Cluster().APIServer().Image())
+
+		if !s.pulling.Load() {
+			own = append(own, cfg.Cluster().Etcd().Image())
 		}
 	}
 
-	return slices.Sorted(maps.Keys(all))
+	return s.images.List(own...)
 }
 
 func checkInstance(c *common.ContainerdInstance) error {
@@ -123,9 +64,9 @@ func (s imageServer) List(
 		return err
 	}
 
-	for _, image := range s.present() {
+	for _, ref := range s.present() {
 		if err := srv.Send(&machine.ImageServiceListResponse{
-			Name: image, Digest: digest(image), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
+			Name: ref, Digest: image.Digest(ref), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
 		}); err != nil {
 			return err
 		}
@@ -142,14 +83,14 @@ func (s imageServer) Pull(
 		return err
 	}
 
-	if err := checkPull(req.GetImageRef()); err != nil {
+	if err := image.CheckPull(req.GetImageRef()); err != nil {
 		return status.Errorf(codes.NotFound, "error pulling image: %s", err)
 	}
 
 	for i := range 2 {
 		if err := srv.Send(&machine.ImageServicePullResponse{Response: &machine.ImageServicePullResponse_PullProgress{
 			PullProgress: &machine.ImageServicePullProgress{
-				LayerId: digest(req.GetImageRef())[:19],
+				LayerId: image.Digest(req.GetImageRef())[:19],
 				Progress: &machine.ImageServicePullLayerProgress{
 					Status: machine.ImageServicePullLayerProgress_DOWNLOADING, Elapsed: durationpb.New(s.n.pace.Lasts(pace.Pull)),
 					Offset: int64(i+1) * imageSize / 2, Total: imageSize,
@@ -164,10 +105,10 @@ func (s imageServer) Pull(
 		}
 	}
 
-	s.pull(req.GetImageRef())
+	s.images.Add(req.GetImageRef())
 
 	return srv.Send(&machine.ImageServicePullResponse{
-		Response: &machine.ImageServicePullResponse_Name{Name: canonical(req.GetImageRef())},
+		Response: &machine.ImageServicePullResponse_Name{Name: image.Canonical(req.GetImageRef())},
 	})
 }
 
@@ -208,7 +149,7 @@ func (s imageServer) Import(
 	}
 
 	name := fmt.Sprintf("imported.local/archive:%d", size)
-	s.pull(name)
+	s.images.Add(name)
 
 	return srv.SendAndClose(&machine.ImageServiceImportResponse{Name: name})
 }
@@ -219,14 +160,9 @@ func (s imageServer) Remove(_ context.Context, req *machine.ImageServiceRemoveRe
 		return nil, err
 	}
 
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if !s.images[req.GetImageRef()] {
+	if !s.images.Remove(req.GetImageRef()) {
 		return nil, status.Errorf(codes.NotFound, "image %s not found", req.GetImageRef())
 	}
-
-	delete(s.images, req.GetImageRef())
 
 	return &emptypb.Empty{}, nil
 }
@@ -259,9 +195,9 @@ func (s machineServer) ImageList(
 		return err
 	}
 
-	for _, image := range s.present() {
+	for _, ref := range s.present() {
 		if err := srv.Send(&machine.ImageListResponse{
-			Name: image, Digest: digest(image), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
+			Name: ref, Digest: image.Digest(ref), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
 		}); err != nil {
 			return err
 		}
@@ -279,7 +215,7 @@ func (s machineServer) ImagePull(
 		return nil, err
 	}
 
-	if err := checkPull(req.GetReference()); err != nil {
+	if err := image.CheckPull(req.GetReference()); err != nil {
 		return nil, status.Errorf(codes.NotFound, "error pulling image: %s", err)
 	}
 
@@ -287,7 +223,7 @@ func (s machineServer) ImagePull(
 		return nil, err
 	}
 
-	s.pull(req.GetReference())
+	s.images.Add(req.GetReference())
 
 	return &machine.ImagePullResponse{Messages: []*machine.ImagePull{{}}}, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
@@ -112,7 +113,7 @@ func (s *session) runAPIServer(ctx context.Context) error {
 		return errors.New("there is no machine config")
 	}
 
-	if err := checkRun(cfg.Cluster().APIServer().Image()); err != nil {
+	if err := image.CheckRun(cfg.Cluster().APIServer().Image()); err != nil {
 		return err
 	}
 
@@ -341,7 +342,7 @@ func (s *session) startKubelet(ctx context.Context) error {
 	s.prepare(svcKubelet)
 
 	if cfg, ok := s.complete(); ok {
-		if err := checkPull(cfg.Machine().Kubelet().Image()); err != nil {
+		if err := image.CheckPull(cfg.Machine().Kubelet().Image()); err != nil {
 			s.update(svcKubelet, service.Failed, "Failed to run pre stage: %v", err)
 
 			return nil
@@ -406,10 +407,10 @@ func (s *session) runKubelet() {
 
 func (s *session) kubeletOptions(cfg config.Provider) kubernetes.KubeletOptions {
 	return kubernetes.KubeletOptions{
-		NodeName: s.hostname(), Address: s.n.Address(), Version: imageTag(cfg.Machine().Kubelet().Image()),
+		NodeName: s.hostname(), Address: s.n.Address(), Version: image.Tag(cfg.Machine().Kubelet().Image()),
 		TalosVersion: s.tag, Config: cfg, ControlPlane: cfg.Machine().Type().IsControlPlane(),
 		BootID: s.bootID, MachineUUID: s.n.hw.UUID, CPUs: s.n.opts.CPUs, MemoryMiB: s.n.opts.MemoryMiB,
-		Client: s.kubeClient, APIServerReady: s.ownAPIServer, Run: checkRun, Heartbeat: s.n.opts.Heartbeat,
+		Client: s.kubeClient, APIServerReady: s.ownAPIServer, Run: image.CheckRun, Heartbeat: s.n.opts.Heartbeat,
 		Log: s.journal.Writer(svcKubelet), OnReady: s.setNodeReady,
 	}
 }

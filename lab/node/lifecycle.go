@@ -18,22 +18,8 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/event"
 	"github.com/talos-operator/talos-operator/lab/node/hardware"
+	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
-)
-
-// Faults of images: what goes wrong with an installer, or with a component of Kubernetes, by a word in its reference;
-// with an installer also by FailInstaller.
-const (
-	// badPull in an image reference makes the image impossible to pull.
-	badPull = "-missing"
-	// badInstall makes the installer exit with an error.
-	badInstall = "-broken-installer"
-	// badBoot makes an installed system that does not boot.
-	badBoot = "-broken-boot"
-	// badHealth makes an installed system that boots, and whose kubelet ends at once.
-	badHealth = "-unhealthy"
-	// badRun makes a component of Kubernetes that ends as soon as it is started.
-	badRun = "-crashing"
 )
 
 // FailInstaller makes installers whose image reference contains a text exit with code 1, until the text is empty.
@@ -47,18 +33,18 @@ func (n *Node) FailInstaller(text string) {
 	}
 }
 
-func (n *Node) installerFails(image string) bool {
+func (n *Node) installerFails(ref string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	return strings.Contains(image, badInstall) ||
-		slices.ContainsFunc(n.upgrades, func(text string) bool { return strings.Contains(image, text) })
+	return strings.Contains(ref, image.BadInstall) ||
+		slices.ContainsFunc(n.upgrades, func(text string) bool { return strings.Contains(ref, text) })
 }
 
 var errInstaller = errors.New("exit code 1")
 
 // runInstaller runs an installer; say receives what it prints.
-func (s *session) runInstaller(ctx context.Context, image string, say func(string) error) error {
+func (s *session) runInstaller(ctx context.Context, ref string, say func(string) error) error {
 	if say == nil {
 		say = func(line string) error {
 			s.logf("installer: %s", strings.TrimSuffix(line, "\n"))
@@ -68,7 +54,7 @@ func (s *session) runInstaller(ctx context.Context, image string, say func(strin
 	}
 
 	for _, line := range []string{
-		"running Talos installer " + imageTag(image) + "\n",
+		"running Talos installer " + image.Tag(ref) + "\n",
 		"installing to /dev/" + s.systemDisk() + "\n",
 		"copying kernel and initramfs\n",
 	} {
@@ -81,18 +67,18 @@ func (s *session) runInstaller(ctx context.Context, image string, say func(strin
 		}
 	}
 
-	if s.n.installerFails(image) {
+	if s.n.installerFails(ref) {
 		_ = say("Error: failed to install the boot loader\n") // the exit code says it all
 
 		return fmt.Errorf("task \"upgrade\" failed: %w", errInstaller)
 	}
 
-	return say("installation of " + imageTag(image) + " complete\n")
+	return say("installation of " + image.Tag(ref) + " complete\n")
 }
 
 // upgradeTo installs an image into the boot entry that does not run, and makes it the one that boots next.
-func (s *session) upgradeTo(ctx context.Context, image string, say func(string) error) error {
-	if err := s.runInstaller(ctx, image, say); err != nil {
+func (s *session) upgradeTo(ctx context.Context, ref string, say func(string) error) error {
+	if err := s.runInstaller(ctx, ref, say); err != nil {
 		return err
 	}
 
@@ -106,12 +92,22 @@ func (s *session) upgradeTo(ctx context.Context, image string, say func(string) 
 		next = disk.SlotB
 	}
 
-	entry := newEntry(image, s.tag)
-	entry.Broken = strings.Contains(image, badBoot)
-	entry.Tag = strings.TrimSuffix(entry.Tag, badHealth) // it tells the version that it is
+	entry := newEntry(ref, s.tag)
+	entry.Broken = strings.Contains(ref, image.BadBoot)
+	entry.Tag = strings.TrimSuffix(entry.Tag, image.BadHealth) // it tells the version that it is
 	loader.Entries[next], loader.Default = entry, next
 
 	return s.n.system.SetLoader(loader)
+}
+
+// newEntry makes the boot entry of an installer image.
+func newEntry(ref, fallback string) *disk.Entry {
+	tag := image.Tag(ref)
+	if !strings.HasPrefix(tag, "v") {
+		tag = fallback
+	}
+
+	return &disk.Entry{Tag: tag, Image: ref, Schematic: image.Schematic(ref)}
 }
 
 // Upgrade implements the MachineService: the legacy upgrade, which guards etcd, drains, installs and reboots.
@@ -120,7 +116,7 @@ func (s machineServer) Upgrade(ctx context.Context, req *machine.UpgradeRequest)
 		return nil, status.Error(codes.FailedPrecondition, "Talos is not installed")
 	}
 
-	if err := checkPull(req.GetImage()); err != nil {
+	if err := image.CheckPull(req.GetImage()); err != nil {
 		return nil, fmt.Errorf("error validating installer image %q: %w", req.GetImage(), err)
 	}
 
@@ -273,7 +269,7 @@ func (s lifecycleServer) Install(
 		return status.Errorf(codes.InvalidArgument, "invalid disk path: lstat %s: no such file or directory", path)
 	}
 
-	image, err := s.pulled(image)
+	image, err := s.images.Find(image)
 	if err != nil {
 		return err
 	}
@@ -312,7 +308,7 @@ func (s lifecycleServer) Upgrade(
 		return status.Error(codes.InvalidArgument, "installer image name is required")
 	}
 
-	image, err := s.pulled(image)
+	image, err := s.images.Find(image)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/image"
 )
 
 // runModel runs one modelled API server until it ends.
@@ -21,7 +22,7 @@ func (s *session) runModel(ctx context.Context) error {
 		return errors.New("there is no machine config")
 	}
 
-	if err := checkRun(cfg.Cluster().APIServer().Image()); err != nil {
+	if err := image.CheckRun(cfg.Cluster().APIServer().Image()); err != nil {
 		return err
 	}
 

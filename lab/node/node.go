@@ -19,6 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/hardware"
+	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
@@ -444,7 +445,7 @@ func (n *Node) Status() Status {
 	if cfg := s.config(); cfg != nil && cfg.CompleteForBoot() {
 		st.MachineType = cfg.Machine().Type().String()
 		st.ClusterID, st.ClusterName = cfg.Cluster().ID(), cfg.Cluster().Name()
-		st.KubernetesVersion = imageTag(cfg.Machine().Kubelet().Image())
+		st.KubernetesVersion = image.Tag(cfg.Machine().Kubelet().Image())
 	}
 
 	return st

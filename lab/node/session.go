@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/event"
+	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/journal"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
@@ -37,6 +38,7 @@ type session struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
+	images    image.Store // pulled
 	events    *event.Log
 	services  *service.Set
 	store     *cosi.Store
@@ -65,7 +67,6 @@ type session struct {
 	inStatus   machineStatus
 	network    bool
 	timeSync   bool
-	images     map[string]bool // pulled
 	pulling    atomic.Bool     // etcd waits for its image
 	pullLost   atomic.Bool     // which never comes in this boot
 
@@ -86,7 +87,7 @@ type machineStatus struct {
 func newSession(n *Node) (*session, error) {
 	s := &session{
 		n: n, bootID: uuid.NewString(), booted: time.Now(), tag: n.opts.TalosVersion, journal: journal.New(n.opts.Log),
-		awake: make(chan struct{}, 1), configured: make(chan struct{}), images: map[string]bool{},
+		awake: make(chan struct{}, 1), configured: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 
