@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 )
 
@@ -31,7 +32,7 @@ func (s machineServer) Version(context.Context, *emptypb.Empty) (*machine.Versio
 		Version: &machine.VersionInfo{
 			Tag: s.tag, Sha: "undefined", GoVersion: runtime.Version(), Os: "linux", Arch: runtime.GOARCH,
 		},
-		Platform: &machine.PlatformInfo{Name: platform, Mode: platform},
+		Platform: &machine.PlatformInfo{Name: configuration.Platform, Mode: configuration.Platform},
 	}
 
 	if !s.inMaintenance() {

@@ -2,22 +2,20 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configdiff"
-	"github.com/siderolabs/talos/pkg/machinery/config/container"
-	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/event"
 )
 
@@ -32,18 +30,6 @@ const (
 )
 
 var errNotAuthorized = status.Error(codes.PermissionDenied, "not authorized")
-
-// platformMode is what config validation knows of the platform.
-type platformMode struct{ installed bool }
-
-// String implements validation.RuntimeMode.
-func (platformMode) String() string { return platform }
-
-// RequiresInstall implements validation.RuntimeMode.
-func (m platformMode) RequiresInstall() bool { return !m.installed }
-
-// InContainer implements validation.RuntimeMode.
-func (platformMode) InContainer() bool { return false }
 
 // ApplyConfiguration implements the MachineService.
 func (s machineServer) ApplyConfiguration(
@@ -104,7 +90,7 @@ func (s machineServer) ApplyConfiguration(
 
 // validate reads a config and checks it as a node does.
 func (s *session) validate(ctx context.Context, data []byte, maintenance bool) (config.Provider, []string, error) {
-	cfg, err := parseConfig(data)
+	cfg, err := configloader.NewFromBytes(data)
 	if err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -114,7 +100,7 @@ func (s *session) validate(ctx context.Context, data []byte, maintenance bool) (
 			"config, did you mean to patch the machine config instead?")
 	}
 
-	mode := platformMode{installed: s.n.system.Installed()}
+	mode := configuration.Mode{Installed: s.n.system.Installed()}
 
 	warnings, err := cfg.Validate(mode)
 	if err != nil {
@@ -145,7 +131,7 @@ func (s *session) chooseMode(asked applyMode, cfg config.Provider, maintenance b
 
 	var obstacle error
 	if !maintenance {
-		obstacle = canApplyNow(s.config(), cfg)
+		obstacle = configuration.CanApplyNow(s.config(), cfg)
 	}
 
 	switch asked {
@@ -214,70 +200,4 @@ func (s *session) apply(cfg config.Provider, mode applyMode) error {
 	}
 
 	return nil
-}
-
-// canApplyNow says why a config cannot replace another without a reboot; nil when it can.
-func canApplyNow(current, next config.Provider) error {
-	if current == nil {
-		return errors.New("no current config")
-	}
-
-	before, after := current.RawV1Alpha1(), next.RawV1Alpha1()
-	if before == nil {
-		return errors.New("current config is not v1alpha1")
-	}
-
-	if after == nil {
-		return errors.New("new config is not v1alpha1")
-	}
-
-	after = after.DeepCopy()
-	adoptImmediate(before, after)
-
-	if reflect.DeepEqual(before, after) {
-		return nil
-	}
-
-	diff, err := configdiff.DiffConfigs(container.NewV1Alpha1(before), container.NewV1Alpha1(after))
-	if err != nil {
-		return fmt.Errorf("error calculating diff: %w", err)
-	}
-
-	return fmt.Errorf("this config change can't be applied in immediate mode\ndiff:\n%s", diff)
-}
-
-// immediate are the fields of .machine that a node follows without a reboot.
-var immediate = []string{
-	"MachineCA", "MachineAcceptedCAs", "MachineTime", "MachineCertSANs", "MachineInstall", "MachineNetwork",
-	"MachineSysfs", "MachineSysctls", "MachineLogging", "MachineControlPlane", "MachineKubelet", "MachineKernel",
-	"MachineRegistries", "MachinePods", "MachineSeccompProfiles", "MachineNodeAnnotations", "MachineNodeLabels",
-	"MachineNodeTaints",
-}
-
-// immediateFeatures are the fields of .machine.features that a node follows without a reboot.
-var immediateFeatures = []string{
-	"KubernetesTalosAPIAccessConfig", "KubePrismSupport", "HostDNSSupport", "ImageCacheSupport",
-	"FeatureNodeAddressSortAlgorithm",
-}
-
-// adoptImmediate removes from a new config what may change without a reboot, so that what differs after it may not.
-func adoptImmediate(before, after *v1alpha1.Config) {
-	after.ConfigDebug, after.ClusterConfig = before.ConfigDebug, before.ClusterConfig
-
-	if before.MachineConfig == nil || after.MachineConfig == nil {
-		return
-	}
-
-	copyFields(reflect.ValueOf(before.MachineConfig).Elem(), reflect.ValueOf(after.MachineConfig).Elem(), immediate)
-
-	was, will := before.MachineConfig.MachineFeatures, after.MachineConfig.MachineFeatures
-	if was != nil && will != nil {
-		copyFields(reflect.ValueOf(was).Elem(), reflect.ValueOf(will).Elem(), immediateFeatures)
-	}
-}
-
-func copyFields(from, to reflect.Value, names []string) {
-	for _, name := range names {
-		to.FieldByName(name).Set(from.FieldByName(name))
-	}
 }

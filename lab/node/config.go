@@ -10,17 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/config"
-	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/discovery"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
-
-func parseConfig(data []byte) (config.Provider, error) { return configloader.NewFromBytes(data) }
 
 // config returns the live machine config, nil when there is none.
 func (s *session) config() config.Provider {
@@ -109,7 +106,7 @@ func (s *session) setLive(cfg config.Provider) {
 	// Before anybody hears of the config: who looks again then meets the firewall. Otherwise a client that looked a moment
 	// before keeps its connection and has no reason to open another.
 	if cfg != nil && cfg.CompleteForBoot() {
-		s.n.api.SetFirewall(shutsOut(cfg))
+		s.n.api.SetFirewall(configuration.ShutsOut(cfg))
 	}
 
 	s.mu.Lock()
@@ -289,7 +286,7 @@ func (s *session) newIdentity() (*apid.Identity, error) {
 		return s.pendingIdentity(cfg, err)
 	}
 
-	return apid.NewWorkerIdentity(s.names(), cert, trusted(cfg))
+	return apid.NewWorkerIdentity(s.names(), cert, configuration.Trusted(cfg))
 }
 
 // pendingIdentity is that of a worker which has its config but no certificate yet.
@@ -304,7 +301,7 @@ func (s *session) pendingIdentity(cfg config.Provider, cause error) (*apid.Ident
 
 	s.logf("%v", cause)
 
-	pending, err := apid.NewWorkerIdentity(s.names(), current.Certificate, trusted(cfg))
+	pending, err := apid.NewWorkerIdentity(s.names(), current.Certificate, configuration.Trusted(cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -314,16 +311,6 @@ func (s *session) pendingIdentity(cfg config.Provider, cause error) (*apid.Ident
 	s.mu.Unlock()
 
 	return pending, nil
-}
-
-// trusted are the authorities whose client certificates a node accepts.
-func trusted(cfg config.Provider) []*x509.PEMEncodedCertificate {
-	list := slices.Clone(cfg.Machine().Security().AcceptedCAs())
-	if ca := cfg.Machine().Security().IssuingCA(); ca != nil && len(ca.Crt) > 0 {
-		list = append(list, &x509.PEMEncodedCertificate{Crt: ca.Crt})
-	}
-
-	return list
 }
 
 var errNoTrustd = errors.New("no control-plane node issued a certificate yet")
@@ -349,7 +336,7 @@ func (s *session) requestCertificate() (tls.Certificate, error) {
 			continue
 		}
 
-		if ca := theirs.Machine().Security().IssuingCA(); ca != nil && trusts(cfg, ca.Crt) {
+		if ca := theirs.Machine().Security().IssuingCA(); ca != nil && configuration.Trusts(cfg, ca.Crt) {
 			other.journal.Issued(s.n.Address())
 
 			return apid.NewServerCertificate(ca, s.names())
@@ -357,12 +344,6 @@ func (s *session) requestCertificate() (tls.Certificate, error) {
 	}
 
 	return tls.Certificate{}, errNoTrustd
-}
-
-func trusts(cfg config.Provider, crt []byte) bool {
-	return slices.ContainsFunc(trusted(cfg), func(ca *x509.PEMEncodedCertificate) bool {
-		return strings.TrimSpace(string(ca.Crt)) == strings.TrimSpace(string(crt))
-	})
 }
 
 // hasCertificate reports whether the node shows a certificate that its config calls for.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/image"
 )
 
@@ -112,7 +113,7 @@ func (s *session) containers(namespace string) []*machine.ContainerInfo {
 		images := []string{
 			cfg.Cluster().APIServer().Image(), cfg.Cluster().ControllerManager().Image(), cfg.Cluster().Scheduler().Image(),
 		}
-		for i, name := range staticPods {
+		for i, name := range configuration.StaticPods {
 			pod := "kube-system/" + name + "-" + s.hostname()
 			add(pod+":"+name+":"+image.Digest(s.bootID + name)[7:19], pod, name, images[i])
 		}
@@ -179,7 +180,7 @@ func (s machineServer) Restart(_ context.Context, req *machine.RestartRequest) (
 	server := s.kube.server
 	s.mu.Unlock()
 
-	if c.GetName() == staticPods[0] && server != nil {
+	if c.GetName() == configuration.StaticPods[0] && server != nil {
 		s.spawn(func() { s.dropAPIServer(server) })
 	}
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
@@ -33,17 +34,14 @@ type kubeService struct {
 	nodeSeen, nodeReady bool
 }
 
-// staticPods of a control-plane node.
-var staticPods = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-
 // unmetPods says which static pods are not ready.
 func (k *kubeService) unmetPods(node string) string {
 	if !k.rendered || k.ready {
 		return ""
 	}
 
-	problems := make([]string, 0, len(staticPods))
-	for _, pod := range staticPods {
+	problems := make([]string, 0, len(configuration.StaticPods))
+	for _, pod := range configuration.StaticPods {
 		problems = append(problems, fmt.Sprintf("kube-system/%s-%s not ready", pod, node))
 	}
 
@@ -286,47 +284,11 @@ func (s *session) showPods(ready bool) {
 		return
 	}
 
-	condition := "False"
-	if ready {
-		condition = "True"
-	}
-
-	pods, statuses := map[string]map[string]any{}, map[string]map[string]any{}
-
 	cfg, _ := s.complete()
-
-	for _, name := range staticPods {
-		pods[name] = map[string]any{
-			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "kube-system"},
-			"spec": map[string]any{"containers": []any{map[string]any{"name": name, "command": podCommand(name, cfg)}}},
-		}
-		statuses["kube-system/"+name+"-"+s.hostname()] = map[string]any{
-			"phase": "Running", "conditions": []any{map[string]any{"type": "Ready", "status": condition}},
-		}
-	}
+	pods, statuses := configuration.Pods(cfg, s.hostname(), ready)
 
 	s.store.SetStaticPods(pods)
 	s.store.SetStaticPodStatuses(statuses)
-}
-
-// podCommand returns the command of a static pod, with what the machine config adds to it.
-func podCommand(name string, cfg config.Provider) []any {
-	out := []any{"/usr/local/bin/" + name}
-	if cfg == nil || cfg.Cluster() == nil {
-		return out
-	}
-
-	extra := map[string]map[string][]string{
-		staticPods[0]: cfg.Cluster().APIServer().ExtraArgs(),
-		staticPods[1]: cfg.Cluster().ControllerManager().ExtraArgs(),
-		staticPods[2]: cfg.Cluster().Scheduler().ExtraArgs(),
-	}[name]
-
-	for _, arg := range cosi.Arguments(extra) {
-		out = append(out, arg)
-	}
-
-	return out
 }
 
 // startKubelet starts the kubelet service.
@@ -467,17 +429,12 @@ func (s *session) kubeClient() (clientset.Interface, error) {
 		}
 
 		theirs, ok := other.complete()
-		if api := other.apiServer(); ok && api != nil && sameToken(cfg, theirs) {
+		if api := other.apiServer(); ok && api != nil && configuration.SameToken(cfg, theirs) {
 			return clientset.NewForConfig(api)
 		}
 	}
 
 	return nil, errNoAPIServer
-}
-
-func sameToken(a, b config.Provider) bool {
-	return a.Cluster().Token().ID() == b.Cluster().Token().ID() &&
-		a.Cluster().Token().Secret() == b.Cluster().Token().Secret()
 }
 
 // apiServer is how to reach the node's API server when it is ready, nil otherwise.

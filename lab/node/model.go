@@ -8,6 +8,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/image"
 )
 
@@ -66,11 +67,11 @@ func (s *session) followModel(old, cfg config.Provider) {
 	model, seen := s.kube.model, s.kube.nodeSeen
 	s.mu.Unlock()
 
-	if seen && !kubeletChanged(old, cfg) { // otherwise the next kubelet does it
+	if seen && !configuration.KubeletChanged(old, cfg) { // otherwise the next kubelet does it
 		s.registerModel()
 	}
 
-	if model != nil && apiServerChanged(old, cfg) {
+	if model != nil && configuration.APIServerChanged(old, cfg) {
 		s.spawn(model.Close) // the next one is started in its place
 	}
 }

@@ -11,11 +11,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/node/boot"
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/event"
 	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/journal"
@@ -145,7 +147,7 @@ func (s *session) load() error {
 		return err
 	}
 
-	cfg, err := parseConfig(data)
+	cfg, err := configloader.NewFromBytes(data)
 	if err != nil {
 		return fmt.Errorf("loading the machine config: %w", err)
 	}
@@ -181,7 +183,7 @@ func (s *session) openStore() error {
 	}
 
 	s.store, err = cosi.NewStore(cosi.Identity{
-		Hostname: s.hostname(), Address: addr, Gateway: gateway, NodeID: s.nodeID, Platform: platform,
+		Hostname: s.hostname(), Address: addr, Gateway: gateway, NodeID: s.nodeID, Platform: configuration.Platform,
 		TalosVersion: s.tag,
 	})
 	if err != nil {
@@ -190,9 +192,6 @@ func (s *session) openStore() error {
 
 	return nil
 }
-
-// platform is what the emulated machines call themselves.
-const platform = "metal"
 
 // start runs the boot in the background.
 func (s *session) start() {

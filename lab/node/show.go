@@ -5,6 +5,7 @@ import (
 	resources "github.com/siderolabs/talos/pkg/machinery/resources/hardware"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 
+	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/hardware"
 )
 
@@ -43,7 +44,7 @@ func (s *session) showHardware() {
 	s.store.SetNodeID(s.nodeID)
 	s.store.SetMetaKeys(s.n.system.MetaValues())
 	s.store.SetBootedEntry("Talos-" + s.tag)
-	s.store.SetPlatformMetadata(runtime.PlatformMetadataSpec{Platform: platform, Hostname: s.n.opts.Name})
+	s.store.SetPlatformMetadata(runtime.PlatformMetadataSpec{Platform: configuration.Platform, Hostname: s.n.opts.Name})
 	s.store.SetPCIDevices(hardware.PCIDevices(s.n.disks()))
 	s.showDisks()
 	s.showExtensions()
