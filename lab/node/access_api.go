@@ -1,9 +1,7 @@
 package node
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
 	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/filetree"
 )
 
 // Version implements the MachineService.
@@ -60,44 +59,12 @@ func (s machineServer) Kubeconfig(_ *emptypb.Empty, srv grpc.ServerStreamingServ
 		return err
 	}
 
-	archive, err := tarball(tarFile{"kubeconfig", data})
+	archive, err := filetree.Pack(filetree.Packed{Name: "kubeconfig", Data: data})
 	if err != nil {
 		return err
 	}
 
 	return sendAll(srv, bytes.NewReader(archive))
-}
-
-type tarFile struct {
-	name string
-	data []byte
-}
-
-// tarball packs files as Copy does.
-func tarball(files ...tarFile) ([]byte, error) {
-	var buf bytes.Buffer
-
-	zw := gzip.NewWriter(&buf)
-	tw := tar.NewWriter(zw)
-
-	for _, f := range files {
-		header := &tar.Header{
-			Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.data)), ModTime: time.Now(), Mode: 0o600,
-		}
-		if err := tw.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", f.name, err)
-		}
-
-		if _, err := tw.Write(f.data); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", f.name, err)
-		}
-	}
-
-	if err := errors.Join(tw.Close(), zw.Close()); err != nil {
-		return nil, fmt.Errorf("packing: %w", err)
-	}
-
-	return buf.Bytes(), nil
 }
 
 // GenerateClientConfiguration implements the MachineService.
