@@ -16,6 +16,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/lab/node/api"
 )
 
 // stopTimeout is how long a machine may take to shut down before its power is cut.
@@ -359,7 +360,7 @@ func fail(n *node.Node, a Action) error {
 
 // checkMethod refuses a method that no call has: the fault would never happen.
 func checkMethod(method string) error {
-	if method == "" || node.HasMethod(method) {
+	if method == "" || api.HasMethod(method) {
 		return nil
 	}
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
+	"github.com/talos-operator/talos-operator/lab/node/api"
 	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/filetree"
@@ -64,7 +65,7 @@ func (s machineServer) Kubeconfig(_ *emptypb.Empty, srv grpc.ServerStreamingServ
 		return err
 	}
 
-	return sendAll(srv, bytes.NewReader(archive))
+	return api.Send(srv, bytes.NewReader(archive))
 }
 
 // GenerateClientConfiguration implements the MachineService.

@@ -2,12 +2,11 @@ package node
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/blang/semver/v4"
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	cosiserver "github.com/cosi-project/runtime/pkg/state/protobuf/server"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/inspect"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/api"
 )
 
 // backend is the machine as its network face sees it. The face stays the same over all boots; the handlers belong to
@@ -54,92 +54,11 @@ func (b backend) Register(r grpc.ServiceRegistrar) {
 	}
 }
 
-// descriptors are those of the services that a node serves, with handlers that look up the boot that runs.
-var descriptors = redirected(
-	&machine.MachineService_ServiceDesc,
-	&machine.ImageService_ServiceDesc,
-	&machine.LifecycleService_ServiceDesc,
-	&machine.DebugService_ServiceDesc,
-	&cluster.ClusterService_ServiceDesc,
-	&cosiv1alpha1.State_ServiceDesc,
-	&inspect.InspectService_ServiceDesc,
-	&storage.StorageService_ServiceDesc,
-	&timeapi.TimeService_ServiceDesc,
-)
+// descriptors are those of the services, with handlers that look up the boot that runs.
+var descriptors = api.Redirected(implementation)
 
 // Methods returns the names of the methods of the machine API, without their services, sorted.
-func Methods() []string {
-	var out []string
-
-	for _, desc := range descriptors {
-		for _, m := range desc.Methods {
-			out = append(out, m.MethodName)
-		}
-
-		for _, m := range desc.Streams {
-			out = append(out, m.StreamName)
-		}
-	}
-
-	slices.Sort(out)
-
-	return slices.Compact(out)
-}
-
-// HasMethod reports whether the machine API has a method, given by its name, or by its service and name.
-func HasMethod(method string) bool {
-	if !strings.HasPrefix(method, "/") {
-		return slices.Contains(Methods(), method)
-	}
-
-	return slices.ContainsFunc(descriptors, func(desc *grpc.ServiceDesc) bool {
-		name, is := strings.CutPrefix(method, "/"+desc.ServiceName+"/")
-
-		return is && (slices.ContainsFunc(desc.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == name }) ||
-			slices.ContainsFunc(desc.Streams, func(m grpc.StreamDesc) bool { return m.StreamName == name }))
-	})
-}
-
-func redirected(list ...*grpc.ServiceDesc) []*grpc.ServiceDesc {
-	out := make([]*grpc.ServiceDesc, len(list))
-
-	for i, desc := range list {
-		c := *desc
-		c.Methods, c.Streams = nil, nil
-
-		for _, m := range desc.Methods {
-			c.Methods = append(c.Methods, grpc.MethodDesc{MethodName: m.MethodName, Handler: unary(desc.ServiceName, m)})
-		}
-
-		for _, m := range desc.Streams {
-			handler := m.Handler
-			m.Handler = func(srv any, stream grpc.ServerStream) error {
-				impl, err := implementation(srv, desc.ServiceName)
-				if err != nil {
-					return err
-				}
-
-				return handler(impl, stream)
-			}
-			c.Streams = append(c.Streams, m)
-		}
-
-		out[i] = &c
-	}
-
-	return out
-}
-
-func unary(service string, m grpc.MethodDesc) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
-		impl, err := implementation(srv, service)
-		if err != nil {
-			return nil, err
-		}
-
-		return m.Handler(impl, ctx, dec, i)
-	}
-}
+func Methods() []string { return api.Methods() }
 
 var errPowerOff = status.Error(codes.Unavailable, "the machine is powering off")
 
@@ -182,15 +101,19 @@ func (s *session) olderThan(version semver.Version) bool {
 // newHandlers makes the handlers of one boot.
 func (s *session) newHandlers() map[string]any {
 	resources := cosi.Filter(s.store.State(), apid.Roles)
+	gauges := api.Gauges{
+		Booted: s.booted, CPUs: s.n.opts.CPUs, MemoryMiB: s.n.opts.MemoryMiB,
+		Disks: func() []string { return xslices.Map(s.n.disks(), func(d Disk) string { return d.Name }) },
+	}
 
 	return map[string]any{
-		machine.MachineService_ServiceDesc.ServiceName:   machineServer{session: s},
+		machine.MachineService_ServiceDesc.ServiceName:   machineServer{Gauges: gauges, session: s},
 		machine.ImageService_ServiceDesc.ServiceName:     imageServer{session: s},
 		machine.LifecycleService_ServiceDesc.ServiceName: lifecycleServer{session: s},
-		machine.DebugService_ServiceDesc.ServiceName:     debugServer{session: s},
+		machine.DebugService_ServiceDesc.ServiceName:     api.Debug{},
 		cluster.ClusterService_ServiceDesc.ServiceName:   clusterServer{session: s},
 		cosiv1alpha1.State_ServiceDesc.ServiceName:       cosi.Bookmarks(cosiserver.NewState(resources)),
-		inspect.InspectService_ServiceDesc.ServiceName:   inspectServer{session: s},
+		inspect.InspectService_ServiceDesc.ServiceName:   api.Inspect{},
 		storage.StorageService_ServiceDesc.ServiceName:   storageServer{session: s},
 		timeapi.TimeService_ServiceDesc.ServiceName:      timeServer{session: s},
 	}
@@ -198,7 +121,7 @@ func (s *session) newHandlers() map[string]any {
 
 // machineServer serves the MachineService.
 type machineServer struct {
-	machine.UnimplementedMachineServiceServer
+	api.Gauges
 	*session
 }
 

@@ -7,9 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/siderolabs/gen/xslices"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
@@ -19,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/talos-operator/talos-operator/lab/node/api"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
@@ -209,32 +207,7 @@ func (s machineServer) EtcdSnapshot(_ *machine.EtcdSnapshotRequest, srv grpc.Ser
 
 	defer snapshot.Close()
 
-	return sendAll(srv, s.n.cut(snapshot))
-}
-
-// chunk is the size of one message of a stream of bytes.
-const chunk = 32 << 10
-
-// sendAll streams everything that r has.
-func sendAll(srv grpc.ServerStreamingServer[common.Data], r io.Reader) error {
-	buf := make([]byte, chunk)
-
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if sendErr := srv.Send(&common.Data{Bytes: slices.Clone(buf[:n])}); sendErr != nil {
-				return sendErr
-			}
-		}
-
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-
-		if err != nil {
-			return err
-		}
-	}
+	return api.Send(srv, s.n.cut(snapshot))
 }
 
 // EtcdRecover implements the MachineService.
@@ -404,14 +377,14 @@ func (s machineServer) EtcdDowngradeCancel(
 }
 
 func (s *session) downgrade(
-	ctx context.Context, api string, action quorum.DowngradeAction, version string,
+	ctx context.Context, call string, action quorum.DowngradeAction, version string,
 ) (*machine.EtcdClusterDowngrade, error) {
-	if err := s.onControlPlane(api); err != nil {
+	if err := s.onControlPlane(call); err != nil {
 		return nil, err
 	}
 
 	if action != quorum.DowngradeCancel {
-		if err := checkDowngrade(version); err != nil {
+		if err := api.CheckDowngrade(version); err != nil {
 			return nil, err
 		}
 	}
@@ -427,32 +400,4 @@ func (s *session) downgrade(
 	}
 
 	return &machine.EtcdClusterDowngrade{ClusterVersion: cluster}, nil
-}
-
-// checkDowngrade refuses what is no version to downgrade to.
-func checkDowngrade(version string) error {
-	if version == "" {
-		return status.Error(codes.InvalidArgument, "version is required for etcd downgrade")
-	}
-
-	parts := strings.Split(version, ".")
-	if len(parts) != 2 {
-		return status.Error(codes.InvalidArgument, "version should be in MAJOR.MINOR format")
-	}
-
-	major, err := strconv.Atoi(parts[0])
-	if err != nil {
-		return status.Error(codes.InvalidArgument, "major version should be a number")
-	}
-
-	minor, err := strconv.Atoi(parts[1])
-	if err != nil {
-		return status.Error(codes.InvalidArgument, "minor version should be a number")
-	}
-
-	if major < 3 || major == 3 && minor < 5 {
-		return status.Error(codes.InvalidArgument, "etcd downgrade is only supported to 3.5 and later versions")
-	}
-
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/talos-operator/talos-operator/lab/node/api"
 	"github.com/talos-operator/talos-operator/lab/node/filetree"
 )
 
@@ -101,7 +102,7 @@ func (s machineServer) Read(req *machine.ReadRequest, srv grpc.ServerStreamingSe
 		return err
 	}
 
-	return sendAll(srv, bytes.NewReader(data))
+	return api.Send(srv, bytes.NewReader(data))
 }
 
 // Copy implements the MachineService.
@@ -141,7 +142,7 @@ func (s machineServer) Copy(req *machine.CopyRequest, srv grpc.ServerStreamingSe
 		return err
 	}
 
-	return sendAll(srv, bytes.NewReader(archive))
+	return api.Send(srv, bytes.NewReader(archive))
 }
 
 // DiskUsage implements the MachineService.

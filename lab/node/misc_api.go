@@ -12,7 +12,6 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-	"github.com/siderolabs/talos/pkg/machinery/api/inspect"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -63,50 +62,6 @@ func (s *session) queryTime(ctx context.Context, server string) error {
 
 	return fmt.Errorf("error querying NTP server %q: lookup %s on %s: read udp %s->%s: read: connection refused",
 		server, server, resolver, net.JoinHostPort(s.n.Address(), "40000"), resolver)
-}
-
-// inspectServer serves the InspectService.
-type inspectServer struct {
-	inspect.UnimplementedInspectServiceServer
-	*session
-}
-
-// ControllerRuntimeDependencies implements the InspectService. It names the controllers that the emulation stands for.
-func (s inspectServer) ControllerRuntimeDependencies(
-	context.Context, *emptypb.Empty,
-) (*inspect.ControllerRuntimeDependenciesResponse, error) {
-	edge := func(controller, namespace, typ string) *inspect.ControllerDependencyEdge {
-		return &inspect.ControllerDependencyEdge{
-			ControllerName: controller, EdgeType: inspect.DependencyEdgeType_OUTPUT_EXCLUSIVE,
-			ResourceNamespace: namespace, ResourceType: typ,
-		}
-	}
-
-	return &inspect.ControllerRuntimeDependenciesResponse{Messages: []*inspect.ControllerRuntimeDependency{{
-		Edges: []*inspect.ControllerDependencyEdge{
-			edge("runtime.MachineStatusController", "runtime", "MachineStatuses.runtime.talos.dev"),
-			edge("v1alpha1.ServiceController", "runtime", "Services.v1alpha1.talos.dev"),
-			edge("cluster.MemberController", "cluster", "Members.cluster.talos.dev"),
-			edge("etcd.MemberController", "etcd", "EtcdMembers.etcd.talos.dev"),
-		},
-	}}}, nil
-}
-
-// debugServer serves the DebugService.
-type debugServer struct {
-	machine.UnimplementedDebugServiceServer
-	*session
-}
-
-// ContainerRun implements the DebugService. The lab has no containers to run.
-func (s debugServer) ContainerRun(
-	srv grpc.BidiStreamingServer[machine.DebugContainerRunRequest, machine.DebugContainerRunResponse],
-) error {
-	if _, err := srv.Recv(); err != nil {
-		return err
-	}
-
-	return status.Error(codes.InvalidArgument, "the first message should be a container spec")
 }
 
 // clusterServer serves the ClusterService.

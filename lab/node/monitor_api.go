@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -12,102 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/talos-operator/talos-operator/lab/node/api"
 )
 
 // uptime is how many seconds the machine has been on.
-func (s *session) uptime() uint64 { return uint64(time.Since(s.booted).Seconds()) + 1 }
-
-// Memory implements the MachineService.
-func (s machineServer) Memory(context.Context, *emptypb.Empty) (*machine.MemoryResponse, error) {
-	total := uint64(s.n.opts.MemoryMiB) << 10
-
-	return &machine.MemoryResponse{Messages: []*machine.Memory{{Meminfo: &machine.MemInfo{
-		Memtotal: total, Memfree: total / 2, Memavailable: total * 3 / 4, Buffers: total / 64, Cached: total / 5,
-		Active: total / 6, Inactive: total / 8, Slab: total / 32, Committedas: total / 3, Commitlimit: total / 2,
-		Hugepagesize: 2048, Vmalloctotal: 34359738367,
-	}}}}, nil
-}
-
-// LoadAvg implements the MachineService.
-func (s machineServer) LoadAvg(context.Context, *emptypb.Empty) (*machine.LoadAvgResponse, error) {
-	return &machine.LoadAvgResponse{Messages: []*machine.LoadAvg{{Load1: 0.35, Load5: 0.28, Load15: 0.17}}}, nil
-}
-
-// SystemStat implements the MachineService.
-func (s machineServer) SystemStat(context.Context, *emptypb.Empty) (*machine.SystemStatResponse, error) {
-	up := float64(s.uptime())
-	cpu := func() *machine.CPUStat { return &machine.CPUStat{User: up * 0.1, System: up * 0.05, Idle: up * 0.85} }
-	stat := &machine.SystemStat{
-		BootTime: uint64(s.booted.Unix()), CpuTotal: cpu(), ProcessCreated: 400 + s.uptime(),
-		ProcessRunning: 1, ContextSwitches: s.uptime() * 900, IrqTotal: s.uptime() * 400,
-	}
-
-	for range s.n.opts.CPUs {
-		stat.Cpu = append(stat.Cpu, cpu())
-	}
-
-	return &machine.SystemStatResponse{Messages: []*machine.SystemStat{stat}}, nil
-}
-
-// CPUInfo implements the MachineService.
-func (s machineServer) CPUInfo(context.Context, *emptypb.Empty) (*machine.CPUInfoResponse, error) {
-	info := &machine.CPUsInfo{}
-
-	for i := range s.n.opts.CPUs {
-		info.CpuInfo = append(info.CpuInfo, &machine.CPUInfo{
-			Processor: uint32(i), VendorId: "GenuineLab", ModelName: "Lab Virtual CPU", CpuMhz: 2000,
-			CpuCores: uint32(s.n.opts.CPUs), Siblings: uint32(s.n.opts.CPUs), CacheSize: "16384 KB",
-			Flags: []string{"fpu", "sse2", "aes", "avx2"},
-		})
-	}
-
-	return &machine.CPUInfoResponse{Messages: []*machine.CPUsInfo{info}}, nil
-}
-
-// CPUFreqStats implements the MachineService.
-func (s machineServer) CPUFreqStats(context.Context, *emptypb.Empty) (*machine.CPUFreqStatsResponse, error) {
-	stats := &machine.CPUsFreqStats{}
-
-	for range s.n.opts.CPUs {
-		stats.CpuFreqStats = append(stats.CpuFreqStats, &machine.CPUFreqStats{
-			CurrentFrequency: 2000000, MinimumFrequency: 800000, MaximumFrequency: 2000000, Governor: "performance",
-		})
-	}
-
-	return &machine.CPUFreqStatsResponse{Messages: []*machine.CPUsFreqStats{stats}}, nil
-}
-
-// DiskStats implements the MachineService.
-func (s machineServer) DiskStats(context.Context, *emptypb.Empty) (*machine.DiskStatsResponse, error) {
-	stats := &machine.DiskStats{Total: &machine.DiskStat{Name: "total"}}
-
-	for _, d := range s.n.disks() {
-		stats.Devices = append(stats.Devices, &machine.DiskStat{
-			Name: d.Name, ReadCompleted: s.uptime() * 3, ReadSectors: s.uptime() * 90, WriteCompleted: s.uptime() * 5,
-			WriteSectors: s.uptime() * 160,
-		})
-		stats.Total.ReadCompleted += s.uptime() * 3
-		stats.Total.WriteCompleted += s.uptime() * 5
-	}
-
-	return &machine.DiskStatsResponse{Messages: []*machine.DiskStats{stats}}, nil
-}
-
-// NetworkDeviceStats implements the MachineService.
-func (s machineServer) NetworkDeviceStats(
-	context.Context, *emptypb.Empty,
-) (*machine.NetworkDeviceStatsResponse, error) {
-	dev := func(name string) *machine.NetDev {
-		return &machine.NetDev{
-			Name: name, RxBytes: s.uptime() * 4096, RxPackets: s.uptime() * 12, TxBytes: s.uptime() * 3072,
-			TxPackets: s.uptime() * 10,
-		}
-	}
-
-	return &machine.NetworkDeviceStatsResponse{Messages: []*machine.NetworkDeviceStats{{
-		Total: dev("total"), Devices: []*machine.NetDev{dev("lo"), dev("eth0")},
-	}}}, nil
-}
+func (s *session) uptime() uint64 { return api.Uptime(s.booted) }
 
 // Netstat implements the MachineService.
 func (s machineServer) Netstat(context.Context, *machine.NetstatRequest) (*machine.NetstatResponse, error) {
