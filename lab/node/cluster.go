@@ -2,9 +2,11 @@ package node
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node/discovery"
 )
 
 // certificateRetry is how often a worker asks again for its certificate.
@@ -74,14 +76,13 @@ func (s *session) certified() {
 
 // showMembers shows the nodes of the cluster in the resources.
 func (s *session) showMembers() {
-	key, ok := s.clusterKey()
-	if !ok || s.n.isolated() {
+	if _, ok := s.clusterKey(); !ok || s.n.isolated() {
 		return
 	}
 
 	var members []cosi.Member
 
-	for _, a := range s.n.opts.Cluster.nodes.Affiliates(key) {
+	for _, a := range s.affiliates() {
 		addr, err := netip.ParseAddr(a.Address)
 		if err != nil {
 			continue
@@ -105,22 +106,47 @@ func (s *session) modelNode() {
 		return
 	}
 
+	if _, ok := s.clusterKey(); !ok {
+		return
+	}
+
+	serves := func(node *session) bool { return node.ownAPIServer(s.ctx) == nil }
+	if serves(s) || slices.ContainsFunc(s.others(), serves) {
+		s.setNodeReady(true)
+	}
+}
+
+// affiliates are the nodes of the cluster that discovery knows of, this one included; none without a cluster.
+func (s *session) affiliates() []discovery.Affiliate[*Node] {
 	key, ok := s.clusterKey()
 	if !ok {
-		return
+		return nil
 	}
 
-	if s.ownAPIServer(s.ctx) == nil {
-		s.setNodeReady(true)
+	return s.n.opts.Cluster.nodes.Affiliates(key)
+}
 
-		return
+// others are the boots of the other control-plane nodes of the cluster that are on the network.
+func (s *session) others() []*session {
+	key, ok := s.clusterKey()
+	if !ok {
+		return nil
 	}
+
+	var list []*session
 
 	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
-		if other := n.current(); other != nil && other.ownAPIServer(s.ctx) == nil {
-			s.setNodeReady(true)
-
-			return
+		if other := n.current(); other != nil {
+			list = append(list, other)
 		}
+	}
+
+	return list
+}
+
+// notifyCluster wakes the nodes of the cluster, because this one has changed.
+func (s *session) notifyCluster() {
+	if key, ok := s.clusterKey(); ok {
+		s.n.opts.Cluster.nodes.Notify(key)
 	}
 }

@@ -320,17 +320,7 @@ var errNoTrustd = errors.New("no control-plane node issued a certificate yet")
 func (s *session) requestCertificate() (tls.Certificate, error) {
 	cfg, _ := s.complete()
 
-	key, ok := s.clusterKey()
-	if !ok {
-		return tls.Certificate{}, errNoTrustd
-	}
-
-	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
-		other := n.current()
-		if other == nil {
-			continue
-		}
-
+	for _, other := range s.others() {
 		theirs, ok := other.complete()
 		if !ok || !other.serviceUp("trustd") || theirs.Machine().Security().Token() != cfg.Machine().Security().Token() {
 			continue

@@ -277,16 +277,15 @@ func flatten(args map[string][]string) map[string]string {
 
 // etcdPeers are the addresses of the other control-plane nodes that run etcd.
 func (s *session) etcdPeers() []string {
-	key, ok := s.clusterKey()
-	if !ok || s.n.isolated() {
+	if s.n.isolated() {
 		return nil
 	}
 
 	var peers []string
 
-	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
-		if other := n.current(); other != nil && other.localMember() != nil {
-			peers = append(peers, n.Address())
+	for _, other := range s.others() {
+		if other.localMember() != nil {
+			peers = append(peers, other.n.Address())
 		}
 	}
 
@@ -318,10 +317,7 @@ func (s *session) etcdServes(ctx context.Context, member quorum.Member) {
 
 	s.setKind(cosi.ControlPlaneRunning)
 	s.startControlPlane(ctx)
-
-	if key, ok := s.clusterKey(); ok {
-		s.n.opts.Cluster.nodes.Notify(key)
-	}
+	s.notifyCluster()
 }
 
 // bootstrapEtcd starts a new etcd cluster on this node. The old service ends first, with the events of a real node.

@@ -38,6 +38,15 @@ func (s *session) waitMember(ctx context.Context) (quorum.Member, error) {
 	}
 }
 
+// ownMember is waitMember for calls that only control-plane nodes serve.
+func (s *session) ownMember(ctx context.Context, call string) (quorum.Member, error) {
+	if err := s.onControlPlane(call); err != nil {
+		return nil, err
+	}
+
+	return s.waitMember(ctx)
+}
+
 // callContext ends with the call and with the boot.
 func (s *session) callContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -52,13 +61,13 @@ func (s *session) anyMember(ctx context.Context) (quorum.Member, error) {
 		return member, nil
 	}
 
-	if key, ok := s.clusterKey(); ok && !s.n.isolated() {
-		for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
-			if other := n.current(); other != nil && other.memberID() != 0 {
-				if member := other.localMember(); member != nil {
-					return member, nil
-				}
-			}
+	if s.n.isolated() {
+		return s.waitMember(ctx)
+	}
+
+	for _, other := range s.others() {
+		if member := other.localMember(); member != nil && other.memberID() != 0 {
+			return member, nil
 		}
 	}
 
@@ -150,11 +159,7 @@ func (s machineServer) EtcdRemoveMemberByID(
 func (s machineServer) EtcdLeaveCluster(
 	ctx context.Context, _ *machine.EtcdLeaveClusterRequest,
 ) (*machine.EtcdLeaveClusterResponse, error) {
-	if err := s.onControlPlane("etcd leave"); err != nil {
-		return nil, err
-	}
-
-	member, err := s.waitMember(ctx)
+	member, err := s.ownMember(ctx, "etcd leave")
 	if err != nil {
 		return nil, err
 	}
@@ -170,11 +175,7 @@ func (s machineServer) EtcdLeaveCluster(
 func (s machineServer) EtcdForfeitLeadership(
 	ctx context.Context, _ *machine.EtcdForfeitLeadershipRequest,
 ) (*machine.EtcdForfeitLeadershipResponse, error) {
-	if err := s.onControlPlane("etcd forfeit leadership"); err != nil {
-		return nil, err
-	}
-
-	member, err := s.waitMember(ctx)
+	member, err := s.ownMember(ctx, "etcd forfeit leadership")
 	if err != nil {
 		return nil, err
 	}
@@ -191,11 +192,7 @@ func (s machineServer) EtcdForfeitLeadership(
 
 // EtcdSnapshot implements the MachineService.
 func (s machineServer) EtcdSnapshot(_ *machine.EtcdSnapshotRequest, srv grpc.ServerStreamingServer[common.Data]) error {
-	if err := s.onControlPlane("etcd snapshot"); err != nil {
-		return err
-	}
-
-	member, err := s.waitMember(srv.Context())
+	member, err := s.ownMember(srv.Context(), "etcd snapshot")
 	if err != nil {
 		return err
 	}
@@ -258,11 +255,7 @@ func (s *session) receiveSnapshot(srv grpc.ClientStreamingServer[common.Data, ma
 
 // EtcdAlarmList implements the MachineService.
 func (s machineServer) EtcdAlarmList(ctx context.Context, _ *emptypb.Empty) (*machine.EtcdAlarmListResponse, error) {
-	if err := s.onControlPlane("etcd alarm list"); err != nil {
-		return nil, err
-	}
-
-	member, err := s.waitMember(ctx)
+	member, err := s.ownMember(ctx, "etcd alarm list")
 	if err != nil {
 		return nil, err
 	}
@@ -280,11 +273,7 @@ func (s machineServer) EtcdAlarmDisarm(
 	ctx context.Context,
 	_ *emptypb.Empty,
 ) (*machine.EtcdAlarmDisarmResponse, error) {
-	if err := s.onControlPlane("etcd alarm disarm"); err != nil {
-		return nil, err
-	}
-
-	member, err := s.waitMember(ctx)
+	member, err := s.ownMember(ctx, "etcd alarm disarm")
 	if err != nil {
 		return nil, err
 	}
@@ -299,11 +288,7 @@ func (s machineServer) EtcdAlarmDisarm(
 
 // EtcdDefragment implements the MachineService.
 func (s machineServer) EtcdDefragment(ctx context.Context, _ *emptypb.Empty) (*machine.EtcdDefragmentResponse, error) {
-	if err := s.onControlPlane("etcd defragment"); err != nil {
-		return nil, err
-	}
-
-	member, err := s.waitMember(ctx)
+	member, err := s.ownMember(ctx, "etcd defragment")
 	if err != nil {
 		return nil, err
 	}
@@ -317,11 +302,7 @@ func (s machineServer) EtcdDefragment(ctx context.Context, _ *emptypb.Empty) (*m
 
 // EtcdStatus implements the MachineService.
 func (s machineServer) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*machine.EtcdStatusResponse, error) {
-	if err := s.onControlPlane("etcd status"); err != nil {
-		return nil, err
-	}
-
-	member, err := s.waitMember(ctx)
+	member, err := s.ownMember(ctx, "etcd status")
 	if err != nil {
 		return nil, err
 	}

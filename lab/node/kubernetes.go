@@ -268,10 +268,7 @@ func (s *session) setAPIReady(ready bool) {
 
 	s.showPods(ready)
 	s.refreshStatus()
-
-	if key, ok := s.clusterKey(); ok {
-		s.n.opts.Cluster.nodes.Notify(key)
-	}
+	s.notifyCluster()
 }
 
 // showPods shows the static pods in the resources.
@@ -412,9 +409,7 @@ func (s *session) kubeClient() (clientset.Interface, error) {
 	}
 
 	cfg, ok := s.complete()
-	key, inCluster := s.clusterKey()
-
-	if !ok || !inCluster {
+	if _, inCluster := s.clusterKey(); !ok || !inCluster {
 		return nil, errNoAPIServer
 	}
 
@@ -422,12 +417,7 @@ func (s *session) kubeClient() (clientset.Interface, error) {
 		return clientset.NewForConfig(own)
 	}
 
-	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
-		other := n.current()
-		if other == nil {
-			continue
-		}
-
+	for _, other := range s.others() {
 		theirs, ok := other.complete()
 		if api := other.apiServer(); ok && api != nil && configuration.SameToken(cfg, theirs) {
 			return clientset.NewForConfig(api)

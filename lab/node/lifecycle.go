@@ -176,16 +176,7 @@ func (s *session) guardEtcd(ctx context.Context) error {
 
 // memberHealth asks one member of the cluster whether it is healthy.
 func (s *session) memberHealth(ctx context.Context, m *machine.EtcdMember) error {
-	key, _ := s.clusterKey()
-	sessions := []*session{s}
-
-	for _, n := range s.n.opts.Cluster.nodes.ControlPlanes(key, s.n) {
-		if other := n.current(); other != nil {
-			sessions = append(sessions, other)
-		}
-	}
-
-	for _, other := range sessions {
+	for _, other := range append(s.others(), s) {
 		if member := other.localMember(); member != nil && other.memberID() == m.GetId() {
 			return member.Health(ctx)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/talos-operator/talos-operator/lab/node/discovery"
 	"github.com/talos-operator/talos-operator/lab/node/journal"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
@@ -110,15 +112,7 @@ func (s clusterServer) HealthCheck(
 }
 
 func (s *session) discovered() []string {
-	var list []string
-
-	if key, ok := s.clusterKey(); ok {
-		for _, a := range s.n.opts.Cluster.nodes.Affiliates(key) {
-			list = append(list, a.Address)
-		}
-	}
-
-	return list
+	return xslices.Map(s.affiliates(), func(a discovery.Affiliate[*Node]) string { return a.Address })
 }
 
 // await repeats a check until it holds.
@@ -168,12 +162,7 @@ func (s *session) checkEtcd(ctx context.Context) error {
 func (s *session) sessions() []*session {
 	list := []*session{s}
 
-	key, ok := s.clusterKey()
-	if !ok {
-		return list
-	}
-
-	for _, a := range s.n.opts.Cluster.nodes.Affiliates(key) {
+	for _, a := range s.affiliates() {
 		if other := a.Node.current(); a.Node != s.n && other != nil && a.Node.Reachable() {
 			list = append(list, other)
 		}

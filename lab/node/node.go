@@ -133,12 +133,7 @@ func (n *Node) resolve(name string) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 
-	key, ok := s.clusterKey()
-	if !ok {
-		return netip.Addr{}, false
-	}
-
-	for _, a := range n.opts.Cluster.nodes.Affiliates(key) {
+	for _, a := range s.affiliates() {
 		if strings.EqualFold(a.Hostname, name) {
 			addr, err := netip.ParseAddr(a.Address)
 

@@ -180,9 +180,7 @@ func (s *session) startTrustd(ctx context.Context) error {
 
 	s.healthy(svcTrustd)
 
-	if key, ok := s.clusterKey(); ok { // workers may now ask for certificates
-		s.n.opts.Cluster.nodes.Notify(key)
-	}
+	s.notifyCluster() // workers may now ask for certificates
 
 	return nil
 }
