@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/process"
 )
 
@@ -111,8 +112,8 @@ func New(o Options) (*Lab, error) {
 
 // restore brings back the machines of an earlier run.
 func (l *Lab) restore() error {
-	records, err := readRecords(l.recordsFile())
-	if err != nil {
+	records := map[string]record{}
+	if _, err := disk.ReadJSON(l.recordsFile(), &records); err != nil {
 		return err
 	}
 

@@ -1,10 +1,7 @@
 package lab
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path"
@@ -14,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/lab/node/disk"
 )
 
 const (
@@ -131,40 +129,7 @@ func (l *Lab) save() error {
 		records[name] = m.record
 	}
 
-	content, err := json.MarshalIndent(records, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the records of the lab: %w", err)
-	}
-
-	part := l.recordsFile() + ".part"
-
-	if err := os.WriteFile(part, content, 0o600); err != nil {
-		return fmt.Errorf("writing the records of the lab: %w", err)
-	}
-
-	if err := os.Rename(part, l.recordsFile()); err != nil {
-		return fmt.Errorf("writing the records of the lab: %w", err)
-	}
-
-	return nil
-}
-
-func readRecords(file string) (map[string]record, error) {
-	content, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-
-	if err != nil {
-		return nil, fmt.Errorf("reading the records of the lab: %w", err)
-	}
-
-	records := map[string]record{}
-	if err := json.Unmarshal(content, &records); err != nil {
-		return nil, fmt.Errorf("reading the records of the lab, %s: %w", file, err)
-	}
-
-	return records, nil
+	return disk.WriteJSON(l.recordsFile(), records)
 }
 
 // console is the log of one machine, opened when there is something to write: an estate of a thousand machines in

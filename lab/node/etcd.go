@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 	"github.com/talos-operator/talos-operator/lab/node/service"
@@ -254,7 +255,7 @@ func (s *session) openMember(ctx context.Context, how etcdStart) (quorum.Member,
 		defer os.Remove(s.recoverySnapshot()) //nolint:errcheck // a leftover is overwritten by the next upload
 
 		return engine.Recover(ctx, start, s.recoverySnapshot(), how.skipHash)
-	case engine.HasData(start.Dir):
+	case etcd.HasData(start.Dir):
 		return engine.Resume(ctx, start)
 	case how.bootstrap:
 		return engine.Bootstrap(ctx, start)
@@ -329,8 +330,8 @@ func (s *session) bootstrapEtcd(ctx context.Context, how etcdStart) error {
 	s.bootstrapped.Store(true)
 	s.update(svcEtcd, service.Finished, "Bootstrap requested")
 
-	if s.n.opts.engine().HasData(s.etcdDir()) {
-		return errors.New("etcd data directory is not empty")
+	if etcd.HasData(s.etcdDir()) {
+		return etcd.ErrNotEmpty
 	}
 
 	s.services.Reset(svcEtcd)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/talos-operator/talos-operator/lab/etcd"
 	"github.com/talos-operator/talos-operator/lab/node/api"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 	"github.com/talos-operator/talos-operator/lab/node/service"
@@ -90,8 +91,8 @@ func (s machineServer) Bootstrap(
 		return nil, err
 	}
 
-	if s.n.opts.engine().HasData(s.etcdDir()) {
-		return nil, status.Error(codes.AlreadyExists, "etcd data directory is not empty")
+	if etcd.HasData(s.etcdDir()) {
+		return nil, status.Error(codes.AlreadyExists, etcd.ErrNotEmpty.Error())
 	}
 
 	how := etcdStart{bootstrap: true, recover: req.GetRecoverEtcd(), skipHash: req.GetRecoverSkipHashCheck()}

@@ -3,16 +3,13 @@ package stack
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 
 	"github.com/talos-operator/talos-operator/lab"
+	"github.com/talos-operator/talos-operator/lab/node/disk"
 )
 
 // settings are what a lab keeps over restarts, because the addresses of its machines depend on it.
@@ -22,8 +19,8 @@ type settings struct {
 
 // settle returns the subnet of the lab in a directory: the one that it has, else the one asked for.
 func settle(dir, asked string) (netip.Prefix, error) {
-	kept, err := readSettings(settingsFile(dir))
-	if err != nil {
+	var kept settings
+	if _, err := disk.ReadJSON(settingsFile(dir), &kept); err != nil {
 		return netip.Prefix{}, err
 	}
 
@@ -43,38 +40,10 @@ func settle(dir, asked string) (netip.Prefix, error) {
 
 // keep writes down where the lab lives, once it does.
 func keep(dir string, subnet netip.Prefix) error {
-	content, err := json.Marshal(settings{Subnet: subnet.String()})
-	if err != nil {
-		return fmt.Errorf("encoding the settings of the lab: %w", err)
-	}
-
-	if err := os.WriteFile(settingsFile(dir), content, 0o600); err != nil {
-		return fmt.Errorf("writing the settings of the lab: %w", err)
-	}
-
-	return nil
+	return disk.WriteJSON(settingsFile(dir), settings{Subnet: subnet.String()})
 }
 
 func settingsFile(dir string) string { return filepath.Join(dir, "lab.json") }
-
-func readSettings(file string) (settings, error) {
-	var s settings
-
-	content, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-
-	if err != nil {
-		return s, fmt.Errorf("reading the settings of the lab: %w", err)
-	}
-
-	if err := json.Unmarshal(content, &s); err != nil {
-		return s, fmt.Errorf("reading the settings of the lab, %s: %w", file, err)
-	}
-
-	return s, nil
-}
 
 // maxSubnets is how many labs may run side by side without a choice of subnets by hand.
 const maxSubnets = 20

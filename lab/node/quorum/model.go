@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +15,9 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+
+	"github.com/talos-operator/talos-operator/lab/etcd"
+	"github.com/talos-operator/talos-operator/lab/node/disk"
 )
 
 // Errors with the texts of etcd.
@@ -25,7 +27,6 @@ var (
 	errTooManyLearner = errors.New("etcdserver: too many learner members in cluster")
 	errUnhealthy      = errors.New("etcdserver: unhealthy cluster")
 	errNoPeer         = errors.New("error getting etcd member list: no peer serves")
-	errNotEmpty       = errors.New("etcd data directory is not empty")
 	errNoLeader       = errors.New("etcdserver: no leader")
 )
 
@@ -79,13 +80,10 @@ type modelData struct {
 
 var _ Engine = (*Model)(nil)
 
-// HasData reports whether the data directory holds anything.
-func (m *Model) HasData(dir string) bool { return hasEntries(dir) }
-
 // Bootstrap starts a cluster of one.
 func (m *Model) Bootstrap(_ context.Context, s Start) (Member, error) {
-	if hasEntries(s.Dir) {
-		return nil, errNotEmpty
+	if etcd.HasData(s.Dir) {
+		return nil, etcd.ErrNotEmpty
 	}
 
 	m.mu.Lock()
@@ -114,8 +112,8 @@ func (m *Model) Bootstrap(_ context.Context, s Start) (Member, error) {
 
 // Recover starts a cluster of one from a snapshot.
 func (m *Model) Recover(ctx context.Context, s Start, snapshot string, skipHash bool) (Member, error) {
-	if hasEntries(s.Dir) {
-		return nil, errNotEmpty
+	if etcd.HasData(s.Dir) {
+		return nil, etcd.ErrNotEmpty
 	}
 
 	data, err := os.ReadFile(snapshot)
@@ -200,13 +198,13 @@ func (m *Model) tryJoin(s Start) (Member, error) {
 func (m *Model) Resume(_ context.Context, s Start) (Member, error) {
 	data := modelData{}
 
-	raw, err := os.ReadFile(modelFile(s.Dir))
+	found, err := disk.ReadJSON(modelFile(s.Dir), &data)
 	if err != nil {
-		return nil, fmt.Errorf("reading the member's data: %w", err)
+		return nil, err
 	}
 
-	if err := json.Unmarshal(raw, &data); err != nil {
-		return nil, fmt.Errorf("decoding the member's data: %w", err)
+	if !found {
+		return nil, etcd.ErrEmpty
 	}
 
 	m.mu.Lock()
@@ -274,18 +272,8 @@ func (c *modelCluster) save() error {
 
 		data.Member = e.ID
 
-		raw, err := json.Marshal(data)
-		if err != nil {
-			return fmt.Errorf("encoding the member's data: %w", err)
-		}
-
-		path := modelFile(e.running.dir)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return fmt.Errorf("creating the data directory: %w", err)
-		}
-
-		if err := os.WriteFile(path, raw, 0o600); err != nil {
-			return fmt.Errorf("writing the member's data: %w", err)
+		if err := disk.WriteJSON(modelFile(e.running.dir), data); err != nil {
+			return err
 		}
 	}
 
@@ -346,12 +334,6 @@ func (e *modelEntry) message() *machine.EtcdMember {
 }
 
 func modelFile(dir string) string { return filepath.Join(dir, "member", "model.json") }
-
-func hasEntries(dir string) bool {
-	entries, err := os.ReadDir(dir)
-
-	return err == nil && len(entries) > 0
-}
 
 func randomID() uint64 {
 	var b [8]byte

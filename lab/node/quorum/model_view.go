@@ -3,12 +3,12 @@ package quorum
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+
+	"github.com/talos-operator/talos-operator/lab/node/disk"
 )
 
 // View is one cluster of a Model from outside, at a moment.
@@ -118,14 +118,10 @@ func (c *modelCluster) view() View {
 
 // holds tells whether the data of a member are still on its disk.
 func (c *modelCluster) holds(e *modelEntry) bool {
-	raw, err := os.ReadFile(modelFile(e.dir))
-	if err != nil {
-		return false
-	}
-
 	data := modelData{}
+	found, err := disk.ReadJSON(modelFile(e.dir), &data)
 
-	return json.Unmarshal(raw, &data) == nil && data.Cluster == c.id && data.Member == e.ID
+	return err == nil && found && data.Cluster == c.id && data.Member == e.ID
 }
 
 func authority(ca *x509.PEMEncodedCertificateAndKey) string {

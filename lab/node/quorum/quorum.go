@@ -5,10 +5,10 @@ package quorum
 import (
 	"context"
 	"io"
-	"time"
 
-	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+
+	"github.com/talos-operator/talos-operator/lab/etcd"
 )
 
 // Member is the etcd member of one node.
@@ -57,28 +57,11 @@ const (
 	DowngradeCancel
 )
 
-// Start is how a member comes up.
-type Start struct {
-	// Dir is the node's /var/lib/etcd; PKI a directory for the member's certificates.
-	Dir, PKI string
-	// Name and Address are the node's host name and IP.
-	Name, Address string
-	// CA is the certificate authority of etcd.
-	CA *x509.PEMEncodedCertificateAndKey
-	// Peers returns the addresses of the other control-plane nodes as they are known now.
-	Peers func() []string
-	// Retry is the pause between two tries to join.
-	Retry time.Duration
-	// Log receives what the member prints; it may be nil.
-	Log io.Writer
-	// ExtraArgs are flags of the machine config.
-	ExtraArgs map[string]string
-}
+// Start is how a member comes up. Its Binary and Utl are the engine's.
+type Start = etcd.Options
 
 // Engine brings members up: the real etcd or the model.
 type Engine interface {
-	// HasData reports whether a data directory holds anything.
-	HasData(dir string) bool
 	// Bootstrap starts the first member of a new cluster.
 	Bootstrap(ctx context.Context, s Start) (Member, error)
 	// Recover starts the first member of a new cluster from a snapshot file.

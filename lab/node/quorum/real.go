@@ -25,14 +25,10 @@ type Real struct {
 var _ Engine = Real{}
 
 func (r Real) options(s Start) etcd.Options {
-	return etcd.Options{
-		Binary: r.Binary, Utl: r.Utl, Dir: s.Dir, PKI: s.PKI, Name: s.Name, Address: s.Address, CA: s.CA, Log: s.Log,
-		ExtraArgs: s.ExtraArgs, Peers: s.Peers, Retry: s.Retry,
-	}
-}
+	s.Binary, s.Utl = r.Binary, r.Utl
 
-// HasData implements Engine.
-func (Real) HasData(dir string) bool { return etcd.HasData(dir) }
+	return s
+}
 
 // Bootstrap implements Engine.
 func (r Real) Bootstrap(ctx context.Context, s Start) (Member, error) {
