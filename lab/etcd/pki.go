@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/talos-operator/talos-operator/lab/certificate"
 )
 
 const (
@@ -23,10 +25,6 @@ const (
 	serverKey  = "server.key"
 	peerCert   = "peer.crt"
 	peerKey    = "peer.key"
-
-	certValidity = 365 * 24 * time.Hour
-	// clockSkew lets certificates hold on a node whose clock runs behind.
-	clockSkew = 10 * time.Minute
 
 	dialTimeout      = 5 * time.Second
 	keepAliveTime    = 10 * time.Second
@@ -59,12 +57,12 @@ func (o Options) writePKI() error {
 		return errors.New("issuing etcd certificates: the machine config has no etcd CA key")
 	}
 
-	server, err := o.issue("talos", stdx509.ExtKeyUsageServerAuth, stdx509.ExtKeyUsageClientAuth)
+	server, err := o.issue("talos")
 	if err != nil {
 		return err
 	}
 
-	peer, err := o.issue(o.Name, stdx509.ExtKeyUsageServerAuth, stdx509.ExtKeyUsageClientAuth)
+	peer, err := o.issue(o.Name)
 	if err != nil {
 		return err
 	}
@@ -87,40 +85,19 @@ func (o Options) writePKI() error {
 }
 
 // issue makes one certificate for this node.
-func (o Options) issue(name string, usage ...stdx509.ExtKeyUsage) (*x509.PEMEncodedCertificateAndKey, error) {
-	return issue(o.CA,
+func (o Options) issue(name string) (*x509.PEMEncodedCertificateAndKey, error) {
+	return certificate.Issue(o.CA, certificate.Life,
 		x509.CommonName(name),
 		x509.DNSNames([]string{o.Name, "localhost"}),
 		x509.IPAddresses([]net.IP{net.ParseIP(o.Address), net.IPv4(127, 0, 0, 1)}),
-		x509.ExtKeyUsage(usage),
+		certificate.For(certificate.Server, certificate.Client),
 	)
-}
-
-func issue(ca *x509.PEMEncodedCertificateAndKey, opts ...x509.Option) (*x509.PEMEncodedCertificateAndKey, error) {
-	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
-	if err != nil {
-		return nil, fmt.Errorf("reading the etcd CA: %w", err)
-	}
-
-	now := time.Now()
-	opts = append(opts,
-		x509.NotBefore(now.Add(-clockSkew)),
-		x509.NotAfter(now.Add(certValidity)),
-		x509.KeyUsage(stdx509.KeyUsageDigitalSignature|stdx509.KeyUsageKeyEncipherment),
-	)
-
-	pair, err := x509.NewKeyPair(authority, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("issuing an etcd certificate: %w", err)
-	}
-
-	return x509.NewCertificateAndKeyFromKeyPair(pair), nil
 }
 
 // ClientCertificate issues a client certificate of the etcd CA: what a Talos node gives its own tools and its API
 // server to reach etcd with.
 func ClientCertificate(ca *x509.PEMEncodedCertificateAndKey, name string) (*x509.PEMEncodedCertificateAndKey, error) {
-	return issue(ca, x509.CommonName(name), x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}))
+	return certificate.Issue(ca, certificate.Life, x509.CommonName(name), certificate.For(certificate.Client))
 }
 
 // Dial returns a client of the members at the given addresses. It does not wait for a connection; the caller closes

@@ -9,6 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/talos-operator/talos-operator/lab/certificate"
 )
 
 // apiPort is where an API server of Talos listens on its own node.
@@ -24,7 +26,7 @@ const (
 func adminCertificate(cfg config.Config) (*x509.PEMEncodedCertificateAndKey, error) {
 	admin := cfg.Cluster().AdminKubeconfig()
 
-	return issue(cfg.Cluster().IssuingCA(), admin.CertLifetime(), clientAuth(),
+	return issue(cfg.Cluster().IssuingCA(), admin.CertLifetime(), certificate.For(certificate.Client),
 		x509.CommonName(admin.CommonName()), x509.Organization(admin.CertOrganization()))
 }
 

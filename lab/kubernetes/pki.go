@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	stdx509 "crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,18 +11,13 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 
+	"github.com/talos-operator/talos-operator/lab/certificate"
 	"github.com/talos-operator/talos-operator/lab/etcd"
-)
-
-const (
-	certValidity = 365 * 24 * time.Hour
-	// clockSkew lets certificates hold on a node whose clock runs behind.
-	clockSkew = 10 * time.Minute
 )
 
 var errNoCA = errors.New("the machine config has no CA key: it is none of a control-plane node")
 
-// issue makes a certificate that is valid for a time long enough for any rehearsal.
+// issue makes a certificate, for which a config has to have the key of a CA.
 func issue(ca *x509.PEMEncodedCertificateAndKey, life time.Duration, opts ...x509.Option) (
 	*x509.PEMEncodedCertificateAndKey, error,
 ) {
@@ -31,28 +25,7 @@ func issue(ca *x509.PEMEncodedCertificateAndKey, life time.Duration, opts ...x50
 		return nil, errNoCA
 	}
 
-	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
-	if err != nil {
-		return nil, fmt.Errorf("reading the CA: %w", err)
-	}
-
-	now := time.Now()
-	opts = append(opts,
-		x509.NotBefore(now.Add(-clockSkew)),
-		x509.NotAfter(now.Add(life)),
-		x509.KeyUsage(stdx509.KeyUsageDigitalSignature|stdx509.KeyUsageKeyEncipherment),
-	)
-
-	pair, err := x509.NewKeyPair(authority, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("issuing a certificate: %w", err)
-	}
-
-	return x509.NewCertificateAndKeyFromKeyPair(pair), nil
-}
-
-func clientAuth() x509.Option {
-	return x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth})
+	return certificate.Issue(ca, life, opts...)
 }
 
 // serving issues the certificate of the API server with every name that Talos gives it.
@@ -85,12 +58,12 @@ func (o APIServerOptions) serving() (*x509.PEMEncodedCertificateAndKey, error) {
 
 	slices.Sort(names)
 
-	return issue(cluster.IssuingCA(), certValidity,
+	return issue(cluster.IssuingCA(), certificate.Life,
 		x509.CommonName("kube-apiserver"),
 		x509.Organization("kube-master"),
 		x509.DNSNames(slices.Compact(names)),
 		x509.IPAddresses(ips),
-		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth}),
+		certificate.For(certificate.Server),
 	)
 }
 
@@ -113,14 +86,14 @@ func (o APIServerOptions) pki() (map[string][]byte, error) {
 		return nil, err
 	}
 
-	kubelet, err := issue(cluster.IssuingCA(), certValidity, clientAuth(),
+	kubelet, err := issue(cluster.IssuingCA(), certificate.Life, certificate.For(certificate.Client),
 		x509.CommonName(constants.KubernetesAPIServerKubeletClientCommonName),
 		x509.Organization(constants.KubernetesAdminCertOrganization))
 	if err != nil {
 		return nil, err
 	}
 
-	proxy, err := issue(cluster.AggregatorCA(), certValidity, clientAuth(), x509.CommonName("front-proxy-client"))
+	proxy, err := issue(cluster.AggregatorCA(), certificate.Life, certificate.For(certificate.Client), x509.CommonName("front-proxy-client"))
 	if err != nil {
 		return nil, err
 	}

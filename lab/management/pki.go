@@ -1,7 +1,6 @@
 package management
 
 import (
-	stdx509 "crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,13 +10,13 @@ import (
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+
+	"github.com/talos-operator/talos-operator/lab/certificate"
 )
 
 const (
-	// authorityValidity outlives every lab; certificates are issued afresh at each start.
-	authorityValidity = 10 * 365 * 24 * time.Hour
-	validity          = 365 * 24 * time.Hour
-	clockSkew         = 10 * time.Minute
+	// authorityLife outlives every lab; certificates are issued afresh at each start.
+	authorityLife = 10 * 365 * 24 * time.Hour
 
 	// groupMasters is the group that may do everything.
 	groupMasters = "system:masters"
@@ -69,17 +68,9 @@ func (p *pki) authority(name string) (*x509.PEMEncodedCertificateAndKey, error) 
 		return nil, fmt.Errorf("loading the CA %s of the management plane: %w", name, err)
 	}
 
-	now := time.Now()
-
-	ca, err := x509.NewSelfSignedCertificateAuthority(
-		x509.ECDSA(true), x509.CommonName("talos-lab-"+name), x509.Organization("talos-lab"),
-		x509.NotBefore(now.Add(-clockSkew)), x509.NotAfter(now.Add(authorityValidity)),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("making the CA %s of the management plane: %w", name, err)
+	if pair, err = certificate.Authority(name, authorityLife); err != nil {
+		return nil, err
 	}
-
-	pair = x509.NewCertificateAndKeyFromCertificateAuthority(ca)
 
 	return pair, p.write(name, pair)
 }
@@ -108,11 +99,11 @@ func (p *pki) serviceAccountKey() error {
 
 // server issues and writes a serving certificate that is a client certificate as well, as etcd peers need it.
 func (p *pki) server(ca *x509.PEMEncodedCertificateAndKey, name string) error {
-	pair, err := issue(ca,
+	pair, err := certificate.Issue(ca, certificate.Life,
 		x509.CommonName(name),
 		x509.DNSNames([]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}),
 		x509.IPAddresses([]net.IP{p.address, net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)}),
-		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth, stdx509.ExtKeyUsageClientAuth}),
+		certificate.For(certificate.Server, certificate.Client),
 	)
 	if err != nil {
 		return err
@@ -125,31 +116,11 @@ func (p *pki) server(ca *x509.PEMEncodedCertificateAndKey, name string) error {
 func client(
 	ca *x509.PEMEncodedCertificateAndKey, name string, groups ...string,
 ) (*x509.PEMEncodedCertificateAndKey, error) {
-	return issue(ca,
+	return certificate.Issue(ca, certificate.Life,
 		x509.CommonName(name),
 		x509.Organization(groups...),
-		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}),
+		certificate.For(certificate.Client),
 	)
-}
-
-func issue(ca *x509.PEMEncodedCertificateAndKey, opts ...x509.Option) (*x509.PEMEncodedCertificateAndKey, error) {
-	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
-	if err != nil {
-		return nil, fmt.Errorf("reading a CA of the management plane: %w", err)
-	}
-
-	now := time.Now()
-	opts = append(opts,
-		x509.NotBefore(now.Add(-clockSkew)), x509.NotAfter(now.Add(validity)),
-		x509.KeyUsage(stdx509.KeyUsageDigitalSignature|stdx509.KeyUsageKeyEncipherment),
-	)
-
-	pair, err := x509.NewKeyPair(authority, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("issuing a certificate of the management plane: %w", err)
-	}
-
-	return x509.NewCertificateAndKeyFromKeyPair(pair), nil
 }
 
 func (p *pki) write(name string, pair *x509.PEMEncodedCertificateAndKey) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/siderolabs/crypto/x509"
 
+	"github.com/talos-operator/talos-operator/lab/certificate"
 	"github.com/talos-operator/talos-operator/lab/process"
 )
 
@@ -31,8 +32,6 @@ const (
 
 	healthPath = "/health"
 	readyPause = 20 * time.Millisecond
-	validity   = 365 * 24 * time.Hour
-	clockSkew  = 10 * time.Minute
 )
 
 // Options describe the server.
@@ -233,17 +232,10 @@ func (s *Server) PID() int { return s.proc.PID() }
 
 // authority makes a CA and the certificate of the server.
 func (s *Server) authority() error {
-	now := time.Now()
-
-	ca, err := x509.NewSelfSignedCertificateAuthority(
-		x509.ECDSA(true), x509.CommonName("talos-lab-s3"), x509.Organization("talos-lab"),
-		x509.NotBefore(now.Add(-clockSkew)), x509.NotAfter(now.Add(validity)),
-	)
-	if err != nil {
-		return fmt.Errorf("making the CA of the S3 server: %w", err)
+	var err error
+	if s.ca, err = certificate.Authority("s3", certificate.Life); err != nil {
+		return err
 	}
-
-	s.ca = x509.NewCertificateAndKeyFromCertificateAuthority(ca)
 
 	pair, err := s.Certificate(s.opts.Address)
 	if err != nil {
@@ -261,27 +253,12 @@ func (s *Server) authority() error {
 
 // Certificate issues one for another address, such as that of a proxy in front.
 func (s *Server) Certificate(address string) (*x509.PEMEncodedCertificateAndKey, error) {
-	ca, err := x509.NewCertificateAuthorityFromCertificateAndKey(s.ca)
-	if err != nil {
-		return nil, fmt.Errorf("reading the CA of the S3 server: %w", err)
-	}
-
 	names := []string{"localhost"}
 	if d := s.opts.VirtualDomain; d != "" {
 		names = append(names, d, "*."+d)
 	}
 
-	now := time.Now()
-
-	pair, err := x509.NewKeyPair(ca,
+	return certificate.Issue(s.ca, certificate.Life,
 		x509.CommonName("s3"), x509.DNSNames(names), x509.IPAddresses([]net.IP{net.ParseIP(address)}),
-		x509.NotBefore(now.Add(-clockSkew)), x509.NotAfter(now.Add(validity)),
-		x509.KeyUsage(stdx509.KeyUsageDigitalSignature),
-		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth}),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("issuing the certificate of the S3 server: %w", err)
-	}
-
-	return x509.NewCertificateAndKeyFromKeyPair(pair), nil
+		certificate.For(certificate.Server))
 }
