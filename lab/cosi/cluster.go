@@ -1,7 +1,9 @@
 package cosi
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
@@ -22,38 +24,32 @@ type Member struct {
 
 // SetMembers shows the nodes of the cluster that this node knows of, itself included, as affiliates and as members.
 func (s *Store) SetMembers(members ...Member) {
-	affiliates := make([]resource.Resource, 0, len(members))
-	named := make([]resource.Resource, 0, len(members))
-
-	for _, m := range members {
-		var controlPlane *cluster.ControlPlane
-		if m.MachineType.IsControlPlane() {
-			controlPlane = &cluster.ControlPlane{APIServerPort: m.APIServerPort}
-		}
-
-		a := cluster.NewAffiliate(cluster.NamespaceName, m.NodeID)
-		*a.TypedSpec() = cluster.AffiliateSpec{
+	show(s, cluster.AffiliateType, slices.All(members), func(_ int, m Member) resource.Resource {
+		return withSpec(cluster.NewAffiliate(cluster.NamespaceName, m.NodeID), cluster.AffiliateSpec{
 			NodeID: m.NodeID, Addresses: m.Addresses, Hostname: m.Nodename, Nodename: m.Nodename,
-			OperatingSystem: m.OperatingSystem, MachineType: m.MachineType, ControlPlane: controlPlane,
-		}
-		affiliates = append(affiliates, a)
-
-		n := cluster.NewMember(cluster.NamespaceName, m.Nodename)
-		*n.TypedSpec() = cluster.MemberSpec{
+			OperatingSystem: m.OperatingSystem, MachineType: m.MachineType, ControlPlane: m.controlPlane(),
+		})
+	})
+	show(s, cluster.MemberType, slices.All(members), func(_ int, m Member) resource.Resource {
+		return withSpec(cluster.NewMember(cluster.NamespaceName, m.Nodename), cluster.MemberSpec{
 			NodeID: m.NodeID, Addresses: m.Addresses, Hostname: m.Nodename,
-			OperatingSystem: m.OperatingSystem, MachineType: m.MachineType, ControlPlane: controlPlane,
-		}
-		named = append(named, n)
-	}
-
-	s.Replace(cluster.AffiliateType, affiliates...)
-	s.Replace(cluster.MemberType, named...)
+			OperatingSystem: m.OperatingSystem, MachineType: m.MachineType, ControlPlane: m.controlPlane(),
+		})
+	})
 
 	s.mu.Lock()
 	s.live.members = members
 	s.mu.Unlock()
 
 	s.derive()
+}
+
+func (m Member) controlPlane() *cluster.ControlPlane {
+	if !m.MachineType.IsControlPlane() {
+		return nil
+	}
+
+	return &cluster.ControlPlane{APIServerPort: m.APIServerPort}
 }
 
 // SetNodeID says who the node is in discovery.
@@ -90,13 +86,6 @@ func (s *Store) SetEtcdMember(id uint64) {
 	s.Set(r)
 }
 
-// SetEtcdSpec shows how etcd is run.
-func (s *Store) SetEtcdSpec(spec etcd.SpecSpec) {
-	r := etcd.NewSpec(etcd.NamespaceName, etcd.SpecID)
-	*r.TypedSpec() = spec
-	s.Set(r)
-}
-
 // SetNodename shows the name of the Kubernetes node; empty when there is none.
 func (s *Store) SetNodename(name string) {
 	if name == "" {
@@ -111,41 +100,21 @@ func (s *Store) SetNodename(name string) {
 	s.Set(r)
 }
 
-// SetNodeStatus shows what the Kubernetes API says about the node; an empty name removes it.
+// SetNodeStatus shows what the Kubernetes API says about the node.
 func (s *Store) SetNodeStatus(spec k8s.NodeStatusSpec) {
-	if spec.Nodename == "" {
-		s.Replace(k8s.NodeStatusType)
-
-		return
-	}
-
-	r := k8s.NewNodeStatus(k8s.NamespaceName, spec.Nodename)
-	*r.TypedSpec() = spec
-	s.Replace(k8s.NodeStatusType, r)
+	s.Replace(k8s.NodeStatusType, withSpec(k8s.NewNodeStatus(k8s.NamespaceName, spec.Nodename), spec))
 }
 
 // SetStaticPods shows the rendered static pods by name, as pod manifests.
 func (s *Store) SetStaticPods(pods map[string]map[string]any) {
-	all := make([]resource.Resource, 0, len(pods))
-
-	for id, pod := range pods {
-		r := k8s.NewStaticPod(k8s.NamespaceName, id)
-		r.TypedSpec().Pod = pod
-		all = append(all, r)
-	}
-
-	s.Replace(k8s.StaticPodType, all...)
+	show(s, k8s.StaticPodType, maps.All(pods), func(id string, pod map[string]any) resource.Resource {
+		return withSpec(k8s.NewStaticPod(k8s.NamespaceName, id), k8s.StaticPodSpec{Pod: pod})
+	})
 }
 
 // SetStaticPodStatuses shows the state of the static pods that the kubelet runs, by namespace/name.
 func (s *Store) SetStaticPodStatuses(statuses map[string]map[string]any) {
-	all := make([]resource.Resource, 0, len(statuses))
-
-	for id, status := range statuses {
-		r := k8s.NewStaticPodStatus(k8s.NamespaceName, id)
-		r.TypedSpec().PodStatus = status
-		all = append(all, r)
-	}
-
-	s.Replace(k8s.StaticPodStatusType, all...)
+	show(s, k8s.StaticPodStatusType, maps.All(statuses), func(id string, status map[string]any) resource.Resource {
+		return withSpec(k8s.NewStaticPodStatus(k8s.NamespaceName, id), k8s.StaticPodStatusSpec{PodStatus: status})
+	})
 }

@@ -1,32 +1,24 @@
 package cosi
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
-	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
 // SetDisks shows the machine's disks by device name: sda, vda, nvme0n1.
 func (s *Store) SetDisks(disks map[string]block.DiskSpec) {
-	all := make([]resource.Resource, 0, len(disks))
-	devices := make([]resource.Resource, 0, len(disks))
-
-	for id, spec := range disks {
-		r := block.NewDisk(block.NamespaceName, id)
-		*r.TypedSpec() = spec
-		all = append(all, r)
-
-		d := block.NewDevice(block.NamespaceName, id)
-		d.TypedSpec().Type = "disk"
-		d.TypedSpec().DevicePath = "/devices/" + id
-		devices = append(devices, d)
-	}
-
-	s.Replace(block.DiskType, all...)
-	s.Replace(block.DeviceType, devices...)
+	show(s, block.DiskType, maps.All(disks), func(id string, spec block.DiskSpec) resource.Resource {
+		return withSpec(block.NewDisk(block.NamespaceName, id), spec)
+	})
+	show(s, block.DeviceType, maps.All(disks), func(id string, _ block.DiskSpec) resource.Resource {
+		return withSpec(block.NewDevice(block.NamespaceName, id),
+			block.DeviceSpec{Type: "disk", DevicePath: "/devices/" + id})
+	})
 }
 
 // SetSystemDisk says which disk Talos is installed on, by device name; empty when it is not installed.
@@ -37,22 +29,16 @@ func (s *Store) SetSystemDisk(id string) {
 		return
 	}
 
-	r := block.NewSystemDisk(block.NamespaceName, block.SystemDiskID)
-	*r.TypedSpec() = block.SystemDiskSpec{DiskID: id, DevPath: "/dev/" + id}
-	s.Replace(block.SystemDiskType, r)
+	s.Replace(block.SystemDiskType, withSpec(block.NewSystemDisk(block.NamespaceName, block.SystemDiskID),
+		block.SystemDiskSpec{DiskID: id, DevPath: "/dev/" + id}))
 }
 
 // SetDiscoveredVolumes shows the disks and partitions with what was found on them, by device name.
 func (s *Store) SetDiscoveredVolumes(volumes map[string]block.DiscoveredVolumeSpec) {
-	all := make([]resource.Resource, 0, len(volumes))
-
-	for id, spec := range volumes {
-		r := block.NewDiscoveredVolume(block.NamespaceName, id)
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(block.DiscoveredVolumeType, all...)
+	show(s, block.DiscoveredVolumeType, maps.All(volumes),
+		func(id string, spec block.DiscoveredVolumeSpec) resource.Resource {
+			return withSpec(block.NewDiscoveredVolume(block.NamespaceName, id), spec)
+		})
 }
 
 // SetVolumes says of system volumes (META, STATE, EPHEMERAL) where they are. How they are mounted stays as recorded.
@@ -67,65 +53,28 @@ func (s *Store) SetVolumes(volumes map[string]block.VolumeStatusSpec) {
 	}
 }
 
-// SetMounts shows the mounted file systems by name.
-func (s *Store) SetMounts(mounts map[string]runtime.MountStatusSpec) {
-	all := make([]resource.Resource, 0, len(mounts))
-
-	for id, spec := range mounts {
-		r := runtime.NewMountStatus(runtime.NamespaceName, id)
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(runtime.MountStatusType, all...)
-}
-
 // SetSystemInformation shows manufacturer, product, serial number and UUID.
 func (s *Store) SetSystemInformation(spec hardware.SystemInformationSpec) {
-	r := hardware.NewSystemInformation(hardware.SystemInformationID)
-	*r.TypedSpec() = spec
-	s.Set(r)
+	s.Set(withSpec(hardware.NewSystemInformation(hardware.SystemInformationID), spec))
 }
 
 // SetProcessors shows the processors.
 func (s *Store) SetProcessors(processors ...hardware.ProcessorSpec) {
-	all := make([]resource.Resource, 0, len(processors))
-
-	for i, spec := range processors {
-		r := hardware.NewProcessorInfo("CPU-" + strconv.Itoa(i))
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(hardware.ProcessorType, all...)
+	show(s, hardware.ProcessorType, slices.All(processors), func(i int, spec hardware.ProcessorSpec) resource.Resource {
+		return withSpec(hardware.NewProcessorInfo("CPU-"+strconv.Itoa(i)), spec)
+	})
 }
 
 // SetMemoryModules shows the memory modules.
 func (s *Store) SetMemoryModules(modules ...hardware.MemoryModuleSpec) {
-	all := make([]resource.Resource, 0, len(modules))
-
-	for i, spec := range modules {
-		r := hardware.NewMemoryModuleInfo("DIMM-" + strconv.Itoa(i))
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(hardware.MemoryModuleType, all...)
+	show(s, hardware.MemoryModuleType, slices.All(modules), func(i int, spec hardware.MemoryModuleSpec) resource.Resource {
+		return withSpec(hardware.NewMemoryModuleInfo("DIMM-"+strconv.Itoa(i)), spec)
+	})
 }
 
 // SetPCIDevices shows the devices on the PCI bus by their addresses: 0000:00:1f.2.
 func (s *Store) SetPCIDevices(devices map[string]hardware.PCIDeviceSpec) {
-	all := make([]resource.Resource, 0, len(devices))
-
-	for id, spec := range devices {
-		r := hardware.NewPCIDeviceInfo(id)
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(hardware.PCIDeviceType, all...)
-}
-
-func indexID(i int) resource.ID {
-	return strconv.Itoa(i)
+	show(s, hardware.PCIDeviceType, maps.All(devices), func(id string, spec hardware.PCIDeviceSpec) resource.Resource {
+		return withSpec(hardware.NewPCIDeviceInfo(id), spec)
+	})
 }

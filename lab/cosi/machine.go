@@ -1,6 +1,10 @@
 package cosi
 
 import (
+	"maps"
+	"slices"
+	"strconv"
+
 	"github.com/cosi-project/runtime/pkg/resource"
 	coreconfig "github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
@@ -104,12 +108,6 @@ func (s *Store) SetService(id string, spec v1alpha1.ServiceSpec) {
 	s.Set(pid)
 }
 
-// RemoveService removes a service that the node has no longer.
-func (s *Store) RemoveService(id string) {
-	s.Unset(v1alpha1.ServiceType, id)
-	s.Unset(runtime.ServicePIDType, id)
-}
-
 // servicePID makes up a stable process ID for a service.
 func servicePID(id string) int32 {
 	pid := int32(1)
@@ -126,43 +124,20 @@ func servicePID(id string) int32 {
 
 // SetTimeStatus says whether the clock is in sync.
 func (s *Store) SetTimeStatus(spec time.StatusSpec) {
-	r := time.NewStatus()
-	*r.TypedSpec() = spec
-	s.Set(r)
+	s.Set(withSpec(time.NewStatus(), spec))
 }
 
 // SetExtensions shows the installed system extensions, by index as a real node numbers them.
 func (s *Store) SetExtensions(extensions ...runtime.ExtensionStatusSpec) {
-	all := make([]resource.Resource, 0, len(extensions))
-
-	for i, spec := range extensions {
-		r := runtime.NewExtensionStatus(runtime.NamespaceName, indexID(i))
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(runtime.ExtensionStatusType, all...)
-}
-
-// SetSecurityState shows secure boot, UKI and SELinux facts.
-func (s *Store) SetSecurityState(spec runtime.SecurityStateSpec) {
-	r := runtime.NewSecurityStateSpec(v1alpha1.NamespaceName)
-	*r.TypedSpec() = spec
-	s.Set(r)
+	show(s, runtime.ExtensionStatusType, slices.All(extensions),
+		func(i int, spec runtime.ExtensionStatusSpec) resource.Resource {
+			return withSpec(runtime.NewExtensionStatus(runtime.NamespaceName, strconv.Itoa(i)), spec)
+		})
 }
 
 // SetPlatformMetadata shows what the platform says about the machine.
 func (s *Store) SetPlatformMetadata(spec runtime.PlatformMetadataSpec) {
-	r := runtime.NewPlatformMetadataSpec(runtime.NamespaceName, runtime.PlatformMetadataID)
-	*r.TypedSpec() = spec
-	s.Set(r)
-}
-
-// SetKernelCmdline shows the kernel's command line.
-func (s *Store) SetKernelCmdline(cmdline string) {
-	r := runtime.NewKernelCmdline()
-	r.TypedSpec().Cmdline = cmdline
-	s.Set(r)
+	s.Set(withSpec(runtime.NewPlatformMetadataSpec(runtime.NamespaceName, runtime.PlatformMetadataID), spec))
 }
 
 // SetBootedEntry shows which boot entry is running.
@@ -174,26 +149,8 @@ func (s *Store) SetBootedEntry(entry string) {
 
 // SetMetaKeys shows the values in the META partition by key.
 func (s *Store) SetMetaKeys(values map[uint8]string) {
-	all := make([]resource.Resource, 0, len(values))
-
-	for key, value := range values {
-		r := runtime.NewMetaKey(runtime.NamespaceName, runtime.MetaKeyTagToID(key))
-		r.TypedSpec().Value = value
-		all = append(all, r)
-	}
-
-	s.Replace(runtime.MetaKeyType, all...)
-}
-
-// SetDiagnostics shows the problems that the node found with itself, by identifier.
-func (s *Store) SetDiagnostics(problems map[string]runtime.DiagnosticSpec) {
-	all := make([]resource.Resource, 0, len(problems))
-
-	for id, spec := range problems {
-		r := runtime.NewDiagnostic(runtime.NamespaceName, id)
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(runtime.DiagnosticType, all...)
+	show(s, runtime.MetaKeyType, maps.All(values), func(key uint8, value string) resource.Resource {
+		return withSpec(runtime.NewMetaKey(runtime.NamespaceName, runtime.MetaKeyTagToID(key)),
+			runtime.MetaKeySpec{Value: value})
+	})
 }

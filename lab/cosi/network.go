@@ -24,22 +24,7 @@ func (s *Store) SetHostname(hostname, domain string) {
 
 // SetNetworkStatus says how much of the network is up.
 func (s *Store) SetNetworkStatus(spec network.StatusSpec) {
-	r := network.NewStatus(network.NamespaceName, network.StatusID)
-	*r.TypedSpec() = spec
-	s.Set(r)
-}
-
-// SetLinks shows the network links by name. Without a call, the node has the loopback and the link of its Identity.
-func (s *Store) SetLinks(links map[string]network.LinkStatusSpec) {
-	all := make([]resource.Resource, 0, len(links))
-
-	for id, spec := range links {
-		r := network.NewLinkStatus(network.NamespaceName, id)
-		*r.TypedSpec() = spec
-		all = append(all, r)
-	}
-
-	s.Replace(network.LinkStatusType, all...)
+	s.Set(withSpec(network.NewStatus(network.NamespaceName, network.StatusID), spec))
 }
 
 // ShowCachedPlatform shows beside what the platform says of the network what it said in the boot before: a node that

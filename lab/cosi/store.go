@@ -5,11 +5,13 @@ package cosi
 import (
 	"context"
 	"fmt"
+	"iter"
 	"reflect"
 	"sync"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/resource/meta"
+	"github.com/cosi-project/runtime/pkg/resource/typed"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
 	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
@@ -140,11 +142,6 @@ func NewStore(identity Identity) (*Store, error) {
 // State returns the node's resources, readable and writable. What a client may see of it is decided by Filter.
 func (s *Store) State() state.State {
 	return s.state
-}
-
-// Identity returns the names and addresses that the recorded resources were rewritten to.
-func (s *Store) Identity() Identity {
-	return s.identity
 }
 
 // SetStage changes which recorded resources are shown. Resources that a setter owns stay as they are.
@@ -293,6 +290,24 @@ func (s *Store) Replace(typ resource.Type, resources ...resource.Resource) {
 	for _, r := range resources {
 		must(s.put(r))
 	}
+}
+
+// show makes what one makes of each entry all that exists of a type.
+func show[K, V any](s *Store, typ resource.Type, entries iter.Seq2[K, V], one func(K, V) resource.Resource) {
+	var all []resource.Resource
+
+	for key, value := range entries {
+		all = append(all, one(key, value))
+	}
+
+	s.Replace(typ, all...)
+}
+
+// withSpec returns a resource that says what a spec says.
+func withSpec[T typed.DeepCopyable[T], E typed.Extension](r *typed.Resource[T, E], spec T) resource.Resource {
+	*r.TypedSpec() = spec
+
+	return r
 }
 
 func (s *Store) owned(typ resource.Type) bool {

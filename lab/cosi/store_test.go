@@ -256,7 +256,7 @@ func TestWatchStartsWithWhatIsThere(t *testing.T) {
 	s.SetService("etcd", servicesres.ServiceSpec{Running: true})
 	expect(state.Updated, "etcd", true)
 
-	s.RemoveService("etcd")
+	s.Unset(servicesres.ServiceType, "etcd")
 	expect(state.Destroyed, "etcd", true)
 }
 
