@@ -48,16 +48,23 @@ func (e *estate) cluster(ctx context.Context, host byte) ([]*node.Node, error) {
 		return nil, err
 	}
 
-	n, err := e.boot(ctx, "n4", host+3)
+	n, err := e.worker(ctx, nodes[0], host+3)
+
+	return append(nodes, n), err
+}
+
+// worker boots and configures a worker and waits until it runs.
+func (e *estate) worker(ctx context.Context, first *node.Node, host byte) (*node.Node, error) {
+	n, err := e.boot(ctx, "n4", host)
 	if err != nil {
 		return nil, err
 	}
 
-	if err := e.configure(ctx, n, nodes[0], machinetype.TypeWorker); err != nil {
+	if err := e.configure(ctx, n, first, machinetype.TypeWorker); err != nil {
 		return nil, err
 	}
 
-	return append(nodes, n), await(ctx, "worker", isRunning(n))
+	return n, await(ctx, "worker", isRunning(n))
 }
 
 // rebooted compares a control-plane node that has booted from its disk.

@@ -139,16 +139,8 @@ func worker(ctx context.Context, c *comparison, e *estate) error {
 		return err
 	}
 
-	n, err := e.boot(ctx, "n4", 44)
+	n, err := e.worker(ctx, nodes[0], 44)
 	if err != nil {
-		return err
-	}
-
-	if err := e.configure(ctx, n, nodes[0], machinetype.TypeWorker); err != nil {
-		return err
-	}
-
-	if err := await(ctx, "worker", isRunning(n)); err != nil {
 		return err
 	}
 

@@ -17,6 +17,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	machinetype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/role"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/talos-operator/talos-operator/lab/node"
 )
@@ -196,15 +197,11 @@ func await(ctx context.Context, what string, done func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
 
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-
-	for !done() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the %s: %w", what, ctx.Err())
-		case <-ticker.C:
-		}
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		return done(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the %s: %w", what, err)
 	}
 
 	return nil

@@ -3,20 +3,17 @@ package cosi
 import (
 	"context"
 
-	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 )
 
 // SetHostname says how the node calls itself.
-func (s *Store) SetHostname(hostname, domain string) {
+func (s *Store) SetHostname(hostname string) {
 	status := network.NewHostnameStatus(network.NamespaceName, network.HostnameID)
 	status.TypedSpec().Hostname = hostname
-	status.TypedSpec().Domainname = domain
 
 	spec := network.NewHostnameSpec(network.NamespaceName, network.HostnameID)
 	spec.TypedSpec().Hostname = hostname
-	spec.TypedSpec().Domainname = domain
 	spec.TypedSpec().ConfigLayer = network.ConfigMachineConfiguration
 
 	s.Set(status, spec)

@@ -293,7 +293,7 @@ func TestStagesShowWhatTheNodeIs(t *testing.T) {
 		t.Errorf("%d static pods on a running control-plane node", pods)
 	}
 
-	s.SetHostname("renamed", "")
+	s.SetHostname("renamed")
 
 	if err := s.SetStage(cosi.Maintenance); err != nil {
 		t.Fatal(err)

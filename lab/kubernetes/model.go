@@ -120,11 +120,11 @@ func (m *Model) routes() http.Handler {
 	mux.HandleFunc("GET /version", m.version)
 	mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.opts.Nodes.list()) })
 	mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
-		reply(w)(m.opts.Nodes.get(r.PathValue("name")))
+		reply[*corev1.Node](w)(m.opts.Nodes.get(r.PathValue("name")))
 	})
 	mux.HandleFunc("PATCH /api/v1/nodes/{name}", m.patch)
 	mux.HandleFunc("DELETE /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
-		reply(w)(m.opts.Nodes.Delete(r.PathValue("name")))
+		reply[*corev1.Node](w)(m.opts.Nodes.Delete(r.PathValue("name")))
 	})
 	mux.HandleFunc("GET /apis/policy/v1/poddisruptionbudgets", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, &policyv1.PodDisruptionBudgetList{
@@ -135,14 +135,7 @@ func (m *Model) routes() http.Handler {
 		answer(w, &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})
 	})
 	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods/{name}", func(w http.ResponseWriter, r *http.Request) {
-		pod, err := m.opts.Nodes.pod(r.Context(), r.PathValue("name"))
-		if err != nil {
-			refuse(w, err)
-
-			return
-		}
-
-		answer(w, pod)
+		reply[*corev1.Pod](w)(m.opts.Nodes.pod(r.Context(), r.PathValue("name")))
 	})
 	m.configMaps(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -183,18 +176,18 @@ func (m *Model) patch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	reply(w)(m.opts.Nodes.patch(r.PathValue("name"), types.PatchType(r.Header.Get("Content-Type")), body))
+	reply[*corev1.Node](w)(m.opts.Nodes.patch(r.PathValue("name"), types.PatchType(r.Header.Get("Content-Type")), body))
 }
 
-func reply(w http.ResponseWriter) func(*corev1.Node, error) {
-	return func(n *corev1.Node, err error) {
+func reply[T any](w http.ResponseWriter) func(T, error) {
+	return func(obj T, err error) {
 		if err != nil {
 			refuse(w, err)
 
 			return
 		}
 
-		answer(w, n)
+		answer(w, obj)
 	}
 }
 

@@ -18,26 +18,14 @@ func (m *Model) configMaps(mux *http.ServeMux) {
 	const all = "/api/v1/namespaces/{namespace}/configmaps"
 
 	mux.HandleFunc("GET "+all+"/{name}", func(w http.ResponseWriter, r *http.Request) {
-		show(w)(m.opts.Nodes.configMap(r.PathValue("namespace"), r.PathValue("name")))
+		reply[*corev1.ConfigMap](w)(m.opts.Nodes.configMap(r.PathValue("namespace"), r.PathValue("name")))
 	})
 	mux.HandleFunc("POST "+all, func(w http.ResponseWriter, r *http.Request) {
-		show(w)(m.opts.Nodes.putConfigMap(r.PathValue("namespace"), r.Body, true))
+		reply[*corev1.ConfigMap](w)(m.opts.Nodes.putConfigMap(r.PathValue("namespace"), r.Body, true))
 	})
 	mux.HandleFunc("PUT "+all+"/{name}", func(w http.ResponseWriter, r *http.Request) {
-		show(w)(m.opts.Nodes.putConfigMap(r.PathValue("namespace"), r.Body, false))
+		reply[*corev1.ConfigMap](w)(m.opts.Nodes.putConfigMap(r.PathValue("namespace"), r.Body, false))
 	})
-}
-
-func show(w http.ResponseWriter) func(*corev1.ConfigMap, error) {
-	return func(c *corev1.ConfigMap, err error) {
-		if err != nil {
-			refuse(w, err)
-
-			return
-		}
-
-		answer(w, c)
-	}
 }
 
 func noConfigMap(name string) error {

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"context"
-
 	"github.com/blang/semver/v4"
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	cosiserver "github.com/cosi-project/runtime/pkg/state/protobuf/server"

@@ -158,7 +158,7 @@ func (s *session) showConfig() {
 
 	s.setKind(kind)
 	s.store.SetMachineType(cfg.Machine().Type())
-	s.store.SetHostname(s.hostname(), "")
+	s.store.SetHostname(s.hostname())
 	s.store.SetClusterInfo(cfg.Cluster().ID(), cfg.Cluster().Name())
 	s.store.SetNodename(s.hostname())
 }
@@ -171,7 +171,7 @@ func (s *session) setKind(kind cosi.Kind) {
 
 // followConfig applies a changed config to what already runs.
 func (s *session) followConfig(old, cfg config.Provider) {
-	s.store.SetHostname(s.hostname(), "")
+	s.store.SetHostname(s.hostname())
 
 	if !s.identifies(old, cfg) && s.renewIdentity() {
 		s.n.api.Reload()

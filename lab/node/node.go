@@ -87,10 +87,6 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 
-	if err := newDirectory(o.Dir); err != nil {
-		return nil, err
-	}
-
 	hw, err := hardware.Load(o.Dir, o.Name+"/"+o.Address, o.UUID, o.Disks)
 	if err != nil {
 		return nil, err

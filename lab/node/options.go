@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -130,13 +129,4 @@ func (o Options) engine() quorum.Engine {
 	}
 
 	return quorum.Real{Binary: filepath.Join(o.Assets, "etcd"), Utl: filepath.Join(o.Assets, "etcdutl")}
-}
-
-// newDirectory creates the machine's directory.
-func newDirectory(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("creating the directory of a machine: %w", err)
-	}
-
-	return nil
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
-	"github.com/talos-operator/talos-operator/lab/node/api"
 	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/event"

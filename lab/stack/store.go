@@ -62,7 +62,7 @@ func (s *Stack) startStore(ctx context.Context) error {
 		return err
 	}
 
-	if err := s.createBucket(ctx); err != nil {
+	if err := s.Store.CreateBucket(ctx, Bucket, false); err != nil {
 		return err
 	}
 
@@ -91,24 +91,6 @@ func (s *Stack) storeLog(dir string) (io.Writer, error) {
 	s.storeOutput = log
 
 	return log, nil
-}
-
-func (s *Stack) createBucket(ctx context.Context) error {
-	c, err := s.Store.Client()
-	if err != nil {
-		return err
-	}
-
-	there, err := c.BucketExists(ctx, Bucket)
-	if err != nil {
-		return fmt.Errorf("looking for the bucket %s: %w", Bucket, err)
-	}
-
-	if there {
-		return nil
-	}
-
-	return s.Store.CreateBucket(ctx, Bucket, false)
 }
 
 // keepStoreSecret writes the credentials down: they are new with each start of the server.

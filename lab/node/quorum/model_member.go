@@ -40,48 +40,42 @@ type modelMember struct {
 
 // serve waits until the cluster answers through this member: it hangs without a quorum, as etcd does.
 func (m *modelMember) serve(ctx context.Context, learnerToo bool, f func() error) error {
-	for {
-		m.model.mu.Lock()
-		changed := m.cluster.changed
-
-		switch {
-		case m.frozen, m.entry.running != m:
-		case m.entry.Learner && !learnerToo:
-			m.model.mu.Unlock()
-
-			return ErrLearner
-		case m.cluster.hasQuorum():
-			defer m.model.mu.Unlock()
-
-			return f()
+	return m.when(ctx, func() (bool, error) {
+		if m.answers() && m.entry.Learner && !learnerToo {
+			return false, ErrLearner
 		}
 
-		m.model.mu.Unlock()
-
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-m.done:
-			return errStopped
-		case <-changed:
-		}
-	}
+		return m.answers() && m.cluster.hasQuorum(), nil
+	}, f)
 }
 
 // serveAlone waits until the member has once seen a leader since it was started: from then on it answers some calls
 // without a quorum, too. A member that was started without one answers none.
 func (m *modelMember) serveAlone(ctx context.Context, f func() error) error {
-	for {
+	return m.when(ctx, func() (bool, error) { return m.answers() && m.led, nil }, f)
+}
+
+// answers reports whether the member runs; the caller holds the lock.
+func (m *modelMember) answers() bool { return !m.frozen && m.entry.running == m }
+
+// when waits until the member is ready for a call, and makes it. Both hold the lock.
+func (m *modelMember) when(ctx context.Context, ready func() (bool, error), f func() error) error {
+	try := func() (done bool, changed <-chan struct{}, err error) {
 		m.model.mu.Lock()
-		changed := m.cluster.changed
+		defer m.model.mu.Unlock()
 
-		if m.led && !m.frozen && m.entry.running == m {
-			defer m.model.mu.Unlock()
-
-			return f()
+		if ok, err := ready(); err != nil || !ok {
+			return err != nil, m.cluster.changed, err
 		}
 
-		m.model.mu.Unlock()
+		return true, nil, f()
+	}
+
+	for {
+		done, changed, err := try()
+		if done {
+			return err
+		}
 
 		select {
 		case <-ctx.Done():

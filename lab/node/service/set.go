@@ -145,16 +145,6 @@ func (s *Set) publish(ctx context.Context, id string, svc *service, message stri
 	s.notify(status)
 }
 
-// Remove forgets services.
-func (s *Set) Remove(ids ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	for _, id := range ids {
-		delete(s.services, id)
-	}
-}
-
 // Reset forgets the history of a service that is about to be started as a new one.
 func (s *Set) Reset(id string) {
 	s.mu.Lock()
