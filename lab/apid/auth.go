@@ -47,13 +47,6 @@ func Roles(ctx context.Context) role.Set {
 	return c.roles
 }
 
-// Maintenance says whether a handler is called through maintenance mode.
-func Maintenance(ctx context.Context) bool {
-	c, ok := ctx.Value(callerKey{}).(*caller)
-
-	return ok && c.maintenance
-}
-
 // identify finds out who calls.
 func identify(ctx context.Context, maintenance bool) *caller {
 	c := &caller{roles: role.Zero, maintenance: maintenance}

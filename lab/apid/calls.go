@@ -2,14 +2,11 @@ package apid
 
 import (
 	"context"
+	"maps"
 	"net/netip"
-	"strings"
 	"time"
 
-	"github.com/siderolabs/talos/pkg/machinery/role"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 )
 
 // Call is a call as the node that runs it sees it.
@@ -40,20 +37,10 @@ type call struct {
 	flap time.Duration
 }
 
-type counter struct {
-	method string
-	roles  string
-}
-
-type outcome struct {
-	method string
-	code   codes.Code
-}
-
 // counters hold only what has been seen, so that an idle node needs no memory for them.
 type counters struct {
-	arrived     map[counter]int
-	answered    map[outcome]int
+	arrived     map[string]int // by method
+	answered    map[string]int
 	mutating    int
 	subscribers map[int]func(Call)
 	nextID      int
@@ -62,20 +49,10 @@ type counters struct {
 // Calls returns how many calls of a method have arrived, refused ones included. The method may be abbreviated as in
 // Rule; empty counts all.
 func (f *Faults) Calls(method string) int {
-	return f.count(func(c counter) bool { return matches(method, c.method) })
-}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 
-// CallsAs is like Calls for callers with a role.
-func (f *Faults) CallsAs(method string, as role.Role) int {
-	return f.count(func(c counter) bool {
-		for r := range strings.SplitSeq(c.roles, ",") {
-			if r == string(as) {
-				return matches(method, c.method)
-			}
-		}
-
-		return false
-	})
+	return sum(f.counters.arrived, method)
 }
 
 // Methods returns how many calls of each method have arrived, refused ones included.
@@ -83,12 +60,7 @@ func (f *Faults) Methods() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	all := map[string]int{}
-	for c, n := range f.counters.arrived {
-		all[c.method] += n
-	}
-
-	return all
+	return maps.Clone(f.counters.arrived)
 }
 
 // Open returns how many calls of a method are under way: watches last.
@@ -96,21 +68,19 @@ func (f *Faults) Open(method string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	open := 0
+	return sum(f.counters.arrived, method) - sum(f.counters.answered, method)
+}
 
-	for c, n := range f.counters.arrived {
-		if matches(method, c.method) {
-			open += n
+func sum(counts map[string]int, method string) int {
+	total := 0
+
+	for m, n := range counts {
+		if matches(method, m) {
+			total += n
 		}
 	}
 
-	for o, n := range f.counters.answered {
-		if matches(method, o.method) {
-			open -= n
-		}
-	}
-
-	return open
+	return total
 }
 
 // MutatingCalls returns how many authorized calls asked for a change, whether or not they succeeded.
@@ -119,30 +89,6 @@ func (f *Faults) MutatingCalls() int {
 	defer f.mu.Unlock()
 
 	return f.counters.mutating
-}
-
-// Answers returns how many calls of a method have ended with a code.
-func (f *Faults) Answers(method string, code codes.Code) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	total := 0
-
-	for o, n := range f.counters.answered {
-		if o.code == code && matches(method, o.method) {
-			total += n
-		}
-	}
-
-	return total
-}
-
-// ResetCalls sets all counters to zero.
-func (f *Faults) ResetCalls() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	f.counters.arrived, f.counters.answered, f.counters.mutating = nil, nil, 0
 }
 
 // Subscribe calls a function for every authorized call, before faults apply and before the handler runs: a
@@ -167,21 +113,6 @@ func (f *Faults) Subscribe(fn func(Call)) (cancel func()) {
 	}
 }
 
-func (f *Faults) count(want func(counter) bool) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	total := 0
-
-	for c, n := range f.counters.arrived {
-		if want(c) {
-			total += n
-		}
-	}
-
-	return total
-}
-
 // arrive counts a call.
 func (f *Faults) arrive(ctx context.Context, method string, who *caller) *call {
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -199,10 +130,10 @@ func (f *Faults) arrive(ctx context.Context, method string, who *caller) *call {
 	defer f.mu.Unlock()
 
 	if f.counters.arrived == nil {
-		f.counters.arrived = map[counter]int{}
+		f.counters.arrived, f.counters.answered = map[string]int{}, map[string]int{}
 	}
 
-	f.counters.arrived[counter{method: method, roles: strings.Join(c.Roles, ",")}]++
+	f.counters.arrived[method]++
 
 	return c
 }
@@ -229,16 +160,10 @@ func (f *Faults) started(c *call, request any) {
 	}
 }
 
-// end notes how a call ended.
-func (c *call) end(err error) {
-	f := c.faults
+// end notes that a call has ended.
+func (c *call) end() {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
 
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	if f.counters.answered == nil {
-		f.counters.answered = map[outcome]int{}
-	}
-
-	f.counters.answered[outcome{method: c.Method, code: status.Code(err)}]++
+	c.faults.counters.answered[c.Method]++
 }

@@ -28,7 +28,6 @@ type Faults struct {
 type link struct {
 	frozen      bool
 	partitioned bool
-	blocked     []netip.Prefix
 	changed     chan struct{} // closed when another state replaces this one
 }
 
@@ -73,16 +72,6 @@ func (f *Faults) Freeze(on bool) {
 // silent, new ones hang.
 func (f *Faults) Partition(on bool) {
 	f.relink(func(l *link) { l.partitioned = on })
-}
-
-// Block drops the traffic between the node and the given addresses, in both directions. Calls add up until Unblock.
-func (f *Faults) Block(peers ...netip.Prefix) {
-	f.relink(func(l *link) { l.blocked = append(slices.Clone(l.blocked), peers...) })
-}
-
-// Unblock ends what Block began.
-func (f *Faults) Unblock() {
-	f.relink(func(l *link) { l.blocked = nil })
 }
 
 // Slow makes every call of a method take longer. An empty method means all.
@@ -130,7 +119,7 @@ func (f *Faults) Frozen() bool {
 	return l != nil && l.frozen
 }
 
-// Partitioned says whether the node is off the network. A node that only Block affects is not.
+// Partitioned says whether the node is off the network.
 func (f *Faults) Partitioned() bool {
 	l := f.link.Load()
 
@@ -144,12 +133,12 @@ func (f *Faults) relink(change func(*link)) {
 
 	old := f.link.Load()
 	if old != nil {
-		next.frozen, next.partitioned, next.blocked = old.frozen, old.partitioned, old.blocked
+		next.frozen, next.partitioned = old.frozen, old.partitioned
 	}
 
 	change(next)
 
-	if next.frozen || next.partitioned || len(next.blocked) > 0 {
+	if next.frozen || next.partitioned {
 		next.changed = make(chan struct{})
 		f.link.Store(next)
 	} else {
@@ -187,7 +176,7 @@ func (f *Faults) silent(self, peer netip.Addr) <-chan struct{} {
 		return l.changed
 	case peer == self: // never leaves the node
 		return nil
-	case l.partitioned || contains(l.blocked, peer):
+	case l.partitioned:
 		return l.changed
 	default:
 		return nil

@@ -218,38 +218,12 @@ func TestNetworkPartition(t *testing.T) {
 		t.Errorf("on the same side: %v", err)
 	}
 
-	if cp1.server.Path().Open(cp2.addr) || !cp2.server.Path().Open(worker.addr) {
-		t.Error("Path disagrees")
-	}
-
 	network.Heal("split")
 
 	for _, to := range []*node{cp2, worker} {
 		if err := across(c1, to, patience); err != nil {
 			t.Errorf("after the partition: %v", err)
 		}
-	}
-}
-
-func TestBlock(t *testing.T) {
-	t.Parallel()
-
-	cluster, cp1, cp2, _ := estate(t)
-	c1, c2 := cluster.client(t, cp1, role.Reader), cluster.client(t, cp2, role.Reader)
-
-	cp2.faults.Block(netip.MustParsePrefix("127.0.0.1/32"))
-
-	wantCode(t, version(t, c2, silence), codes.DeadlineExceeded, "")
-
-	// The client is blocked, the other node is not.
-	if _, err := c1.Version(talosclient.WithNode(within(t, patience), cp2.addr.String())); err != nil {
-		t.Error(err)
-	}
-
-	cp2.faults.Unblock()
-
-	if err := version(t, c2, patience); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -293,10 +267,6 @@ func TestSlowAndFail(t *testing.T) {
 	want := []codes.Code{codes.OK, codes.ResourceExhausted, codes.ResourceExhausted, codes.OK}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-
-	if n.faults.Answers("Version", codes.ResourceExhausted) != 2 {
-		t.Error("answers not counted")
 	}
 }
 
@@ -371,14 +341,11 @@ func TestCounters(t *testing.T) {
 	}
 
 	for name, pair := range map[string][2]int{
-		"mutating":         {cp2.faults.MutatingCalls(), 1},
-		"all":              {cp2.faults.Calls(""), 5},
-		"versions":         {cp2.faults.Calls("Version"), 2},
-		"reader's":         {cp2.faults.CallsAs("", role.Reader), 2},
-		"admin's versions": {cp2.faults.CallsAs("Version", role.Admin), 1},
-		"refused":          {cp2.faults.Answers("Reboot", codes.PermissionDenied), 1},
-		"forwarder":        {cp1.faults.Calls(""), 0},
-		"seen":             {len(seen), 3},
+		"mutating":  {cp2.faults.MutatingCalls(), 1},
+		"all":       {cp2.faults.Calls(""), 5},
+		"versions":  {cp2.faults.Calls("Version"), 2},
+		"forwarder": {cp1.faults.Calls(""), 0},
+		"seen":      {len(seen), 3},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: got %d, want %d", name, pair[0], pair[1])
@@ -391,11 +358,5 @@ func TestCounters(t *testing.T) {
 
 	if r, ok := seen[len(seen)-1].Request.(*machine.ApplyConfigurationRequest); !ok || !r.GetDryRun() {
 		t.Errorf("last call: %+v", seen[len(seen)-1])
-	}
-
-	cp2.faults.ResetCalls()
-
-	if cp2.faults.Calls("")+cp2.faults.MutatingCalls() != 0 {
-		t.Error("counters survive their reset")
 	}
 }

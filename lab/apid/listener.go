@@ -28,7 +28,7 @@ const (
 // listener accepts the node's connections and hands them to the generation that is current.
 type listener struct {
 	inner *net.TCPListener
-	path  *Path
+	path  *path
 	// firewall, while set, drops new connections.
 	firewall *atomic.Bool
 	closed   chan struct{}
@@ -44,7 +44,7 @@ type listener struct {
 	fillers []net.Conn
 }
 
-func listen(address string, path *Path, firewall *atomic.Bool) (*listener, error) {
+func listen(address string, path *path, firewall *atomic.Bool) (*listener, error) {
 	inner, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
@@ -290,14 +290,14 @@ func (l *listener) setBacklog(n int) {
 type conn struct {
 	net.Conn
 
-	path    *Path
+	path    *path
 	peer    netip.Addr
 	done    chan struct{}
 	once    sync.Once
 	onClose func(*conn)
 }
 
-func newConn(raw net.Conn, path *Path, onClose func(*conn)) *conn {
+func newConn(raw net.Conn, path *path, onClose func(*conn)) *conn {
 	return &conn{Conn: raw, path: path, peer: addrOf(raw.RemoteAddr()), done: make(chan struct{}), onClose: onClose}
 }
 

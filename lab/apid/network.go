@@ -86,30 +86,14 @@ func (n *Network) silent(one, other netip.Addr) <-chan struct{} {
 	return nil
 }
 
-// Path is the network as one node sees it.
-type Path struct {
-	Self    netip.Addr
-	Faults  *Faults
-	Network *Network // may be nil
+// path is the network as one node sees it.
+type path struct {
+	self    netip.Addr
+	faults  *Faults
+	network *Network // may be nil
 }
 
-// Open says whether the node can exchange data with a peer, as far as its own faults and the network go; the peer's own
-// faults are not known here.
-func (p *Path) Open(peer netip.Addr) bool {
-	return p.silent(peer) == nil
-}
-
-// DialContext connects to another node, from the node's own address. It waits while there is no way through.
-func (p *Path) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := p.dial(ctx, network, address, nil)
-	if err != nil {
-		return nil, err // the text is what a real node shows
-	}
-
-	return c, nil
-}
-
-func (p *Path) dial(ctx context.Context, network, address string, onClose func(*conn)) (*conn, error) {
+func (p *path) dial(ctx context.Context, network, address string, onClose func(*conn)) (*conn, error) {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("dialing %q: %w", address, err)
@@ -119,7 +103,7 @@ func (p *Path) dial(ctx context.Context, network, address string, onClose func(*
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: net.TCPAddrFromAddrPort(target), Err: ctx.Err()}
 	}
 
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: p.Self.AsSlice()}}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: p.self.AsSlice()}}
 
 	raw, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
@@ -129,16 +113,16 @@ func (p *Path) dial(ctx context.Context, network, address string, onClose func(*
 	return newConn(raw, p, onClose), nil
 }
 
-func (p *Path) silent(peer netip.Addr) <-chan struct{} {
-	if until := p.Faults.silent(p.Self, peer); until != nil {
+func (p *path) silent(peer netip.Addr) <-chan struct{} {
+	if until := p.faults.silent(p.self, peer); until != nil {
 		return until
 	}
 
-	return p.Network.silent(p.Self, peer)
+	return p.network.silent(p.self, peer)
 }
 
 // await waits until data can pass between the node and a peer.
-func (p *Path) await(peer netip.Addr, done <-chan struct{}) error {
+func (p *path) await(peer netip.Addr, done <-chan struct{}) error {
 	for {
 		until := p.silent(peer)
 		if until == nil {

@@ -56,7 +56,7 @@ type Server struct {
 	opts     Options
 	faults   *Faults
 	services *services
-	path     Path
+	path     path
 	log      *slog.Logger
 
 	firewall atomic.Bool // drops new connections
@@ -82,7 +82,7 @@ func NewServer(opts Options) *Server {
 		opts.Log = io.Discard
 	}
 
-	s.path = Path{Self: opts.Address, Faults: s.faults, Network: opts.Network}
+	s.path = path{self: opts.Address, faults: s.faults, network: opts.Network}
 	s.log = slog.New(slog.NewTextHandler(opts.Log, nil)).With("service", "apid")
 	opts.Backend.Register(s.services)
 	s.faults.onChange(s.applyPartition)
@@ -155,9 +155,6 @@ func (s *Server) cutLeaving() {
 // SetFirewall keeps new connections out, or lets them in: packets are dropped, so a client hears nothing. Connections
 // that are established go on.
 func (s *Server) SetFirewall(shut bool) { s.firewall.Store(shut) }
-
-// Path is the network as this node sees it.
-func (s *Server) Path() *Path { return &s.path }
 
 // Reload takes the backend's identity anew, as apid restarts when a node leaves maintenance mode or its CAs change. New
 // connections meet the new identity at once. Streams on old connections end at once, unary calls may finish, then the

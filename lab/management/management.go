@@ -32,8 +32,6 @@ type Options struct {
 	Assets string
 	// Address is a loopback address of its own: the ports are always the same.
 	Address string
-	// Bare leaves out CRDs and roles of the operator.
-	Bare bool
 	// Log receives what etcd and kube-apiserver print; DIR/etcd.log and DIR/kube-apiserver.log when nil.
 	Log io.Writer
 }
@@ -110,10 +108,6 @@ func (p *Plane) start(ctx context.Context) error {
 
 	if err := p.startAPIServer(ctx); err != nil {
 		return err
-	}
-
-	if p.opts.Bare {
-		return nil
 	}
 
 	return p.install(ctx)

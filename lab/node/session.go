@@ -69,8 +69,8 @@ type session struct {
 	inStatus   machineStatus
 	network    bool
 	timeSync   bool
-	pulling    atomic.Bool     // etcd waits for its image
-	pullLost   atomic.Bool     // which never comes in this boot
+	pulling    atomic.Bool // etcd waits for its image
+	pullLost   atomic.Bool // which never comes in this boot
 
 	etcd etcdService
 	kube kubeService

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,7 +85,7 @@ func (q *Sequencer) lock(ctx context.Context, name string, force bool) (context.
 		}
 
 		running, done := q.running, q.done
-		if !force && !mayTakeOver(name, running) {
+		if !force && !slices.Contains(takeOver[running], name) {
 			q.mu.Unlock()
 
 			return nil, nil, ErrLocked
@@ -116,16 +117,6 @@ func (q *Sequencer) Busy() bool {
 	defer q.mu.Unlock()
 
 	return q.running != ""
-}
-
-func mayTakeOver(name, running string) bool {
-	for _, other := range takeOver[running] {
-		if other == name {
-			return true
-		}
-	}
-
-	return false
 }
 
 // Run runs a sequence with its events. ctx carries the actor.

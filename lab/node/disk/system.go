@@ -26,10 +26,9 @@ func Labels() []string { return []string{EFI, BIOS, Boot, Meta, State, Ephemeral
 
 // Entry is one boot entry: an installed Talos.
 type Entry struct {
-	Tag        string   `json:"tag"`
-	Image      string   `json:"image"`
-	Schematic  string   `json:"schematic,omitempty"`
-	KernelArgs []string `json:"kernelArgs,omitempty"`
+	Tag       string `json:"tag"`
+	Image     string `json:"image"`
+	Schematic string `json:"schematic,omitempty"`
 	// Broken entries do not boot: the boot loader falls back to the other entry.
 	Broken bool `json:"broken,omitempty"`
 }

@@ -150,7 +150,7 @@ func (j *Journal) Writer(id string) io.Writer { return &lineWriter{journal: j, i
 
 type lineWriter struct {
 	journal *Journal
-	id   string
+	id      string
 
 	mu   sync.Mutex
 	rest []byte
