@@ -6,7 +6,9 @@ import (
 	"net/netip"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // Call is a call as the node that runs it sees it.
@@ -37,10 +39,15 @@ type call struct {
 	flap time.Duration
 }
 
+type outcome struct {
+	method string
+	code   codes.Code
+}
+
 // counters hold only what has been seen, so that an idle node needs no memory for them.
 type counters struct {
 	arrived     map[string]int // by method
-	answered    map[string]int
+	answered    map[outcome]int
 	mutating    int
 	subscribers map[int]func(Call)
 	nextID      int
@@ -68,7 +75,15 @@ func (f *Faults) Open(method string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	return sum(f.counters.arrived, method) - sum(f.counters.answered, method)
+	open := sum(f.counters.arrived, method)
+
+	for o, n := range f.counters.answered {
+		if matches(method, o.method) {
+			open -= n
+		}
+	}
+
+	return open
 }
 
 func sum(counts map[string]int, method string) int {
@@ -89,6 +104,22 @@ func (f *Faults) MutatingCalls() int {
 	defer f.mu.Unlock()
 
 	return f.counters.mutating
+}
+
+// Answers returns how many calls of a method have ended with a code.
+func (f *Faults) Answers(method string, code codes.Code) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	total := 0
+
+	for o, n := range f.counters.answered {
+		if o.code == code && matches(method, o.method) {
+			total += n
+		}
+	}
+
+	return total
 }
 
 // Subscribe calls a function for every authorized call, before faults apply and before the handler runs: a
@@ -130,7 +161,7 @@ func (f *Faults) arrive(ctx context.Context, method string, who *caller) *call {
 	defer f.mu.Unlock()
 
 	if f.counters.arrived == nil {
-		f.counters.arrived, f.counters.answered = map[string]int{}, map[string]int{}
+		f.counters.arrived, f.counters.answered = map[string]int{}, map[outcome]int{}
 	}
 
 	f.counters.arrived[method]++
@@ -160,10 +191,10 @@ func (f *Faults) started(c *call, request any) {
 	}
 }
 
-// end notes that a call has ended.
-func (c *call) end() {
+// end notes how a call ended.
+func (c *call) end(err error) {
 	c.faults.mu.Lock()
 	defer c.faults.mu.Unlock()
 
-	c.faults.counters.answered[c.Method]++
+	c.faults.counters.answered[outcome{method: c.Method, code: status.Code(err)}]++
 }

@@ -93,7 +93,7 @@ func (r *router) serve(stream grpc.ServerStream, fullMethod string, who *caller)
 			err = status.Errorf(codes.Internal, "%v", p)
 		}
 
-		call.end()
+		call.end(err)
 	}()
 
 	if err = who.authorize(fullMethod); err != nil {

@@ -268,6 +268,10 @@ func TestSlowAndFail(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+
+	if n.faults.Answers("Version", codes.ResourceExhausted) != 2 {
+		t.Error("answers not counted")
+	}
 }
 
 // TestLostAnswer: the node does what it is asked, and the caller does not learn it.
@@ -344,6 +348,7 @@ func TestCounters(t *testing.T) {
 		"mutating":  {cp2.faults.MutatingCalls(), 1},
 		"all":       {cp2.faults.Calls(""), 5},
 		"versions":  {cp2.faults.Calls("Version"), 2},
+		"refused":   {cp2.faults.Answers("Reboot", codes.PermissionDenied), 1},
 		"forwarder": {cp1.faults.Calls(""), 0},
 		"seen":      {len(seen), 3},
 	} {

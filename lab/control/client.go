@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/talos-operator/talos-operator/lab"
 )
 
@@ -51,21 +53,21 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 
 // Await waits until everything in the lab has started.
 func (c *Client) Await(ctx context.Context) (Info, error) {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
+	var (
+		info Info
+		last error
+	)
 
-	for {
-		info, err := c.Info(ctx)
-		if err == nil && info.Ready {
-			return info, nil
-		}
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		info, last = c.Info(ctx)
 
-		select {
-		case <-ctx.Done():
-			return info, errors.Join(fmt.Errorf("waiting for the lab: %w", ctx.Err()), err)
-		case <-tick.C:
-		}
+		return last == nil && info.Ready, nil
+	})
+	if err != nil {
+		return info, errors.Join(fmt.Errorf("waiting for the lab: %w", err), last)
 	}
+
+	return info, nil
 }
 
 // Nodes returns the machines.
@@ -89,20 +91,14 @@ func (c *Client) Down(ctx context.Context) error {
 		return err
 	}
 
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-
-	for {
-		if Running(c.dir) == nil {
-			return nil
-		}
-
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the lab to stop: %w", ctx.Err())
-		case <-tick.C:
-		}
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
+		return Running(c.dir) == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the lab to stop: %w", err)
 	}
+
+	return nil
 }
 
 // remoteError is what a lab refused.

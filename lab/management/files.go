@@ -2,11 +2,12 @@ package management
 
 import (
 	"fmt"
-	"os"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/talos-operator/talos-operator/lab/node/disk"
 )
 
 // WriteKubeconfig writes access as a kubeconfig file, readable for its owner only.
@@ -27,15 +28,5 @@ func WriteKubeconfig(path string, cfg *rest.Config, namespace string) error {
 		return fmt.Errorf("encoding a kubeconfig: %w", err)
 	}
 
-	part := path + ".part"
-
-	if err := os.WriteFile(part, content, 0o600); err != nil {
-		return fmt.Errorf("writing a kubeconfig: %w", err)
-	}
-
-	if err := os.Rename(part, path); err != nil {
-		return fmt.Errorf("writing a kubeconfig: %w", err)
-	}
-
-	return nil
+	return disk.WriteFile(path, content)
 }

@@ -9,11 +9,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +36,7 @@ const (
 // carries the name and the groups of the operator's service account; unlike a token it does not expire under a lab
 // that runs for days.
 func (p *Plane) ManagerConfig() (*rest.Config, error) {
-	return p.User(ManagerUser, "system:serviceaccounts", "system:serviceaccounts:"+ManagerNamespace)
+	return p.ConfigIn(ManagerNamespace)
 }
 
 // Client returns a client with the rights of an admin. It knows the kinds of the API server, as unstructured objects.
@@ -187,25 +187,18 @@ func (p *Plane) established(ctx context.Context) error {
 		return err
 	}
 
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
+	var missing []string
 
-	for {
-		missing, err := unestablished(ctx, c)
-		if err != nil {
-			return err
-		}
+	err = wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
+		missing, err = unestablished(ctx, c)
 
-		if len(missing) == 0 {
-			return nil
-		}
-
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", strings.Join(missing, ", "), ctx.Err())
-		case <-tick.C:
-		}
+		return len(missing) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(missing, ", "), err)
 	}
+
+	return nil
 }
 
 // unestablished returns the custom resources that are not served yet.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/talos-operator/talos-operator/lab/control"
 	"github.com/talos-operator/talos-operator/lab/management"
 	"github.com/talos-operator/talos-operator/lab/process"
@@ -282,15 +284,10 @@ func (m *Manager) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
-
-	for !m.isReady(ctx) || !m.leads(ctx) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s", errNotReady, m.opts.Log)
-		case <-tick.C:
-		}
+	if wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
+		return m.isReady(ctx) && m.leads(ctx), nil
+	}) != nil {
+		return fmt.Errorf("%w: %s", errNotReady, m.opts.Log)
 	}
 
 	return nil
