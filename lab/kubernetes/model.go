@@ -15,7 +15,6 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/config/config"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,9 +34,9 @@ type ModelOptions struct {
 	Pass func(context.Context) error
 }
 
-// Model is an API server without the API server: it serves the readiness, the version, the Node objects and the
-// ConfigMaps of a cluster over the same TLS with the same certificates, and knows no other kind. Hundreds of them cost
-// what one real API server does.
+// Model is an API server without the API server: it serves the readiness, the version, the Node objects, the ConfigMaps
+// and the workloads of a cluster over the same TLS with the same certificates, and knows no other kind. Hundreds of them
+// cost what one real API server does.
 type Model struct {
 	opts ModelOptions
 	http *http.Server
@@ -126,18 +125,11 @@ func (m *Model) routes() http.Handler {
 	mux.HandleFunc("DELETE /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
 		reply[*corev1.Node](w)(m.opts.Nodes.Delete(r.PathValue("name")))
 	})
-	mux.HandleFunc("GET /apis/policy/v1/poddisruptionbudgets", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, &policyv1.PodDisruptionBudgetList{
-			TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudgetList"},
-		})
-	})
-	mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})
-	})
 	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods/{name}", func(w http.ResponseWriter, r *http.Request) {
 		reply[*corev1.Pod](w)(m.opts.Nodes.pod(r.Context(), r.PathValue("name")))
 	})
 	m.configMaps(mux)
+	m.workloads(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: r.URL.Path}, ""))
 	})

@@ -19,12 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// ModelNodes are the Node objects of one modelled cluster, and its ConfigMaps.
+// ModelNodes are the Node objects of one modelled cluster, its ConfigMaps and its workloads.
 type ModelNodes struct {
 	mu      sync.Mutex
 	rev     int
 	nodes   map[string]*modelNode
 	configs map[types.NamespacedName]*corev1.ConfigMap
+	work    modelWork
 }
 
 // modelNode is a Node object and whether its kubelet is heard of.
@@ -60,6 +61,7 @@ func (m *ModelNodes) Register(o KubeletOptions, alive func() bool) {
 
 	n.alive, n.kubelet = alive, k
 	m.touch(n.node)
+	m.settle(time.Now())
 }
 
 // Delete removes a Node object.
@@ -159,6 +161,7 @@ func (m *ModelNodes) patch(name string, kind types.PatchType, patch []byte) (*co
 
 	n.node = next
 	m.touch(next)
+	m.settle(time.Now())
 
 	return n.show(), nil
 }
