@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -215,4 +216,35 @@ func (f *front) close() {
 	for conn := range f.conns {
 		_ = conn.Close()
 	}
+}
+
+// Balance runs a load balancer in front of the API servers of some machines, which are those of one cluster, until it is
+// ended. An estate runs its own.
+func Balance(address netip.AddrPort, nodes ...*node.Node) (end func(), err error) {
+	b := newBalancer(func(format string, args ...any) { err = fmt.Errorf(format, args...) })
+	served := map[netip.AddrPort][]*node.Node{address: nodes}
+
+	if b.update(served); err != nil {
+		return nil, err
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+
+	go func() {
+		tick := time.NewTicker(watchInterval)
+		defer tick.Stop()
+
+		for {
+			select {
+			case <-ctx.Done():
+				b.close()
+
+				return
+			case <-tick.C:
+				b.update(served)
+			}
+		}
+	}()
+
+	return cancel, nil
 }
