@@ -11,23 +11,26 @@ import (
 
 // Called judges a call that has reached the machine whose etcd keeps its data in dir, before it has any effect.
 func (o *Oracle) Called(dir string, c apid.Call) {
-	if !c.Mutating {
-		return
-	}
-
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
+	o.pulled(c)
+
 	s := o.subjects[dir]
-	if s == nil {
+	if s == nil || !c.Mutating {
 		return
 	}
 
 	switch act := path.Base(c.Method); act {
-	case "Reboot", "Shutdown", "Upgrade", "Rollback":
+	case "Upgrade":
+		if o.installed(s, c.Request); !installs(c) {
+			o.away(s, dir, act)
+		}
+	case "Reboot", "Shutdown", "Rollback":
 		o.away(s, dir, act)
 	case "ApplyConfiguration":
-		if reboots(c.Request) {
+		r, _ := c.Request.(*machine.ApplyConfigurationRequest)
+		if o.configured(s, dir, r); reboots(c.Request) {
 			o.away(s, dir, act)
 		}
 	case "Reset":
@@ -63,6 +66,12 @@ func (o *Oracle) away(s *subject, dir, act string) {
 
 			if voters, alive := o.tally(c, true, &m); voters >= leastVoters && alive <= voters/2 {
 				o.violate(RuleQuorum, "%s of %s leaves %d of %d voting members", act, s.name, alive, voters)
+			} else {
+				o.alone(s, act, c)
+			}
+
+			if m.Serving {
+				s.acted = o.clock()
 			}
 		}
 	}
@@ -97,7 +106,7 @@ func (o *Oracle) wiped(s *subject, dir string) {
 		}
 	}
 
-	if !s.yielded && s.ready() {
+	if !s.yielded && s.Ready() {
 		o.violate(RuleWipe, "Reset of %s, whose node is ready and which no person gave up", s.name)
 	}
 }

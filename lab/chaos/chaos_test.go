@@ -93,7 +93,7 @@ func TestScript(t *testing.T) {
 		drawn[s.Kind] = true
 	}
 
-	if want := 26; len(drawn) != want {
+	if want := 29; len(drawn) != want {
 		t.Errorf("%d kinds of steps were drawn, want %d: %v", len(drawn), want, drawn)
 	}
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
@@ -57,6 +58,8 @@ type history struct {
 	patches     int
 	label       int
 	approval    v1alpha1.Approval
+	release     int  // which of the releases the spec names
+	closed      bool // the maintenance window
 	remedy      bool
 	heals       map[int][]heal
 	began       time.Time
@@ -102,7 +105,7 @@ func (h *history) tell(format string, args ...any) {
 
 // run lives the history.
 func (h *history) run() (result, error) {
-	h.began = time.Now()
+	h.began, h.release = time.Now(), h.script.Release
 
 	defer h.end()
 
@@ -169,13 +172,16 @@ func (h *history) create() error {
 	for i := range pool {
 		name := h.name(i)
 
-		n, err := h.stack.Lab.Boot(h.ctx, name)
+		n, err := h.stack.Lab.Boot(h.ctx, name, lab.WithTalosVersion(releases[h.release].talos))
 		if err != nil {
 			return err
 		}
 
 		h.machines = append(h.machines, name)
-		h.oracle.Watch(short(name), n.EtcdDir(), func() bool { return n.Status().Ready })
+		h.oracle.Watch(short(name), n.EtcdDir(), Machine{
+			Ready: func() bool { return n.Status().Ready }, Talos: func() string { return n.Status().TalosVersion },
+			Config: n.LiveConfig,
+		})
 		n.Faults().Subscribe(func(c apid.Call) {
 			if c.Mutating {
 				h.note(short(name), c)

@@ -108,6 +108,7 @@ type copied struct {
 	want    lists
 	patches int
 	label   int
+	release int
 	secrets []corev1.Secret
 	plane   v1alpha1.TalosControlPlaneStatus
 	group   v1alpha1.TalosWorkerStatus
@@ -121,7 +122,8 @@ func (h *history) takeCopy(Step) (string, func()) {
 	}
 
 	c := &copied{
-		at: time.Now(), want: h.want.clone(), patches: h.patches, label: h.label, plane: cp.Status, group: w.Status,
+		at: time.Now(), want: h.want.clone(), patches: h.patches, label: h.label,
+		release: h.release, plane: cp.Status, group: w.Status,
 	}
 
 	for _, s := range h.secrets() {
@@ -197,8 +199,8 @@ func (h *history) restoreObjects(step Step) (string, func()) {
 		h.put(s, func() { s.Data = data })
 	}
 
-	latest, patches, label := h.want.clone(), h.patches, h.label
-	h.want, h.patches, h.label = c.want.clone(), c.patches, c.label
+	latest, patches, label, release := h.want.clone(), h.patches, h.label, h.release
+	h.want, h.patches, h.label, h.release = c.want.clone(), c.patches, c.label, c.release
 
 	for _, name := range h.machines { // they may come back with what they were listed as then
 		if slices.Contains(latest.names(), name) != slices.Contains(h.want.names(), name) {
@@ -216,7 +218,7 @@ func (h *history) restoreObjects(step Step) (string, func()) {
 	h.start(0)
 
 	return fmt.Sprintf("%s, with status: %t", what, withStatus), func() {
-		h.want, h.patches, h.label = latest, patches, label
+		h.want, h.patches, h.label, h.release = latest, patches, label, max(release, h.release)
 		h.apply()
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blang/semver/v4"
+
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 )
 
@@ -24,6 +26,11 @@ const (
 	RuleWrites Rule = "writes"
 	// RuleWipe: the operator wipes a member of etcd, or a ready node that no person gave up.
 	RuleWipe Rule = "wipe"
+	// RuleAlone: the operator takes a member of the control plane away while another one has not come back that it took
+	// away before.
+	RuleAlone Rule = "alone"
+	// RuleVersion: an upgrade skips a minor, goes back or is done twice, or a component becomes newer than an API server.
+	RuleVersion Rule = "version"
 	// RuleConvergence: a cluster without faults comes neither to rest nor into a state that names what a person must do.
 	RuleConvergence Rule = "convergence"
 )
@@ -50,16 +57,32 @@ type Oracle struct {
 	mu         sync.Mutex
 	subjects   map[string]*subject // by the directory of their etcd
 	acked      map[string]uint64   // acknowledged writes, by the cluster that took them
+	images     map[string]string   // references of images by their digest
 	gone       map[uint64]bool     // clusters that faults have taken a majority of the disks from
 	retired    bool
 	violations []Violation
 }
 
+// Machine is what the oracle asks a machine.
+type Machine struct {
+	// Ready tells whether its Kubernetes node is Ready.
+	Ready func() bool
+	// Talos is the version that runs, empty while none does.
+	Talos func() string
+	// Config is the machine config that it runs; ok is false while it is off.
+	Config func() (raw []byte, ok bool)
+}
+
 // subject is one machine.
 type subject struct {
+	Machine
+
 	name    string
-	ready   func() bool
 	yielded bool
+	// components of Kubernetes that its config named when it was last on.
+	components map[string]semver.Version
+	// acted is when the operator last took its member away.
+	acted time.Time
 	// faulted is when a fault last took away its member while that served.
 	faulted time.Time
 }
@@ -73,16 +96,16 @@ const excuse = 5 * time.Second
 func NewOracle(etcd etcds, clock func() time.Time) *Oracle {
 	return &Oracle{
 		etcd: etcd, clock: clock, subjects: map[string]*subject{}, acked: map[string]uint64{}, gone: map[uint64]bool{},
+		images: map[string]string{},
 	}
 }
 
-// Watch makes a machine one of the cluster's. Its etcd keeps its data in dir; ready tells whether its Kubernetes node
-// is Ready.
-func (o *Oracle) Watch(name, dir string, ready func() bool) {
+// Watch makes a machine one of the cluster's. Its etcd keeps its data in dir.
+func (o *Oracle) Watch(name, dir string, m Machine) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	o.subjects[dir] = &subject{name: name, ready: ready}
+	o.subjects[dir] = &subject{Machine: m, name: name}
 }
 
 // Fault says that a fault is about to take a machine away.

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ type estate struct {
 	now   time.Time
 	etcds []quorum.View
 	ready map[string]bool
+	// configs of the machines that are on.
+	configs map[string]string
 }
 
 func (e *estate) Clusters() []quorum.View { return e.etcds }
@@ -27,14 +30,37 @@ func (e *estate) Clusters() []quorum.View { return e.etcds }
 // newEstate has three voting members on m1, m2 and m3, a fourth machine without etcd, and a worker.
 func newEstate() *estate {
 	e := &estate{now: time.Unix(1000, 0), ready: map[string]bool{"m1": true, "m2": true, "m3": true, "w1": true}}
+	e.configs = map[string]string{"m1": kubernetes("v1.35.1"), "m2": kubernetes("v1.35.1"), "m3": kubernetes("v1.35.1")}
 	e.Oracle = chaos.NewOracle(e, func() time.Time { return e.now })
 	e.etcds = []quorum.View{{ID: 1, Authority: "ca", Members: []quorum.MemberView{member(1), member(2), member(3)}}}
 
 	for _, name := range []string{"m1", "m2", "m3", "m4", "w1"} {
-		e.Watch(name, name, func() bool { return e.ready[name] })
+		e.Watch(name, name, chaos.Machine{
+			Ready: func() bool { return e.ready[name] }, Talos: func() string { return "v1.12.4" },
+			Config: func() ([]byte, bool) { raw, on := e.configs[name]; return []byte(raw), on },
+		})
 	}
 
 	return e
+}
+
+// kubernetes is a config whose components have a version, but for those that are given as "name version".
+func kubernetes(version string, but ...string) string {
+	out := ""
+
+	for _, name := range []string{"kubelet", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"} {
+		v := version
+
+		for _, b := range but {
+			if other, ok := strings.CutPrefix(b, name+" "); ok {
+				v = other
+			}
+		}
+
+		out += "image: registry.k8s.io/" + name + ":" + v + "\n"
+	}
+
+	return out
 }
 
 func member(i uint64) quorum.MemberView {
@@ -56,6 +82,44 @@ func (e *estate) down(i int, fault bool) {
 
 func (e *estate) call(dir, method string, request any) {
 	e.Called(dir, apid.Call{Method: "/machine.MachineService/" + method, Mutating: true, Request: request})
+}
+
+// apply sends a config that does not reboot.
+func (e *estate) apply(name, config string) {
+	e.call(name, "ApplyConfiguration", &machine.ApplyConfigurationRequest{
+		Data: []byte(config), Mode: machine.ApplyConfigurationRequest_NO_REBOOT,
+	})
+}
+
+// upgrade sends the call of before Talos 1.13, which reboots.
+func (e *estate) upgrade(name, version string) {
+	e.call(name, "Upgrade", &machine.UpgradeRequest{Image: "ghcr.io/siderolabs/installer:" + version})
+}
+
+// install sends the call since Talos 1.13, which does not, with the digest of an image that was pulled.
+func (e *estate) install(name, version string) {
+	image := "ghcr.io/siderolabs/installer:" + version
+	e.Called(name, apid.Call{
+		Method: "/machine.ImageService/Pull", Request: &machine.ImageServicePullRequest{ImageRef: image},
+	})
+	e.Called(name, apid.Call{
+		Method: "/machine.LifecycleService/Upgrade", Mutating: true,
+		Request: &machine.LifecycleServiceUpgradeRequest{Source: &machine.InstallArtifactsSource{
+			ImageName: fmt.Sprintf("ghcr.io/siderolabs/installer@sha256:%x", sha256.Sum256([]byte(image))),
+		}},
+	})
+}
+
+// grow adds two members.
+func (e *estate) grow() {
+	e.etcds[0].Members = append(e.etcds[0].Members, member(4), member(5))
+	e.Watch("m5", "m5", chaos.Machine{Config: func() ([]byte, bool) { return nil, false }})
+}
+
+// up brings a member back.
+func (e *estate) up(i int) {
+	m := &e.etcds[0].Members[i-1]
+	m.Serving, m.Since = true, e.now
 }
 
 func (e *estate) pass(d time.Duration) { e.now = e.now.Add(d) }
@@ -87,6 +151,37 @@ func TestOracle(t *testing.T) {
 				e.call("m1", "Reboot", nil)
 			},
 			want: chaos.RuleQuorum,
+		},
+		"reboot of two of five": {
+			happens: func(e *estate) {
+				e.grow()
+				e.call("m2", "Reboot", nil)
+				e.down(2, false)
+				e.pass(time.Minute)
+				e.call("m1", "Reboot", nil)
+			},
+			want: chaos.RuleAlone, says: "Reboot of m1 while m2 has not come back from its own",
+		},
+		"reboots of five one after the other": {
+			happens: func(e *estate) {
+				e.grow()
+				e.call("m2", "Reboot", nil)
+				e.down(2, false)
+				e.pass(time.Second)
+				e.up(2)
+				e.pass(time.Second)
+				e.call("m1", "Reboot", nil)
+			},
+		},
+		"a reboot that was not carried out, and a fault": {
+			happens: func(e *estate) {
+				e.grow()
+				e.call("m2", "Reboot", nil)
+				e.pass(time.Second)
+				e.down(2, true)
+				e.pass(time.Minute)
+				e.call("m1", "Reboot", nil)
+			},
 		},
 		"reboot without quorum": {
 			happens: func(e *estate) { e.down(2, true); e.down(3, true); e.pass(time.Minute); e.call("m1", "Reboot", nil) },
@@ -220,6 +315,59 @@ func TestOracle(t *testing.T) {
 				e.Settled()
 			},
 			want: chaos.RuleSplit,
+		},
+		"the next minor of Talos": {happens: func(e *estate) { e.upgrade("m1", "v1.13.9") }},
+		"an installer that does not reboot": {
+			happens: func(e *estate) { e.down(2, true); e.pass(time.Minute); e.install("m1", "v1.13.9") },
+		},
+		"an upgrade that reboots while another one is dead": {
+			happens: func(e *estate) { e.down(2, true); e.pass(time.Minute); e.upgrade("m1", "v1.13.9") },
+			want:    chaos.RuleQuorum, says: "Upgrade of m1 leaves 1 of 3",
+		},
+		"Talos skips a minor": {
+			happens: func(e *estate) { e.upgrade("m1", "v1.14.0") }, want: chaos.RuleVersion, says: "a minor is skipped",
+		},
+		"Talos skips a minor, by a digest": {
+			happens: func(e *estate) { e.install("w1", "v1.14.0") }, want: chaos.RuleVersion, says: "a minor is skipped",
+		},
+		"an older Talos": {
+			happens: func(e *estate) { e.upgrade("m1", "v1.12.3") }, want: chaos.RuleVersion, says: "1.12.3 is installed on m1",
+		},
+		"the Talos that runs": {
+			happens: func(e *estate) { e.install("m1", "v1.12.4") }, want: chaos.RuleVersion, says: "m1, which runs it",
+		},
+		"a newer API server": {
+			happens: func(e *estate) { e.apply("m1", kubernetes("v1.35.1", "kube-apiserver v1.36.2")) },
+		},
+		"an API server skips a minor": {
+			happens: func(e *estate) { e.apply("m1", kubernetes("v1.35.1", "kube-apiserver v1.37.0")) },
+			want:    chaos.RuleVersion, says: "kube-apiserver of m1 goes from 1.35.1 to 1.37.0: a minor is skipped",
+		},
+		"a kubelet newer than an API server": {
+			happens: func(e *estate) {
+				e.configs["m1"] = kubernetes("v1.35.1", "kube-apiserver v1.36.2")
+				e.apply("m1", kubernetes("v1.35.1", "kube-apiserver v1.36.2", "kubelet v1.36.2"))
+			},
+			want: chaos.RuleVersion, says: "kubelet of m1 becomes 1.36.2, and the API server of m2 is 1.35.1",
+		},
+		"a kubelet newer than an API server that is off": {
+			happens: func(e *estate) {
+				e.configs["m1"] = kubernetes("v1.35.1", "kube-apiserver v1.36.2")
+				e.configs["m2"] = kubernetes("v1.35.1", "kube-apiserver v1.36.2")
+				e.apply("m1", e.configs["m1"])
+				delete(e.configs, "m3")
+				e.apply("w1", "image: ghcr.io/siderolabs/kubelet:v1.36.2\n")
+			},
+			want: chaos.RuleVersion, says: "the API server of m3 is 1.35.1",
+		},
+		"a scheduler after all API servers": {
+			happens: func(e *estate) {
+				for name := range e.configs {
+					e.configs[name] = kubernetes("v1.35.1", "kube-apiserver v1.36.2")
+				}
+
+				e.apply("m1", kubernetes("v1.35.1", "kube-apiserver v1.36.2", "kube-scheduler v1.36.2"))
+			},
 		},
 		"the cluster does not come to rest": {
 			happens: func(e *estate) { e.Stuck("m1 is stuck") }, want: chaos.RuleConvergence, says: "m1 is stuck",

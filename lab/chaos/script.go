@@ -29,8 +29,10 @@ type Script struct {
 	// Reset: the machines are wiped by the operator in the end.
 	Reset bool
 	// Late: a person takes a while to list machines again that hold members of etcd.
-	Late  bool
-	Steps []Step
+	Late bool
+	// Release is what the cluster runs when it is made.
+	Release int
+	Steps   []Step
 }
 
 // Machines of a history: enough for the largest control plane, for the workers, for spares, and for exchanges.
@@ -65,6 +67,10 @@ func NewScript(seed uint64, steps int) Script {
 	const lateShare = 3
 
 	s.Late = seed%lateShare == 0
+
+	if r.IntN(2) == 0 {
+		s.Release = settledRelease
+	}
 
 	for range steps {
 		step := Step{

@@ -33,12 +33,13 @@ func (h *history) settle() string {
 		n.Freeze(false)
 		n.Partition(false)
 		n.Faults().Clear()
+		n.FailInstaller("")
 		h.powerOn(name)
 	}
 
 	h.start(0)
 
-	h.absent, h.remedy, h.approval = false, false, v1alpha1.ApprovalAutomatic
+	h.absent, h.remedy, h.closed, h.approval = false, false, false, v1alpha1.ApprovalAutomatic
 	h.apply()
 
 	began := time.Now()

@@ -40,11 +40,12 @@ func (h *history) apply() {
 
 func (h *history) fillControlPlane(cp *v1alpha1.TalosControlPlane) {
 	s := &cp.Spec
-	s.TalosVersion, s.KubernetesVersion = "v1.13.9", "v1.36.2"
+	s.TalosVersion, s.KubernetesVersion = releases[h.release].talos, releases[h.release].kubernetes
+	s.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Kubernetes: v1alpha1.UpgradeAutomatic}
 	s.Endpoint = "https://" + clusterName + ".example.org:6443"
 	s.Machines, s.Spares = h.entries(h.want.Members), h.entries(h.want.Spares)
 	s.ClusterConfigPatches = nil
-	s.Rollout = &v1alpha1.RolloutOptions{Approval: h.approval}
+	s.Rollout = h.rollout()
 	s.Remediation = h.remediation()
 	s.NodeLabels = nil
 
