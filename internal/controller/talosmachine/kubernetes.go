@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
@@ -56,15 +58,23 @@ func (s *scope) upgradesKubernetes() string {
 	return u.KubernetesVersion
 }
 
-// joinsWith returns the version of Kubernetes that a machine joins with during an upgrade, before it is the turn of
-// kubelets; empty if any API server tells it.
-func joinsWith(cp *v1alpha1.TalosControlPlane) string {
-	u := cp.Status.Upgrade
-	if u == nil || slices.Contains(u.Components, v1alpha1.ComponentKubelet) {
-		return ""
+// joinsWith returns the version of Kubernetes that the machine joins its cluster with.
+func (r *Reconciler) joinsWith(ctx context.Context, s *scope) (string, error) {
+	machines, err := r.controlPlaneMachines(ctx, s)
+	if err != nil {
+		return "", err
 	}
 
-	return u.KubernetesFrom
+	var reachable []upgrade.Node
+
+	for i := range machines {
+		m := &machines[i]
+		if m.Name != s.machine.Name && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable) {
+			reachable = append(reachable, upgrade.NodeOf(m))
+		}
+	}
+
+	return upgrade.Joins(s.controlPlane, reachable, s.held.State.ObservedKubeVersion), nil
 }
 
 // componentVersions returns the versions of Kubernetes that the live configuration of a control-plane machine names.

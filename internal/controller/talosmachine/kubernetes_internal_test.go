@@ -16,27 +16,3 @@ func TestNotAsked(t *testing.T) {
 		t.Errorf("it waits for %s", got)
 	}
 }
-
-// TestJoinsWith: a machine that joins during an upgrade has no kubelet that is newer than an API server.
-func TestJoinsWith(t *testing.T) {
-	of := func(components ...v1alpha1.KubernetesComponent) *v1alpha1.UpgradeStatus {
-		return &v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2", KubernetesFrom: "v1.35.1", Components: components}
-	}
-
-	for name, c := range map[string]struct {
-		upgrade *v1alpha1.UpgradeStatus
-		version string
-	}{
-		"no upgrade":        {nil, ""},
-		"one of Talos":      {&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}, ""},
-		"API servers":       {of(v1alpha1.ComponentAPIServer), "v1.35.1"},
-		"kubelets, at last": {of(v1alpha1.ComponentAPIServer, v1alpha1.ComponentKubelet), ""},
-	} {
-		cp := &v1alpha1.TalosControlPlane{}
-		cp.Status.Upgrade = c.upgrade
-
-		if got := joinsWith(cp); got != c.version {
-			t.Errorf("%s: %q", name, got)
-		}
-	}
-}

@@ -238,9 +238,10 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
-	// A joining node runs the versions of its cluster: only an upgrade changes versions, and a kubelet must not be newer
-	// than the API servers.
-	version := cmp.Or(joinsWith(s.controlPlane), s.held.State.ObservedKubeVersion, s.controlPlane.Spec.KubernetesVersion)
+	version, err := r.joinsWith(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 
 	rendered, err := r.renderVersion(s, disk, version)
 	if err != nil {

@@ -10,10 +10,19 @@ import (
 )
 
 // TestJoinsWithTheRunningVersion: a node that lost its disk comes back with the Kubernetes version that its cluster
-// runs, and not with the one in the spec: a kubelet must not be newer than the API servers.
+// runs, and not with the one in the spec: a kubelet must not be newer than the API servers. One that was observed at
+// another API server does not count where this one is older.
 func TestJoinsWithTheRunningVersion(t *testing.T) {
+	for name, observed := range map[string]string{"the same is observed": kubernetes, "a newer one is observed": "v1.36.8"} {
+		t.Run(name, func(t *testing.T) { joinsWithTheRunningVersion(t, observed) })
+	}
+}
+
+func joinsWithTheRunningVersion(t *testing.T, observed string) {
+	t.Helper()
+
 	e := found(t, 1, 1)
-	e.Record(cluster, func(s *clusterstate.State) { s.ObservedKubeVersion = kubernetes })
+	e.Record(cluster, func(s *clusterstate.State) { s.ObservedKubeVersion = observed })
 
 	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
 		cp.Spec.KubernetesVersion = "v1.36.9"
@@ -41,7 +50,7 @@ func TestJoinsWithTheRunningVersion(t *testing.T) {
 		t.Errorf("the status reports kubelet %q", got)
 	}
 
-	if !e.runs("w-0", "kubelet:"+kubernetes) || e.runs("w-0", "v1.36.9") {
+	if !e.runs("w-0", "kubelet:"+kubernetes) || e.runs("w-0", "v1.36.9") || e.runs("w-0", "v1.36.8") {
 		t.Error("it joined with another version than the cluster runs")
 	}
 }
