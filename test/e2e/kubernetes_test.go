@@ -18,7 +18,6 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
-	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // upgradeKubernetes changes the version of Kubernetes in the spec of a cluster, and lets the operator bring it about.
@@ -154,57 +153,53 @@ func (r *componentSteps) inOrder(t *testing.T, version string, order ...string) 
 // componentOrder is the order of an upgrade.
 var componentOrder = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"}
 
+// once: each component got each of these versions once, on each machine, and no other one.
+func (r *componentSteps) once(t *testing.T, versions ...string) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	seen := map[string]int{}
+
+	for _, step := range r.steps {
+		seen[step]++
+
+		if v := strings.Fields(step)[1]; seen[step] > 1 || !slices.Contains(versions, v) {
+			t.Errorf("%s, %d times; want each of %v once", step, seen[step], versions)
+		}
+	}
+}
+
 // TestUpgradeOfEverything: a minor of Talos, by the call of before 1.13, and two of Kubernetes in one intent, with the
 // manager killed in between. Talos goes machine by machine, Kubernetes component by component and machine by machine;
 // each machine reboots once, for Talos, and no component is changed before the one that it depends on runs everywhere.
+// Meanwhile pods stay above the minimum of their budget, and the API answers.
 func TestUpgradeOfEverything(t *testing.T) {
-	w := newWorld(t)
-	for i := 1; i <= 4; i++ {
-		w.boot(i, func(o *node.Options) { o.TalosVersion = "v1.12.4" })
-	}
+	s := newStory(t)
+	w := s.w
 
-	manifest := clusterManifest("minors", w.address(1), []string{w.address(1), w.address(2), w.address(3)}, []string{w.address(4)})
-	w.apply(strings.NewReplacer("v1.36.2", "v1.34.3", "v1.13.9", "v1.12.4").Replace(manifest))
-	w.running("minors")
-	w.eventually("nothing is left to do", w.upToDate("minors"))
-
-	before := w.boots()
-	check := w.watchReboots("minors", 1, 2, 3)
-	steps := w.recordComponents([]int{1, 2, 3}, 4)
-	w.sendAgain("minors", 1, 2, 3, 4)
-
-	change(w, &vitistackv1alpha1.KubernetesCluster{}, "minors", func(k *vitistackv1alpha1.KubernetesCluster) {
-		k.Spec.TalosVersion, k.Spec.KubernetesVersion = "v1.13.9", "v1.36.2"
-		k.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Kubernetes: v1alpha1.UpgradeAutomatic}
-	})
-	w.killAtRandom(1)
-	w.killAtRandom(1)
-	w.eventually("everything runs Talos v1.13.9", w.runsTalosNow("minors", "v1.13.9", 4))
-	check()
+	s.upgrade()
+	s.kill(1)
+	s.kill(1)
+	w.eventually("everything runs Talos v1.13.9", w.runsTalosNow(storyCluster, "v1.13.9", 4))
 
 	after := w.boots()
-	if rebooted := w.rebooted(before); len(rebooted) != 4 {
-		t.Errorf("only %v rebooted", rebooted)
-	}
 
-	w.killAtRandom(1)
-	w.eventually("everything runs Kubernetes v1.36.2", w.runsKubernetes("minors", "v1.36.2"))
-
-	steps.inOrder(t, "v1.35.10", componentOrder...)
-	steps.inOrder(t, "v1.36.2", componentOrder...)
+	s.kill(1)
+	s.ends()
 
 	if rebooted := w.rebooted(after); len(rebooted) > 0 {
 		t.Errorf("%v rebooted for Kubernetes", rebooted)
 	}
 
-	w.running("minors")
-	w.nodesReady("minors", 4)
-	w.oneEtcd("minors", 3)
-	w.recorded("minors-talos-1", &v1alpha1.TalosUpgrade{}, "v1.12.4", "v1.13.9")
-	w.recorded("minors-kubernetes-1", &v1alpha1.KubernetesUpgrade{}, "v1.34.3", "v1.35.10")
-	w.recorded("minors-kubernetes-2", &v1alpha1.KubernetesUpgrade{}, "v1.35.10", "v1.36.2")
+	w.running(storyCluster)
+	w.nodesReady(storyCluster, 4)
+	w.oneEtcd(storyCluster, 3)
+	w.recorded(storyCluster+"-talos-1", &v1alpha1.TalosUpgrade{}, "v1.12.4", "v1.13.9")
+	w.recorded(storyCluster+"-kubernetes-1", &v1alpha1.KubernetesUpgrade{}, "v1.34.3", "v1.35.10")
+	w.recorded(storyCluster+"-kubernetes-2", &v1alpha1.KubernetesUpgrade{}, "v1.35.10", "v1.36.2")
 	w.idle(5 * time.Second)
-	w.searchSecrets("minors")
+	w.searchSecrets(storyCluster)
 }
 
 // recorded: an upgrade has a record, of a success on each machine.

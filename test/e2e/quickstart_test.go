@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -77,6 +78,18 @@ func (w *world) running(name string) *vitistackv1alpha1.KubernetesCluster {
 func (w *world) kubernetes(cluster string) kubernetes.Interface {
 	w.t.Helper()
 
+	c, err := kubernetes.NewForConfig(w.kubeconfig(cluster))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+
+	return c
+}
+
+// kubeconfig is the one that the operator wrote.
+func (w *world) kubeconfig(cluster string) *rest.Config {
+	w.t.Helper()
+
 	secret := &corev1.Secret{}
 	w.get(secret, cluster+"-kubeconfig")
 
@@ -85,12 +98,7 @@ func (w *world) kubernetes(cluster string) kubernetes.Interface {
 		w.t.Fatal(err)
 	}
 
-	c, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-
-	return c
+	return cfg
 }
 
 func (w *world) nodesReady(cluster string, want int) {

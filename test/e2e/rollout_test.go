@@ -239,7 +239,7 @@ func (w *world) cutWhileRebooting(machines ...int) <-chan *node.Node {
 		n := w.nodes[w.address(i)]
 
 		w.t.Cleanup(n.Faults().Subscribe(func(c apid.Call) {
-			if strings.HasSuffix(c.Method, "/Reboot") {
+			if takesAway(c) {
 				once.Do(func() { go w.cutWhenDown(n, dark) })
 			}
 		}))
@@ -280,7 +280,7 @@ func (w *world) watchReboots(cluster string, machines ...int) (check func()) {
 
 	for _, i := range machines {
 		w.t.Cleanup(w.nodes[w.address(i)].Faults().Subscribe(func(c apid.Call) {
-			if strings.HasSuffix(c.Method, "MachineService/Reboot") || strings.HasSuffix(c.Method, "MachineService/Upgrade") {
+			if takesAway(c) {
 				r.quorumWithout(i)
 			}
 		}))

@@ -128,7 +128,9 @@ func newWorldOn(t *testing.T, plane func(w *world) *management.Plane, modelled b
 
 // namespaceOf is a name for the namespace of a test, that no other run of it has on this management plane.
 func namespaceOf(t *testing.T) string {
-	return strings.ToLower(strings.TrimPrefix(t.Name(), "Test") + "-" + rand.Text()[:5])
+	name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test"))
+
+	return strings.ToLower(name + "-" + rand.Text()[:5])
 }
 
 // startPlane starts another management plane, on which the operator may work in the namespace of this world.
