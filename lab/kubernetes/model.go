@@ -117,6 +117,7 @@ func (m *Model) routes() http.Handler {
 	}
 
 	mux.HandleFunc("GET /version", m.version)
+	mux.HandleFunc("GET /api/v1", func(w http.ResponseWriter, _ *http.Request) { answer(w, modelResources) })
 	mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.opts.Nodes.list()) })
 	mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
 		reply[*corev1.Node](w)(m.opts.Nodes.get(r.PathValue("name")))
@@ -135,6 +136,15 @@ func (m *Model) routes() http.Handler {
 	})
 
 	return m.guard(mux)
+}
+
+// modelResources are the kinds that a client finds.
+var modelResources = &metav1.APIResourceList{
+	TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: "v1",
+	APIResources: []metav1.APIResource{
+		{Name: "nodes", Kind: "Node", Verbs: metav1.Verbs{"delete", "get", "list", "patch"}},
+		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"create", "get", "update"}},
+	},
 }
 
 // guard lets nobody in without a certificate of the cluster, and nobody at all while the machine is cut off.
