@@ -115,6 +115,11 @@ type RolloutOptions struct {
 	// back. Default: 1m.
 	// +optional
 	TryTimeout *metav1.Duration `json:"tryTimeout,omitempty"`
+	// soakTime is how long a machine has to be healthy after its change before the next machine of its group begins, and, for
+	// a control plane, before workers begin. If it becomes unhealthy meanwhile, the time starts anew once it is healthy.
+	// Default: 0.
+	// +optional
+	SoakTime *metav1.Duration `json:"soakTime,omitempty"`
 }
 
 // FieldChange is the change of one field of a machine configuration. Values that may be secret are omitted.
@@ -335,6 +340,17 @@ const (
 	PlanStopped PlanPhase = "Stopped"
 )
 
+// FailedCheck is the check of an upgrade that is not satisfied.
+type FailedCheck struct {
+	// name of the check in spec.upgrade.checks of the control plane.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name,omitempty"`
+	// since is the time when the check was first not satisfied, without interruption.
+	// +required
+	Since metav1.Time `json:"since,omitzero"`
+}
+
 // PlanStatus lists the configuration changes that a group of machines needs, in rollout order.
 type PlanStatus struct {
 	// id of the plan. A new difference results in a new plan.
@@ -351,6 +367,9 @@ type PlanStatus struct {
 	// createdAt is the time when the plan was created.
 	// +required
 	CreatedAt metav1.Time `json:"createdAt,omitzero"`
+	// check that is not satisfied and that the next machine waits for; absent if there is none.
+	// +optional
+	Check *FailedCheck `json:"check,omitempty"`
 	// machines of the plan, in rollout order.
 	// +optional
 	// +listType=map

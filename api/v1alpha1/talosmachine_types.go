@@ -236,6 +236,10 @@ type TalosMachineStatus struct {
 	// intent is the step that is in progress.
 	// +optional
 	Intent *MachineIntent `json:"intent,omitempty"`
+	// soakingSince is the time since when the machine has been healthy after its last change. Absent once that was for the
+	// soakTime of its group.
+	// +optional
+	SoakingSince *metav1.Time `json:"soakingSince,omitempty"`
 	// lastError is the last error of this node, without secrets.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

@@ -67,6 +67,75 @@ type UpgradeOptions struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
 	Via []string `json:"via,omitempty"`
+	// checks of objects in the cluster have to be satisfied before a machine is upgraded, and before it counts as healthy with
+	// the new version. Missing evidence, such as a missing object or an API that does not respond, satisfies none.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Checks []UpgradeCheck `json:"checks,omitempty"`
+}
+
+// CheckTime determines when a check is made.
+// +kubebuilder:validation:Enum=Before;After;Always
+type CheckTime string
+
+// Times of a check.
+const (
+	// CheckBefore makes the check before a machine is upgraded.
+	CheckBefore CheckTime = "Before"
+	// CheckAfter makes the check after a machine was upgraded, as a part of its health.
+	CheckAfter CheckTime = "After"
+	// CheckAlways makes the check before and after. It is the default.
+	CheckAlways CheckTime = "Always"
+)
+
+// UpgradeCheck is a condition on objects of the cluster that is upgraded.
+// +kubebuilder:validation:XValidation:rule="has(self.objectName) != has(self.selector)",message="set objectName or selector, not both"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'Secret' || self.apiVersion != 'v1'",message="Secrets are not read"
+type UpgradeCheck struct {
+	// name of the check, for messages.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name,omitempty"`
+	// apiVersion of the objects, for example apps/v1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion,omitempty"`
+	// kind of the objects, for example Deployment. Secrets are not read.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind,omitempty"`
+	// namespace of the objects. Without it, objectName names an object that has no namespace, and selector selects in all
+	// namespaces.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// objectName is the name of one object, the variable object of the expression.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ObjectName string `json:"objectName,omitempty"`
+	// selector selects objects by their labels, for example app=web. They are the variable objects of the expression, a list
+	// of at most 200. A selection of no object satisfies no check.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Selector string `json:"selector,omitempty"`
+	// expression in CEL that has to be true, for example object.status.phase == 'Ready'.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Expression string `json:"expression,omitempty"`
+	// when is Before, After, or Always (default): whether the check is made before a machine is upgraded, or after, as a part of
+	// its health with the new version.
+	// +optional
+	When CheckTime `json:"when,omitempty"`
 }
 
 // KubernetesComponent is a part of Kubernetes that has a version of its own on each machine.
