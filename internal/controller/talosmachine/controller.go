@@ -88,6 +88,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, err
 	}
 
+	s.soak()
+
 	if err := r.findPause(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}

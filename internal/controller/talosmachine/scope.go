@@ -106,6 +106,10 @@ func settleTimes(st *v1alpha1.TalosMachineStatus, now time.Time) {
 		past(&st.Change.Since)
 	}
 
+	if st.SoakingSince != nil {
+		past(st.SoakingSince)
+	}
+
 	for i := range st.Conditions {
 		past(&st.Conditions[i].LastTransitionTime)
 	}

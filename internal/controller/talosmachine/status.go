@@ -55,6 +55,10 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		Unwritten: func() { r.looks.forget(s.key().String()) },
 	}, res, err)
 
+	if s.soaks() { // nothing reports the end of it
+		res = condition.Within(res, err, max(s.soakRecorded().Sub(r.Clock.Now()), time.Second))
+	}
+
 	if r.unwatched(s) {
 		res = condition.Within(res, err, pollUnwatched)
 	}

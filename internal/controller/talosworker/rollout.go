@@ -37,12 +37,17 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 	machines = slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool {
 		return slices.Contains(s.extra, m.Name) || lost(evidence, &m)
 	})
-	options := rollout.OptionsOf(cp, s.worker)
+	options, was := rollout.OptionsOf(cp, s.worker), s.worker.Status.Plan
+
+	first, err := r.soakFirst(ctx, s, cp)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 
 	out, err := group.Rollout{
 		Client: r.Client, Recorder: r.Recorder, Owner: s.worker, Base: s.base,
 		Input: rollout.Input{
-			Options: options, Machines: machines, ControlPlane: cp, Worker: s.worker, Plan: s.worker.Status.Plan,
+			Options: options, Machines: machines, ControlPlane: cp, Worker: s.worker, First: first, Plan: was,
 			Now: r.Clock.Now(),
 		},
 	}.Assess(ctx)
@@ -66,6 +71,17 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 
 	// No event reports that a maintenance window opens.
 	return ctrl.Result{RequeueAfter: min(max(out.Again.Sub(r.Clock.Now()), time.Second), r.Resync)}, nil
+}
+
+// soakFirst returns the machines of the control plane, read live, if those have to soak before workers begin.
+func (r *Reconciler) soakFirst(
+	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane,
+) ([]v1alpha1.TalosMachine, error) {
+	if rollout.OptionsOf(cp, nil).SoakTime <= 0 {
+		return nil, nil
+	}
+
+	return machineset.ControlPlane(ctx, r.Reader, s.controlPlaneKey())
 }
 
 // lost reports whether the machine has been unreachable for longer than the remediation timeout, or a user has

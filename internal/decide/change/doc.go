@@ -203,6 +203,8 @@ type Step struct {
 	After *Record
 	// Event that is told after the act; nil for none.
 	Event *Event
+	// Completed: the change has succeeded, and the machine was healthy with it.
+	Completed bool
 	// Again is when the machine is looked at again. A step with an act and a time is the last one of a reconciliation.
 	Again time.Duration
 	// Rest: there is nothing to do until something changes.

@@ -104,12 +104,16 @@ func (in Input) complete() Step {
 		return in.do(Remember)
 	}
 
+	return in.completed("Runs the desired config and is healthy")
+}
+
+// completed drops a change that has succeeded.
+func (in Input) completed(message string) Step {
 	in.Record.Change = nil
 
 	step := in.again(Poll)
-	step.Event = &Event{
-		Reason: v1alpha1.ReasonUpToDate, Action: "Complete", Message: "Runs the desired config and is healthy",
-	}
+	step.Completed = true
+	step.Event = &Event{Reason: v1alpha1.ReasonUpToDate, Action: "Complete", Message: message}
 
 	return step
 }

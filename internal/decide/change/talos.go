@@ -282,14 +282,7 @@ func (in Input) settleTalos() Step {
 	case in.well() && !in.Pass.Uncordoned:
 		return in.do(Uncordon)
 	case in.well():
-		in.Record.Change = nil
-
-		step := in.again(Poll)
-		step.Event = &Event{
-			Reason: v1alpha1.ReasonUpToDate, Action: "Complete", Message: "Runs " + c.Image + " and is healthy",
-		}
-
-		return step
+		return in.completed("Runs " + c.Image + " and is healthy")
 	case c.Phase == v1alpha1.ChangeFailed:
 	case took >= in.Options.HealthTimeout:
 		remedy := "roll it back, or repair it"

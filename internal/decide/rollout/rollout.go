@@ -38,6 +38,7 @@ type Options struct {
 	MaxFailed     *intstr.IntOrString
 	HealthTimeout time.Duration
 	TryTimeout    time.Duration
+	SoakTime      time.Duration
 	Drift         v1alpha1.DriftPolicy
 }
 
@@ -62,6 +63,7 @@ func OptionsOf(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) Options 
 		MaxFailed:     o.MaxFailed,
 		HealthTimeout: duration(o.HealthTimeout, DefaultHealthTimeout),
 		TryTimeout:    duration(o.TryTimeout, DefaultTryTimeout),
+		SoakTime:      duration(o.SoakTime, 0),
 		Drift:         cmp.Or(drift, v1alpha1.DriftReport),
 	}
 
@@ -92,6 +94,8 @@ type Input struct {
 	// before any change begins.
 	ControlPlane *v1alpha1.TalosControlPlane
 	Worker       *v1alpha1.TalosWorker
+	// First are the machines of the control plane, if the group is a worker group and those have to soak before it begins.
+	First []v1alpha1.TalosMachine
 	// Plan is the current plan; nil if there is none.
 	Plan *v1alpha1.PlanStatus
 	// Approved is the ID of the plan that a user approved.
@@ -213,7 +217,13 @@ func (out *Output) goOn(in Input) error {
 
 	out.holdUnselected(in)
 
-	return out.holdReboots(in)
+	if err := out.holdReboots(in); err != nil {
+		return err
+	}
+
+	out.holdSoaking(in)
+
+	return nil
 }
 
 // continues reports whether the plan is one of an upgrade of Kubernetes that was approved with the plan of its first
@@ -317,6 +327,7 @@ func planOf(in Input) *v1alpha1.PlanStatus {
 	}
 
 	out := in.Plan.DeepCopy()
+	out.Check = nil // only a machine that is about to begin has it made
 	out.Machines = slices.DeleteFunc(out.Machines, func(p v1alpha1.PlannedMachine) bool {
 		return !slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool { return m.Name == p.Name })
 	})
