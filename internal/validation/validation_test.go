@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
 	"github.com/talos-operator/talos-operator/test/pki"
@@ -440,4 +442,32 @@ func TestFailuresAreOneStableLine(t *testing.T) {
 	if validation.Failures(nil).Err() != nil {
 		t.Error("no failures are an error")
 	}
+}
+
+func TestUpgradeChecks(t *testing.T) {
+	t.Parallel()
+
+	of := func(name, expression string) v1alpha1.UpgradeCheck {
+		return v1alpha1.UpgradeCheck{Name: name, APIVersion: "v1", Kind: "ConfigMap", ObjectName: "x", Expression: expression}
+	}
+	checks := func(all ...v1alpha1.UpgradeCheck) validation.Failures {
+		return validation.UpgradeChecks("f", &v1alpha1.UpgradeOptions{Checks: all})
+	}
+
+	secret := of("a", "true")
+	secret.Kind = "Secret"
+
+	var many []v1alpha1.UpgradeCheck
+	for i := range 17 {
+		many = append(many, of(strconv.Itoa(i), "true"))
+	}
+
+	check(t, validation.UpgradeChecks("f", nil))
+	check(t, checks(of("a", "object.data.x == 'y'"), of("b", "true")))
+	check(t, checks(of("a", "true"), of("b", "object.data.x = 'y'")),
+		"f[1].expression: line 1, column 15: Syntax error")
+	check(t, checks(of("a", "true"), of("a", "true")), "f[1].name: a is also the name of f[0]")
+	check(t, checks(secret), "f[0].kind: Secrets are not read")
+	check(t, checks(many[:16]...))
+	check(t, checks(many...), "f: has 17 checks; name at most 16")
 }

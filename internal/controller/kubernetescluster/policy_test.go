@@ -171,3 +171,29 @@ func TestGroupsExample(t *testing.T) {
 func windows(schedule string) *v1alpha1.RolloutOptions {
 	return &v1alpha1.RolloutOptions{Windows: []v1alpha1.MaintenanceWindow{{Schedule: schedule, Duration: minutes(60)}}}
 }
+
+// TestUpgradeCheckRefused: a check that does not compile is refused with its position, and nothing is created.
+func TestUpgradeCheckRefused(t *testing.T) {
+	b := newBench(t)
+
+	c := b.create("checks", `
+apiVersion: vitistack.io/v1alpha1
+kind: KubernetesCluster
+metadata: {name: NAME}
+spec:
+  kubernetesVersion: v1.36.2
+  talosVersion: v1.13.9
+  clusterEndpoint: https://10.0.0.1:6443
+  upgrade:
+    checks:
+      - {name: web, apiVersion: apps/v1, kind: Deployment, namespace: web, objectName: web, expression: "objekt.status.ready"}
+  controlPlane: {replicas: 1}
+`)
+	b.reconcile(c)
+	b.condition(c, v1alpha1.ConditionStalled, metav1.ConditionTrue,
+		"spec.upgrade.checks[0].expression: line 1, column 1: undeclared reference to 'objekt'")
+
+	if n := len(b.children(c)); n != 0 {
+		t.Errorf("%d objects were created", n)
+	}
+}

@@ -46,11 +46,12 @@ func (t topology) groups() []validation.Group {
 	return out
 }
 
-// policies checks the maintenance windows of the cluster and of its groups.
+// policies checks the maintenance windows of the cluster and of its groups, and the checks of its upgrades.
 func (t topology) policies() validation.Failures {
 	spec := &t.cluster.Spec
 	out := append(checkRollout("spec.rollout", spec.Rollout),
 		checkRollout("spec.controlPlane.rollout", spec.ControlPlane.Rollout)...)
+	out = append(out, validation.UpgradeChecks("spec.upgrade.checks", spec.Upgrade)...)
 
 	for i := range spec.Workers {
 		out = append(out, checkRollout(fmt.Sprintf("spec.workers[%d].rollout", i), spec.Workers[i].Rollout)...)

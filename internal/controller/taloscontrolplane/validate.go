@@ -79,6 +79,7 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, subnets(spec).Check()...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)
+	failures = append(failures, validation.UpgradeChecks("spec.upgrade.checks", spec.Upgrade)...)
 
 	if err := failures.Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), nil)
