@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/safety"
+	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
 // mayReboot is how long after its object was deleted a node may still begin the reboot that was requested before, or be
@@ -54,6 +55,25 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 	s.noteApproval(machines)
 
 	return ctrl.Result{}, r.beginChange(ctx, s, machines, out)
+}
+
+// holdUnchecked removes upgrades from the candidates while a check of the cluster is not satisfied.
+func (r *Reconciler) holdUnchecked(ctx context.Context, s *scope, out *rollout.Output) {
+	upgrades := group.Upgrades{
+		Options: s.cp.Spec.Upgrade, Now: r.Clock.Now(),
+		Connect: func(ctx context.Context) (*workload.Cluster, error) {
+			return r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
+		},
+	}
+
+	if p := s.base.Status.Plan; p != nil {
+		upgrades.Was = p.Check
+	}
+
+	out.Ready = upgrades.Hold(ctx, out.Ready, out)
+	if out.Plan.Check != nil {
+		s.window = earliest(s.window, out.Again)
+	}
 }
 
 // meanwhile continues configuration changes while no etcd responds: a configuration may be what prevents etcd from
@@ -102,6 +122,8 @@ func (r *Reconciler) beginChange(
 
 		return nil
 	}
+
+	r.holdUnchecked(ctx, s, &out)
 
 	for _, c := range r.notPulling(ctx, s, &out) {
 		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })

@@ -35,8 +35,6 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 		ctrl.LoggerFrom(ctx).Error(err, "The maintenance windows cannot be read; no machine is rebooted")
 	}
 
-	s.lagging = r.lags(ctx, s)
-
 	for range maxSteps {
 		in, next := r.input(s), change.Next
 		if isUpgrade(s.machine.Status.Change) {

@@ -53,10 +53,11 @@ type Reconciler struct {
 	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
-	looks   looks
-	bare    sightings
-	memory  frame.Memory
-	outages condition.Outages
+	looks    looks
+	bare     sightings
+	memory   frame.Memory
+	outages  condition.Outages
+	verdicts verdicts
 }
 
 // Reconcile reconciles one TalosMachine. It keeps no state between calls.
@@ -71,6 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.memory.Forget(req.NamespacedName)
 			r.Installs.Drop(req.NamespacedName)
 			r.outages.Forget(req.NamespacedName)
+			r.verdicts.forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -127,6 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.compareSystem,
 		r.planChange,
 		r.leaveToRestore,
+		r.findLag,
 		r.rollBackFailed,
 		r.change,
 	)

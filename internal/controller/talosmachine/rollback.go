@@ -172,6 +172,6 @@ func (s *scope) mustRollBack() bool {
 	c := s.machine.Status.Change
 
 	return isUpgrade(c) && c.Phase == v1alpha1.ChangeFailed && c.Booted && c.Cause != v1alpha1.CauseRevert &&
-		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && !s.facts.Ready &&
+		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && (!s.facts.Ready || s.lagging != "") &&
 		s.machine.Annotations[v1alpha1.RevertAnnotation] != c.Target
 }

@@ -57,7 +57,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 
 	s.worker.Status.Plan = out.Plan
 
-	for _, c := range next(machines, options, &out) {
+	for _, c := range r.checked(ctx, s, cp, was, &out, next(machines, options, &out)) {
 		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
 
 		if err := machineset.Grant(ctx, r.Client, &machines[i], c); err != nil {
