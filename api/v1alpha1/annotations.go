@@ -53,7 +53,10 @@ func Annotations() []Annotation {
 			ApprovedAnnotation, []string{kindControlPlane, kindWorker}, "the ID of a plan", "approves the plan", true,
 		},
 		{RevertAnnotation, machine, "the target of a change", "the machine returns to its last working config, or to the Talos of before", false},
-		{RetryAnnotation, machine, "any", "a failed change is tried again", true},
+		{
+			RetryAnnotation, []string{kindControlPlane, kindMachine}, "any",
+			"a failed change of a machine, or the failed hooks before an upgrade of a control plane, are tried again", true,
+		},
 		{ForgetAdoptedAnnotation, machine, "`true`", "settings kept from an import or manual edits are dropped", true},
 		{ReplaceAnnotation, machine, "the name of a spare, or empty", "the machine is replaced by a spare", false},
 		{

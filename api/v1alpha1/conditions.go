@@ -33,6 +33,8 @@ const (
 	// ConditionStateAtRisk: the state Secret is being deleted and only its finalizer keeps it; the message says what to
 	// do.
 	ConditionStateAtRisk = "StateAtRisk"
+	// ConditionHookFailed: hooks of the current or the last upgrade have failed; the message names them and their Jobs.
+	ConditionHookFailed = "HookFailed"
 	// ConditionWouldChange: in a dry run, the message names the changes that the operator would write.
 	ConditionWouldChange = "WouldChange"
 	// ConditionPaused: the object is paused by the paused annotation or by the reconcile mode.

@@ -204,6 +204,17 @@ const (
 	ReasonUpgradeUnsupported = "UpgradeUnsupported"
 )
 
+// Reasons about the hooks of upgrades.
+const (
+	// ReasonUpgradeHookRunning: an upgrade waits for the Job of a hook.
+	ReasonUpgradeHookRunning = "UpgradeHookRunning"
+	// ReasonUpgradeHookSucceeded: the Job of a hook has completed.
+	ReasonUpgradeHookSucceeded = "UpgradeHookSucceeded"
+	// ReasonUpgradeHookFailed: the Job of a hook failed, took longer than its timeout, or could not be created; the message
+	// names it and says why.
+	ReasonUpgradeHookFailed = "UpgradeHookFailed"
+)
+
 // Reasons of the records of upgrades.
 const (
 	// ReasonUpgrading: machines are being brought to the version of the run.

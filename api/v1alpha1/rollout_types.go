@@ -12,7 +12,8 @@ const (
 	// RevertAnnotation on a TalosMachine reverts the machine to the last working configuration, or to the Talos that it ran
 	// before its last upgrade, while its value is the target of the unwanted change.
 	RevertAnnotation = "talos-operator.io/revert"
-	// RetryAnnotation on a TalosMachine retries a failed change. The operator removes the annotation.
+	// RetryAnnotation on a TalosMachine retries a failed change, on a TalosControlPlane the failed hooks before an upgrade.
+	// The operator removes the annotation.
 	RetryAnnotation = "talos-operator.io/retry"
 	// ForgetAdoptedAnnotation on a TalosMachine, value "true", drops the settings that the machine kept from an import or
 	// from manual edits: from then on only the spec determines the desired configuration. The operator removes the

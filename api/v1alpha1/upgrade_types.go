@@ -74,6 +74,12 @@ type UpgradeOptions struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Checks []UpgradeCheck `json:"checks,omitempty"`
+	// hooks are Jobs that run in the cluster before and after each version that its machines are brought to.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Hooks []UpgradeHook `json:"hooks,omitempty"`
 }
 
 // CheckTime determines when a check is made.
@@ -204,7 +210,8 @@ type UpgradeStatus struct {
 	// stepsLeft of the path, with those of Kubernetes.
 	// +optional
 	StepsLeft int32 `json:"stepsLeft,omitempty"`
-	// obstacles are what the drains of an upgrade of Talos will meet. They hold nothing.
+	// obstacles are what the drains of an upgrade of Talos will meet, and that an upgrade goes on without a backup. They
+	// hold nothing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Obstacles string `json:"obstacles,omitempty"`

@@ -212,7 +212,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		(&machine.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr, nodes()),
 		(&taloscontrolplane.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: clock,
-			Workloads: workloads, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
+			Workloads: workloads, Jobs: workloads.Jobs, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
 			Recorder: mgr.GetEventRecorder("taloscontrolplane"), Details: condition.DetailsTogether,
 			Pass: 2 * o.PassTimeout, NewBundle: clusterstate.NewBundle,
 		}).SetupWithManager(mgr, shared(reconcile.Request.String)),

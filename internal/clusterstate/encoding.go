@@ -137,6 +137,8 @@ func (r Runtime) normalized() Runtime {
 		run.Since, run.EndedAt = run.Since.UTC().Truncate(time.Second), seconds(run.EndedAt)
 	}
 
+	out.Upgrade = r.Upgrade.normalized()
+
 	out.Conditions = slices.Clone(r.Conditions)
 	for i := range out.Conditions {
 		at := out.Conditions[i].LastTransitionTime

@@ -82,6 +82,8 @@ type Runtime struct {
 	// Restores are the restores that wiped or bootstrapped etcd, or were about to; recorded first. Their objects may be
 	// recreated without a status, or with an old one.
 	Restores []RestoreRun `json:"restores,omitempty"`
+	// Upgrade is the current or the last upgrade that has hooks, or waits for a backup; recorded before it begins.
+	Upgrade *UpgradeRun `json:"upgrade,omitempty"`
 	// Replaced maps replaced machines of the control plane to the spare machines that replace them.
 	Replaced map[string]string `json:"replaced,omitempty"`
 	// ReplacedWorkers is the same for the worker groups, by the name of their TalosWorker.

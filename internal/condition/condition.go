@@ -24,7 +24,7 @@ var BadReasons = []string{
 	v1alpha1.ReasonAPIServerUnavailable,
 	v1alpha1.ReasonCertificateDue, v1alpha1.ReasonAuthorityEnding, v1alpha1.ReasonCertificateExpired,
 	v1alpha1.ReasonInvalidReconcileMode, v1alpha1.ReasonImportSecretInvalid, v1alpha1.ReasonImportRefused,
-	v1alpha1.ReasonBackupFailed,
+	v1alpha1.ReasonBackupFailed, v1alpha1.ReasonUpgradeHookFailed,
 }
 
 // Set writes the conditions of one object.

@@ -48,3 +48,23 @@ func TestPermitBackup(t *testing.T) {
 		}
 	}
 }
+
+// TestPermitUpgrade: the first component of a minor of Kubernetes waits for a backup that is demanded, and for no node.
+func TestPermitUpgrade(t *testing.T) {
+	for name, c := range map[string]struct {
+		backup safety.Backup
+		action safety.Action
+		part   string
+	}{
+		"not demanded": {safety.Backup{}, safety.Proceed, ""},
+		"fresh":        {safety.Backup{Demanded: true, State: safety.BackupFresh}, safety.Proceed, ""},
+		"missing":      {safety.Backup{Demanded: true}, safety.Wait, "Kubernetes v1.36.2 is blocked until there is a fresh backup"},
+		"running":      {safety.Backup{Demanded: true, State: safety.BackupRunning, Name: "b"}, safety.Wait, "TalosEtcdBackup b is complete"},
+		"failed":       {safety.Backup{Demanded: true, State: safety.BackupFailed, Name: "b"}, safety.Refuse, "delete it to retry"},
+	} {
+		v := safety.PermitUpgrade("Kubernetes v1.36.2", c.backup)
+		if v.Action != c.action || !strings.Contains(v.Message, c.part) || c.part == "" && v.Message != "" {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}

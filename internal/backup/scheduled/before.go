@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -109,6 +110,22 @@ func Permit(
 	known.State, known.Name, known.Message = safety.BackupRunning, wanted.Name, ""
 
 	return ask(known), wanted, nil
+}
+
+// Since returns a control plane that demands a backup not older than a moment, nor than its spec allows.
+func Since(cp *v1alpha1.TalosControlPlane, moment, now time.Time) *v1alpha1.TalosControlPlane {
+	out := cp.DeepCopy()
+
+	if d := out.Spec.BackupBeforeDisruption; d != nil {
+		age := defaultMaxAge
+		if d.MaxAge != nil {
+			age = d.MaxAge.Duration
+		}
+
+		d.MaxAge = &metav1.Duration{Duration: min(age, now.Sub(moment))}
+	}
+
+	return out
 }
 
 // judge derives the state of the demanded backup. It is pure.

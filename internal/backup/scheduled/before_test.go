@@ -695,3 +695,37 @@ func (h *history) checkFailed(t *rapid.T, told safety.Backup, backups []v1alpha1
 		t.Fatalf("%s blocks, and is not kept", told.Name)
 	}
 }
+
+// TestSince: a backup has to be newer than a moment, and not older than the spec allows.
+func TestSince(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+
+	for name, c := range map[string]struct {
+		maxAge, moment, taken time.Duration
+		fresh                 bool
+	}{
+		"older than the moment": {moment: time.Minute, taken: 2 * time.Minute},
+		"newer than the moment": {moment: 2 * time.Minute, taken: time.Minute, fresh: true},
+		"in the same second":    {moment: time.Minute, taken: time.Minute, fresh: true},
+		"newer, but too old":    {moment: 5 * time.Hour, taken: 2 * time.Hour},
+		"newer, and allowed":    {maxAge: 3 * time.Hour, moment: 5 * time.Hour, taken: 2 * time.Hour, fresh: true},
+	} {
+		cp := newControlPlane()
+		if c.maxAge != 0 {
+			cp.Spec.BackupBeforeDisruption.MaxAge = &metav1.Duration{Duration: c.maxAge}
+		}
+
+		was := cp.DeepCopy()
+		demands := scheduled.Since(cp, ago(c.moment), now)
+		c1 := api(t, interceptor.Funcs{}, newSchedule(nightly), newBackup("a", good(ago(c.taken))))
+
+		known, _, err := scheduled.Before(t.Context(), c1, demands, now)
+		if err != nil || (known.State == safety.BackupFresh) != c.fresh || !reflect.DeepEqual(cp, was) {
+			t.Errorf("%s: %+v, %v", name, known, err)
+		}
+	}
+
+	if got := scheduled.Since(&v1alpha1.TalosControlPlane{}, now, now); got.Spec.BackupBeforeDisruption != nil {
+		t.Error("a control plane that demands no backup demands one")
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/hook"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
@@ -26,6 +27,7 @@ func (t topology) check(now time.Time) error {
 	failures = append(failures, t.templates()...)
 	failures = append(failures, t.policies()...)
 	failures = append(failures, t.patches()...)
+	failures = append(failures, hook.Check("spec.upgrade", spec.Upgrade)...)
 
 	return failures.Err()
 }

@@ -18,18 +18,9 @@ func (r *Reconciler) permit(ctx context.Context, s *scope, d safety.Disruption) 
 		return safety.Permit(s.nodes, "", d)
 	}
 
-	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, s.cp, r.Clock.Now(), permit)
+	verdict, err := r.withBackup(ctx, s, s.cp, d.Machine+" goes away", permit)
 	if err != nil {
 		return safety.Verdict{}, err
-	}
-
-	if made != nil {
-		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonWaitingForBackup, "Backup",
-			"Taking TalosEtcdBackup %s before %s goes away", made.Name, d.Machine)
-	}
-
-	if verdict.Reason == v1alpha1.ReasonWaitingForBackup || verdict.Reason == v1alpha1.ReasonBackupFailed {
-		s.backup = &verdict
 	}
 
 	if verdict.Action != safety.Proceed {
@@ -38,6 +29,28 @@ func (r *Reconciler) permit(ctx context.Context, s *scope, d safety.Disruption) 
 
 	if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != safety.Proceed {
 		return owner, err
+	}
+
+	return verdict, nil
+}
+
+// withBackup asks with the backup that cp demands, which is s.cp or has another maximum age. If only a missing one blocks
+// what is asked for, it is created. before says what it is for.
+func (r *Reconciler) withBackup(
+	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane, before string, permit func(safety.Backup) safety.Verdict,
+) (safety.Verdict, error) {
+	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, cp, r.Clock.Now(), permit)
+	if err != nil {
+		return safety.Verdict{}, err
+	}
+
+	if made != nil {
+		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonWaitingForBackup, "Backup",
+			"Taking TalosEtcdBackup %s before %s", made.Name, before)
+	}
+
+	if verdict.Reason == v1alpha1.ReasonWaitingForBackup || verdict.Reason == v1alpha1.ReasonBackupFailed {
+		s.backup = &verdict
 	}
 
 	return verdict, nil

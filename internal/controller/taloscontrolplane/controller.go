@@ -37,6 +37,8 @@ type Reconciler struct {
 	Nodes *talos.Pool
 	// Workloads opens connections to the Kubernetes APIs of the clusters.
 	Workloads *workload.Clients
+	// Jobs opens connections for the Jobs of hooks.
+	Jobs func(ctx context.Context, b *clusterstate.Bundle, addresses []string) (workload.Jobs, error)
 	// APIs triggers control planes whose API responds again.
 	APIs     *workload.Waiter
 	Recorder events.EventRecorder

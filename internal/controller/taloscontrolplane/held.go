@@ -9,6 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/decide/hook"
 	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -48,6 +49,8 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	entries := r.group(s).Entries()
 	s.extra, s.scaling = machineset.Extra(entries, s.machines), pause.Untouched
 	s.would = machineset.Would(deleting(s.cp), entries, s.machines)
+	s.would = append(s.would,
+		hook.Would(guardOf(s.cp, held.State.Runtime.Upgrade, s.cp.Status.Upgrade, s.machines), held.State.Runtime.Upgrade)...)
 
 	// Reading continues during a pause: a state that is not observed must not be reported.
 	return frame.Run(ctx, s, r.readCertificates, r.observe, r.judge, r.validate)

@@ -64,7 +64,7 @@ func (e *env) restart() {
 	workloads := &workload.Clients{Clock: e.Clock}
 	e.r = &taloscontrolplane.Reconciler{
 		Client: e.Client, Reader: e.Client, States: &clusterstate.Store{Client: e.Client, Reader: e.Client, Clock: e.Clock},
-		Nodes: nodes, Workloads: workloads, APIs: workload.NewWaiter(e.Context(), workloads), Recorder: e.Events,
+		Nodes: nodes, Workloads: workloads, Jobs: workloads.Jobs, APIs: workload.NewWaiter(e.Context(), workloads), Recorder: e.Events,
 		Clock: e.Clock, Resync: time.Minute, NewBundle: pki.NewBundle,
 	}
 	e.Cleanup(e.r.APIs.Wait)

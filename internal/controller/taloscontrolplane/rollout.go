@@ -85,6 +85,10 @@ func (r *Reconciler) meanwhile(ctx context.Context, s *scope, wait error) error 
 		return wait
 	}
 
+	// What is not known of the workers neither ends an upgrade nor begins the hooks after it.
+	s.guard = guardOf(s.cp, s.held.State.Runtime.Upgrade, s.cp.Status.Upgrade, s.machines)
+	s.guard.Phase = ""
+
 	if _, err := r.rollout(ctx, s); err != nil {
 		return err
 	}
@@ -146,20 +150,22 @@ func (r *Reconciler) beginChange(
 			continue
 		}
 
-		if !c.Change.Etcd {
-			return machineset.Grant(ctx, r.Client, &machines[i], c)
+		if c.Change.Etcd {
+			verdict, err := r.permit(ctx, s, safety.Disruption{Act: safety.ActReboot, Machine: c.Name})
+			if err != nil {
+				return err
+			}
+
+			if verdict.Action != safety.Proceed {
+				out.Hold(c.Name + ": " + verdict.Message)
+
+				continue
+			}
 		}
 
-		verdict, err := r.permit(ctx, s, safety.Disruption{Act: safety.ActReboot, Machine: c.Name})
-		if err != nil {
+		if begun, err := r.grant(ctx, s, &machines[i], c, &out); err != nil || begun {
 			return err
 		}
-
-		if verdict.Action == safety.Proceed {
-			return r.beginDisruptiveChange(ctx, s, &machines[i], c)
-		}
-
-		out.Hold(c.Name + ": " + verdict.Message)
 	}
 
 	return nil

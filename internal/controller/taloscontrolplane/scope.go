@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/decide/hook"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/pause"
@@ -35,6 +36,12 @@ type scope struct {
 
 	// backup says which backup a disruption waits for, and why; nil if none does.
 	backup *safety.Verdict
+
+	// guard is what hooks are decided from; hooks says which one an upgrade waits for, and why, nil if it does not; poll is
+	// when the Job of one is observed again, zero if none runs.
+	guard hook.Input
+	hooks *safety.Verdict
+	poll  time.Time
 
 	// remedy is the replacement that is due; nil if there is none.
 	remedy *remediation.Choice

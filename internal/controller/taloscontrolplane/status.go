@@ -53,6 +53,10 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		return ctrl.Result{RequeueAfter: pollImport}, nil
 	}
 
+	if !s.poll.IsZero() {
+		s.window = earliest(s.window, s.poll)
+	}
+
 	// No event reports that a maintenance window opens.
 	if wait := max(s.window.Sub(r.Clock.Now()), time.Second); !s.window.IsZero() && res.RequeueAfter > wait {
 		res.RequeueAfter = wait
@@ -149,6 +153,7 @@ func computeStatus(s *scope, err error) condition.Set {
 
 	setCertificates(s, set)
 	setStateAtRisk(s, set)
+	setHookFailed(s, set)
 	setReady(s, err, set)
 	set.Transient(paused, deleting(s.cp), err)
 
@@ -230,6 +235,12 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 
 	if s.backup != nil {
 		set.False(v1alpha1.ConditionUpToDate, s.backup.Reason, s.backup.Message)
+
+		return
+	}
+
+	if s.hooks != nil {
+		set.False(v1alpha1.ConditionUpToDate, s.hooks.Reason, s.hooks.Message)
 
 		return
 	}

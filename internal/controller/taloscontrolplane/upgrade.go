@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
@@ -25,11 +26,14 @@ const maxUpgraded = 16
 // planUpgrade decides which version of Talos or Kubernetes the machines of the cluster are upgraded to now. They follow
 // the status, never the spec, so that no machine gets ahead of a path that others have not gone.
 func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if targetOf(s.cp) == (upgrade.Target{}) {
+	was := s.held.State.Runtime.Upgrade
+	owes := was != nil && was.Phase != clusterstate.UpgradeFinished
+
+	if targetOf(s.cp) == (upgrade.Target{}) && !owes {
 		s.cp.Status.Upgrade = nil
 		r.preflights.forget(s.key())
 
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.RetryAnnotation)
 	}
 
 	// The path goes on once each machine has taken a step of it, so they are read live.
@@ -41,10 +45,17 @@ func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, er
 		return ctrl.Result{}, fmt.Errorf("listing the machines of %s: %w", s.cp.Name, err)
 	}
 
-	next := upgradeOf(s.cp, r.group(s).Entries(), list.Items)
-	s.cp.Status.Upgrade = r.preflight(ctx, s, next, list.Items)
+	var next *v1alpha1.UpgradeStatus
+	if targetOf(s.cp) != (upgrade.Target{}) {
+		next = upgradeOf(s.cp, r.group(s).Entries(), list.Items)
+	}
 
-	return ctrl.Result{}, nil
+	next, err = r.guardUpgrade(ctx, s, r.preflight(ctx, s, next, list.Items), list.Items)
+	if err == nil {
+		s.cp.Status.Upgrade = next
+	}
+
+	return ctrl.Result{}, err
 }
 
 // targetOf returns the versions that the spec asks for, as far as upgrades to them are automatic.

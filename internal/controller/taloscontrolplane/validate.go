@@ -11,6 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/decide/hook"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/evidence"
@@ -80,6 +81,7 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)
 	failures = append(failures, validation.UpgradeChecks("spec.upgrade.checks", spec.Upgrade)...)
+	failures = append(failures, hook.Check("spec.upgrade", spec.Upgrade)...)
 
 	if err := failures.Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), nil)

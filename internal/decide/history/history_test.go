@@ -306,3 +306,49 @@ func TestNumber(t *testing.T) {
 		}
 	}
 }
+
+// TestPhaseOf: what is planned, and the phase of a version, without a record.
+func TestPhaseOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*world)
+		planned string
+		phase   v1alpha1.UpgradeRunPhase
+	}{
+		"planned":      {func(w *world) { w.plan(newTalos, "", "") }, oldTalos + " " + newTalos, v1alpha1.UpgradeRunRunning},
+		"waits":        {func(w *world) { w.plan(newTalos, "", "later") }, oldTalos + " " + newTalos, v1alpha1.UpgradeRunWaiting},
+		"another":      {func(w *world) { w.plan("v1.13.8", "", "") }, oldTalos + " v1.13.8", v1alpha1.UpgradeRunCalledOff},
+		"unclear":      {func(w *world) { w.plan("", "", "why") }, "", v1alpha1.UpgradeRunWaiting},
+		"called off":   {func(*world) {}, "", v1alpha1.UpgradeRunCalledOff},
+		"is installed": {func(w *world) { w.changes("a", v1alpha1.ChangeDraining, "") }, "", v1alpha1.UpgradeRunRunning},
+		"failed":       {func(w *world) { w.changes("a", v1alpha1.ChangeFailed, "why") }, "", v1alpha1.UpgradeRunFailed},
+		"done": {func(w *world) {
+			for _, m := range w.machines {
+				m.Status.TalosVersion = newTalos
+			}
+		}, "", v1alpha1.UpgradeRunSucceeded},
+		"done, and the next one is unclear": {func(w *world) {
+			w.plan("", "", "why")
+
+			for _, m := range w.machines {
+				m.Status.TalosVersion = newTalos
+			}
+		}, "", v1alpha1.UpgradeRunSucceeded},
+		"only the schematic": {func(w *world) {
+			w.changes("a", v1alpha1.ChangeDraining, "", v1alpha1.FieldChange{Field: upgrade.FieldSchematic, New: schematic})
+		}, "", v1alpha1.UpgradeRunCalledOff},
+	} {
+		w := newWorld()
+		c.change(w)
+
+		in := w.input(upgrade.Talos)
+
+		planned := ""
+		if p := in.Planned(); p != nil {
+			planned = p.From + " " + p.To
+		}
+
+		if phase := in.PhaseOf(oldTalos, newTalos); planned != c.planned || phase != c.phase {
+			t.Errorf("%s: %q, %s", name, planned, phase)
+		}
+	}
+}

@@ -17,6 +17,25 @@ import (
 // longestMessage is the maximum length of a message.
 const longestMessage = 1000
 
+// Planned returns the run that the machines of a cluster are brought through now, whether or not it is recorded; nil if
+// there is none, or if it brings another schematic only.
+func (in Input) Planned() *v1alpha1.UpgradeRunSpec {
+	if in.planned(in.Component) == "" {
+		return nil
+	}
+
+	if run := in.begin(0); run != nil {
+		return &run.Spec
+	}
+
+	return nil
+}
+
+// PhaseOf returns the phase of a run that brings a version, as its machines alone tell it.
+func (in Input) PhaseOf(from, to string) v1alpha1.UpgradeRunPhase {
+	return in.goOn(Run{Spec: v1alpha1.UpgradeRunSpec{From: from, To: to}}).Status.Phase
+}
+
 // goOn returns an open run as it is now.
 func (in Input) goOn(run Run) Run {
 	list := in.progress(&run)

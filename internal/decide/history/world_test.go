@@ -102,14 +102,17 @@ func (w *world) runsKubernetes(version string, names ...string) {
 	}
 }
 
-func (w *world) next(of upgrade.Component) history.Outcome {
+func (w *world) next(of upgrade.Component) history.Outcome { return history.Next(w.input(of)) }
+
+// input is what is observed of a component.
+func (w *world) input(of upgrade.Component) history.Input {
 	in := history.Input{Component: of, ControlPlane: w.cp, Runs: w.runs[of], Now: w.now}
 
 	for _, m := range w.machines { // in any order
 		in.Machines = append(in.Machines, *m)
 	}
 
-	return history.Next(in)
+	return in
 }
 
 // writes are how many of the writes of an outcome are made before the caller dies.

@@ -1,0 +1,332 @@
+package taloscontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/history"
+	"github.com/talos-operator/talos-operator/internal/decide/hook"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/safety"
+)
+
+// pollHook is how soon a Job of a managed cluster is observed again: no event reports its end.
+const pollHook = 10 * time.Second
+
+// guardUpgrade has hooks run before and after upgrades. next is the upgrade that was planned; what is returned is the
+// one that machines may follow.
+func (r *Reconciler) guardUpgrade(
+	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
+) (*v1alpha1.UpgradeStatus, error) {
+	s.guard = guardOf(s.cp, s.held.State.Runtime.Upgrade, next, machines)
+
+	if err := r.noteMissingBackup(ctx, s, next); err != nil {
+		return nil, err
+	}
+
+	out, err := r.stepHooks(ctx, s, freesWorkers(next))
+	if err != nil {
+		return nil, err
+	}
+
+	// A retry has been recorded.
+	if err := kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.RetryAnnotation); err != nil {
+		return nil, err
+	}
+
+	switch {
+	case s.guard.Planned == nil || out.Begin:
+	case freesWorkers(next):
+		next = refused(next, s.cp.Status.Upgrade, out.Message)
+	case out.Message != "":
+		next.Message = kube.Shorten(out.Message, longestMessage)
+	}
+
+	return next, nil
+}
+
+// freesWorkers reports whether workers begin as soon as an upgrade is published, without a slot of the control plane:
+// those that are left behind. The hooks before it run first then, whatever windows the workers wait for.
+func freesWorkers(next *v1alpha1.UpgradeStatus) bool {
+	return next != nil && (next.TalosVersion != "" && next.ControlPlaneDone ||
+		next.KubernetesVersion != "" && slices.Contains(next.Components, v1alpha1.ComponentKubelet))
+}
+
+// guardOf collects what hooks are decided from, but for the Job that runs. It is pure.
+func guardOf(
+	cp *v1alpha1.TalosControlPlane, run *clusterstate.UpgradeRun, next *v1alpha1.UpgradeStatus,
+	machines []v1alpha1.TalosMachine,
+) hook.Input {
+	_, retry := cp.Annotations[v1alpha1.RetryAnnotation]
+	out := hook.Input{UID: string(cp.UID), Name: cp.Name, Retry: retry, Generation: cp.Generation}
+
+	planned := cp.DeepCopy()
+	planned.Status.Upgrade = next
+
+	if o := cp.Spec.Upgrade; o != nil {
+		out.Hooks = o.Hooks
+	}
+
+	for _, of := range []upgrade.Component{upgrade.Talos, upgrade.Kubernetes} {
+		in := history.Input{Component: of, ControlPlane: planned, Machines: machines}
+
+		if spec := in.Planned(); spec != nil {
+			out.Planned = &hook.Planned{Component: of, From: spec.From, To: spec.To}
+			out.Busy = slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
+				return change.Begun(m.Status.Change) && string(m.Status.Change.Kind) == string(of)
+			})
+			out.Backup = cp.Spec.BackupBeforeDisruption != nil && upgrade.NeedsBackup(of, spec.From, spec.To)
+		}
+
+		if run != nil && run.Component == string(of) {
+			out.Phase = in.PhaseOf(run.From, run.To)
+		}
+	}
+
+	return out
+}
+
+// stepHooks takes the next step of the hooks of an upgrade: what is decided is recorded first, with a precondition, and
+// a Job is created then. ready: nothing else keeps the first machine from beginning.
+func (r *Reconciler) stepHooks(ctx context.Context, s *scope, ready bool) (hook.Output, error) {
+	in := s.guard
+	in.Record, in.Ready, in.Now = s.held.State.Runtime.Upgrade, ready, r.Clock.Now()
+
+	if h := in.Record.Current(); h != nil {
+		in.Job = r.observeHook(ctx, s, h)
+	}
+
+	out := hook.Next(in)
+	if err := r.recordRun(ctx, s, out.Record); err != nil {
+		return out, err
+	}
+
+	r.tellHooks(s, out.Record, out.Ended)
+
+	if out.Poll {
+		s.poll = r.Clock.Now().Add(pollHook)
+	}
+
+	if out.Create != nil {
+		why, err := r.createHook(ctx, s, in)
+		if err != nil {
+			return out, err
+		}
+
+		if why != "" && out.Message != "" {
+			out.Message += ": " + why
+		}
+	}
+
+	if out.Reason != "" {
+		s.hooks = &safety.Verdict{Action: safety.Wait, Reason: out.Reason, Message: out.Message}
+	}
+
+	return out, nil
+}
+
+// observeHook returns what has become of the Job of a hook.
+func (r *Reconciler) observeHook(ctx context.Context, s *scope, h *clusterstate.HookRun) hook.Job {
+	jobs, err := r.Jobs(ctx, s.held.State.Bundle, s.addresses())
+	if err != nil {
+		return hook.Job{Message: failure.Message(err)}
+	}
+
+	return jobs.Observe(ctx, h)
+}
+
+// recordRun records an upgrade. Nothing is written if nothing has changed.
+func (r *Reconciler) recordRun(ctx context.Context, s *scope, run *clusterstate.UpgradeRun) error {
+	s.held.State.Runtime.Upgrade = run
+	if run == nil {
+		return nil
+	}
+
+	if err := r.States.Update(ctx, s.held); err != nil {
+		return fmt.Errorf("recording the hooks of an upgrade of %s: %w", s.cp.Name, err)
+	}
+
+	return nil
+}
+
+// createHook creates the Job of the recorded hook, and returns what that waits for.
+func (r *Reconciler) createHook(ctx context.Context, s *scope, in hook.Input) (string, error) {
+	run := s.held.State.Runtime.Upgrade
+	h := run.Current()
+
+	owner, err := r.ownerPermits(ctx, s)
+	if err != nil || owner.Action != safety.Proceed {
+		return owner.Message, err
+	}
+
+	jobs, err := r.Jobs(ctx, s.held.State.Bundle, s.addresses())
+	if err != nil {
+		return failure.Message(err), ctx.Err()
+	}
+
+	i := slices.IndexFunc(in.Hooks, func(o v1alpha1.UpgradeHook) bool { return o.Name == h.Name && o.When == h.When })
+
+	job, err := hook.NewJob(&in.Hooks[i], run, h, s.clusterName())
+	if err != nil {
+		return "", failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), err)
+	}
+
+	refusal, err := jobs.Create(ctx, job)
+
+	switch {
+	case err != nil:
+		ctrl.LoggerFrom(ctx).Info("Creating the Job of a hook failed", "hook", h.Name, "error", err.Error())
+
+		return failure.Message(err), ctx.Err()
+	case refusal == "":
+		return "", nil
+	}
+
+	run, ended := hook.Refuse(in, run, refusal)
+	if err := r.recordRun(ctx, s, run); err != nil {
+		return "", err
+	}
+
+	r.tellHooks(s, run, []clusterstate.HookRun{ended})
+
+	return refusal, nil
+}
+
+// tellHooks reports the end of hooks.
+func (r *Reconciler) tellHooks(s *scope, run *clusterstate.UpgradeRun, ended []clusterstate.HookRun) {
+	for i := range ended {
+		h := &ended[i]
+
+		if h.Failure == "" {
+			r.Recorder.Eventf(s.cp, nil, corev1.EventTypeNormal, v1alpha1.ReasonUpgradeHookSucceeded, "Hook", "%s succeeded",
+				hook.Describe(run, h))
+
+			continue
+		}
+
+		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonUpgradeHookFailed, "Hook", "%s failed: %s",
+			hook.Describe(run, h), h.Failure)
+	}
+}
+
+// grant lets a machine begin its change, and reports whether it may. The first one of an upgrade waits for the backup
+// and the hooks before it.
+func (r *Reconciler) grant(
+	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate, out *rollout.Output,
+) (bool, error) {
+	wait, err := r.awaitUpgrade(ctx, s, c)
+
+	switch {
+	case err != nil:
+		return false, err
+	case wait != "":
+		out.Hold(c.Name + ": " + wait)
+
+		if u := s.cp.Status.Upgrade; u != nil {
+			u.Message = kube.Shorten(wait, longestMessage)
+		}
+
+		return false, nil
+	case c.Change.Etcd:
+		return true, r.beginDisruptiveChange(ctx, s, m, c)
+	}
+
+	return true, machineset.Grant(ctx, r.Client, m, c)
+}
+
+// awaitUpgrade says what the first machine of an upgrade waits for; empty if nothing, and for other changes.
+func (r *Reconciler) awaitUpgrade(ctx context.Context, s *scope, c rollout.Candidate) (string, error) {
+	p := s.guard.Planned
+	if p == nil || string(c.Change.Kind) != string(p.Component) || c.Change.Cause == v1alpha1.CauseRevert {
+		return "", nil
+	}
+
+	run := s.held.State.Runtime.Upgrade
+
+	if s.guard.Backup && run != nil && run.Phase == clusterstate.UpgradePlanned {
+		verdict, err := r.permitUpgrade(ctx, s, run)
+		if err != nil || verdict.Action != safety.Proceed {
+			return verdict.Message, err
+		}
+	}
+
+	out, err := r.stepHooks(ctx, s, true)
+	if err != nil || out.Begin {
+		return "", err
+	}
+
+	return out.Message, nil
+}
+
+// permitUpgrade asks for the backup that is newer than the plan of an upgrade. If there is none, it is created.
+func (r *Reconciler) permitUpgrade(
+	ctx context.Context, s *scope, run *clusterstate.UpgradeRun,
+) (safety.Verdict, error) {
+	what, now := run.Component+" "+run.To, r.Clock.Now()
+	permit := func(b safety.Backup) safety.Verdict { return safety.PermitUpgrade(what, b) }
+
+	return r.withBackup(ctx, s, scheduled.Since(s.cp, run.PlannedAt, now), what+" begins", permit)
+}
+
+// noteMissingBackup adds to the obstacles of an upgrade that it goes on without a backup.
+func (r *Reconciler) noteMissingBackup(ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus) error {
+	p := s.guard.Planned
+	if p == nil || p.Back() {
+		return nil
+	}
+
+	schedules := &v1alpha1.TalosEtcdBackupScheduleList{}
+	if err := r.Client.List(ctx, schedules, client.InNamespace(s.cp.Namespace), kube.Shared); err != nil {
+		return fmt.Errorf("listing the backup schedules of %s: %w", s.cp.Name, err)
+	}
+
+	own := 0
+
+	for i := range schedules.Items {
+		if schedules.Items[i].Spec.BackupTemplate.Spec.ControlPlaneRef.Name == s.cp.Name {
+			own++
+		}
+	}
+
+	text := upgrade.WithoutBackup(p.Component, p.From, p.To, s.cp.Spec.BackupBeforeDisruption != nil, own)
+
+	switch {
+	case text == "" || strings.Contains(next.Obstacles, text):
+	case next.Obstacles == "":
+		next.Obstacles = text
+	default:
+		next.Obstacles = kube.Shorten(text+"; "+next.Obstacles, longestMessage)
+	}
+
+	return nil
+}
+
+// setHookFailed reports the hooks that have failed, until the next upgrade begins or the spec has none.
+func setHookFailed(s *scope, set condition.Set) {
+	if s.held == nil {
+		return
+	}
+
+	failures := ""
+	if o := s.cp.Spec.Upgrade; o != nil && len(o.Hooks) > 0 {
+		failures = kube.Shorten(hook.Failures(s.held.State.Runtime.Upgrade), longestMessage)
+	}
+
+	set.While(failures != "", v1alpha1.ConditionHookFailed, v1alpha1.ReasonUpgradeHookFailed, failures)
+}

@@ -1,0 +1,97 @@
+package taloscontrolplane
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/decide/hook"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+)
+
+// TestGuardOf: what hooks are decided from follows from the plan and from the machines.
+func TestGuardOf(t *testing.T) {
+	const old, wanted = "v1.35.1", "v1.36.2"
+
+	one := func(api string, c *v1alpha1.MachineChange) []v1alpha1.TalosMachine {
+		return []v1alpha1.TalosMachine{kubernetesMachine("a", api, old, old, c)}
+	}
+	next := func(kubernetes, talos string) *v1alpha1.UpgradeStatus {
+		return &v1alpha1.UpgradeStatus{ObservedGeneration: 7, KubernetesVersion: kubernetes, TalosVersion: talos}
+	}
+	changes := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: phase, Image: "kube-apiserver:" + wanted}
+	}
+	forward := &hook.Planned{Component: upgrade.Kubernetes, From: old, To: wanted}
+	run := &clusterstate.UpgradeRun{Component: "Kubernetes", From: old, To: wanted}
+
+	for name, c := range map[string]struct {
+		run      *clusterstate.UpgradeRun
+		next     *v1alpha1.UpgradeStatus
+		machines []v1alpha1.TalosMachine
+		planned  *hook.Planned
+		busy     bool
+		backup   bool
+		phase    v1alpha1.UpgradeRunPhase
+	}{
+		"nothing":        {machines: one(old, nil)},
+		"a minor":        {next: next(wanted, ""), machines: one(old, nil), planned: forward, backup: true},
+		"a pending one":  {next: next(wanted, ""), machines: one(old, changes(v1alpha1.ChangePending)), planned: forward, backup: true},
+		"one has begun":  {next: next(wanted, ""), machines: one(old, changes(v1alpha1.ChangeApplying)), planned: forward, backup: true, busy: true},
+		"one has failed": {next: next(wanted, ""), machines: one(old, changes(v1alpha1.ChangeFailed)), planned: forward, backup: true, busy: true},
+		"a patch": {
+			next: next("v1.35.4", ""), machines: one(old, nil),
+			planned: &hook.Planned{Component: upgrade.Kubernetes, From: old, To: "v1.35.4"},
+		},
+		"taken back": {
+			run: run, next: next(old, ""), machines: one(wanted, nil),
+			planned: &hook.Planned{Component: upgrade.Kubernetes, From: wanted, To: old}, phase: v1alpha1.UpgradeRunCalledOff,
+		},
+		"Talos": {
+			next: next("", "v1.13.10"), machines: one(old, nil),
+			planned: &hook.Planned{Component: upgrade.Talos, From: "v1.13.9", To: "v1.13.10"},
+		},
+		"goes on": {
+			run: run, next: next(wanted, ""), machines: one(wanted, nil), planned: forward, backup: true, phase: v1alpha1.UpgradeRunRunning,
+		},
+		"called off": {run: run, machines: one(old, nil), phase: v1alpha1.UpgradeRunCalledOff},
+	} {
+		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Name: "c", Generation: 7}}
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Kubernetes: v1alpha1.UpgradeAutomatic}
+		cp.Spec.BackupBeforeDisruption = &v1alpha1.BackupBeforeDisruption{}
+
+		got := guardOf(cp, c.run, c.next, c.machines)
+		if d := cmp.Diff(c.planned, got.Planned); d != "" || got.Busy != c.busy || got.Backup != c.backup || got.Phase != c.phase {
+			t.Errorf("%s: %+v %s", name, got, d)
+		}
+
+		if cp.Status.Upgrade != nil {
+			t.Errorf("%s: the control plane has changed", name)
+		}
+	}
+}
+
+// TestFreesWorkers: workers begin as soon as kubelets are published, or another Talos that each control-plane machine has.
+func TestFreesWorkers(t *testing.T) {
+	const api, kubelet = v1alpha1.ComponentAPIServer, v1alpha1.ComponentKubelet
+
+	for name, c := range map[string]struct {
+		next *v1alpha1.UpgradeStatus
+		want bool
+	}{
+		"nothing":              {nil, false},
+		"waits":                {&v1alpha1.UpgradeStatus{ControlPlaneDone: true}, false},
+		"Talos":                {&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}, false},
+		"Talos of workers":     {&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9", ControlPlaneDone: true}, true},
+		"API servers":          {&v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2", Components: []v1alpha1.KubernetesComponent{api}}, false},
+		"kubelets":             {&v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2", Components: []v1alpha1.KubernetesComponent{api, kubelet}}, true},
+		"kubelets of the past": {&v1alpha1.UpgradeStatus{Components: []v1alpha1.KubernetesComponent{api, kubelet}}, false},
+	} {
+		if got := freesWorkers(c.next); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package hook
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// longestFailure is the maximum length of what is recorded of a failure: a managed cluster may say anything.
+const longestFailure = 200
+
+// Next decides what comes next. It may be called at any time: what has been done is not done again.
+func Next(in Input) Output {
+	out := Output{Record: in.Record.Copy()}
+	over := in.over(out.Record)
+
+	if out.Record.Current() != nil {
+		in.settle(&out, over)
+	}
+
+	if over && out.Record.Current() == nil {
+		in.end(out.Record)
+	}
+
+	in.after(&out)
+
+	if in.Planned != nil {
+		in.plan(&out)
+	}
+
+	out.Poll = out.Record.Current() != nil
+
+	return out
+}
+
+// over reports whether no machine is brought to the version of a run any more. While Kubernetes is taken back, the run
+// that was called off is not over.
+func (in Input) over(run *clusterstate.UpgradeRun) bool {
+	if run == nil || run.Phase == clusterstate.UpgradeFinished || run.Phase == clusterstate.UpgradeOver ||
+		in.Planned.Back() {
+		return false
+	}
+
+	switch in.Phase {
+	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff:
+		return true
+	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting, v1alpha1.UpgradeRunStopped:
+	}
+
+	return false
+}
+
+// settle brings the hook that runs up to date with its Job.
+func (in Input) settle(out *Output, over bool) {
+	run := out.Record
+	h := run.Current()
+	gone := in.spec(h.Name, h.When) == nil || over && h.When == v1alpha1.HookBefore
+
+	fail := func(why string) {
+		h.EndedAt, h.Failure = in.stamp(), kube.Shorten(why, longestFailure)
+		if run.Phase == clusterstate.UpgradePlanned {
+			run.Generation = in.Generation
+		}
+	}
+
+	switch in.Job.State {
+	case JobUnknown:
+		return
+	case JobAbsent:
+		switch {
+		case h.SeenAt != nil:
+			fail("the Job was deleted before its end was observed")
+		case gone:
+			fail("the Job was not created, because the hook is no longer due")
+		default: // the caller died between the record and the Job, or could not create it
+			out.Create = h
+
+			return
+		}
+	case JobForeign:
+		fail("a Job of that name exists that was not created for this run: delete or rename it")
+	case JobSucceeded:
+		h.EndedAt = in.stamp()
+	case JobFailed:
+		fail(cmp.Or(in.Job.Message, "the Job failed"))
+	case JobRunning:
+		if h.SeenAt == nil {
+			h.SeenAt = in.stamp()
+		}
+
+		if in.Now.Before(h.SeenAt.Add(h.Timeout)) {
+			return
+		}
+
+		fail(fmt.Sprintf("the Job did not complete within %s", h.Timeout))
+	}
+
+	out.Ended = append(out.Ended, *h)
+}
+
+// end ends a run. The hooks after it have to run if a hook before it has begun, or a machine may have.
+func (in Input) end(run *clusterstate.UpgradeRun) {
+	owed := run.Entered || run.Phase == clusterstate.UpgradeBegun
+
+	run.Outcome = in.Phase
+	if stopped(run) != nil {
+		run.Outcome = v1alpha1.UpgradeRunFailed
+	}
+
+	run.Phase = clusterstate.UpgradeFinished
+	if owed {
+		run.Phase = clusterstate.UpgradeOver
+	}
+}
+
+// stopped returns the failed hook that begins no upgrade; nil if there is none.
+func stopped(run *clusterstate.UpgradeRun) *clusterstate.HookRun {
+	if run.Phase != clusterstate.UpgradePlanned {
+		return nil
+	}
+
+	for i := range run.Hooks {
+		if h := &run.Hooks[i]; h.Failure != "" && h.OnFailure != v1alpha1.HookContinue {
+			return h
+		}
+	}
+
+	return nil
+}
+
+// after begins the next hook after a run that is over. What they do, and whether they fail, holds nothing but the next
+// run, which begins once they have ended.
+func (in Input) after(out *Output) {
+	run := out.Record
+	if run == nil || run.Phase != clusterstate.UpgradeOver || run.Current() != nil {
+		return
+	}
+
+	if h := in.next(run, v1alpha1.HookAfter); h != nil {
+		in.begin(out, h)
+
+		return
+	}
+
+	run.Phase = clusterstate.UpgradeFinished
+}
+
+// begin records that a hook begins, and has its Job created.
+func (in Input) begin(out *Output, h *v1alpha1.UpgradeHook) {
+	run := out.Record
+	run.Hooks = append(run.Hooks, in.newHook(run, h))
+	out.Create = run.Current()
+}
+
+// plan decides whether the first machine of what is planned may begin.
+func (in Input) plan(out *Output) {
+	if in.Planned.Back() {
+		out.Begin = true
+
+		return
+	}
+
+	in.record(out)
+
+	run := out.Record
+
+	switch {
+	case run == nil || !in.isPlanned(run) && run.Phase == clusterstate.UpgradeFinished:
+		out.Begin = true // no hook and no backup is asked for
+	case !in.isPlanned(run):
+		out.hold(v1alpha1.ReasonUpgradeHookRunning, fmt.Sprintf("waiting for the end of %s and of the hooks after it",
+			title(run.Component, run.To)))
+
+		if h := run.Current(); h != nil {
+			out.hold(v1alpha1.ReasonUpgradeHookRunning, in.waiting(run, h))
+		}
+	case run.Phase == clusterstate.UpgradePlanned:
+		in.before(out)
+	default:
+		out.Begin = run.Phase == clusterstate.UpgradeBegun
+	}
+}
+
+func (in Input) isPlanned(run *clusterstate.UpgradeRun) bool {
+	return run.Component == string(in.Planned.Component) && run.To == in.Planned.To
+}
+
+// record replaces the record of a run that is finished, if what is planned has hooks or waits for a backup.
+func (in Input) record(out *Output) {
+	was := out.Record
+	if was != nil && was.Phase != clusterstate.UpgradeFinished || len(in.Hooks) == 0 && !in.Backup {
+		return
+	}
+
+	out.Record = &clusterstate.UpgradeRun{
+		Component: string(in.Planned.Component), From: in.Planned.From, To: in.Planned.To, Attempt: 1,
+		PlannedAt: *in.stamp(), Phase: clusterstate.UpgradePlanned,
+	}
+
+	if was != nil {
+		out.Record.Attempt += was.Attempt
+	}
+
+	if in.Busy {
+		out.Record.Phase = clusterstate.UpgradeBegun // hooks that come later do not interrupt it
+	}
+}
+
+// before begins the next hook before a run, or the run.
+func (in Input) before(out *Output) {
+	run := out.Record
+
+	if h := stopped(run); h != nil {
+		if !in.Retry && in.Generation == run.Generation {
+			out.hold(v1alpha1.ReasonUpgradeHookFailed, fmt.Sprintf("%s failed: %s; no machine begins: fix the cause and run "+
+				"talos-operator retry %s, or change the spec", Describe(run, h), h.Failure, in.Name))
+
+			return
+		}
+
+		run.Attempt++
+		run.Hooks = nil
+	}
+
+	next := in.next(run, v1alpha1.HookBefore)
+
+	switch {
+	case run.Current() != nil:
+	case !in.Ready:
+		return
+	case next == nil:
+		run.Phase, out.Begin = clusterstate.UpgradeBegun, true
+
+		return
+	default:
+		run.Entered = true
+		in.begin(out, next)
+	}
+
+	out.hold(v1alpha1.ReasonUpgradeHookRunning, in.waiting(run, run.Current()))
+}
+
+// waiting says what a hook waits for.
+func (in Input) waiting(run *clusterstate.UpgradeRun, h *clusterstate.HookRun) string {
+	out := "waiting for " + Describe(run, h)
+	if in.Job.State == JobUnknown && in.Job.Message != "" {
+		out += ": " + in.Job.Message
+	}
+
+	return out
+}
+
+func (out *Output) hold(reason, message string) { out.Reason, out.Message = reason, message }
+
+// Refuse returns a record in which the hook that runs has failed, because the API server does not accept its Job.
+func Refuse(in Input, record *clusterstate.UpgradeRun, why string) (*clusterstate.UpgradeRun, clusterstate.HookRun) {
+	out := record.Copy()
+	h := out.Current()
+	h.EndedAt, h.Failure = in.stamp(), kube.Shorten(cmp.Or(why, "the Job was refused"), longestFailure)
+
+	if out.Phase == clusterstate.UpgradePlanned {
+		out.Generation = in.Generation
+	}
+
+	return out, *h
+}
+
+// Failures names the hooks of a run that have failed; empty if none has.
+func Failures(run *clusterstate.UpgradeRun) string {
+	if run == nil {
+		return ""
+	}
+
+	var names []string
+
+	for i := range run.Hooks {
+		if h := &run.Hooks[i]; h.Failure != "" {
+			names = append(names, fmt.Sprintf("%s failed: %s", Describe(run, h), h.Failure))
+		}
+	}
+
+	return strings.Join(names, "; ")
+}
+
+// Would returns what hooks would do now if this were not a dry run.
+func Would(in Input, run *clusterstate.UpgradeRun) []string {
+	in.Record, in.Ready = run, true
+
+	out := Next(in)
+	if run.Current() != nil || out.Create == nil {
+		return nil
+	}
+
+	return []string{"run " + Describe(out.Record, out.Create)}
+}

@@ -1,0 +1,424 @@
+package hook_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/decide/hook"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+)
+
+var now = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+
+const (
+	before, after = v1alpha1.HookBefore, v1alpha1.HookAfter
+
+	planned, begun   = clusterstate.UpgradePlanned, clusterstate.UpgradeBegun
+	isOver, finished = clusterstate.UpgradeOver, clusterstate.UpgradeFinished
+
+	succeeded, calledOff, failed = v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunCalledOff, v1alpha1.UpgradeRunFailed
+	running, waiting             = v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting
+)
+
+// newHook returns a hook of a spec.
+func newHook(name string, when v1alpha1.HookTime) v1alpha1.UpgradeHook {
+	return v1alpha1.UpgradeHook{
+		Name: name, When: when, Namespace: "ops", Job: runtime.RawExtension{Raw: []byte(job)},
+	}
+}
+
+const job = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
+
+func hooks(list ...v1alpha1.UpgradeHook) []v1alpha1.UpgradeHook { return list }
+
+var (
+	kubernetes = &hook.Planned{Component: upgrade.Kubernetes, From: "v1.35.1", To: "v1.36.2"}
+	another    = &hook.Planned{Component: upgrade.Kubernetes, From: "v1.35.1", To: "v1.36.4"}
+	back       = &hook.Planned{Component: upgrade.Kubernetes, From: "v1.36.2", To: "v1.35.1"}
+)
+
+// record returns the record of the upgrade to v1.36.2.
+func record(phase clusterstate.UpgradePhase, of ...clusterstate.HookRun) *clusterstate.UpgradeRun {
+	out := &clusterstate.UpgradeRun{
+		Component: "Kubernetes", From: "v1.35.1", To: "v1.36.2", Attempt: 3, PlannedAt: now.Add(-time.Hour), Phase: phase,
+		Generation: 7, Hooks: of,
+	}
+
+	for _, h := range of {
+		out.Entered = out.Entered || h.When == before
+	}
+
+	return out
+}
+
+// ran returns a hook that has ended, or that runs.
+func ran(name string, when v1alpha1.HookTime, change ...func(*clusterstate.HookRun)) clusterstate.HookRun {
+	end, seen := now.Add(-time.Minute), now.Add(-2*time.Minute)
+	out := clusterstate.HookRun{
+		Name: name, When: when, Namespace: "ops", Job: "upgrade-" + name, ID: "id", Timeout: hook.DefaultTimeout,
+		SeenAt: &seen, EndedAt: &end,
+	}
+
+	for _, c := range change {
+		c(&out)
+	}
+
+	return out
+}
+
+func still(h *clusterstate.HookRun)    { h.EndedAt = nil }
+func intended(h *clusterstate.HookRun) { h.EndedAt, h.SeenAt = nil, nil }
+func broke(h *clusterstate.HookRun)    { h.Failure = "BackoffLimitExceeded" }
+func goesOn(h *clusterstate.HookRun)   { h.OnFailure = v1alpha1.HookContinue }
+func late(h *clusterstate.HookRun) {
+	seen := now.Add(-hook.DefaultTimeout)
+	h.SeenAt, h.EndedAt = &seen, nil
+}
+
+// TestNext: hooks before an upgrade run one after the other and to their success before it begins, those after it
+// exactly if one before it has begun or a machine may have.
+func TestNext(t *testing.T) {
+	one, two := newHook("one", before), newHook("two", before)
+	end, last := newHook("end", after), newHook("last", after)
+	all := hooks(one, two, end, last)
+
+	for name, c := range map[string]struct {
+		in hook.Input
+		// phase of the record that is written, "" for none; create is the hook whose Job is created.
+		phase   clusterstate.UpgradePhase
+		create  string
+		begin   bool
+		message string
+		ended   string
+		attempt int
+	}{
+		"no hooks":        {in: hook.Input{Planned: kubernetes, Ready: true}, begin: true},
+		"nothing planned": {in: hook.Input{Hooks: all}},
+		"not its slot yet": {
+			in: hook.Input{Planned: kubernetes, Hooks: all}, phase: planned, attempt: 1,
+		},
+		"the first one": {
+			in: hook.Input{Planned: kubernetes, Hooks: all, Ready: true}, phase: planned, create: "one", attempt: 1,
+			message: "waiting for hook one before Kubernetes v1.36.2 (Job ops/upgrade-one-",
+		},
+		"only a backup is waited for": {
+			in: hook.Input{Planned: kubernetes, Backup: true}, phase: planned, attempt: 1,
+		},
+		"only hooks after it": {
+			in: hook.Input{Planned: kubernetes, Hooks: hooks(end), Ready: true}, phase: begun, begin: true, attempt: 1,
+		},
+		"hooks that come while a machine has begun": {
+			in: hook.Input{Planned: kubernetes, Hooks: all, Busy: true}, phase: begun, begin: true, attempt: 1,
+		},
+		"killed between the record and the Job": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobAbsent},
+				Record: record(planned, ran("one", before, intended)),
+			},
+			phase: planned, create: "one", message: "waiting for hook one", attempt: 3,
+		},
+		"killed after the Job": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobSucceeded}, Ready: true,
+				Record: record(planned, ran("one", before, intended)),
+			},
+			phase: planned, create: "two", ended: "one", message: "waiting for hook two", attempt: 3,
+		},
+		"the next one waits for its slot, too": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobSucceeded},
+				Record: record(planned, ran("one", before, still)),
+			},
+			phase: planned, ended: "one", attempt: 3,
+		},
+		"still running": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobRunning}, Ready: true,
+				Record: record(planned, ran("one", before, still)),
+			},
+			phase: planned, message: "waiting for hook one", attempt: 3,
+		},
+		"API away": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{Message: "no API server of the cluster responds"}, Ready: true,
+				Record: record(planned, ran("one", before, late)),
+			},
+			phase: planned, message: "no API server of the cluster responds", attempt: 3,
+		},
+		"the last one succeeds": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobSucceeded}, Ready: true,
+				Record: record(planned, ran("one", before), ran("two", before, still)),
+			},
+			phase: begun, begin: true, ended: "two", attempt: 3,
+		},
+		"all succeeded, and no slot": {
+			in:    hook.Input{Planned: kubernetes, Hooks: all, Record: record(planned, ran("one", before), ran("two", before))},
+			phase: planned, attempt: 3,
+		},
+		"takes too long": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobRunning}, Ready: true, Name: "prod",
+				Record: record(planned, ran("one", before, late)),
+			},
+			phase: planned, ended: "one", attempt: 3,
+			message: "failed: the Job did not complete within 10m0s; no machine begins: fix the cause and run talos-operator retry prod",
+		},
+		"fails": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobFailed, Message: "BackoffLimitExceeded"}, Ready: true,
+				Record: record(planned, ran("one", before, still)),
+			},
+			phase: planned, ended: "one", message: "hook one before Kubernetes v1.36.2 (Job ops/upgrade-one) failed: BackoffLimitExceeded",
+			attempt: 3,
+		},
+		"vanished": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobAbsent}, Ready: true,
+				Record: record(planned, ran("one", before, still)),
+			},
+			phase: planned, ended: "one", message: "the Job was deleted before its end was observed", attempt: 3,
+		},
+		"foreign": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobForeign}, Ready: true,
+				Record: record(planned, ran("one", before, intended)),
+			},
+			phase: planned, ended: "one", message: "was not created for this run", attempt: 3,
+		},
+		"fails, and that is ignored": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobFailed}, Ready: true,
+				Record: record(planned, ran("one", before, still, goesOn)),
+			},
+			phase: planned, create: "two", ended: "one", message: "waiting for hook two", attempt: 3,
+		},
+		"stays stopped": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Ready: true, Generation: 7, Record: record(planned, ran("one", before, broke)),
+			},
+			phase: planned, message: "failed: BackoffLimitExceeded", attempt: 3,
+		},
+		"retry": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Ready: true, Generation: 7, Retry: true,
+				Record: record(planned, ran("one", before), ran("two", before, broke)),
+			},
+			phase: planned, create: "one", message: "waiting for hook one", attempt: 4,
+		},
+		"another spec": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Ready: true, Generation: 8, Record: record(planned, ran("one", before, broke)),
+			},
+			phase: planned, create: "one", message: "waiting for hook one", attempt: 4,
+		},
+		"a hook that failed left the spec": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: hooks(end), Ready: true, Generation: 8, Record: record(planned, ran("one", before, broke)),
+			},
+			phase: begun, begin: true, attempt: 4,
+		},
+		"a hook that runs left the spec": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: hooks(two), Ready: true, Job: hook.Job{State: hook.JobAbsent},
+				Record: record(planned, ran("one", before, intended, goesOn)),
+			},
+			phase: planned, create: "two", ended: "one", message: "waiting for hook two", attempt: 3,
+		},
+		"goes on": {
+			in: hook.Input{Planned: kubernetes, Hooks: all, Record: record(begun), Phase: running}, phase: begun, begin: true, attempt: 3,
+		},
+		"waits": {
+			in: hook.Input{Hooks: all, Record: record(begun), Phase: waiting}, phase: begun, attempt: 3,
+		},
+		"called off before anything": {
+			in: hook.Input{Hooks: all, Record: record(planned), Phase: calledOff}, phase: finished, attempt: 3,
+		},
+		"called off after an intent": {
+			in: hook.Input{
+				Hooks: all, Record: record(planned, ran("one", before, intended)), Phase: calledOff, Job: hook.Job{State: hook.JobAbsent},
+			},
+			phase: isOver, ended: "one", create: "end", attempt: 3,
+		},
+		"called off while a hook before it runs": {
+			in: hook.Input{
+				Hooks: all, Record: record(planned, ran("one", before, still)), Phase: calledOff, Job: hook.Job{State: hook.JobRunning},
+			},
+			phase: planned, attempt: 3,
+		},
+		"called off, and the API is away": {
+			in: hook.Input{Hooks: all, Record: record(planned, ran("one", before, still)), Phase: calledOff}, phase: planned, attempt: 3,
+		},
+		"called off after a hook before it": {
+			in:    hook.Input{Hooks: all, Record: record(planned, ran("one", before)), Phase: calledOff},
+			phase: isOver, create: "end", attempt: 3,
+		},
+		"called off in a later attempt": {
+			in: hook.Input{Hooks: all, Phase: calledOff, Record: func() *clusterstate.UpgradeRun {
+				r := record(planned)
+				r.Entered = true
+
+				return r
+			}()},
+			phase: isOver, create: "end", attempt: 3,
+		},
+		"called off once a machine may have begun": {
+			in: hook.Input{Hooks: hooks(end), Record: record(begun), Phase: calledOff}, phase: isOver, create: "end", attempt: 3,
+		},
+		"being taken back": {
+			in:    hook.Input{Hooks: all, Planned: back, Record: record(begun), Phase: calledOff, Ready: true},
+			phase: begun, begin: true, attempt: 3,
+		},
+		"taken back": {
+			in: hook.Input{Hooks: all, Record: record(begun), Phase: calledOff}, phase: isOver, create: "end", attempt: 3,
+		},
+		"taken back without a record": {
+			in: hook.Input{Hooks: all, Planned: back, Ready: true}, begin: true,
+		},
+		"failed":    {in: hook.Input{Hooks: all, Record: record(begun), Phase: failed}, phase: isOver, create: "end", attempt: 3},
+		"succeeded": {in: hook.Input{Hooks: all, Record: record(begun), Phase: succeeded}, phase: isOver, create: "end", attempt: 3},
+		"succeeded without a hook after it": {
+			in: hook.Input{Hooks: hooks(one), Record: record(begun), Phase: succeeded}, phase: finished, attempt: 3,
+		},
+		"the next version waits for them": {
+			in: hook.Input{
+				Hooks: all, Planned: another, Record: record(begun), Phase: succeeded, Ready: true,
+			},
+			phase: isOver, create: "end", message: "waiting for hook end after Kubernetes v1.36.2", attempt: 3,
+		},
+		"the next version waits for machines": {
+			in:    hook.Input{Hooks: all, Planned: another, Record: record(begun), Phase: running, Ready: true},
+			phase: begun, message: "waiting for the end of Kubernetes v1.36.2 and of the hooks after it", attempt: 3,
+		},
+		"one after it fails, and the last one runs": {
+			in: hook.Input{
+				Hooks: all, Record: record(isOver, ran("end", after, still)), Job: hook.Job{State: hook.JobFailed},
+			},
+			phase: isOver, create: "last", ended: "end", attempt: 3,
+		},
+		"the last one after it fails, and the next version begins": {
+			in: hook.Input{
+				Hooks: hooks(end), Planned: another, Ready: true, Record: record(isOver, ran("end", after, still)),
+				Job: hook.Job{State: hook.JobFailed},
+			},
+			phase: begun, begin: true, ended: "end", attempt: 4,
+		},
+		"again to the same version": {
+			in: hook.Input{Hooks: all, Planned: kubernetes, Ready: true, Record: record(finished, ran("one", before))}, phase: planned,
+			create: "one", message: "waiting for hook one", attempt: 4,
+		},
+		"the hooks left the spec": {
+			in: hook.Input{Planned: another, Ready: true, Record: record(finished)}, phase: finished, begin: true, attempt: 3,
+		},
+	} {
+		c.in.Now, c.in.UID = now, "uid"
+		in := c.in.Record.Copy()
+		out := hook.Next(c.in)
+
+		phase, attempt := clusterstate.UpgradePhase(""), 0
+		if out.Record != nil {
+			phase, attempt = out.Record.Phase, out.Record.Attempt
+		}
+
+		create, ended := "", ""
+		if out.Create != nil {
+			create = out.Create.Name
+
+			if cur := out.Record.Current(); cur == nil || cur.Job != out.Create.Job {
+				t.Errorf("%s: a Job is created without a record: %+v", name, out.Record)
+			}
+		}
+
+		if len(out.Ended) > 0 {
+			ended = out.Ended[0].Name
+		}
+
+		if phase != c.phase || create != c.create || out.Begin != c.begin || ended != c.ended || attempt != c.attempt {
+			t.Errorf("%s: %q, creates %q, begins %t, ended %q, attempt %d", name, phase, create, out.Begin, ended, attempt)
+		}
+
+		if !strings.Contains(out.Message, c.message) || c.message == "" && out.Message != "" {
+			t.Errorf("%s: %q", name, out.Message)
+		}
+
+		if in != nil && (in.Phase != c.in.Record.Phase || len(in.Hooks) != len(c.in.Record.Hooks)) {
+			t.Errorf("%s: the record of before has changed", name)
+		}
+	}
+}
+
+// TestRefuse: a hook whose Job the API server does not take has failed, and stops what it is before.
+func TestRefuse(t *testing.T) {
+	in := hook.Input{Planned: kubernetes, Hooks: hooks(newHook("one", before)), Ready: true, Generation: 7, Now: now}
+
+	rec, ended := hook.Refuse(in, record(planned, ran("one", before, intended)), "namespace ops does not exist")
+	in.Record = rec
+
+	out := hook.Next(in)
+	if ended.Name != "one" || out.Create != nil || out.Reason != v1alpha1.ReasonUpgradeHookFailed ||
+		!strings.Contains(out.Message, "namespace ops does not exist") || !strings.Contains(hook.Failures(rec), "namespace ops") {
+		t.Errorf("%+v, %+v", ended, out)
+	}
+}
+
+// TestJobNames: the name of a Job follows from the run, the attempt and the hook, its label from the moment as well.
+func TestJobNames(t *testing.T) {
+	begin := func(change func(*hook.Input)) *clusterstate.HookRun {
+		in := hook.Input{
+			UID: "uid", Planned: kubernetes, Hooks: hooks(newHook("one", before)), Ready: true, Now: now, Record: record(planned),
+		}
+		change(&in)
+
+		return hook.Next(in).Create
+	}
+	first := begin(func(*hook.Input) {})
+
+	for name, c := range map[string]struct {
+		change   func(*hook.Input)
+		same, id bool
+	}{
+		"again":           {func(*hook.Input) {}, true, true},
+		"later":           {func(in *hook.Input) { in.Now = now.Add(time.Hour) }, true, false},
+		"another cluster": {func(in *hook.Input) { in.UID = "other" }, false, false},
+		"another attempt": {func(in *hook.Input) { in.Record.Attempt++ }, false, false},
+		"another start":   {func(in *hook.Input) { in.Record.From = "v1.35.2" }, false, false},
+		"another hook":    {func(in *hook.Input) { in.Hooks[0].Name = "two" }, false, false},
+		"another version": {func(in *hook.Input) { in.Record, in.Planned = record(finished), another }, false, false},
+	} {
+		if got := begin(c.change); (got.Job == first.Job) != c.same || (got.ID == first.ID) != c.id || len(got.Job) > 63 {
+			t.Errorf("%s: %s %s, the first one %s %s", name, got.Job, got.ID, first.Job, first.ID)
+		}
+	}
+
+	long := begin(func(in *hook.Input) {
+		in.Hooks[0].Name = strings.Repeat("a", 40)
+		in.Hooks[0].Timeout = &metav1.Duration{Duration: time.Hour}
+	})
+	if len(long.Job) > 63 || long.Timeout != time.Hour || first.Timeout != 10*time.Minute {
+		t.Errorf("%+v", long)
+	}
+}
+
+// TestWould: a dry run says which hook would run.
+func TestWould(t *testing.T) {
+	in := hook.Input{Planned: kubernetes, Hooks: hooks(newHook("one", before)), Now: now}
+
+	got := hook.Would(in, nil)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "run hook one before Kubernetes v1.36.2 (Job ops/upgrade-one-") {
+		t.Errorf("%q", got)
+	}
+
+	if got := hook.Would(in, record(planned, ran("one", before, still))); len(got) != 0 {
+		t.Errorf("one runs already: %q", got)
+	}
+
+	if got := hook.Would(in, record(planned, ran("one", before))); len(got) != 0 {
+		t.Errorf("one has run: %q", got)
+	}
+}
