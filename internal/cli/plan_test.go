@@ -237,6 +237,44 @@ func TestRevertAndRetry(t *testing.T) {
 	refused("being rolled back already", "revert", m.Name)
 }
 
+// TestRetryHooks: with the name of a cluster, failed hooks before its upgrade are tried again.
+func TestRetryHooks(t *testing.T) {
+	s := newShell(t)
+	c := s.sample("hooks")
+
+	reports := func(reason string) {
+		meta.SetStatusCondition(&c.cp.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: reason,
+		})
+
+		if err := s.client.Status().Update(t.Context(), c.cp); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	reports(v1alpha1.ReasonUpgradeHookRunning)
+
+	for name, want := range map[string]string{c.cp.Name: "no failed hook stops an upgrade", "nobody": "reading TalosMachine nobody"} {
+		if out, _, failed := s.run("retry", name); !strings.Contains(failed, want) {
+			t.Errorf("%s: %q, %q", name, out, failed)
+		}
+	}
+
+	reports(v1alpha1.ReasonUpgradeHookFailed)
+
+	out, _, failed := s.run("retry", c.cp.Name)
+
+	after := &v1alpha1.TalosControlPlane{}
+	if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(c.cp), after); err != nil {
+		t.Fatal(err)
+	}
+
+	if failed != "" || out != "taloscontrolplane/hooks runs the hooks before its upgrade again\n" ||
+		after.Annotations[v1alpha1.RetryAnnotation] != "true" {
+		t.Errorf("%q, %q, %v", out, failed, after.Annotations)
+	}
+}
+
 // TestRollback: a machine is rolled back from the Talos of its last upgrade, whether that failed or not.
 func TestRollback(t *testing.T) {
 	s := newShell(t)

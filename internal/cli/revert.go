@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,28 +59,59 @@ func newRetryCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	s := newSession(streams)
 
 	return s.attach(&cobra.Command{
-		Use:   "retry MACHINE",
-		Short: "Retry a failed config change",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, m, err := s.findMachine(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-
-			if c := m.Status.Change; c == nil || c.Phase != v1alpha1.ChangeFailed {
-				return fmt.Errorf("%s has no change that failed%s", m.Name, state(m))
-			}
-
-			if err := setAnnotation(cmd.Context(), p, m, v1alpha1.RetryAnnotation, "true"); err != nil {
-				return err
-			}
-
-			fmt.Fprintf(s.Out, "talosmachine/%s retries its change\n", m.Name)
-
-			return nil
-		},
+		Use:   "retry MACHINE|CLUSTER",
+		Short: "Retry a failed config change, or failed hooks before an upgrade",
+		Long: `Retry the failed change of a machine. With the name of a cluster, the hooks before its upgrade run again, of which
+one has failed.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return s.retry(cmd.Context(), args[0]) },
 	})
+}
+
+func (s *session) retry(ctx context.Context, name string) error {
+	p, m, err := s.findMachine(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return s.retryHooks(ctx, p, name, err)
+	}
+
+	if err != nil {
+		return err
+	}
+
+	if c := m.Status.Change; c == nil || c.Phase != v1alpha1.ChangeFailed {
+		return fmt.Errorf("%s has no change that failed%s", m.Name, state(m))
+	}
+
+	if err := setAnnotation(ctx, p, m, v1alpha1.RetryAnnotation, "true"); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(s.Out, "talosmachine/%s retries its change\n", m.Name)
+
+	return nil
+}
+
+// retryHooks has the hooks before an upgrade run again. noMachine says that there is no machine of that name.
+func (s *session) retryHooks(ctx context.Context, p *plane, name string, noMachine error) error {
+	c, err := findCluster(ctx, p, name)
+	if err != nil {
+		return noMachine
+	}
+
+	cp := c.controlPlane
+	stopped := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionUpToDate)
+
+	if stopped == nil || stopped.Reason != v1alpha1.ReasonUpgradeHookFailed {
+		return fmt.Errorf("no failed hook stops an upgrade of %s", name)
+	}
+
+	if err := setAnnotation(ctx, p, cp, v1alpha1.RetryAnnotation, "true"); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(s.Out, "taloscontrolplane/%s runs the hooks before its upgrade again\n", cp.Name)
+
+	return nil
 }
 
 func (s *session) findMachine(ctx context.Context, name string) (*plane, *v1alpha1.TalosMachine, error) {
@@ -90,7 +122,7 @@ func (s *session) findMachine(ctx context.Context, name string) (*plane, *v1alph
 
 	m := &v1alpha1.TalosMachine{}
 	if err := p.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, m); err != nil {
-		return nil, nil, explain(fmt.Sprintf("reading TalosMachine %s in namespace %s", name, p.namespace), err)
+		return p, nil, explain(fmt.Sprintf("reading TalosMachine %s in namespace %s", name, p.namespace), err)
 	}
 
 	return p, m, nil
