@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -144,6 +145,14 @@ spec:
 	b.update(c)
 	b.reconcile(c)
 	b.condition(c, v1alpha1.ConditionReady, metav1.ConditionFalse, "spec.workers[0].rollout")
+
+	c.Spec.Workers[0].Rollout = nil
+	c.Spec.Upgrade = &v1alpha1.UpgradeOptions{Hooks: []v1alpha1.UpgradeHook{{
+		Name: "check", When: v1alpha1.HookBefore, Namespace: "default", Job: runtime.RawExtension{Raw: []byte(`{"nope":1}`)},
+	}}}
+	b.update(c)
+	b.reconcile(c)
+	b.condition(c, v1alpha1.ConditionReady, metav1.ConditionFalse, "spec.upgrade.hooks[0].job")
 }
 
 // TestGroupsExample: the example of policies expands to what it says.

@@ -105,6 +105,7 @@ func guardOf(
 // stepHooks takes the next step of the hooks of an upgrade: what is decided is recorded first, with a precondition, and
 // a Job is created then. ready: nothing else keeps the first machine from beginning.
 func (r *Reconciler) stepHooks(ctx context.Context, s *scope, ready bool) (hook.Output, error) {
+	s.hooks = nil
 	in := s.guard
 	in.Record, in.Ready, in.Now = s.held.State.Runtime.Upgrade, ready, r.Clock.Now()
 

@@ -291,7 +291,7 @@ func TestForeignJob(t *testing.T) {
 	elsewhere.Namespace = "nowhere"
 
 	for want, j := range map[string]*batchv1.Job{
-		"namespace nowhere does not exist": elsewhere,
+		"namespace nowhere does not exist":                                                elsewhere,
 		"the API server refuses the Job: Invalid: spec.template.spec.containers[0].image": bad,
 	} {
 		if refused, err := jobs.Create(t.Context(), j); refused != want || err != nil {

@@ -120,6 +120,10 @@ func (w *world) round() {
 	}
 
 	out := hook.Next(in)
+	if ready && in.Planned != nil && out.Begin == (out.Message != "") {
+		w.Fatalf("begins %t: %q", out.Begin, out.Message)
+	}
+
 	if w.killed() {
 		return
 	}

@@ -169,9 +169,9 @@ func (in Input) plan(out *Output) {
 	run := out.Record
 
 	switch {
-	case run == nil || !in.isPlanned(run) && run.Phase == clusterstate.UpgradeFinished:
+	case run == nil || run.Phase == clusterstate.UpgradeFinished:
 		out.Begin = true // no hook and no backup is asked for
-	case !in.isPlanned(run):
+	case !in.isPlanned(run) || run.Phase == clusterstate.UpgradeOver:
 		out.hold(v1alpha1.ReasonUpgradeHookRunning, fmt.Sprintf("waiting for the end of %s and of the hooks after it",
 			title(run.Component, run.To)))
 
@@ -181,7 +181,7 @@ func (in Input) plan(out *Output) {
 	case run.Phase == clusterstate.UpgradePlanned:
 		in.before(out)
 	default:
-		out.Begin = run.Phase == clusterstate.UpgradeBegun
+		out.Begin = true
 	}
 }
 

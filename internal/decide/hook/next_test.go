@@ -313,6 +313,16 @@ func TestNext(t *testing.T) {
 			in: hook.Input{Hooks: all, Planned: kubernetes, Ready: true, Record: record(finished, ran("one", before))}, phase: planned,
 			create: "one", message: "waiting for hook one", attempt: 4,
 		},
+		"again to the same version while hooks after it run": {
+			in: hook.Input{
+				Hooks: all, Planned: kubernetes, Ready: true, Record: record(isOver, ran("end", after, still)), Phase: running,
+				Job: hook.Job{State: hook.JobRunning},
+			},
+			phase: isOver, message: "waiting for hook end after Kubernetes v1.36.2", attempt: 3,
+		},
+		"again to the same version without hooks": {
+			in: hook.Input{Planned: kubernetes, Ready: true, Record: record(finished)}, phase: finished, begin: true, attempt: 3,
+		},
 		"the hooks left the spec": {
 			in: hook.Input{Planned: another, Ready: true, Record: record(finished)}, phase: finished, begin: true, attempt: 3,
 		},
