@@ -109,7 +109,7 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/controller/frame/... ./internal/controller/group/... ./internal/controller/machine/... ./internal/controller/machineset/... \
   ./internal/pause/... ./internal/backup/scheduled/... \
   ./internal/controller/talosworker/... ./internal/controller/upgradehistory/... ./internal/controller/work/... ./internal/decide/... ./internal/failure/... ./internal/kube/... \
-  ./internal/machineconfig/... ./internal/safety/...
+  ./internal/machineconfig/... ./internal/safety/... ./internal/webhook/...
 
 # Go links test programs by way of the C compiler's linker, which takes a third more of a processor, and writes debug
 # information, which takes a third of the rest; there are sixty of them.

@@ -12,6 +12,11 @@ const (
 	MovedToAnnotation = "talos-operator.io/moved-to"
 )
 
+// NotificationsAnnotation contains what the controller of notifications has recorded. On a TalosUpgrade or a
+// KubernetesUpgrade these are the transitions of the run and the attempts to tell them, on a TalosControlPlane the
+// notifications of its spec, with the time since when each has been there. No other controller reads or writes it.
+const NotificationsAnnotation = "talos-operator.io/notifications"
+
 // Annotation describes an annotation that the operator reads or writes on its objects.
 // +kubebuilder:object:generate=false
 type Annotation struct {
@@ -33,6 +38,8 @@ const (
 	kindMachine      = "TalosMachine"
 	kindBackup       = "TalosEtcdBackup"
 	kindRestore      = "TalosEtcdRestore"
+	kindTalosRun     = "TalosUpgrade"
+	kindKubeRun      = "KubernetesUpgrade"
 )
 
 // Annotations returns all annotations of the operator. The API server refuses others with its prefix, and those on a
@@ -72,6 +79,12 @@ func Annotations() []Annotation {
 		{KeepNodeAnnotation, controlPlane, "`true`", "orphaned Nodes of the cluster are not removed", false},
 		{RunAgainAnnotation, []string{kindRestore}, "the UID of the restore", "a restore that has run may run again", true},
 		{BeforeDisruptionAnnotation, []string{kindBackup}, "the name of a control plane", "set by the operator: a disruption waits for the backup", false},
+		{
+			NotificationsAnnotation,
+			[]string{kindControlPlane, kindTalosRun, kindKubeRun},
+			"JSON",
+			"set by the operator: which notifications were sent", false,
+		},
 		{MovedFromAnnotation, all, "a UID", "set by `move`: the object is a copy", false},
 		{MovedToAnnotation, []string{kindCluster, kindControlPlane}, "the target", "set by `move`: the cluster has moved", false},
 	}

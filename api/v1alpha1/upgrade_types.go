@@ -80,6 +80,11 @@ type UpgradeOptions struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Hooks []UpgradeHook `json:"hooks,omitempty"`
+	// notifications are sent when a run of an upgrade, which has a record, begins, waits for a user or ends. Default: none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Notifications []UpgradeNotification `json:"notifications,omitempty"`
 }
 
 // CheckTime determines when a check is made.

@@ -1,0 +1,225 @@
+// Package notification decides which transitions of the runs of upgrades are told, to which webhooks, and when. It is
+// pure: the records, what was recorded about them so far and the time in, what is recorded and sent out.
+//
+// A notification is sent at least once, and normally once. An attempt is recorded before it is made, and its result
+// after it: a caller that dies in between repeats it, with the same ID.
+package notification
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/history"
+)
+
+const (
+	// Recent is how old a transition may be for a webhook that was configured after it.
+	Recent = time.Hour
+	// GiveUp is how long a transition is tried after it was observed.
+	GiveUp = 6 * time.Hour
+	// kept is how many transitions of a run are remembered, and how many plans that have awaited approval. Older ones are
+	// no longer tried.
+	kept = 16
+)
+
+// Ledger is what is recorded of one run.
+type Ledger struct {
+	// Phase of the run when it was last observed; empty if it never was.
+	Phase v1alpha1.UpgradeRunPhase `json:"phase,omitempty"`
+	// Plans whose wait for approval is among the entries, or was.
+	Plans []string `json:"plans,omitempty"`
+	// Last is the number of the last entry.
+	Last int `json:"last,omitempty"`
+	// Entries are the transitions of the run, in their order.
+	Entries []Entry `json:"entries,omitempty"`
+}
+
+// Entry is one transition of a run, with what the run was like then: a repetition says the same.
+type Entry struct {
+	Number int                        `json:"number"`
+	Event  v1alpha1.NotificationEvent `json:"event"`
+	// Time of the transition, and when it was Observed: later if the operator was not running.
+	Time     metav1.Time `json:"time"`
+	Observed metav1.Time `json:"observed"`
+
+	Phase   v1alpha1.UpgradeRunPhase `json:"phase"`
+	Message string                   `json:"message,omitempty"`
+	Total   int32                    `json:"total,omitempty"`
+	Done    int32                    `json:"done,omitempty"`
+	Failed  int32                    `json:"failed,omitempty"`
+	// Deliveries that were attempted, by the key of their target.
+	Deliveries map[string]Delivery `json:"deliveries,omitempty"`
+}
+
+// Result is how a delivery ended.
+type Result string
+
+// Results of deliveries.
+const (
+	// ResultSent: the receiver has accepted it.
+	ResultSent Result = "Sent"
+	// ResultFailed: the receiver has refused it, or it was tried for too long.
+	ResultFailed Result = "Failed"
+)
+
+// Delivery are the attempts to send one transition to one target.
+type Delivery struct {
+	Attempts int         `json:"attempts"`
+	First    metav1.Time `json:"first"`
+	// Next is when it is tried again, unless Result is set.
+	Next   metav1.Time `json:"next"`
+	Result Result      `json:"result,omitempty"`
+}
+
+// Plan is a plan of a group of machines that awaits the approval of a user.
+type Plan struct{ ID, Message string }
+
+// Observe returns the ledger with the transitions that a run has made since it was last observed. The plans are those
+// of its cluster. Where a run was never observed before, the times of its transitions are those of its record: whether
+// they are still told depends on them.
+func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Time) Ledger {
+	if st.Phase == "" || st.StartTime == nil || finished(l.Phase) {
+		return l
+	}
+
+	l.Entries = slices.Clone(l.Entries)
+
+	began := st.StartTime.Time
+	if l.Phase == "" {
+		l = l.add(st, v1alpha1.NotificationStarted, began, "")
+	} else {
+		began = now
+	}
+
+	switch st.Phase {
+	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunCalledOff:
+		l = l.add(st, v1alpha1.NotificationFinished, ended(st, began), st.Message)
+	case v1alpha1.UpgradeRunFailed:
+		l = l.add(st, v1alpha1.NotificationFailed, ended(st, began), st.Message)
+	case v1alpha1.UpgradeRunStopped:
+		if l.Phase != st.Phase {
+			l = l.add(st, v1alpha1.NotificationWaiting, stopped(st, began), st.Message)
+		}
+	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
+		l = l.await(st, plans, began)
+	}
+
+	for i := range l.Entries {
+		if e := &l.Entries[i]; e.Observed.IsZero() { // one of those above
+			e.Observed = stamp(now)
+		}
+	}
+
+	l.Phase = st.Phase
+	if l.Phase == v1alpha1.UpgradeRunWaiting { // a window, for example: it comes and goes with each machine
+		l.Phase = v1alpha1.UpgradeRunRunning
+	}
+
+	return l
+}
+
+// await adds the plans that await approval and that were not told yet, as one entry. A plan that is told has to be
+// approved, whatever else happens in the meantime, so it is told once.
+func (l Ledger) await(st *v1alpha1.UpgradeRunStatus, plans []Plan, at time.Time) Ledger {
+	var messages []string
+
+	for _, p := range plans {
+		if !slices.Contains(l.Plans, p.ID) {
+			l.Plans = append(slices.Clone(l.Plans), p.ID)
+			messages = append(messages, p.Message)
+		}
+	}
+
+	if len(messages) == 0 {
+		return l
+	}
+
+	l.Plans = l.Plans[max(0, len(l.Plans)-kept):]
+
+	slices.Sort(messages)
+
+	return l.add(st, v1alpha1.NotificationWaiting, at, strings.Join(messages, "; "))
+}
+
+func (l Ledger) add(
+	st *v1alpha1.UpgradeRunStatus, event v1alpha1.NotificationEvent, at time.Time, message string,
+) Ledger {
+	l.Last++
+	l.Entries = append(l.Entries, Entry{
+		Number: l.Last, Event: event, Time: stamp(at), Phase: st.Phase, Message: message,
+		Total: st.Total, Done: st.Done, Failed: st.Failed,
+	})
+	l.Entries = l.Entries[max(0, len(l.Entries)-kept):]
+
+	return l
+}
+
+// Worth reports whether a ledger has to be recorded although nothing is sent: the next transition of a run that goes on
+// is recognised by it. The record of a finished run of which nothing is told stays as it is.
+func (l Ledger) Worth(before Ledger) bool {
+	if before.Phase == "" && finished(l.Phase) {
+		return false
+	}
+
+	return l.Phase != before.Phase || l.Last != before.Last
+}
+
+// entry returns a copy of the ledger, and the place of an entry in it, which may be changed; nil if there is none.
+func (l Ledger) entry(number int) (Ledger, *Entry) {
+	l.Entries = slices.Clone(l.Entries)
+
+	at := slices.IndexFunc(l.Entries, func(e Entry) bool { return e.Number == number })
+	if at < 0 {
+		return l, nil
+	}
+
+	e := &l.Entries[at]
+
+	e.Deliveries = maps.Clone(e.Deliveries)
+	if e.Deliveries == nil {
+		e.Deliveries = map[string]Delivery{}
+	}
+
+	return l, e
+}
+
+func finished(phase v1alpha1.UpgradeRunPhase) bool {
+	switch phase {
+	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff:
+		return true
+	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting, v1alpha1.UpgradeRunStopped:
+	}
+
+	return false
+}
+
+func ended(st *v1alpha1.UpgradeRunStatus, otherwise time.Time) time.Time {
+	if history.Finished(st) {
+		return st.CompletionTime.Time
+	}
+
+	return otherwise
+}
+
+func stopped(st *v1alpha1.UpgradeRunStatus, otherwise time.Time) time.Time {
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionStalled); c != nil {
+		return c.LastTransitionTime.Time
+	}
+
+	return otherwise
+}
+
+// stamp is a time as an object holds it.
+func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
+
+// KeyOf names a webhook of a spec, by what is not secret about it.
+func KeyOf(n *v1alpha1.UpgradeNotification) string {
+	return fmt.Sprintf("%s/%s/%s", n.Type, n.SecretRef.Name, n.SecretRef.Key)
+}

@@ -1,0 +1,170 @@
+package notification_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/notification"
+)
+
+var begin = time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) metav1.Time { return metav1.NewTime(begin.Add(d)) }
+
+// status is that of a run that began at begin.
+func status(phase v1alpha1.UpgradeRunPhase, message string) v1alpha1.UpgradeRunStatus {
+	start := at(0)
+	st := v1alpha1.UpgradeRunStatus{Phase: phase, Message: message, StartTime: &start, Total: 5, Done: 2}
+
+	switch phase {
+	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff:
+		end := at(30 * time.Minute)
+		st.CompletionTime = &end
+	case v1alpha1.UpgradeRunStopped:
+		st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, LastTransitionTime: at(20 * time.Minute)}}
+	}
+
+	return st
+}
+
+// entries shows the entries of a ledger: event, minutes after begin, message.
+func entries(l notification.Ledger) string {
+	out := []string{}
+	for _, e := range l.Entries {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%d %s %.0f %s", e.Number, e.Event, e.Time.Sub(begin).Minutes(), e.Message)))
+	}
+
+	return strings.Join(out, ", ")
+}
+
+// TestObserve: which transitions of a run are told, and when they were.
+func TestObserve(t *testing.T) {
+	type seen struct {
+		phase   v1alpha1.UpgradeRunPhase
+		message string
+		plans   []notification.Plan
+	}
+
+	const (
+		running, waiting, stopped = v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting, v1alpha1.UpgradeRunStopped
+		succeeded, failed, off    = v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff
+	)
+
+	a, b := notification.Plan{ID: "a", Message: "c: plan a"}, notification.Plan{ID: "b", Message: "b: plan b"}
+
+	// Each is observed ten minutes after the one before, the first one an hour after the run began.
+	for name, c := range map[string]struct {
+		seen []seen
+		want string
+	}{
+		"a record without a status":    {[]seen{{"", "", []notification.Plan{a}}}, ""},
+		"to the end":                   {[]seen{{running, "", nil}, {running, "", nil}, {succeeded, "", nil}, {succeeded, "", nil}}, "1 Started 0, 2 Finished 30"},
+		"a window":                     {[]seen{{running, "", nil}, {waiting, "a window", nil}, {running, "", nil}}, "1 Started 0"},
+		"called off":                   {[]seen{{running, "", nil}, {off, "why", nil}}, "1 Started 0, 2 Finished 30 why"},
+		"stopped":                      {[]seen{{running, "", nil}, {stopped, "a failed", nil}, {stopped, "a failed; b failed", nil}}, "1 Started 0, 2 Waiting 20 a failed"},
+		"stopped again":                {[]seen{{stopped, "x", nil}, {waiting, "", nil}, {stopped, "y", nil}}, "1 Started 0, 2 Waiting 20 x, 3 Waiting 20 y"},
+		"failed":                       {[]seen{{stopped, "x", nil}, {failed, "z", nil}, {running, "", nil}}, "1 Started 0, 2 Waiting 20 x, 3 Failed 30 z"},
+		"over before it was observed":  {[]seen{{succeeded, "", nil}}, "1 Started 0, 2 Finished 30"},
+		"approvals, each once":         {[]seen{{running, "", nil}, {waiting, "", []notification.Plan{a}}, {running, "", nil}, {waiting, "", []notification.Plan{a, b}}}, "1 Started 0, 2 Waiting 70 c: plan a, 3 Waiting 90 b: plan b"},
+		"two approvals at once":        {[]seen{{running, "", []notification.Plan{a, b}}}, "1 Started 0, 2 Waiting 0 b: plan b; c: plan a"},
+		"a plan while it has stopped":  {[]seen{{stopped, "x", []notification.Plan{a}}}, "1 Started 0, 2 Waiting 20 x"},
+		"a plan after the end of that": {[]seen{{succeeded, "", []notification.Plan{a}}}, "1 Started 0, 2 Finished 30"},
+	} {
+		l, now := notification.Ledger{}, begin.Add(time.Hour)
+
+		for _, s := range c.seen {
+			st := status(s.phase, s.message)
+			l = l.Observe(&st, s.plans, now)
+
+			if again := l.Observe(&st, s.plans, now); again.Worth(l) {
+				t.Errorf("%s: %s is told twice: %s", name, s.phase, entries(again))
+			}
+
+			now = now.Add(10 * time.Minute)
+		}
+
+		if got := entries(l); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestWorth: what the next transition of a run that goes on is recognised by is recorded, old records are left alone.
+func TestWorth(t *testing.T) {
+	for phase, want := range map[v1alpha1.UpgradeRunPhase]bool{
+		"": false, v1alpha1.UpgradeRunRunning: true, v1alpha1.UpgradeRunStopped: true, v1alpha1.UpgradeRunSucceeded: false,
+		v1alpha1.UpgradeRunFailed: false, v1alpha1.UpgradeRunCalledOff: false,
+	} {
+		st := status(phase, "")
+		if l := (notification.Ledger{}).Observe(&st, nil, begin); l.Worth(notification.Ledger{}) != want {
+			t.Errorf("%s: %v", phase, !want)
+		}
+	}
+
+	running, succeeded := status(v1alpha1.UpgradeRunRunning, ""), status(v1alpha1.UpgradeRunSucceeded, "")
+
+	l := (notification.Ledger{}).Observe(&running, nil, begin)
+	if !l.Observe(&succeeded, nil, begin).Worth(l) {
+		t.Error("the end of a run that was observed is not recorded")
+	}
+}
+
+// TestBounds: a run that goes back and forth for ever does not fill its record.
+func TestBounds(t *testing.T) {
+	l := notification.Ledger{}
+
+	for i := range 100 {
+		running, stopped := status(v1alpha1.UpgradeRunRunning, ""), status(v1alpha1.UpgradeRunStopped, "")
+		l = l.Observe(&running, []notification.Plan{{ID: fmt.Sprint(i)}}, begin).Observe(&stopped, nil, begin)
+	}
+
+	if len(l.Entries) != 16 || len(l.Plans) != 16 || l.Last != 201 || l.Entries[15].Number != 201 || l.Plans[15] != "99" {
+		t.Errorf("%d entries, %d plans, %d", len(l.Entries), len(l.Plans), l.Last)
+	}
+}
+
+// TestBook: webhooks are known since they were named, and one that comes back is new.
+func TestBook(t *testing.T) {
+	one, two := hook("one"), hook("two", v1alpha1.NotificationFailed)
+
+	book := notification.Book{}.Follow([]v1alpha1.UpgradeNotification{one}, begin)
+	book = book.Follow([]v1alpha1.UpgradeNotification{one, two}, begin.Add(time.Hour))
+	book["Slack/one/url"] = notification.Known{Since: book["Slack/one/url"].Since, Problem: "no key"}
+
+	if got := book.Follow([]v1alpha1.UpgradeNotification{one, two}, begin.Add(2*time.Hour)); got["Slack/one/url"] != (notification.Known{
+		Since: at(0), Problem: "no key",
+	}) || got["Slack/two/url"].Since != at(time.Hour) {
+		t.Errorf("%+v", got)
+	}
+
+	back := book.Follow([]v1alpha1.UpgradeNotification{two}, begin).Follow([]v1alpha1.UpgradeNotification{one}, begin.Add(3*time.Hour))
+	if len(back) != 1 || back["Slack/one/url"].Since != at(3*time.Hour) {
+		t.Errorf("%+v", back)
+	}
+
+	more := hook("two", v1alpha1.NotificationStarted)
+	generic := hook("two")
+	generic.Type = v1alpha1.NotificationGeneric
+
+	targets := book.Targets([]v1alpha1.UpgradeNotification{one, two, more, generic})
+	if len(targets) != 3 || len(targets[0].Events) != 0 || !targets[1].Since.Equal(begin.Add(time.Hour)) ||
+		!slices.Equal(targets[1].Events, []v1alpha1.NotificationEvent{v1alpha1.NotificationFailed, v1alpha1.NotificationStarted}) {
+		t.Errorf("%+v", targets)
+	}
+
+	if all := book.Targets([]v1alpha1.UpgradeNotification{two, hook("two"), more}); len(all) != 1 || len(all[0].Events) != 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
+func hook(secret string, events ...v1alpha1.NotificationEvent) v1alpha1.UpgradeNotification {
+	return v1alpha1.UpgradeNotification{
+		Type: v1alpha1.NotificationSlack, SecretRef: v1alpha1.SecretKeyReference{Name: secret, Key: "url"}, Events: events,
+	}
+}
