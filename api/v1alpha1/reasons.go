@@ -231,6 +231,14 @@ const (
 	ReasonUpgradeCalledOff = "UpgradeCalledOff"
 )
 
+// Reasons of events about notifications of upgrades.
+const (
+	// ReasonNotificationFailed: a notification was not delivered, and is not tried again.
+	ReasonNotificationFailed = "NotificationFailed"
+	// ReasonNotificationAddress: the address of a webhook cannot be used; the message says why.
+	ReasonNotificationAddress = "NotificationAddressUnusable"
+)
+
 // Reasons about machines that leave a cluster, are replaced, or return.
 const (
 	// ReasonScalingDown: a machine that was removed from the machine list is being removed from the cluster.

@@ -240,7 +240,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		return err
 	}
 
-	if err := setupHistory(ctx, mgr, o, cached); err != nil {
+	if err := errors.Join(setupHistory(ctx, mgr, o, cached), setupNotifications(mgr, o, cached)); err != nil {
 		return err
 	}
 

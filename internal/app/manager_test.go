@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -65,10 +69,11 @@ func start(t *testing.T, namespaces ...string) *running {
 
 // TestManager is one life of a manager: one process can have one.
 func TestManager(t *testing.T) {
-	names, silent := api.Namespace(t), api.Namespace(t)
-	m := start(t, names, silent)
+	names, silent, told := api.Namespace(t), api.Namespace(t), api.Namespace(t)
+	m := start(t, names, silent, told)
 
 	t.Run("names", func(t *testing.T) { m.names(t, names) })
+	t.Run("notifications", func(t *testing.T) { m.notifications(t, told) })
 	t.Run("stop", func(t *testing.T) { m.cleanStop(t, silent) })
 }
 
@@ -100,6 +105,56 @@ func (m *running) names(t *testing.T, ns string) {
 	}
 
 	m.becomes(t, c, "it goes on", func() bool { return !stalled() })
+}
+
+// notifications: the record of an upgrade is told to the webhook in the spec of its control plane.
+func (m *running) notifications(t *testing.T, ns string) {
+	got := make(chan string, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got <- r.URL.Path + " " + r.Header.Get("Idempotency-Key")
+	}))
+	t.Cleanup(hook.Close)
+
+	cp := &v1alpha1.TalosControlPlane{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "c"},
+		Spec: v1alpha1.TalosControlPlaneSpec{
+			TalosVersion: harness.TalosVersion, KubernetesVersion: harness.KubernetesVersion,
+			Endpoint: "https://10.0.0.1:6443", Machines: []v1alpha1.MachineEntry{{Name: "m", Address: loopback.Address(t)}},
+			Upgrade: &v1alpha1.UpgradeOptions{Notifications: []v1alpha1.UpgradeNotification{{
+				Type: v1alpha1.NotificationGeneric, SecretRef: v1alpha1.SecretKeyReference{Name: "hooks", Key: "url"},
+			}}},
+		},
+	}
+	u := &v1alpha1.TalosUpgrade{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns, Name: "c-talos-1", Labels: map[string]string{v1alpha1.ControlPlaneLabel: "c"},
+		},
+		Spec: v1alpha1.UpgradeRunSpec{
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: "c"}, From: "v1.12.4", To: harness.TalosVersion,
+		},
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "hooks"}, StringData: map[string]string{"url": hook.URL + "/hook"},
+	}
+
+	for _, o := range []client.Object{secret, cp, u} {
+		if o == u {
+			if err := controllerutil.SetControllerReference(cp, u, m.admin.Scheme()); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		if err := m.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// The controller of records ends it: the control plane plans nothing.
+	for _, want := range []string{"-1", "-2"} {
+		if text := wait.Done(t, "the notification"+want, got); text != "/hook "+string(u.UID)+want {
+			t.Errorf("%s", text)
+		}
+	}
 }
 
 // cleanStop: a manager that is stopped in the middle of its work says nothing of errors.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/internal/backup/storage"
+	"github.com/talos-operator/talos-operator/internal/webhook"
 )
 
 // Options of the manager.
@@ -45,6 +46,8 @@ type Options struct {
 	AllowStores storage.Places
 	// AllowRecipients are the only keys that backups may be encrypted to; all when empty.
 	AllowRecipients storage.RecipientList
+	// AllowedWebhooks are the only hosts that notifications are sent to; all when empty.
+	AllowedWebhooks webhook.Hosts
 	// ScratchDirectory is where plain databases are stored while they are inspected; the directory for temporary files
 	// when empty.
 	ScratchDirectory string
@@ -114,6 +117,7 @@ func Defaults() (Options, error) {
 		"ALLOW_OWN_CREDENTIALS": o.AllowOwnCredentials.Set,
 		"ALLOW_STORES":          o.AllowStores.Set,
 		"ALLOW_RECIPIENTS":      o.AllowRecipients.Set,
+		"ALLOWED_WEBHOOKS":      o.AllowedWebhooks.Set,
 		"SCRATCH_DIRECTORY":     into(&o.ScratchDirectory),
 		"LOG_LEVEL":             into(&o.LogLevel),
 	} {
@@ -169,6 +173,10 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.Var(&o.AllowRecipients, "allow-recipients",
 		"age public keys that backups may be encrypted to, separated by commas, besides those of ALLOW_RECIPIENTS; "+
 			"default: all")
+	f.Var(&o.AllowedWebhooks, "allowed-webhooks",
+		"hosts that notifications may be sent to, as HOST or *.DOMAIN, with :PORT where it is not the default one, and "+
+			"with http:// where TLS is not required, separated by commas, besides those of ALLOWED_WEBHOOKS; default: all, "+
+			"with TLS")
 	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
 		"folder for plain databases while they are inspected, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,

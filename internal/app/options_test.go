@@ -130,3 +130,32 @@ func TestAllowLists(t *testing.T) {
 		t.Error("it is a key")
 	}
 }
+
+// TestAllowedWebhooks: the hosts of the environment and of flags are those that notifications may be sent to.
+func TestAllowedWebhooks(t *testing.T) {
+	t.Setenv("ALLOWED_WEBHOOKS", "hooks.example.com")
+
+	o, err := app.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(flags)
+
+	if err := flags.Parse([]string{"--allowed-webhooks=http://bridge.svc:8080"}); err != nil {
+		t.Fatal(err)
+	}
+
+	for address, want := range map[string]bool{
+		"https://hooks.example.com/x": true, "http://bridge.svc:8080/x": true, "https://bridge.svc/x": false,
+	} {
+		if _, err := o.AllowedWebhooks.Check(address); (err == nil) != want {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+
+	if err := flags.Parse([]string{"--allowed-webhooks=https://h/path"}); err == nil {
+		t.Error("it is a host")
+	}
+}

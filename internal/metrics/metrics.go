@@ -31,10 +31,18 @@ var (
 	FileOperations = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "talos_operator_file_operations_total", Help: "File operations.",
 	}, []string{"operation", "status"})
+	// NotificationsSent counts notifications of upgrades that a receiver accepted.
+	NotificationsSent = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "talos_operator_notifications_sent_total", Help: "Notifications that a receiver accepted.",
+	}, []string{"type"})
+	// NotificationsFailed counts notifications of upgrades that are not tried again.
+	NotificationsFailed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "talos_operator_notifications_failed_total", Help: "Notifications that were refused, or not delivered in time.",
+	}, []string{"type"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(Machines, Duration, Errors, FileOperations)
+	metrics.Registry.MustRegister(Machines, Duration, Errors, FileOperations, NotificationsSent, NotificationsFailed)
 }
 
 // CountFile is the hook for manifest stores.

@@ -1,0 +1,77 @@
+package notification
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/pause"
+)
+
+// SetupWithManager registers the controller. Records, plans and control planes change often, so only what is told, or
+// what determines who is told, wakes it.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
+	told := builder.WithPredicates(predicate.Funcs{
+		UpdateFunc: changed, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	})
+
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("notification").
+		For(&v1alpha1.TalosControlPlane{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
+			predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: changed}))).
+		Owns(&v1alpha1.TalosUpgrade{}, told).
+		Owns(&v1alpha1.KubernetesUpgrade{}, told).
+		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(byWorker), told).
+		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
+			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		WithOptions(opts).
+		Complete(failure.Revisit(failure.EndQuietly(r)))
+}
+
+// changed passes the changes of an object that a notification may tell.
+func changed(e event.UpdateEvent) bool { return toldOf(e.ObjectOld) != toldOf(e.ObjectNew) }
+
+// toldOf is what notifications tell of an object: the phase of a record, or the plan of a group that awaits approval.
+func toldOf(o client.Object) string {
+	switch o := o.(type) {
+	case *v1alpha1.TalosControlPlane:
+		return approvalOf(o.Status.Plan)
+	case *v1alpha1.TalosWorker:
+		return approvalOf(o.Status.Plan)
+	}
+
+	_, status := partsOf(o)
+
+	return string(status.Phase)
+}
+
+func approvalOf(p *v1alpha1.PlanStatus) string {
+	if p == nil || p.Phase != v1alpha1.PlanAwaitingApproval {
+		return ""
+	}
+
+	return p.ID
+}
+
+// byWorker triggers the control plane of a worker group.
+func byWorker(_ context.Context, o client.Object) []reconcile.Request {
+	w, ok := o.(*v1alpha1.TalosWorker)
+	if !ok {
+		return nil
+	}
+
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: w.Namespace, Name: w.Spec.ControlPlaneRef.Name,
+	}}}
+}

@@ -1,0 +1,55 @@
+package notification
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// TestChanged: what is told of an object wakes the controller, and nothing else does.
+func TestChanged(t *testing.T) {
+	awaits := func(id string) *v1alpha1.PlanStatus {
+		return &v1alpha1.PlanStatus{ID: id, Phase: v1alpha1.PlanAwaitingApproval}
+	}
+	cp := func(p *v1alpha1.PlanStatus) client.Object {
+		return &v1alpha1.TalosControlPlane{Status: v1alpha1.TalosControlPlaneStatus{Plan: p}}
+	}
+	group := func(p *v1alpha1.PlanStatus) client.Object {
+		return &v1alpha1.TalosWorker{Status: v1alpha1.TalosWorkerStatus{Plan: p}}
+	}
+	talos := func(phase v1alpha1.UpgradeRunPhase, done int32) client.Object {
+		return &v1alpha1.TalosUpgrade{Status: v1alpha1.UpgradeRunStatus{Phase: phase, Done: done}}
+	}
+	kubernetes := func(phase v1alpha1.UpgradeRunPhase) client.Object {
+		return &v1alpha1.KubernetesUpgrade{Status: v1alpha1.UpgradeRunStatus{Phase: phase}}
+	}
+
+	for name, c := range map[string]struct {
+		before, after client.Object
+		wakes         bool
+	}{
+		"no plan":          {cp(nil), cp(&v1alpha1.PlanStatus{ID: "a", Phase: v1alpha1.PlanRollingOut}), false},
+		"a plan":           {cp(nil), cp(awaits("a")), true},
+		"another plan":     {group(awaits("a")), group(awaits("b")), true},
+		"approved":         {group(awaits("a")), group(&v1alpha1.PlanStatus{ID: "a", Phase: v1alpha1.PlanRollingOut}), true},
+		"the same plan":    {group(awaits("a")), group(awaits("a")), false},
+		"a machine":        {talos(v1alpha1.UpgradeRunRunning, 1), talos(v1alpha1.UpgradeRunRunning, 2), false},
+		"stopped":          {talos(v1alpha1.UpgradeRunRunning, 1), talos(v1alpha1.UpgradeRunStopped, 1), true},
+		"the other record": {kubernetes(""), kubernetes(v1alpha1.UpgradeRunRunning), true},
+	} {
+		if got := changed(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); got != c.wakes {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+
+	w := &v1alpha1.TalosWorker{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}}
+	w.Spec.ControlPlaneRef.Name = "c"
+
+	if got := byWorker(t.Context(), w); len(got) != 1 || got[0].String() != "ns/c" {
+		t.Errorf("%v", got)
+	}
+}
