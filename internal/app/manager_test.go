@@ -107,9 +107,12 @@ func (m *running) names(t *testing.T, ns string) {
 	m.becomes(t, c, "it goes on", func() bool { return !stalled() })
 }
 
-// notifications: the record of an upgrade is told to the webhook in the spec of its control plane.
+// notifications: the record of an upgrade is told to the webhook in the spec of its control plane, and the log says
+// nothing of an address, whether something listens there or not.
 func (m *running) notifications(t *testing.T, ns string) {
-	got := make(chan string, 10)
+	const path = "/T0p53cr3t"
+
+	got, closed := make(chan string, 10), "http://"+net.JoinHostPort(loopback.Address(t), "1")+path
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		got <- r.URL.Path + " " + r.Header.Get("Idempotency-Key")
 	}))
@@ -120,9 +123,10 @@ func (m *running) notifications(t *testing.T, ns string) {
 		Spec: v1alpha1.TalosControlPlaneSpec{
 			TalosVersion: harness.TalosVersion, KubernetesVersion: harness.KubernetesVersion,
 			Endpoint: "https://10.0.0.1:6443", Machines: []v1alpha1.MachineEntry{{Name: "m", Address: loopback.Address(t)}},
-			Upgrade: &v1alpha1.UpgradeOptions{Notifications: []v1alpha1.UpgradeNotification{{
-				Type: v1alpha1.NotificationGeneric, SecretRef: v1alpha1.SecretKeyReference{Name: "hooks", Key: "url"},
-			}}},
+			Upgrade: &v1alpha1.UpgradeOptions{Notifications: []v1alpha1.UpgradeNotification{
+				{Type: v1alpha1.NotificationGeneric, SecretRef: v1alpha1.SecretKeyReference{Name: "hooks", Key: "url"}},
+				{Type: v1alpha1.NotificationSlack, SecretRef: v1alpha1.SecretKeyReference{Name: "hooks", Key: "closed"}},
+			}},
 		},
 	}
 	u := &v1alpha1.TalosUpgrade{
@@ -134,7 +138,8 @@ func (m *running) notifications(t *testing.T, ns string) {
 		},
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "hooks"}, StringData: map[string]string{"url": hook.URL + "/hook"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "hooks"},
+		StringData: map[string]string{"url": hook.URL + path, "closed": closed},
 	}
 
 	for _, o := range []client.Object{secret, cp, u} {
@@ -151,8 +156,22 @@ func (m *running) notifications(t *testing.T, ns string) {
 
 	// The controller of records ends it: the control plane plans nothing.
 	for _, want := range []string{"-1", "-2"} {
-		if text := wait.Done(t, "the notification"+want, got); text != "/hook "+string(u.UID)+want {
+		if text := wait.Done(t, "the notification"+want, got); text != path+" "+string(u.UID)+want {
 			t.Errorf("%s", text)
+		}
+	}
+
+	wait.For(t, "the log says why the other one gets nothing", func(context.Context) error {
+		if !strings.Contains(m.logs.String(), "the receiver refused the connection") {
+			return errors.New("it does not")
+		}
+
+		return nil
+	})
+
+	for _, part := range []string{path, strings.TrimPrefix(hook.URL, "http://")} {
+		if strings.Contains(m.logs.String(), part) {
+			t.Errorf("the log has %s", part)
 		}
 	}
 }
