@@ -168,6 +168,7 @@ func (s *Store) deriveSecrets(live coreconfig.Config) {
 	}
 	s.Set(kubernetes)
 	s.deriveBootstrapToken(live.Cluster().Token())
+	s.deriveProxy(live.Cluster().Proxy().Image())
 }
 
 // deriveBootstrapToken shows the token in the bootstrap manifests, in plain text and to every reader, as a real node
@@ -189,6 +190,54 @@ func (s *Store) deriveBootstrapToken(token cluster.Token) {
 			}
 		}
 	})
+}
+
+// deriveProxy shows the image of kube-proxy that the config names, in the bootstrap manifests and in what they are made
+// of. The other images of Kubernetes follow the API server, which gets a version before kube-proxy does.
+func (s *Store) deriveProxy(image string) {
+	s.Amend(k8s.ManifestType, "10-kube-proxy", func(r resource.Resource) {
+		manifest, ok := r.(*k8s.Manifest)
+		if !ok {
+			return
+		}
+
+		for _, item := range manifest.TypedSpec().Items {
+			if item.Object["kind"] == "DaemonSet" {
+				item.Object["spec"] = withImage(item.Object["spec"], image)
+			}
+		}
+	})
+	s.Amend(k8s.BootstrapManifestsConfigType, k8s.BootstrapManifestsConfigID, func(r resource.Resource) {
+		if c, ok := r.(*k8s.BootstrapManifestsConfig); ok {
+			c.TypedSpec().ProxyImage = image
+		}
+	})
+}
+
+// withImage returns a copy with another image in each container. Copies of manifests share what is below their fields.
+func withImage(node any, image string) any {
+	switch node := node.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(node))
+		for name, child := range node {
+			out[name] = withImage(child, image)
+		}
+
+		if _, ok := node["image"]; ok {
+			out["image"] = image
+		}
+
+		return out
+	case []any:
+		out := make([]any, len(node))
+		for i := range node {
+			out[i] = withImage(node[i], image)
+		}
+
+		return out
+	}
+
+	return node
 }
 
 // kubernetesVersion is the tag that the recorded Kubernetes images are shown with.
