@@ -12,6 +12,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
@@ -63,6 +64,8 @@ var listBounds = map[string]bound{
 	runtime.ExtensionStatusType: {items: 512, bytes: mib},
 	// The live configuration, the one on the disk, and that of maintenance mode.
 	config.MachineConfigType: {items: 8, bytes: 8 * mib},
+	// One per file of a configuration, which has 1 MiB at most; extra manifests are downloaded.
+	k8s.ManifestType: {items: 512, bytes: 16 * mib},
 }
 
 // otherList limits lists of other resources.

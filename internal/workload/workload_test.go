@@ -183,6 +183,7 @@ func TestWorkload(t *testing.T) {
 	owners(t, c, cluster)
 	notServed(t, cluster)
 	obstacles(t, c, cluster)
+	bootstrapManifests(t, c, cluster)
 }
 
 // owners: of control planes that claim a cluster the first one has it, until the next one names it as the former owner.

@@ -153,6 +153,18 @@ func (c Cluster) newer(than string) (machine, version string) {
 	return "", ""
 }
 
+// Runs reports whether each known component of each machine has a version.
+func (c Cluster) Runs(version string) bool {
+	v, err := parse(Kubernetes, version)
+	if err != nil || len(c.Nodes) == 0 || c.mixed() {
+		return false
+	}
+
+	kubelet, ok := c.Nodes[0].component(v1alpha1.ComponentKubelet)
+
+	return ok && kubelet.EQ(v)
+}
+
 // mixed reports whether components of the cluster have different versions.
 func (c Cluster) mixed() bool {
 	var (

@@ -285,3 +285,34 @@ func TestSameEtcd(t *testing.T) {
 		}
 	}
 }
+
+// TestRunsVersion: a cluster runs a version once each known component of each machine does.
+func TestRunsVersion(t *testing.T) {
+	const version, other = "v1.36.2", "v1.35.1"
+
+	node := func(kubelet, api string) upgrade.Node {
+		return upgrade.Node{Name: "a", Kubelet: kubelet, Components: map[v1alpha1.KubernetesComponent]string{v1alpha1.ComponentAPIServer: api}}
+	}
+
+	for name, c := range map[string]struct {
+		nodes []upgrade.Node
+		want  bool
+	}{
+		"nothing":                {},
+		"one machine":            {[]upgrade.Node{node(version, version)}, true},
+		"a worker":               {[]upgrade.Node{node(version, version), {Kubelet: version}}, true},
+		"a part is not known":    {[]upgrade.Node{node(version, "")}, true},
+		"a kubelet is older":     {[]upgrade.Node{node(version, version), {Kubelet: other}}, false},
+		"a component is older":   {[]upgrade.Node{node(version, other)}, false},
+		"another version":        {[]upgrade.Node{node(other, other)}, false},
+		"a kubelet is not known": {[]upgrade.Node{{Name: "a"}}, false},
+	} {
+		if got := (upgrade.Cluster{Nodes: c.nodes}).Runs(version); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+
+	if (upgrade.Cluster{Nodes: []upgrade.Node{node(version, version)}}).Runs("latest") {
+		t.Error("a text that is no version")
+	}
+}

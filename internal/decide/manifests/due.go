@@ -1,0 +1,95 @@
+package manifests
+
+import (
+	"slices"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// maxNames is how many objects a status names.
+const maxNames = 16
+
+// longestMessage is the maximum length of a message in a status.
+const longestMessage = 1000
+
+// Due returns what the status of a control plane says about manifests, nil if nothing, and whether they are compared or
+// applied now. was is what it said. An upgrade of Kubernetes that is under way is noted first: once each machine runs
+// its version, nothing else tells that there was one. runs is what the machines run, next the upgrade that comes next.
+func Due(
+	was *v1alpha1.ManifestsStatus, next *v1alpha1.UpgradeStatus, runs upgrade.Cluster, policy v1alpha1.ManifestPolicy,
+) (*v1alpha1.ManifestsStatus, bool) {
+	coming := ""
+	if next != nil {
+		coming = next.KubernetesVersion
+	}
+
+	reached := was != nil && was.KubernetesVersion != coming && runs.Runs(was.KubernetesVersion)
+
+	switch {
+	case reached && (coming == "" || policy == v1alpha1.ManifestsApply):
+		return was, true
+	case coming == "":
+		return nil, false
+	case was != nil && was.KubernetesVersion == coming:
+		return was, false
+	}
+
+	return &v1alpha1.ManifestsStatus{
+		KubernetesVersion: coming, Message: "the bootstrap manifests are compared once each machine runs Kubernetes " + coming,
+	}, false
+}
+
+// Status returns the status for what a comparison has found. problem is why there was none; then the objects that are
+// known stay. Where the manifests are applied, only what is refused is left.
+func Status(
+	was *v1alpha1.ManifestsStatus, found Outcome, policy v1alpha1.ManifestPolicy, problem string,
+) *v1alpha1.ManifestsStatus {
+	out := was.DeepCopy()
+
+	if problem != "" {
+		out.Message = kube.Shorten("the bootstrap manifests of Kubernetes "+was.KubernetesVersion+" are not compared: "+
+			problem, longestMessage)
+
+		return out
+	}
+
+	message := found.Report(was.KubernetesVersion)
+	if policy == v1alpha1.ManifestsApply {
+		found.Differences = slices.DeleteFunc(slices.Clone(found.Differences), func(d Difference) bool {
+			return d.Action != Delete && !found.refuses(d.Key)
+		})
+		message = found.Waits(was.KubernetesVersion)
+	}
+
+	out.Differing, out.Objects = int32(found.Count()), found.Names(maxNames)
+	out.Message = kube.Shorten(message, longestMessage)
+
+	return out
+}
+
+// Held returns the status of an upgrade that waits for manifests. The step that they end stays: the record of the
+// upgrade follows it, and no other one begins.
+func Held(
+	cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, version, message string,
+) *v1alpha1.UpgradeStatus {
+	out := &v1alpha1.UpgradeStatus{
+		ObservedGeneration: cp.Generation, KubernetesVersion: version, KubernetesFrom: version, StepsLeft: 1,
+		Components: []v1alpha1.KubernetesComponent{
+			v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager, v1alpha1.ComponentScheduler,
+			v1alpha1.ComponentProxy, v1alpha1.ComponentKubelet,
+		},
+		TargetKubernetes: cp.Spec.KubernetesVersion, Message: kube.Shorten(message, longestMessage),
+	}
+
+	if was := cp.Status.Upgrade; was != nil {
+		out.KubernetesBegun, out.Approved = was.KubernetesBegun, was.Approved
+	}
+
+	if next != nil {
+		out.Target, out.TargetKubernetes, out.StepsLeft = next.Target, next.TargetKubernetes, next.StepsLeft+1
+	}
+
+	return out
+}

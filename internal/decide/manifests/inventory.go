@@ -1,0 +1,129 @@
+package manifests
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// The inventory is that of Talos: the keys of a ConfigMap, which each node and talosctl upgrade-k8s read and write, too.
+// A node applies what is missing from it, so what is deleted has to leave it, and what is applied has to enter it.
+const (
+	InventoryNamespace = constants.KubernetesInventoryNamespace
+	InventoryName      = constants.KubernetesBootstrapManifestsInventoryName
+	// inventoryAnnotation names the inventory that an object belongs to.
+	inventoryAnnotation = "config.k8s.io/owning-inventory"
+)
+
+// KeepAnnotation on an object of the managed cluster keeps it when the manifests no longer have it.
+const KeepAnnotation = "talos-operator.io/keep"
+
+// colon stands for a colon in the key of an inventory, which has none.
+const colon = "__"
+
+// Entry returns the key of a ConfigMap that stands for an object: namespace_name_group_kind.
+func (k Key) Entry() string {
+	return strings.Join([]string{k.Namespace, strings.ReplaceAll(k.Name, ":", colon), k.Group, k.Kind}, "_")
+}
+
+// ParseEntry returns the object that the key of a ConfigMap stands for. It is read from both ends: an empty group leaves
+// two separators side by side, which would read like a colon.
+func ParseEntry(entry string) (Key, bool) {
+	namespace, rest, ok := strings.Cut(entry, "_")
+	kind := strings.LastIndexByte(rest, '_')
+
+	if !ok || kind < 0 {
+		return Key{}, false
+	}
+
+	group := strings.LastIndexByte(rest[:kind], '_')
+	if group < 0 {
+		return Key{}, false
+	}
+
+	out := Key{
+		Namespace: namespace, Name: strings.ReplaceAll(rest[:group], colon, ":"), Group: rest[group+1 : kind],
+		Kind: rest[kind+1:],
+	}
+
+	return out, out.Name != "" && out.Kind != "" && !strings.Contains(out.Name, "_")
+}
+
+// Gone returns the objects of an inventory that manifests no longer have, sorted.
+func Gone(inventory, wanted []Key) []Key {
+	var out []Key
+
+	for _, k := range inventory {
+		// The namespace of an object of a cluster-wide kind means nothing.
+		if !slices.ContainsFunc(wanted, func(w Key) bool {
+			return w == k || k.Namespace == "" && w.GroupKind() == k.GroupKind() && w.Name == k.Name
+		}) {
+			out = append(out, k)
+		}
+	}
+
+	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.String(), b.String()) })
+
+	return out
+}
+
+// deletable are the kinds whose objects may be deleted: those that hold nothing that the manifests do not bring back.
+// Namespaces, definitions and volumes take data with them, and what a custom resource stands for is unknown.
+var deletable = map[string][]string{
+	"":                          {"ConfigMap", "Secret", "Service", "ServiceAccount"},
+	"apps":                      {"DaemonSet", "Deployment"},
+	"networking.k8s.io":         {"NetworkPolicy"},
+	"policy":                    {"PodDisruptionBudget"},
+	"rbac.authorization.k8s.io": {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"},
+}
+
+// Keeps says why an object stays although the manifests no longer have it; empty if it may be deleted. Only what Talos
+// or this operator brought is deleted: an object of the same name may be someone else's by now.
+func Keeps(live *unstructured.Unstructured) string {
+	key, marks := KeyOf(live), live.GetAnnotations()
+
+	switch {
+	case !slices.Contains(deletable[key.Group], key.Kind):
+		return "objects of this kind are never deleted"
+	case marks[KeepAnnotation] != "" && marks[KeepAnnotation] != "false":
+		return "it has the annotation " + KeepAnnotation
+	case Foreign(live) != "":
+		return "it belongs to the inventory " + Foreign(live)
+	case !slices.ContainsFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return isOurs(e.Manager)
+	}):
+		return "neither Talos nor the operator has written it"
+	}
+
+	return ""
+}
+
+// Foreign returns the inventory that an object belongs to, if it is another one.
+func Foreign(live *unstructured.Unstructured) string {
+	if of := live.GetAnnotations()[inventoryAnnotation]; of != InventoryName {
+		return of
+	}
+
+	return ""
+}
+
+// Adopt marks an object as part of the inventory, if it is new or has the mark already: a mark is not worth a change of
+// its own to objects of clusters that had no inventory.
+func Adopt(o, live *unstructured.Unstructured) *unstructured.Unstructured {
+	o = o.DeepCopy()
+
+	if live == nil || live.GetAnnotations()[inventoryAnnotation] != "" {
+		marks := o.GetAnnotations()
+		if marks == nil {
+			marks = map[string]string{}
+		}
+
+		marks[inventoryAnnotation] = InventoryName
+		o.SetAnnotations(marks)
+	}
+
+	return o
+}
