@@ -172,6 +172,10 @@ type TalosControlPlaneStatus struct {
 	// upgrade is the upgrade of Talos that is in progress, or that waits; absent if there is none.
 	// +optional
 	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
+	// manifests tells how the cluster differs from the bootstrap manifests of Talos after an upgrade of Kubernetes; absent
+	// if it does not differ, or was not compared.
+	// +optional
+	Manifests *ManifestsStatus `json:"manifests,omitempty"`
 	// plan lists the configuration changes that the machines need; absent if there are none.
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`

@@ -38,6 +38,18 @@ const (
 	RemovedAPIsIgnore RemovedAPIPolicy = "Ignore"
 )
 
+// ManifestPolicy determines what becomes of the bootstrap manifests of Talos after an upgrade of Kubernetes.
+// +kubebuilder:validation:Enum=Report;Apply
+type ManifestPolicy string
+
+// Policies for bootstrap manifests.
+const (
+	// ManifestsReport names the objects that differ from the manifests, and changes nothing. It is the default.
+	ManifestsReport ManifestPolicy = "Report"
+	// ManifestsApply applies the manifests, and deletes what they no longer have. The upgrade ends afterwards.
+	ManifestsApply ManifestPolicy = "Apply"
+)
+
 // UpgradeOptions determine how a cluster gets to other versions.
 type UpgradeOptions struct {
 	// talos is Report (default), or Automatic: machines that run another version or schematic than the spec asks for are
@@ -61,6 +73,11 @@ type UpgradeOptions struct {
 	// next version for all machines.
 	// +optional
 	MachineSelector *metav1.LabelSelector `json:"machineSelector,omitempty"`
+	// manifests is Report (default), or Apply. With Apply, an upgrade of Kubernetes ends with the bootstrap manifests of
+	// Talos, such as those of kube-proxy, CoreDNS and flannel: they are applied, and what they no longer have is deleted.
+	// With Report, status.manifests names the objects that differ.
+	// +optional
+	Manifests ManifestPolicy `json:"manifests,omitempty"`
 	// via are releases to go through instead of the newest ones that the operator knows.
 	// +optional
 	// +listType=set
@@ -221,6 +238,30 @@ type UpgradeStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Obstacles string `json:"obstacles,omitempty"`
 	// message says what the upgrade waits for, or why there is no path.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// ManifestsStatus tells how the objects of a cluster differ from the bootstrap manifests of Talos after an upgrade of
+// Kubernetes. It names objects, and never their content.
+type ManifestsStatus struct {
+	// kubernetesVersion that the manifests belong to.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// differing is the number of objects that differ, or that the API server refuses. It is absent until they were
+	// compared.
+	// +optional
+	Differing int32 `json:"differing,omitempty"`
+	// objects that differ or are refused, as kind/namespace/name, at most 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=640
+	Objects []string `json:"objects,omitempty"`
+	// message says what the comparison has found, or what the manifests wait for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -18,9 +18,10 @@ import (
 func newUpgradeCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Plan, watch and list upgrades of Talos and Kubernetes",
+		Short: "Plan, watch and list upgrades of Talos and Kubernetes, and what they leave behind",
 	}
-	cmd.AddCommand(newUpgradePlanCommand(streams), newUpgradeStatusCommand(streams), newUpgradeHistoryCommand(streams))
+	cmd.AddCommand(newUpgradePlanCommand(streams), newUpgradeStatusCommand(streams), newUpgradeHistoryCommand(streams),
+		newUpgradeManifestsCommand(streams))
 
 	return cmd
 }

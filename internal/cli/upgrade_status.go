@@ -21,6 +21,8 @@ type upgradeState struct {
 	Cluster string `json:"cluster"`
 	// Upgrade in progress; nil if there is none.
 	Upgrade *v1alpha1.UpgradeStatus `json:"upgrade,omitempty"`
+	// Manifests is how the cluster differs from the bootstrap manifests of Talos; nil if it does not.
+	Manifests *v1alpha1.ManifestsStatus `json:"manifests,omitempty"`
 	// Reported is true if the spec asks for versions that are only reported.
 	Reported bool `json:"reported,omitempty"`
 	// Plans of the groups whose machines have yet to change, and what they wait for.
@@ -158,7 +160,8 @@ const clearScreen = "\x1b[H\x1b[2J"
 func upgradeStateOf(c *cluster) upgradeState {
 	cp := c.controlPlane
 	out := upgradeState{
-		Cluster: cp.Name, Upgrade: cp.Status.Upgrade, Reported: reports(c), Machines: make([]upgradeMachine, 0, len(c.nodes)),
+		Cluster: cp.Name, Upgrade: cp.Status.Upgrade, Manifests: cp.Status.Manifests, Reported: reports(c),
+		Machines: make([]upgradeMachine, 0, len(c.nodes)),
 	}
 
 	plan := func(name string, p *v1alpha1.PlanStatus) {
@@ -242,6 +245,15 @@ func (s upgradeState) title() string {
 		after(": ", cmp.Or(u.Message, u.Obstacles))
 }
 
+// manifests tells of bootstrap manifests that differ; empty if none do. An upgrade that waits for them says so itself.
+func (s upgradeState) manifests() string {
+	if s.Manifests == nil || s.Upgrade != nil {
+		return ""
+	}
+
+	return s.Cluster + ": " + s.Manifests.Message
+}
+
 func after(separator, text string) string {
 	if text == "" {
 		return ""
@@ -278,6 +290,10 @@ func (s upgradeState) printLines(w io.Writer, told map[string]string) {
 
 	say("", s.title())
 
+	if text := s.manifests(); text != "" {
+		say("manifests", text)
+	}
+
 	for _, p := range s.Plans {
 		say("plan "+p.Name, p.String())
 	}
@@ -289,6 +305,10 @@ func (s upgradeState) printLines(w io.Writer, told map[string]string) {
 
 func (s upgradeState) printTable(w io.Writer) {
 	fmt.Fprintln(w, s.title())
+
+	if text := s.manifests(); text != "" {
+		fmt.Fprintln(w, text)
+	}
 
 	for _, p := range s.Plans {
 		fmt.Fprintln(w, p)

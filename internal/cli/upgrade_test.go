@@ -112,3 +112,18 @@ func TestUpgradePlan(t *testing.T) {
 		}
 	}
 }
+
+// TestUpgradeManifests: what cannot be compared is trouble, and no difference.
+func TestUpgradeManifests(t *testing.T) {
+	s := newShell(t)
+	s.sample("old")
+
+	for name, want := range map[string]string{
+		"missing": "no KubernetesCluster or TalosControlPlane missing", "old": "reading the bootstrap manifests of Kubernetes",
+	} {
+		out, _, failed := s.run("upgrade", "manifests", name)
+		if out != "" || !strings.Contains(failed, want) {
+			t.Errorf("%s: %q, %q", name, out, failed)
+		}
+	}
+}

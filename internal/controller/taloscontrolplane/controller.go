@@ -61,6 +61,8 @@ type Reconciler struct {
 	orphans orphans
 	// preflights are the last checks before upgrades.
 	preflights preflights
+	// compared are the last comparisons to bootstrap manifests.
+	compared preflights
 }
 
 // Reconcile reconciles one TalosControlPlane. It keeps no state between calls that a restart must not lose.
@@ -120,6 +122,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.records.forget(key)
 	r.orphans.forget(key)
 	r.preflights.forget(key)
+	r.compared.forget(key)
 	r.stale.forget(key)
 	r.nodes.forget(key)
 

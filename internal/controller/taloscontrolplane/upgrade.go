@@ -30,8 +30,9 @@ func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, er
 	owes := was != nil && was.Phase != clusterstate.UpgradeFinished
 
 	if targetOf(s.cp) == (upgrade.Target{}) && !owes {
-		s.cp.Status.Upgrade = nil
+		s.cp.Status.Upgrade, s.cp.Status.Manifests = nil, nil
 		r.preflights.forget(s.key())
+		r.compared.forget(s.key())
 
 		return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.RetryAnnotation)
 	}
@@ -45,17 +46,32 @@ func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, er
 		return ctrl.Result{}, fmt.Errorf("listing the machines of %s: %w", s.cp.Name, err)
 	}
 
-	var next *v1alpha1.UpgradeStatus
-	if targetOf(s.cp) != (upgrade.Target{}) {
-		next = upgradeOf(s.cp, r.group(s).Entries(), list.Items)
-	}
+	next := r.nextUpgrade(ctx, s, list.Items)
 
-	next, err = r.guardUpgrade(ctx, s, r.preflight(ctx, s, next, list.Items), list.Items)
+	next, err = r.guardUpgrade(ctx, s, next, list.Items)
 	if err == nil {
 		s.cp.Status.Upgrade = next
 	}
 
 	return ctrl.Result{}, err
+}
+
+// nextUpgrade returns the upgrade that comes next, or the one that waits for its manifests.
+func (r *Reconciler) nextUpgrade(
+	ctx context.Context, s *scope, machines []v1alpha1.TalosMachine,
+) *v1alpha1.UpgradeStatus {
+	if targetOf(s.cp) == (upgrade.Target{}) {
+		s.cp.Status.Manifests = nil
+
+		return nil
+	}
+
+	next := upgradeOf(s.cp, r.group(s).Entries(), machines)
+	if held := r.settleManifests(ctx, s, next, machines); held != nil {
+		return held
+	}
+
+	return r.preflight(ctx, s, next, machines)
 }
 
 // targetOf returns the versions that the spec asks for, as far as upgrades to them are automatic.

@@ -130,6 +130,11 @@ func TestRuns(t *testing.T) {
 				" the cluster is brought to Talos v1.13.10 instead; a failed: it boots what it ran\n" +
 				"c-talos-2 v1.12.4>v1.13.10 Running 0/3 (a v1.13.9 Pending, b v1.12.4 Pending, w v1.12.4 Pending)"},
 		},
+		"manifests after Kubernetes": {
+			{plans("", newKube, ""), strings.Replace(kube, "InProgress", "Pending", 1)},
+			{func(w *world) { w.runsKubernetes(newKube, "a", "b", "w"); w.plan("", newKube, "waiting for manifests") }, "c-kubernetes-1 v1.34.3>v1.35.10 Waiting 3/3 (a v1.34.3 Done, b v1.34.3 Done, w v1.34.3 Done) waiting for manifests"},
+			{over, "c-kubernetes-1 v1.34.3>v1.35.10 Succeeded 3/3 (a v1.34.3 Done, b v1.34.3 Done, w v1.34.3 Done)"},
+		},
 		"Kubernetes": {
 			{func(w *world) { w.plan("", newKube, ""); w.replaces("a", v1alpha1.ChangeApplying, newKube+"-slim", "") }, kube},
 			// The API server is done, other components are not.
