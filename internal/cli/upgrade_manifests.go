@@ -33,8 +33,8 @@ func newUpgradeManifestsCommand(streams genericiooptions.IOStreams) *cobra.Comma
 	cmd := &cobra.Command{
 		Use:   "manifests CLUSTER",
 		Short: "Compare a cluster to the bootstrap manifests of Talos, without changing anything",
-		Long: `Compare a cluster to the bootstrap manifests of Talos, such as those of kube-proxy, CoreDNS and flannel, and print
-what upgrade.manifests: Apply would change, as a unified diff. Nothing is changed. The manifests are those that a
+		Long: `Compare a cluster to the bootstrap manifests of Talos, such as those of kube-proxy, CoreDNS and flannel, and
+print what upgrade.manifests: Apply would change, as a unified diff. Nothing is changed. The manifests are those that a
 control-plane machine serves for its configuration; the API server of the cluster says by dry runs what they result in.
 Fields that others than Talos own stay as they are, and do not appear. Values of Secrets are masked.
 
@@ -169,5 +169,7 @@ func servedBy(ctx context.Context, c *cluster, state *clusterstate.State) (manif
 }
 
 func controlPlaneMachines(c *cluster) []v1alpha1.TalosMachine {
-	return keep(c.nodes, func(m *v1alpha1.TalosMachine) bool { return m.Spec.WorkerRef == nil && m.DeletionTimestamp.IsZero() })
+	return keep(c.nodes, func(m *v1alpha1.TalosMachine) bool {
+		return m.Spec.WorkerRef == nil && m.DeletionTimestamp.IsZero()
+	})
 }

@@ -24,7 +24,8 @@ func (n *Node) Manifests(ctx context.Context) (manifests.Served, error) {
 	const ns = k8s.ControlPlaneNamespaceName
 
 	out, r := manifests.Served{}, &reader{c: n.c}
-	base := get[*k8s.BootstrapManifestsConfig](ctx, r, ns, k8s.BootstrapManifestsConfigType, k8s.BootstrapManifestsConfigID)
+	base := get[*k8s.BootstrapManifestsConfig](ctx, r, ns, k8s.BootstrapManifestsConfigType,
+		k8s.BootstrapManifestsConfigID)
 	extra := get[*k8s.ExtraManifestsConfig](ctx, r, ns, k8s.ExtraManifestsConfigType, k8s.ExtraManifestsConfigID)
 
 	if r.err == nil && (base == nil || extra == nil) {

@@ -36,10 +36,8 @@ func (c *Cluster) Manifests(
 		return manifests.Outcome{}, fmt.Errorf("opening a client for the bootstrap manifests: %w", err)
 	}
 
-	s := &syncer{
-		Cluster: c, api: api, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery())),
-		want: want, write: write,
-	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery()))
+	s := &syncer{Cluster: c, api: api, mapper: mapper, want: want, write: write}
 
 	err = s.run(ctx)
 
@@ -165,7 +163,8 @@ func (s *syncer) bring(
 			action = manifests.Create
 		}
 
-		s.out.Differences = append(s.out.Differences, manifests.Difference{Key: key, Action: action, Live: live, Want: result})
+		difference := manifests.Difference{Key: key, Action: action, Live: live, Want: result}
+		s.out.Differences = append(s.out.Differences, difference)
 
 		if s.write {
 			err = apply(ctx, resource, o, live)
@@ -214,8 +213,8 @@ func dryRun(
 	return o, result, err
 }
 
-// apply applies an object, and has Talos give up its fields, so that those that the manifests no longer have go. Between
-// the two calls the object still differs. An object that did not exist is forced to nothing.
+// apply applies an object, and has Talos give up its fields, so that those that the manifests no longer have go.
+// Between the two calls the object still differs. Of an object that someone else creates meanwhile, nothing is taken.
 func apply(ctx context.Context, resource dynamic.ResourceInterface, o, live *unstructured.Unstructured) error {
 	options := metav1.PatchOptions{FieldManager: manifests.Manager, Force: ptr.To(live != nil)}
 
@@ -261,8 +260,8 @@ func conflictsOf(err error) []manifests.Conflict {
 	return out
 }
 
-// resource returns where objects of a kind are, and the object with the namespace that the API server would give it; nil
-// if the cluster does not serve the kind.
+// resource returns where objects of a kind are, and the object with the namespace that the API server would give it;
+// nil if the cluster does not serve the kind.
 func (s *syncer) resource(o *unstructured.Unstructured) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
 	gvk := o.GroupVersionKind()
 

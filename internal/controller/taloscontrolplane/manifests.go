@@ -25,8 +25,8 @@ const (
 )
 
 // settleManifests compares the cluster to the bootstrap manifests of Talos once each machine runs a version of
-// Kubernetes, and applies them if the spec says so. It returns the status of an upgrade that waits for them; nil if none
-// does.
+// Kubernetes, and applies them if the spec says so. It returns the status of an upgrade that waits for them; nil if
+// none does.
 func (r *Reconciler) settleManifests(
 	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) *v1alpha1.UpgradeStatus {
@@ -187,8 +187,8 @@ func (r *Reconciler) servedManifests(
 	return manifests.Served{}, problem
 }
 
-// servesManifests reports whether a control-plane machine has a configuration with a version of Kubernetes, and no other
-// one is on its way.
+// servesManifests reports whether a control-plane machine has a configuration with a version of Kubernetes, and no
+// other one is on its way.
 func servesManifests(m *v1alpha1.TalosMachine, version string) bool {
 	v, c := m.Status.ComponentVersions, m.Status.Change
 

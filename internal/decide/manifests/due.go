@@ -37,7 +37,8 @@ func Due(
 	}
 
 	return &v1alpha1.ManifestsStatus{
-		KubernetesVersion: coming, Message: "the bootstrap manifests are compared once each machine runs Kubernetes " + coming,
+		KubernetesVersion: coming,
+		Message:           "the bootstrap manifests are compared once each machine runs Kubernetes " + coming,
 	}, false
 }
 

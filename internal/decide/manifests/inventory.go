@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The inventory is that of Talos: the keys of a ConfigMap, which each node and talosctl upgrade-k8s read and write, too.
+// The inventory is that of Talos: the keys of a ConfigMap, which nodes and talosctl upgrade-k8s read and write, too.
 // A node applies what is missing from it, so what is deleted has to leave it, and what is applied has to enter it.
 const (
 	InventoryNamespace = constants.KubernetesInventoryNamespace
@@ -29,8 +29,8 @@ func (k Key) Entry() string {
 	return strings.Join([]string{k.Namespace, strings.ReplaceAll(k.Name, ":", colon), k.Group, k.Kind}, "_")
 }
 
-// ParseEntry returns the object that the key of a ConfigMap stands for. It is read from both ends: an empty group leaves
-// two separators side by side, which would read like a colon.
+// ParseEntry returns the object that the key of a ConfigMap stands for. It is read from both ends: an empty group
+// leaves two separators side by side, which would read like a colon.
 func ParseEntry(entry string) (Key, bool) {
 	namespace, rest, ok := strings.Cut(entry, "_")
 	kind := strings.LastIndexByte(rest, '_')

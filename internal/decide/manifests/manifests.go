@@ -136,8 +136,8 @@ func rank(o *unstructured.Unstructured) int {
 	return 2
 }
 
-// prepare returns an object as it is applied. What only an API server sets is left out, and texts of Secrets are written
-// as data: a Secret that was read never has them, so that each comparison would find a difference.
+// prepare returns an object as it is applied. What only an API server sets is left out, and texts of Secrets are
+// written as data: a Secret that was read never has them, so that each comparison would find a difference.
 func prepare(item map[string]any) (*unstructured.Unstructured, error) {
 	raw, err := json.Marshal(item)
 	if err != nil {

@@ -131,8 +131,8 @@ func indexOf(list []any, e fieldpath.PathElement) int {
 	})
 }
 
-// hasKey reports whether an item of a list has a key. A field of the key that the item lacks has its default, which only
-// the API server knows.
+// hasKey reports whether an item of a list has a key. A field of the key that the item lacks has its default, which
+// only the API server knows.
 func hasKey(item any, key value.FieldList) bool {
 	fields, ok := item.(map[string]any)
 	if !ok {
