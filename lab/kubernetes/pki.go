@@ -93,7 +93,8 @@ func (o APIServerOptions) pki() (map[string][]byte, error) {
 		return nil, err
 	}
 
-	proxy, err := issue(cluster.AggregatorCA(), certificate.Life, certificate.For(certificate.Client), x509.CommonName("front-proxy-client"))
+	proxy, err := issue(cluster.AggregatorCA(), certificate.Life, certificate.For(certificate.Client),
+		x509.CommonName("front-proxy-client"))
 	if err != nil {
 		return nil, err
 	}

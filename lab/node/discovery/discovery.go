@@ -1,5 +1,5 @@
-// Package discovery stands in for the discovery service of an estate: it knows the nodes of each cluster. Nodes see each
-// other only where the cluster's ID and its secret are the same.
+// Package discovery stands in for the discovery service of an estate: it knows the nodes of each cluster. Nodes see
+// each other only where the cluster's ID and its secret are the same.
 package discovery
 
 import (
