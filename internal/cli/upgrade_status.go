@@ -23,6 +23,8 @@ type upgradeState struct {
 	Upgrade *v1alpha1.UpgradeStatus `json:"upgrade,omitempty"`
 	// Manifests is how the cluster differs from the bootstrap manifests of Talos; nil if it does not.
 	Manifests *v1alpha1.ManifestsStatus `json:"manifests,omitempty"`
+	// Unobserved is set while the operator has not observed the spec, so that it is unknown what is left to do.
+	Unobserved string `json:"unobserved,omitempty"`
 	// Reported is true if the spec asks for versions that are only reported.
 	Reported bool `json:"reported,omitempty"`
 	// Plans of the groups whose machines have yet to change, and what they wait for.
@@ -164,6 +166,10 @@ func upgradeStateOf(c *cluster) upgradeState {
 		Machines: make([]upgradeMachine, 0, len(c.nodes)),
 	}
 
+	if err := c.notPlanned(); err != nil {
+		out.Unobserved = err.Error()
+	}
+
 	plan := func(name string, p *v1alpha1.PlanStatus) {
 		if p != nil {
 			out.Plans = append(out.Plans, upgradeGroup{Name: name, ID: p.ID, Phase: p.Phase, Message: p.Message})
@@ -214,14 +220,17 @@ func reports(c *cluster) bool {
 	return false
 }
 
-// left reports whether an upgrade is in progress or waits for something.
-func (s upgradeState) left() bool { return s.Upgrade != nil }
+// left reports whether an upgrade is in progress or waits for something, or may be about to: right after a change of the
+// spec, the status is still that of before.
+func (s upgradeState) left() bool { return s.Upgrade != nil || s.Unobserved != "" }
 
 // title says in one line what happens.
 func (s upgradeState) title() string {
 	u := s.Upgrade
 
 	switch {
+	case u == nil && s.Unobserved != "":
+		return s.Cluster + ": " + s.Unobserved
 	case u == nil && s.Reported:
 		return s.Cluster + ": the spec asks for other versions, and spec.upgrade does not bring them about"
 	case u == nil:

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 func TestUpgradeStatus(t *testing.T) {
 	s := newShell(t)
 	c := s.sample("old")
+	s.unobserved(c)
+	s.asked(c)
 	s.runsVersions(c, talosV, kubernetes)
 
 	if out, _, failed := s.run("upgrade", "status", "old"); failed != "" || !strings.HasPrefix(out, "old: no upgrade is left to do\n") {
@@ -84,6 +87,25 @@ func TestUpgradeStatus(t *testing.T) {
 	}
 
 	s.watched(c)
+}
+
+// unobserved: a spec that the operator has not observed may ask for an upgrade, so it is not said that none is left, and
+// --watch goes on.
+func (s *shell) unobserved(c *sample) {
+	s.t.Helper()
+	s.runsVersions(c, talosV, kubernetes)
+
+	const title = "old: TalosControlPlane old has not been reconciled since its spec changed\n"
+	if out, _, _ := s.run("upgrade", "status", "old"); !strings.HasPrefix(out, title) {
+		s.t.Errorf("%q", out)
+	}
+
+	short, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+	defer cancel()
+
+	if out, _, failed := s.runWith(short, "upgrade", "status", "old", "--watch"); failed == "" {
+		s.t.Errorf("it has ended: %q", out)
+	}
 }
 
 // watched: in a pipe each change is a line, and the command ends with the upgrade.
