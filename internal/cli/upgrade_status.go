@@ -220,8 +220,8 @@ func reports(c *cluster) bool {
 	return false
 }
 
-// left reports whether an upgrade is in progress or waits for something, or may be about to: right after a change of the
-// spec, the status is still that of before.
+// left reports whether an upgrade is in progress or waits for something, or may be about to: right after a change of
+// the spec, the status is still that of before.
 func (s upgradeState) left() bool { return s.Upgrade != nil || s.Unobserved != "" }
 
 // title says in one line what happens.

@@ -89,8 +89,8 @@ func TestUpgradeStatus(t *testing.T) {
 	s.watched(c)
 }
 
-// unobserved: a spec that the operator has not observed may ask for an upgrade, so it is not said that none is left, and
-// --watch goes on.
+// unobserved: a spec that the operator has not observed may ask for an upgrade, so it is not said that none is left,
+// and --watch goes on.
 func (s *shell) unobserved(c *sample) {
 	s.t.Helper()
 	s.runsVersions(c, talosV, kubernetes)

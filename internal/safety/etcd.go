@@ -74,8 +74,8 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	return h
 }
 
-// isStray reports whether a member has to be named as one that no node reports. One that belongs to a single node without
-// a member of its own does not: the fault of that node explains it, and has been named.
+// isStray reports whether a member has to be named as one that no node reports. One that belongs to a single node
+// without a member of its own does not: the fault of that node explains it, and has been named.
 func isStray(nodes []Node, m Member) bool {
 	reported := slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID })
 
