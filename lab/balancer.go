@@ -218,8 +218,8 @@ func (f *front) close() {
 	}
 }
 
-// Balance runs a load balancer in front of the API servers of some machines, which are those of one cluster, until it is
-// ended. An estate runs its own.
+// Balance runs a load balancer in front of the API servers of some machines, which are those of one cluster, until it
+// is ended. An estate runs its own.
 func Balance(address netip.AddrPort, nodes ...*node.Node) (end func(), err error) {
 	b := newBalancer(func(format string, args ...any) { err = fmt.Errorf(format, args...) })
 	served := map[netip.AddrPort][]*node.Node{address: nodes}

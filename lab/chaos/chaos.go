@@ -65,8 +65,9 @@ type Report struct {
 const (
 	usualSteps = 20
 	// usualBound is more than the ten minutes that the operator waits for a machine whose object was deleted during its
-	// reboot, which is the longest that it waits by itself.
-	usualBound = 12 * time.Minute
+	// reboot, which is the longest that it waits by itself, and leaves as much for an upgrade by two minors of Kubernetes
+	// on a busy computer: each component of each machine is watched for five seconds.
+	usualBound = 25 * time.Minute
 	// maxParallel is how many histories the reserved addresses are enough for.
 	maxParallel = 40
 )

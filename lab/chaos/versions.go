@@ -109,7 +109,9 @@ func (o *Oracle) look() {
 }
 
 // oldestAPIServer of the machines with a member of an etcd that has quorum, and of the one that gets a config.
-func (o *Oracle) oldestAPIServer(dir string, next map[string]semver.Version) (at string, oldest semver.Version, ok bool) {
+func (o *Oracle) oldestAPIServer(
+	dir string, next map[string]semver.Version,
+) (at string, oldest semver.Version, ok bool) {
 	for _, c := range o.mine() {
 		if !o.hasQuorum(c) {
 			continue

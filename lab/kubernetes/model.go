@@ -35,8 +35,8 @@ type ModelOptions struct {
 }
 
 // Model is an API server without the API server: it serves the readiness, the version, the Node objects, the ConfigMaps
-// and the workloads of a cluster over the same TLS with the same certificates, and knows no other kind. Hundreds of them
-// cost what one real API server does.
+// and the workloads of a cluster over the same TLS with the same certificates, and knows no other kind. Hundreds of
+// them cost what one real API server does.
 type Model struct {
 	opts ModelOptions
 	http *http.Server

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// workloads of a modelled cluster: Deployments and PodDisruptionBudgets are made once and stay, pods are listed, evicted
-// and deleted. Nothing watches them.
+// workloads of a modelled cluster: Deployments and PodDisruptionBudgets are made once and stay, pods are listed,
+// evicted and deleted. Nothing watches them.
 func (m *Model) workloads(mux *http.ServeMux) {
 	const (
 		pods    = "/api/v1/namespaces/{namespace}/pods"

@@ -121,6 +121,8 @@ func (s *story) ends() {
 
 	w := s.w
 	w.eventually("everything runs Talos v1.13.9", w.runsTalosNow(storyCluster, "v1.13.9", 4))
+	w.eventually("no kubelet is v1.34.3 any more", s.haveLeft("v1.34.3"))
+	w.eventually("no kubelet is v1.35.10 any more", s.haveLeft("v1.35.10"))
 	w.eventually("everything runs Kubernetes v1.36.2", w.runsKubernetes(storyCluster, "v1.36.2"))
 
 	for _, check := range s.checks {
@@ -144,6 +146,25 @@ func (s *story) ends() {
 
 	w.eventually("no node is cordoned", w.schedulable(storyCluster, 4))
 	w.oneEtcd(storyCluster, 3)
+}
+
+// haveLeft: no kubelet has a version any more. A minor is as much as a busy computer can be expected to do before the
+// deadline that ends stuck tests.
+func (s *story) haveLeft(version string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list := &v1alpha1.TalosMachineList{}
+		if err := s.w.client.List(ctx, list, client.InNamespace(s.w.ns)); err != nil {
+			return err
+		}
+
+		for i := range list.Items {
+			if m := &list.Items[i]; m.Status.KubeletVersion == version {
+				return fmt.Errorf("%s: kubelet %s, %+v", m.Name, version, m.Status.ComponentVersions)
+			}
+		}
+
+		return nil
+	}
 }
 
 // othersStay: no machine but one has rebooted, for a while.
