@@ -55,7 +55,8 @@ func newModelled(t *testing.T) *modelled {
 	}
 
 	f.client = clientset.NewForConfigOrDie(admin)
-	f.nodes.Register(kubernetes.KubeletOptions{NodeName: "cp", Address: address, Config: cfg, ControlPlane: true}, f.alive("cp"))
+	f.nodes.Register(
+		kubernetes.KubeletOptions{NodeName: "cp", Address: address, Config: cfg, ControlPlane: true}, f.alive("cp"))
 
 	for _, name := range []string{"a", "b", "c"} {
 		f.boot(name)
