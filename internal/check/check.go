@@ -1,5 +1,5 @@
-// Package check compiles and evaluates the checks of upgrades: expressions in CEL about objects of a managed cluster. It
-// reads no objects, and says nothing about their values: they are those of another cluster, and end in messages.
+// Package check compiles and evaluates the checks of upgrades: expressions in CEL about objects of a managed cluster.
+// It reads no objects, and says nothing about their values: they are those of another cluster, and end in messages.
 package check
 
 import (
@@ -215,8 +215,8 @@ func Concerns(c *v1alpha1.MachineChange) bool {
 		(c.Kind == v1alpha1.ChangeTalos || c.Kind == v1alpha1.ChangeKubernetes)
 }
 
-// Next returns the record of the check that is not satisfied now; nil if each is. One that has not been satisfied before
-// keeps its time.
+// Next returns the record of the check that is not satisfied now; nil if each is. One that has not been satisfied
+// before keeps its time.
 func Next(was *v1alpha1.FailedCheck, name string, now time.Time) *v1alpha1.FailedCheck {
 	switch {
 	case name == "":

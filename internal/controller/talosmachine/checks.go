@@ -23,8 +23,8 @@ const (
 )
 
 // verdicts records for machines that settle what the checks of their upgrade have found, because such a machine is
-// reconciled every second. A restart loses them, which costs one more check. The zero value is ready to use and safe for
-// concurrent use.
+// reconciled every second. A restart loses them, which costs one more check. The zero value is ready to use and safe
+// for concurrent use.
 type verdicts struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]verdict
@@ -77,8 +77,8 @@ func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error)
 	return ctrl.Result{}, nil
 }
 
-// unsatisfied says which check of its upgrade a machine waits for that runs the new version; empty if for none. What the
-// cluster says before the node itself is healthy is not of interest, and not read.
+// unsatisfied says which check of its upgrade a machine waits for that runs the new version; empty if for none. What
+// the cluster says before the node itself is healthy is not of interest, and not read.
 func (r *Reconciler) unsatisfied(ctx context.Context, s *scope) string {
 	c, due := s.machine.Status.Change, check.Due(s.controlPlane.Spec.Upgrade, v1alpha1.CheckAfter)
 

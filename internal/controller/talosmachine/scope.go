@@ -52,8 +52,8 @@ type scope struct {
 	comparison
 	// heldImport: the machine was created elsewhere and would be imported if it were not paused.
 	heldImport bool
-	// lagging is what the machine waits for although what its change brings is live and the node reports itself as healthy:
-	// components of Kubernetes, and the checks of an upgrade.
+	// lagging is what the machine waits for although what its change brings is live and the node reports itself as
+	// healthy: components of Kubernetes, and the checks of an upgrade.
 	lagging string
 	// pass is what was done for the change in this reconciliation.
 	pass change.Pass

@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// soakSlack is for how long a soak that is over stays recorded: its record is removed by what a cache says, which may not
-// know yet that the machine has become unhealthy.
+// soakSlack is for how long a soak that is over stays recorded: its record is removed by what a cache says, which may
+// not know yet that the machine has become unhealthy.
 const soakSlack = 10 * time.Second
 
 // askFirst is how soon a worker group looks again at a control plane that comes first: it has no events about it.
@@ -88,8 +88,8 @@ func (s soaking) String() string {
 }
 
 // holdSoaking removes machines from Ready while one that was changed soaks: one of the group, or of the control plane
-// before workers begin. What is rolled back does not wait, nor does the machine that is unhealthy: its change may be the
-// repair.
+// before workers begin. What is rolled back does not wait, nor does the machine that is unhealthy: its change may be
+// the repair.
 func (out *Output) holdSoaking(in Input) {
 	all := soaksOf(in.Machines, in.Options.SoakTime, in.Now)
 	if in.Worker != nil {
