@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/interpreter"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -121,14 +121,14 @@ func checkFields(c v1alpha1.UpgradeCheck) error {
 	gv, err := schema.ParseGroupVersion(c.APIVersion)
 
 	switch {
-	case err != nil, gv.Version == "", len(path.IsValidPathSegmentName(gv.Group)) > 0,
-		len(path.IsValidPathSegmentName(gv.Version)) > 0:
+	case err != nil, gv.Version == "", len(content.IsPathSegmentName(gv.Group)) > 0,
+		len(content.IsPathSegmentName(gv.Version)) > 0:
 		return &Error{"apiVersion", fmt.Sprintf("%q is not a group and a version, such as apps/v1", c.APIVersion)}
 	case gv.Group == "" && c.Kind == "Secret":
 		return &Error{"kind", "Secrets are not read, because messages could reveal their values"}
 	case (c.ObjectName == "") == (c.Selector == ""):
 		return &Error{"objectName", "set objectName or selector, and not both"}
-	case len(path.IsValidPathSegmentName(c.ObjectName)) > 0:
+	case len(content.IsPathSegmentName(c.ObjectName)) > 0:
 		return &Error{"objectName", fmt.Sprintf("%q is not the name of an object", c.ObjectName)}
 	case c.Namespace != "" && len(utilvalidation.IsDNS1123Label(c.Namespace)) > 0:
 		return &Error{"namespace", fmt.Sprintf("%q is not the name of a namespace", c.Namespace)}

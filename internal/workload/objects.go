@@ -112,7 +112,7 @@ func (c *Cluster) resource(ctx context.Context, gv schema.GroupVersion, q Query)
 
 	i := slices.IndexFunc(served.APIResources, func(r metav1.APIResource) bool {
 		return r.Kind == q.Kind && !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "get") &&
-			!(gv.Group == "" && strings.EqualFold(r.Name, "secrets"))
+			(gv.Group != "" || !strings.EqualFold(r.Name, "secrets"))
 	})
 
 	switch {
