@@ -61,7 +61,9 @@ func Annotations() []Annotation {
 		},
 		{RevertAnnotation, machine, "the target of a change", "the machine returns to its last working config, or to the Talos of before", false},
 		{
-			RetryAnnotation, []string{kindControlPlane, kindMachine}, "any",
+			RetryAnnotation,
+			[]string{kindControlPlane, kindMachine},
+			"any",
 			"a failed change of a machine, or the failed hooks before an upgrade of a control plane, are tried again", true,
 		},
 		{ForgetAdoptedAnnotation, machine, "`true`", "settings kept from an import or manual edits are dropped", true},

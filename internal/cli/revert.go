@@ -61,8 +61,8 @@ func newRetryCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return s.attach(&cobra.Command{
 		Use:   "retry MACHINE|CLUSTER",
 		Short: "Retry a failed config change, or failed hooks before an upgrade",
-		Long: `Retry the failed change of a machine. With the name of a cluster, the hooks before its upgrade run again, of which
-one has failed.`,
+		Long: `Retry the failed change of a machine. With the name of a cluster, the hooks before its upgrade run again, of
+which one has failed.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.retry(cmd.Context(), args[0]) },
 	})

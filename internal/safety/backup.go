@@ -51,8 +51,8 @@ func (b Backup) holds(machine string) (Verdict, bool) {
 	return waitFor(v1alpha1.ReasonWaitingForBackup, "%s is blocked until there is a fresh backup%s", machine, detail), true
 }
 
-// PermitUpgrade decides whether the first component of another minor of Kubernetes may be replaced. No node is disrupted,
-// but there is no way back once all control planes have written with the new API servers.
+// PermitUpgrade decides whether the first component of another minor of Kubernetes may be replaced. No node is
+// disrupted, but there is no way back once all control planes have written with the new API servers.
 func PermitUpgrade(what string, b Backup) Verdict {
 	if verdict, held := b.holds(what); held {
 		return verdict

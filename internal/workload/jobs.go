@@ -3,6 +3,7 @@ package workload
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -83,8 +84,8 @@ const maxCauses = 3
 
 // causes names the fields for which an object is refused. Their values stay where they are: they may be secret.
 func causes(err error) string {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // the client returns it as it is
-	if !ok || status.Status().Details == nil {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
 		return ""
 	}
 

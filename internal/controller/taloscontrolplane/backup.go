@@ -34,10 +34,11 @@ func (r *Reconciler) permit(ctx context.Context, s *scope, d safety.Disruption) 
 	return verdict, nil
 }
 
-// withBackup asks with the backup that cp demands, which is s.cp or has another maximum age. If only a missing one blocks
-// what is asked for, it is created. before says what it is for.
+// withBackup asks with the backup that cp demands, which is s.cp or has another maximum age. If only a missing one
+// blocks what is asked for, it is created. before says what it is for.
 func (r *Reconciler) withBackup(
-	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane, before string, permit func(safety.Backup) safety.Verdict,
+	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane, before string,
+	permit func(safety.Backup) safety.Verdict,
 ) (safety.Verdict, error) {
 	verdict, made, err := scheduled.Permit(ctx, r.Client, r.Reader, cp, r.Clock.Now(), permit)
 	if err != nil {

@@ -226,11 +226,24 @@ func (r *Reconciler) tellHooks(s *scope, run *clusterstate.UpgradeRun, ended []c
 	}
 }
 
-// grant lets a machine begin its change, and reports whether it may. The first one of an upgrade waits for the backup
-// and the hooks before it.
+// grant lets a machine begin its change, and reports whether it may: if the safety package permits it, and, for the
+// first one of an upgrade, after the backup and the hooks before it.
 func (r *Reconciler) grant(
 	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate, out *rollout.Output,
 ) (bool, error) {
+	if c.Change.Etcd {
+		verdict, err := r.permit(ctx, s, safety.Disruption{Act: safety.ActReboot, Machine: c.Name})
+		if err != nil {
+			return false, err
+		}
+
+		if verdict.Action != safety.Proceed {
+			out.Hold(c.Name + ": " + verdict.Message)
+
+			return false, nil
+		}
+	}
+
 	wait, err := r.awaitUpgrade(ctx, s, c)
 
 	switch {

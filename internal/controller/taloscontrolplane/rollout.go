@@ -150,19 +150,6 @@ func (r *Reconciler) beginChange(
 			continue
 		}
 
-		if c.Change.Etcd {
-			verdict, err := r.permit(ctx, s, safety.Disruption{Act: safety.ActReboot, Machine: c.Name})
-			if err != nil {
-				return err
-			}
-
-			if verdict.Action != safety.Proceed {
-				out.Hold(c.Name + ": " + verdict.Message)
-
-				continue
-			}
-		}
-
 		if begun, err := r.grant(ctx, s, &machines[i], c, &out); err != nil || begun {
 			return err
 		}

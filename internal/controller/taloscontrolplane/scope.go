@@ -37,8 +37,8 @@ type scope struct {
 	// backup says which backup a disruption waits for, and why; nil if none does.
 	backup *safety.Verdict
 
-	// guard is what hooks are decided from; hooks says which one an upgrade waits for, and why, nil if it does not; poll is
-	// when the Job of one is observed again, zero if none runs.
+	// guard is what hooks are decided from; hooks says which one an upgrade waits for, and why, nil if it does not; poll
+	// is when the Job of one is observed again, zero if none runs.
 	guard hook.Input
 	hooks *safety.Verdict
 	poll  time.Time

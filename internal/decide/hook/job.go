@@ -124,8 +124,10 @@ func NewJob(
 	}
 
 	env := []corev1.EnvVar{
-		{Name: "TALOS_OPERATOR_RUN_PHASE", Value: phase}, {Name: "TALOS_OPERATOR_RUN_COMPONENT", Value: run.Component},
-		{Name: "TALOS_OPERATOR_RUN_FROM", Value: run.From}, {Name: "TALOS_OPERATOR_RUN_TO", Value: run.To},
+		{Name: "TALOS_OPERATOR_RUN_PHASE", Value: phase},
+		{Name: "TALOS_OPERATOR_RUN_COMPONENT", Value: run.Component},
+		{Name: "TALOS_OPERATOR_RUN_FROM", Value: run.From},
+		{Name: "TALOS_OPERATOR_RUN_TO", Value: run.To},
 		{Name: "TALOS_OPERATOR_RUN_CLUSTER", Value: cluster},
 	}
 

@@ -100,8 +100,10 @@ func TestNewJob(t *testing.T) {
 		}
 
 		env := []corev1.EnvVar{
-			{Name: "TALOS_OPERATOR_RUN_PHASE", Value: c.phase}, {Name: "TALOS_OPERATOR_RUN_COMPONENT", Value: "Kubernetes"},
-			{Name: "TALOS_OPERATOR_RUN_FROM", Value: "v1.35.1"}, {Name: "TALOS_OPERATOR_RUN_TO", Value: "v1.36.2"},
+			{Name: "TALOS_OPERATOR_RUN_PHASE", Value: c.phase},
+			{Name: "TALOS_OPERATOR_RUN_COMPONENT", Value: "Kubernetes"},
+			{Name: "TALOS_OPERATOR_RUN_FROM", Value: "v1.35.1"},
+			{Name: "TALOS_OPERATOR_RUN_TO", Value: "v1.36.2"},
 			{Name: "TALOS_OPERATOR_RUN_CLUSTER", Value: "prod"},
 		}
 
