@@ -151,7 +151,8 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	const want = "the drains will meet Nodes that were cordoned manually: cp-0"
+	const want = "no TalosEtcdBackupSchedule is known for the cluster: the upgrade goes on without a backup; " +
+		"the drains will meet Nodes that were cordoned manually: cp-0"
 	if u := cp.Status.Upgrade; u == nil || u.TalosVersion != to || u.Obstacles != want || u.Message != "" {
 		t.Errorf("%+v", u)
 	}
