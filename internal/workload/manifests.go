@@ -9,7 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,7 +103,7 @@ func (s *syncer) one(ctx context.Context, o *unstructured.Unstructured) error {
 	key := manifests.KeyOf(o)
 	s.wanted = append(s.wanted, key)
 
-	switch bad := path.IsValidPathSegmentName(o.GetName()); {
+	switch bad := content.IsPathSegmentName(o.GetName()); {
 	case len(bad) > 0 || o.GetName() == "":
 		s.refuse(key, "InvalidName", "it has no name that an object can have")
 

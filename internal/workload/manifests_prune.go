@@ -177,9 +177,8 @@ func (s *syncer) refused(key manifests.Key, err error) error {
 		return err
 	}
 
-	switch st := status.Status(); {
-	case st.Code == http.StatusServiceUnavailable, st.Code == http.StatusGatewayTimeout,
-		st.Code == http.StatusTooManyRequests, st.Code == http.StatusUnauthorized:
+	switch st := status.Status(); st.Code {
+	case http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusUnauthorized:
 		return err
 	default:
 		reason := string(st.Reason)

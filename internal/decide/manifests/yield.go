@@ -1,7 +1,6 @@
 package manifests
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -38,7 +37,7 @@ func Yield(o, live *unstructured.Unstructured, conflicts []Conflict) *unstructur
 
 	for _, e := range live.GetManagedFields() {
 		owned := &fieldpath.Set{}
-		if isOurs(e.Manager) || e.FieldsV1 == nil || owned.FromJSON(bytes.NewReader(e.FieldsV1.Raw)) != nil {
+		if isOurs(e.Manager) || e.FieldsV1 == nil || owned.FromJSON(e.FieldsV1.GetRawReader()) != nil {
 			continue
 		}
 
