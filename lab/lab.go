@@ -17,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/process"
 )
 
@@ -32,8 +33,9 @@ type Options struct {
 	// Subnet of the machines, within 127.0.0.0/8; DefaultSubnet when empty. Addresses whose third number is 255 stay
 	// free for the management plane and for endpoints of clusters.
 	Subnet string
-	// Scale and Seed say how fast the machines are, as in node.Options.
+	// Scale, Times and Seed say how fast the machines are, as in node.Options.
 	Scale float64
+	Times pace.Times
 	Seed  uint64
 	// Modelled replaces the etcd and the API servers of the machines by a model.
 	Modelled bool
@@ -192,9 +194,9 @@ func (l *Lab) open(r record, disks []node.Disk) (*machine, error) {
 
 	n, err := node.New(node.Options{
 		Name: r.hostname(), Address: r.Address, Gateway: l.Reserved(gatewayNumber).String(), Dir: dir,
-		Assets: l.opts.Assets, Scale: l.opts.Scale, Seed: l.opts.Seed, Cluster: l.registry, Disks: disks,
-		TalosVersion: r.TalosVersion,
-		CPUs:         r.CPUs, MemoryMiB: r.MemoryMiB, Modelled: l.opts.Modelled, NodeGrace: l.opts.NodeGrace,
+		Assets: l.opts.Assets, Scale: l.opts.Scale, Times: l.opts.Times, Seed: l.opts.Seed, Cluster: l.registry,
+		Disks: disks, TalosVersion: r.TalosVersion,
+		CPUs: r.CPUs, MemoryMiB: r.MemoryMiB, Modelled: l.opts.Modelled, NodeGrace: l.opts.NodeGrace,
 		Heartbeat: l.opts.Heartbeat, Log: log,
 	})
 	if err != nil {

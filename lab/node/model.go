@@ -10,6 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/kubernetes"
 	"github.com/talos-operator/talos-operator/lab/node/configuration"
 	"github.com/talos-operator/talos-operator/lab/node/image"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 )
 
 // runModel runs one modelled API server until it ends.
@@ -24,6 +25,10 @@ func (s *session) runModel(ctx context.Context) error {
 	}
 
 	if err := image.CheckRun(cfg.Cluster().APIServer().Image()); err != nil {
+		return err
+	}
+
+	if err := s.spend(ctx, pace.APIServer); err != nil {
 		return err
 	}
 

@@ -40,6 +40,8 @@ type Options struct {
 	// Scale is what the times of a real machine are multiplied by: 1 is as slow as a real one. DefaultScale when zero,
 	// WatchScale where a person looks on.
 	Scale float64
+	// Times replace some of those of a real machine.
+	Times pace.Times
 	// Seed says, with name and address, how fast the machine is: 0.6 to 1.6 of these times. That of the process when zero.
 	Seed uint64
 	// Cluster is the discovery service shared by the nodes of an estate; a registry of its own when nil.

@@ -21,6 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/control"
 	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/provider"
 	"github.com/talos-operator/talos-operator/lab/s3"
@@ -43,9 +44,10 @@ type Options struct {
 	Operator string
 	// OperatorArgs and OperatorEnv come after what the lab gives the operator itself.
 	OperatorArgs, OperatorEnv []string
-	// Subnet, Scale, Seed, Modelled, NodeGrace and Heartbeat are as in lab.Options.
+	// Subnet, Scale, Times, Seed, Modelled, NodeGrace and Heartbeat are as in lab.Options.
 	Subnet               string
 	Scale                float64
+	Times                pace.Times
 	Seed                 uint64
 	Modelled             bool
 	NodeGrace, Heartbeat time.Duration
@@ -141,7 +143,7 @@ func (s *Stack) start(ctx context.Context) error {
 
 	s.Lab, err = lab.New(lab.Options{
 		Dir: s.opts.Dir, Assets: s.opts.Assets, Subnet: subnet.String(), Scale: s.opts.Scale,
-		Seed: s.opts.Seed, Modelled: s.opts.Modelled,
+		Times: s.opts.Times, Seed: s.opts.Seed, Modelled: s.opts.Modelled,
 		NodeGrace: s.opts.NodeGrace, Heartbeat: s.opts.Heartbeat, Log: s.opts.Log,
 	})
 	if err != nil {

@@ -48,6 +48,7 @@ const (
 	Install
 	Wipe
 	Drain
+	APIServer
 )
 
 // durations are those of real machines, with the recording that they were taken from. "Not recorded" are those of
@@ -81,6 +82,30 @@ var durations = [...]struct {
 	Install:       {3 * time.Second, "not recorded; one of three parts of an installation"},
 	Wipe:          {2 * time.Second, "not recorded"},
 	Drain:         {time.Second, "not recorded"},
+	APIServer:     {time.Millisecond, "not recorded; modelled API servers start at once"},
+}
+
+// Times replace times that were not recorded; what is zero stays as it is.
+type Times struct {
+	// Pull is how long an image takes, Install an installer, and APIServer a modelled API server until it is ready.
+	Pull, Install, APIServer time.Duration
+}
+
+// A pull and an installation are spent in so many parts.
+const pullParts, installParts = 2, 3
+
+// real is how long a machine of usual speed is in a state at the scale 1.
+func (t Times) real(s State) time.Duration {
+	switch {
+	case s == Pull && t.Pull > 0:
+		return t.Pull / pullParts
+	case s == Install && t.Install > 0:
+		return t.Install / installParts
+	case s == APIServer && t.APIServer > 0:
+		return t.APIServer
+	default:
+		return durations[s].real
+	}
 }
 
 // Machines differ in speed: the slowest takes almost three times as long as the fastest.
@@ -100,7 +125,17 @@ var Seed = sync.OnceValue(func() uint64 {
 })
 
 // Pace is how fast one machine is.
-type Pace struct{ scale, speed float64 }
+type Pace struct {
+	scale, speed float64
+	times        Times
+}
+
+// With replaces some of the times.
+func (p Pace) With(t Times) Pace {
+	p.times = t
+
+	return p
+}
 
 // Of returns the pace of a machine: always the same for a seed, a name and an address. A seed of zero is that of the
 // process.
@@ -118,5 +153,5 @@ func Of(scale float64, seed uint64, name, address string) Pace {
 
 // Lasts is how long the machine is in a state.
 func (p Pace) Lasts(s State) time.Duration {
-	return time.Duration(float64(durations[s].real) * p.scale * p.speed)
+	return time.Duration(float64(p.times.real(s)) * p.scale * p.speed)
 }

@@ -41,3 +41,23 @@ func TestPace(t *testing.T) {
 		t.Errorf("ten seconds at a tenth, on a machine twice as fast, are %s", got)
 	}
 }
+
+// TestTimes: what is given replaces what was not recorded, in as many parts as it is spent in, and follows factor and
+// speed; the rest stays.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+
+	p := Pace{scale: 0.5, speed: 0.5}.With(Times{Pull: 8 * time.Second, Install: 12 * time.Second})
+
+	for state, want := range map[State]time.Duration{
+		Pull: time.Second, Install: time.Second, Reboot: durations[Reboot].real / 4, APIServer: durations[APIServer].real / 4,
+	} {
+		if got := p.Lasts(state); got != want {
+			t.Errorf("state %d lasts %s, want %s", state, got, want)
+		}
+	}
+
+	if got := p.With(Times{APIServer: 4 * time.Second}).Lasts(APIServer); got != time.Second {
+		t.Errorf("an API server takes %s", got)
+	}
+}
