@@ -3,205 +3,87 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
+	"runtime/pprof"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/talos-operator/talos-operator/lab/control"
-	"github.com/talos-operator/talos-operator/lab/demo"
-	"github.com/talos-operator/talos-operator/lab/management"
-	"github.com/talos-operator/talos-operator/lab/stack"
+	"github.com/talos-operator/talos-operator/lab/bench"
 )
 
-// benchmark is one measured value.
-type benchmark struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
+// benchFlags are the flags of all benchmarks.
+type benchFlags struct {
+	upFlags
+
+	pprof, profile string
+	timeout        time.Duration
 }
 
-func newBenchCreateCommand() *cobra.Command {
-	flags := &upFlags{}
-
-	var timeout time.Duration
-
-	cmd := &cobra.Command{
-		Use:   "bench-create",
-		Short: "Measure the creation of a cluster of three control-plane nodes and two workers",
-		Long: `Create the quickstart's cluster in a fresh lab and print what it took, one JSON object a line:
-
-  apply_to_ready_s         from the manifest to a ready cluster
-  node_time_s              what the nodes themselves needed: boot, install and reboot of the slowest one, then from the
-                           bootstrap of etcd to the end of the last work of any node (etcd, API server, kubelet)
-  operator_overhead_ratio  how much longer it took than the nodes needed: 0.1 is 10 %
-  api_writes               writes of the operator to the management plane
-  writes_per_machine       the same for each of the five machines, once nothing is written any more
-  events_per_machine       how many of them were events
-  node_calls               calls to the machine API of all nodes
-  node_calls_per_machine   the same for each of the five machines
-  manager_rss_peak_mib     most memory that the operator has used`,
-		Args: args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-
-			return benchCreate(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), flags)
-		},
-	}
-	flags.add(cmd)
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long the benchmark may take")
-
-	return cmd
+func (f *benchFlags) add(cmd *cobra.Command, scale float64, timeout time.Duration) {
+	cmd.Flags().StringVar(&f.operator, "operator", "",
+		"path of talos-operator (default: next to talos-lab, else in PATH)")
+	cmd.Flags().StringVar(&f.subnet, "subnet", "",
+		"network of the machines, a /16 within 127.0.0.0/8 (default: a free one)")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "keep the lab and its logs in this directory (default: a temporary one)")
+	cmd.Flags().Float64Var(&f.scale, "scale", scale, "times of the machines as a factor of those of real ones")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 0,
+		"replay which machines are faster and which are slower than others (default: another one each time)")
+	cmd.Flags().StringVar(&f.pprof, "pprof", "",
+		"address for the Go profiler of the operator, for example 127.0.0.1:6060")
+	cmd.Flags().StringVar(&f.profile, "cpu-profile", "", "write a CPU profile of the lab itself to this file")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "how long the benchmark may take")
 }
 
-func benchCreate(ctx context.Context, out, diagnosis io.Writer, flags *upFlags) (err error) {
+// run measures, and prints what is measured, one JSON object a line.
+func (f *benchFlags) run(cmd *cobra.Command, measure func(context.Context, bench.Options) error) error {
 	silenceLibraries()
 
-	opts, err := flags.options()
+	opts, err := f.options()
 	if err != nil {
 		return err
 	}
 
-	if opts.Dir, err = os.MkdirTemp("", "talos-lab-bench-"); err != nil {
-		return fmt.Errorf("making a directory for the lab: %w", err)
+	if f.pprof != "" {
+		opts.OperatorArgs = append(opts.OperatorArgs, "--pprof-bind-address="+f.pprof)
 	}
 
-	defer func() { err = errors.Join(err, os.RemoveAll(opts.Dir)) }()
-
-	if opts.Subnet == "" {
-		if opts.Subnet, err = stack.FreeSubnet(ctx); err != nil {
+	if f.profile != "" {
+		stop, err := profile(f.profile)
+		if err != nil {
 			return err
 		}
+
+		defer stop()
 	}
 
-	s, err := stack.Start(ctx, opts)
-	if err != nil {
-		return err
-	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
 
-	defer func() {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stack.StopTimeout)
-		defer cancel()
+	enc := json.NewEncoder(cmd.OutOrStdout())
 
-		err = errors.Join(err, s.Stop(stopping))
-	}()
-
-	results, err := measure(ctx, diagnosis, s)
-	if err != nil {
-		return err
-	}
-
-	enc := json.NewEncoder(out)
-
-	for _, b := range results {
-		if err := enc.Encode(b); err != nil {
-			return fmt.Errorf("printing the results: %w", err)
-		}
-	}
-
-	return nil
+	return measure(ctx, bench.Options{
+		Stack: opts, Progress: cmd.ErrOrStderr(), Metrics: func(m bench.Metric) error { return enc.Encode(m) },
+	})
 }
 
-// measure creates the cluster.
-func measure(ctx context.Context, diagnosis io.Writer, s *stack.Stack) ([]benchmark, error) {
-	c, err := demo.NewClient(s.Plane.Config())
+// profile writes a CPU profile of this process until stop is called.
+func profile(path string) (stop func(), err error) {
+	file, err := os.Create(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("creating the profile: %w", err)
 	}
 
-	nodes := func(context.Context) ([]control.Node, error) { return describeAll(s), nil }
-	before := time.Now()
+	if err := pprof.StartCPUProfile(file); err != nil {
+		_ = file.Close()
 
-	key, err := demo.Apply(ctx, c, quickstart(s.Lab.Subnet()))
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("starting the profile: %w", err)
 	}
 
-	cluster := &demo.Cluster{Key: key, Client: c, Nodes: nodes}
+	return func() {
+		pprof.StopCPUProfile()
 
-	var took time.Duration
-
-	err = cluster.Follow(ctx, before, func(p demo.Progress) { took = p.Elapsed })
-	if err != nil {
-		cluster.Diagnose(context.WithoutCancel(ctx), diagnosis, s.ManagerLog())
-
-		return nil, err
-	}
-
-	own := demo.NodeTime(s.Lab.Nodes(), before.Add(took))
-
-	writes, calls, err := measureCosts(ctx, s, before)
-	if err != nil {
-		return nil, err
-	}
-
-	events := 0
-
-	for _, w := range writes {
-		if w.Resource == "events" {
-			events++
-		}
-	}
-
-	machines := float64(len(s.Lab.Nodes()))
-
-	return []benchmark{
-		{"apply_to_ready_s", round(took.Seconds()), "s"},
-		{"node_time_s", round(own.Seconds()), "s"},
-		{"operator_overhead_ratio", round((took - own).Seconds() / own.Seconds()), "ratio"},
-		{"api_writes", float64(len(writes)), "requests"},
-		{"writes_per_machine", round(float64(len(writes)) / machines), "requests"},
-		{"events_per_machine", round(float64(events) / machines), "requests"},
-		{"node_calls", float64(calls), "calls"},
-		{"node_calls_per_machine", round(float64(calls) / machines), "calls"},
-		{"manager_rss_peak_mib", round(float64(s.Manager.RSSPeak()) / (1 << 20)), "MiB"},
+		_ = file.Close()
 	}, nil
 }
-
-// calm is how long nothing is written before a creation counts as over: what follows Ready belongs to it.
-const calm = 5 * time.Second
-
-// measureCosts returns what was written since a moment, and how many calls the nodes have got, once nothing is written
-// any more.
-func measureCosts(ctx context.Context, s *stack.Stack, since time.Time) ([]management.Write, int, error) {
-	for {
-		writes, err := s.Plane.Writes(management.ManagerUser, since)
-		if err != nil {
-			return nil, 0, err
-		}
-
-		if n := len(writes); n == 0 || time.Since(writes[n-1].Time) >= calm {
-			calls := 0
-			for _, n := range describeAll(s) {
-				calls += n.Calls
-			}
-
-			return writes, calls, nil
-		}
-
-		select {
-		case <-ctx.Done():
-			return nil, 0, ctx.Err()
-		case <-time.After(calm / 10):
-		}
-	}
-}
-
-func describeAll(s *stack.Stack) []control.Node {
-	var all []control.Node
-
-	for _, name := range s.Lab.Names() {
-		if n := s.Lab.Node(name); n != nil {
-			all = append(all, control.Describe(name, n))
-		}
-	}
-
-	return all
-}
-
-// round keeps three digits after the point.
-func round(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }

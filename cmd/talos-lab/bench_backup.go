@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,16 +10,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/talos-operator/talos-operator/lab/backupbench"
+	"github.com/talos-operator/talos-operator/lab/bench"
+	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/stack"
 )
 
 // backupFlags are the flags of bench-backup.
 type backupFlags struct {
-	upFlags
+	benchFlags
 
-	sizes   []int
-	runs    int
-	timeout time.Duration
+	sizes []int
+	runs  int
 }
 
 func newBenchBackupCommand() *cobra.Command {
@@ -47,16 +45,12 @@ with its management plane, and recover it from the bucket. Prints one JSON objec
   total_loss_STEP_s                 the steps of the restore`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
-			defer cancel()
-
-			return benchBackup(ctx, cmd.OutOrStdout(), flags)
+			return flags.run(cmd, func(ctx context.Context, o bench.Options) error { return benchBackup(ctx, o, flags) })
 		},
 	}
-	flags.add(cmd)
+	flags.add(cmd, node.WatchScale, 40*time.Minute)
 	cmd.Flags().IntSliceVar(&flags.sizes, "sizes", []int{128, 512, 2048}, "sizes of the database in MiB, ascending")
 	cmd.Flags().IntVar(&flags.runs, "runs", 3, "how often each is measured; the median counts")
-	cmd.Flags().DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")
 
 	return cmd
 }
@@ -71,57 +65,35 @@ func newBenchLibrariesCommand() *cobra.Command {
 	}
 }
 
-func benchBackup(ctx context.Context, out io.Writer, flags *backupFlags) (err error) {
-	silenceLibraries()
+func benchBackup(ctx context.Context, o bench.Options, flags *backupFlags) (err error) {
+	opts := o.Stack
 
-	opts, err := flags.options()
+	temporary, err := opts.Place(ctx)
 	if err != nil {
 		return err
 	}
 
-	if opts.Subnet == "" {
-		if opts.Subnet, err = stack.FreeSubnet(ctx); err != nil {
-			return err
-		}
+	if temporary {
+		defer func() { err = errors.Join(err, os.RemoveAll(opts.Dir)) }()
 	}
 
-	dir, err := os.MkdirTemp("", "talos-lab-bench-")
-	if err != nil {
-		return fmt.Errorf("making a directory for the lab: %w", err)
-	}
-
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-
-	enc := json.NewEncoder(out)
-	emit := func(v backupbench.Value) { _ = enc.Encode(v) }
+	emit := func(m bench.Metric) { _ = o.Metrics(m) }
 
 	if len(flags.sizes) > 0 {
-		if err := benchThroughput(ctx, opts, dir, flags, emit); err != nil {
+		if err := benchThroughput(ctx, opts, flags, emit); err != nil {
 			return err
 		}
 	}
-
-	opts.Dir = dir
 
 	return backupbench.TotalLoss(ctx, opts, func(s *stack.Stack) []byte { return quickstart(s.Lab.Subnet()) }, emit)
 }
 
-func benchThroughput(
-	ctx context.Context, opts stack.Options, dir string, flags *backupFlags, emit func(backupbench.Value),
-) (err error) {
-	opts.Dir, opts.Store = filepath.Join(dir, "large"), true
+func benchThroughput(ctx context.Context, opts stack.Options, flags *backupFlags, emit func(bench.Metric)) error {
+	opts.Dir, opts.Store = filepath.Join(opts.Dir, "large"), true
 
-	s, err := stack.Start(ctx, opts)
-	if err != nil {
-		return err
-	}
+	err := stack.Run(ctx, opts, func(ctx context.Context, s *stack.Stack) error {
+		return backupbench.Throughput(ctx, s, flags.sizes, flags.runs, emit)
+	})
 
-	defer func() {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stack.StopTimeout)
-		defer cancel()
-
-		err = errors.Join(err, s.Stop(stopping), os.RemoveAll(opts.Dir))
-	}()
-
-	return backupbench.Throughput(ctx, s, flags.sizes, flags.runs, emit)
+	return errors.Join(err, os.RemoveAll(opts.Dir))
 }

@@ -2,28 +2,22 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"runtime/pprof"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/scale"
-	"github.com/talos-operator/talos-operator/lab/stack"
 )
 
 // scaleFlags are the flags of bench-scale.
 type scaleFlags struct {
-	operator, subnet, dir string
-	pprof, profile        string
-	clusters, kill        int
-	idle, timeout         time.Duration
-	scale, gone, hostile  float64
+	benchFlags
+
+	clusters, kill int
+	idle           time.Duration
+	gone, hostile  float64
 }
 
 func newBenchScaleCommand() *cobra.Command {
@@ -56,92 +50,23 @@ print what it took, one JSON object a line:
   manager_rss_peak_mib              most memory that the operator has used, over all`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
-			defer cancel()
-
-			return benchScale(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), flags)
+			return flags.run(cmd, func(ctx context.Context, o bench.Options) error {
+				return scale.Run(ctx, scale.Options{
+					Options: o, Clusters: flags.clusters, Idle: flags.idle, Kill: flags.kill, Gone: flags.gone,
+					Hostile: flags.hostile,
+				})
+			})
 		},
 	}
+	flags.add(cmd, node.DefaultScale, 40*time.Minute)
+
 	f := cmd.Flags()
-	f.StringVar(&flags.operator, "operator", "", "path of talos-operator (default: next to talos-lab, else in PATH)")
-	f.StringVar(&flags.subnet, "subnet", "", "network of the machines, a /16 within 127.0.0.0/8 (default: a free one)")
-	f.StringVar(&flags.dir, "dir", "", "keep the lab and its logs in this directory (default: a temporary one)")
-	f.StringVar(&flags.pprof, "pprof", "", "address for the Go profiler of the operator, for example 127.0.0.1:6060")
-	f.StringVar(&flags.profile, "cpu-profile", "", "write a CPU profile of the lab itself to this file")
 	f.IntVar(&flags.clusters, "clusters", 200, "how many clusters")
 	f.IntVar(&flags.kill, "kill", 50, "how many nodes lose their power")
 	f.Float64Var(&flags.gone, "gone", 0.3, "share of the nodes that go off the network without a word, at the end")
 	f.Float64Var(&flags.hostile, "hostile", 0.1,
 		"share of the nodes that hang, answer or change without an end, beside them")
 	f.DurationVar(&flags.idle, "idle", 2*time.Minute, "how long the idle operator is watched")
-	f.Float64Var(&flags.scale, "scale", node.DefaultScale, "times of the machines as a factor of those of real ones")
-	f.DurationVar(&flags.timeout, "timeout", 40*time.Minute, "how long the benchmark may take")
 
 	return cmd
-}
-
-func benchScale(ctx context.Context, out, progress io.Writer, flags *scaleFlags) (err error) {
-	silenceLibraries()
-
-	opts, err := (&upFlags{operator: flags.operator, subnet: flags.subnet, scale: flags.scale}).options()
-	if err != nil {
-		return err
-	}
-
-	opts.Dir = flags.dir
-
-	if opts.Dir == "" {
-		if opts.Dir, err = os.MkdirTemp("", "talos-lab-scale-"); err != nil {
-			return fmt.Errorf("making a directory for the lab: %w", err)
-		}
-
-		defer func() { err = errors.Join(err, os.RemoveAll(opts.Dir)) }()
-	}
-
-	if opts.Subnet == "" {
-		if opts.Subnet, err = stack.FreeSubnet(ctx); err != nil {
-			return err
-		}
-	}
-
-	if flags.pprof != "" {
-		opts.OperatorArgs = append(opts.OperatorArgs, "--pprof-bind-address="+flags.pprof)
-	}
-
-	if flags.profile != "" {
-		stop, err := profile(flags.profile)
-		if err != nil {
-			return err
-		}
-
-		defer stop()
-	}
-
-	enc := json.NewEncoder(out)
-
-	return scale.Run(ctx, scale.Options{
-		Stack: opts, Clusters: flags.clusters, Idle: flags.idle, Kill: flags.kill,
-		Gone: flags.gone, Hostile: flags.hostile, Progress: progress,
-		Metrics: func(m scale.Metric) error { return enc.Encode(m) },
-	})
-}
-
-// profile writes a CPU profile of this process until stop is called.
-func profile(path string) (stop func(), err error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("creating the profile: %w", err)
-	}
-
-	if err := pprof.StartCPUProfile(file); err != nil {
-		_ = file.Close()
-
-		return nil, fmt.Errorf("starting the profile: %w", err)
-	}
-
-	return func() {
-		pprof.StopCPUProfile()
-
-		_ = file.Close()
-	}, nil
 }

@@ -3,18 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/chaos"
 	"github.com/talos-operator/talos-operator/lab/node"
-	"github.com/talos-operator/talos-operator/lab/stack"
 )
 
 // chaosFlags are the flags of chaos.
@@ -73,26 +70,12 @@ The exit code is 1 when there is a violation. "--seed N --histories 1" makes the
 // seeds are the seeds that are drawn: short enough to be typed.
 const seeds = 1_000_000_000
 
-func runChaos(ctx context.Context, out, progress io.Writer, flags *chaosFlags) (err error) {
+func runChaos(ctx context.Context, out, progress io.Writer, flags *chaosFlags) error {
 	silenceLibraries()
 
-	opts, err := (&upFlags{operator: flags.operator, subnet: flags.subnet, scale: flags.scale}).options()
+	opts, err := (&upFlags{dir: flags.dir, operator: flags.operator, subnet: flags.subnet, scale: flags.scale}).options()
 	if err != nil {
 		return err
-	}
-
-	if opts.Dir = flags.dir; opts.Dir == "" {
-		if opts.Dir, err = os.MkdirTemp("", "talos-lab-chaos-"); err != nil {
-			return fmt.Errorf("making a directory for the lab: %w", err)
-		}
-
-		defer func() { err = errors.Join(err, os.RemoveAll(opts.Dir)) }()
-	}
-
-	if opts.Subnet == "" {
-		if opts.Subnet, err = stack.FreeSubnet(ctx); err != nil {
-			return err
-		}
 	}
 
 	if flags.seed == 0 {
@@ -104,7 +87,7 @@ func runChaos(ctx context.Context, out, progress io.Writer, flags *chaosFlags) (
 	return chaos.Run(ctx, chaos.Options{
 		Stack: opts, Operator: opts.Operator, Skewed: flags.skewed, Seed: flags.seed, Duration: flags.duration,
 		Histories: flags.histories, Parallel: flags.parallel, Steps: flags.steps, Bound: flags.bound, Progress: progress,
-		Metrics: func(m chaos.Metric) error { return enc.Encode(m) },
+		Metrics: func(m bench.Metric) error { return enc.Encode(m) },
 		Report:  func(r chaos.Report) error { return enc.Encode(r) },
 	})
 }

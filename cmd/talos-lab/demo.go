@@ -149,23 +149,13 @@ func startDemoLab(ctx context.Context, flags *demoFlags) (*demoLab, error) {
 		return nil, err
 	}
 
-	l := &demoLab{dir: flags.dir}
+	l := &demoLab{}
 
-	if l.dir == "" {
-		l.temporary = true
-
-		if opts.Subnet == "" {
-			if opts.Subnet, err = stack.FreeSubnet(ctx); err != nil {
-				return nil, err
-			}
-		}
-
-		if l.dir, err = os.MkdirTemp("", "talos-lab-demo-"); err != nil {
-			return nil, fmt.Errorf("making a directory for the lab: %w", err)
-		}
+	if l.temporary, err = opts.Place(ctx); err != nil {
+		return nil, err
 	}
 
-	if l.dir, err = filepath.Abs(l.dir); err != nil {
+	if l.dir, err = filepath.Abs(opts.Dir); err != nil {
 		return nil, fmt.Errorf("finding the lab's directory: %w", err)
 	}
 

@@ -14,15 +14,6 @@ import (
 	"github.com/talos-operator/talos-operator/lab/stack"
 )
 
-// Value is one measured value.
-type Value struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-	// SizeMiB of the database that it was measured with; 0 where it does not depend on one.
-	SizeMiB int `json:"size_mib,omitempty"`
-}
-
 const pollInterval = 20 * time.Millisecond
 
 func vault(s *stack.Stack) demo.Vault {
@@ -42,5 +33,3 @@ func secret(ctx context.Context, c ctrlclient.Client, name string) (*corev1.Secr
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
-
-func mib(b int64) float64 { return float64(b) / (1 << 20) }

@@ -2,7 +2,6 @@ package backupbench_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/lab/backupbench"
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/stack"
 	"github.com/talos-operator/talos-operator/test/loopback"
 	testoperator "github.com/talos-operator/talos-operator/test/operator"
@@ -49,17 +49,14 @@ func TestMain(m *testing.M) {
 func TestThroughput(t *testing.T) {
 	ctx := t.Context()
 	values := map[string]float64{}
-	emit := func(v backupbench.Value) { values[v.Name] = v.Value }
+	emit := func(v bench.Metric) { values[v.Name] = v.Value }
 
 	o := stack.Options{Dir: filepath.Join(t.TempDir(), "large"), Operator: operator, Subnet: loopback.Network(t), Store: true}
 
-	s, err := stack.Start(ctx, o)
+	err := stack.Run(ctx, o, func(ctx context.Context, s *stack.Stack) error {
+		return backupbench.Throughput(ctx, s, []int{2, 10}, 1, emit)
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-
-	err = backupbench.Throughput(ctx, s, []int{2, 10}, 1, emit)
-	if err := errors.Join(err, s.Stop(ctx)); err != nil {
 		t.Fatal(err)
 	}
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/demo"
 	"github.com/talos-operator/talos-operator/lab/stack"
 )
@@ -35,12 +36,20 @@ type survivors struct {
 
 // TotalLoss makes a cluster from a manifest, backs it up, loses the management plane and all machines with their disks,
 // and brings the cluster back in a new lab from the bucket. Manifest returns that of the cluster in a subnet.
-func TotalLoss(ctx context.Context, o stack.Options, manifest func(*stack.Stack) []byte, emit func(Value)) error {
+func TotalLoss(
+	ctx context.Context, o stack.Options, manifest func(*stack.Stack) []byte, emit func(bench.Metric),
+) error {
 	dir := o.Dir
 	o.Store = true
 	o.Dir = filepath.Join(dir, "lost")
 
-	left, err := lose(ctx, o, manifest)
+	var left survivors
+
+	err := stack.Run(ctx, o, func(ctx context.Context, s *stack.Stack) (err error) {
+		left, err = lose(ctx, s, manifest(s))
+
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -54,19 +63,14 @@ func TotalLoss(ctx context.Context, o stack.Options, manifest func(*stack.Stack)
 		return fmt.Errorf("carrying the bucket over: %w", err)
 	}
 
-	return recoverAll(ctx, o, left, manifest, emit)
+	return stack.Run(ctx, o, func(ctx context.Context, s *stack.Stack) error {
+		return left.recoverAll(ctx, s, manifest(s), emit)
+	})
 }
 
-// lose makes a cluster and a backup of it, and ends the lab.
-func lose(ctx context.Context, o stack.Options, manifest func(*stack.Stack) []byte) (left survivors, err error) {
-	s, err := stack.Start(ctx, o)
-	if err != nil {
-		return left, err
-	}
-
-	defer func() { err = errors.Join(err, end(ctx, s)) }()
-
-	cluster, err := apply(ctx, s, manifest(s))
+// lose makes a cluster and a backup of it. It returns what is left once its lab has ended.
+func lose(ctx context.Context, s *stack.Stack, manifest []byte) (left survivors, err error) {
+	cluster, err := apply(ctx, s, manifest)
 	if err != nil {
 		return left, err
 	}
@@ -105,13 +109,6 @@ func lose(ctx context.Context, o stack.Options, manifest func(*stack.Stack) []by
 	}, nil
 }
 
-func end(ctx context.Context, s *stack.Stack) error {
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stack.StopTimeout)
-	defer cancel()
-
-	return s.Stop(stopping)
-}
-
 func apply(ctx context.Context, s *stack.Stack, manifest []byte) (*demo.Cluster, error) {
 	c, err := demo.NewClient(s.Plane.Config())
 	if err != nil {
@@ -127,16 +124,9 @@ func apply(ctx context.Context, s *stack.Stack, manifest []byte) (*demo.Cluster,
 }
 
 // recoverAll brings the cluster back in a new lab.
-func recoverAll(
-	ctx context.Context, o stack.Options, left survivors, manifest func(*stack.Stack) []byte, emit func(Value),
-) (err error) {
-	s, err := stack.Start(ctx, o)
-	if err != nil {
-		return err
-	}
-
-	defer func() { err = errors.Join(err, end(ctx, s)) }()
-
+func (left survivors) recoverAll(
+	ctx context.Context, s *stack.Stack, manifest []byte, emit func(bench.Metric),
+) error {
 	c, err := demo.NewClient(s.Plane.Config())
 	if err != nil {
 		return err
@@ -155,7 +145,7 @@ func recoverAll(
 	began := time.Now()
 
 	// The restore comes first: a control plane that is named by one makes no new PKI.
-	key, err := demo.Name(manifest(s))
+	key, err := demo.Name(manifest)
 	if err != nil {
 		return err
 	}
@@ -165,7 +155,7 @@ func recoverAll(
 		return err
 	}
 
-	if _, err := apply(ctx, s, manifest(s)); err != nil {
+	if _, err := apply(ctx, s, manifest); err != nil {
 		return err
 	}
 
@@ -179,15 +169,17 @@ func recoverAll(
 	}
 
 	took := time.Since(began)
-	emit(Value{Name: "total_loss_recovery_s", Value: seconds(took), Unit: "s"})
-	emit(Value{Name: "total_loss_node_time_s", Value: seconds(demo.NodeTime(s.Lab.Nodes(), began.Add(took))), Unit: "s"})
+	emit(bench.Metric{Name: "total_loss_recovery_s", Value: seconds(took), Unit: "s"})
+	emit(bench.Metric{
+		Name: "total_loss_node_time_s", Value: seconds(demo.NodeTime(s.Lab.Nodes(), began.Add(took))), Unit: "s",
+	})
 
 	for _, step := range r.Status.Steps {
 		if step.CompletedAt == nil || step.Step == v1alpha1.RestoreComplete {
 			continue
 		}
 
-		emit(Value{
+		emit(bench.Metric{
 			Name: "total_loss_" + strings.ToLower(string(step.Step)) + "_s", Unit: "s",
 			Value: seconds(step.CompletedAt.Sub(step.StartedAt.Time)),
 		})

@@ -15,6 +15,7 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/stack"
 )
@@ -30,7 +31,7 @@ var kinds = []struct {
 // Throughput fills the etcd of a node to each of the sizes, ascending and in MiB, and backs it up as often as runs
 // says. The medians of each size go to emit. Runs of the operator and of the libraries take turns, so that what else
 // the computer does hits both.
-func Throughput(ctx context.Context, s *stack.Stack, sizes []int, runs int, emit func(Value)) error {
+func Throughput(ctx context.Context, s *stack.Stack, sizes []int, runs int, emit func(bench.Metric)) error {
 	l, err := newLarge(ctx, s)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func Throughput(ctx context.Context, s *stack.Stack, sizes []int, runs int, emit
 			growth = max(growth, m.growth)
 		}
 
-		emit(Value{"rss_growth_mib", round(mib(growth)), "MiB", size})
+		emit(bench.Metric{Name: "rss_growth_mib", Value: round(bench.MiB(growth)), Unit: "MiB", SizeMiB: size})
 
 		if err := os.Remove(file); err != nil {
 			return fmt.Errorf("removing the snapshot: %w", err)
@@ -125,11 +126,11 @@ func (m *measurement) run(ctx context.Context, runs int) error {
 	return nil
 }
 
-func (m *measurement) values(kind string) []Value {
-	speed := func(d time.Duration) float64 { return round(mib(m.bytes) / d.Seconds()) }
+func (m *measurement) values(kind string) []bench.Metric {
+	speed := func(d time.Duration) float64 { return round(bench.MiB(m.bytes) / d.Seconds()) }
 	operator, libraries, withNode := median(m.operator), median(m.libraries), median(m.withNode)
 
-	return []Value{
+	return []bench.Metric{
 		{Name: "operator_" + kind + "_mib_s", Value: speed(operator), Unit: "MiB/s"},
 		{Name: "libraries_" + kind + "_mib_s", Value: speed(libraries), Unit: "MiB/s"},
 		{Name: "libraries_with_node_" + kind + "_mib_s", Value: speed(withNode), Unit: "MiB/s"},

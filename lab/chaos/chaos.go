@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/demo"
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 	"github.com/talos-operator/talos-operator/lab/stack"
@@ -40,16 +41,9 @@ type Options struct {
 	Bound time.Duration
 	// Progress is told what goes on, Metrics the numbers at the end.
 	Progress io.Writer
-	Metrics  func(Metric) error
+	Metrics  func(bench.Metric) error
 	// Report gets each violation.
 	Report func(Report) error
-}
-
-// Metric is one number.
-type Metric struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
 }
 
 // Report is a violation with what is needed to see it again.
@@ -91,7 +85,7 @@ type run struct {
 }
 
 // Run lives histories for as long as the options say.
-func Run(ctx context.Context, o Options) (err error) {
+func Run(ctx context.Context, o Options) error {
 	if o.Steps == 0 {
 		o.Steps = usualSteps
 	}
@@ -107,18 +101,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	o.Stack.Operator, o.Stack.Modelled = "", true
 	o.Stack.NodeGrace, o.Stack.Heartbeat = nodeGrace, heartbeat
 
-	s, err := stack.Start(ctx, o.Stack)
-	if err != nil {
-		return err
-	}
+	return stack.Run(ctx, o.Stack, func(ctx context.Context, s *stack.Stack) error { return begin(ctx, o, s) })
+}
 
-	defer func() {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stack.StopTimeout)
-		defer cancel()
-
-		err = errors.Join(err, s.Stop(stopping))
-	}()
-
+// begin lives the histories in a lab.
+func begin(ctx context.Context, o Options, s *stack.Stack) error {
 	if err := os.MkdirAll(filepath.Join(s.Dir(), "operators"), 0o700); err != nil {
 		return fmt.Errorf("making a directory for the operators: %w", err)
 	}
@@ -274,18 +261,18 @@ func (r *run) emit() error {
 		total += n
 	}
 
-	metrics := []Metric{
-		{"histories", float64(r.histories), "histories"},
-		{"faults", float64(total), "faults"},
+	metrics := []bench.Metric{
+		{Name: "histories", Value: float64(r.histories), Unit: "histories"},
+		{Name: "faults", Value: float64(total), Unit: "faults"},
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(r.faults)) {
-		metrics = append(metrics, Metric{"faults_" + name, float64(r.faults[name]), "faults"})
+		metrics = append(metrics, bench.Metric{Name: "faults_" + name, Value: float64(r.faults[name]), Unit: "faults"})
 	}
 
 	metrics = append(metrics,
-		Metric{"held", float64(r.held), "histories"},
-		Metric{"violations", float64(r.violations), "violations"})
+		bench.Metric{Name: "held", Value: float64(r.held), Unit: "histories"},
+		bench.Metric{Name: "violations", Value: float64(r.violations), Unit: "violations"})
 
 	for _, m := range metrics {
 		if err := r.opts.Metrics(m); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/chaos"
 	"github.com/talos-operator/talos-operator/lab/stack"
 	"github.com/talos-operator/talos-operator/test/loopback"
@@ -46,12 +47,12 @@ const bound = 10 * time.Minute
 // TestHistories lives two short histories: they come to rest, and no rule is broken.
 func TestHistories(t *testing.T) {
 	progress := &strings.Builder{}
-	got := map[string]chaos.Metric{}
+	got := map[string]bench.Metric{}
 
 	err := chaos.Run(t.Context(), chaos.Options{
 		Stack:    stack.Options{Dir: t.TempDir(), Subnet: loopback.Network(t)},
 		Operator: operator, Seed: 40, Histories: 2, Parallel: 2, Steps: 4, Bound: bound, Progress: progress,
-		Metrics: func(m chaos.Metric) error {
+		Metrics: func(m bench.Metric) error {
 			if _, twice := got[m.Name]; twice {
 				t.Errorf("%s is told twice", m.Name)
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/talos-operator/talos-operator/lab/bench"
 )
 
 const (
@@ -20,33 +22,33 @@ const (
 // besieged measures how the other machines are served while many are gone without a word and some are hostile: of
 // these a third each hangs at each call, answers without an end, and changes without an end. The operator begins anew
 // among them, when it knows nothing of any machine.
-func (b *bench) besieged(ctx context.Context) error {
-	gone, hostile := b.besiegers()
+func (r *run) besieged(ctx context.Context) error {
+	gone, hostile := r.besiegers()
 	if len(gone)+len(hostile) == 0 {
 		return nil
 	}
 
-	b.logf("taking %d nodes off the network, turning %d hostile, and restarting the operator", len(gone), len(hostile))
+	r.Logf("taking %d nodes off the network, turning %d hostile, and restarting the operator", len(gone), len(hostile))
 
 	// The operator that ends now may still notice some of them; they do not change again for the one that begins.
-	began, restarts := time.Now(), b.stack.Manager.Restarts()
+	began, restarts := time.Now(), r.Stack.Manager.Restarts()
 
-	b.besiege(gone, hostile)
+	r.besiege(gone, hostile)
 
-	if err := b.stack.Manager.Restart(ctx); err != nil {
+	if err := r.Stack.Manager.Restart(ctx); err != nil {
 		return err
 	}
 
 	unnoticed := func() []string {
 		return slices.DeleteFunc(slices.Clone(gone), func(name string) bool {
-			_, lost := b.watch.lostAt(key(name), began)
+			_, lost := r.Watch.LostAt(bench.Key(name), began)
 
 			return lost
 		})
 	}
 
-	err := b.await(ctx, "the nodes that are gone are noticed", func() (bool, error) {
-		return b.stack.Manager.Restarts() > restarts && len(unnoticed()) == 0, nil
+	err := r.Await(ctx, "the nodes that are gone are noticed", func() (bool, error) {
+		return r.Stack.Manager.Restarts() > restarts && len(unnoticed()) == 0, nil
 	}, func() string {
 		left := unnoticed()
 
@@ -59,51 +61,51 @@ func (b *bench) besieged(ctx context.Context) error {
 
 	noticed := time.Since(began)
 
-	b.logf("they are noticed after %.1f s", noticed.Seconds())
+	r.Logf("they are noticed after %.1f s", noticed.Seconds())
 
 	spared := map[string]bool{}
 	for _, name := range slices.Concat(gone, hostile) {
 		spared[name] = true
 	}
 
-	victims := b.victims(spared)
+	victims := r.victims(spared)
 
-	b.logf("cutting the power of %d of the other nodes at once", len(victims))
+	r.Logf("cutting the power of %d of the other nodes at once", len(victims))
 
-	took, err := b.cut(ctx, victims)
+	took, err := r.cut(ctx, victims)
 	if err != nil {
 		return err
 	}
 
-	recovered, err := b.relieve(ctx, gone, hostile, victims)
+	recovered, err := r.relieve(ctx, gone, hostile, victims)
 	if err != nil {
 		return err
 	}
 
-	return b.emit(
-		Metric{"hostile_gone_noticed_s", noticed.Seconds(), "s"},
-		Metric{"hostile_node_down_detect_p50_s", percentile(took, 50), "s"},
-		Metric{"hostile_node_down_detect_p99_s", percentile(took, 99), "s"},
-		Metric{"hostile_recovered_s", recovered.Seconds(), "s"},
+	return r.Emit(
+		bench.Metric{Name: "hostile_gone_noticed_s", Value: noticed.Seconds(), Unit: "s"},
+		bench.Metric{Name: "hostile_node_down_detect_p50_s", Value: bench.Percentile(took, 50), Unit: "s"},
+		bench.Metric{Name: "hostile_node_down_detect_p99_s", Value: bench.Percentile(took, 99), Unit: "s"},
+		bench.Metric{Name: "hostile_recovered_s", Value: recovered.Seconds(), Unit: "s"},
 	)
 }
 
 // besiegers are the nodes that go away, whole clusters of them, and those of the clusters after them that turn hostile.
-func (b *bench) besiegers() (gone, hostile []string) {
-	all := slices.Concat(b.byCluster()...)
-	first := int(b.opts.Gone * float64(len(all)))
-	last := min(first+int(b.opts.Hostile*float64(len(all))), len(all))
+func (r *run) besiegers() (gone, hostile []string) {
+	all := slices.Concat(r.byCluster()...)
+	first := int(r.opts.Gone * float64(len(all)))
+	last := min(first+int(r.opts.Hostile*float64(len(all))), len(all))
 
 	return all[:first], all[first:last]
 }
 
-func (b *bench) besiege(gone, hostile []string) {
+func (r *run) besiege(gone, hostile []string) {
 	for _, name := range gone {
-		b.stack.Lab.Node(name).Partition(true)
+		r.Stack.Lab.Node(name).Partition(true)
 	}
 
 	for i, name := range hostile {
-		faults := b.stack.Lab.Node(name).Faults()
+		faults := r.Stack.Lab.Node(name).Faults()
 
 		switch i % 3 {
 		case 0:
@@ -117,32 +119,32 @@ func (b *bench) besiege(gone, hostile []string) {
 }
 
 // relieve ends all that, and returns how long it takes until everything is ready again.
-func (b *bench) relieve(ctx context.Context, gone, hostile, victims []string) (time.Duration, error) {
-	b.logf("ending all that")
+func (r *run) relieve(ctx context.Context, gone, hostile, victims []string) (time.Duration, error) {
+	r.Logf("ending all that")
 
 	began := time.Now()
 
 	for _, name := range gone {
-		b.stack.Lab.Node(name).Partition(false)
+		r.Stack.Lab.Node(name).Partition(false)
 	}
 
 	for _, name := range hostile {
-		b.stack.Lab.Node(name).Faults().Clear()
+		r.Stack.Lab.Node(name).Faults().Clear()
 	}
 
 	for _, name := range victims {
-		if err := b.stack.Lab.PowerOn(ctx, name); err != nil {
+		if err := r.Stack.Lab.PowerOn(ctx, name); err != nil {
 			return 0, err
 		}
 	}
 
-	if err := b.allReady(ctx); err != nil {
+	if err := r.allReady(ctx); err != nil {
 		return 0, err
 	}
 
 	took := time.Since(began)
 
-	b.logf("all clusters are ready again after %.1f s", took.Seconds())
+	r.Logf("all clusters are ready again after %.1f s", took.Seconds())
 
-	return took, b.settle(ctx)
+	return took, r.Settle(ctx)
 }

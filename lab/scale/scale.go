@@ -6,24 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
-	"github.com/talos-operator/talos-operator/lab/management"
-	"github.com/talos-operator/talos-operator/lab/stack"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/bench"
 )
-
-// Metric is one measured value.
-type Metric struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-}
 
 // Options describe a run.
 type Options struct {
-	// Stack is the lab to run in. Its nodes are always modelled.
-	Stack stack.Options
+	// Options are those of every benchmark. Nodes are always modelled.
+	bench.Options
+
 	// Clusters is how many clusters of three control-plane nodes and two workers there are.
 	Clusters int
 	// Idle is how long the operator is watched with nothing to do.
@@ -33,22 +26,17 @@ type Options struct {
 	// Gone is the share of nodes that go off the network without a word, Hostile that of those that hang, answer or
 	// change without an end, both from 0 to 1. Nothing is measured with them when both are 0.
 	Gone, Hostile float64
-	// Metrics receives each value as soon as it is known.
-	Metrics func(Metric) error
-	// Progress receives lines for a person.
-	Progress io.Writer
 }
 
-// bench is a run.
-type bench struct {
-	opts  Options
-	began time.Time
-	stack *stack.Stack
-	watch *observer
+// run is a run.
+type run struct {
+	*bench.Bench
+
+	opts Options
 }
 
 // Run starts a lab, measures, and stops the lab.
-func Run(ctx context.Context, o Options) (err error) {
+func Run(ctx context.Context, o Options) error {
 	if o.Clusters < 1 || o.Clusters > maxClusters {
 		return fmt.Errorf("the number of clusters must be between 1 and %d", maxClusters)
 	}
@@ -58,117 +46,41 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 
 	o.Stack.Modelled = true
-	b := &bench{opts: o, began: time.Now()}
 
-	b.logf("starting a lab for %d clusters, %d nodes", o.Clusters, o.Clusters*machinesPerCluster)
+	return bench.Run(ctx, o.Options, func(ctx context.Context, b *bench.Bench) error {
+		r := &run{Bench: b, opts: o}
 
-	if b.stack, err = stack.Start(ctx, o.Stack); err != nil {
-		return err
-	}
-
-	defer func() {
-		b.logf("stopping the lab")
-
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stack.StopTimeout)
-		defer cancel()
-
-		err = errors.Join(err, b.stack.Stop(stopping))
-	}()
-
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-
-	if b.watch, err = observe(watching, b.stack.Plane.Config()); err != nil {
-		return err
-	}
-
-	for _, phase := range []func(context.Context) error{b.create, b.idle, b.outage, b.restart, b.besieged} {
-		if err := phase(ctx); err != nil {
-			return err
-		}
-	}
-
-	return b.emit(Metric{"manager_rss_peak_mib", mib(b.stack.Manager.RSSPeak()), "MiB"})
-}
-
-func (b *bench) logf(format string, args ...any) {
-	if b.opts.Progress != nil {
-		_, _ = fmt.Fprintf(b.opts.Progress, "%6.1f s  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
-	}
-}
-
-func (b *bench) emit(metrics ...Metric) error {
-	for _, m := range metrics {
-		m.Value = round(m.Value)
-
-		if err := b.opts.Metrics(m); err != nil {
-			return fmt.Errorf("printing %s: %w", m.Name, err)
-		}
-	}
-
-	return nil
-}
-
-// await waits for a condition and tells a person how it goes.
-func (b *bench) await(ctx context.Context, what string, done func() (bool, error), progress func() string) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-
-	told := time.Now()
-
-	for {
-		ok, err := done()
-		if ok || err != nil {
-			return err
+		for _, phase := range []func(context.Context) error{r.create, r.idle, r.outage, r.restart, r.besieged} {
+			if err := phase(ctx); err != nil {
+				return err
+			}
 		}
 
-		if progress != nil && time.Since(told) >= progressInterval {
-			told = time.Now()
-
-			b.logf("%s", progress())
-		}
-
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w", what, ctx.Err())
-		case <-b.stack.Plane.Done():
-			return errors.New("the API server of the management plane ended")
-		case <-tick.C:
-		}
-	}
+		return r.Emit(bench.Metric{
+			Name: "manager_rss_peak_mib", Value: bench.MiB(r.Stack.Manager.RSSPeak()), Unit: "MiB",
+		})
+	})
 }
 
 const (
-	pollInterval     = 250 * time.Millisecond
-	progressInterval = 10 * time.Second
-	// calm is how long nothing may be written before the operator counts as idle.
-	calm = 5 * time.Second
-	// calmTimeout is how long that is waited for: an operator that never rests is measured as it is.
-	calmTimeout = 2 * time.Minute
+	controlPlanes      = 3
+	workers            = 2
+	machinesPerCluster = controlPlanes + workers
+	// maxClusters is what the addresses of a /16 are enough for, with room.
+	maxClusters = 4000
 )
 
-// settle waits until the operator has stopped writing.
-func (b *bench) settle(ctx context.Context) error {
-	limit := time.Now().Add(calmTimeout)
+// clusters are the manifests of all clusters.
+func (r *run) clusters() []*vitistackv1alpha1.KubernetesCluster {
+	out := make([]*vitistackv1alpha1.KubernetesCluster, r.opts.Clusters)
+	for i := range out {
+		out[i] = bench.Cluster(fmt.Sprintf("scale-%04d", i), controlPlanes, workers)
+	}
 
-	return b.await(ctx, "nothing is written any more", func() (bool, error) {
-		now := time.Now()
-		if now.After(limit) || !b.watch.quiet(calm) {
-			return now.After(limit), nil
-		}
-
-		writes, err := b.writes(now.Add(-calm))
-
-		return len(writes) == 0, err
-	}, nil)
+	return out
 }
 
-// writes of the operator since a moment.
-func (b *bench) writes(since time.Time) ([]management.Write, error) {
-	return b.stack.Plane.Writes(management.ManagerUser, since)
+// allReady waits until every cluster and every machine is ready.
+func (r *run) allReady(ctx context.Context) error {
+	return r.AllReady(ctx, r.opts.Clusters, r.opts.Clusters*machinesPerCluster)
 }
-
-func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
-
-// round keeps four digits after the point.
-func round(f float64) float64 { return float64(int64(f*1e4+0.5)) / 1e4 }

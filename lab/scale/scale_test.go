@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/scale"
 	"github.com/talos-operator/talos-operator/lab/stack"
 	"github.com/talos-operator/talos-operator/test/loopback"
@@ -43,20 +44,23 @@ func run(m *testing.M) int {
 // to do, or begins anew, changes nothing.
 func TestBenchmark(t *testing.T) {
 	progress := &strings.Builder{}
-	got := map[string]scale.Metric{}
+	got := map[string]bench.Metric{}
 
 	err := scale.Run(t.Context(), scale.Options{
-		Stack:    stack.Options{Dir: t.TempDir(), Operator: operator, Subnet: loopback.Network(t)},
-		Clusters: 2, Idle: 3 * time.Second, Kill: 3, Gone: 0.3, Hostile: 0.2, Progress: progress,
-		Metrics: func(m scale.Metric) error {
-			if _, twice := got[m.Name]; twice {
-				t.Errorf("%s is told twice", m.Name)
-			}
+		Options: bench.Options{
+			Stack:    stack.Options{Dir: t.TempDir(), Operator: operator, Subnet: loopback.Network(t)},
+			Progress: progress,
+			Metrics: func(m bench.Metric) error {
+				if _, twice := got[m.Name]; twice {
+					t.Errorf("%s is told twice", m.Name)
+				}
 
-			got[m.Name] = m
+				got[m.Name] = m
 
-			return nil
+				return nil
+			},
 		},
+		Clusters: 2, Idle: 3 * time.Second, Kill: 3, Gone: 0.3, Hostile: 0.2,
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress)

@@ -1,4 +1,4 @@
-package scale
+package bench
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/talos-operator/talos-operator/lab/demo"
 )
 
-// observer follows the status of all clusters and machines through watches, as a person with kubectl would.
-type observer struct {
+// Observer follows the status of all clusters and machines through watches, as a person with kubectl would.
+type Observer struct {
 	mu       sync.Mutex
 	clusters map[types.NamespacedName]time.Time // when a cluster became ready; zero while it is not
 	machines map[types.NamespacedName]machine
@@ -35,7 +35,7 @@ type machine struct {
 }
 
 // observe begins to watch; the watches end with the context.
-func observe(ctx context.Context, cfg *rest.Config) (*observer, error) {
+func observe(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	c, err := demo.NewClient(cfg)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func observe(ctx context.Context, cfg *rest.Config) (*observer, error) {
 		return nil, fmt.Errorf("watching the management plane: %w", err)
 	}
 
-	o := &observer{clusters: map[types.NamespacedName]time.Time{}, machines: map[types.NamespacedName]machine{}}
+	o := &Observer{clusters: map[types.NamespacedName]time.Time{}, machines: map[types.NamespacedName]machine{}}
 
 	for _, kind := range []struct {
 		object client.Object
@@ -80,7 +80,7 @@ func observe(ctx context.Context, cfg *rest.Config) (*observer, error) {
 	return o, nil
 }
 
-func (o *observer) noteCluster(obj any) {
+func (o *Observer) noteCluster(obj any) {
 	kc, ok := obj.(*vitistackv1alpha1.KubernetesCluster)
 	if !ok {
 		return
@@ -103,7 +103,7 @@ func (o *observer) noteCluster(obj any) {
 	}
 }
 
-func (o *observer) noteMachine(obj any) {
+func (o *Observer) noteMachine(obj any) {
 	tm, ok := obj.(*v1alpha1.TalosMachine)
 	if !ok {
 		return
@@ -141,8 +141,8 @@ func (o *observer) noteMachine(obj any) {
 	o.machines[key] = m
 }
 
-// readyClusters returns when the clusters that are ready became so, and how many machines are ready.
-func (o *observer) readyClusters() (map[types.NamespacedName]time.Time, int) {
+// ReadyClusters returns when the clusters that are ready became so, and how many machines are ready.
+func (o *Observer) ReadyClusters() (map[types.NamespacedName]time.Time, int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -163,8 +163,8 @@ func (o *observer) readyClusters() (map[types.NamespacedName]time.Time, int) {
 	return ready, machines
 }
 
-// lostAt is when a machine was first seen unreachable after a moment.
-func (o *observer) lostAt(key types.NamespacedName, since time.Time) (time.Time, bool) {
+// LostAt is when a machine was first seen unreachable after a moment.
+func (o *Observer) LostAt(key types.NamespacedName, since time.Time) (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -174,7 +174,7 @@ func (o *observer) lostAt(key types.NamespacedName, since time.Time) (time.Time,
 }
 
 // quiet says that no status has changed for a while.
-func (o *observer) quiet(d time.Duration) bool {
+func (o *Observer) quiet(d time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 

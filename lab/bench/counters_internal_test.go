@@ -1,4 +1,4 @@
-package scale
+package bench
 
 import (
 	"testing"
@@ -14,18 +14,18 @@ func TestPercentile(t *testing.T) {
 	}
 
 	for percent, want := range map[int]float64{50: 25, 99: 50, 100: 50, 1: 1} {
-		if got := percentile(values, percent); got != want {
+		if got := Percentile(values, percent); got != want {
 			t.Errorf("percentile %d: %v, want %v", percent, got, want)
 		}
 	}
 
-	if got := percentile(nil, 50); got != 0 {
+	if got := Percentile(nil, 50); got != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
 }
 
 func TestKey(t *testing.T) {
-	if got, want := key("default/scale-0001-cp-0"), (types.NamespacedName{Namespace: "default", Name: "scale-0001-cp-0"}); got != want {
+	if got, want := Key("default/scale-0001-cp-0"), (types.NamespacedName{Namespace: "default", Name: "scale-0001-cp-0"}); got != want {
 		t.Errorf("key %v", got)
 	}
 }
