@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -46,6 +47,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 			func() client.ObjectList { return &v1alpha1.TalosControlPlaneList{} },
 			func(cp *v1alpha1.TalosControlPlane) []metav1.Condition { return cp.Status.Conditions },
 			v1alpha1.ReasonNameConflict)), builder.WithPredicates(condition.Let())).
+		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(byUpgradedWorker),
+			builder.WithPredicates(predicate.Funcs{
+				CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: upgraded,
+			})).
 		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(byWorker), changed).
 		Watches(&v1alpha1.TalosEtcdRestore{}, handler.EnqueueRequestsFromMapFunc(byRestore)).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
@@ -66,6 +71,37 @@ func byWorker(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{
 		Namespace: w.Namespace, Name: w.Spec.ControlPlaneRef.Name,
 	}}}
+}
+
+// byUpgradedWorker triggers the control plane of a worker: the path of an upgrade goes on, or ends, once the last
+// worker has taken a step of it, and nothing else tells so before the resync.
+func byUpgradedWorker(_ context.Context, o client.Object) []reconcile.Request {
+	m, ok := o.(*v1alpha1.TalosMachine)
+	if !ok || m.Spec.WorkerRef == nil {
+		return nil
+	}
+
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: m.Namespace, Name: m.Spec.ControlPlaneRef.Name,
+	}}}
+}
+
+// upgraded passes the end of an upgrade of a machine, and versions that are observed after it. What happens in between
+// is of no use to the path, and a group may have hundreds of machines.
+func upgraded(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1alpha1.TalosMachine)
+	after, ok2 := e.ObjectNew.(*v1alpha1.TalosMachine)
+
+	if !ok || !ok2 || upgrades(after.Status.Change) {
+		return false
+	}
+
+	return upgrades(before.Status.Change) || before.Status.TalosVersion != after.Status.TalosVersion ||
+		before.Status.KubeletVersion != after.Status.KubeletVersion
+}
+
+func upgrades(c *v1alpha1.MachineChange) bool {
+	return c != nil && (c.Kind == v1alpha1.ChangeTalos || c.Kind == v1alpha1.ChangeKubernetes)
 }
 
 // byMachine triggers control planes without a PKI, because they wait for the first address.

@@ -1,0 +1,69 @@
+package taloscontrolplane
+
+import (
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// TestUpgradedWorker: the end of an upgrade of a worker wakes its control plane, and nothing on the way does.
+func TestUpgradedWorker(t *testing.T) {
+	talos, kubernetes := v1alpha1.ChangeTalos, v1alpha1.ChangeKubernetes
+	upgrading := func(st *v1alpha1.TalosMachineStatus) { st.Change = &v1alpha1.MachineChange{Kind: talos} }
+
+	for name, c := range map[string]struct {
+		before, after func(*v1alpha1.TalosMachineStatus)
+		wakes         bool
+	}{
+		"nothing":          {before: upgrading, after: func(*v1alpha1.TalosMachineStatus) {}},
+		"Talos is done":    {before: upgrading, after: func(st *v1alpha1.TalosMachineStatus) { st.Change = nil }, wakes: true},
+		"a boot, not done": {before: upgrading, after: func(st *v1alpha1.TalosMachineStatus) { st.TalosVersion = "v1.13.9" }},
+		"a kubelet is done": {
+			before: func(st *v1alpha1.TalosMachineStatus) { st.Change = &v1alpha1.MachineChange{Kind: kubernetes} },
+			after:  func(st *v1alpha1.TalosMachineStatus) { st.Change = nil }, wakes: true,
+		},
+		"a configuration follows": {
+			before: upgrading, wakes: true,
+			after: func(st *v1alpha1.TalosMachineStatus) { st.Change = &v1alpha1.MachineChange{ID: "2"} },
+		},
+		"a configuration is done": {
+			before: func(st *v1alpha1.TalosMachineStatus) { st.Change = &v1alpha1.MachineChange{} },
+			after:  func(st *v1alpha1.TalosMachineStatus) { st.Change = nil },
+		},
+		"a version late": {
+			before: func(*v1alpha1.TalosMachineStatus) {},
+			after:  func(st *v1alpha1.TalosMachineStatus) { st.TalosVersion = "v1.13.9" }, wakes: true,
+		},
+		"a kubelet late": {
+			before: func(*v1alpha1.TalosMachineStatus) {},
+			after:  func(st *v1alpha1.TalosMachineStatus) { st.KubeletVersion = "v1.36.2" }, wakes: true,
+		},
+	} {
+		was := &v1alpha1.TalosMachine{}
+		was.Namespace, was.Spec.ControlPlaneRef.Name = "clusters", "prod"
+		c.before(&was.Status)
+
+		is := was.DeepCopy()
+		c.after(&is.Status)
+
+		if got := upgraded(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.wakes {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+
+	// Machines of the control plane itself wake it anyway.
+	m := &v1alpha1.TalosMachine{}
+	m.Namespace, m.Spec.ControlPlaneRef.Name = "clusters", "prod"
+
+	if got := byUpgradedWorker(t.Context(), m); len(got) > 0 {
+		t.Errorf("of the control plane: %v", got)
+	}
+
+	m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: "workers"}
+
+	if got := byUpgradedWorker(t.Context(), m); len(got) != 1 || got[0].String() != "clusters/prod" {
+		t.Errorf("of a worker: %v", got)
+	}
+}
