@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,12 +110,25 @@ func (r *Reconciler) requests(ctx context.Context, opts ...client.ListOption) []
 		return nil
 	}
 
-	out := make([]reconcile.Request, 0, len(list.Items))
-	for _, m := range list.Items {
-		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}})
+	return controlPlaneFirst(list.Items)
+}
+
+// controlPlaneFirst returns requests for machines in the order in which their cluster waits for them: each component of
+// an upgrade of Kubernetes begins on the control plane, and a group may have hundreds of workers ahead in the queue.
+func controlPlaneFirst(machines []v1alpha1.TalosMachine) []reconcile.Request {
+	var first, last []reconcile.Request
+
+	for i := range machines {
+		request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines[i])}
+
+		if machines[i].Spec.WorkerRef == nil {
+			first = append(first, request)
+		} else {
+			last = append(last, request)
+		}
 	}
 
-	return out
+	return append(first, last...)
 }
 
 // toldMachines passes the updates of a control plane's status that concern its machines: it gets its PKI, or an upgrade
