@@ -187,6 +187,10 @@ CLUSTERS ?= 200
 bench-scale: kube build ## Measure the operator against CLUSTERS (200) modelled clusters of 3+2 nodes; prints JSON lines.
 	@$(BIN)/talos-lab bench-scale --clusters $(CLUSTERS)
 
+.PHONY: bench-upgrade
+bench-upgrade: kube build ## Measure upgrades of Talos and Kubernetes: a 3+50 cluster, then a fleet of 50; prints JSON lines.
+	@$(BIN)/talos-lab bench-upgrade
+
 .PHONY: bench-backup
 bench-backup: kube build ## Measure backups of up to 2 GiB and the recovery from a total loss; prints JSON lines.
 	@$(BIN)/talos-lab bench-backup
