@@ -8,6 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/upgradebench"
 )
 
@@ -17,7 +18,7 @@ type upgradeFlags struct {
 
 	controlPlanes, workers, budget, clusters int
 	talos, kubernetes                        upgradebench.Versions
-	times                                    node.Times
+	times                                    pace.Times
 }
 
 func newBenchUpgradeCommand() *cobra.Command {

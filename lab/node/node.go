@@ -98,7 +98,8 @@ func New(o Options) (*Node, error) {
 	}
 
 	n := &Node{
-		opts: o, pace: pace.Of(o.Scale, o.Seed, o.Name, o.Address).With(o.Times), hw: hw, system: system, faults: apid.NewFaults(),
+		opts: o, pace: pace.Of(o.Scale, o.Seed, o.Name, o.Address).With(o.Times),
+		hw: hw, system: system, faults: apid.NewFaults(),
 		thawed: make(chan struct{}),
 	}
 	close(n.thawed)

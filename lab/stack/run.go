@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/talos-operator/talos-operator/lab/node/disk"
 )
 
 var errPlaneEnded = errors.New("the API server of the management plane ended")
@@ -15,7 +17,7 @@ func (o *Options) Place(ctx context.Context) (temporary bool, err error) {
 	kept := settings{}
 
 	if o.Dir != "" {
-		if kept, err = readSettings(settingsFile(o.Dir)); err != nil {
+		if _, err = disk.ReadJSON(settingsFile(o.Dir), &kept); err != nil {
 			return false, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/stack"
 	"github.com/talos-operator/talos-operator/lab/upgradebench"
 	"github.com/talos-operator/talos-operator/test/loopback"
@@ -51,7 +52,7 @@ func TestBenchmark(t *testing.T) {
 		Options: bench.Options{
 			Stack: stack.Options{
 				Dir: t.TempDir(), Operator: operator, Subnet: loopback.Network(t), Scale: node.DefaultScale,
-				Times: node.Times{Install: 100 * time.Second},
+				Times: pace.Times{Install: 100 * time.Second},
 			},
 			Calm: 500 * time.Millisecond, Progress: progress,
 			Metrics: func(m bench.Metric) error {
