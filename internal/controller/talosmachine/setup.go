@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/pause"
@@ -52,7 +53,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		For(&v1alpha1.TalosMachine{}, changed).
 		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byLabel(v1alpha1.ControlPlaneLabel)),
 			builder.WithPredicates(predicate.Or[client.Object](
-				predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, toldMachines()))).
+				predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, told(true)))).
+		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane),
+			builder.WithPredicates(told(false))).
 		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(r.byLabel(v1alpha1.WorkerLabel)), changed).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Machines(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
@@ -98,6 +101,13 @@ func (r *Reconciler) byLabel(label string) handler.MapFunc {
 	}
 }
 
+// byControlPlane triggers the control-plane machines of a cluster.
+func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingLabels{
+		v1alpha1.ControlPlaneLabel: o.GetName(), v1alpha1.RoleLabel: string(v1alpha1.RoleControlPlane),
+	})
+}
+
 func (r *Reconciler) byMachine(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{machineRefIndex: o.GetName()})
 }
@@ -131,24 +141,14 @@ func controlPlaneFirst(machines []v1alpha1.TalosMachine) []reconcile.Request {
 	return append(first, last...)
 }
 
-// toldMachines passes the updates of a control plane's status that concern its machines: it gets its PKI, or an upgrade
-// takes another step.
-func toldMachines() predicate.Predicate {
+// told passes the updates of a control plane's status that concern its machines, or its workers alone: it gets its PKI,
+// or an upgrade takes another step.
+func told(workers bool) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.TalosControlPlane)
 		after, also := e.ObjectNew.(*v1alpha1.TalosControlPlane)
 
 		return ok && also && ((before.Status.SecretBundle == nil) != (after.Status.SecretBundle == nil) ||
-			step(before) != step(after))
+			rollout.Step(before, workers) != rollout.Step(after, workers))
 	}}
-}
-
-// step is what a control plane says about an upgrade, as far as it concerns machines.
-func step(cp *v1alpha1.TalosControlPlane) string {
-	u := cp.Status.Upgrade
-	if u == nil {
-		return "" // then the configs follow
-	}
-
-	return fmt.Sprint(u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration, u.KubernetesVersion, u.Components)
 }

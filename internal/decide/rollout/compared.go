@@ -15,27 +15,34 @@ func ComparedTo(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, m *v1al
 		group = w.Generation
 	}
 
-	return fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation) + stepOf(cp)
+	return fmt.Sprintf("%d/%d/%d", cp.Generation, group, m.Generation) + Step(cp, m.Spec.WorkerRef != nil)
 }
 
 // ComparedToUpgrade reports whether a machine was compared to the spec of its control plane and to the step of its
 // upgrade, whatever its group asks for.
 func ComparedToUpgrade(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine) bool {
 	return strings.HasPrefix(m.Status.ComparedTo, fmt.Sprintf("%d/", cp.Generation)) &&
-		strings.HasSuffix(m.Status.ComparedTo, fmt.Sprintf("/%d%s", m.Generation, stepOf(cp)))
+		strings.HasSuffix(m.Status.ComparedTo, fmt.Sprintf("/%d%s", m.Generation, Step(cp, m.Spec.WorkerRef != nil)))
 }
 
-// stepOf describes the step of an upgrade; empty if there is none.
-func stepOf(cp *v1alpha1.TalosControlPlane) string {
+// Step describes the step of an upgrade, as far as it concerns control-plane machines or workers; empty if there is
+// none. Workers have no component of Kubernetes but the kubelet, so that they need not compare their configuration at
+// each step before its turn.
+func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 	u := cp.Status.Upgrade
 	if u == nil {
 		return ""
 	}
 
 	out := fmt.Sprintf("/%s/%t/%d", u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration)
-	if len(u.Components) > 0 {
-		out += fmt.Sprintf("/%s/%s", u.KubernetesVersion, u.Components[len(u.Components)-1])
+	if len(u.Components) == 0 {
+		return out
 	}
 
-	return out
+	last := u.Components[len(u.Components)-1]
+	if workers && last != v1alpha1.ComponentKubelet {
+		return out
+	}
+
+	return out + fmt.Sprintf("/%s/%s", u.KubernetesVersion, last)
 }
