@@ -1,0 +1,196 @@
+//go:build soak
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/wait"
+)
+
+// othersStay: no machine but one has rebooted, for a while.
+func (s *story) othersStay(machine int) {
+	s.t.Helper()
+	wait.Stays(s.t, "the other machines do not reboot", 10*time.Second, func(context.Context) error {
+		name := s.w.nodes[s.w.address(machine)].Name()
+		if rebooted := s.w.rebooted(s.before); slices.ContainsFunc(rebooted, func(n string) bool { return n != name }) {
+			return fmt.Errorf("%v", rebooted)
+		}
+
+		return nil
+	})
+}
+
+// TestUpgradeUnderFaults tells the story with faults. Each takes a world and minutes, so that only make soak has them.
+func TestUpgradeUnderFaults(t *testing.T) {
+	for name, tell := range map[string]func(*testing.T){
+		"an installer fails":            installerFails,
+		"a node does not come back":     nodeIsGone,
+		"the manager is killed":         managerIsKilled,
+		"a maintenance window closes":   windowCloses,
+		"the network of a node is slow": nodeIsSlow,
+	} {
+		t.Run(name, tell)
+	}
+}
+
+// installerFails on the first machine, and would on any. All others stay what they are until the fault is over and a
+// person has the change tried again.
+func installerFails(t *testing.T) {
+	s := newStory(t)
+	for _, i := range storyMachines {
+		s.w.nodes[s.w.address(i)].FailInstaller("v1.13.9")
+	}
+
+	s.upgrade()
+	s.w.plan(s.w.planOfControlPlane(storyCluster), v1alpha1.PlanStopped, storyCluster+"-cp-")
+
+	name, machine := s.failed()
+	s.othersStay(machine)
+
+	// The call of before 1.13 reboots whatever the installer says.
+	s.further[machine] = s.boots(machine) - s.booted[machine]
+	if s.further[machine] > 1 {
+		t.Errorf("%s booted %d times for one installer that failed", name, s.further[machine])
+	}
+
+	for _, i := range storyMachines {
+		s.w.nodes[s.w.address(i)].FailInstaller("")
+	}
+
+	change(s.w, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.RetryAnnotation, "true")
+	})
+	s.ends()
+}
+
+// failed returns the TalosMachine whose change has failed, and the number of the machine.
+func (s *story) failed() (name string, machine int) {
+	s.t.Helper()
+
+	list := &v1alpha1.TalosMachineList{}
+	if err := s.w.client.List(s.t.Context(), list, client.InNamespace(s.w.ns)); err != nil {
+		s.t.Fatal(err)
+	}
+
+	for i := range list.Items {
+		m := &list.Items[i]
+		if c := m.Status.Change; c != nil && c.Phase == v1alpha1.ChangeFailed {
+			for _, i := range storyMachines {
+				if s.w.nodes[s.w.address(i)].Status().Hostname == m.Name {
+					return m.Name, i
+				}
+			}
+		}
+	}
+
+	s.t.Fatal("no change has failed")
+
+	return "", 0
+}
+
+// nodeIsGone: the first machine that is told to reboot loses its power, and all others wait for it.
+func nodeIsGone(t *testing.T) {
+	s := newStory(t)
+	dark := s.w.cutWhileRebooting(1, 2, 3)
+	s.upgrade()
+
+	n := s.w.hit(dark)
+	machine := slices.IndexFunc(storyMachines, func(i int) bool { return s.w.nodes[s.w.address(i)] == n }) + 1
+	s.othersStay(machine)
+
+	if err := n.PowerOn(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+
+	// What was installed by then is chance.
+	wait.For(t, n.Name()+" boots", func(context.Context) error {
+		return wait.True(s.boots(machine) > s.booted[machine])
+	})
+
+	if s.further[machine] = s.boots(machine) - s.booted[machine]; n.Status().TalosVersion == "v1.13.9" {
+		s.further[machine]--
+	}
+
+	s.ends()
+}
+
+// managerIsKilled again and again until the cluster has arrived.
+func managerIsKilled(t *testing.T) {
+	const most = 20
+
+	s := newStory(t)
+	s.upgrade()
+
+	for range most {
+		s.kill(1)
+
+		if s.w.runsKubernetes(storyCluster, "v1.36.2")(t.Context()) == nil {
+			break
+		}
+	}
+
+	s.ends()
+}
+
+// windowCloses in the middle, by the clock, and opens again one or two minutes later: what was begun is ended, and
+// nothing is begun.
+func windowCloses(t *testing.T) {
+	s := newStory(t)
+
+	const open = 6 * time.Second
+
+	now := wait.Now().UTC()
+	minute := now.Truncate(time.Minute)
+	at := func(m time.Time) string { return fmt.Sprintf("%d %d * * *", m.Minute(), m.Hour()) }
+	closes, opens := now.Add(open), minute.Add(2*time.Minute)
+
+	s.w.rollout(storyCluster, v1alpha1.RolloutOptions{
+		RebootPolicy: v1alpha1.RebootWindow,
+		Windows: []v1alpha1.MaintenanceWindow{
+			{Schedule: at(minute), Duration: metav1.Duration{Duration: closes.Sub(minute)}},
+			{Schedule: at(opens), Duration: metav1.Duration{Duration: time.Hour}},
+		},
+	})
+	s.upgrade()
+	wait.For(t, "the window closes", func(context.Context) error { return wait.True(wait.Now().After(closes)) })
+
+	begun := len(s.w.rebooted(s.before))
+
+	s.w.plan(s.w.planOfControlPlane(storyCluster), v1alpha1.PlanWaiting, "maintenance window that opens at")
+
+	// A machine that was told to reboot in time may still be on its way.
+	if n := len(s.w.rebooted(s.before)); n == len(storyMachines) || n > begun+1 {
+		t.Errorf("%d machines had rebooted when the window closed, and %d soon after", begun, n)
+	}
+
+	waiting := s.w.boots()
+
+	wait.For(t, "the window opens", func(context.Context) error {
+		if rebooted := s.w.rebooted(waiting); len(rebooted) > 0 && wait.Now().Before(opens) {
+			t.Fatalf("%v rebooted while the window was closed", rebooted)
+		}
+
+		return wait.True(wait.Now().After(opens))
+	})
+	s.ends()
+}
+
+// nodeIsSlow: each call to one machine takes a while.
+func nodeIsSlow(t *testing.T) {
+	s := newStory(t)
+	faults := s.w.nodes[s.w.address(2)].Faults()
+	faults.Slow("", 400*time.Millisecond)
+	s.upgrade()
+	s.w.eventually("everything runs Talos v1.13.9", s.w.runsTalosNow(storyCluster, "v1.13.9", 4))
+	faults.Clear()
+	s.ends()
+}
