@@ -19,7 +19,8 @@ func (r *Runtime) OwnedElsewhere(uid string) string {
 	return r.RivalUID
 }
 
-// Claim makes a TalosControlPlane the owner. From then on, the recorded bootstrap is that of an earlier owner.
+// Claim makes a TalosControlPlane the owner. From then on, the recorded bootstrap is that of an earlier owner. Its
+// upgrade is forgotten: what was planned then, and before which backup, says nothing about an upgrade to come.
 func (r *Runtime) Claim(uid string) {
 	if r.RivalUID != "" {
 		r.FormerOwnerUID, r.RivalUID = r.RivalUID, ""
@@ -30,7 +31,7 @@ func (r *Runtime) Claim(uid string) {
 	}
 
 	r.disown()
-	r.OwnerUID = uid
+	r.OwnerUID, r.Upgrade = uid, nil
 
 	if r.Bootstrap != nil {
 		r.Bootstrap.Earlier = true

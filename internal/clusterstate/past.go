@@ -63,7 +63,7 @@ func (r *Runtime) times() []*time.Time {
 		}
 	}
 
-	for _, at := range []*time.Time{r.ImportedAt, r.DecommissionedAt} {
+	for _, at := range append(r.Upgrade.times(), r.ImportedAt, r.DecommissionedAt) {
 		if at != nil {
 			out = append(out, at)
 		}

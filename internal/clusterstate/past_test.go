@@ -35,6 +35,7 @@ func TestSettle(t *testing.T) {
 			Disruption: &clusterstate.Disruption{Since: at, MissingSince: of()}, ImportedAt: of(), DecommissionedAt: of(),
 			Machines: map[string]clusterstate.Machine{"a": {ConfiguredAt: of()}, "b": {}},
 			GivenUp:  map[string]clusterstate.GivenUp{"u": {At: at, ResetAt: of()}, "v": {At: at}},
+			Upgrade:  &clusterstate.UpgradeRun{PlannedAt: at, Hooks: []clusterstate.HookRun{{SeenAt: of()}, {}}},
 		}
 		rt.Settle(now)
 
@@ -47,6 +48,7 @@ func TestSettle(t *testing.T) {
 			"intent": rt.Bootstrap.IntentAt, "establishment": *rt.Bootstrap.EstablishedAt, "disruption": rt.Disruption.Since,
 			"missing": *rt.Disruption.MissingSince,
 			"import":  *rt.ImportedAt, "decommission": *rt.DecommissionedAt, "machine": *rt.Machines["a"].ConfiguredAt,
+			"plan": rt.Upgrade.PlannedAt, "Job": *rt.Upgrade.Hooks[0].SeenAt,
 			"given up": rt.GivenUp["u"].At, "reset": *rt.GivenUp["u"].ResetAt, "given up, not reset": rt.GivenUp["v"].At,
 		} {
 			if !got.Equal(want) {

@@ -80,6 +80,43 @@ func (r *UpgradeRun) Copy() *UpgradeRun {
 	return &out
 }
 
+// Closed returns the record of a run that is not continued, because the cluster is not the one any more in which its
+// Jobs ran. It counts the attempts: a Job of one of them may exist, as it was in a backup. nil of nil.
+func (r *UpgradeRun) Closed() *UpgradeRun {
+	out := r.Copy()
+	if out != nil {
+		out.Phase, out.Hooks = UpgradeFinished, nil
+	}
+
+	return out
+}
+
+// Translate replaces the generation with which a hook failed when the control plane is copied: that of the source by
+// that of the copy, and an older one, with which the hooks are due again, by none.
+func (r *UpgradeRun) Translate(source, copied int64) {
+	switch {
+	case r == nil:
+	case r.Generation == source:
+		r.Generation = copied
+	default:
+		r.Generation = 0
+	}
+}
+
+// times returns the times from which intervals are calculated; none of nil.
+func (r *UpgradeRun) times() []*time.Time {
+	if r == nil {
+		return nil
+	}
+
+	out := []*time.Time{&r.PlannedAt}
+	for i := range r.Hooks {
+		out = append(out, r.Hooks[i].SeenAt)
+	}
+
+	return out
+}
+
 // normalized converts times to what survives encoding.
 func (r *UpgradeRun) normalized() *UpgradeRun {
 	out := r.Copy()

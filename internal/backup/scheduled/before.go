@@ -112,7 +112,8 @@ func Permit(
 	return ask(known), wanted, nil
 }
 
-// Since returns a control plane that demands a backup not older than a moment, nor than its spec allows.
+// Since returns a control plane that demands a backup not older than a moment, nor than its spec allows. A moment that
+// is still to come, as recorded by a clock that was ahead, is now: no backup could be newer.
 func Since(cp *v1alpha1.TalosControlPlane, moment, now time.Time) *v1alpha1.TalosControlPlane {
 	out := cp.DeepCopy()
 
@@ -122,7 +123,7 @@ func Since(cp *v1alpha1.TalosControlPlane, moment, now time.Time) *v1alpha1.Talo
 			age = d.MaxAge.Duration
 		}
 
-		d.MaxAge = &metav1.Duration{Duration: min(age, now.Sub(moment))}
+		d.MaxAge = &metav1.Duration{Duration: min(age, max(0, now.Sub(moment)))}
 	}
 
 	return out

@@ -708,6 +708,7 @@ func TestSince(t *testing.T) {
 		"newer than the moment": {moment: 2 * time.Minute, taken: time.Minute, fresh: true},
 		"in the same second":    {moment: time.Minute, taken: time.Minute, fresh: true},
 		"newer, but too old":    {moment: 5 * time.Hour, taken: 2 * time.Hour},
+		"of a clock ahead":      {moment: -time.Hour, fresh: true},
 		"newer, and allowed":    {maxAge: 3 * time.Hour, moment: 5 * time.Hour, taken: 2 * time.Hour, fresh: true},
 	} {
 		cp := newControlPlane()

@@ -205,7 +205,7 @@ func (r *Reconciler) recordRestored(ctx context.Context, s *scope) error {
 
 	rt.Restore, rt.Disruption, rt.DecommissionedAt = nil, nil, nil
 	rt.RecordRestore(s.runAt(v1alpha1.RestoreComplete, now))
-	rt.OwnerUID = string(s.cp.UID)
+	rt.OwnerUID, rt.Upgrade = string(s.cp.UID), rt.Upgrade.Closed()
 	rt.Bootstrap = &clusterstate.Bootstrap{
 		Machine: first, Address: rt.Machines[first].Address, IntentAt: now, EstablishedAt: &now,
 	}

@@ -93,9 +93,24 @@ func TestOneNode(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
+
+	held := e.held()
+	held.State.Runtime.Upgrade = &clusterstate.UpgradeRun{
+		Component: "Talos", To: "v1.13.10", Attempt: 3, Phase: clusterstate.UpgradeBegun, Hooks: []clusterstate.HookRun{{Name: "one"}},
+	}
+
+	if err := e.States().Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+
 	r := e.restore("r", discard)
 	e.complete(r)
 	e.once(1)
+
+	// Its upgrade was that of another etcd.
+	if run := e.held().State.Runtime.Upgrade; run.Phase != clusterstate.UpgradeFinished || run.Attempt != 3 || len(run.Hooks) != 0 {
+		t.Errorf("the upgrade is %+v", run)
+	}
 
 	st := &r.Status
 	if st.Backup == nil || st.Revision < st.Backup.Revision || st.Backup.Revision < 5 || st.MemberID == "" || st.Tries != 1 ||
