@@ -192,7 +192,7 @@ func get(ctx context.Context, p *plane, r reference) (*unstructured.Unstructured
 }
 
 // copyOf returns the copy for the target: the same object, paused, with the owners that it has there.
-func (t *transfer) copyOf(o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (t *transfer) copyOf(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
 	out.SetGroupVersionKind(o.GroupVersionKind())
 	out.SetNamespace(t.to.namespace)
@@ -231,7 +231,7 @@ func (t *transfer) copyOf(o *unstructured.Unstructured) (*unstructured.Unstructu
 	}
 
 	if o.GroupVersionKind() == kindSecret && o.GetName() == clusterstate.SecretName(t.source.controlPlane.Name) {
-		return out, t.adopt(out)
+		return out, t.adopt(ctx, out)
 	}
 
 	return out, nil
@@ -252,11 +252,17 @@ func (t *transfer) owners(o *unstructured.Unstructured) []metav1.OwnerReference 
 }
 
 // adopt writes the new UID of the control plane to the state, because it is the same cluster. With another UID, the
-// control plane would count as deleted and applied again, and a loss of its etcd as a new cluster.
-func (t *transfer) adopt(o *unstructured.Unstructured) error {
+// control plane would count as deleted and applied again, and a loss of its etcd as a new cluster. The generation with
+// which hooks of an upgrade failed is translated: another one would run them again.
+func (t *transfer) adopt(ctx context.Context, o *unstructured.Unstructured) error {
 	uid, ok := t.uids[t.source.controlPlane.UID]
 	if !ok {
 		return nil
+	}
+
+	copied, err := get(ctx, t.to, reference{kindControlPlane, t.source.controlPlane.Name})
+	if err != nil {
+		return err
 	}
 
 	secret := &corev1.Secret{}
@@ -274,6 +280,8 @@ func (t *transfer) adopt(o *unstructured.Unstructured) error {
 	}
 
 	state.Runtime.FormerOwnerUID, state.Runtime.OwnerUID = state.Runtime.OwnerUID, string(uid)
+
+	state.Runtime.Upgrade.Translate(t.source.controlPlane.Generation, copied.GetGeneration())
 
 	data, err := state.Encode()
 	if err != nil {
@@ -297,7 +305,7 @@ func (t *transfer) put(ctx context.Context, r reference) error {
 		return err
 	}
 
-	want, err := t.copyOf(o)
+	want, err := t.copyOf(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,7 @@ func newEstate(t *testing.T, name string) *estate {
 
 	e.own(e.cp, e.machine[0])
 	e.own(e.worker, e.machine[1])
+	e.hookFailed()
 	e.still()
 
 	for kind, key := range map[string]string{"kubeconfig": "value", "talosconfig": "talosconfig"} {
@@ -104,6 +105,23 @@ func (e *estate) own(owner, o client.Object) {
 	o.SetFinalizers([]string{v1alpha1.Finalizer})
 
 	if err := e.client.Update(e.t.Context(), o); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// hookFailed changes the spec, and records a hook before an upgrade that has failed since then.
+func (e *estate) hookFailed() {
+	e.t.Helper()
+
+	e.cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeReport}
+	if err := e.client.Update(e.t.Context(), e.cp); err != nil {
+		e.t.Fatal(err)
+	}
+
+	err := e.store().Record(e.t.Context(), client.ObjectKeyFromObject(e.cp), func(s *clusterstate.State) {
+		s.Runtime.Upgrade = &clusterstate.UpgradeRun{Component: "Talos", To: talosV, Generation: e.cp.Generation}
+	})
+	if err != nil {
 		e.t.Fatal(err)
 	}
 }
@@ -164,6 +182,11 @@ func (e *estate) arrived() {
 
 	if !slices.Equal(secret.Finalizers, []string{v1alpha1.StateFinalizer}) || state.Runtime.FormerOwnerUID != string(e.cp.UID) {
 		e.t.Errorf("the state is not protected (%v), or does not name the former owner", secret.Finalizers)
+	}
+
+	// A hook that failed with the spec of the source has failed with that of the copy, which has another generation.
+	if run := state.Runtime.Upgrade; run.Generation != cp.Generation || cp.Generation == e.cp.Generation {
+		e.t.Errorf("hooks failed with generation %d of %d, of %d at the source", run.Generation, cp.Generation, e.cp.Generation)
 	}
 
 	if !state.Bundle.Equal(e.state.Bundle) || state.Runtime.OwnerUID != string(cp.UID) || cp.UID == e.cp.UID {

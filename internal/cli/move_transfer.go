@@ -391,7 +391,7 @@ func (t *transfer) verify(ctx context.Context) error {
 			return err
 		}
 
-		want, err := t.copyOf(o)
+		want, err := t.copyOf(ctx, o)
 		if err != nil {
 			return err
 		}
