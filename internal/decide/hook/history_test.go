@@ -41,8 +41,10 @@ type world struct {
 	spec     int64
 	target   int
 	machines [2]int // versions
-	// busy is the version that a machine is brought to; 0 if none is. broken: one has failed with it.
+	// busy is the version that a machine is brought to; 0 if none is. broken: one has failed with it. unhealthy: that one
+	// runs it, and only another version repairs it.
 	busy, broken int
+	unhealthy    bool
 	ledger       ledger
 	quiet        bool
 }
@@ -71,6 +73,8 @@ func (w *world) phase() v1alpha1.UpgradeRunPhase {
 		return running
 	case p == nil && version(w.oldest()) == w.stored.To:
 		return succeeded
+	case w.broken != 0 && version(w.broken) == w.stored.To && w.unhealthy:
+		return stopped
 	case w.broken != 0 && version(w.broken) == w.stored.To:
 		return failed
 	}
@@ -128,7 +132,7 @@ func (w *world) round() {
 		return
 	}
 
-	w.write(out.Record)
+	w.write(out.Record, out.Ended)
 
 	if w.retry = false; w.killed() {
 		return
@@ -144,9 +148,15 @@ func (w *world) round() {
 }
 
 // write stores a record. When another upgrade is recorded, the last one has to be settled.
-func (w *world) write(run *clusterstate.UpgradeRun) {
+func (w *world) write(run *clusterstate.UpgradeRun, ended []clusterstate.HookRun) {
 	was := w.stored
 	w.stored = run.Copy()
+
+	for _, h := range ended {
+		if h.When == after && strings.Contains(h.Failure, "was not created for this run") {
+			w.ledger.afters[h.Name] = true // a foreign Job is in its place
+		}
+	}
 
 	if run == nil {
 		return
@@ -162,10 +172,6 @@ func (w *world) write(run *clusterstate.UpgradeRun) {
 
 	for _, h := range run.Hooks {
 		w.ledger.tempted = w.ledger.tempted || h.When == before
-
-		if h.When == after && strings.Contains(h.Failure, "was not created for this run") {
-			w.ledger.afters[h.Name] = true // a foreign Job is in its place
-		}
 	}
 
 	w.ledger.tempted = w.ledger.tempted || run.Phase == begun
@@ -262,7 +268,7 @@ func (w *world) machine(good bool) {
 	}
 
 	if !good {
-		w.broken, w.busy = w.busy, 0
+		w.broken, w.busy, w.unhealthy = w.busy, 0, rapid.Bool().Draw(w.T, "unhealthy")
 
 		return
 	}
@@ -347,7 +353,11 @@ func TestHookHistories(t *testing.T) {
 
 // settle ends what disturbs, and expects the upgrade to come to its end.
 func (w *world) settle() {
-	w.quiet, w.away, w.broken = true, false, 0
+	w.quiet, w.away = true, false
+
+	if w.planned() == nil || w.broken == w.target {
+		w.broken = 0 // nothing else repairs it
+	}
 
 	for name, j := range w.jobs {
 		if j.hook == nil {

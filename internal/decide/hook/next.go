@@ -38,7 +38,8 @@ func Next(in Input) Output {
 }
 
 // over reports whether no machine is brought to the version of a run any more. While Kubernetes is taken back, the run
-// that was called off is not over.
+// that was called off is not over. A run that a failed machine has stopped is over once another version is planned:
+// that version may be what repairs the machine, so it cannot wait for the repair.
 func (in Input) over(run *clusterstate.UpgradeRun) bool {
 	if run == nil || run.Phase == clusterstate.UpgradeFinished || run.Phase == clusterstate.UpgradeOver ||
 		in.Planned.Back() {
@@ -48,7 +49,9 @@ func (in Input) over(run *clusterstate.UpgradeRun) bool {
 	switch in.Phase {
 	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff:
 		return true
-	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting, v1alpha1.UpgradeRunStopped:
+	case v1alpha1.UpgradeRunStopped:
+		return in.Planned != nil && !in.isPlanned(run)
+	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
 	}
 
 	return false
@@ -58,7 +61,7 @@ func (in Input) over(run *clusterstate.UpgradeRun) bool {
 func (in Input) settle(out *Output, over bool) {
 	run := out.Record
 	h := run.Current()
-	gone := in.spec(h.Name, h.When) == nil || over && h.When == v1alpha1.HookBefore
+	removed := in.spec(h.Name, h.When) == nil
 
 	fail := func(why string) {
 		h.EndedAt, h.Failure = in.stamp(), kube.Shorten(why, longestFailure)
@@ -69,12 +72,17 @@ func (in Input) settle(out *Output, over bool) {
 
 	switch in.Job.State {
 	case JobUnknown:
-		return
+		if !removed {
+			return
+		}
+
+		// An API that stays away must not hold an upgrade for a hook that the spec no longer has.
+		fail("the hook was removed; how its Job ended is not known")
 	case JobAbsent:
 		switch {
 		case h.SeenAt != nil:
 			fail("the Job was deleted before its end was observed")
-		case gone:
+		case removed, over && h.When == v1alpha1.HookBefore:
 			fail("the Job was not created, because the hook is no longer due")
 		default: // the caller died between the record and the Job, or could not create it
 			out.Create = h
@@ -107,7 +115,7 @@ func (in Input) end(run *clusterstate.UpgradeRun) {
 	owed := run.Entered || run.Phase == clusterstate.UpgradeBegun
 
 	run.Outcome = in.Phase
-	if stopped(run) != nil {
+	if in.Phase == v1alpha1.UpgradeRunStopped || Stopped(run) != nil {
 		run.Outcome = v1alpha1.UpgradeRunFailed
 	}
 
@@ -117,9 +125,9 @@ func (in Input) end(run *clusterstate.UpgradeRun) {
 	}
 }
 
-// stopped returns the failed hook that begins no upgrade; nil if there is none.
-func stopped(run *clusterstate.UpgradeRun) *clusterstate.HookRun {
-	if run.Phase != clusterstate.UpgradePlanned {
+// Stopped returns the failed hook that begins no upgrade; nil if there is none.
+func Stopped(run *clusterstate.UpgradeRun) *clusterstate.HookRun {
+	if run == nil || run.Phase != clusterstate.UpgradePlanned {
 		return nil
 	}
 
@@ -214,8 +222,9 @@ func (in Input) record(out *Output) {
 func (in Input) before(out *Output) {
 	run := out.Record
 
-	if h := stopped(run); h != nil {
-		if !in.Retry && in.Generation == run.Generation {
+	if h := Stopped(run); h != nil {
+		// To remove a hook is to go on without it, also if it failed because it was removed.
+		if !in.Retry && in.Generation == run.Generation && in.spec(h.Name, h.When) != nil {
 			out.hold(v1alpha1.ReasonUpgradeHookFailed, fmt.Sprintf("%s failed: %s; no machine begins: fix the cause and run "+
 				"talos-operator retry %s, or change the spec", Describe(run, h), h.Failure, in.Name))
 

@@ -23,7 +23,7 @@ const (
 	isOver, finished = clusterstate.UpgradeOver, clusterstate.UpgradeFinished
 
 	succeeded, calledOff, failed = v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunCalledOff, v1alpha1.UpgradeRunFailed
-	running, waiting             = v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting
+	running, waiting, stopped    = v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting, v1alpha1.UpgradeRunStopped
 )
 
 // newHook returns a hook of a spec.
@@ -231,6 +231,26 @@ func TestNext(t *testing.T) {
 			},
 			phase: planned, create: "two", ended: "one", message: "waiting for hook two", attempt: 3,
 		},
+		"a hook that runs left the spec, and the API is away": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: hooks(end), Ready: true, Generation: 8, Job: hook.Job{Message: "away"},
+				Record: record(planned, ran("one", before, still)),
+			},
+			phase: begun, begin: true, ended: "one", attempt: 4,
+		},
+		"a hook that runs left the spec, and others did not": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: hooks(two), Ready: true, Generation: 8, Job: hook.Job{Message: "away"},
+				Record: record(planned, ran("one", before, still)),
+			},
+			phase: planned, create: "two", ended: "one", message: "waiting for hook two", attempt: 4,
+		},
+		"a hook after the last version left the spec, and the API is away": {
+			in: hook.Input{
+				Planned: another, Job: hook.Job{Message: "away"}, Ready: true, Record: record(isOver, ran("end", after, still)),
+			},
+			phase: finished, begin: true, ended: "end", attempt: 3,
+		},
 		"goes on": {
 			in: hook.Input{Planned: kubernetes, Hooks: all, Record: record(begun), Phase: running}, phase: begun, begin: true, attempt: 3,
 		},
@@ -296,6 +316,25 @@ func TestNext(t *testing.T) {
 			in:    hook.Input{Hooks: all, Planned: another, Record: record(begun), Phase: running, Ready: true},
 			phase: begun, message: "waiting for the end of Kubernetes v1.36.2 and of the hooks after it", attempt: 3,
 		},
+		"stopped by a machine": {
+			in: hook.Input{Hooks: all, Record: record(begun), Phase: stopped}, phase: begun, attempt: 3,
+		},
+		"stopped by a machine, and the same version is planned": {
+			in:    hook.Input{Hooks: all, Planned: kubernetes, Record: record(begun), Phase: stopped, Ready: true},
+			phase: begun, begin: true, attempt: 3,
+		},
+		"stopped by a machine that the next version may repair": {
+			in:    hook.Input{Hooks: all, Planned: another, Record: record(begun), Phase: stopped, Ready: true},
+			phase: isOver, create: "end", message: "waiting for hook end after Kubernetes v1.36.2", attempt: 3,
+		},
+		"stopped by a machine that the next version may repair, without hooks": {
+			in:    hook.Input{Planned: another, Backup: true, Record: record(begun), Phase: stopped},
+			phase: planned, attempt: 4,
+		},
+		"stopped by a machine, and taken back": {
+			in:    hook.Input{Hooks: all, Planned: back, Record: record(begun), Phase: stopped, Ready: true},
+			phase: begun, begin: true, attempt: 3,
+		},
 		"one after it fails, and the last one runs": {
 			in: hook.Input{
 				Hooks: all, Record: record(isOver, ran("end", after, still)), Job: hook.Job{State: hook.JobFailed},
@@ -359,6 +398,26 @@ func TestNext(t *testing.T) {
 
 		if in != nil && (in.Phase != c.in.Record.Phase || len(in.Hooks) != len(c.in.Record.Hooks)) {
 			t.Errorf("%s: the record of before has changed", name)
+		}
+	}
+}
+
+// TestOutcome: what hooks after a run are told of its end is that it failed if a machine or a hook before it had.
+func TestOutcome(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase, want v1alpha1.UpgradeRunPhase
+		record      *clusterstate.UpgradeRun
+	}{
+		"success":              {succeeded, succeeded, record(begun)},
+		"called off":           {calledOff, calledOff, record(planned, ran("one", before))},
+		"after a failed hook":  {calledOff, failed, record(planned, ran("one", before, broke))},
+		"stopped by a machine": {stopped, failed, record(begun)},
+	} {
+		out := hook.Next(hook.Input{
+			Planned: another, Hooks: hooks(newHook("end", after)), Record: c.record, Phase: c.phase, Now: now,
+		})
+		if out.Record.Outcome != c.want {
+			t.Errorf("%s: %+v", name, out.Record)
 		}
 	}
 }
