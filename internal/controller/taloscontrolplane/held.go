@@ -49,8 +49,9 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	entries := r.group(s).Entries()
 	s.extra, s.scaling = machineset.Extra(entries, s.machines), pause.Untouched
 	s.would = machineset.Would(deleting(s.cp), entries, s.machines)
-	s.would = append(s.would,
-		hook.Would(guardOf(s.cp, held.State.Runtime.Upgrade, s.cp.Status.Upgrade, s.machines), held.State.Runtime.Upgrade)...)
+
+	run := held.State.Runtime.Upgrade
+	s.would = append(s.would, hook.Would(guardOf(s.cp, entries, run, s.cp.Status.Upgrade, s.machines), run)...)
 
 	// Reading continues during a pause: a state that is not observed must not be reported.
 	return frame.Run(ctx, s, r.readCertificates, r.observe, r.judge, r.validate)

@@ -34,7 +34,8 @@ const pollHook = 10 * time.Second
 func (r *Reconciler) guardUpgrade(
 	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) (*v1alpha1.UpgradeStatus, error) {
-	s.guard = guardOf(s.cp, s.held.State.Runtime.Upgrade, next, machines)
+	was := s.held.State.Runtime.Upgrade
+	s.guard = guardOf(s.cp, r.group(s).Entries(), was, next, machines)
 
 	if err := r.noteMissingBackup(ctx, s, next); err != nil {
 		return nil, err
@@ -45,9 +46,10 @@ func (r *Reconciler) guardUpgrade(
 		return nil, err
 	}
 
-	// A retry has been recorded.
-	if err := kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.RetryAnnotation); err != nil {
-		return nil, err
+	if !awaitsRetry(was, s.held.State.Runtime.Upgrade) {
+		if err := kube.TakeAnnotation(ctx, r.Client, s.cp, s.base, v1alpha1.RetryAnnotation); err != nil {
+			return nil, err
+		}
 	}
 
 	switch {
@@ -68,10 +70,16 @@ func freesWorkers(next *v1alpha1.UpgradeStatus) bool {
 		next.KubernetesVersion != "" && slices.Contains(next.Components, v1alpha1.ComponentKubelet))
 }
 
+// awaitsRetry reports whether the hooks of a run are stopped and no further attempt was recorded: nothing may have been
+// planned, as while a machine is unreachable. was is the run of before. It is pure.
+func awaitsRetry(was, run *clusterstate.UpgradeRun) bool {
+	return was != nil && hook.Stopped(run) != nil && run.Attempt == was.Attempt
+}
+
 // guardOf collects what hooks are decided from, but for the Job that runs. It is pure.
 func guardOf(
-	cp *v1alpha1.TalosControlPlane, run *clusterstate.UpgradeRun, next *v1alpha1.UpgradeStatus,
-	machines []v1alpha1.TalosMachine,
+	cp *v1alpha1.TalosControlPlane, entries []v1alpha1.MachineEntry, run *clusterstate.UpgradeRun,
+	next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) hook.Input {
 	_, retry := cp.Annotations[v1alpha1.RetryAnnotation]
 	out := hook.Input{UID: string(cp.UID), Name: cp.Name, Retry: retry, Generation: cp.Generation}
@@ -95,11 +103,26 @@ func guardOf(
 		}
 
 		if run != nil && run.Component == string(of) {
+			in.ControlPlane = cp.DeepCopy()
+			in.ControlPlane.Status.Upgrade = unheld(cp, entries, next, machines)
 			out.Phase = in.PhaseOf(run.From, run.To)
 		}
 	}
 
 	return out
+}
+
+// unheld returns an upgrade without its wait for bootstrap manifests, which brings no machine to a version: hooks after
+// the version do not wait for it, because a manifest that is refused may keep a cluster in maintenance for days.
+func unheld(
+	cp *v1alpha1.TalosControlPlane, entries []v1alpha1.MachineEntry, next *v1alpha1.UpgradeStatus,
+	machines []v1alpha1.TalosMachine,
+) *v1alpha1.UpgradeStatus {
+	if cp.Status.Manifests == nil || targetOf(cp) == (upgrade.Target{}) {
+		return next
+	}
+
+	return upgradeOf(cp, entries, machines)
 }
 
 // stepHooks takes the next step of the hooks of an upgrade: what is decided is recorded first, with a precondition, and
@@ -227,10 +250,18 @@ func (r *Reconciler) tellHooks(s *scope, run *clusterstate.UpgradeRun, ended []c
 }
 
 // grant lets a machine begin its change, and reports whether it may: if the safety package permits it, and, for the
-// first one of an upgrade, after the backup and the hooks before it.
+// first one of an upgrade, after the backup and the hooks before it. While hooks hold the upgrade, no backup is asked
+// for: it would be too old once they have ended, and taken again each time it is.
 func (r *Reconciler) grant(
 	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate, out *rollout.Output,
 ) (bool, error) {
+	begun, wait, err := r.hooksPermit(ctx, s, c)
+	if err != nil || wait != "" {
+		s.holdUpgrade(c, wait, out)
+
+		return false, err
+	}
+
 	if c.Change.Etcd {
 		verdict, err := r.permit(ctx, s, safety.Disruption{Act: safety.ActReboot, Machine: c.Name})
 		if err != nil {
@@ -244,37 +275,55 @@ func (r *Reconciler) grant(
 		}
 	}
 
-	wait, err := r.awaitUpgrade(ctx, s, c)
+	if !begun {
+		if wait, err = r.awaitUpgrade(ctx, s); err != nil || wait != "" {
+			s.holdUpgrade(c, wait, out)
 
-	switch {
-	case err != nil:
-		return false, err
-	case wait != "":
-		out.Hold(c.Name + ": " + wait)
-
-		if u := s.cp.Status.Upgrade; u != nil {
-			u.Message = kube.Shorten(wait, longestMessage)
+			return false, err
 		}
+	}
 
-		return false, nil
-	case c.Change.Etcd:
+	if c.Change.Etcd {
 		return true, r.beginDisruptiveChange(ctx, s, m, c)
 	}
 
 	return true, machineset.Grant(ctx, r.Client, m, c)
 }
 
-// awaitUpgrade says what the first machine of an upgrade waits for; empty if nothing, and for other changes.
-func (r *Reconciler) awaitUpgrade(ctx context.Context, s *scope, c rollout.Candidate) (string, error) {
-	p := s.guard.Planned
-	if p == nil || string(c.Change.Kind) != string(p.Component) || c.Change.Cause == v1alpha1.CauseRevert {
-		return "", nil
+// holdUpgrade has a machine wait, and says so in the status of the upgrade.
+func (s *scope) holdUpgrade(c rollout.Candidate, wait string, out *rollout.Output) {
+	if wait == "" {
+		return
 	}
 
-	run := s.held.State.Runtime.Upgrade
+	out.Hold(c.Name + ": " + wait)
 
-	if s.guard.Backup && run != nil && run.Phase == clusterstate.UpgradePlanned {
-		verdict, err := r.permitUpgrade(ctx, s, run)
+	if u := s.cp.Status.Upgrade; u != nil {
+		u.Message = kube.Shorten(wait, longestMessage)
+	}
+}
+
+// hooksPermit settles what has ended since the upgrade was planned in this reconciliation, and reports whether the
+// upgrade has begun, or which hooks it waits for that run or have failed. If it neither has begun nor waits, what is
+// planned is recorded, and no hook runs. Hooks are not the reason for other changes to wait.
+func (r *Reconciler) hooksPermit(
+	ctx context.Context, s *scope, c rollout.Candidate,
+) (begun bool, wait string, err error) {
+	p := s.guard.Planned
+	if p == nil || string(c.Change.Kind) != string(p.Component) || c.Change.Cause == v1alpha1.CauseRevert {
+		return true, "", nil
+	}
+
+	out, err := r.stepHooks(ctx, s, false)
+
+	return out.Begin, out.Message, err
+}
+
+// awaitUpgrade says what the first machine of an upgrade waits for: the backup, and then the hooks before it. It is
+// empty if that is nothing.
+func (r *Reconciler) awaitUpgrade(ctx context.Context, s *scope) (string, error) {
+	if s.guard.Backup {
+		verdict, err := r.permitUpgrade(ctx, s, s.held.State.Runtime.Upgrade)
 		if err != nil || verdict.Action != safety.Proceed {
 			return verdict.Message, err
 		}

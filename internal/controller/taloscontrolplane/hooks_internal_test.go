@@ -9,6 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/decide/hook"
+	"github.com/talos-operator/talos-operator/internal/decide/manifests"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
@@ -63,13 +64,80 @@ func TestGuardOf(t *testing.T) {
 		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Kubernetes: v1alpha1.UpgradeAutomatic}
 		cp.Spec.BackupBeforeDisruption = &v1alpha1.BackupBeforeDisruption{}
 
-		got := guardOf(cp, c.run, c.next, c.machines)
+		got := guardOf(cp, nil, c.run, c.next, c.machines)
 		if d := cmp.Diff(c.planned, got.Planned); d != "" || got.Busy != c.busy || got.Backup != c.backup || got.Phase != c.phase {
 			t.Errorf("%s: %+v %s", name, got, d)
 		}
 
 		if cp.Status.Upgrade != nil {
 			t.Errorf("%s: the control plane has changed", name)
+		}
+	}
+}
+
+// TestGuardOfManifests: bootstrap manifests that are waited for do not keep the hooks after a version from running once
+// each machine has it; a machine that does not, or of which that is not known, does.
+func TestGuardOfManifests(t *testing.T) {
+	const old, wanted = "v1.35.1", "v1.36.2"
+
+	all := kubernetesMachine("a", wanted, wanted, wanted, nil)
+	run := &clusterstate.UpgradeRun{Component: "Kubernetes", From: old, To: wanted}
+
+	for name, c := range map[string]struct {
+		entries  []v1alpha1.MachineEntry
+		machines []v1alpha1.TalosMachine
+		manual   bool
+		want     v1alpha1.UpgradeRunPhase
+	}{
+		"each machine has it": {machines: []v1alpha1.TalosMachine{all}, want: v1alpha1.UpgradeRunSucceeded},
+		"a kubelet does not": {
+			machines: []v1alpha1.TalosMachine{all, kubernetesMachine("w", "", "", old, nil)}, want: v1alpha1.UpgradeRunRunning,
+		},
+		"a machine is missing": {
+			entries: []v1alpha1.MachineEntry{{Name: "b"}}, machines: []v1alpha1.TalosMachine{all}, want: v1alpha1.UpgradeRunWaiting,
+		},
+		"nothing is automatic any more": {machines: []v1alpha1.TalosMachine{all}, manual: true, want: v1alpha1.UpgradeRunWaiting},
+	} {
+		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Name: "c", Generation: 7}}
+		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = "v1.13.9", wanted
+		cp.Status.ObservedKubeVersion, cp.Status.Manifests = wanted, &v1alpha1.ManifestsStatus{KubernetesVersion: wanted}
+		cp.Status.Upgrade = manifests.Held(cp, nil, wanted, "a manifest is refused")
+
+		if !c.manual {
+			cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Kubernetes: v1alpha1.UpgradeAutomatic}
+		}
+
+		if got := guardOf(cp, c.entries, run, cp.Status.Upgrade, c.machines); got.Phase != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestAwaitsRetry: a retry that nothing was planned for is still to come; one that has begun an attempt, or that
+// concerns no hook, is not.
+func TestAwaitsRetry(t *testing.T) {
+	run := func(attempt int, phase clusterstate.UpgradePhase, failure string) *clusterstate.UpgradeRun {
+		return &clusterstate.UpgradeRun{
+			Attempt: attempt, Phase: phase, Hooks: []clusterstate.HookRun{{Name: "one", When: v1alpha1.HookBefore, Failure: failure}},
+		}
+	}
+	stopped := run(3, clusterstate.UpgradePlanned, "it broke")
+
+	for name, c := range map[string]struct {
+		was, run *clusterstate.UpgradeRun
+		want     bool
+	}{
+		"no run":                         {},
+		"still stopped":                  {stopped, stopped, true},
+		"fails while nothing is planned": {run(3, clusterstate.UpgradePlanned, ""), stopped, true},
+		"begun again":                    {stopped, &clusterstate.UpgradeRun{Attempt: 4, Phase: clusterstate.UpgradePlanned}, false},
+		"begun again, and refused":       {stopped, run(4, clusterstate.UpgradePlanned, "refused"), false},
+		"the first one is refused":       {nil, stopped, false},
+		"nothing has failed":             {run(3, clusterstate.UpgradePlanned, ""), run(3, clusterstate.UpgradePlanned, ""), false},
+		"called off":                     {stopped, run(3, clusterstate.UpgradeOver, "it broke"), false},
+	} {
+		if got := awaitsRetry(c.was, c.run); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

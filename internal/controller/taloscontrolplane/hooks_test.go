@@ -192,8 +192,17 @@ func TestUpgradeHooks(t *testing.T) {
 		t.Fatalf("%d Jobs, granted %q, %+v", all, e.granted(1), cp.Status.Upgrade)
 	}
 
+	// Nothing is planned while the version of a machine is not known: the retry is kept.
 	cp.Annotations = map[string]string{v1alpha1.RetryAnnotation: "true"}
 	e.Update(cp)
+	runs("", func(*v1alpha1.TalosMachine) {})
+	e.step(cp)
+
+	if _, all := e.jobs(); all != 1 || cp.Annotations[v1alpha1.RetryAnnotation] == "" {
+		t.Fatalf("%d Jobs, %v", all, cp.Annotations)
+	}
+
+	runs(harness.TalosVersion, upgrades)
 	e.step(cp)
 
 	second := e.oneJob("retried", 2)
@@ -300,6 +309,66 @@ func TestForeignJob(t *testing.T) {
 	}
 }
 
+// hooksAround gives a cluster a hook before and one after each version. That after an earlier version is recorded as one
+// that runs, and its Job ends between two observations of one reconciliation.
+func (e *env) hooksAround(cp *v1alpha1.TalosControlPlane, earlier string) {
+	e.Helper()
+
+	job := runtime.RawExtension{Raw: []byte(`{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`)}
+	long := &metav1.Duration{Duration: 12 * time.Hour}
+	cp.Spec.Upgrade.Hooks = []v1alpha1.UpgradeHook{
+		{Name: "check", When: v1alpha1.HookBefore, Namespace: e.Namespace, Timeout: long, Job: job},
+		{Name: "report", When: v1alpha1.HookAfter, Namespace: e.Namespace, Job: job},
+	}
+	e.Update(cp)
+	e.step(cp)
+
+	seen := e.Clock.Now()
+	h := clusterstate.HookRun{
+		Name: "report", When: v1alpha1.HookAfter, Namespace: e.Namespace, Job: "upgrade-report", ID: "mine", Timeout: time.Hour,
+		SeenAt: &seen,
+	}
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.Upgrade = &clusterstate.UpgradeRun{
+			Component: "Kubernetes", To: earlier, Attempt: 1, Phase: clusterstate.UpgradeOver, PlannedAt: seen,
+			Hooks: []clusterstate.HookRun{h},
+		}
+	})
+
+	own := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: h.Job, Labels: map[string]string{v1alpha1.UpgradeHookLabel: h.ID}},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		}}},
+	}
+	e.Create(own)
+	e.endJob(own, true)
+	e.playsJobs()
+
+	respond, asked := e.r.Jobs, false
+	e.r.Jobs = func(ctx context.Context, b *clusterstate.Bundle, addresses []string) (workload.Jobs, error) {
+		if !asked {
+			asked = true
+
+			return workload.Jobs{}, errors.New("the API does not respond yet")
+		}
+
+		return respond(ctx, b, addresses)
+	}
+}
+
+// concludeAll has each backup that runs succeed now.
+func (e *env) concludeAll() {
+	e.Helper()
+
+	backups := e.etcdBackups()
+	for i := range backups {
+		if b := &backups[i]; b.Status.CompletedAt == nil {
+			e.concludes(b, true, e.Clock.Now())
+		}
+	}
+}
+
 // TestBackupBeforeKubernetes: the first component of another minor waits for a backup that is newer than its plan, if the
 // control plane demands one before disruptions. If no schedule is known, the status says that there is none.
 func TestBackupBeforeKubernetes(t *testing.T) {
@@ -355,13 +424,18 @@ func TestBackupBeforeKubernetes(t *testing.T) {
 	}
 
 	ask(to)
-
-	plannedAt := e.state().Runtime.Upgrade.PlannedAt
-
+	e.hooksAround(cp, patch)
 	runs(to)
 	e.step(cp)
 
+	// The hook after the version of before has ended meanwhile. The backup is waited for all the same.
+	plannedAt := e.state().Runtime.Upgrade.PlannedAt
 	b := e.oneBackup("waiting")
+
+	if run := e.state().Runtime.Upgrade; run.To != to || run.Phase != clusterstate.UpgradePlanned || run.Attempt != 2 {
+		t.Fatalf("%+v", run)
+	}
+
 	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup,
 		"Kubernetes v1.36.2 is blocked until TalosEtcdBackup "+b.Name)
 
@@ -378,12 +452,26 @@ func TestBackupBeforeKubernetes(t *testing.T) {
 		t.Fatalf("%d backups, granted %q", len(backups), e.granted(1))
 	}
 
-	for i := range backups {
-		if backups[i].Name != b.Name {
-			e.concludes(&backups[i], true, e.Clock.Now())
-		}
+	e.concludeAll()
+	e.step(cp)
+
+	// While a hook before it runs, the backup becomes too old, and none is taken. Once it has ended, there is another one.
+	check := e.oneJob("before", 2)
+	e.Clock.Sleep(2 * time.Hour)
+	e.step(cp)
+
+	if g, b := e.granted(1), len(e.etcdBackups()); g != "" || b != 2 {
+		t.Fatalf("granted %q, %d backups while a hook runs", g, b)
 	}
 
+	e.endJob(check, true)
+	e.step(cp)
+
+	if g, b := e.granted(1), len(e.etcdBackups()); g != "" || b != 3 {
+		t.Fatalf("granted %q, %d backups after the hook", g, b)
+	}
+
+	e.concludeAll()
 	e.step(cp)
 
 	if g, run := e.granted(1), e.state().Runtime.Upgrade; g != "cp-0" || run.Phase != clusterstate.UpgradeBegun {

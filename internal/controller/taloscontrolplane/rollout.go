@@ -86,7 +86,7 @@ func (r *Reconciler) meanwhile(ctx context.Context, s *scope, wait error) error 
 	}
 
 	// What is not known of the workers neither ends an upgrade nor begins the hooks after it.
-	s.guard = guardOf(s.cp, s.held.State.Runtime.Upgrade, s.cp.Status.Upgrade, s.machines)
+	s.guard = guardOf(s.cp, nil, s.held.State.Runtime.Upgrade, s.cp.Status.Upgrade, s.machines)
 	s.guard.Phase = ""
 
 	if _, err := r.rollout(ctx, s); err != nil {
