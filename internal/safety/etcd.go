@@ -50,7 +50,7 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 	}
 
 	for _, m := range view {
-		if isStray(nodes, m) {
+		if isStray(nodes, view, m) {
 			faults = append(faults, strayMember(nodes, m))
 		}
 	}
@@ -75,11 +75,25 @@ func AssessEtcd(nodes []Node) EtcdHealth {
 }
 
 // isStray reports whether a member has to be named as one that no node reports. One that belongs to a single node
-// without a member of its own does not: the fault of that node explains it, and has been named.
-func isStray(nodes []Node, m Member) bool {
-	reported := slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID })
+// without a member of its own does not: the fault of that node explains it, and has been named. It explains one member
+// only: of several, the one that the node last reported, and none if it is not known which one that was.
+func isStray(nodes []Node, view []Member, m Member) bool {
+	if slices.ContainsFunc(nodes, func(n Node) bool { return n.MemberID == m.ID }) {
+		return false
+	}
 
-	return !reported && len(holders(nodes, m)) != 1
+	owners := holders(nodes, m)
+	if len(owners) != 1 {
+		return true
+	}
+
+	another := slices.ContainsFunc(view, func(o Member) bool {
+		others := holders(nodes, o)
+
+		return o.ID != m.ID && len(others) == 1 && others[0].Name == owners[0].Name
+	})
+
+	return another && owners[0].LastMember != m.ID
 }
 
 // strayMember describes a member that no node reports: where it is announced, and which machines may have it.

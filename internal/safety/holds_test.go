@@ -48,6 +48,11 @@ func TestHoldsNameMachines(t *testing.T) {
 	placed := with(serving("a", 1, 1, 2), func(n *safety.Node) {
 		n.Members[1].Name, n.Members[1].PeerAddresses = "host-2", []string{"10.0.0.2"}
 	})
+	at2 := func(n *safety.Node) { n.Address = "10.0.0.2" }
+	moved := with(serving("a", 1, 1, 2, 4), func(n *safety.Node) {
+		n.Members[1].PeerAddresses = []string{"10.0.0.2"}
+		n.Members[2].Name, n.Members[2].PeerAddresses = "new", []string{"10.0.0.2"}
+	})
 	gone := safety.Disruption{Act: safety.ActReplace, Machine: "c", Member: 3, Gone: true}
 	unknown := safety.Disruption{Act: safety.ActReplace, Machine: "c"}
 
@@ -63,6 +68,15 @@ func TestHoldsNameMachines(t *testing.T) {
 		"a member that no listed machine can have": {
 			safety.AssessEtcd([]safety.Node{placed, wiped("b")}).Message,
 			"(host-2 at 10.0.0.2) is not the member of any node that responds, and no listed machine can have it",
+		},
+		"two members at the address of one that is unreachable, and its last one": {
+			safety.AssessEtcd([]safety.Node{moved, with(silent("b", 2), at2)}).Message,
+			"b is unreachable; member 0000000000000004 (new at 10.0.0.2) is not the member of any node that responds",
+		},
+		"two members at the address of one that is unreachable": {
+			safety.AssessEtcd([]safety.Node{moved, with(silent("b", 0), at2)}).Message,
+			"b is unreachable; member 0000000000000002 at 10.0.0.2 is not the member of any node that responds: it last " +
+				"belonged to b; member 0000000000000004 (new at 10.0.0.2) is not the member of any node",
 		},
 		"no etcd": {
 			safety.Permit([]safety.Node{silent("a", 1), silent("b", 2), wiped("c")}, "", unknown).Message,
