@@ -221,7 +221,7 @@ const (
 	ReasonUpgrading = "Upgrading"
 	// ReasonUpgradeWaiting: no machine is being upgraded; the message says what the run waits for.
 	ReasonUpgradeWaiting = "UpgradeWaiting"
-	// ReasonUpgradeStopped: the upgrade of a machine failed; a retry of the machine continues the run.
+	// ReasonUpgradeStopped: more machines of a group failed than it tolerates; a retry of the machine continues the run.
 	ReasonUpgradeStopped = "UpgradeStopped"
 	// ReasonUpgraded: each machine of the cluster runs the version.
 	ReasonUpgraded = "Upgraded"

@@ -42,8 +42,8 @@ const (
 	UpgradeRunRunning UpgradeRunPhase = "Running"
 	// UpgradeRunWaiting: no machine is being upgraded; the message says what the run waits for.
 	UpgradeRunWaiting UpgradeRunPhase = "Waiting"
-	// UpgradeRunStopped: the upgrade of a machine failed, and no other one is being upgraded. A retry of the machine
-	// continues the run.
+	// UpgradeRunStopped: a group of machines has more failed upgrades than it tolerates, or a hook before the run failed. A
+	// retry of the machine, or of the hooks, continues it. Other groups go on.
 	UpgradeRunStopped UpgradeRunPhase = "Stopped"
 	// UpgradeRunSucceeded: each machine of the cluster runs the version.
 	UpgradeRunSucceeded UpgradeRunPhase = "Succeeded"

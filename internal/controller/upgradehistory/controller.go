@@ -6,6 +6,7 @@ package upgradehistory
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -140,7 +141,15 @@ func (r *Reconciler) observe(
 		return out, fmt.Errorf("listing the machines of %s: %w", cp.Name, err)
 	}
 
+	groups := &v1alpha1.TalosWorkerList{}
+	if err := reader.List(ctx, groups, in, kube.Shared); err != nil {
+		return out, fmt.Errorf("listing the worker groups of %s: %w", cp.Name, err)
+	}
+
 	out.Machines = machines.Items
+	out.Workers = slices.DeleteFunc(slices.Clone(groups.Items), func(w v1alpha1.TalosWorker) bool {
+		return w.Spec.ControlPlaneRef.Name != cp.Name
+	})
 
 	return out, nil
 }

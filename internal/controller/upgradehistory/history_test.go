@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/test/harness"
@@ -92,6 +93,64 @@ func TestKubernetesRecord(t *testing.T) {
 	if told := e.Told(); run.Status.Phase != v1alpha1.UpgradeRunFailed || len(told) != 1 || !strings.Contains(told[0], "Warning UpgradeFailed Failed: ") {
 		t.Errorf("%s: %v", run.Status.Phase, told)
 	}
+}
+
+// TestTolerated: a failed worker stops a run once its group does, and not before. The groups of other clusters do not count.
+func TestTolerated(t *testing.T) {
+	e := newEnv(t)
+	one := intstr.FromInt32(1)
+	group := func(name, controlPlane string) *v1alpha1.TalosWorker {
+		w := &v1alpha1.TalosWorker{
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name},
+			Spec: v1alpha1.TalosWorkerSpec{
+				ControlPlaneRef: v1alpha1.ObjectReference{Name: controlPlane},
+				Machines:        []v1alpha1.MachineEntry{{Name: name + "-0", Address: "10.0.0.9"}},
+				GroupPolicy:     v1alpha1.GroupPolicy{Rollout: &v1alpha1.RolloutOptions{MaxFailed: &one}},
+			},
+		}
+		e.Create(w)
+
+		w.Status.Plan = &v1alpha1.PlanStatus{ID: "1", Phase: v1alpha1.PlanWaiting, CreatedAt: metav1.NewTime(e.Clock.Now())}
+		e.UpdateStatus(w)
+
+		return w
+	}
+	machine := func(of *v1alpha1.TalosWorker) {
+		m := &v1alpha1.TalosMachine{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: e.Namespace, Name: of.Name + "-0", Labels: map[string]string{v1alpha1.ControlPlaneLabel: "c"},
+			},
+			Spec: v1alpha1.TalosMachineSpec{
+				ControlPlaneRef: v1alpha1.ObjectReference{Name: "c"}, Role: v1alpha1.RoleWorker,
+				WorkerRef: &v1alpha1.ObjectReference{Name: of.Name},
+			},
+		}
+		e.Create(m)
+		e.runs(m.Name, before)
+		e.Get(m, m.Name)
+
+		m.Status.Change = &v1alpha1.MachineChange{
+			ID: "1", Kind: v1alpha1.ChangeTalos, Base: "a", Target: "b", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangeFailed,
+			Since: metav1.NewTime(e.Clock.Now()), Message: "no", Fields: []v1alpha1.FieldChange{{Field: "Talos", New: target}},
+		}
+		e.UpdateStatus(m)
+	}
+
+	w := group("w", "c")
+	machine(w)
+	e.plan(target)
+	e.pass()
+	e.expect("tolerated", "c-talos-1 v1.12.4>v1.13.9 Running 0/3")
+
+	w.Status.Plan.Phase = v1alpha1.PlanStopped
+	e.UpdateStatus(w)
+	e.pass()
+	e.expect("stopped", "c-talos-1 v1.12.4>v1.13.9 Stopped 0/3")
+
+	e.Delete(w)
+	machine(group("other", "d"))
+	e.pass()
+	e.expect("another cluster's", "c-talos-1 v1.12.4>v1.13.9 Stopped 0/4")
 }
 
 // TestHeld: while a cluster is paused or in a dry run no record is written, and afterwards they catch up.

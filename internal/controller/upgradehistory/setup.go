@@ -37,6 +37,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Owns(&v1alpha1.KubernetesUpgrade{}, gone).
 		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(byMachine),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: progressed})).
+		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(byWorker),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: stopChanged})).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		WithOptions(opts).
@@ -49,7 +51,34 @@ func planChanged(e event.UpdateEvent) bool {
 	after, ok2 := e.ObjectNew.(*v1alpha1.TalosControlPlane)
 
 	return ok && ok2 && (!equality.Semantic.DeepEqual(before.Status.Upgrade, after.Status.Upgrade) ||
-		waitsFor(before.Status.Plan) != waitsFor(after.Status.Plan))
+		waitsFor(before.Status.Plan) != waitsFor(after.Status.Plan) || hookFailed(before) != hookFailed(after))
+}
+
+// hookFailed is the failed hook that a record tells of; empty if there is none.
+func hookFailed(cp *v1alpha1.TalosControlPlane) string {
+	c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionUpToDate)
+	if c == nil || c.Reason != v1alpha1.ReasonUpgradeHookFailed {
+		return ""
+	}
+
+	return c.Message
+}
+
+// stopChanged passes the changes of a worker group after which its failed machines stop a run, or no longer do.
+func stopChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1alpha1.TalosWorker)
+	after, ok2 := e.ObjectNew.(*v1alpha1.TalosWorker)
+
+	return ok && ok2 && (before.Generation != after.Generation || stops(before.Status.Plan) != stops(after.Status.Plan) ||
+		(before.Status.Plan == nil) != (after.Status.Plan == nil))
+}
+
+func stops(p *v1alpha1.PlanStatus) string {
+	if p == nil || p.Phase != v1alpha1.PlanStopped {
+		return ""
+	}
+
+	return string(p.Phase) + p.Message
 }
 
 func waitsFor(p *v1alpha1.PlanStatus) string {
@@ -95,6 +124,18 @@ func toldOf(m *v1alpha1.TalosMachine) told {
 	}
 
 	return out
+}
+
+// byWorker triggers the control plane of a worker group.
+func byWorker(_ context.Context, o client.Object) []reconcile.Request {
+	w, ok := o.(*v1alpha1.TalosWorker)
+	if !ok {
+		return nil
+	}
+
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: w.Namespace, Name: w.Spec.ControlPlaneRef.Name,
+	}}}
 }
 
 // byMachine triggers the control plane of a machine.

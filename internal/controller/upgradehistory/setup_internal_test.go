@@ -22,16 +22,43 @@ func TestPlanChanged(t *testing.T) {
 		"a message":  {func(st *v1alpha1.TalosControlPlaneStatus) { st.Plan.Message = "waits" }, true},
 		"no plan":    {func(st *v1alpha1.TalosControlPlaneStatus) { st.Plan = nil }, true},
 		"a phase":    {func(st *v1alpha1.TalosControlPlaneStatus) { st.Plan.Phase = v1alpha1.PlanStopped }, true},
+		"a hook":     {func(st *v1alpha1.TalosControlPlaneStatus) { st.Conditions[0].Reason = v1alpha1.ReasonUpgradeHookFailed }, true},
+		"a reason":   {func(st *v1alpha1.TalosControlPlaneStatus) { st.Conditions[0].Reason = v1alpha1.ReasonRollingOut }, false},
 		"components": {func(st *v1alpha1.TalosControlPlaneStatus) { st.Upgrade.Message = "waits" }, true},
 	} {
 		was := &v1alpha1.TalosControlPlane{}
 		was.Status.Upgrade = &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}
+		was.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionUpToDate, Message: "why"}}
 		was.Status.Plan = &v1alpha1.PlanStatus{Phase: v1alpha1.PlanRollingOut, Machines: []v1alpha1.PlannedMachine{{Name: "a"}}}
 
 		is := was.DeepCopy()
 		c.change(&is.Status)
 
 		if got := planChanged(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.wakes {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestStopChanged: whether the failed machines of a worker group stop a run wakes the controller.
+func TestStopChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.TalosWorker)
+		wakes  bool
+	}{
+		"nothing":        {func(*v1alpha1.TalosWorker) {}, false},
+		"another wait":   {func(w *v1alpha1.TalosWorker) { w.Status.Plan.Message = "a window" }, false},
+		"it has stopped": {func(w *v1alpha1.TalosWorker) { w.Status.Plan.Phase = v1alpha1.PlanStopped }, true},
+		"no plan":        {func(w *v1alpha1.TalosWorker) { w.Status.Plan = nil }, true},
+		"a tolerance":    {func(w *v1alpha1.TalosWorker) { w.Generation++ }, true},
+	} {
+		was := &v1alpha1.TalosWorker{}
+		was.Status.Plan = &v1alpha1.PlanStatus{Phase: v1alpha1.PlanWaiting, Message: "a soak"}
+
+		is := was.DeepCopy()
+		c.change(is)
+
+		if got := stopChanged(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.wakes {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -41,6 +41,8 @@ type Input struct {
 	ControlPlane *v1alpha1.TalosControlPlane
 	// Machines of the cluster, workers included.
 	Machines []v1alpha1.TalosMachine
+	// Workers are the groups of the cluster. A machine of a group that is not among them may not fail.
+	Workers []v1alpha1.TalosWorker
 	// Runs of the control plane and the component, in any order.
 	Runs []Run
 	Now  time.Time

@@ -79,13 +79,13 @@ func (in Input) phase(
 	run *Run, st *v1alpha1.UpgradeRunStatus, list []v1alpha1.UpgradeRunMachine,
 ) (v1alpha1.UpgradeRunPhase, string) {
 	all := st.Total > 0 && st.Done == st.Total
-	planned := run.Spec.Schematic == "" && in.planned(in.Component) == run.Spec.To
+	planned := in.isPlanned(run)
 
 	switch {
 	case all && !planned:
 		return v1alpha1.UpgradeRunSucceeded, ""
 	case planned, in.unclear(), in.busy(run):
-		return in.openPhase(run, st, list)
+		return in.openPhase(run, list)
 	case st.Failed > 0:
 		return v1alpha1.UpgradeRunFailed, in.ended(run) + "; " + failures(list)
 	}
@@ -123,20 +123,18 @@ func isListed(run *Run, name string) bool {
 }
 
 // openPhase returns the phase of a run that has not ended.
-func (in Input) openPhase(
-	run *Run, st *v1alpha1.UpgradeRunStatus, list []v1alpha1.UpgradeRunMachine,
-) (v1alpha1.UpgradeRunPhase, string) {
+func (in Input) openPhase(run *Run, list []v1alpha1.UpgradeRunMachine) (v1alpha1.UpgradeRunPhase, string) {
 	changing := slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
 		c := in.changeOf(run, &m)
 
 		return takesPart(&m) && change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
 	})
 
-	switch waits := in.waits(run); {
+	switch stops, waits := in.stops(run, list), in.waits(run); {
+	case stops != "":
+		return v1alpha1.UpgradeRunStopped, stops
 	case changing:
 		return v1alpha1.UpgradeRunRunning, ""
-	case st.Failed > 0:
-		return v1alpha1.UpgradeRunStopped, failures(list)
 	case waits != "":
 		return v1alpha1.UpgradeRunWaiting, waits
 	}
@@ -164,6 +162,11 @@ func (in Input) waits(run *Run) string {
 	}
 
 	return ""
+}
+
+// isPlanned reports whether the machines of the cluster are brought through a run now.
+func (in Input) isPlanned(run *Run) bool {
+	return run.Spec.Schematic == "" && in.planned(in.Component) == run.Spec.To
 }
 
 // failures names the machines that have failed, each with the reason.
@@ -214,9 +217,14 @@ func (in Input) setConditions(run *Run) {
 		message += ": " + st.Message
 	}
 
+	reason := reasons[st.Phase]
+	if st.Phase == v1alpha1.UpgradeRunStopped && in.hookFailed(run) != "" {
+		reason = v1alpha1.ReasonUpgradeHookFailed
+	}
+
 	set := func(kind string, is bool) {
 		c := metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reasons[st.Phase], ObservedGeneration: 1,
+			Type: kind, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: 1,
 			Message: kube.Shorten(message, longestMessage), LastTransitionTime: *in.stamp(),
 		}
 

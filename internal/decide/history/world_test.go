@@ -23,6 +23,7 @@ const (
 type world struct {
 	cp       *v1alpha1.TalosControlPlane
 	machines map[string]*v1alpha1.TalosMachine
+	workers  []v1alpha1.TalosWorker
 	runs     map[upgrade.Component][]history.Run
 	now      time.Time
 }
@@ -106,7 +107,7 @@ func (w *world) next(of upgrade.Component) history.Outcome { return history.Next
 
 // input is what is observed of a component.
 func (w *world) input(of upgrade.Component) history.Input {
-	in := history.Input{Component: of, ControlPlane: w.cp, Runs: w.runs[of], Now: w.now}
+	in := history.Input{Component: of, ControlPlane: w.cp, Runs: w.runs[of], Workers: w.workers, Now: w.now}
 
 	for _, m := range w.machines { // in any order
 		in.Machines = append(in.Machines, *m)
