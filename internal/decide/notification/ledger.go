@@ -17,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/history"
+	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
 const (
@@ -27,6 +28,8 @@ const (
 	// kept is how many transitions of a run are remembered, and how many plans that have awaited approval. Older ones are
 	// no longer tried.
 	kept = 16
+	// longestMessage is the maximum length of a message: a record holds those of the entries that are remembered.
+	longestMessage = 1000
 )
 
 // Ledger is what is recorded of one run.
@@ -54,6 +57,8 @@ type Entry struct {
 	Total   int32                    `json:"total,omitempty"`
 	Done    int32                    `json:"done,omitempty"`
 	Failed  int32                    `json:"failed,omitempty"`
+	// Hook is set where a failed hook has stopped the run, and not a machine.
+	Hook bool `json:"hook,omitempty"`
 	// Deliveries that were attempted, by the key of their target.
 	Deliveries map[string]Delivery `json:"deliveries,omitempty"`
 }
@@ -83,7 +88,7 @@ type Plan struct{ ID, Message string }
 
 // Observe returns the ledger with the transitions that a run has made since it was last observed. The plans are those
 // of its cluster. Where a run was never observed before, the times of its transitions are those of its record: whether
-// they are still told depends on them.
+// they are still told depends on them. A plan that awaits approval does so now, however long the run goes on.
 func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Time) Ledger {
 	if st.Phase == "" || st.StartTime == nil || finished(l.Phase) {
 		return l
@@ -107,8 +112,10 @@ func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Ti
 		if l.Phase != st.Phase {
 			l = l.add(st, v1alpha1.NotificationWaiting, stopped(st, began), st.Message)
 		}
+
+		l = l.await(st, plans, now) // of other groups, which go on
 	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
-		l = l.await(st, plans, began)
+		l = l.await(st, plans, now)
 	}
 
 	for i := range l.Entries {
@@ -130,9 +137,11 @@ func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Ti
 func (l Ledger) await(st *v1alpha1.UpgradeRunStatus, plans []Plan, at time.Time) Ledger {
 	var messages []string
 
+	l.Plans = slices.Clone(l.Plans)
+
 	for _, p := range plans {
 		if !slices.Contains(l.Plans, p.ID) {
-			l.Plans = append(slices.Clone(l.Plans), p.ID)
+			l.Plans = append(l.Plans, p.ID)
 			messages = append(messages, p.Message)
 		}
 	}
@@ -141,11 +150,26 @@ func (l Ledger) await(st *v1alpha1.UpgradeRunStatus, plans []Plan, at time.Time)
 		return l
 	}
 
-	l.Plans = l.Plans[max(0, len(l.Plans)-kept):]
+	// A plan that awaits approval now is not forgotten, however many there are: it would be new again, and told for ever.
+	excess := len(l.Plans) - kept
+	l.Plans = slices.DeleteFunc(l.Plans, func(id string) bool {
+		if excess <= 0 || slices.ContainsFunc(plans, func(p Plan) bool { return p.ID == id }) {
+			return false
+		}
+
+		excess--
+
+		return true
+	})
 
 	slices.Sort(messages)
 
-	return l.add(st, v1alpha1.NotificationWaiting, at, strings.Join(messages, "; "))
+	asks := *st
+	if asks.Phase == v1alpha1.UpgradeRunStopped { // another group has
+		asks.Phase = v1alpha1.UpgradeRunWaiting
+	}
+
+	return l.add(&asks, v1alpha1.NotificationWaiting, at, strings.Join(messages, "; "))
 }
 
 func (l Ledger) add(
@@ -153,12 +177,23 @@ func (l Ledger) add(
 ) Ledger {
 	l.Last++
 	l.Entries = append(l.Entries, Entry{
-		Number: l.Last, Event: event, Time: stamp(at), Phase: st.Phase, Message: message,
+		Number: l.Last, Event: event, Time: stamp(at), Phase: st.Phase, Message: kube.Shorten(message, longestMessage),
 		Total: st.Total, Done: st.Done, Failed: st.Failed,
+		Hook: event == v1alpha1.NotificationWaiting && st.Phase == v1alpha1.UpgradeRunStopped &&
+			reasonOf(st) == v1alpha1.ReasonUpgradeHookFailed,
 	})
 	l.Entries = l.Entries[max(0, len(l.Entries)-kept):]
 
 	return l
+}
+
+// reasonOf says what a run has stopped at; empty if it has not.
+func reasonOf(st *v1alpha1.UpgradeRunStatus) string {
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionStalled); c != nil {
+		return c.Reason
+	}
+
+	return ""
 }
 
 // Worth reports whether a ledger has to be recorded although nothing is sent: the next transition of a run that goes on

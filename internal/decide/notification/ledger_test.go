@@ -72,8 +72,8 @@ func TestObserve(t *testing.T) {
 		"failed":                       {[]seen{{stopped, "x", nil}, {failed, "z", nil}, {running, "", nil}}, "1 Started 0, 2 Waiting 20 x, 3 Failed 30 z"},
 		"over before it was observed":  {[]seen{{succeeded, "", nil}}, "1 Started 0, 2 Finished 30"},
 		"approvals, each once":         {[]seen{{running, "", nil}, {waiting, "", []notification.Plan{a}}, {running, "", nil}, {waiting, "", []notification.Plan{a, b}}}, "1 Started 0, 2 Waiting 70 c: plan a, 3 Waiting 90 b: plan b"},
-		"two approvals at once":        {[]seen{{running, "", []notification.Plan{a, b}}}, "1 Started 0, 2 Waiting 0 b: plan b; c: plan a"},
-		"a plan while it has stopped":  {[]seen{{stopped, "x", []notification.Plan{a}}}, "1 Started 0, 2 Waiting 20 x"},
+		"two approvals at once":        {[]seen{{running, "", []notification.Plan{a, b}}}, "1 Started 0, 2 Waiting 60 b: plan b; c: plan a"},
+		"a plan while it has stopped":  {[]seen{{stopped, "x", []notification.Plan{a}}}, "1 Started 0, 2 Waiting 20 x, 3 Waiting 60 c: plan a"},
 		"a plan after the end of that": {[]seen{{succeeded, "", []notification.Plan{a}}}, "1 Started 0, 2 Finished 30"},
 	} {
 		l, now := notification.Ledger{}, begin.Add(time.Hour)
@@ -126,6 +126,45 @@ func TestBounds(t *testing.T) {
 
 	if len(l.Entries) != 16 || len(l.Plans) != 16 || l.Last != 201 || l.Entries[15].Number != 201 || l.Plans[15] != "99" {
 		t.Errorf("%d entries, %d plans, %d", len(l.Entries), len(l.Plans), l.Last)
+	}
+}
+
+// TestManyPlans: however many plans await approval, each is told once, in a message of bounded length.
+func TestManyPlans(t *testing.T) {
+	plans := []notification.Plan{}
+	for i := range 40 {
+		plans = append(plans, notification.Plan{ID: fmt.Sprint(i), Message: fmt.Sprintf("workers-%d: %s", i, strings.Repeat("x", 50))})
+	}
+
+	waiting := status(v1alpha1.UpgradeRunWaiting, "")
+	l := (notification.Ledger{}).Observe(&waiting, plans, begin)
+
+	for range 3 {
+		l = l.Observe(&waiting, plans, begin)
+	}
+
+	if l.Last != 2 || len(l.Plans) != 40 || len(l.Entries[1].Message) > 1000 || !strings.HasSuffix(l.Entries[1].Message, "…") {
+		t.Errorf("%d, %d plans: %s", l.Last, len(l.Plans), entries(l))
+	}
+
+	// Those that do not await it any more are forgotten first.
+	l = l.Observe(&waiting, []notification.Plan{plans[0], {ID: "new"}}, begin)
+	if len(l.Plans) != 16 || l.Plans[0] != "0" || l.Plans[15] != "new" || l.Last != 3 {
+		t.Errorf("%v, %d", l.Plans, l.Last)
+	}
+}
+
+// TestStoppedAt: what a run has stopped at, and that a plan of another group that awaits approval has not.
+func TestStoppedAt(t *testing.T) {
+	for reason, hook := range map[string]bool{v1alpha1.ReasonUpgradeHookFailed: true, v1alpha1.ReasonUpgradeStopped: false} {
+		st := status(v1alpha1.UpgradeRunStopped, "x")
+		st.Conditions[0].Reason = reason
+
+		l := (notification.Ledger{}).Observe(&st, []notification.Plan{{ID: "a"}}, begin)
+		if len(l.Entries) != 3 || l.Entries[0].Hook || l.Entries[1].Hook != hook || l.Entries[2].Hook ||
+			l.Entries[1].Phase != v1alpha1.UpgradeRunStopped || l.Entries[2].Phase != v1alpha1.UpgradeRunWaiting {
+			t.Errorf("%s: %+v", reason, l.Entries)
+		}
 	}
 }
 

@@ -96,6 +96,8 @@ func (r Run) text(e *Entry) string {
 		return about + " was called off" + done + ": " + e.Message
 	case e.Phase == v1alpha1.UpgradeRunFailed:
 		return about + " has failed" + done + ": " + e.Message
+	case e.Phase == v1alpha1.UpgradeRunStopped && e.Hook: // its message says what to do
+		return about + " has stopped" + done + ": " + e.Message
 	case e.Phase == v1alpha1.UpgradeRunStopped:
 		return about + " has stopped" + done + ": " + e.Message +
 			"; repair the machine, then continue with talos-operator retry MACHINE"

@@ -54,17 +54,19 @@ func TestSlack(t *testing.T) {
 	for name, c := range map[string]struct {
 		event v1alpha1.NotificationEvent
 		phase v1alpha1.UpgradeRunPhase
+		hook  bool
 		want  string
 	}{
-		"started":    {v1alpha1.NotificationStarted, v1alpha1.UpgradeRunSucceeded, "has started (2 of 5 machines done)"},
-		"succeeded":  {v1alpha1.NotificationFinished, v1alpha1.UpgradeRunSucceeded, "has succeeded (2 of 5 machines done)"},
-		"called off": {v1alpha1.NotificationFinished, v1alpha1.UpgradeRunCalledOff, "was called off (2 of 5 machines done): <!channel> & a"},
-		"failed":     {v1alpha1.NotificationFailed, v1alpha1.UpgradeRunFailed, "has failed (2 of 5 machines done): <!channel> & a"},
-		"stopped":    {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunStopped, "has stopped (2 of 5 machines done): <!channel> & a; repair the machine, then continue with talos-operator retry MACHINE"},
-		"approval":   {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunRunning, "is waiting for a user (2 of 5 machines done): <!channel> & a; approve it with talos-operator approve CLUSTER"},
+		"a hook":     {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunStopped, true, "has stopped (2 of 5 machines done): <!channel> & a"},
+		"started":    {v1alpha1.NotificationStarted, v1alpha1.UpgradeRunSucceeded, false, "has started (2 of 5 machines done)"},
+		"succeeded":  {v1alpha1.NotificationFinished, v1alpha1.UpgradeRunSucceeded, false, "has succeeded (2 of 5 machines done)"},
+		"called off": {v1alpha1.NotificationFinished, v1alpha1.UpgradeRunCalledOff, false, "was called off (2 of 5 machines done): <!channel> & a"},
+		"failed":     {v1alpha1.NotificationFailed, v1alpha1.UpgradeRunFailed, false, "has failed (2 of 5 machines done): <!channel> & a"},
+		"stopped":    {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunStopped, false, "has stopped (2 of 5 machines done): <!channel> & a; repair the machine, then continue with talos-operator retry MACHINE"},
+		"approval":   {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunRunning, false, "is waiting for a user (2 of 5 machines done): <!channel> & a; approve it with talos-operator approve CLUSTER"},
 	} {
 		got := body(t, run(""), v1alpha1.NotificationSlack, &notification.Entry{
-			Event: c.event, Phase: c.phase, Message: "<!channel> & a", Total: 5, Done: 2,
+			Event: c.event, Phase: c.phase, Message: "<!channel> & a", Total: 5, Done: 2, Hook: c.hook,
 		})
 
 		text := "Cluster clusters/prod: the upgrade of Talos from v1.12.4 to v1.13.9 " +
