@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,6 +38,8 @@ func (c *cluster) name() string {
 	return c.controlPlane.Name
 }
 
+var errNoCluster = errors.New("no KubernetesCluster or TalosControlPlane")
+
 // findCluster finds a cluster by the name of its KubernetesCluster or TalosControlPlane.
 func findCluster(ctx context.Context, p *plane, name string) (*cluster, error) {
 	c, err := findTop(ctx, p, name)
@@ -69,7 +72,7 @@ func findTop(ctx context.Context, p *plane, name string) (*cluster, error) {
 		return above(ctx, p, cp)
 	}
 
-	return nil, fmt.Errorf("no KubernetesCluster or TalosControlPlane %s in namespace %s", name, p.namespace)
+	return nil, fmt.Errorf("%w %s in namespace %s", errNoCluster, name, p.namespace)
 }
 
 // below finds the control plane of a KubernetesCluster.

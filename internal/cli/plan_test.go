@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -254,10 +255,27 @@ func TestRetryHooks(t *testing.T) {
 
 	reports(v1alpha1.ReasonUpgradeHookRunning)
 
-	for name, want := range map[string]string{c.cp.Name: "no failed hook stops an upgrade", "nobody": "reading TalosMachine nobody"} {
+	bare := &vitistackv1alpha1.KubernetesCluster{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}
+	bare.Spec.TalosVersion, bare.Spec.KubernetesVersion, bare.Spec.ControlPlane.Replicas = talosV, kubernetes, 1
+	bare.Spec.ClusterEndpoint = c.cp.Spec.Endpoint
+	s.create(bare)
+
+	for name, want := range map[string]string{
+		c.cp.Name: "no failed hook stops an upgrade", "nobody": "reading TalosMachine nobody", "bare": "has no control plane yet",
+	} {
 		if out, _, failed := s.run("retry", name); !strings.Contains(failed, want) {
 			t.Errorf("%s: %q, %q", name, out, failed)
 		}
+	}
+
+	// A machine that has the name of the cluster is not in its way, and its state is told where there is no hook to retry.
+	twin := &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: c.cp.Name}, Spec: c.machine[1].Spec,
+	}
+	s.create(twin)
+
+	if _, _, failed := s.run("retry", c.cp.Name); !strings.Contains(failed, "hooks has no change that failed") {
+		t.Errorf("%q", failed)
 	}
 
 	reports(v1alpha1.ReasonUpgradeHookFailed)

@@ -2,11 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -79,7 +83,8 @@ func (s *session) retry(ctx context.Context, name string) error {
 	}
 
 	if c := m.Status.Change; c == nil || c.Phase != v1alpha1.ChangeFailed {
-		return fmt.Errorf("%s has no change that failed%s", m.Name, state(m))
+		// A cluster may have the name of one of its machines.
+		return s.retryHooks(ctx, p, name, fmt.Errorf("%s has no change that failed%s", m.Name, state(m)))
 	}
 
 	if err := setAnnotation(ctx, p, m, v1alpha1.RetryAnnotation, "true"); err != nil {
@@ -91,19 +96,22 @@ func (s *session) retry(ctx context.Context, name string) error {
 	return nil
 }
 
-// retryHooks has the hooks before an upgrade run again. noMachine says that there is no machine of that name.
+// retryHooks has the hooks before an upgrade run again. noMachine says that there is no machine of that name to retry.
 func (s *session) retryHooks(ctx context.Context, p *plane, name string, noMachine error) error {
 	c, err := findCluster(ctx, p, name)
-	if err != nil {
+
+	switch {
+	case errors.Is(err, errNoCluster):
 		return noMachine
+	case err != nil:
+		return err
+	case !hookStops(c.controlPlane) && !apierrors.IsNotFound(noMachine):
+		return noMachine
+	case !hookStops(c.controlPlane):
+		return fmt.Errorf("no failed hook stops an upgrade of %s", name)
 	}
 
 	cp := c.controlPlane
-	stopped := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionUpToDate)
-
-	if stopped == nil || stopped.Reason != v1alpha1.ReasonUpgradeHookFailed {
-		return fmt.Errorf("no failed hook stops an upgrade of %s", name)
-	}
 
 	if err := setAnnotation(ctx, p, cp, v1alpha1.RetryAnnotation, "true"); err != nil {
 		return err
@@ -112,6 +120,25 @@ func (s *session) retryHooks(ctx context.Context, p *plane, name string, noMachi
 	fmt.Fprintf(s.Out, "taloscontrolplane/%s runs the hooks before its upgrade again\n", cp.Name)
 
 	return nil
+}
+
+// hookStops reports whether a failed hook before an upgrade stops it. UpToDate has its reason, unless something else is in
+// the way, too: HookFailed names it all the same.
+func hookStops(cp *v1alpha1.TalosControlPlane) bool {
+	c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionUpToDate)
+	if c != nil && c.Reason == v1alpha1.ReasonUpgradeHookFailed {
+		return true
+	}
+
+	failed := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionHookFailed)
+	if failed == nil || failed.Status != metav1.ConditionTrue || cp.Spec.Upgrade == nil || cp.Status.Upgrade == nil {
+		return false
+	}
+
+	return slices.ContainsFunc(cp.Spec.Upgrade.Hooks, func(h v1alpha1.UpgradeHook) bool {
+		return h.When == v1alpha1.HookBefore && h.OnFailure != v1alpha1.HookContinue &&
+			strings.Contains(failed.Message, "hook "+h.Name+" before ")
+	})
 }
 
 func (s *session) findMachine(ctx context.Context, name string) (*plane, *v1alpha1.TalosMachine, error) {

@@ -23,8 +23,11 @@ type upgradeState struct {
 	Upgrade *v1alpha1.UpgradeStatus `json:"upgrade,omitempty"`
 	// Manifests is how the cluster differs from the bootstrap manifests of Talos; nil if it does not.
 	Manifests *v1alpha1.ManifestsStatus `json:"manifests,omitempty"`
-	// Unobserved is set while the operator has not observed the spec, so that it is unknown what is left to do.
+	// Unobserved is set while the operator has not observed the spec, refuses it, or has not planned for it, so that it is
+	// unknown what is left to do.
 	Unobserved string `json:"unobserved,omitempty"`
+	// Paused is set if something is left to do and the cluster is paused.
+	Paused string `json:"paused,omitempty"`
 	// Reported is true if the spec asks for versions that are only reported.
 	Reported bool `json:"reported,omitempty"`
 	// Plans of the groups whose machines have yet to change, and what they wait for.
@@ -166,8 +169,9 @@ func upgradeStateOf(c *cluster) upgradeState {
 		Machines: make([]upgradeMachine, 0, len(c.nodes)),
 	}
 
-	if err := c.notPlanned(); err != nil {
-		out.Unobserved = err.Error()
+	out.Unobserved = c.unplanned()
+	if out.left() {
+		out.Paused = c.paused()
 	}
 
 	plan := func(name string, p *v1alpha1.PlanStatus) {
@@ -225,7 +229,9 @@ func reports(c *cluster) bool {
 func (s upgradeState) left() bool { return s.Upgrade != nil || s.Unobserved != "" }
 
 // title says in one line what happens.
-func (s upgradeState) title() string {
+func (s upgradeState) title() string { return s.happens() + after("; ", s.Paused) }
+
+func (s upgradeState) happens() string {
 	u := s.Upgrade
 
 	switch {
