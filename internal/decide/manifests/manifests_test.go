@@ -182,8 +182,8 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestAdopt: an object that is new, or that has the mark of the inventory already, gets it.
-func TestAdopt(t *testing.T) {
+// TestAdoptManifests: an object that is new, or that has the mark of the inventory already, gets it.
+func TestAdoptManifests(t *testing.T) {
 	const mark = "config.k8s.io/owning-inventory"
 
 	plain := of(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")
