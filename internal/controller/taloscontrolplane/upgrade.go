@@ -139,7 +139,7 @@ func upgradeOf(
 	default:
 		goesOn(out, now, runs)
 		out.ControlPlaneDone = out.ControlPlaneDone && installing(controlPlaneOf(machines)) == ""
-		out.Message = kube.Shorten(cmp.Or(stuck(cp, machines, out), out.Message), longestMessage)
+		out.Message = kube.Shorten(cmp.Or(stuck(cp, machines, out, now), out.Message), longestMessage)
 	}
 
 	return out
@@ -196,7 +196,7 @@ func goesOn(out *v1alpha1.UpgradeStatus, now upgrade.Now, runs upgrade.Cluster) 
 }
 
 // rolledBack says which of the machines whose turn it is are not given the Talos from which they were rolled back.
-func rolledBack(machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) string {
+func rolledBack(machines []v1alpha1.TalosMachine, now upgrade.Now) string {
 	var names []string
 
 	for i := range machines {
@@ -210,26 +210,29 @@ func rolledBack(machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) s
 	}
 
 	return fmt.Sprintf("%s: rolled back from Talos %s; remove the annotation %s to try it again, or have the path go "+
-		"through another release (talosVersion, upgrade.via)", strings.Join(names, ", "), now.TalosVersion,
+		"through another release (talosVersion, upgrade.via)", strings.Join(names, ", "), now.Talos,
 		v1alpha1.RevertAnnotation)
 }
 
-// stuck says which of the machines whose turn it is will not take it, and why.
-func stuck(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine, now *v1alpha1.UpgradeStatus) string {
+// stuck says which of the machines whose turn it is will not take it, and why. out is the status of now, which names
+// some of them only. What is taken back is taken back on machines that are not selected, too.
+func stuck(
+	cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine, out *v1alpha1.UpgradeStatus, now upgrade.Now,
+) string {
 	unselected := rollout.Unselected(cp, machines)
-	if !slices.ContainsFunc(now.Machines, func(name string) bool { return !slices.Contains(unselected, name) }) &&
-		len(now.Machines) > 0 {
-		return rollout.NotSelected(now.Machines)
-	}
+	selected := func(name string) bool { return !slices.Contains(unselected, name) }
 
-	if now.KubernetesVersion == "" {
+	switch {
+	case len(now.Machines) > 0 && !now.Back && !slices.ContainsFunc(now.Machines, selected):
+		return rollout.NotSelected(now.Machines)
+	case now.Kubernetes == "":
 		return rolledBack(machines, now)
 	}
 
 	var edited, pinned []string
 
 	next := cp.DeepCopy()
-	next.Status.Upgrade = now
+	next.Status.Upgrade = out
 
 	for i := range machines {
 		m := &machines[i]

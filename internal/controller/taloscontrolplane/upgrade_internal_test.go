@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
 // TestUpgradeOf: what machines run and what the spec asks for become the version of now, or a reason why there is none.
@@ -92,6 +94,53 @@ func TestUpgradeOfUnselected(t *testing.T) {
 		got := upgradeOf(cp, nil, []v1alpha1.TalosMachine{machine("a", first, "first"), machine("b", "v1.12.0", "second")})
 		if got == nil || got.TalosVersion != "v1.12.1" || got.Message != message {
 			t.Errorf("%s: %+v", first, got)
+		}
+	}
+}
+
+// TestUpgradeOfManyUnselected: machines that the status has no room for count, too.
+func TestUpgradeOfManyUnselected(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.TalosVersion, cp.Status.ObservedKubeVersion = "v1.12.1", "v1.34.0"
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{
+		Talos:           v1alpha1.UpgradeAutomatic,
+		MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}},
+	}
+
+	machines := make([]v1alpha1.TalosMachine, maxUpgraded+1)
+	for i := range machines {
+		m := &machines[i]
+		m.Name, m.Status.TalosVersion, m.Status.KubeletVersion = fmt.Sprintf("m-%02d", i), "v1.12.0", "v1.34.0"
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionConfigured, Status: "True", Reason: "Told"})
+	}
+
+	last := &machines[maxUpgraded]
+	last.Labels = map[string]string{"ring": "first"}
+
+	if got := upgradeOf(cp, nil, machines); got.Message != "" || len(got.Machines) != maxUpgraded {
+		t.Errorf("a selected one is due: %+v", got)
+	}
+
+	meta.SetStatusCondition(&last.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: "False", Reason: v1alpha1.ReasonReverted})
+
+	if got := upgradeOf(cp, nil, machines); !strings.HasPrefix(got.Message, "m-16: rolled back from Talos v1.12.1;") {
+		t.Errorf("it was rolled back: %+v", got)
+	}
+}
+
+// TestStuckOnTheWayBack: what is taken back is not said to be unselected.
+func TestStuckOnTheWayBack(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}}}
+
+	machines := []v1alpha1.TalosMachine{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
+	now := upgrade.Now{Kubernetes: "v1.34.0", Components: []v1alpha1.KubernetesComponent{v1alpha1.ComponentScheduler}, Machines: []string{"a"}}
+
+	for back, want := range map[bool]string{false: "not selected by upgrade.machineSelector: a", true: ""} {
+		now.Back = back
+
+		if got := stuck(cp, machines, &v1alpha1.UpgradeStatus{}, now); got != want {
+			t.Errorf("back: %t: %q", back, got)
 		}
 	}
 }

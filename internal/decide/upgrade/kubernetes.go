@@ -105,7 +105,7 @@ func (c Cluster) back(to string) (Now, bool) {
 	slices.Reverse(reverse)
 
 	now := c.next(to, reverse, newer)
-	now.Left = 1
+	now.Left, now.Back = 1, true
 
 	return now, len(now.Machines) > 0
 }

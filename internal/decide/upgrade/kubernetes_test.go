@@ -158,7 +158,7 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 		}
 
 		if got.Kubernetes != c.version || of != c.of || strings.Join(got.Machines, "") != c.machines || got.Talos != "" ||
-			!strings.Contains(got.Waits, c.waits) || (c.waits == "") != (got.Waits == "") {
+			!strings.Contains(got.Waits, c.waits) || (c.waits == "") != (got.Waits == "") || got.Back != (c.version == "v1.35.1") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

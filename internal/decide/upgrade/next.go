@@ -16,6 +16,8 @@ type Now struct {
 	Components []v1alpha1.KubernetesComponent
 	// Machines that do not run it yet.
 	Machines []string
+	// Back: the version is taken back, because the upgrade that brought it was called off.
+	Back bool
 	// Left is the number of steps of the path, this one included.
 	Left int
 	// Waits says why no machine may be upgraded although the target does not run yet.
