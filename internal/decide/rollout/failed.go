@@ -62,24 +62,30 @@ func (in Input) mayFail() int {
 func reverts(c *v1alpha1.MachineChange) bool { return c.Cause == v1alpha1.CauseRevert }
 
 // tolerate goes on although some machines have failed. What a user has asked to roll back is rolled back all the same,
-// without approval and window; once nothing else is left, the plan is as stopped as without a tolerance.
-func (out *Output) tolerate(in Input, names []string, why string) {
-	out.Tolerated = names
-
+// without approval and window; once nothing else is left that may begin, the plan is as stopped as without a tolerance.
+func (out *Output) tolerate(in Input, why string) {
 	for _, c := range candidates(in, reverts) {
 		if !slices.ContainsFunc(out.Ready, func(r Candidate) bool { return r.Name == c.Name }) {
 			out.Ready = append(out.Ready, c)
 		}
 	}
 
+	left := in.unselectedUpgrades()
 	others := slices.ContainsFunc(out.Plan.Machines, func(p v1alpha1.PlannedMachine) bool {
-		return p.State != v1alpha1.PlannedDone && !slices.Contains(names, p.Name)
+		return p.State != v1alpha1.PlannedDone && !slices.Contains(out.Tolerated, p.Name) &&
+			(p.State != v1alpha1.PlannedPending || !slices.Contains(left, p.Name))
 	})
 
-	switch {
-	case !others:
+	if !others {
 		out.say(v1alpha1.PlanStopped, why)
-	case out.Plan.Message == "":
-		out.say(out.Plan.Phase, fmt.Sprintf("%d of at most %d machines have failed: %s", len(names), in.mayFail(), why))
+
+		return
 	}
+
+	text := fmt.Sprintf("%d of at most %d machines have failed: %s", len(out.Tolerated), in.mayFail(), why)
+	if out.Plan.Message != "" {
+		text = out.Plan.Message + "; " + text
+	}
+
+	out.say(out.Plan.Phase, text)
 }

@@ -3,12 +3,19 @@ package rollout_test
 import (
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 )
+
+func soaking(o *rollout.Options) { o.SoakTime = soakTime }
+
+// last is not selected by the selector of TestMaxFailed.
+func last(m *v1alpha1.TalosMachine) { m.Labels = map[string]string{"ring": "last"} }
 
 // TestMaxFailed: workers that have failed stop the others once they are too many, and never before one has succeeded.
 func TestMaxFailed(t *testing.T) {
@@ -36,6 +43,12 @@ func TestMaxFailed(t *testing.T) {
 		"the first one succeeds":   {"2", true, nil, sick, []edit{pending("1", "2")}, nil, false, v1alpha1.PlanStopped, "a: it is sick", "", ""},
 		"nothing else is left":     {"1", true, nil, sick, nil, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", "a"},
 		"the others wait":          {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "", "a"},
+		"it has soaked":            {"1", true, []func(*rollout.Options){soaking}, append(sick, isReady(false, time.Minute), soaks(time.Hour)), []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "b", "a"},
+		"another one soaks":        {"1", true, []func(*rollout.Options){soaking}, sick, []edit{pending("1", "2")}, []edit{soaks(time.Minute)}, true, v1alpha1.PlanWaiting, "c was changed, and the next machine begins once it has been healthy for 30m0s (soakTime); 1 of at most 1 machines have failed: a: it is sick", "", "a"},
+		"the others, and a reason": {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "; 1 of at most 1 machines have failed: a: it is sick", "", "a"},
+		"not selected":             {"1", true, nil, sick, []edit{last, pending("1", "2"), ofTalos}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", "a"},
+		"one of them runs":         {"1", true, nil, sick, []edit{last, pending("1", "2"), ofTalos, granted(true)}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "", "a"},
+		"a config, not selected":   {"1", true, nil, sick, []edit{last, pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "b", "a"},
 		"it goes back":             {"1", true, nil, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a is rolled back", "a* b", "a"},
 		"it goes back at any time": {"1", true, []func(*rollout.Options){closed}, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "b a*", "a"},
 		"it went back":             {"1", true, nil, []edit{wasReverted}, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a was rolled back: it runs", "b", "a"},
@@ -58,6 +71,10 @@ func TestMaxFailed(t *testing.T) {
 		}
 
 		in := rollout.Input{Options: o, Machines: machines, ControlPlane: controlPlane(), Plan: plan, Now: now}
+		in.ControlPlane.Spec.Upgrade = &v1alpha1.UpgradeOptions{MachineSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "ring", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"last"}},
+		}}}
+
 		if c.worker {
 			in.Worker = &v1alpha1.TalosWorker{}
 
@@ -70,6 +87,18 @@ func TestMaxFailed(t *testing.T) {
 		if err != nil || out.Plan.Phase != c.phase || !strings.Contains(out.Plan.Message, c.message) || ready(out) != c.ready ||
 			strings.Join(out.Tolerated, " ") != c.tolerated {
 			t.Errorf("%s: %v: %s, %s, ready: %s, tolerated: %v", name, err, out.Plan.Phase, out.Plan.Message, ready(out), out.Tolerated)
+		}
+	}
+}
+
+// TestHoldKeepsFailures: what the next machine waits for does not hide which machines have failed.
+func TestHoldKeepsFailures(t *testing.T) {
+	for has, want := range map[string]string{"": "the budget", "a has failed": "the budget; a has failed"} {
+		out := rollout.Output{Plan: &v1alpha1.PlanStatus{Phase: v1alpha1.PlanRollingOut, Message: has}}
+		out.Hold("the budget")
+
+		if out.Plan.Phase != v1alpha1.PlanWaiting || out.Plan.Message != want {
+			t.Errorf("%q: %+v", has, out.Plan)
 		}
 	}
 }

@@ -10,6 +10,14 @@ import (
 // ofKubernetes makes a change one of a component of Kubernetes.
 func ofKubernetes(m *v1alpha1.TalosMachine) { m.Status.Change.Kind = v1alpha1.ChangeKubernetes }
 
+// calledOff makes a change one that takes a component of Kubernetes back.
+func calledOff(m *v1alpha1.TalosMachine) {
+	const image = "registry.k8s.io/kube-apiserver:"
+
+	ofKubernetes(m)
+	m.Status.Change.Fields = []v1alpha1.FieldChange{{Field: "cluster.apiServer.image", Old: image + "v1.36.2", New: image + "v1.35.1"}}
+}
+
 // TestUpgradeOfKubernetes: it waits for a maintenance window although nothing reboots, and the approval of its first
 // plan holds for the next ones of the control plane, but for nothing else that is planned with them.
 func TestUpgradeOfKubernetes(t *testing.T) {

@@ -116,6 +116,9 @@ type Output struct {
 	Tolerated []string
 	// Done: a machine of the plan has been changed and was healthy afterwards, so the canary has succeeded.
 	Done bool
+	// Soaked: machines that were changed soak, or have soaked, so that what is part of their health has to hold before the
+	// next one begins.
+	Soaked bool
 	// Again is when to reconcile again; zero if only an event can change the decision.
 	Again time.Time
 }
@@ -149,6 +152,8 @@ func Assess(in Input) (Output, error) {
 		}
 	}
 
+	out.Soaked = in.soaked(out.Done)
+
 	return out, out.decide(in)
 }
 
@@ -179,12 +184,14 @@ func (out *Output) decide(in Input) error {
 		return nil
 	}
 
+	out.Tolerated = names
+
 	if err := out.goOn(in); err != nil {
 		return err
 	}
 
 	if len(names) > 0 {
-		out.tolerate(in, names, why)
+		out.tolerate(in, why)
 	}
 
 	return nil
@@ -298,6 +305,8 @@ func (o Options) RebootsNow(now time.Time) (bool, error) {
 func (out *Output) Hold(message string) {
 	switch p := out.Plan; {
 	case p == nil || len(out.Running) > 0:
+	case p.Phase == v1alpha1.PlanRollingOut && p.Message != "": // which machines have failed
+		out.say(v1alpha1.PlanWaiting, message+"; "+p.Message)
 	case p.Phase == v1alpha1.PlanRollingOut:
 		out.say(v1alpha1.PlanWaiting, message)
 	case p.Phase == v1alpha1.PlanStopped && len(out.Ready) > 0: // what is rolled back waits, too

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
 // ValidateUpgrade rejects options of an upgrade that cannot be followed: a selector that is none.
@@ -53,16 +54,23 @@ func NotSelected(names []string) string {
 	return "not selected by upgrade.machineSelector: " + strings.Join(names, ", ")
 }
 
-// holdUnselected removes the upgrades of machines from Ready that the spec does not select. What is rolled back, and
-// changes of configurations, are not upgrades.
+// unselectedUpgrades returns the machines that are to be upgraded, and are not selected for that. What is taken back,
+// and changes of configurations, are not upgrades.
+func (in Input) unselectedUpgrades() []string {
+	return slices.DeleteFunc(Unselected(in.ControlPlane, in.Machines), func(name string) bool {
+		return !slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
+			return m.Name == name && upgrade.Advances(m.Status.Change)
+		})
+	})
+}
+
+// holdUnselected removes the upgrades of machines from Ready that the spec does not select.
 func (out *Output) holdUnselected(in Input) {
 	var held []string
 
-	unselected := Unselected(in.ControlPlane, in.Machines)
+	unselected := in.unselectedUpgrades()
 	out.Ready = slices.DeleteFunc(out.Ready, func(c Candidate) bool {
-		upgrades := c.Change.Kind == v1alpha1.ChangeTalos || c.Change.Kind == v1alpha1.ChangeKubernetes
-
-		hold := upgrades && !reverts(&c.Change) && slices.Contains(unselected, c.Name)
+		hold := slices.Contains(unselected, c.Name)
 		if hold {
 			held = append(held, c.Name)
 		}

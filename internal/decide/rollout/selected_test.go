@@ -37,6 +37,7 @@ func TestMachineSelector(t *testing.T) {
 		"it runs":             {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), granted(true), ofTalos, labelled}, v1alpha1.PlanRollingOut, "", ""},
 		"none":                {first, []edit{pending("1", "2"), ofTalos}, []edit{pending("1", "2"), ofTalos}, v1alpha1.PlanWaiting, held + "a, b", ""},
 		"a configuration":     {first, []edit{pending("1", "2")}, []edit{pending("1", "2"), ofTalos}, v1alpha1.PlanRollingOut, "", "a"},
+		"called off":          {first, []edit{pending("2", "1"), calledOff}, nil, v1alpha1.PlanRollingOut, "", "a"},
 		"a rollback":          {first, []edit{pending("2", "1"), ofTalos, reverts}, nil, v1alpha1.PlanStopped, "rolled back", "a*"},
 		"what is no selector": {&metav1.LabelSelector{MatchLabels: map[string]string{"-": "first"}}, []edit{pending("1", "2"), ofTalos}, nil, v1alpha1.PlanWaiting, held + "a", ""},
 	} {

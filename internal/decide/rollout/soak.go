@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
 // soakSlack is for how long a soak that is over stays recorded: its record is removed by what a cache says, which may
@@ -54,14 +55,15 @@ type soaking struct {
 	until   time.Time
 }
 
-func soaksOf(machines []v1alpha1.TalosMachine, soak time.Duration, now time.Time) []soaking {
+// soaksOf returns the machines that soak, but for those that have failed and are tolerated: those may never be healthy.
+func soaksOf(machines []v1alpha1.TalosMachine, soak time.Duration, now time.Time, tolerated []string) []soaking {
 	var out []soaking
 
 	for i := range machines {
 		m := &machines[i]
 
 		since := Soak(m, soak, now)
-		if since == nil || !m.DeletionTimestamp.IsZero() {
+		if since == nil || !m.DeletionTimestamp.IsZero() || slices.Contains(tolerated, m.Name) {
 			continue
 		}
 
@@ -76,6 +78,15 @@ func soaksOf(machines []v1alpha1.TalosMachine, soak time.Duration, now time.Time
 	return out
 }
 
+// soaked reports whether the health of machines that were changed counts before the next one begins: while one soaks,
+// or its record is still there, and after that until the plan ends.
+func (in Input) soaked(done bool) bool {
+	recorded := func(m v1alpha1.TalosMachine) bool { return m.Status.SoakingSince != nil }
+
+	return done && in.Options.SoakTime > 0 || slices.ContainsFunc(in.Machines, recorded) ||
+		slices.ContainsFunc(in.First, recorded)
+}
+
 // String says what the next machine waits for.
 func (s soaking) String() string {
 	if !s.healthy {
@@ -88,12 +99,12 @@ func (s soaking) String() string {
 }
 
 // holdSoaking removes machines from Ready while one that was changed soaks: one of the group, or of the control plane
-// before workers begin. What is rolled back does not wait, nor does the machine that is unhealthy: its change may be
+// before workers begin. What is taken back does not wait, nor does the machine that is unhealthy: its change may be
 // the repair.
 func (out *Output) holdSoaking(in Input) {
-	all := soaksOf(in.Machines, in.Options.SoakTime, in.Now)
+	all := soaksOf(in.Machines, in.Options.SoakTime, in.Now, out.Tolerated)
 	if in.Worker != nil {
-		all = append(all, soaksOf(in.First, OptionsOf(in.ControlPlane, nil).SoakTime, in.Now)...)
+		all = append(all, soaksOf(in.First, OptionsOf(in.ControlPlane, nil).SoakTime, in.Now, nil)...)
 	}
 
 	first := in.unfinished()
@@ -104,7 +115,7 @@ func (out *Output) holdSoaking(in Input) {
 	held := false
 	out.Ready = slices.DeleteFunc(out.Ready, func(c Candidate) bool {
 		repairs := slices.ContainsFunc(all, func(s soaking) bool { return s.name == c.Name && !s.healthy })
-		if c.Change.Cause == v1alpha1.CauseRevert || repairs ||
+		if upgrade.TakesBack(&c.Change) || repairs ||
 			len(all) == 0 && c.Change.Kind != v1alpha1.ChangeKubernetes {
 			return false
 		}

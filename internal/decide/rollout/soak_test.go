@@ -86,18 +86,20 @@ func TestSoak(t *testing.T) {
 		message string
 		again   time.Duration
 	}{
-		"soaks":               {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{next}, "", v1alpha1.PlanWaiting, waits, ending},
-		"over":                {soakTime, nil, []edit{soaks(soakTime + time.Second)}, []edit{next}, "b", v1alpha1.PlanRollingOut, "", 0},
-		"the last second":     {soakTime, nil, []edit{soaks(soakTime)}, []edit{next}, "", v1alpha1.PlanWaiting, "waiting until", time.Second},
-		"without a soak":      {0, nil, []edit{soaks(time.Minute)}, []edit{next}, "b", v1alpha1.PlanRollingOut, "", 0},
-		"unhealthy":           {soakTime, nil, []edit{isReady(false, time.Hour), soaks(2 * time.Hour)}, []edit{next}, "", v1alpha1.PlanWaiting, sick, 0},
-		"recovered":           {soakTime, nil, []edit{isReady(true, 10*time.Minute), soaks(2 * time.Hour)}, []edit{next}, "", v1alpha1.PlanWaiting, waits, ending},
-		"is being deleted":    {soakTime, nil, []edit{soaks(time.Minute), deleted}, []edit{next}, "b", v1alpha1.PlanRollingOut, "", 0},
-		"its own next change": {soakTime, nil, []edit{next, soaks(10 * time.Minute)}, nil, "", v1alpha1.PlanWaiting, waits, ending},
-		"its own repair":      {soakTime, nil, []edit{next, isReady(false, time.Minute), soaks(time.Hour)}, []edit{next}, "a", v1alpha1.PlanRollingOut, "", 0},
-		"another goes back":   {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{pending("2", "1"), reverts}, "b", v1alpha1.PlanStopped, "b is rolled back", 0},
-		"one is in progress":  {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{differs("1", "2", v1alpha1.ChangeSettling)}, "", v1alpha1.PlanRollingOut, "", 0},
-		"before the window":   {soakTime, []func(*rollout.Options){closed}, []edit{soaks(10 * time.Minute)}, []edit{next}, "", v1alpha1.PlanWaiting, waits, ending},
+		"soaks":                 {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{next}, "", v1alpha1.PlanWaiting, waits, ending},
+		"over":                  {soakTime, nil, []edit{soaks(soakTime + time.Second)}, []edit{next}, "b", v1alpha1.PlanRollingOut, "", 0},
+		"the last second":       {soakTime, nil, []edit{soaks(soakTime)}, []edit{next}, "", v1alpha1.PlanWaiting, "waiting until", time.Second},
+		"without a soak":        {0, nil, []edit{soaks(time.Minute)}, []edit{next}, "b", v1alpha1.PlanRollingOut, "", 0},
+		"unhealthy":             {soakTime, nil, []edit{isReady(false, time.Hour), soaks(2 * time.Hour)}, []edit{next}, "", v1alpha1.PlanWaiting, sick, 0},
+		"recovered":             {soakTime, nil, []edit{isReady(true, 10*time.Minute), soaks(2 * time.Hour)}, []edit{next}, "", v1alpha1.PlanWaiting, waits, ending},
+		"is being deleted":      {soakTime, nil, []edit{soaks(time.Minute), deleted}, []edit{next}, "b", v1alpha1.PlanRollingOut, "", 0},
+		"its own next change":   {soakTime, nil, []edit{next, soaks(10 * time.Minute)}, nil, "", v1alpha1.PlanWaiting, waits, ending},
+		"its own repair":        {soakTime, nil, []edit{next, isReady(false, time.Minute), soaks(time.Hour)}, []edit{next}, "a", v1alpha1.PlanRollingOut, "", 0},
+		"another goes back":     {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{pending("2", "1"), reverts}, "b", v1alpha1.PlanStopped, "b is rolled back", 0},
+		"another is called off": {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{pending("2", "1"), calledOff}, "b", v1alpha1.PlanRollingOut, "", 0},
+		"an upgrade":            {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{next, ofKubernetes}, "", v1alpha1.PlanWaiting, waits, ending},
+		"one is in progress":    {soakTime, nil, []edit{soaks(10 * time.Minute)}, []edit{differs("1", "2", v1alpha1.ChangeSettling)}, "", v1alpha1.PlanRollingOut, "", 0},
+		"before the window":     {soakTime, []func(*rollout.Options){closed}, []edit{soaks(10 * time.Minute)}, []edit{next}, "", v1alpha1.PlanWaiting, waits, ending},
 		"after the window": {
 			2 * time.Hour,
 			[]func(*rollout.Options){closed},
@@ -126,6 +128,35 @@ func TestSoak(t *testing.T) {
 
 		if ready(out) != c.ready || out.Plan.Phase != c.phase || !strings.HasPrefix(out.Plan.Message, c.message) || again != c.again {
 			t.Errorf("%s: ready: %s, %s: %s, again in %s", name, ready(out), out.Plan.Phase, out.Plan.Message, again)
+		}
+	}
+}
+
+// TestSoaked: what is part of the health of machines counts while one is recorded as soaking, in the group or before it,
+// and with a soak time until the plan ends.
+func TestSoaked(t *testing.T) {
+	for name, c := range map[string]struct {
+		soak  time.Duration
+		done  bool
+		a     v1alpha1.TalosMachine
+		first v1alpha1.TalosMachine
+		want  bool
+	}{
+		"nothing has changed":     {soakTime, false, machine("a"), machine("cp"), false},
+		"soaks":                   {soakTime, false, machine("a", soaks(time.Minute)), machine("cp"), true},
+		"is over, and recorded":   {soakTime, false, machine("a", soaks(soakTime+5*time.Second)), machine("cp"), true},
+		"is over":                 {soakTime, true, machine("a", worked("2")), machine("cp"), true},
+		"done without a soak":     {0, true, machine("a", worked("2")), machine("cp"), false},
+		"the control plane soaks": {0, false, machine("a"), machine("cp", soaks(time.Minute)), true},
+	} {
+		plan := &v1alpha1.PlanStatus{Machines: []v1alpha1.PlannedMachine{{Name: "a", Target: "2", Base: "1"}, {Name: "b", Target: "2", Base: "1"}}}
+
+		out, err := rollout.Assess(rollout.Input{
+			Options: options(func(o *rollout.Options) { o.SoakTime = c.soak }), ControlPlane: controlPlane(), Plan: plan, Now: now,
+			First: machines{c.first}, Machines: machines{c.a, machine("b", pending("1", "2"))},
+		})
+		if err != nil || out.Soaked != c.want || out.Done != c.done {
+			t.Errorf("%s: %v: soaked: %t, done: %t", name, err, out.Soaked, out.Done)
 		}
 	}
 }
