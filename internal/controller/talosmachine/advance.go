@@ -105,8 +105,8 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 		s.machine.Status.WorkingSystem = in.Live
 	}
 
-	if step.Completed && s.rollout().SoakTime > 0 {
-		s.machine.Status.SoakingSince = new(stamp(r.Clock.Now()))
+	if step.Completed {
+		s.beginSoak(was, r.Clock.Now())
 	}
 
 	r.tell(s, step.Event)

@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +14,20 @@ import (
 func (s *scope) soak() {
 	if st := &s.machine.Status; st.SoakingSince != nil && s.hasOwners() {
 		st.SoakingSince = rollout.Soak(s.machine, s.rollout().SoakTime, s.now)
+	}
+}
+
+// beginSoak records that the machine soaks from now on, after a change that has succeeded. The installer that a
+// configuration names is read by the next installation only: after an upgrade it follows as a change of its own, and
+// nothing that runs differs.
+func (s *scope) beginSoak(c *v1alpha1.MachineChange, now time.Time) {
+	const installer = "machine.install.image"
+
+	changes := c == nil || c.Reboot || c.MoreFields > 0 || len(c.Fields) == 0 ||
+		slices.ContainsFunc(c.Fields, func(f v1alpha1.FieldChange) bool { return f.Field != installer })
+
+	if changes && s.rollout().SoakTime > 0 {
+		s.machine.Status.SoakingSince = new(stamp(now))
 	}
 }
 
