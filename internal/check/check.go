@@ -156,11 +156,12 @@ func describe(issues *cel.Issues) string {
 	return strings.Join(out[:min(len(out), few)], ", ")
 }
 
-// Evaluate says why the check is not satisfied by the objects; empty if it is. No object is no evidence: what holds for
-// all of none would be true whatever the selector misses.
-func (c *Check) Evaluate(ctx context.Context, found []map[string]any) string {
+// Evaluate says why the check is not satisfied by the objects; empty if it is. refuted: the expression was evaluated,
+// and is false; otherwise evidence is missing. No object is no evidence: what holds for all of none would be true
+// whatever the selector misses.
+func (c *Check) Evaluate(ctx context.Context, found []map[string]any) (why string, refuted bool) {
 	if len(found) == 0 {
-		return "there is no object to evaluate the expression for"
+		return "there is no object to evaluate the expression for", false
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
@@ -173,14 +174,14 @@ func (c *Check) Evaluate(ctx context.Context, found []map[string]any) string {
 
 	out, _, err := c.program.ContextEval(ctx, vars)
 	if err != nil {
-		return refusal(ctx, err)
+		return refusal(ctx, err), false
 	}
 
 	if satisfied, ok := out.Value().(bool); !ok || !satisfied {
-		return "the expression is false"
+		return "the expression is false", true
 	}
 
-	return ""
+	return "", false
 }
 
 // refusal describes an error of an evaluation without its text, which may hold values of the objects.
@@ -197,22 +198,15 @@ func refusal(ctx context.Context, err error) string {
 	return "the expression cannot be evaluated: a field that it reads is missing, or a value has another type"
 }
 
-// Due returns the checks that are made at a time: Before or After.
-func Due(o *v1alpha1.UpgradeOptions, at v1alpha1.CheckTime) []v1alpha1.UpgradeCheck {
+// Due returns the checks that are made at one of some times: Before and After.
+func Due(o *v1alpha1.UpgradeOptions, at ...v1alpha1.CheckTime) []v1alpha1.UpgradeCheck {
 	if o == nil {
 		return nil
 	}
 
 	return slices.DeleteFunc(slices.Clone(o.Checks), func(c v1alpha1.UpgradeCheck) bool {
-		return c.When != at && c.When != v1alpha1.CheckAlways && c.When != ""
+		return !slices.Contains(at, c.When) && c.When != v1alpha1.CheckAlways && c.When != ""
 	})
-}
-
-// Concerns reports whether the checks are made for a change: that of an upgrade, and not one that takes it back, which
-// repairs a machine whatever the objects of the cluster say.
-func Concerns(c *v1alpha1.MachineChange) bool {
-	return c != nil && c.Cause != v1alpha1.CauseRevert &&
-		(c.Kind == v1alpha1.ChangeTalos || c.Kind == v1alpha1.ChangeKubernetes)
 }
 
 // Next returns the record of the check that is not satisfied now; nil if each is. One that has not been satisfied

@@ -129,8 +129,8 @@ func TestEvaluate(t *testing.T) {
 			found = append(found, object(nil))
 		}
 
-		if why := compiled.Evaluate(t.Context(), found); why != c.says {
-			t.Errorf("%s: %q", name, why)
+		if why, refuted := compiled.Evaluate(t.Context(), found); why != c.says || refuted != (why == "the expression is false") {
+			t.Errorf("%s: %q, refuted: %t", name, why, refuted)
 		}
 	}
 }
@@ -148,14 +148,14 @@ func TestEvaluateEnds(t *testing.T) {
 	}
 
 	found := []map[string]any{object(labels)}
-	if why := compiled.Evaluate(t.Context(), found); why != "" {
+	if why, _ := compiled.Evaluate(t.Context(), found); why != "" {
 		t.Fatal(why)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	if why := compiled.Evaluate(ctx, found); why != "evaluating the expression takes too long for these objects" {
+	if why, refuted := compiled.Evaluate(ctx, found); refuted || why != "evaluating the expression takes too long for these objects" {
 		t.Errorf("%q", why)
 	}
 }
@@ -180,31 +180,8 @@ func TestDue(t *testing.T) {
 		}
 	}
 
-	if len(o.Checks) != 4 || len(check.Due(nil, v1alpha1.CheckBefore)) != 0 {
+	if len(check.Due(o, v1alpha1.CheckBefore, v1alpha1.CheckAfter)) != 4 || len(o.Checks) != 4 || len(check.Due(nil, v1alpha1.CheckBefore)) != 0 {
 		t.Errorf("%+v", o)
-	}
-}
-
-// TestConcerns: upgrades wait for checks, and neither configurations nor what takes an upgrade back.
-func TestConcerns(t *testing.T) {
-	for _, c := range []struct {
-		kind  v1alpha1.ChangeKind
-		cause v1alpha1.ChangeCause
-		want  bool
-	}{
-		{v1alpha1.ChangeTalos, v1alpha1.CauseSpec, true},
-		{v1alpha1.ChangeKubernetes, v1alpha1.CauseSpec, true},
-		{v1alpha1.ChangeTalos, v1alpha1.CauseRevert, false},
-		{v1alpha1.ChangeConfig, v1alpha1.CauseSpec, false},
-		{"", v1alpha1.CauseSpec, false},
-	} {
-		if got := check.Concerns(&v1alpha1.MachineChange{Kind: c.kind, Cause: c.cause}); got != c.want {
-			t.Errorf("%s %s: %t", c.kind, c.cause, got)
-		}
-	}
-
-	if check.Concerns(nil) {
-		t.Error("no change")
 	}
 }
 

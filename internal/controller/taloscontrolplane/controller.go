@@ -63,6 +63,8 @@ type Reconciler struct {
 	preflights preflights
 	// compared are the last comparisons to bootstrap manifests.
 	compared preflights
+	// checks are the last checks before machines that were not satisfied.
+	checks group.Verdicts
 }
 
 // Reconcile reconciles one TalosControlPlane. It keeps no state between calls that a restart must not lose.
@@ -123,6 +125,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.orphans.forget(key)
 	r.preflights.forget(key)
 	r.compared.forget(key)
+	r.checks.Forget(key)
 	r.stale.forget(key)
 	r.nodes.forget(key)
 

@@ -60,7 +60,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 // holdUnchecked removes upgrades from the candidates while a check of the cluster is not satisfied.
 func (r *Reconciler) holdUnchecked(ctx context.Context, s *scope, out *rollout.Output) {
 	upgrades := group.Upgrades{
-		Options: s.cp.Spec.Upgrade, Now: r.Clock.Now(),
+		Of: s.key(), ControlPlane: s.cp, Clock: r.Clock, Verdicts: &r.checks,
 		Connect: func(ctx context.Context) (*workload.Cluster, error) {
 			return r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
 		},

@@ -3,16 +3,15 @@ package talosmachine
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/check"
 	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
@@ -22,47 +21,6 @@ const (
 	checkFailed = time.Minute
 )
 
-// verdicts records for machines that settle what the checks of their upgrade have found, because such a machine is
-// reconciled every second. A restart loses them, which costs one more check. The zero value is ready to use and safe
-// for concurrent use.
-type verdicts struct {
-	mu   sync.Mutex
-	last map[types.NamespacedName]verdict
-}
-
-// verdict is why the checks are not satisfied, for one change and one generation of the spec.
-type verdict struct {
-	of, why string
-	until   time.Time
-}
-
-func (v *verdicts) get(key types.NamespacedName, of string, now time.Time) (string, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	last, ok := v.last[key]
-
-	return last.why, ok && last.of == of && now.Before(last.until)
-}
-
-func (v *verdicts) put(key types.NamespacedName, last verdict) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	if v.last == nil {
-		v.last = map[types.NamespacedName]verdict{}
-	}
-
-	v.last[key] = last
-}
-
-func (v *verdicts) forget(key types.NamespacedName) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	delete(v.last, key)
-}
-
 // findLag finds what the machine waits for although what its change brings is live and the node reports itself as
 // healthy.
 func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error) {
@@ -71,35 +29,22 @@ func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error)
 	}
 
 	if s.lagging = r.lags(ctx, s); s.lagging == "" {
-		s.lagging = r.unsatisfied(ctx, s)
+		s.lagging, s.refuted = r.unsatisfied(ctx, s)
 	}
 
 	return ctrl.Result{}, nil
 }
 
-// unsatisfied says which check of its upgrade a machine waits for that runs the new version; empty if for none. What
-// the cluster says before the node itself is healthy is not of interest, and not read.
-func (r *Reconciler) unsatisfied(ctx context.Context, s *scope) string {
+// unsatisfied says which check of its upgrade a machine waits for that runs the new version; empty if for none.
+// refuted: its expression is false. What the cluster says before the node itself is healthy is not of interest, and not
+// read.
+func (r *Reconciler) unsatisfied(ctx context.Context, s *scope) (why string, refuted bool) {
 	c, due := s.machine.Status.Change, check.Due(s.controlPlane.Spec.Upgrade, v1alpha1.CheckAfter)
 
-	if len(due) == 0 || !check.Concerns(c) || !s.runs(c) || s.facts.Stage != change.StageRunning || !s.facts.Ready {
-		r.verdicts.forget(s.key())
+	if len(due) == 0 || !upgrade.Advances(c) || !s.runs(c) || s.facts.Stage != change.StageRunning || !s.facts.Ready {
+		r.verdicts.Forget(s.key())
 
-		return ""
-	}
-
-	now, of := r.Clock.Now(), fmt.Sprintf("%d/%s", s.controlPlane.Generation, c.ID)
-	if why, ok := r.verdicts.get(s.key(), of, now); ok {
-		return why
-	}
-
-	name, why := group.Unsatisfied(ctx, due, func(ctx context.Context) (*workload.Cluster, error) {
-		return r.cluster(ctx, s)
-	})
-	if name == "" {
-		r.verdicts.forget(s.key())
-
-		return ""
+		return "", false
 	}
 
 	again := checkAgain
@@ -107,10 +52,16 @@ func (r *Reconciler) unsatisfied(ctx context.Context, s *scope) string {
 		again = checkFailed
 	}
 
-	why = "check " + name + ": " + why
-	r.verdicts.put(s.key(), verdict{of: of, why: why, until: now.Add(again)})
+	of := fmt.Sprintf("%d/%s", s.controlPlane.Generation, c.ID)
+	now, _ := r.verdicts.Make(s.key(), of, r.Clock, again, func() group.Verdict {
+		return group.Unsatisfied(ctx, due, func(ctx context.Context) (*workload.Cluster, error) { return r.cluster(ctx, s) })
+	})
 
-	return why
+	if now.Name == "" {
+		return "", false
+	}
+
+	return "check " + now.Name + ": " + now.Why, now.Refuted
 }
 
 // runs reports whether the node runs what a change of a version brings.

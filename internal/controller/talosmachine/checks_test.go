@@ -76,7 +76,8 @@ func TestCheckOfUpgrade(t *testing.T) {
 }
 
 // TestCheckFails: a machine whose checks are not satisfied in time is not healthy with the new version: its upgrade
-// fails, and is rolled back if the policy says so, which waits for no check.
+// fails. It is rolled back if the policy says so and a check is false, which waits for no check; missing evidence is no
+// reason to reboot a machine.
 func TestCheckFails(t *testing.T) {
 	e := found(t, 1, 1)
 	was := e.machine("w-0").Status.TalosVersion
@@ -88,6 +89,20 @@ func TestCheckFails(t *testing.T) {
 	if !strings.Contains(m.Status.Change.Message, "it waits for check gate: there is no v1 ConfigMap default/gate") {
 		t.Error(m.Status.Change.Message)
 	}
+
+	e.sleep(time.Minute)
+
+	if m, _, err := e.pass("w-0"); err != nil || !failed(m) || m.Annotations[v1alpha1.RevertAnnotation] != "" {
+		t.Errorf("it is rolled back without evidence: %v, %s", err, show(m))
+	}
+
+	gate := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gate"}, Data: map[string]string{"open": "no"}}
+	e.Eventually("the gate is shut", func(ctx context.Context) error {
+		_, err := e.api().CoreV1().ConfigMaps("default").Create(ctx, gate, metav1.CreateOptions{})
+
+		return err
+	})
+	e.sleep(time.Minute)
 
 	e.until("w-0", "the rollback is planned", func(m *v1alpha1.TalosMachine) bool {
 		return m.Status.Change.Cause == v1alpha1.CauseRevert && m.Status.Change.Phase == v1alpha1.ChangePending

@@ -20,6 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -53,11 +54,12 @@ type Reconciler struct {
 	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
-	looks    looks
-	bare     sightings
-	memory   frame.Memory
-	outages  condition.Outages
-	verdicts verdicts
+	looks   looks
+	bare    sightings
+	memory  frame.Memory
+	outages condition.Outages
+	// verdicts are checks of machines that settle and were not satisfied: such a machine is reconciled every second.
+	verdicts group.Verdicts
 }
 
 // Reconcile reconciles one TalosMachine. It keeps no state between calls.
@@ -72,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.memory.Forget(req.NamespacedName)
 			r.Installs.Drop(req.NamespacedName)
 			r.outages.Forget(req.NamespacedName)
-			r.verdicts.forget(req.NamespacedName)
+			r.verdicts.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)

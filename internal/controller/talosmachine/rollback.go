@@ -167,11 +167,12 @@ func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result,
 	return ctrl.Result{}, nil
 }
 
-// mustRollBack reports whether the machine runs the Talos of an upgrade, had its time to become healthy, and is not.
+// mustRollBack reports whether the machine runs the Talos of an upgrade, had its time to become healthy, and is not. A
+// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine.
 func (s *scope) mustRollBack() bool {
 	c := s.machine.Status.Change
 
 	return isUpgrade(c) && c.Phase == v1alpha1.ChangeFailed && c.Booted && c.Cause != v1alpha1.CauseRevert &&
-		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && (!s.facts.Ready || s.lagging != "") &&
+		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && (!s.facts.Ready || s.refuted) &&
 		s.machine.Annotations[v1alpha1.RevertAnnotation] != c.Target
 }

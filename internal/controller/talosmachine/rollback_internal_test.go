@@ -92,6 +92,8 @@ func TestMustRollBack(t *testing.T) {
 	}{
 		"it must":             {func(*scope) {}, true},
 		"it is healthy":       {func(s *scope) { s.facts.Ready = true }, false},
+		"a check is false":    {func(s *scope) { s.facts.Ready, s.lagging, s.refuted = true, "check a: the expression is false", true }, true},
+		"no evidence":         {func(s *scope) { s.facts.Ready, s.lagging = true, "check a: no API server responds" }, false},
 		"it is not known":     {func(s *scope) { s.facts = nil }, false},
 		"it runs another":     {func(s *scope) { s.systems.live = system{"v1", ""} }, false},
 		"it came late":        {func(s *scope) { s.machine.Status.Change.Booted = false }, false},

@@ -55,6 +55,8 @@ type scope struct {
 	// lagging is what the machine waits for although what its change brings is live and the node reports itself as
 	// healthy: components of Kubernetes, and the checks of an upgrade.
 	lagging string
+	// refuted: it lags because the expression of a check is false, and not because evidence is missing.
+	refuted bool
 	// pass is what was done for the change in this reconciliation.
 	pass change.Pass
 	// released is true if the finalizer is removed in this reconciliation.

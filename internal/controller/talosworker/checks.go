@@ -3,6 +3,8 @@ package talosworker
 import (
 	"context"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
@@ -17,7 +19,7 @@ func (r *Reconciler) checked(
 	picked []rollout.Candidate,
 ) []rollout.Candidate {
 	upgrades := group.Upgrades{
-		Options: cp.Spec.Upgrade, Now: r.Clock.Now(),
+		Of: client.ObjectKeyFromObject(s.worker), ControlPlane: cp, Clock: r.Clock, Verdicts: &r.checks,
 		Connect: func(ctx context.Context) (*workload.Cluster, error) { return r.cluster(ctx, s) },
 	}
 

@@ -8,10 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	testclock "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 )
 
@@ -82,5 +85,25 @@ func TestSoakFirst(t *testing.T) {
 
 	if got, err := r.soakFirst(t.Context(), s, cp); err != nil || len(got) != 1 || got[0].Name != "c-0" {
 		t.Errorf("%d machines, %v", len(got), err)
+	}
+}
+
+// TestChecksOfTheGone: what checks have found is forgotten with the object of the group.
+func TestChecksOfTheGone(t *testing.T) {
+	r, s, _ := newReconciler(t)
+	key := client.ObjectKeyFromObject(s.worker)
+
+	made := func(name string) string {
+		got, _ := r.checks.Make(key, "of", r.Clock, time.Minute, func() group.Verdict { return group.Verdict{Name: name} })
+
+		return got.Name
+	}
+
+	if first, second := made("first"), made("second"); first != "first" || second != "first" {
+		t.Fatalf("%q, %q", first, second)
+	}
+
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil || made("third") != "third" {
+		t.Errorf("%v: it is still recorded", err)
 	}
 }

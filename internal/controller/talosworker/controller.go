@@ -56,6 +56,8 @@ type Reconciler struct {
 	Details time.Duration
 
 	memory frame.Memory
+	// checks are the last checks before machines that were not satisfied.
+	checks group.Verdicts
 }
 
 // Reconcile reconciles one TalosWorker. It keeps no state between calls.
@@ -64,6 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.memory.Forget(req.NamespacedName)
+			r.checks.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
