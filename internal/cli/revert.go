@@ -122,8 +122,8 @@ func (s *session) retryHooks(ctx context.Context, p *plane, name string, noMachi
 	return nil
 }
 
-// hookStops reports whether a failed hook before an upgrade stops it. UpToDate has its reason, unless something else is in
-// the way, too: HookFailed names it all the same.
+// hookStops reports whether a failed hook before an upgrade stops it. UpToDate has its reason, unless something else is
+// in the way, too: HookFailed names it all the same.
 func hookStops(cp *v1alpha1.TalosControlPlane) bool {
 	c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionUpToDate)
 	if c != nil && c.Reason == v1alpha1.ReasonUpgradeHookFailed {
