@@ -108,8 +108,8 @@ func TestResourcesOfAStore(t *testing.T) {
 		{cosi.ControlPlaneRunning, stateRunning, role.Admin, []string{
 			"Affiliates.cluster.talos.dev", "Endpoints.kubernetes.talos.dev", "EtcdMembers.etcd.talos.dev",
 			"Infos.cluster.talos.dev", "KubePrismConfigs.kubernetes.talos.dev", "KubePrismEndpoints.kubernetes.talos.dev",
-			"MachineConfigs.config.talos.dev", "MachineStatuses.runtime.talos.dev", "Members.cluster.talos.dev",
-			"ServicePIDs.runtime.talos.dev", "Services.v1alpha1.talos.dev",
+			"MachineConfigs.config.talos.dev", "MachineStatuses.runtime.talos.dev", "ManifestStatuses.kubernetes.talos.dev",
+			"Members.cluster.talos.dev", "ServicePIDs.runtime.talos.dev", "Services.v1alpha1.talos.dev",
 		}},
 		{cosi.Worker, stateWorker, role.Admin, []string{
 			"Affiliates.cluster.talos.dev", "Endpoints.kubernetes.talos.dev",

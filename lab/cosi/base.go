@@ -39,7 +39,7 @@ func alwaysLive() []resource.Type {
 
 // afterEtcd are the types that a control-plane node shows only while its etcd is healthy.
 func afterEtcd() []resource.Type {
-	return []resource.Type{k8s.StaticPodType}
+	return []resource.Type{k8s.StaticPodType, k8s.ManifestStatusType}
 }
 
 // base is one recording made ready for nodes: what is the same on every node is decoded once and shared.
