@@ -251,8 +251,11 @@ type ManifestsStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// differing is the number of objects that differ, or that the API server refuses. It is absent until they were
-	// compared.
+	// applied is true once the manifests were applied. Fields that other managers own are left, which message names.
+	// +optional
+	Applied bool `json:"applied,omitempty"`
+	// differing is the number of objects that differ, or that the API server refuses, or with images of containers that
+	// another manager owns. It is absent until they were compared.
 	// +optional
 	Differing int32 `json:"differing,omitempty"`
 	// objects that differ or are refused, as kind/namespace/name, at most 16.

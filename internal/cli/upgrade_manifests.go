@@ -36,7 +36,8 @@ func newUpgradeManifestsCommand(streams genericiooptions.IOStreams) *cobra.Comma
 		Long: `Compare a cluster to the bootstrap manifests of Talos, such as those of kube-proxy, CoreDNS and flannel, and
 print what upgrade.manifests: Apply would change, as a unified diff. Nothing is changed. The manifests are those that a
 control-plane machine serves for its configuration; the API server of the cluster says by dry runs what they result in.
-Fields that others than Talos own stay as they are, and do not appear. Values of Secrets are masked.
+Fields that others than Talos own stay as they are; the standard error names them, and an image among them counts as a
+difference. Values of Secrets are masked.
 
 The command reads the PKI of the cluster, and connects to its nodes and its API server.
 
@@ -73,14 +74,16 @@ func (d *manifestsDiffer) run(ctx context.Context, name string) error {
 		return err
 	}
 
-	served, err := servedBy(ctx, c, state)
+	all, err := servedBy(ctx, c, state)
 	if err != nil {
 		return err
 	}
 
-	objects, err := served.Objects()
-	if err != nil {
-		return err
+	version := c.controlPlane.Status.ObservedKubeVersion
+
+	want, problem := manifests.Merge(all, version)
+	if problem != "" {
+		return fmt.Errorf("reading the bootstrap manifests of Kubernetes %s: %s", version, problem)
 	}
 
 	clients := &workload.Clients{Clock: clock.RealClock{}}
@@ -90,7 +93,7 @@ func (d *manifestsDiffer) run(ctx context.Context, name string) error {
 		return err
 	}
 
-	found, err := cluster.Manifests(ctx, objects, false)
+	found, err := cluster.Manifests(ctx, want, false)
 	if err != nil {
 		return err
 	}
@@ -113,8 +116,17 @@ func (d *manifestsDiffer) print(found manifests.Outcome) error {
 		fmt.Fprintf(d.ErrOut, "%s is refused: %s\n", r.Key, r.Shown())
 	}
 
-	for _, key := range found.Kept {
-		fmt.Fprintf(d.ErrOut, "%s is no longer among the manifests, and is not deleted\n", key)
+	for _, l := range found.Left {
+		fmt.Fprintf(d.ErrOut, "%s: the field %s is left to its manager %s\n", l.Key, l.Path, l.Manager)
+	}
+
+	for _, k := range found.Kept {
+		fmt.Fprintf(d.ErrOut, "%s is no longer among the manifests, and is not deleted: %s\n", k.Key, k.Reason)
+	}
+
+	for _, key := range found.Withheld {
+		fmt.Fprintf(d.ErrOut, "%s is not deleted without evidence that no control-plane machine has it among its "+
+			"manifests: %s\n", key, found.Uncertain)
 	}
 
 	if found.Count() > 0 {
@@ -124,22 +136,23 @@ func (d *manifestsDiffer) print(found manifests.Outcome) error {
 	return nil
 }
 
-// servedBy returns the manifests of the first control-plane machine that serves those of the version that runs.
-func servedBy(ctx context.Context, c *cluster, state *clusterstate.State) (manifests.Served, error) {
+// servedBy returns what each control-plane machine says about its manifests.
+func servedBy(ctx context.Context, c *cluster, state *clusterstate.State) ([]manifests.Served, error) {
 	access, err := state.Bundle.TalosCredentials(clock.RealClock{}.Now(), accessTTL)
 	if err != nil {
-		return manifests.Served{}, err
+		return nil, err
 	}
 
 	nodes := talos.NewPool()
 	defer nodes.Close()
 
-	version := c.controlPlane.Status.ObservedKubeVersion
-	problem := "no control-plane machine has an address"
+	var all []manifests.Served
 
 	for _, m := range controlPlaneMachines(c) {
 		address := evidence.Address(&m)
 		if address == "" {
+			all = append(all, manifests.Served{Machine: m.Name, Problem: "it has no address"})
+
 			continue
 		}
 
@@ -154,18 +167,14 @@ func servedBy(ctx context.Context, c *cluster, state *clusterstate.State) (manif
 		}
 
 		if err != nil {
-			problem = m.Name + ": " + cmp.Or(failure.Message(err), err.Error())
-
-			continue
+			served = manifests.Served{Problem: cmp.Or(failure.Message(err), err.Error())}
 		}
 
 		served.Machine = m.Name
-		if problem = served.Refuse(version); problem == "" {
-			return served, nil
-		}
+		all = append(all, served)
 	}
 
-	return manifests.Served{}, fmt.Errorf("reading the bootstrap manifests of Kubernetes %s: %s", version, problem)
+	return all, nil
 }
 
 func controlPlaneMachines(c *cluster) []v1alpha1.TalosMachine {

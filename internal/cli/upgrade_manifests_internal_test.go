@@ -37,7 +37,9 @@ func TestPrintManifests(t *testing.T) {
 			{Key: manifests.Key{Kind: "ConfigMap", Name: "c"}, Reason: "Invalid", Message: "the name is too long"},
 			{Key: manifests.Key{Kind: "Secret", Name: "t"}, Reason: "Invalid", Message: "aHVudGVyMg== is invalid"},
 		},
-		Kept: []manifests.Key{{Kind: "Namespace", Name: "n"}},
+		Kept:     []manifests.Kept{{Key: manifests.Key{Kind: "Namespace", Name: "n"}, Reason: "objects of this kind are never deleted"}},
+		Left:     []manifests.Left{{Key: set, Manager: "kubectl-set", Path: ".spec.replicas"}},
+		Withheld: []manifests.Key{{Kind: "ConfigMap", Name: "w"}}, Uncertain: "cp-1: no answer",
 	}
 
 	print := func(o manifests.Outcome) (string, string, int) {
@@ -65,7 +67,9 @@ func TestPrintManifests(t *testing.T) {
 -kind: Secret
 `
 		beside = "ConfigMap/c is refused: the name is too long\nSecret/t is refused: Invalid\n" +
-			"Namespace/n is no longer among the manifests, and is not deleted\n"
+			"DaemonSet/kube-system/kube-proxy: the field .spec.replicas is left to its manager kubectl-set\n" +
+			"Namespace/n is no longer among the manifests, and is not deleted: objects of this kind are never deleted\n" +
+			"ConfigMap/w is not deleted without evidence that no control-plane machine has it among its manifests: cp-1: no answer\n"
 	)
 
 	out, errOut, code := print(found)

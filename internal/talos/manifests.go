@@ -35,6 +35,8 @@ func (n *Node) Manifests(ctx context.Context) (manifests.Served, error) {
 
 	var served []string
 
+	applied := get[*k8s.ManifestStatus](ctx, r, ns, k8s.ManifestStatusType, k8s.ManifestStatusID)
+
 	if r.err == nil {
 		var list safe.List[*k8s.Manifest]
 
@@ -50,6 +52,8 @@ func (n *Node) Manifests(ctx context.Context) (manifests.Served, error) {
 	}
 
 	out.Proxy, out.Images = partsOf(base.TypedSpec())
+	out.Settled = applied != nil &&
+		slices.Equal(slices.Sorted(slices.Values(applied.TypedSpec().ManifestsApplied)), served)
 
 	for _, m := range extra.TypedSpec().ExtraManifests {
 		if id := fmt.Sprintf("%s-%s", m.Priority, m.Name); !slices.Contains(served, id) {

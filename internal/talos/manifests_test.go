@@ -2,6 +2,7 @@ package talos_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -47,6 +48,19 @@ func TestManifests(t *testing.T) {
 
 	conn := c.open(n, c.creds())
 
+	// Without etcd, a node renders its manifests and applies none.
+	wait.For(t, "the manifests are served", func(ctx context.Context) error {
+		served, err := conn.Manifests(ctx)
+		if err == nil && len(served.Items) == 0 {
+			err = errors.New("no manifests")
+		}
+
+		if served.Settled {
+			t.Error("nothing was applied yet")
+		}
+
+		return err
+	})
 	wait.For(t, "etcd is bootstrapped", func(ctx context.Context) error { return conn.Bootstrap(ctx) })
 
 	var got manifests.Served
@@ -69,9 +83,18 @@ func TestManifests(t *testing.T) {
 		}
 	}
 
-	objects, err := got.Objects()
-	if err != nil {
-		t.Fatal(err)
+	wait.For(t, "the manifests are applied", func(ctx context.Context) error {
+		served, err := conn.Manifests(ctx)
+		if err == nil && !served.Settled {
+			err = errors.New("the node has not applied what it serves")
+		}
+
+		return err
+	})
+
+	objects, refused := got.Objects()
+	if len(refused) > 0 {
+		t.Fatal(refused)
 	}
 
 	var names []string

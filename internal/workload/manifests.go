@@ -23,11 +23,9 @@ import (
 )
 
 // Manifests compares the cluster to bootstrap manifests, by dry runs of the API server. With write, it applies what
-// differs as well, and deletes what the manifests no longer have once nothing is refused. What the API server refuses
-// stops nothing else. Every step may be repeated: each call decides from what the cluster has.
-func (c *Cluster) Manifests(
-	ctx context.Context, want []*unstructured.Unstructured, write bool,
-) (manifests.Outcome, error) {
+// differs as well, and deletes what no machine has among its manifests any more once nothing is refused. What the API
+// server refuses stops nothing else. Every step may be repeated: each call decides from what the cluster has.
+func (c *Cluster) Manifests(ctx context.Context, want manifests.Wanted, write bool) (manifests.Outcome, error) {
 	cfg := rest.CopyConfig(c.rest)
 	cfg.QPS, cfg.Burst = -1, 0 // each object takes three calls, one after the other
 
@@ -38,6 +36,7 @@ func (c *Cluster) Manifests(
 
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery()))
 	s := &syncer{Cluster: c, api: api, mapper: mapper, want: want, write: write}
+	s.out.Refused = slices.Clone(want.Refused)
 
 	err = s.run(ctx)
 
@@ -50,7 +49,7 @@ type syncer struct {
 
 	api    dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	want   []*unstructured.Unstructured
+	want   manifests.Wanted
 	write  bool
 
 	// inventory is what the cluster's inventory has; listed is true if there is one.
@@ -84,7 +83,7 @@ func (s *syncer) run(ctx context.Context) error {
 }
 
 func (s *syncer) applyAll(ctx context.Context) error {
-	for _, o := range s.want {
+	for _, o := range s.want.Objects {
 		if err := s.one(ctx, o); err != nil {
 			return fmt.Errorf("applying %s: %w", manifests.KeyOf(o), err)
 		}
@@ -109,7 +108,7 @@ func (s *syncer) one(ctx context.Context, o *unstructured.Unstructured) error {
 
 		return nil
 	case resource == nil:
-		if !s.write && manifests.Defines(s.want, key.GroupKind()) {
+		if !s.write && manifests.Defines(s.want.Objects, key.GroupKind()) {
 			s.out.Differences = append(s.out.Differences, manifests.Difference{Key: key, Action: manifests.Create, Want: o})
 		} else {
 			s.refuse(key, "UnknownKind", "the cluster does not serve this kind")
@@ -148,7 +147,7 @@ func (s *syncer) bring(
 		o.SetResourceVersion(live.GetResourceVersion())
 	}
 
-	o, result, err := dryRun(ctx, resource, o, live)
+	o, result, err := s.dryRun(ctx, resource, o, live)
 	if apierrors.IsNotFound(err) && live == nil && !s.write {
 		result, err = o, nil // its namespace is among the manifests
 	}
@@ -179,7 +178,7 @@ func (s *syncer) bring(
 }
 
 // dryRun returns what would be applied, without the fields that others own, and what it would result in.
-func dryRun(
+func (s *syncer) dryRun(
 	ctx context.Context, resource dynamic.ResourceInterface, o, live *unstructured.Unstructured,
 ) (applied, result *unstructured.Unstructured, err error) {
 	options := metav1.PatchOptions{FieldManager: manifests.Manager, DryRun: []string{metav1.DryRunAll}}
@@ -191,7 +190,10 @@ func dryRun(
 
 	conflicts := conflictsOf(err)
 	if len(conflicts) > 0 {
-		o = manifests.Yield(o, live, conflicts)
+		var left []manifests.Left
+
+		o, left = manifests.Yield(o, live, conflicts)
+		s.out.Left = append(s.out.Left, left...)
 		result, err = patch(ctx, resource, o, options)
 		conflicts = conflictsOf(err)
 	}

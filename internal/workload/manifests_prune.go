@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,12 +86,17 @@ func (s *syncer) writeInventory(ctx context.Context) error {
 	return nil
 }
 
-// prune deletes what the inventory has and the manifests no longer have. What is refused may be what replaces it, so
-// nothing is deleted before everything is applied.
+// prune deletes what the inventory has and no machine has among its manifests. What is refused may be what replaces it,
+// so nothing is deleted before everything is applied.
 func (s *syncer) prune(ctx context.Context) error {
 	may := s.write && len(s.out.Refused) == 0
 
-	for _, key := range manifests.Gone(s.inventory, s.wanted) {
+	gone, err := s.gone()
+	if err != nil {
+		return err
+	}
+
+	for _, key := range gone {
 		if err := s.drop(ctx, key, may); err != nil {
 			return fmt.Errorf("deleting %s: %w", key, err)
 		}
@@ -99,8 +105,59 @@ func (s *syncer) prune(ctx context.Context) error {
 	return nil
 }
 
+// gone returns what the inventory has and no machine has among its manifests. Of two entries for the same object, the
+// one with a namespace that the object does not have leaves the inventory.
+func (s *syncer) gone() ([]manifests.Key, error) {
+	inventory, wanted := make(map[manifests.Key]manifests.Key, len(s.inventory)), slices.Clone(s.wanted)
+
+	for _, entry := range s.inventory {
+		key, err := s.placed(entry)
+		if err != nil {
+			return nil, err
+		}
+
+		inventory[entry] = key
+	}
+
+	for _, other := range s.want.Others {
+		key, err := s.placed(other)
+		if err != nil {
+			return nil, err
+		}
+
+		wanted = append(wanted, key)
+	}
+
+	gone, stale := manifests.Gone(inventory, wanted)
+	for _, entry := range stale {
+		s.leave = append(s.leave, entry)
+		s.enter = append(s.enter, inventory[entry])
+	}
+
+	return gone, nil
+}
+
+// placed returns the key with the namespace that the API server gives the object.
+func (s *syncer) placed(key manifests.Key) (manifests.Key, error) {
+	mapping, err := s.mapper.RESTMapping(key.GroupKind())
+
+	switch {
+	case meta.IsNoMatchError(err):
+		return key, nil
+	case err != nil:
+		return key, fmt.Errorf("finding out which kinds the cluster serves: %w", err)
+	case mapping.Scope.Name() != meta.RESTScopeNameNamespace:
+		key.Namespace = ""
+	case key.Namespace == "":
+		key.Namespace = metav1.NamespaceDefault
+	}
+
+	return key, nil
+}
+
 // drop deletes an object if it may be, and has it leave the inventory if it is gone or stays for good: what this
-// operator does not delete, another reader of the inventory must not delete either.
+// operator does not delete, another reader of the inventory must not delete either. Without evidence that no machine
+// has it among its manifests, it stays in both: a node brings back what leaves its inventory.
 func (s *syncer) drop(ctx context.Context, key manifests.Key, may bool) error {
 	resource, err := s.at(key)
 	if err != nil {
@@ -113,16 +170,24 @@ func (s *syncer) drop(ctx context.Context, key manifests.Key, may bool) error {
 		live, err = resource.Get(ctx, key.Name, metav1.GetOptions{})
 	}
 
+	missing := resource == nil || apierrors.IsNotFound(err)
+
 	switch {
-	case resource == nil, apierrors.IsNotFound(err):
+	case missing && s.want.Uncertain != "":
+		return nil
+	case missing:
 		s.leave = append(s.leave, key)
 
 		return nil
 	case err != nil:
 		return s.refused(key, err)
+	case s.want.Uncertain != "":
+		s.out.Withheld, s.out.Uncertain = append(s.out.Withheld, key), s.want.Uncertain
+
+		return nil
 	case manifests.Keeps(live) != "":
 		s.leave = append(s.leave, key)
-		s.out.Kept = append(s.out.Kept, key)
+		s.out.Kept = append(s.out.Kept, manifests.Kept{Key: key, Reason: manifests.Keeps(live)})
 
 		return nil
 	}

@@ -31,7 +31,6 @@ func (r *Reconciler) settleManifests(
 	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) *v1alpha1.UpgradeStatus {
 	st := &s.cp.Status
-	policy := s.cp.Spec.Upgrade.Manifests
 
 	if targetOf(s.cp).Kubernetes == "" {
 		st.Manifests = nil // the operator upgrades no Kubernetes, so none of it is its to end
@@ -46,6 +45,7 @@ func (r *Reconciler) settleManifests(
 
 	var due bool
 
+	policy := manifests.Policy(s.cp, next, installing(machines))
 	if st.Manifests, due = manifests.Due(st.Manifests, next, runs, policy); !due {
 		r.compared.forget(s.key())
 
@@ -53,54 +53,52 @@ func (r *Reconciler) settleManifests(
 	}
 
 	version := st.Manifests.KubernetesVersion
-	of := fmt.Sprintf("%d/%s", s.cp.Generation, version)
+	of := fmt.Sprintf("%d/%s/%s", s.cp.Generation, version, policy)
 
-	if last, ok := r.compared.get(s.key(), of, r.Clock.Now()); ok {
-		if policy != v1alpha1.ManifestsApply {
-			return nil
+	last, ok := r.compared.get(s.key(), of, r.Clock.Now())
+	if !ok {
+		last = r.lookAtManifests(ctx, s, policy, machines)
+		last.of = of
+
+		if st.Manifests == nil {
+			r.compared.forget(s.key())
+		} else {
+			r.compared.put(s.key(), last)
 		}
-
-		return manifests.Held(s.cp, next, version, last.message)
 	}
 
-	return r.lookAtManifests(ctx, s, next, machines)
-}
-
-// lookAtManifests compares and applies manifests, and remembers until when that holds.
-func (r *Reconciler) lookAtManifests(
-	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
-) *v1alpha1.UpgradeStatus {
-	st := &s.cp.Status
-	version, write := st.Manifests.KubernetesVersion, s.cp.Spec.Upgrade.Manifests == v1alpha1.ManifestsApply
-	last, again := preflight{of: fmt.Sprintf("%d/%s", s.cp.Generation, version)}, manifestsRetry
-
-	found, problem := r.syncManifests(ctx, s, version, machines, write)
-	st.Manifests = manifests.Status(st.Manifests, found, s.cp.Spec.Upgrade.Manifests, problem)
-
-	switch {
-	case problem != "":
-		last.message = "waiting for the bootstrap manifests of Kubernetes " + version + ": " + problem
-	case write:
-		last.message = found.Waits(version)
-	default:
-		again = manifestsInterval
-	}
-
-	if problem == "" && (write && last.message == "" || !write && st.Manifests.Differing == 0) {
-		st.Manifests = nil
-		r.compared.forget(s.key())
-
-		return nil
-	}
-
-	last.until = r.Clock.Now().Add(again)
-	r.compared.put(s.key(), last)
-
-	if !write {
+	if last.message == "" {
 		return nil
 	}
 
 	return manifests.Held(s.cp, next, version, last.message)
+}
+
+// lookAtManifests compares manifests, and applies them once if policy says so. It returns until when that holds, and
+// what the upgrade waits for, if anything.
+func (r *Reconciler) lookAtManifests(
+	ctx context.Context, s *scope, policy v1alpha1.ManifestPolicy, machines []v1alpha1.TalosMachine,
+) (last preflight) {
+	st := &s.cp.Status
+	version, write := st.Manifests.KubernetesVersion, policy == v1alpha1.ManifestsApply && !st.Manifests.Applied
+	again := manifestsRetry
+
+	found, problem := r.syncManifests(ctx, s, version, machines, write)
+	st.Manifests = manifests.Status(st.Manifests, found, policy, problem)
+
+	if write && problem != "" {
+		last.message = "waiting for the bootstrap manifests of Kubernetes " + version + ": " + problem
+	} else if write {
+		last.message = found.Waits(version)
+	}
+
+	if problem == "" && last.message == "" {
+		again = manifestsInterval
+	}
+
+	last.until = r.Clock.Now().Add(again)
+
+	return last
 }
 
 // syncManifests compares the cluster to the manifests of a version and, with write, applies them. problem says why that
@@ -108,16 +106,9 @@ func (r *Reconciler) lookAtManifests(
 func (r *Reconciler) syncManifests(
 	ctx context.Context, s *scope, version string, machines []v1alpha1.TalosMachine, write bool,
 ) (found manifests.Outcome, problem string) {
-	served, problem := r.servedManifests(ctx, s, version, machines)
+	want, problem := manifests.Merge(r.servedManifests(ctx, s, version, machines), version)
 	if problem != "" {
 		return found, problem
-	}
-
-	objects, err := served.Objects()
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "The bootstrap manifests of a node cannot be read")
-
-		return found, "those of " + served.Machine + " cannot be read"
 	}
 
 	if write {
@@ -131,16 +122,17 @@ func (r *Reconciler) syncManifests(
 		return found, failure.Message(err)
 	}
 
-	found, err = cluster.Manifests(ctx, objects, write)
+	found, err = cluster.Manifests(ctx, want, write)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Comparing the bootstrap manifests failed")
 
 		return found, "the comparison failed; see the operator log"
 	}
 
-	if n := found.Count(); write && n > 0 {
+	n, unchanged := found.Count(), found.Unchanged()
+	if write && (n > 0 || len(found.Kept) > 0 || unchanged != "") {
 		ctrl.LoggerFrom(ctx).Info("Applied bootstrap manifests", "version", version, "objects", found.Names(n),
-			"refused", found.Refusals())
+			"refused", found.Refusals(), "unchanged", unchanged, "kept", found.Kept)
 	}
 
 	return found, ""
@@ -154,37 +146,34 @@ func failureOr(err error, message string) string {
 	return message
 }
 
-// servedManifests returns the manifests of one control-plane machine that runs the version and serves those of its
-// configuration. problem is that of the last machine that does not.
+// servedManifests returns what each control-plane machine says about its manifests. One that is on its way to another
+// configuration, or out of the cluster, says nothing.
 func (r *Reconciler) servedManifests(
 	ctx context.Context, s *scope, version string, machines []v1alpha1.TalosMachine,
-) (served manifests.Served, problem string) {
+) []manifests.Served {
 	source := r.source(s)
-	problem = "no control-plane machine is configured for this version"
+
+	var all []manifests.Served
 
 	for _, m := range controlPlaneOf(machines) {
-		if !servesManifests(&m, version) {
-			continue
-		}
+		served := manifests.Served{Problem: "it is not configured for this version, or is being changed or deleted"}
 
-		node, err := r.Nodes.Node(ctx, source.Ref(&m))
-		if err == nil {
-			served, err = node.Manifests(ctx)
-		}
+		if servesManifests(&m, version) {
+			node, err := r.Nodes.Node(ctx, source.Ref(&m))
+			if err == nil {
+				served, err = node.Manifests(ctx)
+			}
 
-		if err != nil {
-			problem = m.Name + ": " + failure.Message(err)
-
-			continue
+			if err != nil {
+				served = manifests.Served{Problem: failure.Message(err)}
+			}
 		}
 
 		served.Machine = m.Name
-		if problem = served.Refuse(version); problem == "" {
-			return served, ""
-		}
+		all = append(all, served)
 	}
 
-	return manifests.Served{}, problem
+	return all
 }
 
 // servesManifests reports whether a control-plane machine has a configuration with a version of Kubernetes, and no

@@ -28,7 +28,7 @@ func Due(
 	reached := was != nil && was.KubernetesVersion != coming && runs.Runs(was.KubernetesVersion)
 
 	switch {
-	case reached && (coming == "" || policy == v1alpha1.ManifestsApply):
+	case reached && (coming == "" || policy == v1alpha1.ManifestsApply && !was.Applied):
 		return was, true
 	case coming == "":
 		return nil, false
@@ -42,8 +42,26 @@ func Due(
 	}, false
 }
 
-// Status returns the status for what a comparison has found. problem is why there was none; then the objects that are
-// known stay. Where the manifests are applied, only what is refused is left.
+// Policy returns what becomes of manifests now. installing is a machine that is given another Talos; empty if none is.
+// An upgrade that waits for manifests has no Talos in its status, from which machines would conclude that theirs was
+// called off, so that manifests are only compared until Talos is the same everywhere.
+func Policy(cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, installing string) v1alpha1.ManifestPolicy {
+	now := next
+	if now == nil || now.KubernetesVersion == "" && now.TalosVersion == "" {
+		now = cp.Status.Upgrade // what comes next is not known, or nothing: what was on its way counts
+	}
+
+	wants, applied := cp.Spec.Upgrade.Manifests, cp.Status.Manifests != nil && cp.Status.Manifests.Applied
+	if wants == v1alpha1.ManifestsApply && !applied && (installing != "" || now != nil && now.TalosVersion != "") {
+		return v1alpha1.ManifestsReport
+	}
+
+	return wants
+}
+
+// Status returns the status for what a comparison has found; nil if there is nothing to say. problem is why there was
+// none; then the objects that are known stay. Where the manifests are applied, only what is refused, withheld or left
+// to others remains. Once only the latter does, they are applied no more.
 func Status(
 	was *v1alpha1.ManifestsStatus, found Outcome, policy v1alpha1.ManifestPolicy, problem string,
 ) *v1alpha1.ManifestsStatus {
@@ -57,11 +75,28 @@ func Status(
 	}
 
 	message := found.Report(was.KubernetesVersion)
-	if policy == v1alpha1.ManifestsApply {
+
+	switch {
+	case policy != v1alpha1.ManifestsApply:
+		out.Applied = false
+	case was.Applied:
+		found, message = Outcome{Left: found.Left}, ""
+	default:
 		found.Differences = slices.DeleteFunc(slices.Clone(found.Differences), func(d Difference) bool {
 			return d.Action != Delete && !found.refuses(d.Key)
 		})
 		message = found.Waits(was.KubernetesVersion)
+		out.Applied = len(found.Refused) == 0 && len(found.Withheld) == 0
+	}
+
+	if notes := found.Unchanged(); message != "" && notes != "" {
+		message += "; " + notes
+	} else {
+		message += notes
+	}
+
+	if message == "" {
+		return nil
 	}
 
 	out.Differing, out.Objects = int32(found.Count()), found.Names(maxNames)

@@ -1,12 +1,14 @@
 package manifests
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // The inventory is that of Talos: the keys of a ConfigMap, which nodes and talosctl upgrade-k8s read and write, too.
@@ -52,22 +54,29 @@ func ParseEntry(entry string) (Key, bool) {
 	return out, out.Name != "" && out.Kind != "" && !strings.Contains(out.Name, "_")
 }
 
-// Gone returns the objects of an inventory that manifests no longer have, sorted.
-func Gone(inventory, wanted []Key) []Key {
-	var out []Key
+// Gone returns the entries of an inventory whose objects manifests no longer have, sorted. inventory has the object
+// that each entry stands for: Talos 1.13 has written the namespaces that manifests name for objects of cluster-wide
+// kinds. stale are such entries of objects that are not gone, or have an entry of their own.
+func Gone(inventory map[Key]Key, wanted []Key) (gone, stale []Key) {
+	for entry, k := range inventory {
+		_, twice := inventory[k]
 
-	for _, k := range inventory {
+		switch {
 		// The namespace of an object of a cluster-wide kind means nothing.
-		if !slices.ContainsFunc(wanted, func(w Key) bool {
+		case !slices.ContainsFunc(wanted, func(w Key) bool {
 			return w == k || k.Namespace == "" && w.GroupKind() == k.GroupKind() && w.Name == k.Name
-		}) {
-			out = append(out, k)
+		}) && (entry == k || !twice):
+			gone = append(gone, entry)
+		case entry != k:
+			stale = append(stale, entry)
 		}
 	}
 
-	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.String(), b.String()) })
+	for _, keys := range [][]Key{gone, stale} {
+		slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.String(), b.String()) })
+	}
 
-	return out
+	return gone, stale
 }
 
 // deletable are the kinds whose objects may be deleted: those that hold nothing that the manifests do not bring back.
@@ -83,12 +92,12 @@ var deletable = map[string][]string{
 // Keeps says why an object stays although the manifests no longer have it; empty if it may be deleted. Only what Talos
 // or this operator brought is deleted: an object of the same name may be someone else's by now.
 func Keeps(live *unstructured.Unstructured) string {
-	key, marks := KeyOf(live), live.GetAnnotations()
+	key, annotations := KeyOf(live), live.GetAnnotations()
 
 	switch {
 	case !slices.Contains(deletable[key.Group], key.Kind):
 		return "objects of this kind are never deleted"
-	case marks[KeepAnnotation] != "" && marks[KeepAnnotation] != "false":
+	case annotations[KeepAnnotation] != "" && annotations[KeepAnnotation] != "false":
 		return "it has the annotation " + KeepAnnotation
 	case Foreign(live) != "":
 		return "it belongs to the inventory " + Foreign(live)
@@ -98,7 +107,61 @@ func Keeps(live *unstructured.Unstructured) string {
 		return "neither Talos nor the operator has written it"
 	}
 
+	return taken(live)
+}
+
+// toolMarks are the labels and annotations of tools that manage objects.
+var toolMarks = []string{
+	"app.kubernetes.io/managed-by", "meta.helm.sh/release-name", "kustomize.toolkit.fluxcd.io/name",
+	"helm.toolkit.fluxcd.io/name", "argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id",
+}
+
+// taken says which other owner an object has by now; empty if none.
+func taken(live *unstructured.Unstructured) string {
+	for _, mark := range toolMarks {
+		if live.GetLabels()[mark] != "" {
+			return "it has the label " + mark
+		}
+
+		if live.GetAnnotations()[mark] != "" {
+			return "it has the annotation " + mark
+		}
+	}
+
+	for _, owner := range live.GetOwnerReferences() {
+		return fmt.Sprintf("it is owned by %s/%s", owner.Kind, owner.Name)
+	}
+
+	for _, e := range live.GetManagedFields() {
+		if !isOurs(e.Manager) && e.Subresource != "status" && ownsContent(e) {
+			return "fields of it are owned by " + e.Manager
+		}
+	}
+
 	return ""
+}
+
+// ownsContent reports whether an entry has fields that make up an object. What cannot be read counts.
+func ownsContent(e metav1.ManagedFieldsEntry) bool {
+	if e.FieldsV1 == nil {
+		return false
+	}
+
+	owned := &fieldpath.Set{}
+	if owned.FromJSON(e.FieldsV1.GetRawReader()) != nil {
+		return true
+	}
+
+	found := false
+
+	owned.Iterate(func(p fieldpath.Path) {
+		switch fieldOf(p[0]) {
+		case "spec", "data", "binaryData", "rules", "aggregationRule", "subjects", "roleRef":
+			found = true
+		}
+	})
+
+	return found
 }
 
 // Foreign returns the inventory that an object belongs to, if it is another one.

@@ -53,12 +53,21 @@ type Served struct {
 	Images map[string]string
 	// Missing are the extra and inline manifests of its configuration that the node does not serve.
 	Missing []string
+	// Settled is true if the node has applied exactly the manifests that it serves. It renders them one after the other
+	// with each boot, and applies them afterwards.
+	Settled bool
+	// Problem is why the node says nothing; then the rest is empty.
+	Problem string
 }
 
 // Refuse says why manifests are no evidence of what a cluster with a version of Kubernetes should have; empty if they
 // are. A node renders its manifests some time after its configuration, and downloads some of them: what it does not
 // serve yet would be deleted, and what is old would be applied.
 func (s Served) Refuse(version string) string {
+	if s.Problem != "" {
+		return s.Machine + ": " + s.Problem
+	}
+
 	if len(s.Items) == 0 {
 		return s.Machine + " serves no bootstrap manifests yet"
 	}
@@ -105,14 +114,14 @@ func noteImages(node any, into map[string]bool) {
 }
 
 // Objects returns the objects to apply: namespaces, then kinds, then everything else. Of objects with the same key the
-// last one counts.
-func (s Served) Objects() ([]*unstructured.Unstructured, error) {
-	var out []*unstructured.Unstructured
-
+// last one counts. One that cannot be read stops no other one, and is refused without a word of its content.
+func (s Served) Objects() (out []*unstructured.Unstructured, refused []Refusal) {
 	for i, item := range s.Items {
-		o, err := prepare(item)
-		if err != nil {
-			return nil, fmt.Errorf("reading bootstrap manifest %d of %s: %w", i, s.Machine, err)
+		o, reason := prepare(item)
+		if reason != "" {
+			refused = append(refused, Refusal{Key: keyOfItem(item, i), Reason: reason})
+
+			continue
 		}
 
 		key := KeyOf(o)
@@ -122,7 +131,16 @@ func (s Served) Objects() ([]*unstructured.Unstructured, error) {
 
 	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int { return cmp.Compare(rank(a), rank(b)) })
 
-	return out, nil
+	return out, refused
+}
+
+// keyOfItem names an object that may lack a kind or a name.
+func keyOfItem(item map[string]any, i int) Key {
+	o := &unstructured.Unstructured{Object: item}
+	key := KeyOf(o)
+	key.Kind, key.Name = cmp.Or(key.Kind, "Unknown"), cmp.Or(key.Name, fmt.Sprintf("manifest-%d", i))
+
+	return key
 }
 
 func rank(o *unstructured.Unstructured) int {
@@ -137,16 +155,17 @@ func rank(o *unstructured.Unstructured) int {
 }
 
 // prepare returns an object as it is applied. What only an API server sets is left out, and texts of Secrets are
-// written as data: a Secret that was read never has them, so that each comparison would find a difference.
-func prepare(item map[string]any) (*unstructured.Unstructured, error) {
+// written as data: a Secret that was read never has them, so that each comparison would find a difference. The errors
+// of the parsers quote values, so that only a word remains of them.
+func prepare(item map[string]any) (o *unstructured.Unstructured, refusal string) {
 	raw, err := json.Marshal(item)
 	if err != nil {
-		return nil, err
+		return nil, reasonUnreadable
 	}
 
-	o := &unstructured.Unstructured{}
-	if err := o.UnmarshalJSON(raw); err != nil {
-		return nil, err
+	o = &unstructured.Unstructured{}
+	if o.UnmarshalJSON(raw) != nil {
+		return nil, reasonUnreadable
 	}
 
 	for _, path := range [][]string{
@@ -160,14 +179,23 @@ func prepare(item map[string]any) (*unstructured.Unstructured, error) {
 		unstructured.RemoveNestedField(o.Object, path...)
 	}
 
+	if isSecret(o) && !encodeTexts(o) {
+		return nil, reasonInvalidSecret
+	}
+
+	return o, ""
+}
+
+// encodeTexts moves the texts of a Secret to its data. It is false if some are no texts.
+func encodeTexts(o *unstructured.Unstructured) bool {
 	texts, found, err := unstructured.NestedStringMap(o.Object, "stringData")
-	if !found || err != nil || !isSecret(o) {
-		return o, err
+	if !found || err != nil {
+		return err == nil
 	}
 
 	data, _, err := unstructured.NestedStringMap(o.Object, "data")
 	if err != nil {
-		return nil, err
+		return false
 	}
 
 	if data == nil {
@@ -180,7 +208,7 @@ func prepare(item map[string]any) (*unstructured.Unstructured, error) {
 
 	unstructured.RemoveNestedField(o.Object, "stringData")
 
-	return o, unstructured.SetNestedStringMap(o.Object, data, "data")
+	return unstructured.SetNestedStringMap(o.Object, data, "data") == nil
 }
 
 func isSecret(o *unstructured.Unstructured) bool {
@@ -216,111 +244,4 @@ func content(o *unstructured.Unstructured) *unstructured.Unstructured {
 	unstructured.RemoveNestedField(o.Object, "status")
 
 	return o
-}
-
-// Action is what makes an object equal to the manifests.
-type Action string
-
-// Actions.
-const (
-	Create Action = "create"
-	Change Action = "change"
-	Delete Action = "delete"
-)
-
-// Difference is an object that differs from the manifests.
-type Difference struct {
-	Key    Key
-	Action Action
-	// Live is the object as it is; nil if it does not exist. Want is what it becomes; nil if it is deleted.
-	Live, Want *unstructured.Unstructured
-}
-
-// Refusal is an object that the API server refuses.
-type Refusal struct {
-	Key Key
-	// Reason in one word, such as Invalid: it tells nothing of the content.
-	Reason string
-	// Message of the API server, which may quote the object.
-	Message string
-}
-
-// Shown returns why an object is refused, for users of a terminal. The message about a Secret may quote its values.
-func (r Refusal) Shown() string {
-	if r.Message == "" || r.Key.Kind == "Secret" {
-		return r.Reason
-	}
-
-	return r.Message
-}
-
-// Outcome is what was found, and done if that was asked for.
-type Outcome struct {
-	Differences []Difference
-	Refused     []Refusal
-	// Kept are objects that the manifests no longer have, and that are not deleted.
-	Kept []Key
-}
-
-// Names returns the objects that differ, and those that were refused, sorted and at most a number of them.
-func (o Outcome) Names(most int) []string {
-	var out []string
-
-	for _, d := range o.Differences {
-		out = append(out, d.Key.String())
-	}
-
-	for _, r := range o.Refused {
-		out = append(out, r.Key.String())
-	}
-
-	slices.Sort(out)
-	out = slices.Compact(out)
-
-	return out[:min(len(out), most)]
-}
-
-// Count returns how many objects differ or were refused.
-func (o Outcome) Count() int { return len(o.Names(len(o.Differences) + len(o.Refused))) }
-
-func (o Outcome) refuses(key Key) bool {
-	return slices.ContainsFunc(o.Refused, func(r Refusal) bool { return r.Key == key })
-}
-
-// Refusals names what was refused and why, without any content.
-func (o Outcome) Refusals() string {
-	out := make([]string, 0, len(o.Refused))
-	for _, r := range o.Refused {
-		out = append(out, fmt.Sprintf("%s (%s)", r.Key, r.Reason))
-	}
-
-	slices.Sort(out)
-
-	return change.List(out)
-}
-
-// Report says for users how many objects differ; empty if none does.
-func (o Outcome) Report(version string) string {
-	n := o.Count()
-	if n == 0 {
-		return ""
-	}
-
-	objects := "objects differ"
-	if n == 1 {
-		objects = "object differs"
-	}
-
-	return fmt.Sprintf("%d %s from the bootstrap manifests of Kubernetes %s: %s; set upgrade.manifests to Apply, or see "+
-		"talos-operator upgrade manifests", n, objects, version, change.List(o.Names(n)))
-}
-
-// Waits says for users what an upgrade that applies the manifests waits for.
-func (o Outcome) Waits(version string) string {
-	if len(o.Refused) == 0 {
-		return ""
-	}
-
-	return fmt.Sprintf("the API server refuses bootstrap manifests of Kubernetes %s, which are retried: %s; see "+
-		"talos-operator upgrade manifests, or set upgrade.manifests to Report", version, o.Refusals())
 }

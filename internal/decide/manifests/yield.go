@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,8 +29,10 @@ func isOurs(manager string) bool {
 type Conflict struct{ Manager, Path string }
 
 // Yield removes from an object the fields that only others own: what Talos has not set, or what was changed since, is
-// not ours to take. What remains may be forced.
-func Yield(o, live *unstructured.Unstructured, conflicts []Conflict) *unstructured.Unstructured {
+// not ours to take. What remains may be forced. yielded are the fields that were removed, without values.
+func Yield(
+	o, live *unstructured.Unstructured, conflicts []Conflict,
+) (out *unstructured.Unstructured, yielded []Left) {
 	o = o.DeepCopy()
 	left := foreign(conflicts)
 
@@ -46,6 +49,7 @@ func Yield(o, live *unstructured.Unstructured, conflicts []Conflict) *unstructur
 				left[p.String()] = false
 
 				paths = append(paths, p.Copy())
+				yielded = append(yielded, Left{Key: KeyOf(o), Manager: e.Manager, Path: nameOf(p)})
 			}
 		})
 	}
@@ -57,7 +61,22 @@ func Yield(o, live *unstructured.Unstructured, conflicts []Conflict) *unstructur
 		o.Object, _ = without(o.Object, p).(map[string]any)
 	}
 
-	return o
+	return o, yielded
+}
+
+// nameOf returns a path without values of the object: items of a set are named by their value.
+func nameOf(p fieldpath.Path) string {
+	var out strings.Builder
+
+	for _, e := range p {
+		if e.Value != nil {
+			out.WriteString("[*]")
+		} else {
+			out.WriteString(e.String())
+		}
+	}
+
+	return out.String()
 }
 
 // foreign returns the paths that only others own.
