@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -96,8 +97,9 @@ func guardOf(
 
 		if spec := in.Planned(); spec != nil {
 			out.Planned = &hook.Planned{Component: of, From: spec.From, To: spec.To}
+			// One that has failed with another version says nothing about this one.
 			out.Busy = slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
-				return change.Begun(m.Status.Change) && string(m.Status.Change.Kind) == string(of)
+				return change.Begun(in.Brings(spec.To, &m))
 			})
 			out.Backup = cp.Spec.BackupBeforeDisruption != nil && upgrade.NeedsBackup(of, spec.From, spec.To)
 		}
@@ -106,6 +108,11 @@ func guardOf(
 			in.ControlPlane = cp.DeepCopy()
 			in.ControlPlane.Status.Upgrade = unheld(cp, entries, next, machines)
 			out.Phase = in.PhaseOf(run.From, run.To)
+			out.Moving = slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
+				c := in.Brings(run.To, &m)
+
+				return change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
+			})
 		}
 	}
 
@@ -309,8 +316,18 @@ func (s *scope) holdUpgrade(c rollout.Candidate, wait string, out *rollout.Outpu
 func (r *Reconciler) hooksPermit(
 	ctx context.Context, s *scope, c rollout.Candidate,
 ) (begun bool, wait string, err error) {
+	upgrades := c.Change.Kind == v1alpha1.ChangeTalos || c.Change.Kind == v1alpha1.ChangeKubernetes
+	if !upgrades || c.Change.Cause == v1alpha1.CauseRevert {
+		return true, "", nil
+	}
+
+	// A path that is not planned for this spec has no hooks that could be asked for.
+	if u := s.cp.Status.Upgrade; u != nil && u.ObservedGeneration != s.cp.Generation {
+		return false, cmp.Or(u.Message, "the upgrade is not planned for this spec yet"), nil
+	}
+
 	p := s.guard.Planned
-	if p == nil || string(c.Change.Kind) != string(p.Component) || c.Change.Cause == v1alpha1.CauseRevert {
+	if p == nil || string(c.Change.Kind) != string(p.Component) {
 		return true, "", nil
 	}
 

@@ -35,6 +35,7 @@ func TestGuardOf(t *testing.T) {
 		machines []v1alpha1.TalosMachine
 		planned  *hook.Planned
 		busy     bool
+		moving   bool
 		backup   bool
 		phase    v1alpha1.UpgradeRunPhase
 	}{
@@ -43,6 +44,18 @@ func TestGuardOf(t *testing.T) {
 		"a pending one":  {next: next(wanted, ""), machines: one(old, changes(v1alpha1.ChangePending)), planned: forward, backup: true},
 		"one has begun":  {next: next(wanted, ""), machines: one(old, changes(v1alpha1.ChangeApplying)), planned: forward, backup: true, busy: true},
 		"one has failed": {next: next(wanted, ""), machines: one(old, changes(v1alpha1.ChangeFailed)), planned: forward, backup: true, busy: true},
+		"one has failed with another version": {
+			next: next("v1.35.4", ""), machines: one(old, changes(v1alpha1.ChangeFailed)),
+			planned: &hook.Planned{Component: upgrade.Kubernetes, From: old, To: "v1.35.4"},
+		},
+		"the last run still moves a machine": {
+			run: run, next: next("v1.35.4", ""), machines: one(old, changes(v1alpha1.ChangeApplying)), moving: true,
+			planned: &hook.Planned{Component: upgrade.Kubernetes, From: old, To: "v1.35.4"}, phase: v1alpha1.UpgradeRunRunning,
+		},
+		"the last run has failed": {
+			run: run, next: next("v1.35.4", ""), machines: one(old, changes(v1alpha1.ChangeFailed)),
+			planned: &hook.Planned{Component: upgrade.Kubernetes, From: old, To: "v1.35.4"}, phase: v1alpha1.UpgradeRunFailed,
+		},
 		"a patch": {
 			next: next("v1.35.4", ""), machines: one(old, nil),
 			planned: &hook.Planned{Component: upgrade.Kubernetes, From: old, To: "v1.35.4"},
@@ -65,7 +78,7 @@ func TestGuardOf(t *testing.T) {
 		cp.Spec.BackupBeforeDisruption = &v1alpha1.BackupBeforeDisruption{}
 
 		got := guardOf(cp, nil, c.run, c.next, c.machines)
-		if d := cmp.Diff(c.planned, got.Planned); d != "" || got.Busy != c.busy || got.Backup != c.backup || got.Phase != c.phase {
+		if d := cmp.Diff(c.planned, got.Planned); d != "" || got.Busy != c.busy || got.Moving != c.moving || got.Backup != c.backup || got.Phase != c.phase {
 			t.Errorf("%s: %+v %s", name, got, d)
 		}
 

@@ -31,6 +31,11 @@ func (in Input) Planned() *v1alpha1.UpgradeRunSpec {
 	return nil
 }
 
+// Brings returns the change that brings a machine to a version; nil if it has none.
+func (in Input) Brings(to string, m *v1alpha1.TalosMachine) *v1alpha1.MachineChange {
+	return in.changeOf(&Run{Spec: v1alpha1.UpgradeRunSpec{To: to}}, m)
+}
+
 // PhaseOf returns the phase of a run that brings a version, as its machines alone tell it.
 func (in Input) PhaseOf(from, to string) v1alpha1.UpgradeRunPhase {
 	return in.goOn(Run{Spec: v1alpha1.UpgradeRunSpec{From: from, To: to}}).Status.Phase

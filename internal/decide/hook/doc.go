@@ -67,8 +67,10 @@ type Input struct {
 	Planned *Planned
 	// Backup: the planned version waits for a backup, so it is recorded even without a hook.
 	Backup bool
-	// Busy: a machine has begun to be brought there.
+	// Busy: a machine has begun to be brought there, or has failed with it.
 	Busy bool
+	// Moving: a machine has begun to be brought to the version of the record, and has not ended or failed.
+	Moving bool
 	// Phase of the recorded run, by its machines.
 	Phase v1alpha1.UpgradeRunPhase
 	// Ready: nothing but hooks keeps the first machine from beginning.

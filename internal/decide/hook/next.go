@@ -39,7 +39,7 @@ func Next(in Input) Output {
 
 // over reports whether no machine is brought to the version of a run any more. While Kubernetes is taken back, the run
 // that was called off is not over. A run that a failed machine has stopped is over once another version is planned:
-// that version may be what repairs the machine, so it cannot wait for the repair.
+// that version may be what repairs the machine, so it cannot wait for the repair, but for machines that still move.
 func (in Input) over(run *clusterstate.UpgradeRun) bool {
 	if run == nil || run.Phase == clusterstate.UpgradeFinished || run.Phase == clusterstate.UpgradeOver ||
 		in.Planned.Back() {
@@ -50,7 +50,7 @@ func (in Input) over(run *clusterstate.UpgradeRun) bool {
 	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff:
 		return true
 	case v1alpha1.UpgradeRunStopped:
-		return in.Planned != nil && !in.isPlanned(run)
+		return in.Planned != nil && !in.isPlanned(run) && !in.Moving
 	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
 	}
 

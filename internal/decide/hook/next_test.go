@@ -327,6 +327,11 @@ func TestNext(t *testing.T) {
 			in:    hook.Input{Hooks: all, Planned: another, Record: record(begun), Phase: stopped, Ready: true},
 			phase: isOver, create: "end", message: "waiting for hook end after Kubernetes v1.36.2", attempt: 3,
 		},
+		"stopped by a machine that the next version may repair, and another one moves": {
+			in:      hook.Input{Hooks: all, Planned: another, Record: record(begun), Phase: stopped, Moving: true, Ready: true},
+			phase:   begun,
+			message: "waiting for the end of Kubernetes v1.36.2 and of the hooks after it", attempt: 3,
+		},
 		"stopped by a machine that the next version may repair, without hooks": {
 			in:    hook.Input{Planned: another, Backup: true, Record: record(begun), Phase: stopped},
 			phase: planned, attempt: 4,
