@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -409,4 +410,13 @@ func setHookFailed(s *scope, set condition.Set) {
 	}
 
 	set.While(failures != "", v1alpha1.ConditionHookFailed, v1alpha1.ReasonUpgradeHookFailed, failures)
+}
+
+// hookStays reports whether a failed hook stops the upgrade as before, because this reconciliation has ended before it
+// was asked for.
+func (s *scope) hookStays() bool {
+	c := meta.FindStatusCondition(s.cp.Status.Conditions, v1alpha1.ConditionUpToDate)
+
+	return s.held != nil && s.guard.UID == "" && hook.Stopped(s.held.State.Runtime.Upgrade) != nil &&
+		c != nil && c.Reason == v1alpha1.ReasonUpgradeHookFailed
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -174,5 +175,43 @@ func TestFreesWorkers(t *testing.T) {
 		if got := freesWorkers(c.next); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestHookStays: a failed hook stays the reason for what is not up to date while it is not asked for, and no longer.
+func TestHookStays(t *testing.T) {
+	stopped := &clusterstate.UpgradeRun{
+		Phase: clusterstate.UpgradePlanned, Hooks: []clusterstate.HookRun{{Name: "one", When: v1alpha1.HookBefore, Failure: "it did"}},
+	}
+
+	for name, c := range map[string]struct {
+		reason string
+		asked  bool
+		run    *clusterstate.UpgradeRun
+		stays  bool
+	}{
+		"not asked":           {v1alpha1.ReasonUpgradeHookFailed, false, stopped, true},
+		"asked":               {v1alpha1.ReasonUpgradeHookFailed, true, stopped, false},
+		"another reason":      {v1alpha1.ReasonUpgradePending, false, stopped, false},
+		"the run is no more":  {v1alpha1.ReasonUpgradeHookFailed, false, nil, false},
+		"the run is finished": {v1alpha1.ReasonUpgradeHookFailed, false, &clusterstate.UpgradeRun{Phase: clusterstate.UpgradeFinished, Hooks: stopped.Hooks}, false},
+	} {
+		s := &scope{cp: &v1alpha1.TalosControlPlane{}, held: &clusterstate.Held{State: &clusterstate.State{}}}
+		s.held.State.Runtime.Upgrade = c.run
+		meta.SetStatusCondition(&s.cp.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionUpToDate, Status: "False", Reason: c.reason,
+		})
+
+		if c.asked {
+			s.guard.UID = "uid"
+		}
+
+		if got := s.hookStays(); got != c.stays {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+
+	if (&scope{cp: &v1alpha1.TalosControlPlane{}}).hookStays() {
+		t.Error("it stays without a state")
 	}
 }

@@ -245,6 +245,12 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		return
 	}
 
+	if s.hookStays() {
+		set.Keep(v1alpha1.ConditionUpToDate)
+
+		return
+	}
+
 	if len(s.extra) > 0 {
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonScalingDown, strings.Join(s.extra, ", ")+
 			" left the list; "+s.scaling)

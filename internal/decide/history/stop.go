@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 )
 
 // stops says why a run, or the part of it in one group of machines, does not go on without a user, although other
@@ -58,9 +59,9 @@ func workersOf(m *v1alpha1.TalosMachine) string {
 // is decided by its plan: one that has not stopped waits for something else, or goes on.
 func (in Input) tolerates(group string) bool {
 	return slices.ContainsFunc(in.Workers, func(w v1alpha1.TalosWorker) bool {
-		o, p := w.Spec.Rollout, w.Status.Plan
+		p, may := w.Status.Plan, rollout.OptionsOf(in.ControlPlane, &w).MaxFailed
 
-		return w.Name == group && o != nil && o.MaxFailed != nil && p != nil && p.Phase != v1alpha1.PlanStopped
+		return w.Name == group && may != nil && p != nil && p.Phase != v1alpha1.PlanStopped
 	})
 }
 

@@ -48,6 +48,13 @@ func TestStops(t *testing.T) {
 			fails(w, "w")
 			w.changes("x", v1alpha1.ChangePending, "a soak")
 		}, waiting, "x: a soak"},
+		"a worker that the control plane tolerates": {func(w *world) {
+			workers(w, v1alpha1.PlanRollingOut, nil)
+			w.workers[0].Spec.Rollout = nil
+			w.cp.Spec.Rollout = &v1alpha1.RolloutOptions{MaxFailed: &one}
+			fails(w, "w")
+			w.changes("x", v1alpha1.ChangeApplying, "")
+		}, running, ""},
 		"a tolerated worker, and another one": {func(w *world) {
 			workers(w, v1alpha1.PlanRollingOut, &one)
 			fails(w, "w")

@@ -14,7 +14,12 @@ import (
 // failed returns the machines that have failed or are rolled back, and says why the first one has.
 func failed(machines []v1alpha1.TalosMachine) (names []string, why string) {
 	for i := range machines {
-		if text := failure(&machines[i]); text != "" {
+		text := failure(&machines[i])
+		if text == "" {
+			text = unwanted(&machines[i], machines)
+		}
+
+		if text != "" {
 			if len(names) == 0 {
 				why = text
 			}
@@ -40,6 +45,24 @@ func failure(m *v1alpha1.TalosMachine) string {
 	case Reverted(m):
 		return m.Name + " was rolled back: " +
 			meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate).Message
+	}
+
+	return ""
+}
+
+// unwanted says that a machine was rolled back from the Talos that another one of its group would get; empty if it was
+// not. Its condition says so as well, but not any more while it is unreachable or has a change of another kind.
+func unwanted(m *v1alpha1.TalosMachine, group []v1alpha1.TalosMachine) string {
+	hash := m.Annotations[v1alpha1.RevertAnnotation]
+	if hash == "" {
+		return ""
+	}
+
+	for i := range group {
+		c := group[i].Status.Change
+		if c != nil && c.Kind == v1alpha1.ChangeTalos && c.Target == hash && !reverts(c) {
+			return fmt.Sprintf("%s was rolled back from the Talos that %s would get", m.Name, group[i].Name)
+		}
 	}
 
 	return ""

@@ -17,6 +17,10 @@ func soaking(o *rollout.Options) { o.SoakTime = soakTime }
 // last is not selected by the selector of TestMaxFailed.
 func last(m *v1alpha1.TalosMachine) { m.Labels = map[string]string{"ring": "last"} }
 
+func unwanted(target string) edit {
+	return func(m *v1alpha1.TalosMachine) { m.Annotations = map[string]string{v1alpha1.RevertAnnotation: target} }
+}
+
 // TestMaxFailed: workers that have failed stop the others once they are too many, and never before one has succeeded.
 func TestMaxFailed(t *testing.T) {
 	sick := []edit{differs("1", "2", v1alpha1.ChangeFailed), says("it is sick")}
@@ -33,25 +37,29 @@ func TestMaxFailed(t *testing.T) {
 		ready     string
 		tolerated string
 	}{
-		"none by default":          {"", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
-		"one may":                  {"1", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1 machines have failed: a: it is sick", "b", "a"},
-		"two are too many":         {"1", true, nil, sick, []edit{pending("1", "2")}, sick, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
-		"a part of the group":      {"50%", true, nil, sick, []edit{pending("1", "2")}, sick, true, v1alpha1.PlanRollingOut, "2 of at most 2", "b", "a c"},
-		"rounded down":             {"20%", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
-		"what cannot be read":      {"many", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
-		"no control plane":         {"2", false, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
-		"the first one succeeds":   {"2", true, nil, sick, []edit{pending("1", "2")}, nil, false, v1alpha1.PlanStopped, "a: it is sick", "", ""},
-		"nothing else is left":     {"1", true, nil, sick, nil, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", "a"},
-		"the others wait":          {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "", "a"},
-		"it has soaked":            {"1", true, []func(*rollout.Options){soaking}, append(sick, isReady(false, time.Minute), soaks(time.Hour)), []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "b", "a"},
-		"another one soaks":        {"1", true, []func(*rollout.Options){soaking}, sick, []edit{pending("1", "2")}, []edit{soaks(time.Minute)}, true, v1alpha1.PlanWaiting, "c was changed, and the next machine begins once it has been healthy for 30m0s (soakTime); 1 of at most 1 machines have failed: a: it is sick", "", "a"},
-		"the others, and a reason": {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "; 1 of at most 1 machines have failed: a: it is sick", "", "a"},
-		"not selected":             {"1", true, nil, sick, []edit{last, pending("1", "2"), ofTalos}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", "a"},
-		"one of them runs":         {"1", true, nil, sick, []edit{last, pending("1", "2"), ofTalos, granted(true)}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "", "a"},
-		"a config, not selected":   {"1", true, nil, sick, []edit{last, pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "b", "a"},
-		"it goes back":             {"1", true, nil, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a is rolled back", "a* b", "a"},
-		"it goes back at any time": {"1", true, []func(*rollout.Options){closed}, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "b a*", "a"},
-		"it went back":             {"1", true, nil, []edit{wasReverted}, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a was rolled back: it runs", "b", "a"},
+		"none by default":                 {"", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"one may":                         {"1", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1 machines have failed: a: it is sick", "b", "a"},
+		"two are too many":                {"1", true, nil, sick, []edit{pending("1", "2")}, sick, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"a part of the group":             {"50%", true, nil, sick, []edit{pending("1", "2")}, sick, true, v1alpha1.PlanRollingOut, "2 of at most 2", "b", "a c"},
+		"rounded down":                    {"20%", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"what cannot be read":             {"many", true, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"no control plane":                {"2", false, nil, sick, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"the first one succeeds":          {"2", true, nil, sick, []edit{pending("1", "2")}, nil, false, v1alpha1.PlanStopped, "a: it is sick", "", ""},
+		"nothing else is left":            {"1", true, nil, sick, nil, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", "a"},
+		"the others wait":                 {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "", "a"},
+		"it has soaked":                   {"1", true, []func(*rollout.Options){soaking}, append(sick, isReady(false, time.Minute), soaks(time.Hour)), []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "b", "a"},
+		"another one soaks":               {"1", true, []func(*rollout.Options){soaking}, sick, []edit{pending("1", "2")}, []edit{soaks(time.Minute)}, true, v1alpha1.PlanWaiting, "c was changed, and the next machine begins once it has been healthy for 30m0s (soakTime); 1 of at most 1 machines have failed: a: it is sick", "", "a"},
+		"the others, and a reason":        {"1", true, []func(*rollout.Options){closed}, sick, []edit{pending("1", "2"), needsReboot}, nil, true, v1alpha1.PlanWaiting, "; 1 of at most 1 machines have failed: a: it is sick", "", "a"},
+		"not selected":                    {"1", true, nil, sick, []edit{last, pending("1", "2"), ofTalos}, nil, true, v1alpha1.PlanStopped, "a: it is sick", "", "a"},
+		"one of them runs":                {"1", true, nil, sick, []edit{last, pending("1", "2"), ofTalos, granted(true)}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "", "a"},
+		"a config, not selected":          {"1", true, nil, sick, []edit{last, pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "1 of at most 1", "b", "a"},
+		"it goes back":                    {"1", true, nil, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a is rolled back", "a* b", "a"},
+		"it goes back at any time":        {"1", true, []func(*rollout.Options){closed}, back, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanWaiting, "maintenance window", "b a*", "a"},
+		"it went back, and is off":        {"", true, nil, []edit{unwanted("2"), silent}, []edit{pending("1", "2"), ofTalos}, nil, true, v1alpha1.PlanStopped, "a was rolled back from the Talos that b would get", "", ""},
+		"it went back, off and tolerated": {"1", true, nil, []edit{unwanted("2"), silent}, []edit{pending("1", "2"), ofTalos}, nil, true, v1alpha1.PlanRollingOut, "a was rolled back from the Talos", "b*", "a"},
+		"from another Talos":              {"", true, nil, []edit{unwanted("3"), silent}, []edit{pending("1", "2"), ofTalos}, nil, true, v1alpha1.PlanRollingOut, "", "b*", ""},
+		"a configuration":                 {"", true, nil, []edit{unwanted("2"), silent}, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "", "b", ""},
+		"it went back":                    {"1", true, nil, []edit{wasReverted}, []edit{pending("1", "2")}, nil, true, v1alpha1.PlanRollingOut, "a was rolled back: it runs", "b", "a"},
 	} {
 		o := options(c.edits...)
 		if c.maxFailed != "" {
