@@ -2,6 +2,7 @@ package talos_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,17 +72,19 @@ func TestKubernetesFlags(t *testing.T) {
 		"kube-scheduler":          {"/usr/local/bin/kube-scheduler"},
 	}
 
-	var got upgrade.Flags
+	// Pods are rendered one after the other.
+	wait.For(t, "the static pods are rendered", func(ctx context.Context) error {
+		got, err := conn.KubernetesFlags(ctx, true)
+		if err != nil {
+			return err
+		}
 
-	wait.For(t, "the static pods are rendered", func(ctx context.Context) (err error) {
-		got, err = conn.KubernetesFlags(ctx, true)
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("-want +got:\n%s", diff)
+		}
 
-		return err
+		return nil
 	})
-
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
 
 	n.Kill()
 
