@@ -113,6 +113,8 @@ func watched(t *testing.T) (*cluster, *node.Node, talos.NodeRef, *talos.Pool, *s
 
 	s := watch(t, pool, ref)
 	s.running(t)
+	// Those of the probes that waited for the machine close behind its back.
+	connected(t, ref.Address, "that of the stream", 1)
 
 	return c, n, ref, pool, s
 }

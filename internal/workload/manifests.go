@@ -85,7 +85,7 @@ func (s *syncer) run(ctx context.Context) error {
 func (s *syncer) applyAll(ctx context.Context) error {
 	for _, o := range s.want.Objects {
 		if err := s.one(ctx, o); err != nil {
-			return fmt.Errorf("applying %s: %w", manifests.KeyOf(o), err)
+			return unavailable(fmt.Sprintf("applying %s", manifests.KeyOf(o)), err)
 		}
 	}
 
@@ -279,7 +279,7 @@ func (s *syncer) resource(o *unstructured.Unstructured) (dynamic.ResourceInterfa
 	}
 
 	if err != nil {
-		return nil, o, fmt.Errorf("finding out which kinds the cluster serves: %w", err)
+		return nil, o, unavailable("finding out which kinds the cluster serves", err)
 	}
 
 	o = o.DeepCopy()

@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/manifests"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 func (s *syncer) readInventory(ctx context.Context) error {
@@ -27,7 +29,7 @@ func (s *syncer) readInventory(ctx context.Context) error {
 	}
 
 	if err != nil {
-		return fmt.Errorf("reading the inventory of bootstrap manifests: %w", err)
+		return unavailable("reading the inventory of bootstrap manifests", err)
 	}
 
 	s.listed = true
@@ -66,7 +68,7 @@ func (s *syncer) writeInventory(ctx context.Context) error {
 			Namespace: manifests.InventoryNamespace, Name: manifests.InventoryName,
 		}}, metav1.CreateOptions{FieldManager: manifests.Manager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating the inventory of bootstrap manifests: %w", err)
+			return unavailable("creating the inventory of bootstrap manifests", err)
 		}
 
 		s.listed = true
@@ -80,7 +82,7 @@ func (s *syncer) writeInventory(ctx context.Context) error {
 	_, err = maps.Patch(ctx, manifests.InventoryName, types.MergePatchType, merge,
 		metav1.PatchOptions{FieldManager: manifests.Manager})
 	if err != nil {
-		return fmt.Errorf("writing the inventory of bootstrap manifests: %w", err)
+		return unavailable("writing the inventory of bootstrap manifests", err)
 	}
 
 	return nil
@@ -98,7 +100,7 @@ func (s *syncer) prune(ctx context.Context) error {
 
 	for _, key := range gone {
 		if err := s.drop(ctx, key, may); err != nil {
-			return fmt.Errorf("deleting %s: %w", key, err)
+			return unavailable(fmt.Sprintf("deleting %s", key), err)
 		}
 	}
 
@@ -145,7 +147,7 @@ func (s *syncer) placed(key manifests.Key) (manifests.Key, error) {
 	case meta.IsNoMatchError(err):
 		return key, nil
 	case err != nil:
-		return key, fmt.Errorf("finding out which kinds the cluster serves: %w", err)
+		return key, unavailable("finding out which kinds the cluster serves", err)
 	case mapping.Scope.Name() != meta.RESTScopeNameNamespace:
 		key.Namespace = ""
 	case key.Namespace == "":
@@ -221,7 +223,7 @@ func (s *syncer) at(key manifests.Key) (dynamic.ResourceInterface, error) {
 	}
 
 	if err != nil {
-		return nil, fmt.Errorf("finding out which kinds the cluster serves: %w", err)
+		return nil, unavailable("finding out which kinds the cluster serves", err)
 	}
 
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
@@ -255,6 +257,11 @@ func (s *syncer) refused(key manifests.Key, err error) error {
 
 		return nil
 	}
+}
+
+// unavailable names what failed and why. The words of the API server may quote values of a manifest, which may be secret.
+func unavailable(what string, err error) error {
+	return failure.Transient(v1alpha1.ReasonAPIServerUnavailable, what+": "+reasonOf(err), err)
 }
 
 func asStatus(err error, into *apierrors.APIStatus) bool { return errors.As(err, into) }

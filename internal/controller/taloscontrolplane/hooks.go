@@ -223,7 +223,7 @@ func (r *Reconciler) createHook(ctx context.Context, s *scope, in hook.Input) (s
 
 	switch {
 	case err != nil:
-		ctrl.LoggerFrom(ctx).Info("Creating the Job of a hook failed", "hook", h.Name, "error", err.Error())
+		ctrl.LoggerFrom(ctx).Info("Creating the Job of a hook failed", "hook", h.Name, "error", failure.Message(err))
 
 		return failure.Message(err), ctx.Err()
 	case refusal == "":

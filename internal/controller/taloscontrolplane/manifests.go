@@ -124,9 +124,9 @@ func (r *Reconciler) syncManifests(
 
 	found, err = cluster.Manifests(ctx, want, write)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Comparing the bootstrap manifests failed")
+		ctrl.LoggerFrom(ctx).Info("Comparing the bootstrap manifests failed", "error", failure.Message(err))
 
-		return found, "the comparison failed; see the operator log"
+		return found, "the comparison failed: " + failure.Message(err)
 	}
 
 	n, unchanged := found.Count(), found.Unchanged()
