@@ -66,10 +66,16 @@ func installerFails(t *testing.T) {
 		s.w.nodes[s.w.address(i)].FailInstaller("")
 	}
 
+	s.tryAgain(name)
+	s.ends()
+}
+
+// tryAgain has a person ask for another try of the change of a machine that failed.
+func (s *story) tryAgain(name string) {
+	s.t.Helper()
 	change(s.w, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.RetryAnnotation, "true")
 	})
-	s.ends()
 }
 
 // failed returns the TalosMachine whose change has failed, and the number of the machine.
@@ -113,13 +119,21 @@ func nodeIsGone(t *testing.T) {
 
 	// What was installed by then is chance.
 	wait.For(t, n.Name()+" boots", func(context.Context) error {
-		return wait.True(s.boots(machine) > s.booted[machine])
+		return wait.True(s.boots(machine) > s.booted[machine] && n.Status().Ready)
 	})
 
 	if s.further[machine] = s.boots(machine) - s.booted[machine]; n.Status().TalosVersion == "v1.13.9" {
 		s.further[machine]--
+		s.ends()
+
+		return
 	}
 
+	// A machine that came back with the version that it had may have refused the new one: a person has to look.
+	s.w.plan(s.w.planOfControlPlane(storyCluster), v1alpha1.PlanStopped, storyCluster+"-cp-")
+
+	name, _ := s.failed()
+	s.tryAgain(name)
 	s.ends()
 }
 
