@@ -2,6 +2,8 @@ package kubernetescluster_test
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,14 +161,7 @@ spec:
 func TestGroupsExample(t *testing.T) {
 	b := newBench(t)
 
-	manifest, err := os.ReadFile("../../../examples/groups.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	c := b.create("groups", string(manifest))
-	b.reconcile(c)
-	b.condition(c, vitistackv1alpha1.ConditionTopologyValid, metav1.ConditionTrue, "")
+	b.example(t, "../../../examples/groups.yaml")
 
 	web, batch := &v1alpha1.TalosWorker{}, &v1alpha1.TalosWorker{}
 	b.get(web, "groups-web")
@@ -174,6 +169,51 @@ func TestGroupsExample(t *testing.T) {
 
 	if web.Spec.Rollout.Approval != v1alpha1.ApprovalManual || batch.Spec.Rollout.Approval == v1alpha1.ApprovalManual {
 		t.Errorf("the rollouts are %+v and %+v", web.Spec.Rollout, batch.Spec.Rollout)
+	}
+}
+
+// example applies the KubernetesCluster that is the first object of a file.
+func (b *bench) example(t *testing.T, file string) {
+	t.Helper()
+
+	manifest, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	first, _, _ := strings.Cut(string(manifest), "\n---\n")
+	c := b.create("", first)
+	b.reconcile(c)
+	b.condition(c, vitistackv1alpha1.ConditionTopologyValid, metav1.ConditionTrue, "")
+	b.condition(c, vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionTrue, "")
+}
+
+// TestExamples: the operator accepts each example of a cluster as it is, patches included, and creates its machines.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	clusters := 0
+
+	for _, file := range files {
+		manifest, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if !strings.Contains(string(manifest), "\nkind: KubernetesCluster\n") {
+			continue
+		}
+
+		clusters++
+
+		t.Run(filepath.Base(file), func(t *testing.T) { newBench(t).example(t, file) })
+	}
+
+	if clusters < 8 {
+		t.Errorf("%d examples of clusters, want at least 8", clusters)
 	}
 }
 
