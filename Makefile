@@ -151,6 +151,18 @@ BUSY ?= $(shell nproc)
 test-stress: tests-built ## Run every test RUNS (5) times while other processes hold all processors busy; ends with each test that failed.
 	go run ./hack/stress --runs $(RUNS) --busy $(BUSY) --reports $(REPORTS)/stress -- $(MAKE) --no-print-directory test TEST_FLAGS=-count=1
 
+FUZZ_TIME ?= 1m
+
+# go test fuzzes one function of one package at a time.
+.PHONY: test-long
+test-long: ## Fuzz each parser of outside input for FUZZ_TIME (1m).
+	@failed=0; \
+	while IFS=: read -r file fuzz; do \
+	  echo "$$fuzz in $$(dirname $$file)"; \
+	  go test -vet=off ./$$(dirname $$file) -run '^$$' -fuzz "^$$fuzz\$$" -fuzztime $(FUZZ_TIME) || failed=1; \
+	done < <(grep -rhoH --include='*_test.go' '^func Fuzz[A-Za-z]*' cmd internal lab test | sed 's/func //' | sort); \
+	exit $$failed
+
 .PHONY: test-mutation
 test-mutation: ## Change the code that decides about nodes in many small ways, and print those that the tests do not notice (a quarter of an hour).
 	go run ./hack/mutation

@@ -42,8 +42,8 @@ func ReadMaterial(talosconfig []byte, context string, pki []byte) (*Material, er
 }
 
 func readTalosconfig(data []byte, name string) (*clientconfig.Context, string, error) {
-	cfg, err := clientconfig.FromBytes(data)
-	if err != nil || cfg == nil || len(cfg.Contexts) == 0 {
+	cfg, err := clusterstate.ReadTalosconfig(data)
+	if err != nil || len(cfg.Contexts) == 0 {
 		return nil, "", errors.New("the talosconfig does not parse, or has no context")
 	}
 

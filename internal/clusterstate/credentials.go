@@ -15,6 +15,7 @@ import (
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/role"
+	"go.yaml.in/yaml/v4"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -109,7 +110,7 @@ func talosconfigFits(data []byte, p TalosconfigParams, ca *x509.PEMEncodedCertif
 		return period{}, errOther
 	}
 
-	cfg, err := clientconfig.FromBytes(data)
+	cfg, err := ReadTalosconfig(data)
 	if err != nil || cfg.Context != p.ClusterName ||
 		!slices.Equal(ctx.Endpoints, p.Endpoints) || !slices.Equal(ctx.Nodes, p.Nodes) ||
 		ctx.CA != base64.StdEncoding.EncodeToString(ca.Crt) {
@@ -138,10 +139,37 @@ func talosconfigExpiry(data []byte) (time.Time, error) {
 	return certificateEnd(cert)
 }
 
-func talosContext(data []byte) (*clientconfig.Context, error) {
-	cfg, err := clientconfig.FromBytes(data)
+// ReadTalosconfig reads a talosconfig. The library's reader panics at a context that is null, and its errors quote what it
+// reads.
+func ReadTalosconfig(data []byte) (*clientconfig.Config, error) {
+	var shape struct {
+		Contexts map[string]*struct{} `yaml:"contexts"`
+	}
+
+	err := yaml.Unmarshal(data, &shape)
+
+	for _, ctx := range shape.Contexts {
+		if ctx == nil {
+			return nil, errors.New("reading talosconfig: a context is empty")
+		}
+	}
+
+	cfg := (*clientconfig.Config)(nil)
+	if err == nil {
+		cfg, err = clientconfig.FromBytes(data)
+	}
+
 	if err != nil || cfg == nil {
 		return nil, errors.New("reading talosconfig: it does not parse")
+	}
+
+	return cfg, nil
+}
+
+func talosContext(data []byte) (*clientconfig.Context, error) {
+	cfg, err := ReadTalosconfig(data)
+	if err != nil {
+		return nil, err
 	}
 
 	ctx := cfg.Contexts[cfg.Context]

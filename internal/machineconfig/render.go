@@ -107,7 +107,14 @@ func applyAll(base config.Provider, patches []patch) (*draft, error) {
 }
 
 // validate lets the machinery library judge what it will read back from the bytes, not what is in memory.
-func validate(d *draft) ([]string, error) {
+func validate(d *draft) (warnings []string, err error) {
+	// The library dereferences entries of lists without a look: a node would panic at such a config, too.
+	defer func() {
+		if r := recover(); r != nil {
+			warnings, err = nil, errors.New("it has an empty entry in a list, or an empty section, that Talos cannot read")
+		}
+	}()
+
 	raw, err := encode(d.known)
 	if err != nil {
 		return nil, err
