@@ -14,6 +14,8 @@ GOTESTSUM_VERSION      := v1.13.0
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOTESTSUM      := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
+HELM           := $(TOOLS)/helm
+KUSTOMIZE      := $(TOOLS)/kustomize
 
 VERSION_PKG := k8s.io/component-base/version
 KUBE_FLAGS  := -s -w -X $(VERSION_PKG).gitVersion=$(KUBERNETES_VERSION) -X $(VERSION_PKG).gitMajor=1 -X $(VERSION_PKG).gitMinor=37
@@ -60,10 +62,17 @@ $(KUBE)/versitygw: lab/s3/gateway/go.mod lab/s3/gateway/go.sum
 	@echo "Building the S3 server versitygw from its Go module (about two CPU minutes the first time)."
 	@cd lab/s3/gateway && SECONDS=0 && $(GO_KEEP) -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw $@ && touch $@ && echo "Built versitygw in $${SECONDS} s."
 
+# Helm and kustomize, for the tests of the installation. Where both need a module, theirs has the product's version of it:
+# most of what they consist of is in Go's cache then.
+$(HELM) $(KUSTOMIZE): $(TOOLS)/%: hack/helm/go.mod hack/helm/go.sum hack/helm/cmd/%/main.go
+	@mkdir -p $(TOOLS)
+	@echo "Building $* from its Go module (about four CPU minutes for both the first time, half of one after make build)."
+	@cd hack/helm && $(GO_KEEP) -ldflags '-s -w' ./cmd/$* $@ && touch $@
+
 ##@ Develop
 
 .PHONY: generate
-generate: $(CONTROLLER_GEN) ## Regenerate deep copies, CRDs, the chart's CRDs and the API reference.
+generate: $(CONTROLLER_GEN) ## Regenerate deep copies, CRDs, what the chart has of them, its README, and the API reference.
 	$(CONTROLLER_GEN) object paths=./api/...
 	$(CONTROLLER_GEN) crd:generateEmbeddedObjectMeta=false paths=./api/... output:crd:artifacts:config=config/crd
 	go generate ./...
@@ -71,11 +80,12 @@ generate: $(CONTROLLER_GEN) ## Regenerate deep copies, CRDs, the chart's CRDs an
 # What is in kube/ are short mains around Kubernetes and etcd, in modules of their own: to vet them is to vet those, which takes
 # ten minutes. They are compiled by make kube.
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Lint.
+lint: $(GOLANGCI_LINT) $(HELM) ## Lint.
 	$(GOLANGCI_LINT) run ./...
 	go build -C hack/apilint -o $(TOOLS)/apilint .
 	$(TOOLS)/apilint ./api/...
-	@out="$$(gofmt -l kube hack/apilint)"; [ -z "$$out" ] || { echo "Not formatted: $$out"; exit 1; }
+	@out="$$(gofmt -l kube hack/apilint hack/helm)"; [ -z "$$out" ] || { echo "Not formatted: $$out"; exit 1; }
+	$(HELM) lint --strict --quiet charts/talos-operator
 
 .PHONY: verify
 verify: generate ## Fail when generated files are not up to date.

@@ -1,0 +1,173 @@
+// Command chart writes what config/ and the Helm chart have in common, from the one that is its source: rules, CRDs,
+// the admission policy and alerts come from config/, README.md and values.schema.json of the chart from its
+// values.yaml.
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: chart CONFIG-FOLDER CHART-FOLDER")
+		os.Exit(2)
+	}
+
+	if err := run(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(config, chart string) error {
+	files, err := generate(config, chart)
+	if err != nil {
+		return err
+	}
+
+	// A CRD that is no more leaves its template behind.
+	crds := filepath.Join(chart, "templates", "crds")
+	if err := os.RemoveAll(crds); err != nil {
+		return fmt.Errorf("removing the CRDs of the chart: %w", err)
+	}
+
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			return fmt.Errorf("making the folder of %s: %w", path, err)
+		}
+
+		if err := os.WriteFile(path, []byte(files[path]), 0o600); err != nil {
+			return fmt.Errorf("writing a generated file: %w", err)
+		}
+	}
+
+	return nil
+}
+
+// generate returns the content of all generated files by path.
+func generate(config, chart string) (map[string]string, error) {
+	files := map[string]string{}
+
+	for _, add := range []func(map[string]string, string, string) error{addParts, addNamespaced, addCRDs, addReference} {
+		if err := add(files, config, chart); err != nil {
+			return nil, err
+		}
+	}
+
+	return files, nil
+}
+
+// part of a manifest in config/ that a template of the chart includes.
+type part struct {
+	// file of the manifest, document in it by its name, and key of the part.
+	file, document, key string
+	// to is the file in the chart.
+	to string
+}
+
+var parts = []part{
+	{"rbac/role.yaml", "talos-operator", "rules", "manager-rules.yaml"},
+	{"rbac/leader_election_role.yaml", "talos-operator-leader-election", "rules", "leader-election-rules.yaml"},
+	{"rbac/user_roles.yaml", "talos-operator-view", "rules", "view-rules.yaml"},
+	{"rbac/user_roles.yaml", "talos-operator-edit", "rules", "edit-rules.yaml"},
+	{"rbac/user_roles.yaml", "talos-operator-admin", "rules", "admin-rules.yaml"},
+	{"admission/annotations.yaml", "talos-operator-annotations", "spec", "annotations.yaml"},
+	{"prometheus/rule.yaml", "talos-operator", "groups", "alerts.yaml"},
+}
+
+func addParts(files map[string]string, config, chart string) error {
+	for _, p := range parts {
+		text, err := p.read(config)
+		if err != nil {
+			return err
+		}
+
+		files[filepath.Join(chart, "files", p.to)] = "# Generated from config/" + p.file + " by make generate.\n" + text
+	}
+
+	return nil
+}
+
+func (p part) read(config string) (string, error) {
+	content, err := os.ReadFile(filepath.Join(config, p.file))
+	if err != nil {
+		return "", fmt.Errorf("reading a manifest: %w", err)
+	}
+
+	for document := range strings.SplitSeq(string(content), "\n---\n") {
+		if !strings.Contains(document, "\n  name: "+p.document+"\n") {
+			continue
+		}
+
+		if text := strings.TrimSpace(block(document, p.key)); text != "" {
+			return text + "\n", nil
+		}
+	}
+
+	return "", fmt.Errorf("reading %s: there is no %s of %s", p.file, p.key, p.document)
+}
+
+// block returns the lines below a key as they are, with their comments, without the indentation that they share.
+func block(document, key string) string {
+	var out strings.Builder
+
+	depth := -1
+
+	for line := range strings.Lines(document) {
+		content := strings.TrimLeft(line, " ")
+		indent := len(line) - len(content)
+
+		switch {
+		case depth < 0:
+			if strings.TrimSpace(content) == key+":" {
+				depth = indent
+			}
+		case strings.TrimSpace(content) == "":
+			out.WriteString("\n")
+		case indent <= depth:
+			return out.String()
+		default:
+			out.WriteString(line[depth+2:])
+		}
+	}
+
+	return out.String()
+}
+
+// namespaced is the head of the Role of an operator that watches single namespaces.
+const namespaced = `# Generated from config/rbac/role.yaml by make generate.
+# What the manager may do in one namespace, where it watches that one alone (--namespaces): the rules of
+# config/rbac/role.yaml without any right outside of it. Apply this folder to each namespace:
+# kubectl apply -n NAMESPACE -f config/namespaced
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: talos-operator
+rules:
+`
+
+func addNamespaced(files map[string]string, config, _ string) error {
+	rules, err := parts[0].read(config)
+	if err != nil {
+		return err
+	}
+
+	files[filepath.Join(config, "namespaced", "role.yaml")] = namespaced + indent(rules)
+
+	return nil
+}
+
+func indent(text string) string {
+	var out strings.Builder
+
+	for line := range strings.Lines(text) {
+		out.WriteString("  " + line)
+	}
+
+	return out.String()
+}
