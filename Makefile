@@ -134,7 +134,7 @@ TEST_FLAGS ?=
 # The API servers publish no OpenAPI documents, which would be a third of what their start costs, and those of nodes keep no
 # watch cache, which is half of what they cost while they rest.
 RUN_TESTS = GOGC=400 LAB_KUBERNETES_OPENAPI=off LAB_KUBERNETES_WATCH_CACHE=off \
-  TALOS_OPERATOR_TEST_BINARY=$(BIN)/talos-operator $(BIN)/testplane \
+  TALOS_OPERATOR_TEST_BINARY=$(BIN)/talos-operator TALOS_OPERATOR_TEST_INSTALLERS=$(TOOLS) $(BIN)/testplane \
   $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --format-hide-empty-pkg --hide-summary skipped,output
 GO_TEST   = -vet=off -p 3 -timeout 60m $(LINK) $(TEST_FLAGS)
 
@@ -185,13 +185,53 @@ soak: tests-built ## Run for about an hour what make test does briefly: rest of 
 	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/decide/upgrade -args -rapid.checks=50000
 
 .PHONY: tests-built
-tests-built: kube build $(GOTESTSUM)
+tests-built: kube build $(GOTESTSUM) $(HELM) $(KUSTOMIZE)
 	@mkdir -p $(REPORTS)
 	@$(GO_KEEP) ./hack/testplane $(BIN)/testplane
 
 .PHONY: conformance
 conformance: kube ## Compare emulated nodes with the recordings of real ones.
 	go run ./cmd/talos-lab conformance
+
+##@ Deploy
+
+KUBECTL ?= kubectl
+# The image of the operator; that of config/manager when empty.
+IMG     ?=
+
+define DEPLOYED
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../config/default]
+$(if $(IMG),$(SET_IMAGE))
+endef
+
+define SET_IMAGE
+patches:
+  - target: {kind: Deployment}
+    patch: '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "$(IMG)"}]'
+endef
+
+# Without the namespace and the CRDs: the objects of all clusters and Secrets in that namespace would be deleted with them.
+define UNDEPLOYED
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../config/manager, ../../config/rbac, ../../config/network-policy, ../../config/admission]
+patches: [{patch: '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "talos-operator-system"}, "$$patch": "delete"}'}]
+endef
+
+.PHONY: deploy
+deploy: | $(BIN)/deploy ## Install the operator with the image IMG into the cluster that kubectl reaches, or upgrade it.
+	$(file >$(BIN)/deploy/kustomization.yaml,$(DEPLOYED))
+	@$(KUBECTL) apply --server-side -k $(BIN)/deploy
+
+.PHONY: undeploy
+undeploy: | $(BIN)/undeploy ## Remove the operator from the cluster that kubectl reaches. The CRDs, the namespace and all clusters stay.
+	$(file >$(BIN)/undeploy/kustomization.yaml,$(UNDEPLOYED))
+	@$(KUBECTL) delete --ignore-not-found -k $(BIN)/undeploy
+
+$(BIN)/deploy $(BIN)/undeploy:
+	@mkdir -p $@
 
 ##@ Run
 
