@@ -35,9 +35,9 @@ type release struct {
 	kubeconfig      string
 }
 
-// TestRelease installs the chart, upgrades it, uninstalls it and installs it again. A cluster and its Secret survive all of
+// TestChartRelease installs the chart, upgrades it, uninstalls it and installs it again. A cluster and its Secret survive all of
 // it, and the CRDs follow the chart, and stay when it goes.
-func TestRelease(t *testing.T) {
+func TestChartRelease(t *testing.T) {
 	t.Parallel()
 
 	r := newRelease(t)
@@ -72,7 +72,7 @@ func TestRelease(t *testing.T) {
 	r.survives("after the second install", func() { r.helm("install", current) })
 	r.get("apps/v1", "Deployment", r.name+"-talos-operator-controller-manager")
 
-	r.survives("without CRDs", func() { r.helm("upgrade", current, "--set", "crds.install=false") })
+	r.survives("without CRDs", func() { r.helm("upgrade", current, "--reset-then-reuse-values", "--set", "crds.install=false") })
 
 	// Older CRDs, which kubectl has applied, as a release of another name and namespace finds them.
 	manifest, err := run(helmPath, "template", r.name, older)

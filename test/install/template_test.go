@@ -1,6 +1,8 @@
 package install
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,9 +15,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // full is a value of everything that is off by default.
@@ -164,7 +171,11 @@ func TestOptions(t *testing.T) {
 			"CustomResourceDefinition": 10, "ClusterRole": 4, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Service": 1,
 			"NetworkPolicy": 1, "PodDisruptionBudget": 0, "ServiceMonitor": 0, "PrometheusRule": 0, "ServiceAccount": 1,
 			"ValidatingAdmissionPolicy": 1, "ValidatingAdmissionPolicyBinding": 1, "Namespace": 0,
-		}, restricted},
+		}, func(pod corev1.PodSpec) bool {
+			c := pod.Containers[0].SecurityContext
+
+			return *c.ReadOnlyRootFilesystem && *pod.SecurityContext.RunAsUser == 65532
+		}},
 		"no CRDs":      {"crds.install=false", map[string]int{"CustomResourceDefinition": 0, "Deployment": 1}, nil},
 		"no policy":    {"admissionPolicy.install=false", map[string]int{"ValidatingAdmissionPolicy": 0, "ValidatingAdmissionPolicyBinding": 0}, nil},
 		"no rights":    {"rbac.create=false", map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 0, "Role": 0, "RoleBinding": 0}, nil},
@@ -209,12 +220,42 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// restricted says whether a pod is what the Pod Security Standard restricted asks for.
-func restricted(pod corev1.PodSpec) bool {
-	c := pod.Containers[0].SecurityContext
+// TestRestricted: the API server admits the pod to a namespace that enforces the Pod Security Standard restricted.
+func TestRestricted(t *testing.T) {
+	t.Parallel()
 
-	return *pod.SecurityContext.RunAsNonRoot && pod.SecurityContext.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault &&
-		*c.ReadOnlyRootFilesystem && !*c.AllowPrivilegeEscalation && slices.Equal(c.Capabilities.Drop, []corev1.Capability{"ALL"})
+	admin := shared.Admin(t)
+	namespace := shared.Namespace(t)
+
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`))
+	if err := admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, patch); err != nil {
+		t.Fatal(err)
+	}
+
+	pod := only[appsv1.Deployment](t, template(t), "Deployment").Spec.Template.Spec
+
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod.ServiceAccountName}}
+	if err := admin.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+
+	admit := func() error {
+		return admin.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "manager"}, Spec: *pod.DeepCopy(),
+		}, client.DryRunAll)
+	}
+
+	wait.For(t, "the API server admits the pod", func(context.Context) error { return admit() })
+
+	pod.Containers[0].SecurityContext = nil
+
+	wait.For(t, "the API server enforces the standard", func(context.Context) error {
+		if err := admit(); !apierrors.IsForbidden(err) {
+			return errors.Join(errors.New("a pod without a security context is not refused"), err)
+		}
+
+		return nil
+	})
 }
 
 // TestKeep: the policy that keeps the CRDs is on each of them, or on none.
