@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -53,6 +54,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 			})).
 		Watches(&v1alpha1.TalosWorker{}, handler.EnqueueRequestsFromMapFunc(byWorker), changed).
 		Watches(&v1alpha1.TalosEtcdRestore{}, handler.EnqueueRequestsFromMapFunc(byRestore)).
+		Watches(&v1alpha1.TalosEtcdBackup{}, handler.EnqueueRequestsFromMapFunc(byBackup),
+			builder.WithPredicates(predicate.Funcs{
+				CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: backupEnded,
+			})).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
@@ -102,6 +107,28 @@ func upgraded(e event.UpdateEvent) bool {
 
 func upgrades(c *v1alpha1.MachineChange) bool {
 	return c != nil && (c.Kind == v1alpha1.ChangeTalos || c.Kind == v1alpha1.ChangeKubernetes)
+}
+
+// byBackup triggers the control plane of a backup: a disruption may wait for it, and nothing else tells of its end before
+// the resync.
+func byBackup(_ context.Context, o client.Object) []reconcile.Request {
+	b, ok := o.(*v1alpha1.TalosEtcdBackup)
+	if !ok {
+		return nil
+	}
+
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: b.Namespace, Name: b.Spec.ControlPlaneRef.Name,
+	}}}
+}
+
+// backupEnded passes the end of a backup, and whether it is good; its progress permits nothing.
+func backupEnded(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1alpha1.TalosEtcdBackup)
+	after, ok2 := e.ObjectNew.(*v1alpha1.TalosEtcdBackup)
+
+	return ok && ok2 && (scheduled.Finished(before) != scheduled.Finished(after) ||
+		scheduled.Good(before) != scheduled.Good(after))
 }
 
 // byMachine triggers control planes without a PKI, because they wait for the first address.

@@ -2,7 +2,10 @@ package taloscontrolplane
 
 import (
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -65,5 +68,46 @@ func TestUpgradedWorker(t *testing.T) {
 
 	if got := byUpgradedWorker(t.Context(), m); len(got) != 1 || got[0].String() != "clusters/prod" {
 		t.Errorf("of a worker: %v", got)
+	}
+}
+
+// TestBackupEnded: the end of a backup wakes the control plane that may wait for it, and its progress does not.
+func TestBackupEnded(t *testing.T) {
+	completed := metav1.NewTime(time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC))
+	condition := func(kind string, status metav1.ConditionStatus) func(*v1alpha1.TalosEtcdBackup) {
+		return func(b *v1alpha1.TalosEtcdBackup) {
+			meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: "Test"})
+		}
+	}
+
+	for name, c := range map[string]struct {
+		before, after func(*v1alpha1.TalosEtcdBackup)
+		wakes         bool
+	}{
+		"progress": {after: condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue)},
+		"complete": {after: func(b *v1alpha1.TalosEtcdBackup) { b.Status.CompletedAt = &completed }, wakes: true},
+		"failed":   {after: condition(v1alpha1.ConditionStalled, metav1.ConditionTrue), wakes: true},
+		"good, late": {
+			before: func(b *v1alpha1.TalosEtcdBackup) { b.Status.CompletedAt = &completed },
+			after:  condition(v1alpha1.ConditionReady, metav1.ConditionTrue), wakes: true,
+		},
+	} {
+		was := &v1alpha1.TalosEtcdBackup{}
+		was.Namespace, was.Spec.ControlPlaneRef.Name = "clusters", "prod"
+
+		if c.before != nil {
+			c.before(was)
+		}
+
+		is := was.DeepCopy()
+		c.after(is)
+
+		if got := backupEnded(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.wakes {
+			t.Errorf("%s: %v", name, got)
+		}
+
+		if got := byBackup(t.Context(), is); len(got) != 1 || got[0].String() != "clusters/prod" {
+			t.Errorf("%s: wakes %v", name, got)
+		}
 	}
 }
