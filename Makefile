@@ -236,7 +236,7 @@ $(BIN)/deploy $(BIN)/undeploy:
 ##@ Run
 
 .PHONY: demo
-demo: kube build ## One YAML in, a running cluster out. KEEP=1 leaves it running.
+demo: kube build ## Create a cluster, restore its etcd after a disaster, upgrade its Talos. KEEP=1 leaves it running.
 	@$(BIN)/talos-lab demo $(if $(KEEP),--keep)
 
 .PHONY: bench-create

@@ -21,6 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/control"
 	"github.com/talos-operator/talos-operator/lab/demo"
+	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/process"
 	"github.com/talos-operator/talos-operator/lab/stack"
 )
@@ -28,6 +29,12 @@ import (
 const (
 	startTimeout = 2 * time.Minute
 	proofTimeout = time.Minute
+
+	// demoScale keeps the three acts of a demo below two minutes.
+	demoScale = node.WatchScale / 2
+
+	// Machines of the quickstart.
+	controlPlanes, workers = 3, 2
 )
 
 type demoFlags struct {
@@ -42,10 +49,11 @@ func newDemoCommand() *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "One YAML in, a running cluster out; then its etcd is destroyed and comes back from a backup",
-		Long: `Start a lab, apply examples/quickstart.yaml, show what every machine is doing until the cluster runs, and prove
-with the new kubeconfig and talosconfig that it answers. Then take a backup to the lab's S3 server, replace the disks of
-all control-plane nodes by empty ones, and bring the cluster back from the bucket.`,
+		Short: "Create a cluster from one YAML, restore its etcd after a disaster, and upgrade its Talos",
+		Long: `Start a lab, apply examples/quickstart.yaml with the Talos of the minor before, show what every machine is
+doing until the cluster runs, and prove with the new kubeconfig and talosconfig that it responds. Then take a backup to
+the lab's S3 server, replace the disks of all control-plane nodes by empty ones, and restore the cluster from the
+bucket. Then upgrade Talos by a minor version, one machine after the other.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd.Context(), cmd.OutOrStdout(), flags)
@@ -54,8 +62,8 @@ all control-plane nodes by empty ones, and bring the cluster back from the bucke
 	cmd.Flags().StringVar(&flags.dir, "dir", "", "directory of the lab (default: a new temporary one)")
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the lab running in the background")
 	cmd.Flags().DurationVar(&flags.timeout, "timeout", 5*time.Minute,
-		"how long the cluster may take to become ready, and to come back")
-	flags.add(cmd)
+		"how long each act may take: creation, restore, upgrade")
+	flags.add(cmd, demoScale)
 
 	return cmd
 }
@@ -63,6 +71,7 @@ all control-plane nodes by empty ones, and bring the cluster back from the bucke
 // demoLab is the lab of a demo: a process of its own, so that it can outlive the command.
 type demoLab struct {
 	dir       string
+	operator  string
 	temporary bool
 	client    *control.Client
 	info      control.Info
@@ -83,46 +92,77 @@ func runDemo(ctx context.Context, out io.Writer, flags *demoFlags) (err error) {
 
 	defer func() { err = errors.Join(err, l.finish(ctx, out, flags.keep)) }()
 
-	fmt.Fprintf(out, "The lab is up after %s. Applying examples/quickstart.yaml: 3 control-plane nodes, 2 workers.\n\n",
-		time.Since(began).Round(100*time.Millisecond))
+	fmt.Fprintf(out, "The lab is up after %s.\n", rounded(time.Since(began)))
 
-	cluster, err := l.apply(ctx)
+	cluster, err := l.cluster()
 	if err != nil {
+		return err
+	}
+
+	for i, act := range []struct {
+		title string
+		play  func(context.Context, io.Writer, *demoLab, *demo.Cluster) error
+	}{
+		{"A cluster of 3 control-plane nodes and 2 workers from one YAML", create},
+		{"A disaster, and a restore from a bucket", disaster},
+		{"An upgrade of Talos by a minor version", upgrade},
+	} {
+		fmt.Fprintf(out, "\n%d. %s\n\n", i+1, act.title)
+
+		if err := l.play(ctx, out, cluster, flags.timeout, act.play); err != nil {
+			return err
+		}
+	}
+
+	fmt.Fprintf(out, "\nDone in %s.\n", rounded(time.Since(began)))
+
+	return nil
+}
+
+func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
+
+// play plays an act. If it fails, and not because the user ended it, the state of the cluster says why.
+func (l *demoLab) play(
+	ctx context.Context, out io.Writer, cluster *demo.Cluster, timeout time.Duration,
+	act func(context.Context, io.Writer, *demoLab, *demo.Cluster) error,
+) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	err := act(limited, out, l, cluster)
+	if err != nil && ctx.Err() == nil {
+		l.diagnose(ctx, out, cluster)
+	}
+
+	return err
+}
+
+// create applies the quickstart and follows the cluster until it is ready.
+func create(ctx context.Context, out io.Writer, l *demoLab, cluster *demo.Cluster) error {
+	fmt.Fprintf(out, "Applying examples/quickstart.yaml, with Talos %s and Kubernetes %s.\n\n", oldTalos, oldKubernetes)
+
+	manifest, err := l.quickstart()
+	if err != nil {
+		return err
+	}
+
+	if _, err := demo.Apply(ctx, cluster.Client, manifest); err != nil {
 		return err
 	}
 
 	applied := time.Now()
 
-	following, cancel := context.WithTimeout(ctx, flags.timeout)
-	defer cancel()
-
-	if err := cluster.Follow(following, applied, newScreen(out).Show); err != nil {
-		if ctx.Err() == nil {
-			l.diagnose(ctx, out, cluster)
-		}
-
+	if err := cluster.Follow(ctx, applied, newScreen(out).Show); err != nil {
 		return err
 	}
 
 	took := time.Since(applied)
 
-	err = prove(ctx, out, l, cluster)
-	if err == nil {
-		fmt.Fprintf(out, "\nFrom one YAML to a cluster of five nodes in %s, %s with the start of the lab.\n",
-			took.Round(100*time.Millisecond), time.Since(began).Round(100*time.Millisecond))
-
-		err = disaster(ctx, out, l, cluster, flags.timeout)
-	}
-
-	if err != nil {
-		if ctx.Err() == nil {
-			l.diagnose(ctx, out, cluster)
-		}
-
+	if err := prove(ctx, out, l, cluster); err != nil {
 		return err
 	}
 
-	fmt.Fprintf(out, "\nDone in %s.\n", time.Since(began).Round(100*time.Millisecond))
+	fmt.Fprintf(out, "\nFrom one YAML to a cluster of five nodes in %s.\n", rounded(took))
 
 	return nil
 }
@@ -149,7 +189,7 @@ func startDemoLab(ctx context.Context, flags *demoFlags) (*demoLab, error) {
 		return nil, err
 	}
 
-	l := &demoLab{}
+	l := &demoLab{operator: opts.Operator}
 
 	if l.temporary, err = opts.Place(ctx); err != nil {
 		return nil, err
@@ -266,8 +306,8 @@ func (l *demoLab) await(ctx context.Context, exited <-chan struct{}) error {
 
 func (l *demoLab) log() string { return filepath.Join(l.dir, "lab.log") }
 
-// apply applies the quickstart.
-func (l *demoLab) apply(ctx context.Context) (*demo.Cluster, error) {
+// cluster is that of the quickstart, which is yet to be applied.
+func (l *demoLab) cluster() (*demo.Cluster, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", l.info.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of the management plane: %w", err)
@@ -278,17 +318,22 @@ func (l *demoLab) apply(ctx context.Context) (*demo.Cluster, error) {
 		return nil, err
 	}
 
-	subnet, err := netip.ParsePrefix(l.info.Subnet)
-	if err != nil {
-		return nil, fmt.Errorf("reading the subnet of the lab: %w", err)
-	}
-
-	key, err := demo.Apply(ctx, c, quickstart(subnet))
+	key, err := demo.Name(examples.Quickstart)
 	if err != nil {
 		return nil, err
 	}
 
 	return &demo.Cluster{Key: key, Client: c, Nodes: l.client.Nodes}, nil
+}
+
+// quickstart is the manifest of the cluster, with the versions that it begins with.
+func (l *demoLab) quickstart() ([]byte, error) {
+	subnet, err := netip.ParsePrefix(l.info.Subnet)
+	if err != nil {
+		return nil, fmt.Errorf("reading the subnet of the lab: %w", err)
+	}
+
+	return older(quickstart(subnet)), nil
 }
 
 // quickstart returns the quickstart for a lab in a subnet: its endpoint is an address of the usual one.
@@ -415,8 +460,6 @@ func prove(ctx context.Context, out io.Writer, l *demoLab, cluster *demo.Cluster
 	if err := l.keepCredentials(cluster.Key.Name, secrets); err != nil {
 		return err
 	}
-
-	const controlPlanes, workers = 3, 2
 
 	nodes, err := demo.ProveKubernetes(ctx, secrets.Kubeconfig, controlPlanes+workers)
 	if err != nil {

@@ -27,18 +27,13 @@ const (
 var errNoteLost = errors.New("the note from before the backup is not what it was")
 
 // disaster backs the cluster up, destroys the disks of its control plane, and brings it back from the bucket.
-func disaster(ctx context.Context, out io.Writer, l *demoLab, cluster *demo.Cluster, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-
+func disaster(ctx context.Context, out io.Writer, l *demoLab, cluster *demo.Cluster) error {
 	secrets, err := cluster.Secrets(ctx)
 	if err != nil {
 		return err
 	}
 
-	vault := demo.Vault{
-		Endpoint: l.info.Store, Bucket: stack.Bucket, Credentials: stack.StoreSecret, Age: stack.AgeSecret,
-	}
+	vault := l.vault()
 
 	if err := backUp(ctx, out, cluster, vault, secrets.Kubeconfig); err != nil {
 		return err
@@ -50,7 +45,7 @@ func disaster(ctx context.Context, out io.Writer, l *demoLab, cluster *demo.Clus
 
 	began := time.Now()
 
-	fmt.Fprintln(out, "\nA TalosEtcdRestore names the bucket and the age key; the newest verified backup is taken.")
+	fmt.Fprintln(out, "\nA TalosEtcdRestore names the bucket and the age key; the newest verified backup is restored.")
 	fmt.Fprintln(out)
 
 	if err := cluster.BeginRestore(ctx, restoreName, vault); err != nil {
@@ -76,22 +71,33 @@ func disaster(ctx context.Context, out io.Writer, l *demoLab, cluster *demo.Clus
 	}
 
 	fmt.Fprintf(out, "\nThe cluster is back after %s. The kubeconfig from before works, and the ConfigMap %s says: %s.\n",
-		took.Round(100*time.Millisecond), demo.Note, text)
+		rounded(took), demo.Note, text)
 
 	return nil
+}
+
+// vault is the bucket of the lab.
+func (l *demoLab) vault() demo.Vault {
+	return demo.Vault{
+		Endpoint: l.info.Store, Bucket: stack.Bucket, Credentials: stack.StoreSecret, Age: stack.AgeSecret,
+	}
 }
 
 // stepText says what a step has done.
 func stepText(r *v1alpha1.TalosEtcdRestore, s v1alpha1.RestoreStepStatus) string {
 	switch s.Step {
 	case v1alpha1.RestorePreflight:
-		return "backup " + r.Status.Backup.ID + " is whole, decrypts, and is of this cluster"
+		return "backup " + r.Status.Backup.ID + " is complete, can be decrypted and belongs to this cluster"
 	case v1alpha1.RestorePreparing:
 		return "all control-plane nodes are up, without etcd data"
 	case v1alpha1.RestoreUploading:
 		return "the snapshot is on " + r.Status.Machine
 	case v1alpha1.RestoreRecovering:
 		return "etcd has started from it"
+	case v1alpha1.RestoreProving:
+		return "the Kubernetes API serves what was backed up"
+	case v1alpha1.RestoreJoining:
+		return "the other control-plane nodes have joined"
 	default:
 		return s.Message
 	}
@@ -112,7 +118,7 @@ func backUp(ctx context.Context, out io.Writer, cluster *demo.Cluster, vault dem
 
 	st := b.Status
 
-	fmt.Fprintf(out, "\nBacked up to the bucket in %s: %s\n", time.Since(began).Round(100*time.Millisecond), st.Location)
+	fmt.Fprintf(out, "Backed up to the bucket in %s: %s\n", rounded(time.Since(began)), st.Location)
 	fmt.Fprintf(out, "  etcd of %s at revision %d, %d keys, %s; compressed and encrypted with age %s.\n",
 		st.Source.Machine, st.Revision, st.Verification.TotalKeys, size(st.Size), size(st.StoredSize))
 	fmt.Fprintln(out, "  Verified by a drill: an etcd of the operator's own has started from it.")
@@ -143,7 +149,8 @@ func (l *demoLab) destroy(ctx context.Context, out io.Writer, cluster *demo.Clus
 		return err
 	}
 
-	fmt.Fprintf(out, "\nDisaster: the disks of %s are replaced by empty ones. etcd is gone.\n", strings.Join(names, ", "))
+	fmt.Fprintf(out, "\nDisaster: the disks of %s are replaced by empty ones. etcd is gone.\n",
+		strings.ReplaceAll(strings.Join(names, ", "), cluster.Key.Namespace+"/", ""))
 
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/talos-operator/talos-operator/examples"
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/control"
 	"github.com/talos-operator/talos-operator/test/loopback"
@@ -135,5 +136,20 @@ func TestQuickstartMovesWithTheLab(t *testing.T) {
 		if got := quickstart(netip.MustParsePrefix(subnet)); !bytes.Contains(got, []byte(want)) {
 			t.Errorf("quickstart in %s:\n%s", subnet, got)
 		}
+	}
+}
+
+// TestOlder: the cluster of a demo begins with older versions, and is upgraded to the Talos of the example.
+func TestOlder(t *testing.T) {
+	got := older(examples.Quickstart)
+
+	for _, want := range []string{"\n  talosVersion: " + oldTalos + "\n", "\n  kubernetesVersion: " + oldKubernetes + "\n"} {
+		if !bytes.Contains(got, []byte(want)) {
+			t.Errorf("without %q:\n%s", want, got)
+		}
+	}
+
+	if want := "talosVersion: " + newTalos; !bytes.Contains(examples.Quickstart, []byte(want)) {
+		t.Errorf("the example is without %q", want)
 	}
 }

@@ -33,12 +33,12 @@ type upFlags struct {
 	machines int
 }
 
-func (f *upFlags) add(cmd *cobra.Command) {
+func (f *upFlags) add(cmd *cobra.Command, scale float64) {
 	cmd.Flags().StringVar(&f.operator, "operator", "",
 		"path of talos-operator (default: next to talos-lab, else in PATH)")
 	cmd.Flags().StringVar(&f.subnet, "subnet", "",
 		"network of the machines, a /16 within 127.0.0.0/8 (default "+lab.DefaultSubnet+")")
-	cmd.Flags().Float64Var(&f.scale, "scale", node.WatchScale,
+	cmd.Flags().Float64Var(&f.scale, "scale", scale,
 		"how long machines take to boot, to install and so on, as a factor of the times of real ones")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 0,
 		"replay which machines are faster and which are slower than others (default: another one each time)")
@@ -121,7 +121,7 @@ Started again with the same --dir, the lab carries on where it was.`,
 		},
 	}
 	addDirFlag(cmd, &flags.dir)
-	flags.add(cmd)
+	flags.add(cmd, node.WatchScale)
 	cmd.Flags().IntVar(&flags.machines, "machines", 0,
 		"boot so many machines in maintenance mode, for clusters that name addresses")
 

@@ -64,8 +64,8 @@ type Proof struct {
 
 // PrintProof prints what a cluster answered.
 func PrintProof(out io.Writer, name string, p Proof) {
-	fmt.Fprintf(out, "\nKubernetes answers to the kubeconfig in the Secret %s%s: %d nodes are Ready.\n\n", name,
-		kubeconfigSuffix, len(p.Nodes))
+	fmt.Fprintf(out, "\nThe kubeconfig in the Secret %s%s works: %d nodes are Ready.\n\n", name, kubeconfigSuffix,
+		len(p.Nodes))
 
 	t := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(t, "  NAME\tROLE\tADDRESS\tVERSION\tOS")
@@ -82,8 +82,8 @@ func PrintProof(out io.Writer, name string, p Proof) {
 
 	_ = t.Flush()
 
-	fmt.Fprintf(out, "\nTalos %s answers to the talosconfig in the Secret %s%s: %d etcd members are started.\n\n",
-		p.TalosVersion, name, talosconfigSuffix, len(p.Members))
+	fmt.Fprintf(out, "\nThe talosconfig in the Secret %s%s works: Talos %s responds with %d started etcd members.\n\n",
+		name, talosconfigSuffix, p.TalosVersion, len(p.Members))
 	fmt.Fprintln(t, "  ID\tNAME\tPEER URL")
 
 	slices.SortFunc(p.Members, func(a, b Member) int { return strings.Compare(a.Hostname, b.Hostname) })

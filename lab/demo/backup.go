@@ -140,7 +140,7 @@ func (c *Cluster) until(ctx context.Context, obj ctrlclient.Object, look func() 
 			case done:
 				return nil
 			case failed != "":
-				return fmt.Errorf("%s came to nothing: %s", obj.GetName(), failed)
+				return fmt.Errorf("%s has failed: %s", obj.GetName(), failed)
 			}
 		}
 

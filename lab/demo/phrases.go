@@ -7,16 +7,21 @@ import (
 	"github.com/talos-operator/talos-operator/lab/control"
 )
 
-// doing says what a machine is busy with, in words for somebody who has never seen Talos boot. What the operator says
+// doing says what a machine is busy with, in words for a reader who has never seen Talos boot. What the operator says
 // of it stands where the machine itself has nothing to tell.
 func doing(n control.Node, operator string) string {
-	switch n.Stage {
-	case "":
+	// A machine has no stage while it is off, and an unknown one until its kernel runs, also when it reboots.
+	if starting := !n.Powered || n.Stage == "unknown"; starting && n.Installed {
+		return "rebooting into the installed system"
+	} else if starting {
 		return "powering on"
+	}
+
+	switch n.Stage {
 	case "maintenance":
 		return "in maintenance mode, waiting for a config"
 	case "installing":
-		return "installing Talos " + n.TalosVersion + " to disk"
+		return "installing Talos to disk"
 	case "booting", "rebooting":
 		return bootingDoing(n)
 	case "running":
@@ -48,9 +53,9 @@ func runningDoing(n control.Node, operator string) string {
 	case !n.Ready && len(n.Unmet) > 0:
 		return "running, waiting for " + strings.Join(n.Unmet, ", ")
 	case n.EtcdMember != "":
-		return "etcd member and API server"
+		return "running as etcd member and API server"
 	case n.MachineType == "worker":
-		return "worker"
+		return "running as a worker"
 	default:
 		return operator
 	}

@@ -66,7 +66,7 @@ func (s *Screen) render(p Progress) []string {
 			mark = "✓"
 		}
 
-		lines = append(lines, fmt.Sprintf("   %s %-*s  %-12s %-12s %s", mark, width, m.Name, m.Address, m.Stage, m.Doing))
+		lines = append(lines, fmt.Sprintf("   %s %-*s  %-12s %s", mark, width, m.Name, m.Address, m.Doing))
 	}
 
 	return lines
@@ -82,7 +82,7 @@ func (s *Screen) changes(p Progress) {
 			done = ", ready"
 		}
 
-		s.say(p.Elapsed, m.Name, fmt.Sprintf("%-12s %-12s %s%s", m.Address, m.Stage, m.Doing, done))
+		s.say(p.Elapsed, m.Name, fmt.Sprintf("%-12s %s%s", m.Address, m.Doing, done))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 func progress(seconds int, doing string) Progress {
 	return Progress{
 		Elapsed: time.Duration(seconds) * time.Second, Phase: "Provisioning", Message: "waiting",
-		Machines: []MachineProgress{{Name: "cp-0", Address: "127.10.0.1", Stage: "booting", Doing: doing}},
+		Machines: []MachineProgress{{Name: "cp-0", Address: "127.10.0.1", Doing: doing}},
 	}
 }
 
@@ -56,12 +56,14 @@ func TestLiveScreen(t *testing.T) {
 
 func TestDoing(t *testing.T) {
 	for want, n := range map[string]control.Node{
-		"in maintenance mode, waiting for a config": {Stage: "maintenance"},
-		"booting: waiting for nodeReady":            {Stage: "booting", Unmet: []string{"nodeReady"}},
-		"running, waiting for etcd":                 {Stage: "running", MachineType: "controlplane"},
-		"etcd member and API server":                {Stage: "running", MachineType: "controlplane", EtcdMember: "1"},
-		"worker":                                    {Stage: "running", MachineType: "worker", Ready: true},
-		"what the operator says":                    {Stage: "upgrading"},
+		"in maintenance mode, waiting for a config": {Powered: true, Stage: "maintenance"},
+		"booting: waiting for nodeReady":            {Powered: true, Stage: "booting", Unmet: []string{"nodeReady"}},
+		"running, waiting for etcd":                 {Powered: true, Stage: "running", MachineType: "controlplane"},
+		"running as etcd member and API server":     {Powered: true, Stage: "running", MachineType: "controlplane", EtcdMember: "1"},
+		"running as a worker":                       {Powered: true, Stage: "running", MachineType: "worker", Ready: true},
+		"what the operator says":                    {Powered: true, Stage: "upgrading"},
+		"rebooting into the installed system":       {Powered: true, Stage: "unknown", Installed: true},
+		"powering on":                               {},
 	} {
 		if got := doing(n, "what the operator says"); got != want {
 			t.Errorf("%+v: %q, want %q", n, got, want)

@@ -63,7 +63,7 @@ type Progress struct {
 
 // MachineProgress is how far one machine is.
 type MachineProgress struct {
-	Name, Address, Stage string
+	Name, Address string
 	// Doing says what the machine is doing, in a few words.
 	Doing string
 	Ready bool
@@ -164,15 +164,12 @@ func machineProgress(
 			continue
 		}
 
-		p.Stage = all[i].Status.Stage
-
 		if ready := meta.FindStatusCondition(all[i].Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			p.Doing, p.Ready = ready.Message, ready.Status == metav1.ConditionTrue
 		}
 	}
 
-	if n, ok := nodes[m.Namespace+"/"+m.Name]; ok && n.Powered {
-		p.Stage = n.Stage
+	if n, ok := nodes[m.Namespace+"/"+m.Name]; ok {
 		p.Doing = doing(n, p.Doing)
 	}
 

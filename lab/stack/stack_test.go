@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/minio/minio-go/v7"
@@ -315,5 +316,61 @@ func TestOperator(t *testing.T) {
 	leases, err := cs.CoordinationV1().Leases(management.ManagerNamespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(leases.Items) != 1 {
 		t.Errorf("leases of the operator: %v, error %v", leases, err)
+	}
+
+	t.Run("an upgrade, as the demo shows it", func(t *testing.T) { upgradeOfDemo(t, s) })
+}
+
+// upgradeOfDemo plays the last act of the demo with the smallest cluster, which waits for no other machine.
+func upgradeOfDemo(t *testing.T, s *stack.Stack) {
+	t.Helper()
+
+	mc, err := demo.NewClient(s.Plane.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	kc := &vitistackv1alpha1.KubernetesCluster{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "default"}}
+	kc.Spec.ClusterEndpoint = s.Endpoint()
+	kc.Spec.TalosVersion, kc.Spec.KubernetesVersion = "v1.12.12", "v1.35.10"
+	kc.Spec.ControlPlane.Replicas = 1
+
+	if err := mc.Create(t.Context(), kc); err != nil {
+		t.Fatal(err)
+	}
+
+	cluster := &demo.Cluster{Key: client.ObjectKeyFromObject(kc), Client: mc}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+
+	if err := cluster.Follow(ctx, wait.Now(), func(demo.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+
+	out := &strings.Builder{}
+
+	err = cluster.Upgrade(ctx, out, demo.Upgrade{
+		To: "v1.13.9", Operator: operator, Kubeconfig: s.Kubeconfig(),
+		Vault: demo.Vault{
+			Endpoint: s.StoreEndpoint(), Bucket: stack.Bucket, Credentials: stack.StoreSecret, Age: stack.AgeSecret,
+		},
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	rest := out.String()
+
+	for _, want := range []string{
+		"$ talos-operator upgrade plan demo --talos v1.13.9\n", "in 1 step, 1 reboot\n", "complete: ",
+		"healthy with Talos v1.13.9\n", "Every machine runs Talos v1.13.9", "demo-talos-1", "Succeeded   1/1",
+	} {
+		_, after, ok := strings.Cut(rest, want)
+		if !ok {
+			t.Errorf("%q is missing, or not in its place:\n%s", want, out)
+		}
+
+		rest = after
 	}
 }

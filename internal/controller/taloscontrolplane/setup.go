@@ -109,8 +109,8 @@ func upgrades(c *v1alpha1.MachineChange) bool {
 	return c != nil && (c.Kind == v1alpha1.ChangeTalos || c.Kind == v1alpha1.ChangeKubernetes)
 }
 
-// byBackup triggers the control plane of a backup: a disruption may wait for it, and nothing else tells of its end before
-// the resync.
+// byBackup triggers the control plane of a backup: a disruption may wait for it, and nothing else tells of its end
+// before the resync.
 func byBackup(_ context.Context, o client.Object) []reconcile.Request {
 	b, ok := o.(*v1alpha1.TalosEtcdBackup)
 	if !ok {
