@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
@@ -25,10 +26,10 @@ func (c *cluster) unplanned() string {
 		return ""
 	case c.top != nil && c.asksOther():
 		return fmt.Sprintf("the versions and upgrade policies of KubernetesCluster %s are not those of TalosControlPlane %s",
-			c.top.Name, cp.Name) + after(": ", notReady(c.top.Status.Conditions))
+			c.top.Name, cp.Name) + change.After(": ", notReady(c.top.Status.Conditions))
 	case c.behind():
 		return fmt.Sprintf("TalosControlPlane %s has not planned the upgrade", cp.Name) +
-			after(": ", notReady(cp.Status.Conditions))
+			change.After(": ", notReady(cp.Status.Conditions))
 	}
 
 	return ""

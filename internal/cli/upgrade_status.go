@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
@@ -229,7 +230,7 @@ func reports(c *cluster) bool {
 func (s upgradeState) left() bool { return s.Upgrade != nil || s.Unobserved != "" }
 
 // title says in one line what happens.
-func (s upgradeState) title() string { return s.happens() + after("; ", s.Paused) }
+func (s upgradeState) title() string { return s.happens() + change.After("; ", s.Paused) }
 
 func (s upgradeState) happens() string {
 	u := s.Upgrade
@@ -257,7 +258,7 @@ func (s upgradeState) happens() string {
 	}
 
 	return fmt.Sprintf("%s: upgrading to %s, %s; not yet done on %s", s.Cluster, now, place, orNone(u.Machines)) +
-		after(": ", cmp.Or(u.Message, u.Obstacles))
+		change.After(": ", cmp.Or(u.Message, u.Obstacles))
 }
 
 // manifests tells of bootstrap manifests that differ; empty if none do. An upgrade that waits for them says so itself.
@@ -269,16 +270,8 @@ func (s upgradeState) manifests() string {
 	return s.Cluster + ": " + s.Manifests.Message
 }
 
-func after(separator, text string) string {
-	if text == "" {
-		return ""
-	}
-
-	return separator + text
-}
-
 func (g upgradeGroup) String() string {
-	return fmt.Sprintf("%s: plan %s is %s%s", g.Name, g.ID, g.Phase, after(": ", g.Message))
+	return fmt.Sprintf("%s: plan %s is %s%s", g.Name, g.ID, g.Phase, change.After(": ", g.Message))
 }
 
 func (m upgradeMachine) String() string {
@@ -289,7 +282,7 @@ func (m upgradeMachine) String() string {
 	}
 
 	return fmt.Sprintf("%s: Talos %s, kubelet %s%s%s%s", m.Name, orUnknown(m.Talos), orUnknown(m.Kubelet), components,
-		after(", ", string(m.State)), after(": ", m.Message))
+		change.After(", ", string(m.State)), change.After(": ", m.Message))
 }
 
 func orUnknown(version string) string { return cmp.Or(version, "unknown") }
@@ -341,7 +334,8 @@ func (s upgradeState) printTable(w io.Writer) {
 		}
 
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", m.Name, m.Role, orDash(m.Talos), orDash(v.APIServer),
-			orDash(v.ControllerManager), orDash(v.Scheduler), orDash(m.Kubelet), orDash(string(m.State)), after(": ", m.Message))
+			orDash(v.ControllerManager), orDash(v.Scheduler), orDash(m.Kubelet), orDash(string(m.State)),
+			change.After(": ", m.Message))
 	}
 
 	_ = tw.Flush() // the underlying writer reports its own errors

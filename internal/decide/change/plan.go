@@ -173,6 +173,15 @@ func Names(fields []v1alpha1.FieldChange) []string {
 // FieldNames lists the fields of a change for a sentence.
 func FieldNames(c *v1alpha1.MachineChange) string { return List(Names(c.Fields)) }
 
+// After appends a text to a sentence; nothing where there is none.
+func After(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+
+	return separator + text
+}
+
 // List lists the first few of some names for a sentence.
 func List(names []string) string {
 	const few = 3

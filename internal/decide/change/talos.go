@@ -248,7 +248,7 @@ func (in Input) upgradeAgain() Step {
 	switch {
 	case !begun && since >= in.Options.HealthTimeout:
 		return in.failTalos(fmt.Sprintf("%s was asked to upgrade to %s and has not rebooted for %s: it is %s%s", in.Name,
-			c.Image, since.Truncate(time.Second), in.Stage, after(": ", c.Message)))
+			c.Image, since.Truncate(time.Second), in.Stage, After(": ", c.Message)))
 	case begun && since >= in.Options.HealthTimeout+LegacyTime:
 		return in.hangs(in.Options.HealthTimeout + LegacyTime)
 	case begun:
@@ -256,14 +256,6 @@ func (in Input) upgradeAgain() Step {
 	}
 
 	return in.rebootAgain(Upgrade)
-}
-
-func after(separator, text string) string {
-	if text == "" {
-		return ""
-	}
-
-	return separator + text
 }
 
 // settleTalos ends a change once the node is healthy with what it has booted.

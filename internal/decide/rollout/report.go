@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
@@ -26,7 +27,7 @@ func Report(
 ) (status metav1.ConditionStatus, reason, message string) {
 	if plan != nil {
 		return metav1.ConditionFalse, reasons[plan.Phase],
-			fmt.Sprintf("plan %s (%s)", plan.ID, progress(plan)) + after(": ", plan.Message)
+			fmt.Sprintf("plan %s (%s)", plan.ID, progress(plan)) + change.After(": ", plan.Message)
 	}
 
 	var differ, unknown []string
@@ -71,14 +72,6 @@ func Report(
 
 // longestList is the maximum length of a list of machines in a message.
 const longestList = 200
-
-func after(separator, text string) string {
-	if text == "" {
-		return ""
-	}
-
-	return separator + text
-}
 
 // progress counts the machines of a plan by their state, in the order in which the states follow each other.
 func progress(p *v1alpha1.PlanStatus) string {
