@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -81,6 +80,11 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
 
+	metricsServer, err := o.MetricsServer()
+	if err != nil {
+		return nil, err
+	}
+
 	stop := stopTimeout
 
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -91,7 +95,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}},
 		},
 		Cache:                         cacheOptions(o.Namespaces),
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsBindAddress},
+		Metrics:                       metricsServer,
 		HealthProbeBindAddress:        o.HealthProbeBindAddress,
 		PprofBindAddress:              o.PprofBindAddress,
 		LeaderElection:                o.LeaderElect,

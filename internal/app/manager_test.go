@@ -35,6 +35,9 @@ func TestMain(m *testing.M) { plane.Main(m, &api) }
 type running struct {
 	*testing.T
 
+	// certificates of the metrics server at the address.
+	certificates, address string
+
 	admin client.Client
 	logs  *harness.Log
 	stop  context.CancelFunc
@@ -50,9 +53,14 @@ func start(t *testing.T, namespaces ...string) *running {
 	}
 
 	options.Namespaces, options.ReconcileInterval, options.ResultsPath = namespaces, time.Hour, t.TempDir()
-	options.LeaderElect, options.MetricsBindAddress, options.HealthProbeBindAddress = false, "0", "0"
+	options.LeaderElect, options.HealthProbeBindAddress = false, "0"
 
-	m := &running{T: t, admin: api.Admin(t), logs: &harness.Log{}, ended: make(chan error, 1)}
+	m := &running{
+		T: t, admin: api.Admin(t), logs: &harness.Log{}, ended: make(chan error, 1),
+		certificates: t.TempDir(), address: net.JoinHostPort(loopback.Address(t), "8443"),
+	}
+	options.MetricsBindAddress, options.MetricsCertDir = m.address, m.certificates
+	m.certify()
 
 	log, err := app.NewLogger(m.logs, "info")
 	if err != nil {
@@ -73,6 +81,7 @@ func TestManager(t *testing.T) {
 	m := start(t, names, silent, told)
 
 	t.Run("names", func(t *testing.T) { m.names(t, names) })
+	t.Run("metrics", func(t *testing.T) { m.metrics(t, names) })
 	t.Run("notifications", func(t *testing.T) { m.notifications(t, told) })
 	t.Run("stop", func(t *testing.T) { m.cleanStop(t, silent) })
 }

@@ -2,6 +2,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,8 +30,14 @@ type Options struct {
 	// PassTimeout limits how long a reconciliation may query a machine; for a control plane it is doubled. Actions have
 	// their own deadlines.
 	PassTimeout time.Duration
-	// MetricsBindAddress of the metrics server; 0 disables it.
+	// MetricsBindAddress of the metrics server; 0 disables it. Empty is :8443, and :8080 without MetricsSecure.
 	MetricsBindAddress string
+	// MetricsSecure serves metrics over TLS, and only to accounts that the API server authenticates and that may get
+	// /metrics.
+	MetricsSecure bool
+	// MetricsCertDir has the certificate of the metrics server, tls.crt and tls.key, which is read again when it changes;
+	// self-signed when empty.
+	MetricsCertDir string
 	// HealthProbeBindAddress of the health probes; 0 disables them.
 	HealthProbeBindAddress string
 	// PprofBindAddress of Go's profiler; 0 disables it. The profiler exposes the internals of the process: bind it to a
@@ -85,7 +92,7 @@ func Defaults() (Options, error) {
 		MaxConcurrentReconciles: 1,
 		NodeConcurrency:         16,
 		PassTimeout:             10 * time.Second,
-		MetricsBindAddress:      ":8080",
+		MetricsSecure:           true,
 		HealthProbeBindAddress:  ":8081",
 		PprofBindAddress:        "0",
 		ResultsPath:             "hack/results",
@@ -105,7 +112,13 @@ func Defaults() (Options, error) {
 
 			return err
 		},
-		"METRICS_BIND_ADDRESS":      into(&o.MetricsBindAddress),
+		"METRICS_BIND_ADDRESS": into(&o.MetricsBindAddress),
+		"METRICS_SECURE": func(v string) (err error) {
+			o.MetricsSecure, err = strconv.ParseBool(v)
+
+			return err
+		},
+		"METRICS_CERT_DIR":          into(&o.MetricsCertDir),
 		"HEALTH_PROBE_BIND_ADDRESS": into(&o.HealthProbeBindAddress),
 		"RESULTS_PATH":              into(&o.ResultsPath),
 		"NAMESPACES": func(v string) error {
@@ -154,7 +167,13 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"how long the questions to one machine may take, and half of how long those to a whole control plane may; "+
 			"at least 10s")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress,
-		"address of the metrics server, 0 turns it off (METRICS_BIND_ADDRESS)")
+		"address of the metrics server, 0 turns it off, default: :8443, or :8080 with --metrics-secure=false "+
+			"(METRICS_BIND_ADDRESS)")
+	f.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure,
+		"serve metrics over TLS, only to accounts that may get the URL /metrics (METRICS_SECURE)")
+	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", o.MetricsCertDir,
+		"folder with tls.crt and tls.key for the metrics server, read again when they change, default: a self-signed "+
+			"certificate (METRICS_CERT_DIR)")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress,
 		"address of the health probes, 0 turns them off (HEALTH_PROBE_BIND_ADDRESS)")
 	f.StringVar(&o.PprofBindAddress, "pprof-bind-address", o.PprofBindAddress,
@@ -209,6 +228,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("the pass timeout is %s: it must be at least %s", o.PassTimeout, minPassTimeout)
 	case o.BackupConcurrency < 1:
 		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
+	case o.MetricsCertDir != "" && !o.MetricsSecure:
+		return errors.New("METRICS_CERT_DIR is set, and METRICS_SECURE is false: a certificate requires TLS")
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
 		// Child processes run in another directory.
 		return fmt.Errorf("the scratch directory (SCRATCH_DIRECTORY) is %q: it must be an absolute path", o.ScratchDirectory)

@@ -93,6 +93,7 @@ func (m *Manager) launch() (*process.Process, error) {
 		"KUBECONFIG="+m.opts.Kubeconfig,
 		"RECONCILE_INTERVAL=30s",
 		fmt.Sprintf("METRICS_BIND_ADDRESS=%s:%d", m.opts.Address, metricsPort),
+		"METRICS_SECURE=false",
 		fmt.Sprintf("HEALTH_PROBE_BIND_ADDRESS=%s:%d", m.opts.Address, healthPort),
 		"RESULTS_PATH="+m.opts.Results,
 	)

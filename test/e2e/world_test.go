@@ -265,6 +265,7 @@ func (w *world) startManagerAs(cfg *rest.Config, flags ...string) *manager {
 		"RESULTS_PATH="+filepath.Join(w.dir, "results"),
 		"BACKUP_DIRECTORY="+w.backups(),
 		"METRICS_BIND_ADDRESS="+m.metrics,
+		"METRICS_SECURE=false",
 		"HEALTH_PROBE_BIND_ADDRESS="+m.probes,
 		"LOG_LEVEL=debug",
 	)
