@@ -2,13 +2,11 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -24,18 +22,11 @@ const scheduleWorks = 2
 // outside of it.
 const backupPasses = 4
 
-// setupBackups adds the controllers for manual and scheduled backups, and their metrics.
+// setupBackups adds the controllers for manual and scheduled backups, which count failures in series.
 func setupBackups(
 	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *clusterstate.Store,
+	series *metrics.Backups,
 ) error {
-	series := &metrics.Backups{Client: mgr.GetClient(), Clock: o.clock()}
-
-	schedules := metrics.Schedules{Client: mgr.GetClient(), Clock: o.clock()}
-
-	if err := errors.Join(ctrlmetrics.Registry.Register(series), ctrlmetrics.Registry.Register(schedules)); err != nil {
-		return fmt.Errorf("registering the metrics of backups: %w", err)
-	}
-
 	stores := o.Stores(mgr.GetAPIReader())
 
 	err := (&talosetcdbackup.Reconciler{

@@ -236,7 +236,14 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 
-	if err := setupBackups(ctx, mgr, o, cached, states); err != nil {
+	series, err := metrics.Register(ctrlmetrics.Registry, metrics.Sources{
+		Client: mgr.GetClient(), Clock: clock, Elected: mgr.Elected(),
+	})
+	if err != nil {
+		return err
+	}
+
+	if err := setupBackups(ctx, mgr, o, cached, states, series); err != nil {
 		return err
 	}
 
@@ -244,15 +251,5 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		return err
 	}
 
-	if err := errors.Join(setupHistory(ctx, mgr, o, cached), setupNotifications(mgr, o, cached)); err != nil {
-		return err
-	}
-
-	err = errors.Join(ctrlmetrics.Registry.Register(metrics.Clusters{Client: mgr.GetClient()}),
-		ctrlmetrics.Registry.Register(metrics.Upgrades{Client: mgr.GetClient()}))
-	if err != nil {
-		return fmt.Errorf("registering the metrics of clusters: %w", err)
-	}
-
-	return nil
+	return errors.Join(setupHistory(ctx, mgr, o, cached), setupNotifications(mgr, o, cached))
 }

@@ -1,4 +1,4 @@
-// Package metrics holds the operator's own metrics, under the names that the operations guide prints.
+// Package metrics holds the operator's own metrics, as docs/metrics.md describes them.
 package metrics
 
 import (
@@ -44,6 +44,9 @@ var (
 func init() {
 	metrics.Registry.MustRegister(Machines, Duration, Errors, FileOperations, NotificationsSent, NotificationsFailed)
 }
+
+// ForgetMachines drops what was counted of the machines of a cluster that is gone.
+func ForgetMachines(cluster string) { Machines.DeletePartialMatch(prometheus.Labels{"cluster": cluster}) }
 
 // CountFile is the hook for manifest stores.
 func CountFile(operation, status string) { FileOperations.WithLabelValues(operation, status).Inc() }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // names of the objects of a kind that a cluster controls.
@@ -248,6 +250,10 @@ func (b *bench) deletion() {
 
 	if _, err := os.Stat(filepath.Join(b.dir, "ended")); !os.IsNotExist(err) {
 		b.t.Errorf("the files are still there: %v", err)
+	}
+
+	if n := metrics.Machines.DeletePartialMatch(prometheus.Labels{"cluster": "ended"}); n > 0 {
+		b.t.Errorf("%d series count machines of the cluster", n)
 	}
 }
 

@@ -280,6 +280,8 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 
 	s.released = true
 
+	metrics.ForgetMachines(s.name)
+
 	return frame.RemoveFinalizer(ctx, r.Client, s.cluster, s.base, vitistackv1alpha1.ClusterFinalizer)
 }
 
