@@ -73,6 +73,8 @@ type part struct {
 var parts = []part{
 	{"rbac/role.yaml", "talos-operator", "rules", "manager-rules.yaml"},
 	{"rbac/leader_election_role.yaml", "talos-operator-leader-election", "rules", "leader-election-rules.yaml"},
+	{"rbac/metrics_auth_role.yaml", "talos-operator-metrics-auth", "rules", "metrics-auth-rules.yaml"},
+	{"rbac/metrics_reader_role.yaml", "talos-operator-metrics-reader", "rules", "metrics-reader-rules.yaml"},
 	{"rbac/user_roles.yaml", "talos-operator-view", "rules", "view-rules.yaml"},
 	{"rbac/user_roles.yaml", "talos-operator-edit", "rules", "edit-rules.yaml"},
 	{"rbac/user_roles.yaml", "talos-operator-admin", "rules", "admin-rules.yaml"},

@@ -71,6 +71,8 @@ func TestSameNamespaced(t *testing.T) {
 
 	left := slices.Sorted(maps.Keys(got))
 	if diff := cmp.Diff([]string{
+		"ClusterRole/talos-operator-metrics-auth", "ClusterRole/talos-operator-metrics-reader",
+		"ClusterRoleBinding/talos-operator-metrics-auth",
 		"Role/talos-operator-system/talos-operator-leader-election",
 		"RoleBinding/talos-operator-system/talos-operator-leader-election",
 	}, left); diff != "" {

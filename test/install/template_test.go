@@ -112,7 +112,7 @@ func TestFull(t *testing.T) {
 		"spread":            len(pod.Spec.TopologySpreadConstraints) == 1 && pod.Spec.TopologySpreadConstraints[0].MaxSkew == 2,
 		"serviceAccount":    only[corev1.ServiceAccount](t, rendered, "ServiceAccount").Annotations["example.com/role"] == "backups",
 		"disruptionBudget":  only[policyv1.PodDisruptionBudget](t, rendered, "PodDisruptionBudget").Spec.MaxUnavailable.IntValue() == 2,
-		"watchNamespaces":   len(of(rendered, "ClusterRoleBinding")) == 0 && len(of(rendered, "ClusterRole")) == 3,
+		"watchNamespaces":   len(of(rendered, "ClusterRoleBinding")) == 1 && len(of(rendered, "ClusterRole")) == 5,
 	} {
 		if !ok {
 			t.Errorf("%s has another effect", what)
@@ -168,7 +168,7 @@ func TestOptions(t *testing.T) {
 		pod   func(corev1.PodSpec) bool
 	}{
 		"defaults": {"", map[string]int{
-			"CustomResourceDefinition": 10, "ClusterRole": 4, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Service": 1,
+			"CustomResourceDefinition": 10, "ClusterRole": 6, "ClusterRoleBinding": 2, "Role": 1, "RoleBinding": 1, "Service": 1,
 			"NetworkPolicy": 1, "PodDisruptionBudget": 0, "ServiceMonitor": 0, "PrometheusRule": 0, "ServiceAccount": 1,
 			"ValidatingAdmissionPolicy": 1, "ValidatingAdmissionPolicyBinding": 1, "Namespace": 0,
 		}, func(pod corev1.PodSpec) bool {
@@ -179,16 +179,28 @@ func TestOptions(t *testing.T) {
 		"no CRDs":      {"crds.install=false", map[string]int{"CustomResourceDefinition": 0, "Deployment": 1}, nil},
 		"no policy":    {"admissionPolicy.install=false", map[string]int{"ValidatingAdmissionPolicy": 0, "ValidatingAdmissionPolicyBinding": 0}, nil},
 		"no rights":    {"rbac.create=false", map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 0, "Role": 0, "RoleBinding": 0}, nil},
-		"no user role": {"rbac.aggregate=false", map[string]int{"ClusterRole": 1}, nil},
+		"no user role": {"rbac.aggregate=false", map[string]int{"ClusterRole": 3}, nil},
 		"no network":   {"networkPolicy.enabled=false", map[string]int{"NetworkPolicy": 0}, nil},
 		"an account that exists": {"serviceAccount.create=false,serviceAccount.name=mine", map[string]int{"ServiceAccount": 0}, func(pod corev1.PodSpec) bool {
 			return pod.ServiceAccountName == "mine"
 		}},
-		"two namespaces": {"watchNamespaces={a,b}", map[string]int{"ClusterRole": 3, "ClusterRoleBinding": 0, "Role": 3, "RoleBinding": 3}, func(pod corev1.PodSpec) bool {
+		"two namespaces": {"watchNamespaces={a,b}", map[string]int{"ClusterRole": 5, "ClusterRoleBinding": 1, "Role": 3, "RoleBinding": 3}, func(pod corev1.PodSpec) bool {
 			return slices.Contains(pod.Containers[0].Args, "--namespaces=a,b")
 		}},
 		"no metrics": {"metrics.enabled=false", map[string]int{"Service": 0, "NetworkPolicy": 1}, func(pod corev1.PodSpec) bool {
 			return slices.Contains(pod.Containers[0].Args, "--metrics-bind-address=0") && len(pod.Containers[0].Ports) == 1
+		}},
+		"metrics without TLS": {"metrics.secure=false", map[string]int{"ClusterRole": 4, "ClusterRoleBinding": 1}, func(pod corev1.PodSpec) bool {
+			return slices.Contains(pod.Containers[0].Env, corev1.EnvVar{Name: "METRICS_SECURE", Value: "false"}) &&
+				pod.Containers[0].Ports[0].ContainerPort == 8080
+		}},
+		"no ClusterRole": {"watchNamespaces={a},metrics.secure=false,rbac.aggregate=false", map[string]int{"ClusterRole": 0, "ClusterRoleBinding": 0}, nil},
+		"a certificate": {"metrics.certificateSecret=cert", nil, func(pod corev1.PodSpec) bool {
+			return slices.Contains(pod.Containers[0].Env, corev1.EnvVar{Name: "METRICS_CERT_DIR", Value: "/metrics-certificate"}) &&
+				slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil && v.Secret.SecretName == "cert" }) &&
+				slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+					return m.MountPath == "/metrics-certificate"
+				})
 		}},
 		"monitoring": {"serviceMonitor.enabled=true,prometheusRule.enabled=true", map[string]int{"ServiceMonitor": 1, "PrometheusRule": 1}, nil},
 		"a budget":   {"podDisruptionBudget.enabled=true", map[string]int{"PodDisruptionBudget": 1}, nil},

@@ -65,3 +65,13 @@ default
 - {{ . | quote }}
 {{- end }}
 {{- end -}}
+
+{{- define "talos-operator.metricsPort" -}}
+{{- ternary 8443 8080 .Values.metrics.secure -}}
+{{- end -}}
+
+{{- define "talos-operator.metricsCertificate" -}}
+{{- if and .Values.metrics.enabled .Values.metrics.secure -}}
+{{- .Values.metrics.certificateSecret -}}
+{{- end -}}
+{{- end -}}
