@@ -26,37 +26,56 @@ func newRevertCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Long: `Roll a machine whose config change failed back to the last config that it was healthy with, even while it is
 unhealthy. The rollout of its group stays stopped until the spec changes.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return s.revert(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.rollBack(cmd.Context(), args[0], unwantedConfig)
+		},
 	})
 }
 
-func (s *session) revert(ctx context.Context, name string) error {
+// unwanted is what a machine is rolled back from, as the hash that the annotation has, and what it gets instead.
+type unwanted struct{ hash, instead string }
+
+// rollBack has a machine rolled back, unless find says why it cannot be.
+func (s *session) rollBack(
+	ctx context.Context, name string, find func(*v1alpha1.TalosMachine) (unwanted, error),
+) error {
 	p, m, err := s.findMachine(ctx, name)
 	if err != nil {
 		return err
 	}
 
+	from, err := find(m)
+	if err != nil {
+		return err
+	}
+
+	if err := setAnnotation(ctx, p, m, v1alpha1.RevertAnnotation, from.hash); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(s.Out, "talosmachine/%s is rolled back to %s\n", name, from.instead)
+
+	return nil
+}
+
+// unwantedConfig finds the config that a machine is rolled back from.
+func unwantedConfig(m *v1alpha1.TalosMachine) (unwanted, error) {
 	c := m.Status.Change
 
 	switch {
 	case m.Status.WorkingHash == "":
-		return fmt.Errorf("%s has never been healthy with a config of ours: there is no config to roll back to", name)
+		return unwanted{}, fmt.Errorf("%s has never been healthy with a config of ours: there is no config to roll back to",
+			m.Name)
 	case c == nil:
-		return fmt.Errorf("%s has no change under way%s", name, state(m))
+		return unwanted{}, fmt.Errorf("%s has no change under way%s", m.Name, state(m))
 	case c.Kind == v1alpha1.ChangeTalos:
-		return fmt.Errorf("the change of %s is an upgrade of Talos: talos-operator rollback %s boots what it ran before",
-			name, name)
+		return unwanted{}, fmt.Errorf(
+			"the change of %s is an upgrade of Talos: talos-operator rollback %s boots what it ran before", m.Name, m.Name)
 	case c.Target == m.Status.WorkingHash:
-		return fmt.Errorf("%s is being rolled back already", name)
+		return unwanted{}, fmt.Errorf("%s is being rolled back already", m.Name)
 	}
 
-	if err := setAnnotation(ctx, p, m, v1alpha1.RevertAnnotation, c.Target); err != nil {
-		return err
-	}
-
-	fmt.Fprintf(s.Out, "talosmachine/%s is rolled back to the last working config\n", name)
-
-	return nil
+	return unwanted{hash: c.Target, instead: "the last working config"}, nil
 }
 
 func newRetryCommand(streams genericiooptions.IOStreams) *cobra.Command {

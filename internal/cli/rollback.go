@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -24,48 +23,31 @@ reboots only if etcd keeps its quorum. The machine is not upgraded to the same T
 group stays stopped, until the path of the upgrade goes through another version or you remove the annotation
 talos-operator.io/revert.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return s.rollback(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.rollBack(cmd.Context(), args[0], unwantedSystem)
+		},
 	})
 }
 
-func (s *session) rollback(ctx context.Context, name string) error {
-	p, m, err := s.findMachine(ctx, name)
-	if err != nil {
-		return err
-	}
-
-	unwanted, err := unwantedSystem(m)
-	if err != nil {
-		return err
-	}
-
-	if err := setAnnotation(ctx, p, m, v1alpha1.RevertAnnotation, unwanted); err != nil {
-		return err
-	}
-
-	fmt.Fprintf(s.Out, "talosmachine/%s is rolled back to Talos %s\n", name, m.Status.PreviousSystem.TalosVersion)
-
-	return nil
-}
-
-// unwantedSystem returns the hash of the operating system that a machine is rolled back from.
-func unwantedSystem(m *v1alpha1.TalosMachine) (string, error) {
+// unwantedSystem finds the operating system that a machine is rolled back from.
+func unwantedSystem(m *v1alpha1.TalosMachine) (unwanted, error) {
 	c, previous := m.Status.Change, m.Status.PreviousSystem
 
 	switch {
 	case previous == nil:
-		return "", fmt.Errorf("%s cannot be rolled back: the operator has not upgraded it", m.Name)
+		return unwanted{}, fmt.Errorf("%s cannot be rolled back: the operator has not upgraded it", m.Name)
 	case c != nil && c.Cause == v1alpha1.CauseRevert && c.Phase != v1alpha1.ChangeFailed:
-		return "", fmt.Errorf("%s is being rolled back already", m.Name)
+		return unwanted{}, fmt.Errorf("%s is being rolled back already", m.Name)
 	case m.Annotations[v1alpha1.RevertAnnotation] == previous.ReplacedBy:
-		return "", fmt.Errorf("the rollback of %s was requested already%s", m.Name, state(m))
+		return unwanted{}, fmt.Errorf("the rollback of %s was requested already%s", m.Name, state(m))
 	case c != nil && (c.Kind != v1alpha1.ChangeTalos || c.Phase != v1alpha1.ChangeFailed):
-		return "", fmt.Errorf("%s has a change in progress: wait until it is complete or has failed%s", m.Name, state(m))
+		return unwanted{}, fmt.Errorf("%s has a change in progress: wait until it is complete or has failed%s", m.Name,
+			state(m))
 	case m.Status.TalosVersion == previous.TalosVersion && (c == nil || upgradesVersion(c)):
-		return "", fmt.Errorf("%s runs Talos %s, which it ran before the upgrade", m.Name, previous.TalosVersion)
+		return unwanted{}, fmt.Errorf("%s runs Talos %s, which it ran before the upgrade", m.Name, previous.TalosVersion)
 	}
 
-	return previous.ReplacedBy, nil
+	return unwanted{hash: previous.ReplacedBy, instead: "Talos " + previous.TalosVersion}, nil
 }
 
 // upgradesVersion reports whether a change brings another version, and not only another schematic.
