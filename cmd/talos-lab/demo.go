@@ -274,7 +274,7 @@ func (l *demoLab) launch(opts stack.Options, keep bool) (<-chan struct{}, error)
 	return exited, nil
 }
 
-// await waits until the lab is ready or has given up.
+// await waits until the lab is ready or has ended.
 func (l *demoLab) await(ctx context.Context, exited <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -128,7 +128,7 @@ Started again with the same --dir, the lab carries on where it was.`,
 	return cmd
 }
 
-// up runs a lab until the context ends or somebody asks it to stop.
+// up runs a lab until the context ends or a user asks it to stop.
 func up(ctx context.Context, out io.Writer, flags *upFlags) error {
 	opts, err := flags.options()
 	if err != nil {
@@ -179,7 +179,7 @@ func bootMachines(ctx context.Context, s *stack.Stack, count int) error {
 	for i := 1; i <= count; i++ {
 		name := fmt.Sprintf("node-%d", i)
 		if s.Lab.Node(name) != nil {
-			continue // switched on already, or switched off by somebody
+			continue // switched on already, or switched off by a user
 		}
 
 		if _, err := s.Lab.Boot(ctx, name); err != nil {

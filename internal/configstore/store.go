@@ -25,7 +25,7 @@ import (
 const (
 	// KeyWorking holds the last machine config that the node was healthy with.
 	KeyWorking = "machineconfig.yaml"
-	// KeyAdopted holds config patches, a JSON list of texts, that keep what somebody else changed.
+	// KeyAdopted holds config patches, a JSON list of texts, that keep what was changed outside of the operator.
 	KeyAdopted = "adopted.json"
 )
 
@@ -47,7 +47,7 @@ type Store struct {
 	Reader client.Reader
 }
 
-// Load reads what is remembered; nothing where there is no Secret. One that belongs to somebody else is refused.
+// Load reads what is remembered; nothing where there is no Secret. One of another owner is refused.
 func (s *Store) Load(ctx context.Context, m *v1alpha1.TalosMachine) (Config, error) {
 	secret, err := s.get(ctx, m)
 	if secret == nil || err != nil {

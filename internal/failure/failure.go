@@ -141,7 +141,7 @@ func Result(res ctrl.Result, err error, resync time.Duration) (ctrl.Result, erro
 		return res, nil
 	}
 
-	// Somebody wrote in between: look again at what is there now. That is no failure to back off from.
+	// Another client wrote in between: look again at what is there now. That is no failure to back off from.
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	}

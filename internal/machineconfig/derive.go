@@ -25,7 +25,7 @@ func (e *UnpatchableError) Error() string {
 // DerivePatches returns strategic merge patches, as few and as small as they get, which make the live config of a node
 // of the one that the operator renders for it: applied in their order they give a config that Diff calls equal to live.
 // That is checked before they are returned. They are for clusters that come from elsewhere and for edits by hand that
-// somebody wants to keep. If there is nothing to patch, there are no patches. Versions are fields like others here: put
+// a user wants to keep. If there is nothing to patch, there are no patches. Versions are fields like others here: put
 // the rendered config through KeepImageTags first, so that no patch pins one.
 //
 // The patches hold values of the live config, and so they may hold secrets: they belong into a Secret. The error holds

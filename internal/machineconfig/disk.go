@@ -56,7 +56,7 @@ type Volume struct {
 	Label          string
 }
 
-// DiskWish is the disk that somebody asked for.
+// DiskWish is the disk that a user asked for.
 type DiskWish struct {
 	// Path wins over Selector. Without both the only sensible disk is taken.
 	Path     string
@@ -239,7 +239,7 @@ func (d Disk) unwritable() string {
 	}
 }
 
-// virtualDevices are block devices without hardware of their own. Network block devices belong to somebody else.
+// virtualDevices are block devices without hardware of their own. Network block devices belong to other machines.
 var virtualDevices = []string{"loop", "zram", "ram", "dm-", "md", "nbd", "drbd", "rbd", "zd", "fd"}
 
 // unsuitable says why a disk is not taken without being asked for.

@@ -2,7 +2,7 @@
 //
 // It is pure: time comes in as an argument. A schedule is a cron expression of five fields (minute, hour, day of month,
 // month, weekday), one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually, or @every with a
-// duration. @every counts from the Unix epoch and not from the moment somebody asks: everybody gets the same answer.
+// duration. @every counts from the Unix epoch and not from the moment of the call: each caller gets the same answer.
 //
 // Where daylight saving time changes the clock, a schedule with named hours fires once for each time it names: at the
 // end of the gap when the clock jumps over it, and at the first of two when the clock shows it twice. A schedule that

@@ -111,7 +111,7 @@ func Hostname(field, name string) Failures {
 	}}
 }
 
-// Claim is an address that somebody uses.
+// Claim is an address that a machine uses.
 type Claim struct {
 	// Owner is what a person calls the claimant, for example "TalosMachine default/prod-cp-0". Claims of one owner do not
 	// conflict.

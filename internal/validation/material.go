@@ -45,7 +45,7 @@ func PEM(text string) []byte {
 	return []byte(text)
 }
 
-// CertificateAuthority checks a CA that somebody brings along, PEM or base64 of it. Neither given is fine.
+// CertificateAuthority checks a CA that a user brings along, PEM or base64 of it. Neither given is fine.
 func CertificateAuthority(field, cert, key string, now time.Time) Failures {
 	if cert == "" && key == "" {
 		return nil
@@ -73,7 +73,7 @@ func CertificateAuthority(field, cert, key string, now time.Time) Failures {
 	return nil
 }
 
-// MachineToken checks a machine token that somebody brings along. Empty is fine.
+// MachineToken checks a machine token that a user brings along. Empty is fine.
 func MachineToken(field, token string) Failures {
 	if token == "" || clusterstate.IsMachineToken(token) {
 		return nil

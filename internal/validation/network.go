@@ -77,7 +77,7 @@ type ClusterSubnets struct {
 
 // Check parses the subnets and finds overlaps, wrong families and wrong order. Empty lists stand for the defaults.
 func (c ClusterSubnets) Check() Failures {
-	// A subnet that somebody chose may overlap with the default of the other field.
+	// A subnet that a user chose may overlap with the default of the other field.
 	if len(c.Pods) == 0 {
 		c.Pods = []string{machineconfig.DefaultPodSubnet}
 	}

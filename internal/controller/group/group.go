@@ -81,7 +81,7 @@ func (r Replacement) Next(ctx context.Context) (due *remediation.Choice, changed
 		})
 	}
 
-	// Machines that were replaced and have been unreachable for too long are given up, as a user would do.
+	// Machines that were replaced and have been unreachable for too long are abandoned, as a user would do.
 	for _, m := range g.Abandoned(r.Extra, r.Look.Sign) {
 		if err := machineset.GiveUp(ctx, r.Client, m); err != nil {
 			return nil, false, err

@@ -194,7 +194,7 @@ func TestHeld(t *testing.T) {
 }
 
 // TestRetry: what may succeed later is tried again, with pauses; what is refused is not; and a user is told of what
-// was given up.
+// is not sent again.
 func TestRetry(t *testing.T) {
 	before := failures(t)
 	w := newWorld(t, hook(slack, "url", v1alpha1.NotificationFinished))
@@ -237,7 +237,7 @@ func TestRetry(t *testing.T) {
 	w.told("in time")
 	w.clock.Sleep(6 * time.Hour)
 	w.passes()
-	w.told("given up", "not delivered and is not sent again: the receiver did not respond in time")
+	w.told("too late", "not delivered and is not sent again: the receiver did not respond in time")
 	w.wants("three attempts", "url c-2 "+text, "url c-2 "+text, "url c-2 "+text)
 	w.clock.Sleep(time.Hour)
 	w.passes()
@@ -413,11 +413,11 @@ func TestAddress(t *testing.T) {
 	w.passes()
 	w.told("again", "cannot be used")
 
-	// The other one is given up.
+	// The other one is not sent again.
 	w.clock.Sleep(7 * time.Hour)
 	w.passes()
 
-	w.told("given up", "type Generic about r was not delivered and is not sent again: Secret hooks has no key missing",
+	w.told("too late", "type Generic about r was not delivered and is not sent again: Secret hooks has no key missing",
 		"type Slack about r was not delivered", "type Generic about r was not delivered")
 	w.keepsSecrets()
 }
@@ -452,7 +452,7 @@ func TestOthers(t *testing.T) {
 	w.wants("deleted")
 }
 
-// TestDamaged: an annotation that somebody has edited is none, and stops nothing.
+// TestDamaged: an annotation that a user has edited is none, and stops nothing.
 func TestDamaged(t *testing.T) {
 	w := newWorld(t, hook(generic, "url"))
 	w.change(func(cp *v1alpha1.TalosControlPlane) {

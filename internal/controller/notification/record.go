@@ -14,8 +14,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// decodeBook returns the book of a control plane. An annotation that somebody has edited is none: the webhooks count
-// as new, which sends less.
+// decodeBook returns the book of a control plane. An annotation that a user has edited is none: the webhooks count as
+// new, which sends less.
 func decodeBook(cp *v1alpha1.TalosControlPlane) notification.Book {
 	book := notification.Book{}
 	if json.Unmarshal([]byte(cp.Annotations[v1alpha1.NotificationsAnnotation]), &book) != nil {

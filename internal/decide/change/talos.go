@@ -28,7 +28,7 @@ func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChan
 }
 
 // CompareTalos decides what a comparison of operating systems means for the recorded change: Kept, Described or
-// Forgone. A change that has begun is ended by NextTalos. One that has failed stays until somebody asks for a retry, or
+// Forgone. A change that has begun is ended by NextTalos. One that has failed stays until a user asks for a retry, or
 // until something else is wanted, or another image of the same: what is done again by itself would reboot a machine for
 // ever.
 func CompareTalos(in Input, image string) (Plan, Record) {

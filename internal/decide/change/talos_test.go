@@ -94,7 +94,7 @@ func TestNextTalos(t *testing.T) {
 		"window shut, released":   {upgraded(closed, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true, Uncordoned: true})), change.None, v1alpha1.ChangeAwaitingReboot, "", "boots next"},
 		"the installer fails":     {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(broken)), change.Uncordon, v1alpha1.ChangeApplying, "Install", ""},
 		"the installer failed":    {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Failed: "exit code 1", Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "exit code 1"},
-		"somebody has booted it":  {upgraded(installed, arrived, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
+		"a user has booted it":    {upgraded(installed, arrived, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
 		"it reboots":              {upgraded(installed, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"it has booted":           {upgraded(installed, arrived, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeSettling, "", ""},
 		"it has rolled back":      {upgraded(installed, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.Uncordon, v1alpha1.ChangeRebooting, "Reboot", ""},
@@ -158,7 +158,7 @@ type machine struct {
 	busy          int  // how many reconciliations an installer still takes
 	rolledBack    bool
 	legacy        bool // it installs and reboots by one call
-	retry         bool // somebody asks for it
+	retry         bool // a user asks for it
 }
 
 // TestTalosHistories: whatever happens in between, a machine is rebooted for an upgrade only when it is permitted, only

@@ -169,7 +169,7 @@ func (in Input) stateOf(
 	case change.Begun(c):
 		return v1alpha1.UpgradeMachineInProgress
 	case was == v1alpha1.UpgradeMachineFailed && c == nil && (!all || isOf(in.Component, other)):
-		return was // what failed was given up or replaced, and not tried again
+		return was // what failed was abandoned or replaced, and not tried again
 	case all:
 		return v1alpha1.UpgradeMachineDone
 	case some:
