@@ -204,6 +204,13 @@ const (
 	ReasonUpgradeUnsupported = "UpgradeUnsupported"
 )
 
+// Reasons why an upgrade waits for a user.
+const (
+	// ReasonInsufficientDiskSpace: an upgrade does not begin, because machines have too little disk space for its images;
+	// the message names them.
+	ReasonInsufficientDiskSpace = "InsufficientDiskSpace"
+)
+
 // Reasons about the hooks of upgrades.
 const (
 	// ReasonUpgradeHookRunning: an upgrade waits for the Job of a hook.

@@ -232,11 +232,15 @@ type UpgradeStatus struct {
 	// stepsLeft of the path, with those of Kubernetes.
 	// +optional
 	StepsLeft int32 `json:"stepsLeft,omitempty"`
-	// obstacles are what the drains of an upgrade of Talos will meet, and that an upgrade goes on without a backup. They
-	// hold nothing.
+	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,
+	// and that an upgrade goes on without a backup. They hold nothing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Obstacles string `json:"obstacles,omitempty"`
+	// reason is why the upgrade waits for a user, in one word. Empty if it waits for nothing or for something else.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
 	// message says what the upgrade waits for, or why there is no path.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

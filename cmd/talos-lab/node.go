@@ -38,6 +38,7 @@ func newNodeCommand() *cobra.Command {
 		{control.ActionWipe, "Replace the disks of machines by empty ones and boot them"},
 		{control.ActionRemove, "Destroy machines with their disks"},
 		{control.ActionStall, "Let pulls of etcd's image get no further; one that a config interrupts never ends"},
+		{control.ActionFill, "Leave no space on the disks of machines: no image can be pulled"},
 		{control.ActionClear, "End all faults of machines"},
 	} {
 		cmd.AddCommand(newNodeActionCommand(a.action, a.short))

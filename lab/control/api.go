@@ -52,6 +52,7 @@ type Node struct {
 	Powered           bool     `json:"powered"`
 	Frozen            bool     `json:"frozen"`
 	Partitioned       bool     `json:"partitioned"`
+	DiskFull          bool     `json:"diskFull"`
 	Stage             string   `json:"stage,omitempty"`
 	Ready             bool     `json:"ready"`
 	Unmet             []string `json:"unmet,omitempty"`
@@ -106,6 +107,7 @@ const (
 	ActionFail      = "fail"
 	ActionClear     = "clear"
 	ActionStall     = "stall-pulls"
+	ActionFill      = "fill-disk"
 )
 
 // Action asks to do something to machines.

@@ -104,6 +104,14 @@ func TestActions(t *testing.T) {
 		t.Errorf("after heal: %+v", d)
 	}
 
+	if d := do(control.ActionFill); !d.DiskFull {
+		t.Errorf("after fill-disk: %+v", d)
+	}
+
+	if d := do(control.ActionClear); d.DiskFull {
+		t.Errorf("after clear: %+v", d)
+	}
+
 	bootID := n.Status().BootID
 	if d := do(control.ActionRestart); !d.Powered || d.BootID == bootID {
 		t.Errorf("after restart: %+v", d)

@@ -156,7 +156,8 @@ func Describe(name string, n *node.Node) Node {
 	st := n.Status()
 	d := Node{
 		Name: name, Address: st.Address, Powered: st.Powered, Frozen: st.Frozen, Partitioned: st.Partitioned,
-		Stage: st.Stage, Ready: st.Ready, Unmet: st.Unmet, BootID: st.BootID, Installed: st.Installed,
+		DiskFull: st.DiskFull,
+		Stage:    st.Stage, Ready: st.Ready, Unmet: st.Unmet, BootID: st.BootID, Installed: st.Installed,
 		TalosVersion: st.TalosVersion, Hostname: st.Hostname, MachineType: st.MachineType, ClusterID: st.ClusterID,
 		ClusterName: st.ClusterName, KubernetesVersion: st.KubernetesVersion, EtcdMember: st.EtcdMember,
 		MaintenanceFingerprint: st.MaintenanceFingerprint,
@@ -283,9 +284,12 @@ func (s *Server) actOn(ctx context.Context, name string, a Action) error {
 		n.Freeze(false)
 		n.Partition(false)
 		n.StallPulls(false)
+		n.FillDisk(false)
 		n.Faults().Clear()
 	case ActionStall:
 		n.StallPulls(true)
+	case ActionFill:
+		n.FillDisk(true)
 	case ActionSlow:
 		return slow(n, a)
 	case ActionFail:

@@ -105,7 +105,9 @@ func (s imageServer) Pull(
 		}
 	}
 
-	s.images.Add(req.GetImageRef())
+	if err := s.storeImage(req.GetImageRef()); err != nil {
+		return err
+	}
 
 	return srv.Send(&machine.ImageServicePullResponse{
 		Response: &machine.ImageServicePullResponse_Name{Name: image.Canonical(req.GetImageRef())},
@@ -223,7 +225,9 @@ func (s machineServer) ImagePull(
 		return nil, err
 	}
 
-	s.images.Add(req.GetReference())
+	if err := s.storeImage(req.GetReference()); err != nil {
+		return nil, err
+	}
 
 	return &machine.ImagePullResponse{Messages: []*machine.ImagePull{{}}}, nil
 }

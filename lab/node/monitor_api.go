@@ -87,7 +87,12 @@ func (s machineServer) Mounts(context.Context, *emptypb.Empty) (*machine.MountsR
 				Size:       100 << 20,
 				Available:  90 << 20,
 			},
-			&machine.MountStat{Filesystem: "/dev/" + name + "6", MountedOn: "/var", Size: size, Available: size / 4 * 3},
+			&machine.MountStat{
+				Filesystem: "/dev/" + name + "6",
+				MountedOn:  "/var",
+				Size:       size,
+				Available:  s.n.freeSpace(size),
+			},
 		)
 	}
 

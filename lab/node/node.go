@@ -35,6 +35,7 @@ type Node struct {
 	frozen      atomic.Bool
 	partitioned atomic.Bool
 	snapshotCut atomic.Int64
+	full        atomic.Bool // see FillDisk
 	source      imageSource
 	address     atomic.Pointer[string]
 
@@ -61,8 +62,8 @@ type Timing struct {
 // Status is what a person wants to know of a machine at a glance.
 type Status struct {
 	Name, Address string
-	// Powered, Frozen and Partitioned are the machine's condition as the lab sees it.
-	Powered, Frozen, Partitioned bool
+	// Powered, Frozen, Partitioned and DiskFull are the machine's condition as the lab sees it.
+	Powered, Frozen, Partitioned, DiskFull bool
 	// Stage, Ready and Unmet are what MachineStatus says; empty while the power is off.
 	Stage string
 	Ready bool
@@ -406,6 +407,7 @@ func (n *Node) timed(phase string, start time.Time) {
 func (n *Node) Status() Status {
 	st := Status{
 		Name: n.opts.Name, Address: n.Address(), Frozen: n.frozen.Load(), Partitioned: n.partitioned.Load(),
+		DiskFull:  n.full.Load(),
 		Installed: n.system.Installed(),
 	}
 

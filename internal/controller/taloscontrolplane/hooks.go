@@ -57,7 +57,7 @@ func (r *Reconciler) guardUpgrade(
 	switch {
 	case s.guard.Planned == nil || out.Begin:
 	case freesWorkers(next):
-		next = refused(next, s.cp.Status.Upgrade, out.Message)
+		next = refused(next, s.cp.Status.Upgrade, preflight{message: out.Message})
 	case out.Message != "":
 		next.Message = kube.Shorten(out.Message, longestMessage)
 	}

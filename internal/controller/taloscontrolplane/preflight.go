@@ -3,6 +3,7 @@ package taloscontrolplane
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -38,8 +40,12 @@ type preflight struct {
 	of      string
 	until   time.Time
 	message string
+	// reason of the message, in one word; empty if it has none of its own.
+	reason string
 	// unknown: the check could not be made.
 	unknown bool
+	// obstacles hold nothing; drains are those that the drains of an upgrade of Talos will meet.
+	obstacles, drains string
 }
 
 func (p *preflights) get(key types.NamespacedName, of string, now time.Time) (preflight, bool) {
@@ -62,6 +68,14 @@ func (p *preflights) put(key types.NamespacedName, last preflight) {
 	p.last[key] = last
 }
 
+// drains returns what was found last, however old that is.
+func (p *preflights) drains(key types.NamespacedName) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.last[key].drains
+}
+
 func (p *preflights) forget(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,67 +84,97 @@ func (p *preflights) forget(key types.NamespacedName) {
 }
 
 // preflight checks the cluster before an upgrade begins, and returns its status: that of an upgrade which may not
-// begin, where Kubernetes would remove what is in use or the check cannot be made. The status of one of Talos names
-// what its drains will meet.
+// begin, where a machine has too little disk space, or Kubernetes would remove what is in use, or that is unknown. The
+// status of one of Talos names what its drains will meet.
 func (r *Reconciler) preflight(
 	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) *v1alpha1.UpgradeStatus {
-	minors := minorsOf(s.cp, next, r.group(s).Entries(), machines)
+	was := s.cp.Status.Upgrade
 
 	switch {
-	case len(minors) > 0:
+	case next == nil:
+		r.preflights.forget(s.key())
+	case next.TalosVersion != "":
+		last := r.checked(s, next.TalosVersion, func() (preflight, time.Duration) {
+			return r.checkTalos(ctx, s, next.TalosVersion, machines)
+		})
+
+		if last.message != "" && !begunTalos(next.TalosVersion, machines) {
+			return refused(next, was, last)
+		}
+
+		next.Obstacles = kube.Shorten(upgrade.JoinObstacles(last.message, last.obstacles, last.drains),
+			longestMessage)
+	default:
+		runs, ok := notBegun(s.cp, next, r.group(s).Entries(), machines)
+		if !ok {
+			break
+		}
+
 		last := r.checked(s, next.KubernetesVersion, func() (preflight, time.Duration) {
-			return r.checkRemoved(ctx, s, "Kubernetes "+next.KubernetesVersion, minors, machines)
+			return r.checkKubernetes(ctx, s, next.KubernetesVersion, runs, machines)
 		})
 
 		// What was allowed and waits, for its approval or a window, is not withdrawn because a node does not respond.
-		was := s.cp.Status.Upgrade
 		allowed := was != nil && was.KubernetesVersion == next.KubernetesVersion
 
 		if last.message != "" && (!last.unknown || !allowed) {
-			return refused(next, was, last.message)
+			return refused(next, was, last)
 		}
-	case next != nil && next.TalosVersion != "":
-		next.Obstacles = r.checked(s, next.TalosVersion, func() (preflight, time.Duration) {
-			return r.checkDrains(ctx, s)
-		}).message
-	case next == nil:
-		r.preflights.forget(s.key())
 	}
 
 	return next
 }
 
-// minorsOf returns the minors of Kubernetes on the way of an upgrade that has not begun; none if nothing is checked. It
-// is pure.
-func minorsOf(
+// notBegun returns what the machines run if an upgrade of Kubernetes has not begun: one that has is brought to its end,
+// because different versions in one cluster are worse. It is pure.
+func notBegun(
 	cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, entries []v1alpha1.MachineEntry,
 	machines []v1alpha1.TalosMachine,
-) []string {
-	if next == nil || next.KubernetesVersion == "" || cp.Spec.Upgrade.RemovedAPIs == v1alpha1.RemovedAPIsIgnore {
-		return nil
+) (upgrade.Cluster, bool) {
+	if next.KubernetesVersion == "" {
+		return upgrade.Cluster{}, false
 	}
 
 	// What a machine was sent may not be in its status yet.
 	was := cp.Status.Upgrade
-	if was != nil && proving(machines, was.TargetKubernetes == next.TargetKubernetes) {
-		return nil
+	if was != nil && proving(machines, was.TargetKubernetes == next.TargetKubernetes) ||
+		allowedChange(machines, v1alpha1.ChangeKubernetes) {
+		return upgrade.Cluster{}, false
 	}
 
 	// While a version is unknown nothing begins, and it may be the one that has been upgraded.
 	runs, missing := versionsOf(cp, entries, machines)
-	if len(missing) > 0 {
-		return nil
+
+	return runs, len(missing) == 0 && !runs.Reached(next.KubernetesVersion)
+}
+
+// begunTalos reports whether a machine runs a version of Talos, or is given one. It is pure.
+func begunTalos(version string, machines []v1alpha1.TalosMachine) bool {
+	begun := func(m v1alpha1.TalosMachine) bool {
+		c := m.Status.Change
+
+		return !deleting(&m) && (m.Status.TalosVersion == version ||
+			c != nil && c.Kind == v1alpha1.ChangeTalos && change.Begun(c))
 	}
 
-	return runs.Minors(next.KubernetesVersion)
+	return allowedChange(machines, v1alpha1.ChangeTalos) || slices.ContainsFunc(machines, begun)
+}
+
+// granted reports whether a machine may begin a change of a kind. It is pure.
+func allowedChange(machines []v1alpha1.TalosMachine, kind v1alpha1.ChangeKind) bool {
+	return slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
+		c, grant := m.Status.Change, m.Spec.Change
+
+		return c != nil && grant != nil && c.Kind == kind && c.ID == grant.ID && !deleting(&m)
+	})
 }
 
 // refused returns the status of an upgrade that may not begin. What was remembered of an earlier one stays. It is pure.
-func refused(next, was *v1alpha1.UpgradeStatus, message string) *v1alpha1.UpgradeStatus {
+func refused(next, was *v1alpha1.UpgradeStatus, by preflight) *v1alpha1.UpgradeStatus {
 	out := &v1alpha1.UpgradeStatus{
 		ObservedGeneration: next.ObservedGeneration, Target: next.Target, TargetKubernetes: next.TargetKubernetes,
-		StepsLeft: next.StepsLeft, Message: kube.Shorten(message, longestMessage),
+		StepsLeft: next.StepsLeft, Reason: by.reason, Message: kube.Shorten(by.message, longestMessage),
 	}
 
 	if was != nil {
@@ -155,7 +199,45 @@ func (r *Reconciler) checked(s *scope, version string, check func() (preflight, 
 	return last
 }
 
-// checkRemoved returns why a version of Kubernetes may not begin, and when to check again.
+// checkKubernetes returns why a version of Kubernetes may not begin, and when to check again. Free space has to be
+// known where another minor begins: what that removes needs the response of each machine, too. A patch release may be
+// what repairs a cluster.
+func (r *Reconciler) checkKubernetes(
+	ctx context.Context, s *scope, to string, runs upgrade.Cluster, machines []v1alpha1.TalosMachine,
+) (preflight, time.Duration) {
+	version, minors := "Kubernetes "+to, runs.Minors(to)
+
+	if len(minors) > 0 && s.cp.Spec.Upgrade.RemovedAPIs != v1alpha1.RemovedAPIsIgnore {
+		if last, again := r.checkRemoved(ctx, s, version, minors, machines); last.message != "" {
+			return last, again
+		}
+	}
+
+	last, again := r.checkSpace(ctx, s, version, machines)
+	if last.message == "" && last.obstacles != "" && len(minors) > 0 {
+		last.message, last.unknown = upgrade.RefuseUnknownSpace(version, last.obstacles), true
+	}
+
+	return last, again
+}
+
+// checkTalos returns why a version of Talos may not begin, what it will meet, and when to check again. A machine that
+// does not respond holds nothing: the others may be upgraded, and it has to respond before it is.
+func (r *Reconciler) checkTalos(
+	ctx context.Context, s *scope, to string, machines []v1alpha1.TalosMachine,
+) (preflight, time.Duration) {
+	older := slices.DeleteFunc(slices.Clone(machines), func(m v1alpha1.TalosMachine) bool {
+		return m.Status.TalosVersion == to || change.Begun(m.Status.Change)
+	})
+
+	last, again := r.checkSpace(ctx, s, "Talos "+to, older)
+	drains, soon := r.checkDrains(ctx, s)
+	last.drains = drains
+
+	return last, min(again, soon)
+}
+
+// checkRemoved returns what a version of Kubernetes removes that is in use, and when to check again.
 func (r *Reconciler) checkRemoved(
 	ctx context.Context, s *scope, version string, minors []string, machines []v1alpha1.TalosMachine,
 ) (preflight, time.Duration) {
@@ -167,6 +249,20 @@ func (r *Reconciler) checkRemoved(
 	}
 
 	return preflight{message: upgrade.RefuseRemoved(version, found)}, preflightInterval
+}
+
+// configured returns the machines that are configured and stay.
+func configured(machines []v1alpha1.TalosMachine) []*v1alpha1.TalosMachine {
+	var out []*v1alpha1.TalosMachine
+
+	for i := range machines {
+		m := &machines[i]
+		if !deleting(m) && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionConfigured) {
+			out = append(out, m)
+		}
+	}
+
+	return out
 }
 
 func (r *Reconciler) removed(
@@ -189,15 +285,7 @@ func (r *Reconciler) removed(
 func (r *Reconciler) flagsOf(
 	ctx context.Context, s *scope, machines []v1alpha1.TalosMachine,
 ) ([]upgrade.Flags, error) {
-	var asked []*v1alpha1.TalosMachine
-
-	for i := range machines {
-		m := &machines[i]
-		if !deleting(m) && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionConfigured) {
-			asked = append(asked, m)
-		}
-	}
-
+	asked := configured(machines)
 	out, source := make([]upgrade.Flags, len(asked)), r.source(s)
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -223,28 +311,19 @@ func (r *Reconciler) flagsOf(
 }
 
 // checkDrains returns what the drains of an upgrade of Talos will meet, and when to check again. It blocks nothing: a
-// drain waits, and fails by its own rules.
-func (r *Reconciler) checkDrains(ctx context.Context, s *scope) (preflight, time.Duration) {
+// drain waits, and fails by its own rules. What was found last stays while it cannot be looked for.
+func (r *Reconciler) checkDrains(ctx context.Context, s *scope) (string, time.Duration) {
 	cluster, err := r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
 	if err != nil {
-		return s.lastObstacles(), preflightRetry
+		return r.preflights.drains(s.key()), preflightRetry
 	}
 
 	obstacles, err := cluster.Obstacles(ctx)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Checking what the drains of an upgrade will meet failed", "error", err.Error())
 
-		return s.lastObstacles(), preflightRetry
+		return r.preflights.drains(s.key()), preflightRetry
 	}
 
-	return preflight{message: kube.Shorten(obstacles.String(), longestMessage)}, preflightInterval
-}
-
-// lastObstacles are those of the status, while they cannot be looked for.
-func (s *scope) lastObstacles() preflight {
-	if u := s.cp.Status.Upgrade; u != nil {
-		return preflight{message: u.Obstacles}
-	}
-
-	return preflight{}
+	return obstacles.String(), preflightInterval
 }

@@ -1,47 +1,55 @@
 package taloscontrolplane
 
 import (
-	"slices"
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diff "github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 	"github.com/talos-operator/talos-operator/test/pki"
 )
 
-// TestCheckedUpgrades: only an upgrade of Kubernetes that has not begun is checked, and only one to another minor.
+// TestCheckedUpgrades: only an upgrade of Kubernetes that has not begun is checked.
 func TestCheckedUpgrades(t *testing.T) {
 	const old, wanted = "v1.35.1", "v1.36.2"
 
-	applying := &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeApplying}
-	failed := &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeFailed}
-	pending := &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangePending}
+	change := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{ID: "one", Kind: v1alpha1.ChangeKubernetes, Phase: phase}
+	}
+	failed := change(v1alpha1.ChangeFailed)
 	a, w := kubernetesMachine("a", old, old, old, nil), kubernetesMachine("w", "", "", old, nil)
+	granted := func(id string) v1alpha1.TalosMachine {
+		m := kubernetesMachine("a", old, old, old, change(v1alpha1.ChangePending))
+		m.Spec.Change = &v1alpha1.ChangeGrant{ID: id}
+
+		return m
+	}
 
 	type machines = []v1alpha1.TalosMachine
 
 	for name, c := range map[string]struct {
 		version  string
 		machines machines
-		policy   v1alpha1.RemovedAPIPolicy
 		target   string
 		checked  bool
 	}{
 		"not begun":                      {version: wanted, machines: machines{a, w}, checked: true},
-		"refused explicitly":             {version: wanted, machines: machines{a, w}, policy: v1alpha1.RemovedAPIsRefuse, checked: true},
-		"ignored":                        {version: wanted, machines: machines{a, w}, policy: v1alpha1.RemovedAPIsIgnore},
-		"a patch release":                {version: "v1.35.9", machines: machines{a, w}},
+		"a patch release":                {version: "v1.35.9", machines: machines{a, w}, checked: true},
+		"taken back":                     {version: "v1.34.9", machines: machines{a, w}},
 		"no version":                     {machines: machines{a, w}},
 		"begun":                          {version: wanted, machines: machines{kubernetesMachine("a", wanted, old, old, nil), w}},
-		"is being sent":                  {version: wanted, machines: machines{kubernetesMachine("a", old, old, old, applying), w}},
-		"is planned":                     {version: wanted, machines: machines{kubernetesMachine("a", old, old, old, pending), w}, checked: true},
+		"is being sent":                  {version: wanted, machines: machines{kubernetesMachine("a", old, old, old, change(v1alpha1.ChangeApplying)), w}},
+		"is planned":                     {version: wanted, machines: machines{kubernetesMachine("a", old, old, old, change(v1alpha1.ChangePending)), w}, checked: true},
+		"may begin":                      {version: wanted, machines: machines{granted("one"), w}},
+		"another change could begin":     {version: wanted, machines: machines{granted("two"), w}, checked: true},
 		"has failed":                     {version: wanted, machines: machines{kubernetesMachine("a", old, old, old, failed), w}},
 		"has failed for another target":  {version: wanted, machines: machines{kubernetesMachine("a", old, old, old, failed), w}, target: "v1.37.0", checked: true},
 		"the version of one is not told": {version: wanted, machines: machines{kubernetesMachine("a", "unknown", "", old, nil), w}},
@@ -49,28 +57,45 @@ func TestCheckedUpgrades(t *testing.T) {
 	} {
 		cp := &v1alpha1.TalosControlPlane{}
 		cp.Spec.KubernetesVersion = wanted
-		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic, RemovedAPIs: c.policy}
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
 		cp.Status.ObservedKubeVersion = old
-		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TargetKubernetes: c.target}
-
-		if c.target == "" {
-			cp.Status.Upgrade.TargetKubernetes = wanted
-		}
+		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TargetKubernetes: cmp.Or(c.target, wanted)}
 
 		next := &v1alpha1.UpgradeStatus{KubernetesVersion: c.version, TargetKubernetes: wanted}
 
-		var want []string
-		if c.checked {
-			want = []string{"1.35", "1.36"}
-		}
-
-		if got := minorsOf(cp, next, []v1alpha1.MachineEntry{{Name: "a"}}, c.machines); !slices.Equal(got, want) {
-			t.Errorf("%s: %q", name, got)
+		if _, got := notBegun(cp, next, []v1alpha1.MachineEntry{{Name: "a"}}, c.machines); got != c.checked {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
+}
 
-	if got := minorsOf(&v1alpha1.TalosControlPlane{}, nil, nil, nil); got != nil {
-		t.Errorf("nothing to do: %q", got)
+// TestBegunTalos: an upgrade of Talos has begun once a machine runs the version or may begin with it.
+func TestBegunTalos(t *testing.T) {
+	const version = "v1.13.10"
+
+	for name, c := range map[string]struct {
+		edit func(*v1alpha1.TalosMachine)
+		want bool
+	}{
+		"not begun":  {func(*v1alpha1.TalosMachine) {}, false},
+		"runs it":    {func(m *v1alpha1.TalosMachine) { m.Status.TalosVersion = version }, true},
+		"may begin":  {func(m *v1alpha1.TalosMachine) { m.Spec.Change = &v1alpha1.ChangeGrant{ID: "one"} }, true},
+		"is drained": {func(m *v1alpha1.TalosMachine) { m.Status.Change.Phase = v1alpha1.ChangeDraining }, true},
+		"another kind": {func(m *v1alpha1.TalosMachine) {
+			m.Status.Change.Kind, m.Status.Change.Phase = v1alpha1.ChangeConfig, v1alpha1.ChangeApplying
+		}, false},
+		"is deleted": {func(m *v1alpha1.TalosMachine) {
+			m.Status.TalosVersion, m.DeletionTimestamp = version, &metav1.Time{Time: time.Unix(0, 0)}
+		}, false},
+	} {
+		m := kubernetesMachine("a", "v1.36.2", "v1.36.2", "v1.36.2", &v1alpha1.MachineChange{
+			ID: "one", Kind: v1alpha1.ChangeTalos, Phase: v1alpha1.ChangePending,
+		})
+		c.edit(&m)
+
+		if got := begunTalos(version, []v1alpha1.TalosMachine{m}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 
@@ -83,19 +108,19 @@ func TestRefusedUpgrade(t *testing.T) {
 		Machines: []string{"a"}, StepsLeft: 2, Message: "something else",
 	}
 	was := &v1alpha1.UpgradeStatus{KubernetesBegun: "v1.35.1", KubernetesFrom: "v1.34.1", Approved: true}
-	want := &v1alpha1.UpgradeStatus{ObservedGeneration: 7, TargetKubernetes: "v1.36.2", StepsLeft: 2, Message: "no"}
+	want := &v1alpha1.UpgradeStatus{ObservedGeneration: 7, TargetKubernetes: "v1.36.2", StepsLeft: 2, Reason: "Why", Message: "no"}
 
-	if diff := cmp.Diff(want, refused(next, nil, "no")); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	if text := diff.Diff(want, refused(next, nil, preflight{message: "no", reason: "Why"})); text != "" {
+		t.Errorf("-want +got:\n%s", text)
 	}
 
 	want.KubernetesBegun, want.KubernetesFrom, want.Approved = "v1.35.1", "v1.34.1", true
 
-	if diff := cmp.Diff(want, refused(next, was, "no")); diff != "" {
-		t.Errorf("after another one, -want +got:\n%s", diff)
+	if text := diff.Diff(want, refused(next, was, preflight{message: "no", reason: "Why"})); text != "" {
+		t.Errorf("after another one, -want +got:\n%s", text)
 	}
 
-	if got := refused(next, nil, strings.Repeat("é", 1000)).Message; len(got) > longestMessage {
+	if got := refused(next, nil, preflight{message: strings.Repeat("é", 1000)}).Message; len(got) > longestMessage {
 		t.Errorf("a message of %d bytes", len(got))
 	}
 }
@@ -111,7 +136,10 @@ func TestCheckWithoutAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r := &Reconciler{Clock: clock, Workloads: &workload.Clients{Clock: clock}}
+	nodes := talos.NewPool()
+	t.Cleanup(nodes.Close)
+
+	r := &Reconciler{Clock: clock, Nodes: nodes, Workloads: &workload.Clients{Clock: clock}}
 	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
 	s := newScope(cp)
@@ -147,8 +175,23 @@ func TestCheckWithoutAPI(t *testing.T) {
 		t.Errorf("the check is kept although there is no upgrade: %+v", last)
 	}
 
-	talos := &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10"}
-	if got := r.preflight(t.Context(), s, talos, machines); got.TalosVersion != "v1.13.10" || got.Message+got.Obstacles != "" {
+	const unknown = "the free space on /var (EPHEMERAL) of a is unknown: "
+
+	version := &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10"}
+	if got := r.preflight(t.Context(), s, version, machines); got.TalosVersion != "v1.13.10" || got.Message != "" ||
+		!strings.HasPrefix(got.Obstacles, unknown) {
 		t.Errorf("Talos: %+v", got)
+	}
+
+	// A patch release needs no evidence, another minor does, also where its removals are ignored.
+	cp.Spec.Upgrade.RemovedAPIs = v1alpha1.RemovedAPIsIgnore
+
+	for version, refused := range map[string]bool{"v1.35.9": false, "v1.36.2": true} {
+		next := &v1alpha1.UpgradeStatus{KubernetesVersion: version, Components: next.Components}
+
+		got := r.preflight(t.Context(), s, next, machines)
+		if refused != strings.Contains(got.Message, unknown) || refused != (got.KubernetesVersion == "") || got.Reason != "" {
+			t.Errorf("%s: %+v", version, got)
+		}
 	}
 }

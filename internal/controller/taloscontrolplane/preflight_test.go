@@ -115,10 +115,11 @@ func TestUpgradeRemovesFeatureGate(t *testing.T) {
 	expect("an API server has it", to, "")
 }
 
-// TestUpgradeNamesObstacles: what the drains of an upgrade of Talos will meet is named, and does not hold it.
+// TestUpgradeNamesObstacles: what the drains of an upgrade of Talos will meet is named, and does not hold it. A machine
+// without disk space for the image does, until the upgrade has begun.
 func TestUpgradeNamesObstacles(t *testing.T) {
 	e := newEnv(t)
-	cp, _ := e.established(1)
+	cp, nodes := e.established(1)
 
 	cfg, err := e.state().Bundle.RESTConfig(e.estate.Endpoint(), wait.Now(), time.Hour)
 	if err != nil {
@@ -142,18 +143,62 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 		m.Status.TalosVersion, m.Status.KubeletVersion = harness.TalosVersion, harness.KubernetesVersion
 	})
 
-	const to = "v1.13.10"
+	const (
+		to   = "v1.13.10"
+		full = "cp-0 (0 MiB free): too little space on /var (EPHEMERAL) for the images of Talos v1.13.10, which need 1024 MiB"
+		want = "no TalosEtcdBackupSchedule is known for the cluster: the upgrade goes on without a backup; "
+		meet = "the drains will meet Nodes that were cordoned manually: cp-0"
+	)
 
 	cp.Spec.TalosVersion, cp.Spec.Upgrade = to, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
 	e.Update(cp)
 
-	if _, err := e.pass(cp); err != nil {
-		t.Fatal(err)
+	later := func() *v1alpha1.UpgradeStatus {
+		t.Helper()
+		e.Clock.SetTime(e.Clock.Now().Add(4 * time.Minute))
+
+		if _, err := e.pass(cp); err != nil {
+			t.Fatal(err)
+		}
+
+		return cp.Status.Upgrade
 	}
 
-	const want = "no TalosEtcdBackupSchedule is known for the cluster: the upgrade goes on without a backup; " +
-		"the drains will meet Nodes that were cordoned manually: cp-0"
-	if u := cp.Status.Upgrade; u == nil || u.TalosVersion != to || u.Obstacles != want || u.Message != "" {
-		t.Errorf("%+v", u)
+	nodes[0].FillDisk(true)
+
+	if u := later(); u == nil || u.TalosVersion != "" || u.Reason != v1alpha1.ReasonInsufficientDiskSpace || !strings.HasPrefix(u.Message, full) {
+		t.Errorf("full: %+v", u)
+	}
+
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonInsufficientDiskSpace, "Talos v1.13.10: "+full)
+
+	cp.Spec.Upgrade.MachineSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"other": "machines"}}
+	e.Update(cp)
+
+	if u := later(); u == nil || u.Reason != "" {
+		t.Errorf("full and not selected: %+v", u)
+	}
+
+	cp.Spec.Upgrade.MachineSelector = nil
+	e.Update(cp)
+	nodes[0].FillDisk(false)
+
+	if u := later(); u == nil || u.TalosVersion != to || u.Obstacles != want+meet || u.Message+u.Reason != "" {
+		t.Errorf("with space: %+v", u)
+	}
+
+	m := e.talosMachine(0)
+	m.Spec.Change = &v1alpha1.ChangeGrant{ID: "0123456789abcdef"}
+	e.Update(m)
+	e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+		m.Status.Change = &v1alpha1.MachineChange{
+			ID: m.Spec.Change.ID, Kind: v1alpha1.ChangeTalos, Base: strings.Repeat("a", 64), Target: strings.Repeat("b", 64),
+			Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangePending, Since: metav1.NewTime(e.Clock.Now()),
+		}
+	})
+	nodes[0].FillDisk(true)
+
+	if u := later(); u == nil || u.TalosVersion != to || !strings.HasPrefix(u.Obstacles, want+full) || !strings.HasSuffix(u.Obstacles, meet) {
+		t.Errorf("begun: %+v", u)
 	}
 }

@@ -259,7 +259,8 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 	}
 
 	if u := s.cp.Status.Upgrade; u != nil && s.cp.Status.Plan == nil && u.Message != "" && u.TalosVersion == "" {
-		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, targetOf(s.cp).String()+": "+u.Message)
+		set.False(v1alpha1.ConditionUpToDate, cmp.Or(u.Reason, v1alpha1.ReasonUpgradePending),
+			targetOf(s.cp).String()+": "+u.Message)
 
 		return
 	}

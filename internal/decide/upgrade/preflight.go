@@ -80,6 +80,13 @@ func (c Cluster) Minors(to string) []string {
 	return out
 }
 
+// Reached reports whether a component has a version of Kubernetes, or a newer one: an upgrade to it has begun.
+func (c Cluster) Reached(version string) bool {
+	target, err := parse(Kubernetes, version)
+
+	return err == nil && slices.ContainsFunc(c.versions(), func(v semver.Version) bool { return v.GE(target) })
+}
+
 // versions returns the known versions of what an upgrade may break: kube-proxy, which may be minors older, is left out.
 func (c Cluster) versions() []semver.Version {
 	var out []semver.Version

@@ -13,7 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
-// TestMinors: what a step removes is asked before anything has the new minor, and never afterwards.
+// TestMinors: what a step removes is asked before anything has the new minor, and never afterwards. It has been reached
+// once a component has the version, or a newer one.
 func TestMinors(t *testing.T) {
 	const api, proxy, kubelet = v1alpha1.ComponentAPIServer, v1alpha1.ComponentProxy, v1alpha1.ComponentKubelet
 
@@ -21,17 +22,18 @@ func TestMinors(t *testing.T) {
 		to     string
 		change func(*upgrade.Cluster)
 		want   []string
+		begun  bool
 	}{
 		"the next minor":                      {to: "v1.36.2", want: []string{"1.35", "1.36"}},
 		"a release before it":                 {to: "v1.36.0-rc.1", want: []string{"1.35", "1.36"}},
 		"a patch release":                     {to: "v1.35.9"},
-		"the same":                            {to: "v1.35.1"},
-		"an older one":                        {to: "v1.34.1"},
+		"the same":                            {to: "v1.35.1", begun: true},
+		"an older one":                        {to: "v1.34.1", begun: true},
 		"not a version":                       {to: "latest"},
-		"one API server has it":               {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "b", api, "v1.36.2") }},
+		"one API server has it":               {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "b", api, "v1.36.2") }, begun: true},
 		"another patch release of it begun":   {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "b", api, "v1.36.1") }},
-		"one kubelet has it":                  {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "v1.36.2") }},
-		"an API server responds with it":      {to: "v1.36.2", change: func(c *upgrade.Cluster) { c.Kubernetes = "v1.36.2" }},
+		"one kubelet has it":                  {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "v1.36.2") }, begun: true},
+		"an API server responds with it":      {to: "v1.36.2", change: func(c *upgrade.Cluster) { c.Kubernetes = "v1.36.2" }, begun: true},
 		"a kubelet lags behind":               {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "v1.34.2") }, want: []string{"1.34", "1.35", "1.36"}},
 		"kube-proxy is minors older":          {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "a", proxy, "v1.33.2") }, want: []string{"1.35", "1.36"}},
 		"the version of a machine is unknown": {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "") }, want: []string{"1.35", "1.36"}},
@@ -43,6 +45,10 @@ func TestMinors(t *testing.T) {
 
 		if got := cluster.Minors(c.to); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+
+		if got := cluster.Reached(c.to); got != c.begun {
+			t.Errorf("%s: reached: %t", name, got)
 		}
 	}
 }
