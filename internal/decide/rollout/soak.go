@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -78,13 +79,37 @@ func soaksOf(machines []v1alpha1.TalosMachine, soak time.Duration, now time.Time
 	return out
 }
 
-// soaked reports whether the health of machines that were changed counts before the next one begins: while one soaks,
-// or its record is still there, and after that until the plan ends.
-func (in Input) soaked(done bool) bool {
-	recorded := func(m v1alpha1.TalosMachine) bool { return m.Status.SoakingSince != nil }
+// soaked reports whether the health of machines that were upgraded counts before the next one begins: while one soaks,
+// or its record is still there, and after that until the plan ends. A machine that soaks after another change proves
+// nothing about an upgrade: what is checked after one may be true with the new version only.
+func (in Input) soaked(plan *v1alpha1.PlanStatus, done bool) bool {
+	soaks := func(m v1alpha1.TalosMachine) bool {
+		ended := done && in.Options.SoakTime > 0 && slices.ContainsFunc(plan.Machines, func(p v1alpha1.PlannedMachine) bool {
+			return p.Name == m.Name && p.State == v1alpha1.PlannedDone
+		})
 
-	return done && in.Options.SoakTime > 0 || slices.ContainsFunc(in.Machines, recorded) ||
-		slices.ContainsFunc(in.First, recorded)
+		return (m.Status.SoakingSince != nil || ended) && in.advanced(&m)
+	}
+
+	return slices.ContainsFunc(in.Machines, soaks) || slices.ContainsFunc(in.First, soaks)
+}
+
+// advanced reports whether a machine runs what others of the cluster are upgraded to now. Another schematic has no path
+// of versions, and is that of a machine of its group.
+func (in Input) advanced(m *v1alpha1.TalosMachine) bool {
+	if u := in.ControlPlane.Status.Upgrade; u != nil && u.TalosVersion+u.KubernetesVersion != "" {
+		runs := upgrade.NodeOf(m)
+
+		return u.TalosVersion != "" && runs.Talos == u.TalosVersion ||
+			u.KubernetesVersion != "" && (runs.Kubelet == u.KubernetesVersion ||
+				slices.Contains(slices.Collect(maps.Values(runs.Components)), u.KubernetesVersion))
+	}
+
+	return slices.ContainsFunc(in.Machines, func(other v1alpha1.TalosMachine) bool {
+		c := other.Status.Change
+
+		return upgrade.Advances(c) && c.Kind == v1alpha1.ChangeTalos && c.Target == m.Status.WorkingSystem
+	})
 }
 
 // String says what the next machine waits for.

@@ -132,28 +132,62 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestSoaked: what is part of the health of machines counts while one is recorded as soaking, in the group or before it,
-// and with a soak time until the plan ends.
+// TestSoaked: what is part of the health of upgraded machines counts while one is recorded as soaking, in the group or
+// before it, and with a soak time until the plan ends. A machine that soaks after another change, such as that of a
+// configuration before the upgrade, is not one of them: a check may be satisfied with the new version only.
 func TestSoaked(t *testing.T) {
+	const talos, version = "v1.13.10", "v1.36.2"
+
+	runs := func(m *v1alpha1.TalosMachine) { m.Status.TalosVersion = talos }
+	older := func(m *v1alpha1.TalosMachine) { m.Status.TalosVersion = "v1.13.9" }
+	system := func(m *v1alpha1.TalosMachine) { m.Status.WorkingSystem = "2" }
+	kubelet := func(m *v1alpha1.TalosMachine) { m.Status.KubeletVersion = version + "-slim" }
+	apiServer := func(m *v1alpha1.TalosMachine) {
+		m.Status.ComponentVersions = &v1alpha1.ComponentVersions{APIServer: version, Scheduler: "v1.35.1"}
+	}
+	upgrades := func(m *v1alpha1.TalosMachine) {
+		pending("1", "2")(m)
+		m.Status.Change.Kind = v1alpha1.ChangeTalos
+	}
+	recorded, over := soaks(time.Minute), soaks(soakTime+5*time.Second)
+
+	toTalos, toKubernetes := v1alpha1.UpgradeStatus{TalosVersion: talos}, v1alpha1.UpgradeStatus{KubernetesVersion: version}
+
 	for name, c := range map[string]struct {
+		now   v1alpha1.UpgradeStatus
 		soak  time.Duration
 		done  bool
-		a     v1alpha1.TalosMachine
-		first v1alpha1.TalosMachine
+		a     []edit
+		first []edit
+		next  edit
 		want  bool
 	}{
-		"nothing has changed":     {soakTime, false, machine("a"), machine("cp"), false},
-		"soaks":                   {soakTime, false, machine("a", soaks(time.Minute)), machine("cp"), true},
-		"is over, and recorded":   {soakTime, false, machine("a", soaks(soakTime+5*time.Second)), machine("cp"), true},
-		"is over":                 {soakTime, true, machine("a", worked("2")), machine("cp"), true},
-		"done without a soak":     {0, true, machine("a", worked("2")), machine("cp"), false},
-		"the control plane soaks": {0, false, machine("a"), machine("cp", soaks(time.Minute)), true},
+		"nothing has changed":              {toTalos, soakTime, false, []edit{older}, []edit{older}, upgrades, false},
+		"soaks":                            {toTalos, soakTime, false, []edit{runs, recorded}, nil, upgrades, true},
+		"is over, and recorded":            {toTalos, soakTime, false, []edit{runs, over}, nil, upgrades, true},
+		"is over":                          {toTalos, soakTime, true, []edit{runs, worked("2")}, nil, upgrades, true},
+		"is over, and another has it":      {toTalos, soakTime, true, []edit{older, worked("2")}, []edit{runs}, upgrades, false},
+		"done without a soak":              {toTalos, 0, true, []edit{runs, worked("2")}, nil, upgrades, false},
+		"the control plane soaks":          {toTalos, 0, false, []edit{older}, []edit{runs, recorded}, upgrades, true},
+		"a configuration soaks":            {toTalos, soakTime, false, []edit{older, recorded}, nil, upgrades, false},
+		"that of the control plane":        {toTalos, soakTime, false, []edit{older}, []edit{older, recorded}, upgrades, false},
+		"an API server soaks":              {toKubernetes, soakTime, false, []edit{apiServer, recorded}, nil, upgrades, true},
+		"a kubelet soaks":                  {toKubernetes, soakTime, false, []edit{kubelet, recorded}, nil, upgrades, true},
+		"Kubernetes has not begun":         {toKubernetes, soakTime, false, []edit{runs, recorded}, nil, upgrades, false},
+		"another schematic soaks":          {soak: soakTime, done: true, a: []edit{older, system, recorded}, next: upgrades, want: true},
+		"a configuration, before that":     {soak: soakTime, a: []edit{older, recorded}, next: upgrades},
+		"a configuration, and no upgrades": {soak: soakTime, done: true, a: []edit{older, system, recorded}, next: pending("1", "2")},
 	} {
+		cp := controlPlane()
+		if c.now.TalosVersion+c.now.KubernetesVersion != "" {
+			cp.Status.Upgrade = &c.now
+		}
+
 		plan := &v1alpha1.PlanStatus{Machines: []v1alpha1.PlannedMachine{{Name: "a", Target: "2", Base: "1"}, {Name: "b", Target: "2", Base: "1"}}}
 
 		out, err := rollout.Assess(rollout.Input{
-			Options: options(func(o *rollout.Options) { o.SoakTime = c.soak }), ControlPlane: controlPlane(), Plan: plan, Now: now,
-			First: machines{c.first}, Machines: machines{c.a, machine("b", pending("1", "2"))},
+			Options: options(func(o *rollout.Options) { o.SoakTime = c.soak }), ControlPlane: cp, Plan: plan, Now: now,
+			First: machines{machine("cp", c.first...)}, Machines: machines{machine("a", c.a...), machine("b", c.next)},
 		})
 		if err != nil || out.Soaked != c.want || out.Done != c.done {
 			t.Errorf("%s: %v: soaked: %t, done: %t", name, err, out.Soaked, out.Done)
