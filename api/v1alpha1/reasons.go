@@ -209,6 +209,8 @@ const (
 	// ReasonInsufficientDiskSpace: an upgrade does not begin, because machines have too little disk space for its images;
 	// the message names them.
 	ReasonInsufficientDiskSpace = "InsufficientDiskSpace"
+	// ReasonManifestsRefused: an upgrade waits, because the API server refuses bootstrap manifests; the message names them.
+	ReasonManifestsRefused = "ManifestsRefused"
 )
 
 // Reasons about the hooks of upgrades.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/notification"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
@@ -42,7 +43,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 // changed passes the changes of an object that a notification may tell.
 func changed(e event.UpdateEvent) bool { return toldOf(e.ObjectOld) != toldOf(e.ObjectNew) }
 
-// toldOf is what notifications tell of an object: the phase of a record, or the plan of a group that awaits approval.
+// toldOf is what notifications tell of an object: the phase of a record, or that its manifests are refused, or the plan of a group that awaits approval.
 func toldOf(o client.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.TalosControlPlane:
@@ -52,6 +53,9 @@ func toldOf(o client.Object) string {
 	}
 
 	_, status := partsOf(o)
+	if notification.ManifestsRefused(status) {
+		return v1alpha1.ReasonManifestsRefused
+	}
 
 	return string(status.Phase)
 }

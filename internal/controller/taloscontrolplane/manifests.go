@@ -71,7 +71,10 @@ func (r *Reconciler) settleManifests(
 		return nil
 	}
 
-	return manifests.Held(s.cp, next, version, last.message)
+	held := manifests.Held(s.cp, next, version, last.message)
+	held.Reason = last.reason
+
+	return held
 }
 
 // lookAtManifests compares manifests, and applies them once if policy says so. It returns until when that holds, and
@@ -91,6 +94,8 @@ func (r *Reconciler) lookAtManifests(
 	} else if write {
 		last.message = found.Waits(version)
 	}
+
+	last.reason = manifests.HeldBy(st.Upgrade, found, write, problem)
 
 	if problem == "" && last.message == "" {
 		again = manifestsInterval

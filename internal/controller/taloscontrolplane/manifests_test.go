@@ -196,7 +196,7 @@ func TestBootstrapManifests(t *testing.T) {
 		t.Fatalf("one is refused: %+v, %+v", u, m)
 	}
 
-	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonUpgradePending, "which are retried: "+set)
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonManifestsRefused, "which are retried: "+set)
 
 	if _, err := c.AppsV1().Deployments("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{}); err != nil {
 		t.Errorf("the others are applied: %v", err)

@@ -215,12 +215,21 @@ func TestConditions(t *testing.T) {
 		reason, message string
 		present         string
 	}{
-		"running":  {func(*world) {}, metav1.ConditionFalse, v1alpha1.ReasonUpgrading, "0 of 3 machines run Talos v1.13.9", v1alpha1.ConditionReconciling},
-		"waiting":  {plans("", "", "no path"), metav1.ConditionFalse, v1alpha1.ReasonUpgradeWaiting, "0 of 3 machines run Talos v1.13.9: no path", v1alpha1.ConditionReconciling},
-		"stopped":  {func(w *world) { w.changes("a", v1alpha1.ChangeFailed, "no") }, metav1.ConditionFalse, v1alpha1.ReasonUpgradeStopped, "0 of 3 machines run Talos v1.13.9: a failed: no", v1alpha1.ConditionStalled},
-		"success":  {func(w *world) { w.runsTalos(newTalos, "a", "b", "w"); over(w) }, metav1.ConditionTrue, v1alpha1.ReasonUpgraded, "3 of 3 machines run Talos v1.13.9", ""},
-		"called":   {over, metav1.ConditionFalse, v1alpha1.ReasonUpgradeCalledOff, "0 of 3 machines run Talos v1.13.9: the spec no longer asks for Talos v1.13.9", ""},
-		"failed":   {func(w *world) { w.changes("a", v1alpha1.ChangeFailed, "no"); over(w) }, metav1.ConditionFalse, v1alpha1.ReasonUpgradeFailed, "0 of 3 machines run Talos v1.13.9: the spec no longer asks for Talos v1.13.9; a failed: no", v1alpha1.ConditionStalled},
+		"running": {func(*world) {}, metav1.ConditionFalse, v1alpha1.ReasonUpgrading, "0 of 3 machines run Talos v1.13.9", v1alpha1.ConditionReconciling},
+		"waiting": {plans("", "", "no path"), metav1.ConditionFalse, v1alpha1.ReasonUpgradeWaiting, "0 of 3 machines run Talos v1.13.9: no path", v1alpha1.ConditionReconciling},
+		"stopped": {func(w *world) { w.changes("a", v1alpha1.ChangeFailed, "no") }, metav1.ConditionFalse, v1alpha1.ReasonUpgradeStopped, "0 of 3 machines run Talos v1.13.9: a failed: no", v1alpha1.ConditionStalled},
+		"success": {func(w *world) { w.runsTalos(newTalos, "a", "b", "w"); over(w) }, metav1.ConditionTrue, v1alpha1.ReasonUpgraded, "3 of 3 machines run Talos v1.13.9", ""},
+		"called":  {over, metav1.ConditionFalse, v1alpha1.ReasonUpgradeCalledOff, "0 of 3 machines run Talos v1.13.9: the spec no longer asks for Talos v1.13.9", ""},
+		"failed":  {func(w *world) { w.changes("a", v1alpha1.ChangeFailed, "no"); over(w) }, metav1.ConditionFalse, v1alpha1.ReasonUpgradeFailed, "0 of 3 machines run Talos v1.13.9: the spec no longer asks for Talos v1.13.9; a failed: no", v1alpha1.ConditionStalled},
+		"refused": {func(w *world) {
+			plans(newTalos, "", "refused: a")(w)
+			w.cp.Status.Upgrade.Reason = v1alpha1.ReasonManifestsRefused
+		}, metav1.ConditionFalse, v1alpha1.ReasonManifestsRefused, "0 of 3 machines run Talos v1.13.9: refused: a", v1alpha1.ConditionReconciling},
+		"refused, of another version": {func(w *world) {
+			plans("", newKube, "refused: a")(w)
+			w.cp.Status.Upgrade.Reason = v1alpha1.ReasonManifestsRefused
+			w.changes("a", v1alpha1.ChangeApplying, "")
+		}, metav1.ConditionFalse, v1alpha1.ReasonUpgrading, "0 of 3 machines run Talos v1.13.9", v1alpha1.ConditionReconciling},
 		"too long": {plans("", "", strings.Repeat("x", 1024)), metav1.ConditionFalse, v1alpha1.ReasonUpgradeWaiting, "0 of 3 machines run Talos v1.13.9: " + strings.Repeat("x", 962) + "…", v1alpha1.ConditionReconciling},
 	} {
 		w := newWorld()

@@ -227,6 +227,10 @@ func (in Input) setConditions(run *Run) {
 		reason = v1alpha1.ReasonUpgradeHookFailed
 	}
 
+	if st.Phase == v1alpha1.UpgradeRunWaiting && in.manifestsRefused(run) {
+		reason = v1alpha1.ReasonManifestsRefused
+	}
+
 	set := func(kind string, is bool) {
 		c := metav1.Condition{
 			Type: kind, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: 1,

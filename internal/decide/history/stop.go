@@ -37,6 +37,13 @@ func (in Input) hookFailed(run *Run) string {
 	return c.Message
 }
 
+// manifestsRefused reports whether a run waits because the API server refuses its bootstrap manifests.
+func (in Input) manifestsRefused(run *Run) bool {
+	u := in.ControlPlane.Status.Upgrade
+
+	return u != nil && u.Reason == v1alpha1.ReasonManifestsRefused && in.isPlanned(run)
+}
+
 // groupOf returns the name of the worker group of a machine; empty for one of the control plane.
 func (in Input) groupOf(machine string) string {
 	at := slices.IndexFunc(in.Machines, func(m v1alpha1.TalosMachine) bool { return m.Name == machine })

@@ -129,3 +129,17 @@ func Held(
 
 	return out
 }
+
+// HeldBy returns why an upgrade waits for its manifests, in one word; empty if that is not for a user to resolve. What
+// was refused stays refused while it cannot be looked for: was is the upgrade before, and problem why there was no
+// comparison. applies: the manifests are applied.
+func HeldBy(was *v1alpha1.UpgradeStatus, found Outcome, applies bool, problem string) string {
+	refused := len(found.Refused) > 0 ||
+		problem != "" && was != nil && was.Reason == v1alpha1.ReasonManifestsRefused
+
+	if applies && refused {
+		return v1alpha1.ReasonManifestsRefused
+	}
+
+	return ""
+}

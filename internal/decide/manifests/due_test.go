@@ -137,3 +137,31 @@ func TestHeld(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestHeldBy: an upgrade whose manifests are refused has a reason for as long as nothing else was found out.
+func TestHeldBy(t *testing.T) {
+	const is = v1alpha1.ReasonManifestsRefused
+
+	refuses := manifests.Outcome{Refused: []manifests.Refusal{{Reason: "Invalid"}}}
+	before, other := &v1alpha1.UpgradeStatus{Reason: is}, &v1alpha1.UpgradeStatus{Reason: v1alpha1.ReasonInsufficientDiskSpace}
+
+	for name, c := range map[string]struct {
+		was     *v1alpha1.UpgradeStatus
+		found   manifests.Outcome
+		applies bool
+		problem string
+		want    string
+	}{
+		"refused":               {nil, refuses, true, "", is},
+		"only compared":         {before, refuses, false, "", ""},
+		"no longer":             {before, manifests.Outcome{}, true, "", ""},
+		"unknown":               {nil, manifests.Outcome{}, true, "off", ""},
+		"unknown since then":    {before, manifests.Outcome{}, true, "off", is},
+		"unknown, not before":   {other, manifests.Outcome{}, true, "off", ""},
+		"unknown, not any more": {before, manifests.Outcome{}, false, "off", ""},
+	} {
+		if got := manifests.HeldBy(c.was, c.found, c.applies, c.problem); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

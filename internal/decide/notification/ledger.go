@@ -38,6 +38,8 @@ type Ledger struct {
 	Phase v1alpha1.UpgradeRunPhase `json:"phase,omitempty"`
 	// Plans whose wait for approval is among the entries, or was.
 	Plans []string `json:"plans,omitempty"`
+	// Refused: that bootstrap manifests are refused is among the entries, or was.
+	Refused bool `json:"refused,omitempty"`
 	// Last is the number of the last entry.
 	Last int `json:"last,omitempty"`
 	// Entries are the transitions of the run, in their order.
@@ -59,6 +61,8 @@ type Entry struct {
 	Failed  int32                    `json:"failed,omitempty"`
 	// Hook is set where a failed hook has stopped the run, and not a machine.
 	Hook bool `json:"hook,omitempty"`
+	// Manifests is set where the run waits for bootstrap manifests that are refused, and not for an approval.
+	Manifests bool `json:"manifests,omitempty"`
 	// Deliveries that were attempted, by the key of their target.
 	Deliveries map[string]Delivery `json:"deliveries,omitempty"`
 }
@@ -115,7 +119,7 @@ func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Ti
 
 		l = l.await(st, plans, now) // of other groups, which go on
 	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
-		l = l.await(st, plans, now)
+		l = l.await(st, plans, now).refuse(st, now)
 	}
 
 	for i := range l.Entries {
@@ -172,6 +176,27 @@ func (l Ledger) await(st *v1alpha1.UpgradeRunStatus, plans []Plan, at time.Time)
 	return l.add(&asks, v1alpha1.NotificationWaiting, at, strings.Join(messages, "; "))
 }
 
+// refuse adds that a run waits for bootstrap manifests that are refused, once for as long as it does: which ones are may
+// change with each attempt.
+func (l Ledger) refuse(st *v1alpha1.UpgradeRunStatus, at time.Time) Ledger {
+	told := l.Refused
+	l.Refused = ManifestsRefused(st)
+
+	if l.Refused && !told {
+		l = l.add(st, v1alpha1.NotificationWaiting, at, st.Message)
+		l.Entries[len(l.Entries)-1].Manifests = true
+	}
+
+	return l
+}
+
+// ManifestsRefused reports whether a run waits because the API server refuses bootstrap manifests.
+func ManifestsRefused(st *v1alpha1.UpgradeRunStatus) bool {
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReconciling)
+
+	return c != nil && c.Reason == v1alpha1.ReasonManifestsRefused
+}
+
 func (l Ledger) add(
 	st *v1alpha1.UpgradeRunStatus, event v1alpha1.NotificationEvent, at time.Time, message string,
 ) Ledger {
@@ -203,7 +228,7 @@ func (l Ledger) Worth(before Ledger) bool {
 		return false
 	}
 
-	return l.Phase != before.Phase || l.Last != before.Last
+	return l.Phase != before.Phase || l.Last != before.Last || l.Refused != before.Refused
 }
 
 // entry returns a copy of the ledger, and the place of an entry in it, which may be changed; nil if there is none.

@@ -168,6 +168,53 @@ func TestStoppedAt(t *testing.T) {
 	}
 }
 
+// TestManifestsRefused: that manifests are refused is told once for as long as they are, whatever else the run waits for,
+// also by an operator that has just started.
+func TestManifestsRefused(t *testing.T) {
+	const running, waiting = v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting
+
+	l := notification.Ledger{}
+
+	for i, step := range []struct {
+		phase  v1alpha1.UpgradeRunPhase
+		reason string
+		want   string
+	}{
+		{waiting, v1alpha1.ReasonUpgradeWaiting, "1 Started 0"},
+		{waiting, v1alpha1.ReasonManifestsRefused, "1 Started 0, 2 Waiting 1 step 1"},
+		{waiting, v1alpha1.ReasonManifestsRefused, "1 Started 0, 2 Waiting 1 step 1"},
+		{running, v1alpha1.ReasonUpgrading, "1 Started 0, 2 Waiting 1 step 1"},
+		{waiting, v1alpha1.ReasonManifestsRefused, "1 Started 0, 2 Waiting 1 step 1, 3 Waiting 4 step 4"},
+	} {
+		st := status(step.phase, fmt.Sprintf("step %d", i))
+		st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Reason: step.reason}}
+
+		next := l.Observe(&st, nil, begin.Add(time.Duration(i)*time.Minute))
+		if !next.Worth(l) && next.Refused != l.Refused {
+			t.Errorf("%d: what was told is not recorded", i)
+		}
+
+		l = next
+		if got := entries(l); got != step.want {
+			t.Errorf("%d: %q, want %q", i, got, step.want)
+		}
+
+		for _, e := range l.Entries {
+			if e.Manifests != (e.Event == v1alpha1.NotificationWaiting) {
+				t.Errorf("%d: %+v", i, e)
+			}
+		}
+	}
+
+	st := status(waiting, "refused")
+	st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Reason: v1alpha1.ReasonManifestsRefused}}
+
+	if got := entries((notification.Ledger{}).Observe(&st, []notification.Plan{{ID: "a", Message: "plan a"}}, begin)); got !=
+		"1 Started 0, 2 Waiting 0 plan a, 3 Waiting 0 refused" {
+		t.Errorf("for the first time: %q", got)
+	}
+}
+
 // TestBook: webhooks are known since they were named, and one that comes back is new.
 func TestBook(t *testing.T) {
 	one, two := hook("one"), hook("two", v1alpha1.NotificationFailed)

@@ -63,10 +63,12 @@ func TestSlack(t *testing.T) {
 		"called off": {v1alpha1.NotificationFinished, v1alpha1.UpgradeRunCalledOff, false, "was called off (2 of 5 machines done): <!channel> & a"},
 		"failed":     {v1alpha1.NotificationFailed, v1alpha1.UpgradeRunFailed, false, "has failed (2 of 5 machines done): <!channel> & a"},
 		"stopped":    {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunStopped, false, "has stopped (2 of 5 machines done): <!channel> & a; repair the machine, then continue with talos-operator retry MACHINE"},
+		"manifests":  {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunWaiting, false, "is waiting for a user (2 of 5 machines done): <!channel> & a"},
 		"approval":   {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunRunning, false, "is waiting for a user (2 of 5 machines done): <!channel> & a; approve it with talos-operator approve CLUSTER"},
 	} {
 		got := body(t, run(""), v1alpha1.NotificationSlack, &notification.Entry{
 			Event: c.event, Phase: c.phase, Message: "<!channel> & a", Total: 5, Done: 2, Hook: c.hook,
+			Manifests: name == "manifests",
 		})
 
 		text := "Cluster clusters/prod: the upgrade of Talos from v1.12.4 to v1.13.9 " +
