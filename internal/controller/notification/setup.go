@@ -43,7 +43,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 // changed passes the changes of an object that a notification may tell.
 func changed(e event.UpdateEvent) bool { return toldOf(e.ObjectOld) != toldOf(e.ObjectNew) }
 
-// toldOf is what notifications tell of an object: the phase of a record, or that its manifests are refused, or the plan of a group that awaits approval.
+// toldOf is what notifications tell of an object: the phase of a record, or that its manifests are refused, or the plan
+// of a group that awaits approval.
 func toldOf(o client.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.TalosControlPlane:

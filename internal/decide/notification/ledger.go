@@ -176,8 +176,8 @@ func (l Ledger) await(st *v1alpha1.UpgradeRunStatus, plans []Plan, at time.Time)
 	return l.add(&asks, v1alpha1.NotificationWaiting, at, strings.Join(messages, "; "))
 }
 
-// refuse adds that a run waits for bootstrap manifests that are refused, once for as long as it does: which ones are may
-// change with each attempt.
+// refuse adds that a run waits for bootstrap manifests that are refused, once for as long as it does: which ones are
+// may change with each attempt.
 func (l Ledger) refuse(st *v1alpha1.UpgradeRunStatus, at time.Time) Ledger {
 	told := l.Refused
 	l.Refused = ManifestsRefused(st)

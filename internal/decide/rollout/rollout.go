@@ -116,8 +116,8 @@ type Output struct {
 	Tolerated []string
 	// Done: a machine of the plan has been changed and was healthy afterwards, so the canary has succeeded.
 	Done bool
-	// Soaked: machines that were upgraded soak, or have soaked, so that what is part of their health has to hold before the
-	// next one is.
+	// Soaked: machines that were upgraded soak, or have soaked, so that what is part of their health has to hold before
+	// the next one is.
 	Soaked bool
 	// Again is when to reconcile again; zero if only an event can change the decision.
 	Again time.Time
