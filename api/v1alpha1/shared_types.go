@@ -1,6 +1,10 @@
 package v1alpha1
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -76,8 +80,9 @@ const (
 	RoleWorker Role = "worker"
 )
 
-// DeletionPolicy determines what happens to the nodes when the object that describes them is deleted.
-// +kubebuilder:validation:Enum=Preserve;Reset
+// DeletionPolicy determines what happens to the nodes when the object that describes them is deleted. Lower case is
+// accepted, too.
+// +kubebuilder:validation:Enum=Preserve;Reset;preserve;reset
 type DeletionPolicy string
 
 // Deletion policies.
@@ -87,6 +92,25 @@ const (
 	// DeletionReset removes the members from etcd, wipes the nodes and waits until they are back in maintenance mode.
 	DeletionReset DeletionPolicy = "Reset"
 )
+
+// UnmarshalJSON reads a policy. The first documentation of this API printed the policies in lower case: an object keeps
+// that spelling, and whatever decodes it sees one of the constants, so that no comparison can take "reset" for no policy.
+func (p *DeletionPolicy) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return fmt.Errorf("reading a deletion policy: %w", err)
+	}
+
+	*p = DeletionPolicy(text)
+
+	for _, known := range []DeletionPolicy{DeletionPreserve, DeletionReset} {
+		if text == strings.ToLower(string(known)) {
+			*p = known
+		}
+	}
+
+	return nil
+}
 
 // ObjectReference names an object in the same namespace.
 type ObjectReference struct {

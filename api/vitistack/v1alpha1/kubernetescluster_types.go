@@ -30,11 +30,11 @@ type MachineTemplate struct {
 
 // ControlPlaneTopology is the number and the kind of the control-plane nodes.
 type ControlPlaneTopology struct {
-	// replicas is the number of control-plane nodes: an odd number, 1, 3 or 5.
+	// replicas is the number of control-plane nodes: an odd number up to 9, usually 1, 3 or 5.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9
-	// +kubebuilder:validation:XValidation:rule="self % 2 == 1",message="replicas of the control plane must be odd: 1, 3 or 5"
+	// +kubebuilder:validation:XValidation:rule="self % 2 == 1",message="replicas of the control plane must be odd: 1, 3, 5, 7 or 9"
 	Replicas int32 `json:"replicas"`
 	// spares is the number of additional machines that are kept in maintenance mode to replace a machine that does not
 	// come back. Default: 0.
@@ -284,7 +284,7 @@ type KubernetesClusterSpec struct {
 	// +optional
 	TalosConfig *TalosConfig `json:"talosConfig,omitempty"`
 	// deletionPolicy determines what happens to the nodes when the cluster is deleted: Preserve leaves them running, Reset
-	// wipes them. Default: Preserve.
+	// wipes them. Lower case is accepted. Default: Preserve.
 	// +optional
 	DeletionPolicy talosv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
 	// backupBeforeDisruption demands a fresh etcd backup before a control-plane node with a working etcd member is

@@ -90,7 +90,8 @@ type MachineTalosSettings struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	ClusterEndpoint string `json:"clusterEndpoint,omitempty"`
-	// installDisk is the target installation disk.
+	// installDisk is the target installation disk: the one that the spec of the cluster names, or else the one that was
+	// chosen, once Talos is installed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	InstallDisk string `json:"installDisk,omitempty"`

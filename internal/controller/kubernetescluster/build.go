@@ -26,11 +26,14 @@ type topology struct {
 	members func(workerGroup string, replicas, spares int) (active, idle []int)
 	// usable reports whether a spare machine is ready to be listed as a spare.
 	usable func(name string) bool
+	// installed returns the disk that Talos was installed on; empty while it is unknown.
+	installed func(name string) string
 }
 
 func newTopology(c *vitistackv1alpha1.KubernetesCluster) topology {
 	return topology{
 		cluster: c, name: c.TalosClusterName(), members: firstIndexes, usable: func(string) bool { return true },
+		installed: func(string) string { return "" },
 	}
 }
 
@@ -150,7 +153,7 @@ func (t topology) machine(
 	m.Spec.TalosConfig = &vitistackv1alpha1.MachineTalosSettings{
 		MachineType:     m.Labels[vitistackv1alpha1.RoleLabel],
 		ClusterEndpoint: t.endpoint(),
-		InstallDisk:     t.installDisk(template),
+		InstallDisk:     cmp.Or(t.installDisk(template), t.installed(m.Name)),
 	}
 
 	return m
@@ -165,6 +168,7 @@ func ownOf(list []string, index int) []string {
 	return list[index : index+1]
 }
 
+// installDisk returns the disk that the spec names; empty if the operator chooses one.
 func (t topology) installDisk(template vitistackv1alpha1.MachineSpec) string {
 	if i := template.Install; i != nil && (i.Disk != "" || i.DiskSelector != nil) {
 		return i.Disk

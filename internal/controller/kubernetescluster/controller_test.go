@@ -70,6 +70,7 @@ func TestController(t *testing.T) {
 		"summary": (*bench).summary, "refused": (*bench).refused, "held": (*bench).held, "blocked": (*bench).blocked,
 		"modes": (*bench).modes, "spares": (*bench).spares, "handed": (*bench).handed,
 		"refusedBelow": (*bench).refusedBelow, "quota": (*bench).quota, "again": (*bench).again,
+		"installDisk": (*bench).installDisk, "lowerCase": (*bench).lowerCase,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -49,7 +49,7 @@ func (r *Reconciler) chooseMembers(ctx context.Context, s *scope) error {
 		s.nodes = append(s.nodes, nodes...)
 	}
 
-	s.members, s.usable = s.indexes, s.isUsable
+	s.members, s.usable, s.installed = s.indexes, s.isUsable, s.installDiskOf
 
 	return nil
 }
@@ -272,6 +272,17 @@ func (s *scope) lists(name string) bool {
 
 func listed(entries []v1alpha1.MachineEntry, name string) bool {
 	return slices.ContainsFunc(entries, func(e v1alpha1.MachineEntry) bool { return e.Name == name })
+}
+
+// installDiskOf returns the disk that a machine reports as installed on. It stays while the machine exists, so that its
+// Machine is written once for it.
+func (s *scope) installDiskOf(name string) string {
+	i := slices.IndexFunc(s.nodes, func(n v1alpha1.TalosMachine) bool { return n.Name == name })
+	if i < 0 {
+		return ""
+	}
+
+	return s.nodes[i].Status.InstallDisk
 }
 
 // candidate describes a Machine for the choice of the next one to remove.

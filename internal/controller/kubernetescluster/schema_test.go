@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -179,5 +180,69 @@ func TestUnknownAnnotations(t *testing.T) {
 
 	if err := b.admin.Update(t.Context(), m); !apierrors.IsInvalid(err) {
 		t.Errorf("a misspelt annotation is added: %v", err)
+	}
+}
+
+// lowerCase: deletionPolicy in lower case means the same. The object keeps its spelling; those below have that of the
+// constants.
+func (b *bench) lowerCase() {
+	for text, want := range map[string]struct {
+		policy  v1alpha1.DeletionPolicy
+		reclaim vitistackv1alpha1.ReclaimPolicy
+	}{
+		"preserve": {v1alpha1.DeletionPreserve, vitistackv1alpha1.ReclaimRetain},
+		"reset":    {v1alpha1.DeletionReset, vitistackv1alpha1.ReclaimDelete},
+	} {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "vitistack.io/v1alpha1", "kind": "KubernetesCluster",
+			"metadata": map[string]any{"namespace": b.ns, "name": text},
+			"spec": map[string]any{
+				"talosVersion": "v1.13.9", "kubernetesVersion": "v1.36.2", "clusterEndpoint": "https://10.0.0.1:6443",
+				"controlPlane": map[string]any{"replicas": int64(1)}, "deletionPolicy": text,
+			},
+		}}
+		b.add(o)
+
+		c := &vitistackv1alpha1.KubernetesCluster{}
+		b.get(c, text)
+		b.reconcile(c)
+
+		plane, m := &v1alpha1.TalosControlPlane{}, &vitistackv1alpha1.Machine{}
+		b.get(plane, text)
+		b.get(m, text+"-cp-0")
+		b.get(o, text)
+
+		if plane.Spec.DeletionPolicy != want.policy || m.Spec.ReclaimPolicy != want.reclaim {
+			b.t.Errorf("%s: policy %s, reclaim policy %s", text, plane.Spec.DeletionPolicy, m.Spec.ReclaimPolicy)
+		}
+
+		if kept, _, _ := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); kept != text {
+			b.t.Errorf("%s became %s", text, kept)
+		}
+	}
+
+	plane := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "talos-operator.io/v1alpha1", "kind": "TalosControlPlane",
+		"metadata": map[string]any{"namespace": b.ns, "name": "plane"},
+		"spec": map[string]any{
+			"talosVersion": "v1.13.9", "kubernetesVersion": "v1.36.2", "endpoint": "https://10.0.0.1:6443",
+			"machines":       []any{map[string]any{"name": "m", "address": "10.0.0.9"}},
+			"deletionPolicy": "RESET",
+		},
+	}}
+	if err := b.admin.Create(b.t.Context(), plane, client.DryRunAll); !apierrors.IsInvalid(err) {
+		b.t.Errorf("RESET: %v", err)
+	}
+
+	plane.Object["spec"].(map[string]any)["deletionPolicy"] = "reset"
+
+	if err := b.admin.Create(b.t.Context(), plane); err != nil {
+		b.t.Fatal(err)
+	}
+
+	// A wipe is decided by this comparison.
+	typed := &v1alpha1.TalosControlPlane{}
+	if b.get(typed, "plane"); typed.Spec.DeletionPolicy != v1alpha1.DeletionReset {
+		b.t.Errorf("reset is read as %q", typed.Spec.DeletionPolicy)
 	}
 }
