@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/talos-operator/talos-operator/internal/backup/storage"
@@ -27,7 +26,7 @@ func setupBackups(
 	ctx context.Context, mgr manager.Manager, o Options, cached client.Client, states *clusterstate.Store,
 	series *metrics.Backups,
 ) error {
-	stores := o.Stores(mgr.GetAPIReader())
+	stores, of := o.Stores(mgr.GetAPIReader()), newClusters(ctx, mgr.GetClient())
 
 	err := (&talosetcdbackup.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states,
@@ -35,7 +34,7 @@ func setupBackups(
 		Runner: talosetcdbackup.NewRunner(ctx, o.BackupConcurrency), Clock: o.clock(),
 		Recorder: mgr.GetEventRecorder("talosetcdbackup"), Failed: series.Failed, Tool: o.Version, Resync: machineResync,
 		Scratch: o.ScratchDirectory,
-	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})
+	}).SetupWithManager(mgr, options(mgr, "TalosEtcdBackup", backupPasses, of.backup))
 	if err != nil {
 		return fmt.Errorf("setting up the controller of backups: %w", err)
 	}
@@ -45,7 +44,7 @@ func setupBackups(
 		Runner: talosetcdbackupschedule.NewRunner(ctx, scheduleWorks), Clock: o.clock(),
 		Recorder: mgr.GetEventRecorder("talosetcdbackupschedule"), Failed: series.Failed, Resync: machineResync,
 		Scratch: o.ScratchDirectory,
-	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: backupPasses, RateLimiter: backoff()})
+	}).SetupWithManager(mgr, options(mgr, "TalosEtcdBackupSchedule", backupPasses, of.schedule))
 	if err != nil {
 		return fmt.Errorf("setting up the controller of backup schedules: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -33,7 +32,7 @@ func setupHistory(ctx context.Context, mgr manager.Manager, o Options, cached cl
 		(&upgradehistory.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Clock: o.clock(), Resync: machineResync,
 			Recorder: mgr.GetEventRecorder("upgradehistory"),
-		}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: historyPasses, RateLimiter: backoff()}),
+		}).SetupWithManager(mgr, options(mgr, "UpgradeHistory", historyPasses, itself)),
 	)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of upgrade records: %w", err)
@@ -44,14 +43,13 @@ func setupHistory(ctx context.Context, mgr manager.Manager, o Options, cached cl
 
 // setupNotifications adds the controller that tells webhooks of upgrades.
 func setupNotifications(mgr manager.Manager, o Options, cached client.Client) error {
-	share := fair.Share{Workers: notificationPasses, Cluster: reconcile.Request.String, Clock: o.clock()}
+	opts := options(mgr, "Notification", notificationPasses, itself)
+	opts.NewQueue = fair.Share{Workers: notificationPasses, Cluster: reconcile.Request.String, Clock: o.clock()}.Queue
 
 	err := (&notification.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), Sender: &webhook.Sender{Hosts: o.AllowedWebhooks}, Clock: o.clock(),
 		Resync: machineResync, Recorder: mgr.GetEventRecorder("notification"),
-	}).SetupWithManager(mgr, controller.Options{
-		MaxConcurrentReconciles: notificationPasses, RateLimiter: backoff(), NewQueue: share.Queue,
-	})
+	}).SetupWithManager(mgr, opts)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of notifications: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // NewLogger writes JSON lines with the fields that the operations guide documents: level, timestamp, controller,
@@ -26,4 +27,20 @@ func NewLogger(w io.Writer, level string) (logr.Logger, error) {
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), min)
 
 	return zapr.NewLogger(zap.New(core)), nil
+}
+
+// logs returns the loggers of a controller's reconciliations, with the documented name of the controller, and with the
+// cluster, so that all lines of one cluster are found by one search.
+func logs(
+	log logr.Logger, controller string, cluster func(reconcile.Request) string,
+) func(*reconcile.Request) logr.Logger {
+	log = log.WithValues("controller", controller)
+
+	return func(req *reconcile.Request) logr.Logger {
+		if req == nil {
+			return log // what the controller says of itself
+		}
+
+		return log.WithValues("namespace", req.Namespace, "name", req.Name, "cluster", cluster(*req))
+	}
 }

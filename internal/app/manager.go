@@ -185,6 +185,15 @@ func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute)
 }
 
+// options of a controller under its documented name.
+func options(
+	mgr manager.Manager, name string, workers int, cluster func(reconcile.Request) string,
+) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers, RateLimiter: backoff(), LogConstructor: logs(mgr.GetLogger(), name, cluster),
+	}
+}
+
 func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error {
 	clock := o.clock()
 	pool := talos.NewPool()
@@ -193,16 +202,16 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 	cached := kube.Indexed(kube.Current(mgr.GetClient(), mgr.GetAPIReader()))
 	states := &clusterstate.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock}
 
-	nodes := func() controller.Options {
-		return controller.Options{MaxConcurrentReconciles: o.NodeConcurrency, RateLimiter: backoff()}
+	of := newClusters(ctx, mgr.GetClient())
+	nodes := func(name string, cluster func(reconcile.Request) string) controller.Options {
+		return options(mgr, name, o.NodeConcurrency, cluster)
 	}
-	shared := func(cluster func(reconcile.Request) string) controller.Options {
-		opts := nodes()
-		opts.NewQueue = fair.Share{Workers: o.NodeConcurrency, Cluster: cluster, Clock: clock}.Queue
+	shared := func(name string, cluster func(reconcile.Request) string) controller.Options {
+		opts := nodes(name, cluster)
+		opts.NewQueue = fair.Share{Workers: o.NodeConcurrency, Cluster: inNamespace(cluster), Clock: clock}.Queue
 
 		return opts
 	}
-	clusters := controller.Options{MaxConcurrentReconciles: o.MaxConcurrentReconciles, RateLimiter: backoff()}
 
 	err := errors.Join(
 		kube.Index(ctx, mgr.GetFieldIndexer(), &vitistackv1alpha1.Machine{}, &v1alpha1.TalosControlPlane{},
@@ -212,25 +221,25 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 			Details:   condition.SummaryTogether,
 			Manifests: &manifest.Store{Root: o.ResultsPath, Count: metrics.CountFile},
 			Recorder:  mgr.GetEventRecorder("kubernetescluster"),
-		}).SetupWithManager(mgr, clusters),
-		(&machine.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr, nodes()),
+		}).SetupWithManager(mgr, options(mgr, "KubernetesCluster", o.MaxConcurrentReconciles, itself)),
+		(&machine.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr, nodes("Machine", of.machine)),
 		(&taloscontrolplane.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: clock,
 			Workloads: workloads, Jobs: workloads.Jobs, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
 			Recorder: mgr.GetEventRecorder("taloscontrolplane"), Details: condition.DetailsTogether,
 			Pass: 2 * o.PassTimeout, NewBundle: clusterstate.NewBundle,
-		}).SetupWithManager(mgr, shared(reconcile.Request.String)),
+		}).SetupWithManager(mgr, shared("TalosControlPlane", itself)),
 		(&talosworker.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: clock,
 			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
 			Pass: 2 * o.PassTimeout,
-		}).SetupWithManager(mgr, shared(workerCluster(ctx, mgr.GetClient()))),
+		}).SetupWithManager(mgr, shared("TalosWorker", of.worker)),
 		(&talosmachine.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Watcher: watcher, Clock: clock,
 			Resync: machineResync, Installs: talosmachine.NewInstalls(ctx),
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
 			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether, Pass: o.PassTimeout,
-		}).SetupWithManager(mgr, shared(machineCluster(ctx, mgr.GetClient()))),
+		}).SetupWithManager(mgr, shared("TalosMachine", of.talosMachine)),
 	)
 	if err != nil {
 		return fmt.Errorf("setting up the controllers: %w", err)
@@ -247,7 +256,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		return err
 	}
 
-	if err := setupRestores(mgr, o, cached, states, pool, workloads); err != nil {
+	if err := setupRestores(ctx, mgr, o, cached, states, workloads, pool); err != nil {
 		return err
 	}
 

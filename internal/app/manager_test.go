@@ -114,6 +114,18 @@ func (m *running) names(t *testing.T, ns string) {
 	}
 
 	m.becomes(t, c, "it goes on", func() bool { return !stalled() })
+
+	// The documented name of the controller, and the cluster, on the line of a controller other than its own.
+	wait.For(t, "the log names controller and cluster", func(context.Context) error {
+		for line := range strings.Lines(m.logs.String()) {
+			if strings.Contains(line, `"controller":"KubernetesCluster","namespace":"`+ns+`","name":"`+cluster+
+				`","cluster":"`+cluster+`"`) {
+				return nil
+			}
+		}
+
+		return errNotYet
+	})
 }
 
 // notifications: the record of an upgrade is told to the webhook in the spec of its control plane, and the log says

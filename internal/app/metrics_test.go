@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	stdx509 "crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -138,10 +139,23 @@ func (m *running) metrics(t *testing.T, ns string) {
 		"reader":   {reader, http.StatusOK},
 	} {
 		status, body, err := m.scrape(t.Context(), tc.token)
-		if err != nil || status != tc.want || strings.Contains(body, "talos_operator_") != (tc.want == http.StatusOK) {
+		if err != nil || status != tc.want || strings.Contains(body, "talos_operator_clusters_total") != (tc.want == http.StatusOK) {
 			t.Errorf("%s: %d, %v: %.100s", name, status, err, body)
 		}
 	}
+
+	wait.For(t, "the passes of each controller are measured", func(ctx context.Context) error {
+		_, body, err := m.scrape(ctx, reader)
+
+		for _, name := range []string{"kubernetescluster", "machine", "taloscontrolplane", "notification",
+			"upgradehistory"} {
+			if !strings.Contains(body, `talos_operator_reconciliation_duration_seconds_count{controller="`+name+`"}`) {
+				return fmt.Errorf("not those of %s: %w", name, errors.Join(err, errNotYet))
+			}
+		}
+
+		return err
+	})
 
 	m.certify()
 	wait.For(t, "the new certificate is served", func(ctx context.Context) error {

@@ -1,10 +1,10 @@
 package app
 
 import (
+	"context"
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -18,15 +18,15 @@ import (
 const restoreConcurrency = 8
 
 // setupRestores adds the controller of TalosEtcdRestores. cached is the shared client.
-func setupRestores(mgr manager.Manager, o Options, cached client.Client, states *clusterstate.Store, pool *talos.Pool,
-	workloads *workload.Clients,
+func setupRestores(ctx context.Context, mgr manager.Manager, o Options, cached client.Client,
+	states *clusterstate.Store, workloads *workload.Clients, pool *talos.Pool,
 ) error {
 	err := (&talosetcdrestore.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
 		Storage:  o.Stores(mgr.GetAPIReader()),
 		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: o.clock(), Version: o.Version,
 		Scratch: o.ScratchDirectory,
-	}).SetupWithManager(mgr, controller.Options{MaxConcurrentReconciles: restoreConcurrency, RateLimiter: backoff()})
+	}).SetupWithManager(mgr, options(mgr, "TalosEtcdRestore", restoreConcurrency, newClusters(ctx, mgr.GetClient()).restore))
 	if err != nil {
 		return fmt.Errorf("setting up the controller of restores: %w", err)
 	}

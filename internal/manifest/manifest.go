@@ -40,10 +40,13 @@ type Store struct {
 // maxRendered bounds what is remembered; with more machines than that everything is forgotten and rendered again.
 const maxRendered = 16384
 
+// Folder returns the folder of a cluster.
+func (s *Store) Folder(cluster string) string { return filepath.Join(s.Root, cluster) }
+
 // Sync writes one file a machine into {root}/{cluster}/ and removes files of machines that are gone. Files whose
 // content is right already are not written.
 func (s *Store) Sync(cluster, owner string, machines []*vitistackv1alpha1.Machine) error {
-	dir := filepath.Join(s.Root, cluster)
+	dir := s.Folder(cluster)
 	if err := s.claim(dir, owner); err != nil {
 		return err
 	}
@@ -69,7 +72,7 @@ func (s *Store) Sync(cluster, owner string, machines []*vitistackv1alpha1.Machin
 
 // Remove removes the folder of a cluster.
 func (s *Store) Remove(cluster, owner string) error {
-	dir := filepath.Join(s.Root, cluster)
+	dir := s.Folder(cluster)
 
 	have, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && string(have) != owner {

@@ -2,13 +2,8 @@
 package metrics
 
 import (
-	"context"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
@@ -46,26 +41,12 @@ func init() {
 }
 
 // ForgetMachines drops what was counted of the machines of a cluster that is gone.
-func ForgetMachines(cluster string) { Machines.DeletePartialMatch(prometheus.Labels{"cluster": cluster}) }
+func ForgetMachines(cluster string) {
+	Machines.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
+}
 
 // CountFile is the hook for manifest stores.
 func CountFile(operation, status string) { FileOperations.WithLabelValues(operation, status).Inc() }
-
-// Observe measures the passes of a controller.
-func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
-	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-		started := time.Now()
-		res, err := next.Reconcile(ctx, req)
-
-		Duration.WithLabelValues(name).Observe(time.Since(started).Seconds())
-
-		if err != nil {
-			CountError(name, err)
-		}
-
-		return res, err
-	})
-}
 
 // CountError counts a pass of a controller that failed.
 func CountError(controller string, err error) {

@@ -23,7 +23,8 @@ func Register(r prometheus.Registerer, s Sources) (*Backups, error) {
 	backups := &Backups{Client: s.Client, Clock: s.Clock}
 
 	for _, c := range []prometheus.Collector{
-		Clusters{Client: s.Client}, Upgrades{Client: s.Client}, backups, Schedules{Client: s.Client, Clock: s.Clock},
+		Clusters{Client: s.Client}, Fleet{Client: s.Client, passes: ended}, Upgrades{Client: s.Client}, backups,
+		Schedules{Client: s.Client, Clock: s.Clock},
 	} {
 		if err := r.Register(leading{Collector: c, elected: s.Elected}); err != nil {
 			return nil, fmt.Errorf("registering the metrics of the fleet: %w", err)

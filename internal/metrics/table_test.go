@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"slices"
@@ -14,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -37,6 +40,7 @@ func fleet(t *testing.T) client.Client {
 
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "c"}
 	at := metav1.NewTime(time.Unix(200, 0))
+	ready := []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
 
 	schedule := &v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: meta, Status: v1alpha1.TalosEtcdBackupScheduleStatus{
 		LastSuccessTime: &at, NextScheduleTime: &at,
@@ -51,10 +55,11 @@ func fleet(t *testing.T) client.Client {
 			Phase: vitistackv1alpha1.PhaseRunning,
 		}},
 		&v1alpha1.TalosControlPlane{ObjectMeta: meta, Status: v1alpha1.TalosControlPlaneStatus{
-			Upgrade: &v1alpha1.UpgradeStatus{StepsLeft: 1},
+			Upgrade: &v1alpha1.UpgradeStatus{StepsLeft: 1}, Conditions: ready,
+			Plan: &v1alpha1.PlanStatus{Phase: v1alpha1.PlanRollingOut},
 		}},
 		&v1alpha1.TalosMachine{ObjectMeta: meta, Status: v1alpha1.TalosMachineStatus{
-			Change: &v1alpha1.MachineChange{Phase: v1alpha1.ChangePending},
+			Change: &v1alpha1.MachineChange{Phase: v1alpha1.ChangePending}, Conditions: ready,
 		}},
 		backupObject("b", "c", 200, v1alpha1.VerificationDrill), schedule,
 	).Build()
@@ -84,6 +89,8 @@ func TestTable(t *testing.T) {
 	own, backups := registered(t, fleet(t), elected)
 	backups.Failed("ns", "c", "StoreForbidden")
 
+	pass(t, "talosmachine", "c")
+
 	// A vector without a series is not gathered.
 	metrics.Certificate("ns", "c", "ca-etcd", time.Unix(1, 0))
 	metrics.Machines.WithLabelValues("c", "worker")
@@ -110,6 +117,20 @@ func TestTable(t *testing.T) {
 
 	if diff := cmp.Diff(table(t), found); diff != "" || len(found) < 20 {
 		t.Errorf("docs/metrics.md (-) and the program (+) differ:\n%s", diff)
+	}
+}
+
+// pass reconciles an object.
+func pass(t *testing.T, controller, name string) {
+	t.Helper()
+
+	r := metrics.Observe(controller, reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, nil
+	}))
+
+	_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -183,6 +204,7 @@ func TestGone(t *testing.T) {
 	c := fleet(t)
 	own, backups := registered(t, c, elected)
 	backups.Failed("ns", "c", "StoreForbidden")
+	pass(t, "talosmachine", "c")
 
 	named := func() (out []string) {
 		families, err := own.Gather()

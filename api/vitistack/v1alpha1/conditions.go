@@ -35,3 +35,15 @@ const (
 	// ReasonPaused: the paused annotation is set.
 	ReasonPaused = "Paused"
 )
+
+// Reasons of errors of a KubernetesCluster, which the metric talos_operator_reconciliation_errors_total has as error_type.
+const (
+	// ReasonValidationError: the spec violates a rule; the message names the field and the remedy.
+	ReasonValidationError = "ValidationError"
+	// ReasonMachineCreationError: a Machine could not be written; the message says which and why.
+	ReasonMachineCreationError = "MachineCreationError"
+	// ReasonOwnerReferenceError: a required name is in use by an object of another owner.
+	ReasonOwnerReferenceError = "OwnerReferenceError"
+	// ReasonFileSystemError: the manifests could not be written or removed; the message has the folder and the cause.
+	ReasonFileSystemError = "FileSystemError"
+)

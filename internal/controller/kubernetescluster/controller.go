@@ -19,15 +19,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/manifest"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
-)
-
-// Types of errors, as the metric talos_operator_reconciliation_errors_total names them.
-const (
-	errValidation      = "ValidationError"
-	errMachineCreation = "MachineCreationError"
-	errFileSystem      = "FileSystemError"
-	errOwnerReference  = "OwnerReferenceError"
 )
 
 // Reconciler reconciles KubernetesClusters.
@@ -88,9 +81,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 
 	r.estate.Add(req.NamespacedName)
 
-	log := ctrl.LoggerFrom(ctx).WithValues("cluster", c.Name)
-	ctx = ctrl.LoggerInto(ctx, log)
-
 	s := &scope{cluster: c, base: c.DeepCopy(), topology: newTopology(c), hold: pause.Of(c)}
 	defer func() { res, err = r.finish(ctx, s, res, err) }()
 
@@ -110,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return res, err
 	}
 
-	log.V(1).Info("Successfully reconciled cluster")
+	ctrl.LoggerFrom(ctx).V(1).Info("Successfully reconciled cluster")
 
 	return ctrl.Result{}, nil
 }
@@ -138,7 +128,7 @@ func (r *Reconciler) validate(_ context.Context, s *scope) error {
 	s.valid = &valid
 
 	if err != nil {
-		return failure.Terminal(errValidation, err.Error(), nil)
+		return failure.Terminal(vitistackv1alpha1.ReasonValidationError, err.Error(), nil)
 	}
 
 	return nil
@@ -148,13 +138,18 @@ func (r *Reconciler) writeFiles(_ context.Context, s *scope) error {
 	machines := s.machines()
 	for _, m := range machines {
 		if err := controllerutil.SetControllerReference(s.cluster, m, r.Client.Scheme()); err != nil {
-			return failure.Terminal(errOwnerReference, "setting the owner of Machine "+m.Name, err)
+			return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError, "setting the owner of Machine "+m.Name, err)
 		}
 	}
 
 	s.wrote = true
-	s.files = r.Manifests.Sync(s.name, s.owner(), machines)
 
 	// The files are for users only: a full disk does not prevent a cluster from being built.
+	if err := r.Manifests.Sync(s.name, s.owner(), machines); err != nil {
+		s.files = failure.Transient(vitistackv1alpha1.ReasonFileSystemError,
+			filesMessage(r.Manifests.Folder(s.name), err), err)
+		metrics.CountError("kubernetescluster", s.files)
+	}
+
 	return nil
 }

@@ -81,7 +81,7 @@ func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) error {
 
 func (r *Reconciler) ensureMachine(ctx context.Context, s *scope, want *vitistackv1alpha1.Machine) error {
 	if err := controllerutil.SetControllerReference(s.cluster, want, r.Client.Scheme()); err != nil {
-		return failure.Terminal(errOwnerReference, "setting the owner of Machine "+want.Name, err)
+		return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError, "setting the owner of Machine "+want.Name, err)
 	}
 
 	i := slices.IndexFunc(s.have, func(m vitistackv1alpha1.Machine) bool { return m.Name == want.Name })
@@ -97,7 +97,7 @@ func (r *Reconciler) ensureMachine(ctx context.Context, s *scope, want *vitistac
 	}
 
 	if err := kube.Apply(ctx, r.Client, want); err != nil {
-		return failure.Transient(errMachineCreation, fmt.Sprintf("Machine %s could not be written: %s; trying again",
+		return failure.Transient(vitistackv1alpha1.ReasonMachineCreationError, fmt.Sprintf("Machine %s could not be written: %s; trying again",
 			want.Name, kube.Cause(err)), err)
 	}
 
@@ -123,7 +123,7 @@ func (r *Reconciler) refuseForeign(ctx context.Context, s *scope, into client.Ob
 	}
 
 	return failure.Terminal(
-		errOwnerReference,
+		vitistackv1alpha1.ReasonOwnerReferenceError,
 		fmt.Sprintf("%s %s exists and is controlled by another owner; it was not changed: remove it, or choose another "+
 			"cluster or group name", kube.KindOf(r.Client, into), name),
 		nil,
@@ -149,7 +149,7 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	earlier := exists && kube.EarlierLife(secret, s.cluster, "KubernetesCluster")
 
 	if exists && !earlier && !metav1.IsControlledBy(secret, s.cluster) {
-		return failure.Terminal(errOwnerReference, "Secret "+key.Name+" exists and is controlled by another owner; it "+
+		return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError, "Secret "+key.Name+" exists and is controlled by another owner; it "+
 			"was not changed", nil)
 	}
 
@@ -163,7 +163,7 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	secret.OwnerReferences = nil
 
 	if err := controllerutil.SetControllerReference(s.cluster, secret, r.Client.Scheme()); err != nil {
-		return failure.Terminal(errOwnerReference, "setting the owner of Secret "+key.Name, err)
+		return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError, "setting the owner of Secret "+key.Name, err)
 	}
 
 	if exists {
@@ -213,12 +213,12 @@ func (r *Reconciler) ensureObject(
 	}
 
 	if err := controllerutil.SetControllerReference(s.cluster, want, r.Client.Scheme()); err != nil {
-		return failure.Terminal(errOwnerReference, "setting the owner of "+want.GetName(), err)
+		return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError, "setting the owner of "+want.GetName(), err)
 	}
 
 	err := kube.Apply(ctx, r.Client, want)
 	if apierrors.IsInvalid(err) {
-		return failure.Terminal(errValidation, invalidMessage(err), err)
+		return failure.Terminal(vitistackv1alpha1.ReasonValidationError, invalidMessage(err), err)
 	}
 
 	s.handed = append(s.handed, want.GetName())
@@ -275,7 +275,8 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) error {
 	}
 
 	if err := r.Manifests.Remove(s.name, s.owner()); err != nil {
-		return failure.Transient(errFileSystem, "the manifest files could not be removed", err)
+		return failure.Transient(vitistackv1alpha1.ReasonFileSystemError,
+			filesMessage(r.Manifests.Folder(s.name), err), err)
 	}
 
 	s.released = true

@@ -28,7 +28,7 @@ import (
 const pollDelete = 5 * time.Second
 
 var badReasons = append(slices.Clone(condition.BadReasons), vitistackv1alpha1.ReasonValidationFailed,
-	vitistackv1alpha1.ReasonCreationFailed, vitistackv1alpha1.ReasonGenerationFailed, errValidation, errOwnerReference)
+	vitistackv1alpha1.ReasonCreationFailed, vitistackv1alpha1.ReasonGenerationFailed, vitistackv1alpha1.ReasonValidationError, vitistackv1alpha1.ReasonOwnerReferenceError)
 
 // finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
@@ -80,7 +80,7 @@ func (r *Reconciler) logFiles(ctx context.Context, s *scope) {
 	}
 
 	told := meta.FindStatusCondition(s.base.Status.Conditions, vitistackv1alpha1.ConditionFilesGenerated)
-	if told == nil || told.Message != filesMessage(s.files) {
+	if told == nil || told.Message != failure.Message(s.files) {
 		ctrl.LoggerFrom(ctx).Error(s.files, "Writing the manifests failed")
 	}
 }
@@ -162,22 +162,23 @@ func setSteps(s *scope, set condition.Set, err error) {
 		return
 	}
 
-	set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed, filesMessage(s.files))
+	set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed, failure.Message(s.files))
 }
 
-// filesMessage says why the manifests could not be written. The names of temporary files change with every attempt, so
-// the message contains only the error of the operating system; the log has the rest.
-func filesMessage(err error) string {
+// filesMessage says why the manifests in a folder could not be written or removed. The names of temporary files change
+// with every attempt, so the message contains only the error of the operating system; the log has the rest.
+func filesMessage(folder string, err error) string {
 	var errno syscall.Errno
 
 	switch {
 	case errors.Is(err, manifest.ErrForeign):
-		return "the manifest folder belongs to a cluster of the same name in another namespace"
+		return "the manifest folder " + folder + " belongs to a cluster of the same name in another namespace"
 	case errors.As(err, &errno):
-		return "the manifests could not be written: " + errno.Error() + "; check the folder's permissions and free space"
+		return "the manifests in " + folder + " could not be written or removed: " + errno.Error() +
+			"; check the permissions of the folder and its free space"
 	}
 
-	return "the manifests could not be written; see the operator log"
+	return "the manifests in " + folder + " could not be written or removed; see the operator log"
 }
 
 // aggregate summarizes the child objects.

@@ -297,6 +297,7 @@ func (b *bench) blocked() {
 		b.t.Fatal(err)
 	}
 
+	before := b.counted("FileSystemError")
 	c := b.create("blocked", good)
 	ctx := ctrl.LoggerInto(b.t.Context(), logger)
 
@@ -308,10 +309,14 @@ func (b *bench) blocked() {
 
 	b.reconcile(c)
 	b.condition(c, vitistackv1alpha1.ConditionFilesGenerated, metav1.ConditionFalse,
-		vitistackv1alpha1.ReasonGenerationFailed+": the manifests could not be written: not a directory")
+		vitistackv1alpha1.ReasonGenerationFailed+": the manifests in "+path+" could not be written or removed: not a directory")
 
 	if said := strings.Count(logs.String(), path+": not a directory"); said != 1 {
 		b.t.Errorf("the log says %d times why:\n%s", said, logs)
+	}
+
+	if n := b.counted("FileSystemError") - before; n < 3 {
+		b.t.Errorf("%f errors are counted", n)
 	}
 
 	b.condition(c, vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionTrue, "")
@@ -354,6 +359,16 @@ func (b *bench) quota() {
 	b.condition(c, vitistackv1alpha1.ConditionMachinesCreated, metav1.ConditionTrue, "")
 }
 
+// counted are the errors of a type.
+func (b *bench) counted(errorType string) float64 {
+	m := &dto.Metric{}
+	if err := metrics.Errors.WithLabelValues("kubernetescluster", errorType).Write(m); err != nil {
+		b.t.Fatal(err)
+	}
+
+	return m.GetCounter().GetValue()
+}
+
 // again: a name that somebody else has is looked at again, although it is no event of the cluster that it is free. It
 // counts as an error all the same.
 func (b *bench) again() {
@@ -362,14 +377,7 @@ func (b *bench) again() {
 		b.t.Fatal(err)
 	}
 
-	counted := func() float64 {
-		m := &dto.Metric{}
-		if err := metrics.Errors.WithLabelValues("kubernetescluster", "OwnerReferenceError").Write(m); err != nil {
-			b.t.Fatal(err)
-		}
-
-		return m.GetCounter().GetValue()
-	}
+	counted := func() float64 { return b.counted("OwnerReferenceError") }
 	before := counted()
 
 	c := b.create("again", good)

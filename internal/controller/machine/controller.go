@@ -16,6 +16,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // Reconciler reconciles Machines of the static provider.
@@ -74,5 +75,5 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		For(&vitistackv1alpha1.Machine{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("machine", failure.EndQuietly(r))))
 }

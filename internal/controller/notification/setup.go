@@ -17,6 +17,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/notification"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
@@ -37,7 +38,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("notification", failure.EndQuietly(r))))
 }
 
 // changed passes the changes of an object that a notification may tell.

@@ -22,6 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
@@ -63,7 +64,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
 		WatchesRawSource(source.Channel(r.APIs.Events(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("taloscontrolplane", failure.EndQuietly(r))))
 }
 
 // byWorker triggers the control plane of a worker group, because its deletion waits for the workers.

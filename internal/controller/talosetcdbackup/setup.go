@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // SetupWithManager registers the controller.
@@ -26,5 +27,5 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Channel(r.Runner.Ends(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("talosetcdbackup", failure.EndQuietly(r))))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // SetupWithManager registers the controller.
@@ -38,7 +39,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&v1alpha1.TalosControlPlane{}, r.schedules(ofControlPlane), changed).
 		WatchesRawSource(source.Channel(r.Runner.Ends(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("talosetcdbackupschedule", failure.EndQuietly(r))))
 }
 
 // outcomeChanged passes the changes of a backup that matter to a schedule; progress does not.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
 // SetupWithManager registers the controller.
@@ -25,7 +26,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		For(&v1alpha1.TalosEtcdRestore{}, changed).
 		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane), changed).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("talosetcdrestore", failure.EndQuietly(r))))
 }
 
 // byControlPlane triggers the restores of a control plane.

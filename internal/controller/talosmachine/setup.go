@@ -20,6 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
@@ -64,7 +65,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		WatchesRawSource(source.Channel(r.Watcher.Events(), &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(r.Installs.Ends(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("talosmachine", failure.EndQuietly(r))))
 }
 
 // byAddress triggers the machines that wait for another one to release its address.

@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
@@ -42,7 +43,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.ControlPlanes(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		WithOptions(opts).
-		Complete(failure.Revisit(failure.EndQuietly(r)))
+		Complete(failure.Revisit(metrics.Observe("upgradehistory", failure.EndQuietly(r))))
 }
 
 // planChanged passes the changes of a control plane that a record may tell.

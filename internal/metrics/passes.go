@@ -1,0 +1,69 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// pass is a reconciliation: by which controller, and of which object.
+type pass struct {
+	controller string
+	key        types.NamespacedName
+}
+
+// passes remembers when the last reconciliation of each object ended.
+type passes struct {
+	mu    sync.Mutex
+	ended map[pass]time.Time
+}
+
+// ended are those of this process.
+var ended = &passes{ended: map[pass]time.Time{}}
+
+func (p *passes) end(of pass, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.ended[of] = at
+}
+
+// collect tells of objects that are alive, and forgets all others: a pass is remembered until then even where nothing
+// is told of its kind.
+func (p *passes) collect(ch chan<- prometheus.Metric, alive map[pass]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for of, at := range p.ended {
+		if !alive[of] {
+			delete(p.ended, of)
+
+			continue
+		}
+
+		gauge(ch, lastReconcile, float64(at.Unix()), of.key.Namespace, of.key.Name, of.controller)
+	}
+}
+
+// Observe measures the passes of a controller.
+func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+		started := time.Now()
+		res, err := next.Reconcile(ctx, req)
+		now := time.Now()
+
+		Duration.WithLabelValues(name).Observe(now.Sub(started).Seconds())
+		ended.end(pass{name, req.NamespacedName}, now)
+
+		if err != nil {
+			CountError(name, err)
+		}
+
+		return res, err
+	})
+}
