@@ -256,8 +256,10 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		return err
 	}
 
-	if err := setupRestores(ctx, mgr, o, cached, states, workloads, pool); err != nil {
-		return err
+	err = restorer(mgr, o, cached, states, pool, workloads).SetupWithManager(mgr,
+		options(mgr, "TalosEtcdRestore", restoreConcurrency, of.restore))
+	if err != nil {
+		return fmt.Errorf("setting up the controller of restores: %w", err)
 	}
 
 	return errors.Join(setupHistory(ctx, mgr, o, cached), setupNotifications(mgr, o, cached))

@@ -147,8 +147,10 @@ func (m *running) metrics(t *testing.T, ns string) {
 	wait.For(t, "the passes of each controller are measured", func(ctx context.Context) error {
 		_, body, err := m.scrape(ctx, reader)
 
-		for _, name := range []string{"kubernetescluster", "machine", "taloscontrolplane", "notification",
-			"upgradehistory"} {
+		for _, name := range []string{
+			"kubernetescluster", "machine", "taloscontrolplane", "notification",
+			"upgradehistory",
+		} {
 			if !strings.Contains(body, `talos_operator_reconciliation_duration_seconds_count{controller="`+name+`"}`) {
 				return fmt.Errorf("not those of %s: %w", name, errors.Join(err, errNotYet))
 			}

@@ -1,9 +1,6 @@
 package app
 
 import (
-	"context"
-	"fmt"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -17,19 +14,14 @@ import (
 // snapshot.
 const restoreConcurrency = 8
 
-// setupRestores adds the controller of TalosEtcdRestores. cached is the shared client.
-func setupRestores(ctx context.Context, mgr manager.Manager, o Options, cached client.Client,
-	states *clusterstate.Store, workloads *workload.Clients, pool *talos.Pool,
-) error {
-	err := (&talosetcdrestore.Reconciler{
+// restorer returns the controller of TalosEtcdRestores. cached is the shared client.
+func restorer(mgr manager.Manager, o Options, cached client.Client, states *clusterstate.Store, pool *talos.Pool,
+	workloads *workload.Clients,
+) *talosetcdrestore.Reconciler {
+	return &talosetcdrestore.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
 		Storage:  o.Stores(mgr.GetAPIReader()),
 		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: o.clock(), Version: o.Version,
 		Scratch: o.ScratchDirectory,
-	}).SetupWithManager(mgr, options(mgr, "TalosEtcdRestore", restoreConcurrency, newClusters(ctx, mgr.GetClient()).restore))
-	if err != nil {
-		return fmt.Errorf("setting up the controller of restores: %w", err)
 	}
-
-	return nil
 }

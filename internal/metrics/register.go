@@ -17,13 +17,16 @@ type Sources struct {
 	Elected <-chan struct{}
 }
 
-// Register registers the metrics of the fleet, and returns the one that counts failed backups. Counters and histograms of
-// the process register themselves.
+// Register registers the metrics of the fleet, and returns the one that counts failed backups. Counters and histograms
+// of the process register themselves.
 func Register(r prometheus.Registerer, s Sources) (*Backups, error) {
 	backups := &Backups{Client: s.Client, Clock: s.Clock}
 
 	for _, c := range []prometheus.Collector{
-		Clusters{Client: s.Client}, Fleet{Client: s.Client, passes: ended}, Upgrades{Client: s.Client}, backups,
+		Clusters{Client: s.Client},
+		Fleet{Client: s.Client, passes: ended},
+		Upgrades{Client: s.Client},
+		backups,
 		Schedules{Client: s.Client, Clock: s.Clock},
 	} {
 		if err := r.Register(leading{Collector: c, elected: s.Elected}); err != nil {

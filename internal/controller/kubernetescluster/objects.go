@@ -97,8 +97,9 @@ func (r *Reconciler) ensureMachine(ctx context.Context, s *scope, want *vitistac
 	}
 
 	if err := kube.Apply(ctx, r.Client, want); err != nil {
-		return failure.Transient(vitistackv1alpha1.ReasonMachineCreationError, fmt.Sprintf("Machine %s could not be written: %s; trying again",
-			want.Name, kube.Cause(err)), err)
+		return failure.Transient(vitistackv1alpha1.ReasonMachineCreationError,
+			fmt.Sprintf("Machine %s could not be written: %s; trying again",
+				want.Name, kube.Cause(err)), err)
 	}
 
 	if i < 0 {
@@ -149,8 +150,9 @@ func (r *Reconciler) ensureSecrets(ctx context.Context, s *scope) error {
 	earlier := exists && kube.EarlierLife(secret, s.cluster, "KubernetesCluster")
 
 	if exists && !earlier && !metav1.IsControlledBy(secret, s.cluster) {
-		return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError, "Secret "+key.Name+" exists and is controlled by another owner; it "+
-			"was not changed", nil)
+		return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError,
+			"Secret "+key.Name+" exists and is controlled by another owner; it "+
+				"was not changed", nil)
 	}
 
 	if exists && !earlier && maps.EqualFunc(secret.Data, data, bytes.Equal) {

@@ -22,7 +22,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 	// events are not events of an owned object.
 	waiting := handler.EnqueueRequestsFromMapFunc(condition.WakeStalled(r.Client,
 		func() client.ObjectList { return &vitistackv1alpha1.KubernetesClusterList{} },
-		func(c *vitistackv1alpha1.KubernetesCluster) []metav1.Condition { return c.Status.Conditions }, vitistackv1alpha1.ReasonOwnerReferenceError))
+		func(c *vitistackv1alpha1.KubernetesCluster) []metav1.Condition { return c.Status.Conditions },
+		vitistackv1alpha1.ReasonOwnerReferenceError))
 	let := builder.WithPredicates(condition.Let())
 
 	return ctrl.NewControllerManagedBy(mgr).

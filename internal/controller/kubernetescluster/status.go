@@ -28,7 +28,8 @@ import (
 const pollDelete = 5 * time.Second
 
 var badReasons = append(slices.Clone(condition.BadReasons), vitistackv1alpha1.ReasonValidationFailed,
-	vitistackv1alpha1.ReasonCreationFailed, vitistackv1alpha1.ReasonGenerationFailed, vitistackv1alpha1.ReasonValidationError, vitistackv1alpha1.ReasonOwnerReferenceError)
+	vitistackv1alpha1.ReasonCreationFailed, vitistackv1alpha1.ReasonGenerationFailed,
+	vitistackv1alpha1.ReasonValidationError, vitistackv1alpha1.ReasonOwnerReferenceError)
 
 // finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
@@ -162,7 +163,8 @@ func setSteps(s *scope, set condition.Set, err error) {
 		return
 	}
 
-	set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed, failure.Message(s.files))
+	set.False(vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ReasonGenerationFailed,
+		failure.Message(s.files))
 }
 
 // filesMessage says why the manifests in a folder could not be written or removed. The names of temporary files change
