@@ -20,8 +20,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/cli"
 )
 
-// version is set at link time.
-var version = "dev"
+// What the program is built from, set at link time.
+var (
+	version = cli.Unreleased
+	commit  = ""
+	date    = ""
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -38,40 +42,21 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
+	info, _ := debug.ReadBuildInfo()
+	build := cli.Build{Version: version, Commit: commit, Date: date}.Complete(info)
 	root := &cobra.Command{
 		Use:           "talos-operator",
 		Short:         "Run Talos Linux Kubernetes clusters declaratively",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newManagerCommand(), newVersionCommand())
-	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})...)
+	root.AddCommand(newManagerCommand(build.Version))
+	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, build)...)
 
 	return root
 }
 
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			revision := ""
-
-			if info, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						revision = " (" + s.Value + ")"
-					}
-				}
-			}
-
-			fmt.Fprintf(cmd.OutOrStdout(), "talos-operator %s%s\n", version, revision)
-		},
-	}
-}
-
-func newManagerCommand() *cobra.Command {
+func newManagerCommand(version string) *cobra.Command {
 	options, envErr := app.Defaults()
 	options.Version = version
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -49,8 +50,13 @@ const (
 	stopTimeout = 20 * time.Second
 )
 
-// leaderElectionID is the name of the lease.
-const leaderElectionID = "talos-operator.talos-operator.io"
+const (
+	// LeaseName is the name of the Lease of the leader election.
+	LeaseName = "talos-operator.talos-operator.io"
+	// VersionLabel of the Lease has the version of the leader: whoever may read the Lease learns what runs, without
+	// access to the Deployment, whose name is the choice of an installation.
+	VersionLabel = "app.kubernetes.io/version"
+)
 
 // Scheme contains every kind that the operator reads or writes.
 func Scheme() (*runtime.Scheme, error) {
@@ -85,25 +91,10 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 		return nil, err
 	}
 
-	stop := stopTimeout
+	options := managerOptions(scheme, o, log)
+	options.Metrics = metricsServer
 
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme,
-		Logger: log,
-		Client: client.Options{
-			// Secrets contain root credentials: they are read individually when they are needed, and never cached.
-			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}},
-		},
-		Cache:                         cacheOptions(o.Namespaces),
-		Metrics:                       metricsServer,
-		HealthProbeBindAddress:        o.HealthProbeBindAddress,
-		PprofBindAddress:              o.PprofBindAddress,
-		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              leaderElectionID,
-		LeaderElectionNamespace:       o.LeaderElectionNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       &stop,
-	})
+	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
@@ -121,6 +112,39 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 	}
 
 	return mgr, nil
+}
+
+// managerOptions are those of the manager of controller-runtime.
+func managerOptions(scheme *runtime.Scheme, o Options, log logr.Logger) ctrl.Options {
+	stop := stopTimeout
+
+	return ctrl.Options{
+		Scheme: scheme,
+		Logger: log,
+		Client: client.Options{
+			// Secrets contain root credentials: they are read individually when they are needed, and never cached.
+			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}},
+		},
+		Cache:                         cacheOptions(o.Namespaces),
+		HealthProbeBindAddress:        o.HealthProbeBindAddress,
+		PprofBindAddress:              o.PprofBindAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              LeaseName,
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionLabels:          leaseLabels(o.Version),
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       &stop,
+	}
+}
+
+// leaseLabels are those of the Lease of the leader election. The plus of a semantic version may not stand in a label;
+// Helm writes it the same way.
+func leaseLabels(version string) map[string]string {
+	if version == "" {
+		return nil
+	}
+
+	return map[string]string{VersionLabel: strings.ReplaceAll(version, "+", "_")}
 }
 
 // cacheOptions restrict the watches to the given namespaces, if there are any. Controllers see only cached objects, so

@@ -56,7 +56,8 @@ func ExitCode(err error) int {
 func Line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // Commands returns all commands of this package. Each has its own flags for the connection, as kubectl names them.
-func Commands(streams genericiooptions.IOStreams) []*cobra.Command {
+// The build is that of the program.
+func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command {
 	return []*cobra.Command{
 		newPlanCommand(streams),
 		newApproveCommand(streams),
@@ -72,5 +73,6 @@ func Commands(streams genericiooptions.IOStreams) []*cobra.Command {
 		newDatabaseRaiseCommand(),
 		newBackupCommand(streams),
 		newRecoverCommand(streams),
+		newVersionCommand(streams, build),
 	}
 }

@@ -132,7 +132,7 @@ func (s *shell) runWith(ctx context.Context, args ...string) (out, errOut, faile
 	s.screen.clear()
 
 	root := &cobra.Command{Use: "talos-operator", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &stdout, ErrOut: &s.screen})...)
+	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &stdout, ErrOut: &s.screen}, builtFrom)...)
 	root.SetOut(&stdout)
 	root.SetErr(&s.screen)
 	root.SetArgs(args)

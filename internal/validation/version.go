@@ -29,7 +29,7 @@ func (f VersionFields) Versions(talos, kubernetes string) Failures {
 
 	low, high, known := SupportedKubernetes(talos)
 	if !known {
-		first, last := knownTalos()
+		first, last := SupportedTalos()
 
 		return Failures{{
 			Field:   f.Talos,
@@ -180,6 +180,9 @@ func SupportedKubernetes(talos string) (low, high semver.Version, known bool) {
 
 	return r.low, r.high, r.known
 }
+
+// SupportedTalos returns the first and last Talos minor that is known, such as 1.13.
+func SupportedTalos() (first, last string) { return knownTalos() }
 
 var knownTalos = sync.OnceValues(func() (first, last string) {
 	for minor := firstMinor; minor <= lastMinor; minor++ {
