@@ -10,12 +10,15 @@ KUBERNETES_VERSION     := v1.37.0
 CONTROLLER_GEN_VERSION := v0.22.0
 GOLANGCI_LINT_VERSION  := v2.15.0
 GOTESTSUM_VERSION      := v1.13.0
+GOVULNCHECK_VERSION    := v1.9.0
+VULNDB_VERSION         := v0.0.0-20261105234957-e22db6528018
 
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOTESTSUM      := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 HELM           := $(TOOLS)/helm
 KUSTOMIZE      := $(TOOLS)/kustomize
+GOVULNCHECK    := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 
 VERSION_PKG := k8s.io/component-base/version
 KUBE_FLAGS  := -s -w -X $(VERSION_PKG).gitVersion=$(KUBERNETES_VERSION) -X $(VERSION_PKG).gitMajor=1 -X $(VERSION_PKG).gitMinor=37
@@ -69,6 +72,27 @@ $(HELM) $(KUSTOMIZE): $(TOOLS)/%: hack/helm/go.mod hack/helm/go.sum hack/helm/cm
 	@echo "Building $* from its Go module (about four CPU minutes for both the first time, half of one after make build)."
 	@cd hack/helm && $(GO_KEEP) -ldflags '-s -w' ./cmd/$* $@ && touch $@
 
+# What the image is stamped with: nothing but the commit, so that each build of it gives one digest.
+IMAGE_VERSION     ?= $(shell git describe --tags --always --dirty)
+IMAGE_COMMIT      ?= $(shell git rev-parse HEAD)
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+IMAGE             := $(BIN)/image
+
+.PHONY: image
+image: ## Build the image for amd64 and arm64 as an OCI layout in .bin/image. PUSH=1 IMG=registry/name:tag pushes it.
+	$(if $(and $(PUSH),$(if $(IMG),,1)),$(error PUSH=1 needs IMG=registry/name:tag))
+	@mkdir -p $(IMAGE)
+	@go run ./hack/licenses -save $(IMAGE)/licenses
+	@cd hack/image && go run . -source $(ROOT) -into $(IMAGE) -licenses $(IMAGE)/licenses -version $(IMAGE_VERSION) \
+	  -commit $(IMAGE_COMMIT) -date $(SOURCE_DATE_EPOCH) $(if $(PUSH),-push $(IMG))
+
+FROM ?=
+TO   ?= HEAD
+
+.PHONY: release-notes
+release-notes: ## Print what changed since a release, from the commits: FROM=v0.1.0, and TO=v0.2.0 if that is not HEAD.
+	@go run ./hack/releasenotes -from '$(FROM)' -to '$(TO)'
+
 ##@ Develop
 
 .PHONY: generate
@@ -84,11 +108,34 @@ lint: $(GOLANGCI_LINT) $(HELM) ## Lint.
 	$(GOLANGCI_LINT) run ./...
 	go build -C hack/apilint -o $(TOOLS)/apilint .
 	$(TOOLS)/apilint ./api/...
-	@out="$$(gofmt -l kube hack/apilint hack/helm)"; [ -z "$$out" ] || { echo "Not formatted: $$out"; exit 1; }
+	cd hack/image && $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml ./...
+	@out="$$(gofmt -l kube hack/apilint hack/helm hack/image)"; [ -z "$$out" ] || { echo "Not formatted: $$out"; exit 1; }
 	$(HELM) lint --strict --quiet charts/talos-operator
 
+.PHONY: licenses
+licenses: ## Fail when a program is linked with a module under an unknown licence, or one that is not allowed.
+	@go run ./hack/licenses
+
+# The database of the Go project, or a directory as file:///path: make vulndb writes one.
+VULNDB ?= https://vuln.go.dev
+
+.PHONY: vulncheck
+vulncheck: ## Fail when the operator calls code with a known vulnerability. Passes where the database cannot be reached.
+	@if curl -fsS --max-time 20 -o /dev/null $(VULNDB)/index/modules.json; then \
+	  $(MAKE) --no-print-directory $(GOVULNCHECK) && $(GOVULNCHECK) -db $(VULNDB) ./cmd/talos-operator; \
+	else \
+	  echo "The vulnerability database $(VULNDB) cannot be reached: NOTHING WAS CHECKED."; \
+	  echo "With a Go proxy only: make vulndb && make vulncheck VULNDB=file://$(BIN)/vulndb"; \
+	fi
+
+.PHONY: vulndb
+vulndb: ## Write the vulnerability database of VULNDB_VERSION into .bin/vulndb, from its Go module (70 MB).
+	@rm -rf $(BIN)/vulndb
+	go run golang.org/x/vulndb/cmd/indexdb@$(VULNDB_VERSION) -out $(BIN)/vulndb \
+	  -vulns "$$(go mod download -json golang.org/x/vulndb@$(VULNDB_VERSION) | sed -n 's/.*"Dir": "\(.*\)",/\1/p')/data/osv"
+
 .PHONY: verify
-verify: generate ## Fail when generated files are not up to date.
+verify: generate licenses ## Fail when generated files are not up to date, or a dependency may not be used; report vulnerabilities.
 	@git diff --exit-code -- api config charts docs || { echo "Generated files differ: run 'make generate' and commit."; exit 1; }
 	@diff <(go list ./... | sort) <(go list $(RACED) $(OTHERS) | sort -u) || { echo "make test leaves packages out: name them in the Makefile."; exit 1; }
 	@for name in $$(echo '$(WATCHED)' | tr -d '^()$$' | tr '|' ' '); do \
@@ -97,6 +144,8 @@ verify: generate ## Fail when generated files are not up to date.
 	    { echo "$$name is the name of a test in several packages, and make test would not run the others: rename them."; exit 1; }; \
 	done
 	go mod verify
+	@$(MAKE) --no-print-directory vulncheck || echo "Vulnerabilities do not fail the verification, because they appear without a commit. A release must have none."
+	cd hack/image && go mod verify
 
 # What of the product holds locks or starts goroutines is tested under the race detector, which makes a test two to five
 # times as dear. Where few of a package's tests have goroutines meet, it watches those (WATCHED), and make test-race all,
@@ -146,12 +195,17 @@ test: tests-built ## Run every test: unit, conformance, API server, lab end to e
 	$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED) & raced=$$!; \
 	$(RUN_TESTS) --jsonfile $(REPORTS)/watched.json -- $(RACE) $(GO_TEST) -parallel 6 -run '$(WATCHED)' $(SOME) || failed=1; \
 	wait $$raced || failed=1; \
+	(cd hack/image && go test -vet=off -short $(TEST_FLAGS) ./...) || failed=1; \
 	echo "The slowest tests:"; cat $(REPORTS)/others.json $(REPORTS)/raced.json $(REPORTS)/watched.json | $(GOTESTSUM) tool slowest --threshold 1s --num 10; \
 	exit $$failed
 
 .PHONY: test-race
 test-race: tests-built ## Run every test under the race detector.
 	$(RUN_TESTS) --jsonfile $(REPORTS)/race.json -- -race $(GO_TEST) -parallel 6 ./...
+
+.PHONY: image-test
+image-test: ## Build the image of the operator twice, push and pull it, and check what is in it (minutes: two platforms).
+	cd hack/image && go test -vet=off -timeout 60m $(TEST_FLAGS) ./...
 
 RUNS ?= 5
 # How many processes keep a processor busy each; none where the computer is busy with something else.
@@ -165,7 +219,7 @@ FUZZ_TIME ?= 1m
 
 # go test fuzzes one function of one package at a time.
 .PHONY: test-long
-test-long: ## Fuzz each parser of outside input for FUZZ_TIME (1m).
+test-long: image-test ## Run the tests that take too long for make test: the image, and each parser of outside input fuzzed for FUZZ_TIME (1m).
 	@failed=0; \
 	while IFS=: read -r file fuzz; do \
 	  echo "$$fuzz in $$(dirname $$file)"; \
@@ -279,6 +333,11 @@ $(GOTESTSUM):
 	@mkdir -p $(TOOLS)
 	GOBIN=$(TOOLS) go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
 	@mv $(TOOLS)/gotestsum $@
+
+$(GOVULNCHECK):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	@mv $(TOOLS)/govulncheck $@
 
 $(GOLANGCI_LINT):
 	@mkdir -p $(TOOLS)
