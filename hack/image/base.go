@@ -90,7 +90,8 @@ func archive(licenses string) ([]byte, error) {
 	w := &writer{Writer: tar.NewWriter(&out)}
 	w.directory("tmp", 0o1777)
 	w.directory("etc", 0o755)
-	w.file("etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:"+nonroot+":"+nonroot+":nonroot:/:/sbin/nologin\n"))
+	w.file("etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\n"+
+		"nonroot:x:"+nonroot+":"+nonroot+":nonroot:/:/sbin/nologin\n"))
 	w.file("etc/group", []byte("root:x:0:\nnonroot:x:"+nonroot+":\n"))
 	w.directory("etc/ssl", 0o755)
 	w.directory("etc/ssl/certs", 0o755)

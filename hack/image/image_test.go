@@ -72,11 +72,10 @@ func TestOperatorImage(t *testing.T) {
 		t.Skip("compiling the operator for two platforms takes minutes")
 	}
 
-	program := "github.com/talos-operator/talos-operator/cmd/talos-operator"
-	first := makeImage(t, "../..", program)
+	first := makeImage(t, "../..", operator)
 	first.check("talos-operator")
 
-	if second := makeImage(t, "../..", program); second.digest != first.digest {
+	if second := makeImage(t, "../..", operator); second.digest != first.digest {
 		t.Errorf("the first image is %s, the second one %s", first.digest, second.digest)
 	}
 }

@@ -31,6 +31,9 @@ const (
 	digestFile      = "digest"
 )
 
+// operator is the package of the program that is released.
+const operator = "github.com/talos-operator/talos-operator/cmd/talos-operator"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout)
@@ -54,7 +57,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	flags.StringVar(&s.directory, "source", ".", "directory of the module")
-	flags.StringVar(&s.program, "program", "github.com/talos-operator/talos-operator/cmd/talos-operator", "package to build")
+	flags.StringVar(&s.program, "program", operator, "package to build")
 	flags.StringVar(&s.licenses, "licenses", "", "directory of the licences that go into the image")
 	flags.StringVar(&s.version, "version", "dev", "version of the program")
 	flags.StringVar(&s.commit, "commit", "", "commit that is built")

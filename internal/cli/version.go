@@ -103,10 +103,11 @@ func newVersionCommand(streams genericiooptions.IOStreams, build Build) *cobra.C
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and the supported versions of Talos and Kubernetes",
-		Long: `Print the version of this program, what it was compiled from, and the versions of Talos and Kubernetes that it supports.
+		Long: `Print the version of this program, what it was compiled from, and the versions of Talos and Kubernetes that
+it supports.
 
-With --operator it also prints the version of the operator that runs in the management cluster. It is a label of the Lease
-of the leader election, which the user must be permitted to read.`,
+With --operator it also prints the version of the operator that runs in the management cluster. It is a label of the
+Lease of the leader election, which the user must be permitted to read.`,
 		Example: `  talos-operator version
   talos-operator version -o json
   talos-operator version --operator -n talos-operator-system`,
@@ -174,7 +175,8 @@ func leaderOf(lease *coordinationv1.Lease) (*runningOperator, error) {
 
 	version := lease.Labels[app.VersionLabel]
 	if version == "" {
-		return nil, fmt.Errorf("the Lease %s has no label %s: the operator is older than this program", name, app.VersionLabel)
+		return nil, fmt.Errorf("the Lease %s has no label %s: the operator is older than this program",
+			name, app.VersionLabel)
 	}
 
 	running := &runningOperator{Version: version, Leader: *lease.Spec.HolderIdentity}
