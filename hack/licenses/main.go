@@ -33,6 +33,7 @@ var programs = []program{
 	{"tools", ".", []string{"./hack/..."}},
 	{"image", "hack/image", []string{"."}},
 	{"apilint", "hack/apilint", []string{"."}},
+	{"helm", "hack/helm", []string{"./cmd/helm", "./cmd/kustomize"}},
 	{"kube-apiserver", "kube", []string{"./..."}},
 	{"etcd", "kube/etcd", []string{"./..."}},
 	{"versitygw", "lab/s3/gateway", []string{"github.com/versity/versitygw/cmd/versitygw"}},

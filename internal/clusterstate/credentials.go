@@ -139,8 +139,8 @@ func talosconfigExpiry(data []byte) (time.Time, error) {
 	return certificateEnd(cert)
 }
 
-// ReadTalosconfig reads a talosconfig. The library's reader panics at a context that is null, and its errors quote what it
-// reads.
+// ReadTalosconfig reads a talosconfig. The library's reader panics at a context that is null, and its errors quote what
+// it reads.
 func ReadTalosconfig(data []byte) (*clientconfig.Config, error) {
 	var shape struct {
 		Contexts map[string]*struct{} `yaml:"contexts"`

@@ -259,7 +259,8 @@ func (s *syncer) refused(key manifests.Key, err error) error {
 	}
 }
 
-// unavailable names what failed and why. The words of the API server may quote values of a manifest, which may be secret.
+// unavailable names what failed and why. The words of the API server may quote values of a manifest, which may be
+// secret.
 func unavailable(what string, err error) error {
 	return failure.Transient(v1alpha1.ReasonAPIServerUnavailable, what+": "+reasonOf(err), err)
 }
