@@ -73,7 +73,7 @@ $(HELM) $(KUSTOMIZE): $(TOOLS)/%: hack/helm/go.mod hack/helm/go.sum hack/helm/cm
 	@cd hack/helm && $(GO_KEEP) -ldflags '-s -w' ./cmd/$* $@ && touch $@
 
 # What the image is stamped with: nothing but the commit, so that each build of it gives one digest.
-IMAGE_VERSION     ?= $(shell git describe --tags --always --dirty)
+IMAGE_VERSION     ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)
 IMAGE_COMMIT      ?= $(shell git rev-parse HEAD)
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 IMAGE             := $(BIN)/image

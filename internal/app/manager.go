@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -140,11 +141,14 @@ func managerOptions(scheme *runtime.Scheme, o Options, log logr.Logger) ctrl.Opt
 // leaseLabels are those of the Lease of the leader election. The plus of a semantic version may not stand in a label;
 // Helm writes it the same way.
 func leaseLabels(version string) map[string]string {
-	if version == "" {
+	label := strings.ReplaceAll(version, "+", "_")
+
+	// Nobody would ever lead with a label that the API server refuses.
+	if label == "" || len(validation.IsValidLabelValue(label)) > 0 {
 		return nil
 	}
 
-	return map[string]string{VersionLabel: strings.ReplaceAll(version, "+", "_")}
+	return map[string]string{VersionLabel: label}
 }
 
 // cacheOptions restrict the watches to the given namespaces, if there are any. Controllers see only cached objects, so

@@ -13,6 +13,8 @@ func TestLeaseTellsVersion(t *testing.T) {
 		"":              nil,
 		"dev":           {VersionLabel: "dev"},
 		"v0.1.0":        {VersionLabel: "v0.1.0"},
+		"chart/v0.2.0":  nil,
+		"v0.1.0-":       nil,
 		"v0.1.0+dirty1": {VersionLabel: "v0.1.0_dirty1"},
 	} {
 		got := managerOptions(nil, Options{Version: version}, logr.Discard()).LeaderElectionLabels

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,15 +27,30 @@ type passes struct {
 // ended are those of this process.
 var ended = &passes{ended: map[pass]time.Time{}}
 
+// told are the controllers of whose objects it is told when they were reconciled last.
+var told = []string{"kubernetescluster", "taloscontrolplane", "talosworker", "talosmachine"}
+
+// mostPasses are remembered. Only a request for metrics forgets those of objects that are gone, and there may never be
+// one.
+const mostPasses = 50_000
+
 func (p *passes) end(of pass, at time.Time) {
+	if !slices.Contains(told, of.controller) {
+		return
+	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
+	// The resync brings back those of objects that are alive.
+	if len(p.ended) >= mostPasses {
+		clear(p.ended)
+	}
 
 	p.ended[of] = at
 }
 
-// collect tells of objects that are alive, and forgets all others: a pass is remembered until then even where nothing
-// is told of its kind.
+// collect tells of objects that are alive, and forgets all others.
 func (p *passes) collect(ch chan<- prometheus.Metric, alive map[pass]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

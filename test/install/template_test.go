@@ -283,13 +283,22 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestStrategy: without a leader the old pod ends before the new one begins.
+// TestStrategy: without a leader, and with a volume that may be mounted on one node only, the old pod ends before the new one
+// begins.
 func TestStrategy(t *testing.T) {
 	t.Parallel()
 
-	rendered := template(t, "--set", "leaderElection.enabled=false")
-	if got := only[appsv1.Deployment](t, rendered, "Deployment").Spec.Strategy.Type; got != appsv1.RecreateDeploymentStrategyType {
-		t.Errorf("strategy %q", got)
+	for set, want := range map[string]appsv1.DeploymentStrategyType{
+		"leaderElection.enabled=false":                           appsv1.RecreateDeploymentStrategyType,
+		"backups.existingClaim=backups":                          appsv1.RecreateDeploymentStrategyType,
+		"results.volume.persistentVolumeClaim.claimName=results": appsv1.RecreateDeploymentStrategyType,
+		"backups.existingClaim=backups,replicaCount=2":           "",
+		"replicaCount=1":                                         "",
+	} {
+		rendered := template(t, "--set", set)
+		if got := only[appsv1.Deployment](t, rendered, "Deployment").Spec.Strategy; got.Type != want || got.RollingUpdate != nil {
+			t.Errorf("%s: strategy %v", set, got)
+		}
 	}
 }
 
@@ -307,6 +316,7 @@ func TestRefused(t *testing.T) {
 		"image.digest=sha256:1":                             "digest",
 		"watchNamespaces={a,a}":                             "watchNamespaces",
 		"replicaCount=2,leaderElection.enabled=false":       "several active operators",
+		"extraArgs={--leader-elect=false}":                  "leaderElection.enabled",
 		"serviceMonitor.enabled=true,metrics.enabled=no":    "metrics",
 		"serviceMonitor.enabled=true,metrics.enabled=false": "there is nothing to scrape",
 	} {

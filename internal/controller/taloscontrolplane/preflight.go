@@ -193,7 +193,7 @@ func (r *Reconciler) checked(s *scope, version string, check func() (preflight, 
 	}
 
 	last, again := check()
-	last.of, last.until = of, now.Add(again)
+	last.of, last.until = of, r.Clock.Now().Add(again)
 	r.preflights.put(s.key(), last)
 
 	return last
@@ -209,6 +209,11 @@ func (r *Reconciler) checkKubernetes(
 
 	if len(minors) > 0 && s.cp.Spec.Upgrade.RemovedAPIs != v1alpha1.RemovedAPIsIgnore {
 		if last, again := r.checkRemoved(ctx, s, version, minors, machines); last.message != "" {
+			// What is unknown does not withdraw an upgrade, and a full disk does.
+			if space, soon := r.checkSpace(ctx, s, version, machines); last.unknown && space.message != "" {
+				return space, soon
+			}
+
 			return last, again
 		}
 	}
@@ -227,7 +232,9 @@ func (r *Reconciler) checkTalos(
 	ctx context.Context, s *scope, to string, machines []v1alpha1.TalosMachine,
 ) (preflight, time.Duration) {
 	older := slices.DeleteFunc(slices.Clone(machines), func(m v1alpha1.TalosMachine) bool {
-		return m.Status.TalosVersion == to || change.Begun(m.Status.Change)
+		c := m.Status.Change
+
+		return m.Status.TalosVersion == to || c != nil && c.Kind == v1alpha1.ChangeTalos && change.Begun(c)
 	})
 
 	last, again := r.checkSpace(ctx, s, "Talos "+to, older)

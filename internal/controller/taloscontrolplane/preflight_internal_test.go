@@ -2,11 +2,13 @@ package taloscontrolplane
 
 import (
 	"cmp"
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	diff "github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 
@@ -122,6 +124,53 @@ func TestRefusedUpgrade(t *testing.T) {
 
 	if got := refused(next, nil, preflight{message: strings.Repeat("é", 1000)}).Message; len(got) > longestMessage {
 		t.Errorf("a message of %d bytes", len(got))
+	}
+}
+
+// TestFullAndSilent: an upgrade that is refused for lack of space stays refused while the space of a machine is unknown: it
+// may be the full one. Without that, an unknown one holds no upgrade of Talos.
+func TestFullAndSilent(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+	bundle, err := pki.New(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	nodes := talos.NewPool()
+	t.Cleanup(nodes.Close)
+
+	r := &Reconciler{Clock: testclock.NewFakePassiveClock(now), Nodes: nodes}
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	s := newScope(cp)
+	s.held = &clusterstate.Held{State: &clusterstate.State{Bundle: bundle}}
+
+	silent := kubernetesMachine("a", "v1.35.1", "v1.35.1", "v1.35.1", nil)
+	meta.SetStatusCondition(&silent.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionConfigured, Status: metav1.ConditionTrue, Reason: "Test",
+	})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	for name, c := range map[string]struct {
+		was     *v1alpha1.UpgradeStatus
+		refused bool
+	}{
+		"never checked":  {nil, false},
+		"refused before": {&v1alpha1.UpgradeStatus{Reason: v1alpha1.ReasonInsufficientDiskSpace}, true},
+		"held otherwise": {&v1alpha1.UpgradeStatus{Reason: v1alpha1.ReasonManifestsRefused}, false},
+	} {
+		cp.Status.Upgrade = c.was
+
+		last, again := r.checkSpace(ctx, s, "Talos v1.13.10", []v1alpha1.TalosMachine{silent})
+		if refused := last.reason == v1alpha1.ReasonInsufficientDiskSpace; refused != c.refused || (last.message != "") != c.refused {
+			t.Errorf("%s: %+v", name, last)
+		}
+
+		if last.obstacles == "" || again != preflightRetry {
+			t.Errorf("%s: obstacles %q, again in %s", name, last.obstacles, again)
+		}
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
+// spaceTimeout ends the queries to all machines. What has not responded by then is unknown.
+const spaceTimeout = 10 * time.Second
+
 // checkSpace returns which machines have too little space for the images of a version, of which that is unknown, and
 // when to check again. Machines that are not selected get no images.
 func (r *Reconciler) checkSpace(
@@ -28,7 +31,14 @@ func (r *Reconciler) checkSpace(
 		again = preflightRetry
 	}
 
-	if last.message = upgrade.RefuseSpace(version, all); last.message != "" {
+	// A machine that was full may be the one that does not respond now.
+	held := s.cp.Status.Upgrade != nil && s.cp.Status.Upgrade.Reason == v1alpha1.ReasonInsufficientDiskSpace
+
+	if last.message = upgrade.RefuseSpace(version, all); last.message == "" && last.obstacles != "" && held {
+		last.message = upgrade.RefuseUnknownSpace(version, last.obstacles)
+	}
+
+	if last.message != "" {
 		last.reason = v1alpha1.ReasonInsufficientDiskSpace
 	}
 
@@ -39,6 +49,9 @@ func (r *Reconciler) checkSpace(
 func (r *Reconciler) spaceOf(ctx context.Context, s *scope, machines []v1alpha1.TalosMachine) []upgrade.Space {
 	asked := configured(machines)
 	out, source := make([]upgrade.Space, len(asked)), r.source(s)
+
+	ctx, cancel := context.WithTimeout(ctx, spaceTimeout)
+	defer cancel()
 
 	g := errgroup.Group{}
 	g.SetLimit(askAtOnce)

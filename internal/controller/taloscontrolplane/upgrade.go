@@ -155,6 +155,7 @@ func awaitVersions(
 		out = was.DeepCopy()
 	}
 
+	out.Reason = ""
 	out.Message = kube.Shorten("waiting for the versions of "+strings.Join(missing, ", "), longestMessage)
 
 	return out

@@ -14,7 +14,11 @@ import (
 // fills the volume stops the etcd member that is on it.
 const NeededSpace = 1 << 30
 
-const mebibyte = 1 << 20
+const (
+	mebibyte = 1 << 20
+	// shownMebibytes is how exactly messages tell the free space: with each MiB that a pod writes, they would change.
+	shownMebibytes = 100
+)
 
 // Space is what a machine has free on the volume EPHEMERAL.
 type Space struct {
@@ -32,7 +36,7 @@ func RefuseSpace(version string, all []Space) string {
 			return ""
 		}
 
-		return fmt.Sprintf("%s (%d MiB free)", s.Machine, s.Free/mebibyte)
+		return fmt.Sprintf("%s (%d MiB free)", s.Machine, s.Free/mebibyte/shownMebibytes*shownMebibytes)
 	})
 	if len(full) == 0 {
 		return ""
