@@ -195,7 +195,7 @@ test: tests-built ## Run every test: unit, conformance, API server, lab end to e
 	$(RUN_TESTS) --jsonfile $(REPORTS)/raced.json -- $(RACE) $(GO_TEST) -parallel 6 $(RACED) & raced=$$!; \
 	$(RUN_TESTS) --jsonfile $(REPORTS)/watched.json -- $(RACE) $(GO_TEST) -parallel 6 -run '$(WATCHED)' $(SOME) || failed=1; \
 	wait $$raced || failed=1; \
-	(cd hack/image && go test -vet=off -short $(TEST_FLAGS) ./...) || failed=1; \
+	(cd hack/image && go test -vet=off $(TEST_FLAGS) ./...) || failed=1; \
 	echo "The slowest tests:"; cat $(REPORTS)/others.json $(REPORTS)/raced.json $(REPORTS)/watched.json | $(GOTESTSUM) tool slowest --threshold 1s --num 10; \
 	exit $$failed
 
@@ -205,7 +205,7 @@ test-race: tests-built ## Run every test under the race detector.
 
 .PHONY: image-test
 image-test: ## Build the image of the operator twice, push and pull it, and check what is in it (minutes: two platforms).
-	cd hack/image && go test -vet=off -timeout 60m $(TEST_FLAGS) ./...
+	cd hack/image && go test -vet=off -tags long -timeout 60m $(TEST_FLAGS) ./...
 
 RUNS ?= 5
 # How many processes keep a processor busy each; none where the computer is busy with something else.

@@ -27,7 +27,9 @@ func TestCompletion(t *testing.T) {
 
 			program, err := exec.LookPath(shell)
 			if err != nil {
-				t.Skipf("%s is not installed: its script was not run", shell)
+				t.Logf("%s is not installed: its script was not run", shell)
+
+				return
 			}
 
 			path := filepath.Join(t.TempDir(), "completion")

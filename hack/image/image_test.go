@@ -66,20 +66,6 @@ func TestSmallImage(t *testing.T) {
 	}
 }
 
-// TestOperatorImage builds what is released. Run it by make image-test.
-func TestOperatorImage(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiling the operator for two platforms takes minutes")
-	}
-
-	first := makeImage(t, "../..", operator)
-	first.check("talos-operator")
-
-	if second := makeImage(t, "../..", operator); second.digest != first.digest {
-		t.Errorf("the first image is %s, the second one %s", first.digest, second.digest)
-	}
-}
-
 // makeImage builds an image for two platforms, pushes it to a registry of its own, and pulls it back.
 func makeImage(t *testing.T, source, program string) *built {
 	t.Helper()
