@@ -293,7 +293,7 @@ func TestStrategy(t *testing.T) {
 		"backups.existingClaim=backups":                          appsv1.RecreateDeploymentStrategyType,
 		"results.volume.persistentVolumeClaim.claimName=results": appsv1.RecreateDeploymentStrategyType,
 		"backups.existingClaim=backups,replicaCount=2":           "",
-		"replicaCount=1":                                         "",
+		"replicaCount=1,leaderElection.enabled=true":             "",
 	} {
 		rendered := template(t, "--set", set)
 		if got := only[appsv1.Deployment](t, rendered, "Deployment").Spec.Strategy; got.Type != want || got.RollingUpdate != nil {
