@@ -54,7 +54,7 @@ const (
 const (
 	// LeaseName is the name of the Lease of the leader election.
 	LeaseName = "talos-operator.talos-operator.io"
-	// VersionLabel of the Lease has the version of the leader: whoever may read the Lease learns what runs, without
+	// VersionLabel of the Lease has the version of the leader: a user who may read the Lease learns what runs, without
 	// access to the Deployment, whose name is the choice of an installation.
 	VersionLabel = "app.kubernetes.io/version"
 )
@@ -143,7 +143,7 @@ func managerOptions(scheme *runtime.Scheme, o Options, log logr.Logger) ctrl.Opt
 func leaseLabels(version string) map[string]string {
 	label := strings.ReplaceAll(version, "+", "_")
 
-	// Nobody would ever lead with a label that the API server refuses.
+	// No replica could lead with a label that the API server refuses.
 	if label == "" || len(validation.IsValidLabelValue(label)) > 0 {
 		return nil
 	}

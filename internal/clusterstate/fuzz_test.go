@@ -46,7 +46,7 @@ func FuzzImportBundle(f *testing.F) {
 	})
 }
 
-// FuzzDecode: a state Secret that somebody edited is refused, or reads the same once written.
+// FuzzDecode: a state Secret that was edited is refused, or reads the same once written.
 func FuzzDecode(f *testing.F) {
 	whole := encode(f, newState(f, newBundle(f)))
 
