@@ -172,7 +172,7 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
 
 # Go links test programs by way of the C compiler's linker, which takes a third more of a processor, and writes debug
 # information, which takes a third of the rest; there are sixty of them.
-LINK := -ldflags='$(if $(filter linux/amd64,$(shell go env GOOS)/$(shell go env GOARCH)),-linkmode=internal) -w'
+LINK := -ldflags='$(if $(filter linux/amd64,$(shell go env GOOS)/$(shell go env GOARCH)),-linkmode=internal) -s -w'
 
 # What the tests reported goes here, as the events of go test.
 REPORTS ?= $(BIN)/reports

@@ -46,10 +46,15 @@ var targets = []target{
 	},
 	{
 		dir: "internal/decide/change", files: []string{
-			"doc.go", "next.go", "plan.go", "reboot.go", "settle.go", "trial.go",
+			"doc.go", "next.go", "plan.go", "reboot.go", "rollback.go", "settle.go", "talos.go", "trial.go",
 		}, tests: "^Test",
 		few:  []string{"-rapid.nofailfile", "-rapid.checks=100"},
 		many: []string{"-rapid.nofailfile", "-rapid.checks=3000", "-rapid.steps=60"},
+	},
+	{
+		dir: "internal/decide/upgrade", tests: "^Test",
+		few:  []string{"-rapid.nofailfile", "-rapid.checks=50"},
+		many: []string{"-rapid.nofailfile", "-rapid.checks=1000"},
 	},
 }
 

@@ -589,6 +589,8 @@ func TestSilent(t *testing.T) {
 		"granted, just too long":    {planned(), true, health, true, v1alpha1.ChangePending, false},
 		"draining, just too long":   {planned(phase(v1alpha1.ChangeDraining, 0)), true, health, true, v1alpha1.ChangeFailed, true},
 		"rebooting, just too long":  {planned(phase(v1alpha1.ChangeRebooting, health)), true, 0, true, v1alpha1.ChangeFailed, true},
+		"legacy, no upgrade":        {planned(legacy, phase(v1alpha1.ChangeRebooting, health)), true, 0, true, v1alpha1.ChangeFailed, true},
+		"applying for long":         {planned(phase(v1alpha1.ChangeApplying, time.Hour)), true, time.Minute, true, v1alpha1.ChangeFailed, true},
 		"nothing to do":             {planned(none), true, time.Hour, false, "", true},
 		"failed":                    {planned(phase(v1alpha1.ChangeFailed, time.Hour)), true, time.Hour, false, "", true},
 	} {
