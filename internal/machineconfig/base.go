@@ -14,6 +14,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
 // generateBase makes the config before patches.
@@ -62,6 +64,10 @@ func checkInput(in Input) (*config.VersionContract, error) {
 
 	if in.KubernetesVersion == "" {
 		return nil, &InputError{Field: "KubernetesVersion", Problem: "is empty"}
+	}
+
+	if problems := netconfig.Check(in.Machine, in.Role == Worker); len(problems) > 0 {
+		return nil, inputErrors(problems)
 	}
 
 	version := in.Contract

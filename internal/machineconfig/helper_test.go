@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
@@ -75,15 +76,15 @@ func fullInput(tb testing.TB, role machineconfig.Role) machineconfig.Input {
 	in.NodeLabels = map[string]string{"example.org/rack": "r1"}
 	in.NodeAnnotations = map[string]string{"example.org/contact": "ops"}
 	in.NodeTaints = []machineconfig.Taint{{Key: "example.org/gpu", Value: "a100", Effect: "NoSchedule"}}
-	in.Machine = machineconfig.MachineNetwork{
+	in.Machine = v1alpha1.MachineNetwork{
 		Hostname:    "prod-cp-0",
 		Nameservers: []string{"10.0.0.2", "fd00::2"},
-		Interfaces: []machineconfig.Interface{
+		Interfaces: []v1alpha1.NetworkInterface{
 			{
 				Name: "eth0", Addresses: []string{"10.0.0.11/24", "fd00::11/64"}, MTU: 9000,
-				Routes: []machineconfig.Route{{Gateway: "10.0.0.1"}, {Network: "192.168.0.0/16", Gateway: "10.0.0.9"}},
+				Routes: []v1alpha1.Route{{Gateway: "10.0.0.1"}, {Network: "192.168.0.0/16", Gateway: "10.0.0.9"}},
 			},
-			{MACAddress: "00:1A:2b:3c:4d:5e", DHCP: true},
+			{MACAddress: "00:1A:2b:3c:4d:5e", DHCP: new(true)},
 		},
 	}
 	in.Patches = machineconfig.Patches{

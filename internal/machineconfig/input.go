@@ -2,6 +2,8 @@ package machineconfig
 
 import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // Role is the part a machine plays, in the words of Talos.
@@ -64,8 +66,8 @@ type Input struct {
 	NodeLabels      map[string]string
 	NodeAnnotations map[string]string
 	NodeTaints      []Taint
-	// Machine is the network of this one machine.
-	Machine MachineNetwork
+	// Machine is the network of this one machine. An empty host name leaves it to Talos.
+	Machine v1alpha1.MachineNetwork
 
 	// Patches change the generated config, in the order cluster, group, machine.
 	Patches Patches
@@ -146,30 +148,6 @@ type Taint struct {
 	Key    string
 	Value  string
 	Effect string
-}
-
-// MachineNetwork is the network of one machine.
-type MachineNetwork struct {
-	// Hostname of the node. Empty leaves it to Talos.
-	Hostname    string
-	Nameservers []string
-	Interfaces  []Interface
-}
-
-// Interface is one link, found by its name or its permanent hardware address.
-type Interface struct {
-	Name       string
-	MACAddress string
-	DHCP       bool
-	Addresses  []string
-	Routes     []Route
-	MTU        int
-}
-
-// Route is one static route. An empty Network is the default route of the gateway's family.
-type Route struct {
-	Network string
-	Gateway string
 }
 
 // Patches change a generated config. Each is a strategic merge patch (also multi-document and with "$patch: delete")

@@ -1,16 +1,14 @@
 package machineconfig
 
 import (
-	"fmt"
-	"net/netip"
-	"strings"
-
 	"github.com/siderolabs/crypto/x509"
 	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
-// The fields below are deprecated by Talos 1.12, but they are the only ones that earlier versions know.
+// The fields of registries are deprecated by Talos 1.12, but they are the only ones that earlier versions know.
 
 // addLegacy writes hostname, network and registries as Talos before 1.12 wants them: inside the main document.
 func addLegacy(in Input, docs []docconfig.Document) error {
@@ -20,85 +18,14 @@ func addLegacy(in Input, docs []docconfig.Document) error {
 			continue
 		}
 
-		if err := legacyNetwork(in.Machine, main.MachineConfig); err != nil {
-			return err
+		if problems := netconfig.Legacy(in.Machine, main.MachineConfig); len(problems) > 0 {
+			return inputErrors(problems)
 		}
 
 		legacyRegistries(in.Registries, main.MachineConfig)
 	}
 
 	return nil
-}
-
-func legacyNetwork(in MachineNetwork, m *v1alpha1.MachineConfig) error {
-	if m.MachineNetwork == nil {
-		m.MachineNetwork = &v1alpha1.NetworkConfig{}
-	}
-
-	n := m.MachineNetwork
-	n.NetworkHostname = in.Hostname
-
-	for i, server := range in.Nameservers {
-		if _, err := parseAddr(fmt.Sprintf("Machine.Nameservers[%d]", i), server); err != nil {
-			return err
-		}
-
-		n.NameServers = append(n.NameServers, server)
-	}
-
-	for i, one := range in.Interfaces {
-		device, err := legacyDevice(fmt.Sprintf("Machine.Interfaces[%d]", i), one)
-		if err != nil {
-			return err
-		}
-
-		n.NetworkInterfaces = append(n.NetworkInterfaces, device)
-	}
-
-	return nil
-}
-
-func legacyDevice(field string, in Interface) (*v1alpha1.Device, error) {
-	// The document form parses everything; it is the same input and has to get the same answers.
-	name := in.Name
-	if name == "" {
-		alias, err := aliasDocument(field, in.MACAddress)
-		if err != nil {
-			return nil, err
-		}
-
-		name = alias.Name()
-	}
-
-	if _, err := linkDocument(field, name, in); err != nil {
-		return nil, err
-	}
-
-	device := &v1alpha1.Device{
-		DeviceInterface: in.Name,
-		DeviceAddresses: in.Addresses,
-		DeviceMTU:       in.MTU,
-		DeviceDHCP:      trueOrNil(in.DHCP),
-	}
-
-	if in.Name == "" {
-		device.DeviceSelector = &v1alpha1.NetworkDeviceSelector{NetworkDevicePermanentAddress: strings.ToLower(in.MACAddress)}
-	}
-
-	for _, route := range in.Routes {
-		destination := route.Network
-		if destination == "" {
-			destination = "0.0.0.0/0"
-			if gateway, err := netip.ParseAddr(route.Gateway); err == nil && gateway.Is6() {
-				destination = "::/0"
-			}
-		}
-
-		device.DeviceRoutes = append(device.DeviceRoutes,
-			&v1alpha1.Route{RouteNetwork: destination, RouteGateway: route.Gateway})
-	}
-
-	return device, nil
 }
 
 func legacyRegistries(in Registries, m *v1alpha1.MachineConfig) {

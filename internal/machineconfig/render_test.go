@@ -13,6 +13,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/validation"
 	"pgregory.net/rapid"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
@@ -185,13 +186,13 @@ func TestRenderRefusesInput(t *testing.T) {
 		"no host":       {func(in *machineconfig.Input) { in.Endpoint = "https://:6443" }, "Endpoint"},
 		"Talos version": {func(in *machineconfig.Input) { in.TalosVersion = "new" }, "TalosVersion"},
 		"no Kubernetes": {func(in *machineconfig.Input) { in.KubernetesVersion = "" }, "KubernetesVersion"},
-		"nameserver":    {func(in *machineconfig.Input) { in.Machine.Nameservers = []string{"x"} }, "Machine.Nameservers[0]"},
+		"nameserver":    {func(in *machineconfig.Input) { in.Machine.Nameservers = []string{"x"} }, "network.nameservers[0]"},
 		"size": {func(in *machineconfig.Input) {
 			in.Install = machineconfig.Install{Selector: machineconfig.DiskSelector{MinSize: "big"}}
 		}, "Install.Selector"},
 		"nameless": {
-			func(in *machineconfig.Input) { in.Machine.Interfaces = []machineconfig.Interface{{}} },
-			"Machine.Interfaces[0]",
+			func(in *machineconfig.Input) { in.Machine.Interfaces = []v1alpha1.NetworkInterface{{}} },
+			"network.interfaces[0]",
 		},
 		"mirror": {func(in *machineconfig.Input) {
 			in.Registries.Mirrors = []machineconfig.RegistryMirror{{Registry: "a", Endpoints: []string{"b"}}}
@@ -200,8 +201,8 @@ func TestRenderRefusesInput(t *testing.T) {
 			in.NodeTaints = []machineconfig.Taint{{Key: "a", Effect: "NoSchedule"}, {Key: "a", Effect: "NoExecute"}}
 		}, "NodeTaints"},
 		"address": {func(in *machineconfig.Input) {
-			in.Machine.Interfaces = []machineconfig.Interface{{Name: "eth0", Addresses: []string{"10.0.0.1"}}}
-		}, "Machine.Interfaces[0].Addresses[0]"},
+			in.Machine.Interfaces = []v1alpha1.NetworkInterface{{Name: "eth0", Addresses: []string{"10.0.0.1"}}}
+		}, "network.interfaces[0].addresses[0]"},
 		"both disk ends": {func(in *machineconfig.Input) {
 			in.Install = machineconfig.Install{Selector: machineconfig.DiskSelector{MinSize: "1GB", MaxSize: "2GB"}}
 		}, "Install.Selector"},

@@ -168,6 +168,7 @@ func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) 
 
 func checkMachines(spec *v1alpha1.TalosControlPlaneSpec) validation.Failures {
 	failures := remediation.Check(spec.Machines, spec.Spares)
+	failures = append(failures, validation.MachineNetworks(remediation.Listed(spec.Machines, spec.Spares), false)...)
 
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
 		failures = append(failures, checkNodeOptions(field, &m.NodeOptions, spec.KubernetesVersion)...)

@@ -206,27 +206,15 @@ func taints(group, machine []corev1.Taint) []machineconfig.Taint {
 	return out
 }
 
-func machineNetwork(name string, n *v1alpha1.MachineNetwork) machineconfig.MachineNetwork {
-	out := machineconfig.MachineNetwork{Hostname: name}
+// machineNetwork returns the network of a machine, which is called like its object if it has no other name.
+func machineNetwork(name string, n *v1alpha1.MachineNetwork) v1alpha1.MachineNetwork {
 	if n == nil {
-		return out
+		return v1alpha1.MachineNetwork{Hostname: name}
 	}
 
-	if n.Hostname != "" {
-		out.Hostname = n.Hostname
-	}
-
-	out.Nameservers = n.Nameservers
-
-	for _, i := range n.Interfaces {
-		itf := machineconfig.Interface{
-			Name: i.Name, MACAddress: i.MACAddress, DHCP: deref(i.DHCP), Addresses: i.Addresses, MTU: int(i.MTU),
-		}
-		for _, r := range i.Routes {
-			itf.Routes = append(itf.Routes, machineconfig.Route{Network: r.Network, Gateway: r.Gateway})
-		}
-
-		out.Interfaces = append(out.Interfaces, itf)
+	out := *n
+	if out.Hostname == "" {
+		out.Hostname = name
 	}
 
 	return out

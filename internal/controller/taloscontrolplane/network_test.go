@@ -1,0 +1,61 @@
+package taloscontrolplane_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// TestNetworkSchema: the API server refuses a network that contradicts itself, with a sentence about it.
+func TestNetworkSchema(t *testing.T) {
+	e := newEnv(t)
+
+	for network, want := range map[string]string{
+		"interfaces: [{name: eth0, dhcp: true, vip: {address: 10.0.0.9}}]":                                "",
+		"interfaces: [{name: b, bond: {mode: 802.3ad, interfaces: [a, b]}, vlans: [{id: 5}]}]":            "",
+		"interfaces: [{name: eth1, ignore: true}]":                                                        "",
+		"interfaces: [{selector: {driver: 'virtio*', physical: true}}]":                                   "",
+		"hosts: [{address: 'fd00::1', hostnames: [a.example.org]}]":                                       "",
+		"interfaces: [{name: eth0, macAddress: '00:1a:2b:3c:4d:5e'}]":                                     "exactly one of name, macAddress and selector",
+		"interfaces: [{dhcp: true}]":                                                                      "exactly one of name, macAddress and selector",
+		"interfaces: [{name: b, dummy: true, bridge: {}}]":                                                "not several of them",
+		"interfaces: [{macAddress: '00:1a:2b:3c:4d:5e', dummy: true}]":                                    "need a name",
+		"interfaces: [{name: eth1, ignore: true, dhcp: true}]":                                            "ignored",
+		"interfaces: [{name: eth1, selector: {}}]":                                                        "selector",
+		"interfaces: [{name: eth1, vlans: [{id: 5}, {id: 5}]}]":                                           "Duplicate",
+		"interfaces: [{name: b, bond: {mode: 802.3ad}}]":                                                  "interfaces or selectors",
+		"interfaces: [{name: b, bond: {mode: fast, interfaces: [a]}}]":                                    "802.3ad",
+		"interfaces: [{name: 'eth0 ', dhcp: true}]":                                                       "name",
+		"interfaces: [{name: eth0, vlans: [{id: 4095}]}]":                                                 "4094",
+		"hosts: [{address: 10.0.0.1, hostnames: [a]}, {address: 10.0.0.1, hostnames: [b]}]":               "Duplicate",
+		"searchDomains: [\"example.org\\nnameserver 10.0.0.1\"]":                                          "searchDomains",
+		"hosts: [{address: 10.0.0.1, hostnames: [\"a\\n10.0.0.2 b\"]}]":                                   "hostnames",
+		"timeServers: [\"ntp.example.org\\n\"]":                                                           "timeServers",
+		"interfaces: [{selector: {driver: '\" || true || \"'}}]":                                          "driver",
+		"interfaces: [{selector: {busPath: '*\") || glob(\"*'}}]":                                         "busPath",
+		"interfaces: [{name: b, bond: {mode: active-backup, interfaces: [a], selectors: [{driver: x}]}}]": "interfaces or selectors",
+	} {
+		plane := &unstructured.Unstructured{}
+		manifest := "{apiVersion: talos-operator.io/v1alpha1, kind: TalosControlPlane, spec: {talosVersion: v1.13.9, " +
+			"kubernetesVersion: v1.36.2, endpoint: 'https://10.0.0.1:6443', machines: [{name: m, address: 10.0.0.2, network: {" +
+			network + "}}]}}"
+
+		if err := yaml.Unmarshal([]byte(manifest), &plane.Object); err != nil {
+			t.Fatalf("%s: %v", network, err)
+		}
+
+		plane.SetNamespace(e.Namespace)
+		plane.SetName("network")
+
+		err := e.Admin.Create(t.Context(), plane, client.DryRunAll, &client.CreateOptions{
+			Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict},
+		})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", network, err, want)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package netconfig
+
+import (
+	"net/netip"
+	"strings"
+
+	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// The fields below are deprecated by Talos 1.12, but they are the only ones that earlier versions know.
+
+// Legacy writes the network of a machine as Talos before 1.12 reads it, inside the main document. n has passed Check.
+// The errors name fields that machine.network cannot express.
+func Legacy(n v1alpha1.MachineNetwork, m *talosv1alpha1.MachineConfig) field.ErrorList {
+	if m.MachineNetwork == nil {
+		m.MachineNetwork = &talosv1alpha1.NetworkConfig{}
+	}
+
+	out := m.MachineNetwork
+	out.NetworkHostname = n.Hostname
+	out.NameServers = append(out.NameServers, n.Nameservers...)
+	out.Searches = append(out.Searches, n.SearchDomains...)
+
+	if len(n.TimeServers) > 0 {
+		if m.MachineTime == nil {
+			m.MachineTime = &talosv1alpha1.TimeConfig{}
+		}
+
+		m.MachineTime.TimeServers = n.TimeServers
+	}
+
+	for _, host := range n.Hosts {
+		out.ExtraHostEntries = append(out.ExtraHostEntries,
+			&talosv1alpha1.ExtraHost{HostIP: host.Address, HostAliases: host.Hostnames})
+	}
+
+	l := legacy{}
+
+	for i, one := range n.Interfaces {
+		out.NetworkInterfaces = append(out.NetworkInterfaces, l.device(interfacePath(i), one))
+	}
+
+	return l.errs
+}
+
+type legacy struct{ errs field.ErrorList }
+
+func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1alpha1.Device {
+	link := ofInterface(path, i)
+
+	device := &talosv1alpha1.Device{
+		DeviceInterface: i.Name, DeviceAddresses: i.Addresses, DeviceMTU: int(i.MTU), DeviceRoutes: legacyRoutes(i.Routes),
+		DeviceDHCP: trueOrNil(i.DHCP), DeviceDHCPOptions: l.dhcp(link), DeviceVIPConfig: legacyVIP(i.VIP), DeviceDummy: trueOrNil(i.Dummy),
+		DeviceBond: l.bond(path.Child("bond"), i.Bond), DeviceIgnore: trueOrNil(i.Ignore),
+	}
+
+	switch {
+	case i.MACAddress != "":
+		device.DeviceSelector = &talosv1alpha1.NetworkDeviceSelector{
+			NetworkDevicePermanentAddress: strings.ToLower(i.MACAddress),
+		}
+	case i.Selector != nil:
+		selector := legacySelector(*i.Selector)
+		device.DeviceSelector = &selector
+	}
+
+	if b := i.Bridge; b != nil {
+		device.DeviceBridge = &talosv1alpha1.Bridge{BridgedInterfaces: b.Interfaces}
+
+		if b.STP != nil {
+			device.DeviceBridge.BridgeSTP = &talosv1alpha1.STP{STPEnabled: b.STP}
+		}
+
+		if b.VLANFiltering != nil {
+			device.DeviceBridge.BridgeVLAN = &talosv1alpha1.BridgeVLAN{BridgeVLANFiltering: b.VLANFiltering}
+		}
+	}
+
+	for j, v := range i.VLANs {
+		at := path.Child("vlans").Index(j)
+		l.unsupported(at.Child("protocol"), v.Protocol == "802.1ad")
+
+		device.DeviceVlans = append(device.DeviceVlans, &talosv1alpha1.Vlan{
+			VlanID: uint16(v.ID), VlanAddresses: v.Addresses, VlanMTU: uint32(v.MTU), //nolint:gosec // checked
+			VlanRoutes: legacyRoutes(v.Routes), VlanDHCP: trueOrNil(v.DHCP), VlanDHCPOptions: l.dhcp(ofVLAN(at, v)),
+			VlanVIP: legacyVIP(v.VIP),
+		})
+	}
+
+	return device
+}
+
+func (l *legacy) unsupported(path *field.Path, is bool) {
+	if is {
+		l.errs = append(l.errs, field.Forbidden(path, notBefore112))
+	}
+}
+
+func (l *legacy) dhcp(link link) *talosv1alpha1.DHCPOptions {
+	o := link.options
+	if o == nil || !link.dhcp {
+		return nil
+	}
+
+	at := link.path.Child("dhcpOptions")
+	v4, v6 := link.wants()
+
+	l.unsupported(at.Child("ignoreHostname"), isTrue(o.IgnoreHostname))
+	l.unsupported(at.Child("clientIdentifier"), o.ClientIdentifier == "none" || o.ClientIdentifier == "duid" && v4)
+
+	out := &talosv1alpha1.DHCPOptions{
+		DHCPRouteMetric: uint32(o.RouteMetric), DHCPIPv4: o.IPv4, DHCPIPv6: o.IPv6, //nolint:gosec // not negative
+	}
+
+	if v6 {
+		out.DHCPDUIDv6 = strings.ReplaceAll(o.DUID, ":", "")
+	}
+
+	return out
+}
+
+func legacyRoutes(routes []v1alpha1.Route) []*talosv1alpha1.Route {
+	var out []*talosv1alpha1.Route
+
+	for _, r := range routes {
+		destination := r.Network
+		if destination == "" {
+			destination = "0.0.0.0/0"
+			if gateway, err := netip.ParseAddr(r.Gateway); err == nil && gateway.Is6() {
+				destination = "::/0"
+			}
+		}
+
+		out = append(out, &talosv1alpha1.Route{
+			RouteNetwork: destination, RouteGateway: r.Gateway, RouteSource: r.Source,
+			RouteMetric: uint32(r.Metric), RouteMTU: uint32(r.MTU), //nolint:gosec // not negative
+		})
+	}
+
+	return out
+}
+
+func legacyVIP(v *v1alpha1.VirtualIP) *talosv1alpha1.DeviceVIPConfig {
+	if v == nil {
+		return nil
+	}
+
+	return &talosv1alpha1.DeviceVIPConfig{SharedIP: v.Address}
+}
+
+func legacySelector(s v1alpha1.LinkSelector) talosv1alpha1.NetworkDeviceSelector {
+	return talosv1alpha1.NetworkDeviceSelector{
+		NetworkDeviceBus: s.BusPath, NetworkDeviceKernelDriver: s.Driver, NetworkDevicePCIID: s.PCIID,
+		NetworkDeviceHardwareAddress:  strings.ToLower(s.HardwareAddress),
+		NetworkDevicePermanentAddress: strings.ToLower(s.PermanentAddress),
+		NetworkDevicePhysical:         s.Physical,
+	}
+}
+
+func (l *legacy) bond(path *field.Path, b *v1alpha1.Bond) *talosv1alpha1.Bond {
+	if b == nil {
+		return nil
+	}
+
+	l.unsupported(path.Child("arpIPTargets"), len(b.ARPIPTargets) > 0)
+	l.unsupported(path.Child("nsIP6Targets"), len(b.NSIP6Targets) > 0)
+	l.unsupported(path.Child("adLACPActive"), b.ADLACPActive != "")
+	l.unsupported(path.Child("missedMax"), b.MissedMax != nil)
+
+	out := &talosv1alpha1.Bond{
+		BondInterfaces: b.Interfaces, BondMode: b.Mode, BondHashPolicy: b.XmitHashPolicy, BondLACPRate: b.LACPRate,
+		BondARPValidate: b.ARPValidate, BondARPAllTargets: b.ARPAllTargets, BondPrimary: b.Primary,
+		BondPrimaryReselect: b.PrimaryReselect, BondFailOverMac: b.FailOverMAC, BondADSelect: b.ADSelect,
+		BondUseCarrier: b.UseCarrier,
+		BondMIIMon:     or0[uint32](b.MIIMon), BondUpDelay: or0[uint32](b.UpDelay), BondDownDelay: or0[uint32](b.DownDelay),
+		BondARPInterval: or0[uint32](b.ARPInterval), BondResendIGMP: or0[uint32](b.ResendIGMP),
+		BondMinLinks: or0[uint32](b.MinLinks), BondLPInterval: or0[uint32](b.LPInterval),
+		BondPacketsPerSlave: or0[uint32](b.PacketsPerSlave), BondNumPeerNotif: or0[uint8](b.NumPeerNotif),
+		BondTLBDynamicLB: or0[uint8](b.TLBDynamicLB), BondAllSlavesActive: or0[uint8](b.AllSlavesActive),
+		BondADActorSysPrio: or0[uint16](b.ADActorSysPrio), BondADUserPortKey: or0[uint16](b.ADUserPortKey),
+		BondPeerNotifyDelay: or0[uint32](b.PeerNotifDelay),
+	}
+
+	for _, selector := range b.Selectors {
+		out.BondDeviceSelectors = append(out.BondDeviceSelectors, legacySelector(selector))
+	}
+
+	return out
+}
+
+func or0[T uint8 | uint16 | uint32](n *int32) T { return T(orZero(n)) }
+
+func trueOrNil(b *bool) *bool {
+	if !isTrue(b) {
+		return nil
+	}
+
+	return b
+}

@@ -1,0 +1,198 @@
+package machineconfig_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+	kyaml "sigs.k8s.io/yaml"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+)
+
+// generations are a contract before documents about the network, and one with them.
+var generations = map[string]string{"legacy": "v1.11.5", "documents": "v1.13.9"}
+
+// networkOf reads a network as a user writes it, in the file of that name.
+func networkOf(t *testing.T, text string) v1alpha1.MachineNetwork {
+	t.Helper()
+
+	var n v1alpha1.MachineNetwork
+	if err := kyaml.UnmarshalStrict([]byte(text), &n); err != nil {
+		t.Fatal(err)
+	}
+
+	return n
+}
+
+// networkPart returns what of a config is about the network of the machine.
+func networkPart(t *testing.T, config []byte) []byte {
+	t.Helper()
+
+	var out bytes.Buffer
+
+	for part := range strings.SplitSeq(string(config), "---\n") {
+		var doc map[string]any
+		if err := yaml.Unmarshal([]byte(part), &doc); err != nil {
+			t.Fatal(err)
+		}
+
+		switch machine, main := doc["machine"].(map[string]any); {
+		case main:
+			legacy := map[string]any{}
+
+			for _, key := range []string{"network", "time"} {
+				if value, ok := machine[key]; ok {
+					legacy[key] = value
+				}
+			}
+
+			raw, err := yaml.Marshal(map[string]any{"machine": legacy})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			out.Write(raw)
+		default:
+			out.WriteString("---\n" + part)
+		}
+	}
+
+	return out.Bytes()
+}
+
+// TestNetwork: each network as both generations of Talos read it, accepted by the machinery's own validation. The first
+// four are those of Talos' guide to advanced networking.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+
+	samples, err := filepath.Glob("testdata/network/*.yaml")
+	if err != nil || len(samples) < 10 {
+		t.Fatalf("%d samples: %v", len(samples), err)
+	}
+
+	for _, sample := range samples {
+		name := strings.TrimSuffix(filepath.Base(sample), ".yaml")
+
+		text, err := os.ReadFile(sample)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for generation, version := range generations {
+			if strings.HasPrefix(name, "documents-") && generation == "legacy" ||
+				strings.HasPrefix(name, "legacy-") && generation == "documents" {
+				continue
+			}
+
+			t.Run(name+"/"+generation, func(t *testing.T) {
+				t.Parallel()
+
+				in := plainInput(t, machineconfig.ControlPlane)
+				in.TalosVersion, in.Machine = version, networkOf(t, string(text))
+
+				golden(t, "network-"+name+"-"+generation+".yaml", networkPart(t, render(t, in).Bytes))
+			})
+		}
+	}
+}
+
+// TestNetworkRefusals: what cannot work, or what a generation of Talos cannot express, is refused with the path of the
+// field and what would be right.
+func TestNetworkRefusals(t *testing.T) {
+	t.Parallel()
+
+	const reached = "interfaces: [{name: eth0, dhcp: true}, "
+
+	for name, tt := range map[string]struct {
+		generation, network, field, problem string
+	}{
+		"two ways to select":     {"", "interfaces: [{name: eth0, macAddress: '00:1a:2b:3c:4d:5e'}]", "network.interfaces[0]", "exactly one"},
+		"no way to select":       {"", "interfaces: [{dhcp: true}]", "network.interfaces[0]", "exactly one"},
+		"empty selector":         {"", "interfaces: [{selector: {}}]", "network.interfaces[0].selector", "at least one"},
+		"no MAC":                 {"", "interfaces: [{macAddress: '00:1a'}]", "network.interfaces[0].macAddress", "00:1a:2b:3c:4d:5e"},
+		"same interface":         {"", reached + "{name: eth0}]", "network.interfaces[1]", "same interface as network.interfaces[0]"},
+		"long name":              {"", "interfaces: [{name: a-name-of-16-byte}]", "network.interfaces[0].name", "15"},
+		"slash":                  {"", "interfaces: [{name: ../eth0}]", "network.interfaces[0].name", "no name of an interface"},
+		"no CIDR":                {"", "interfaces: [{name: eth0, addresses: [10.0.0.1]}]", "network.interfaces[0].addresses[0]", "10.0.0.11/24"},
+		"unspecified":            {"", "interfaces: [{name: eth0, addresses: [0.0.0.0/0]}]", "network.interfaces[0].addresses[0]", "not an address"},
+		"address twice":          {"", reached + "{name: a, addresses: [10.0.0.1/24]}, {name: b, addresses: [10.0.0.1/16]}]", "network.interfaces[2].addresses[0]", "network.interfaces[1].addresses[0]"},
+		"MTU":                    {"", "interfaces: [{name: eth0, mtu: 67}]", "network.interfaces[0].mtu", "68"},
+		"empty route":            {"", reached + "{name: a, routes: [{metric: 1}]}]", "network.interfaces[1].routes[0]", "a gateway"},
+		"host bits":              {"", reached + "{name: a, routes: [{network: 10.1.2.3/8}]}]", "network.interfaces[1].routes[0].network", "10.0.0.0/8"},
+		"families":               {"", reached + "{name: a, dhcp: true, routes: [{network: 'fd00::/8', gateway: 10.0.0.1}]}]", "network.interfaces[1].routes[0].gateway", "family"},
+		"source":                 {"", reached + "{name: a, dhcp: true, routes: [{network: 10.0.0.0/8, source: 'fd00::1'}]}]", "network.interfaces[1].routes[0].source", "family"},
+		"gateway out of reach":   {"", "interfaces: [{name: eth0, addresses: [10.0.0.1/24], routes: [{gateway: 10.0.1.1}]}]", "network.interfaces[0].routes[0].gateway", "no network of the interface"},
+		"gateway":                {"", "interfaces: [{name: eth0, routes: [{gateway: here}]}]", "network.interfaces[0].routes[0].gateway", "not an IP address"},
+		"no family":              {"", "interfaces: [{name: eth0, dhcp: true, dhcpOptions: {ipv4: false}}]", "network.interfaces[0].dhcpOptions", "remove dhcp"},
+		"DUID of nothing":        {"", "interfaces: [{name: eth0, dhcp: true, dhcpOptions: {duid: '00:01'}}]", "network.interfaces[0].dhcpOptions.duid", "clientIdentifier: duid"},
+		"no DUID":                {"", "interfaces: [{name: eth0, dhcp: true, dhcpOptions: {clientIdentifier: duid}}]", "network.interfaces[0].dhcpOptions.duid", "clientIdentifier: duid"},
+		"VLAN twice":             {"", reached + "{name: a, vlans: [{id: 5}, {id: 5}]}]", "network.interfaces[1].vlans[1].id", "Duplicate"},
+		"VLAN of 4095":           {"", reached + "{name: a, vlans: [{id: 4095}]}]", "network.interfaces[1].vlans[0].id", "4094"},
+		"VLAN larger than its":   {"", reached + "{name: a, mtu: 1500, vlans: [{id: 5, mtu: 9000}]}]", "network.interfaces[1].vlans[0].mtu", "1500"},
+		"own virtual IP":         {"", "interfaces: [{name: eth0, addresses: [10.0.0.1/24], vip: {address: 10.0.0.1}}]", "network.interfaces[0].vip.address", "own address"},
+		"nameserver":             {"", "nameservers: [dns.example.org]", "network.nameservers[0]", "not an IP address"},
+		"host":                   {"", "hosts: [{address: example, hostnames: [a]}]", "network.hosts[0].address", "not an IP address"},
+		"bond of nothing":        {"", reached + "{name: b, bond: {mode: broadcast}}]", "network.interfaces[1].bond", "set interfaces or selectors"},
+		"member twice":           {"", reached + "{name: b, bond: {mode: broadcast, interfaces: [a, a]}}]", "network.interfaces[1].bond.interfaces[1]", "too"},
+		"member with address":    {"", reached + "{name: a, addresses: [10.0.0.1/24]}, {name: b, bond: {mode: broadcast, interfaces: [a]}}]", "network.interfaces[1]", "is a member of"},
+		"bridge of itself":       {"", reached + "{name: b, bridge: {interfaces: [b]}}]", "network.interfaces[1].bridge.interfaces[0]", "itself"},
+		"delay without miimon":   {"", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], upDelay: 5}}]", "network.interfaces[1].bond.upDelay", "needs miimon"},
+		"delay":                  {"", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], miimon: 100, downDelay: 150}}]", "network.interfaces[1].bond.downDelay", "multiple"},
+		"two monitors":           {"", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], miimon: 100, arpInterval: 100}}]", "network.interfaces[1].bond.arpInterval", "miimon"},
+		"option of another mode": {"", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], lacpRate: fast}}]", "network.interfaces[1].bond.lacpRate", "mode broadcast"},
+		"foreign primary":        {"legacy", reached + "{name: b, bond: {mode: active-backup, interfaces: [a], primary: c}}]", "network.interfaces[1].bond.primary", "not one of its"},
+		"alike selectors":        {"", reached + "{name: b, bond: {mode: broadcast, selectors: [{driver: x}, {driver: x}]}}]", "network.interfaces[1].bond.selectors[1]", "another interface"},
+		"target":                 {"documents", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], arpIPTargets: ['fd00::1']}}]", "network.interfaces[1].bond.arpIPTargets[0]", "IPv4"},
+		"target of IPv6":         {"documents", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], nsIP6Targets: [10.0.0.1]}}]", "network.interfaces[1].bond.nsIP6Targets[0]", "IPv6"},
+
+		"not reachable":         {"documents", "interfaces: [{name: lo, addresses: [10.0.0.1/32]}]", "network.interfaces", "would not be reachable"},
+		"everything is ignored": {"documents", "interfaces: [{name: eth1, ignore: true}]", "network.interfaces", "would not be reachable"},
+		"primary":               {"documents", reached + "{name: b, bond: {mode: active-backup, interfaces: [a], primary: a}}]", "network.interfaces[1].bond.primary", "1.12"},
+		"DUID":                  {"documents", "interfaces: [{name: eth0, dhcp: true, dhcpOptions: {clientIdentifier: duid, duid: zz}}]", "network.interfaces[0].dhcpOptions.duid", "hexadecimal"},
+		"mode":                  {"documents", reached + "{name: b, bond: {mode: fast, interfaces: [a]}}]", "network.interfaces[1].bond.mode", "unknown"},
+		"ignored host name":     {"legacy", "interfaces: [{name: eth0, dhcp: true, dhcpOptions: {ignoreHostname: true}}]", "network.interfaces[0].dhcpOptions.ignoreHostname", "1.12"},
+		"client identifier":     {"legacy", "interfaces: [{name: eth0, dhcp: true, dhcpOptions: {clientIdentifier: none}}]", "network.interfaces[0].dhcpOptions.clientIdentifier", "1.12"},
+		"802.1ad":               {"legacy", "interfaces: [{name: eth0, vlans: [{id: 5, protocol: 802.1ad}]}]", "network.interfaces[0].vlans[0].protocol", "1.12"},
+		"ARP targets":           {"legacy", "interfaces: [{name: b, bond: {mode: broadcast, interfaces: [a], arpInterval: 5, arpIPTargets: [10.0.0.1]}}]", "network.interfaces[0].bond.arpIPTargets", "1.12"},
+		"NS targets":            {"legacy", "interfaces: [{name: b, bond: {mode: broadcast, interfaces: [a], nsIP6Targets: ['fd00::1']}}]", "network.interfaces[0].bond.nsIP6Targets", "1.12"},
+		"LACP active":           {"legacy", "interfaces: [{name: b, bond: {mode: 802.3ad, interfaces: [a], adLACPActive: 'on'}}]", "network.interfaces[0].bond.adLACPActive", "1.12"},
+		"missed":                {"legacy", "interfaces: [{name: b, bond: {mode: broadcast, interfaces: [a], missedMax: 2}}]", "network.interfaces[0].bond.missedMax", "1.12"},
+	} {
+		for generation, version := range generations {
+			if tt.generation != "" && tt.generation != generation {
+				continue
+			}
+
+			in := plainInput(t, machineconfig.ControlPlane)
+			in.TalosVersion, in.Machine = version, networkOf(t, tt.network)
+			refused(t, name+" ("+generation+")", in, tt.field, tt.problem)
+		}
+	}
+
+	in := plainInput(t, machineconfig.Worker)
+	in.Machine = networkOf(t, "interfaces: [{name: eth0, dhcp: true, vip: {address: 10.0.0.9}}]")
+	refused(t, "virtual IP of a worker", in, "network.interfaces[0].vip", "a worker cannot")
+}
+
+func refused(t *testing.T, name string, in machineconfig.Input, field, problem string) {
+	t.Helper()
+
+	_, err := machineconfig.Render(in)
+
+	var input *machineconfig.InputError
+	if !errors.As(err, &input) {
+		t.Errorf("%s: got %v, want an InputError", name, err)
+
+		return
+	}
+
+	if input.Field != field || !strings.Contains(input.Problem, problem) {
+		t.Errorf("%s: got %s, want %s: … %s …", name, err, field, problem)
+	}
+}
