@@ -9,8 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
-// MachineNetworks checks the networks of the machines of a group, which are listed by the path of their fields, and that
-// no two of them have the same address. worker is true for a group of workers.
+// MachineNetworks checks the networks of the machines of a group, which are listed by the path of their fields, and
+// that no two of them have the same address. worker is true for a group of workers.
 func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], worker bool) Failures {
 	var (
 		failures Failures
@@ -43,7 +43,7 @@ func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], worker 
 	return failures.sorted()
 }
 
-// addressesOf returns the addresses that only one machine may have: those of lo and of dummies may be anycast addresses.
+// addressesOf returns the addresses that only one machine may have: those of lo and of dummies may be anycast ones.
 func addressesOf(path string, m *v1alpha1.MachineEntry) []Claim {
 	var claims []Claim
 

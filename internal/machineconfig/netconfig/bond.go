@@ -30,8 +30,8 @@ func (d *documents) bond(
 	}
 
 	if b.Primary != "" {
-		d.errs = append(d.errs, field.Forbidden(path.Child("primary"), "Talos 1.12 and later has no field for it in BondConfig; "+
-			"remove it"))
+		d.errs = append(d.errs, field.Forbidden(path.Child("primary"),
+			"Talos 1.12 and later has no field for it in BondConfig; remove it"))
 	}
 
 	doc.BondMode = enum[nethelpers.BondMode](d, path.Child("mode"), b.Mode)
@@ -50,8 +50,8 @@ func (d *documents) bond(
 }
 
 func bondNumbers(doc *network.BondConfigV1Alpha1, b *v1alpha1.Bond) {
-	doc.BondMIIMon, doc.BondUpDelay, doc.BondDownDelay = number[uint32](b.MIIMon), number[uint32](b.UpDelay), number[uint32](b.DownDelay)
-	doc.BondUseCarrier = b.UseCarrier
+	doc.BondMIIMon, doc.BondUseCarrier = number[uint32](b.MIIMon), b.UseCarrier
+	doc.BondUpDelay, doc.BondDownDelay = number[uint32](b.UpDelay), number[uint32](b.DownDelay)
 	doc.BondARPInterval, doc.BondMissedMax = number[uint32](b.ARPInterval), number[uint8](b.MissedMax)
 	doc.BondARPIPTargets, doc.BondNSIP6Targets = addresses(b.ARPIPTargets), addresses(b.NSIP6Targets)
 	doc.BondADActorSysPrio, doc.BondADUserPortKey = number[uint16](b.ADActorSysPrio), number[uint16](b.ADUserPortKey)

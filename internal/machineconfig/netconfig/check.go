@@ -12,7 +12,9 @@ import (
 
 // Check returns what cannot work on any version of Talos, or nothing. worker is true for the network of a worker.
 func Check(n v1alpha1.MachineNetwork, worker bool) field.ErrorList {
-	c := checker{worker: worker, names: map[string]string{}, addresses: map[netip.Addr]string{}, members: map[string]string{}}
+	c := checker{
+		worker: worker, names: map[string]string{}, addresses: map[netip.Addr]string{}, members: map[string]string{},
+	}
 
 	for i, server := range n.Nameservers {
 		c.addr(field.NewPath(Root, "nameservers").Index(i), server)
@@ -188,7 +190,8 @@ func (c *checker) route(l link, path *field.Path, r v1alpha1.Route) {
 	network, gateway, source := c.routeParts(path, r)
 
 	if network.IsValid() && network.Masked() != network {
-		c.add(field.Invalid(path.Child("network"), r.Network, "has bits outside of its prefix; write "+network.Masked().String()))
+		c.add(field.Invalid(path.Child("network"), r.Network,
+			"has bits outside of its prefix; write "+network.Masked().String()))
 	}
 
 	if network.IsValid() && gateway.IsValid() && network.Addr().Is4() != gateway.Is4() {
@@ -201,8 +204,8 @@ func (c *checker) route(l link, path *field.Path, r v1alpha1.Route) {
 	}
 
 	if gateway.IsValid() && !l.reaches(gateway) {
-		c.add(field.Invalid(path.Child("gateway"), r.Gateway, "is in no network of the interface's addresses; add an address "+
-			"of its network, or a route to it without gateway"))
+		c.add(field.Invalid(path.Child("gateway"), r.Gateway,
+			"is in no network of the interface's addresses; add an address of its network, or a route to it without gateway"))
 	}
 }
 
@@ -302,8 +305,8 @@ func (c *checker) enslaved(all []v1alpha1.NetworkInterface) {
 		}
 
 		if len(one.Addresses)+len(one.Routes) > 0 || isTrue(one.DHCP) || one.VIP != nil {
-			c.add(field.Forbidden(interfacePath(i), one.Name+" is a member of "+master+" and cannot have addresses or routes; give "+
-				"them to "+master))
+			c.add(field.Forbidden(interfacePath(i),
+				one.Name+" is a member of "+master+" and cannot have addresses or routes; give them to "+master))
 		}
 	}
 }

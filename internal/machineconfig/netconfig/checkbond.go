@@ -18,7 +18,8 @@ const (
 	modeALB          = "balance-alb"
 )
 
-// bond checks what the kernel's driver refuses. Talos checks most of it in machine.network and nothing of it in documents.
+// bond checks what the kernel's driver refuses. Talos checks most of it in machine.network, and nothing of it in
+// documents.
 func (c *checker) bond(path *field.Path, b *v1alpha1.Bond) {
 	if b == nil {
 		return
@@ -45,7 +46,14 @@ func (c *checker) bond(path *field.Path, b *v1alpha1.Bond) {
 
 	c.bondDelays(path, b)
 	c.bondModes(path, b)
+	c.bondTargets(path, b)
 
+	if b.Primary != "" && len(b.Interfaces) > 0 && !slices.Contains(b.Interfaces, b.Primary) {
+		c.add(field.Invalid(path.Child("primary"), b.Primary, "is not one of its interfaces"))
+	}
+}
+
+func (c *checker) bondTargets(path *field.Path, b *v1alpha1.Bond) {
 	for i, target := range b.ARPIPTargets {
 		if addr, err := netip.ParseAddr(target); err != nil || !addr.Is4() {
 			c.add(field.Invalid(path.Child("arpIPTargets").Index(i), target, "is not an IPv4 address"))
@@ -56,10 +64,6 @@ func (c *checker) bond(path *field.Path, b *v1alpha1.Bond) {
 		if addr, err := netip.ParseAddr(target); err != nil || !addr.Is6() {
 			c.add(field.Invalid(path.Child("nsIP6Targets").Index(i), target, "is not an IPv6 address"))
 		}
-	}
-
-	if b.Primary != "" && len(b.Interfaces) > 0 && !slices.Contains(b.Interfaces, b.Primary) {
-		c.add(field.Invalid(path.Child("primary"), b.Primary, "is not one of its interfaces"))
 	}
 }
 

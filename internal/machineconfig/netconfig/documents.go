@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Documents returns the network of a machine as Talos 1.12 and later reads it, apart from the host name. n has passed Check.
-// The errors name fields that documents cannot express.
+// Documents returns the network of a machine as Talos 1.12 and later reads it, apart from the host name. n has passed
+// Check. The errors name fields that documents cannot express.
 func Documents(n v1alpha1.MachineNetwork) ([]config.Document, field.ErrorList) {
 	d := documents{}
 
@@ -80,9 +80,9 @@ func (d *documents) reachable(all []v1alpha1.NetworkInterface) {
 		}
 	}
 
-	d.errs = append(d.errs, field.Required(field.NewPath(Root, "interfaces"), "none of them gets an address, and Talos stops its "+
-		"default DHCP on all interfaces once one is listed: the machine would not be reachable any more; list the interface by "+
-		"which it is reached, with dhcp: true or with addresses"))
+	d.errs = append(d.errs, field.Required(field.NewPath(Root, "interfaces"), "none of them gets an address, and Talos stops "+
+		"its default DHCP on all interfaces once one is listed: the machine would not be reachable any more; list the "+
+		"interface by which it is reached, with dhcp: true or with addresses"))
 }
 
 func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
@@ -122,7 +122,7 @@ func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
 		at := path.Child("vlans").Index(j)
 		l := ofVLAN(at, vlan)
 
-		doc := network.NewVLANConfigV1Alpha1(nethelpers.VLANLinkName(name, uint16(vlan.ID))) //nolint:gosec // checked
+		doc := network.NewVLANConfigV1Alpha1(nethelpers.VLANLinkName(name, uint16(vlan.ID)))
 		doc.VLANIDConfig, doc.ParentLinkConfig, doc.CommonLinkConfig = uint16(vlan.ID), name, d.common(l)
 		doc.VLANModeConfig = enum[nethelpers.VLANProtocol](d, at.Child("protocol"), vlan.Protocol)
 		d.docs = append(d.docs, doc)
@@ -156,7 +156,7 @@ func (d *documents) name(path *field.Path, i v1alpha1.NetworkInterface) (string,
 
 func (d *documents) common(l link) network.CommonLinkConfig {
 	up := true
-	out := network.CommonLinkConfig{LinkUp: &up, LinkMTU: uint32(l.mtu)} //nolint:gosec // checked
+	out := network.CommonLinkConfig{LinkUp: &up, LinkMTU: uint32(l.mtu)}
 
 	for _, text := range l.addresses {
 		out.LinkAddresses = append(out.LinkAddresses, network.AddressConfig{AddressAddress: prefix(text).Prefix})
@@ -165,7 +165,7 @@ func (d *documents) common(l link) network.CommonLinkConfig {
 	for _, r := range l.routes {
 		route := network.RouteConfig{
 			RouteGateway: address(r.Gateway), RouteSource: address(r.Source),
-			RouteMetric: uint32(r.Metric), RouteMTU: uint32(r.MTU), //nolint:gosec // not negative
+			RouteMetric: uint32(r.Metric), RouteMTU: uint32(r.MTU),
 		}
 
 		// Talos writes the default route as one without destination, and refuses 0.0.0.0/0.
@@ -188,21 +188,21 @@ func (d *documents) rest(name string, l link) {
 		options = *l.options
 	}
 
-	at := l.path.Child("dhcpOptions")
+	identifier := enum[nethelpers.ClientIdentifier](d, l.path.Child("dhcpOptions", "clientIdentifier"),
+		options.ClientIdentifier)
+	duid := d.duid(l.path.Child("dhcpOptions", "duid"), options.DUID)
 
 	if v4 {
 		doc := network.NewDHCPv4ConfigV1Alpha1(name)
-		doc.ConfigRouteMetric, doc.ConfigIgnoreHostname = uint32(options.RouteMetric), options.IgnoreHostname //nolint:gosec // not negative
-		doc.ConfigClientIdentifier = enum[nethelpers.ClientIdentifier](d, at.Child("clientIdentifier"), options.ClientIdentifier)
-		doc.ConfigDUIDRaw = d.duid(at.Child("duid"), options.DUID)
+		doc.ConfigRouteMetric, doc.ConfigIgnoreHostname = uint32(options.RouteMetric), options.IgnoreHostname
+		doc.ConfigClientIdentifier, doc.ConfigDUIDRaw = identifier, duid
 		d.docs = append(d.docs, doc)
 	}
 
 	if v6 {
 		doc := network.NewDHCPv6ConfigV1Alpha1(name)
-		doc.ConfigRouteMetric, doc.ConfigIgnoreHostname = uint32(options.RouteMetric), options.IgnoreHostname //nolint:gosec // not negative
-		doc.ConfigClientIdentifier = enum[nethelpers.ClientIdentifier](d, at.Child("clientIdentifier"), options.ClientIdentifier)
-		doc.ConfigDUIDRaw = d.duid(at.Child("duid"), options.DUID)
+		doc.ConfigRouteMetric, doc.ConfigIgnoreHostname = uint32(options.RouteMetric), options.IgnoreHostname
+		doc.ConfigClientIdentifier, doc.ConfigDUIDRaw = identifier, duid
 		d.docs = append(d.docs, doc)
 	}
 

@@ -53,8 +53,9 @@ func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1a
 
 	device := &talosv1alpha1.Device{
 		DeviceInterface: i.Name, DeviceAddresses: i.Addresses, DeviceMTU: int(i.MTU), DeviceRoutes: legacyRoutes(i.Routes),
-		DeviceDHCP: trueOrNil(i.DHCP), DeviceDHCPOptions: l.dhcp(link), DeviceVIPConfig: legacyVIP(i.VIP), DeviceDummy: trueOrNil(i.Dummy),
-		DeviceBond: l.bond(path.Child("bond"), i.Bond), DeviceIgnore: trueOrNil(i.Ignore),
+		DeviceDHCP: trueOrNil(i.DHCP), DeviceDHCPOptions: l.dhcp(link), DeviceVIPConfig: legacyVIP(i.VIP),
+		DeviceDummy: trueOrNil(i.Dummy),
+		DeviceBond:  l.bond(path.Child("bond"), i.Bond), DeviceIgnore: trueOrNil(i.Ignore),
 	}
 
 	switch {
@@ -84,7 +85,7 @@ func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1a
 		l.unsupported(at.Child("protocol"), v.Protocol == "802.1ad")
 
 		device.DeviceVlans = append(device.DeviceVlans, &talosv1alpha1.Vlan{
-			VlanID: uint16(v.ID), VlanAddresses: v.Addresses, VlanMTU: uint32(v.MTU), //nolint:gosec // checked
+			VlanID: uint16(v.ID), VlanAddresses: v.Addresses, VlanMTU: uint32(v.MTU),
 			VlanRoutes: legacyRoutes(v.Routes), VlanDHCP: trueOrNil(v.DHCP), VlanDHCPOptions: l.dhcp(ofVLAN(at, v)),
 			VlanVIP: legacyVIP(v.VIP),
 		})
@@ -112,7 +113,7 @@ func (l *legacy) dhcp(link link) *talosv1alpha1.DHCPOptions {
 	l.unsupported(at.Child("clientIdentifier"), o.ClientIdentifier == "none" || o.ClientIdentifier == "duid" && v4)
 
 	out := &talosv1alpha1.DHCPOptions{
-		DHCPRouteMetric: uint32(o.RouteMetric), DHCPIPv4: o.IPv4, DHCPIPv6: o.IPv6, //nolint:gosec // not negative
+		DHCPRouteMetric: uint32(o.RouteMetric), DHCPIPv4: o.IPv4, DHCPIPv6: o.IPv6,
 	}
 
 	if v6 {
@@ -136,7 +137,7 @@ func legacyRoutes(routes []v1alpha1.Route) []*talosv1alpha1.Route {
 
 		out = append(out, &talosv1alpha1.Route{
 			RouteNetwork: destination, RouteGateway: r.Gateway, RouteSource: r.Source,
-			RouteMetric: uint32(r.Metric), RouteMTU: uint32(r.MTU), //nolint:gosec // not negative
+			RouteMetric: uint32(r.Metric), RouteMTU: uint32(r.MTU),
 		})
 	}
 
