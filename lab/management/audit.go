@@ -77,12 +77,15 @@ func (p *Plane) auditLogs(since time.Time) ([]string, error) {
 	return append(files, current), nil
 }
 
-// longestRequest bounds how long after its arrival a request may be logged, which is when it ends: the API server gives
-// up on one after 60 s.
-const longestRequest = 2 * time.Minute
+// disorder bounds how much later than its end a request may be logged: requests that end together are logged in any
+// order.
+const disorder = 10 * time.Second
+
+// reads are verbs that change nothing.
+var reads = []string{"get", "list", "watch"}
 
 func readWrites(file, user string, since time.Time) ([]Write, error) {
-	content, err := readSince(file, since.Add(-longestRequest))
+	content, err := readSince(file, since.Add(-disorder))
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
@@ -100,7 +103,7 @@ func readWrites(file, user string, since time.Time) ([]Write, error) {
 			return nil, err
 		}
 
-		if w.User == user && !w.Time.Before(since) && w.Resource != "leases" {
+		if w.User == user && !w.Time.Before(since) && w.Resource != "leases" && !slices.Contains(reads, w.Verb) {
 			writes = append(writes, w)
 		}
 	}
@@ -142,7 +145,7 @@ func readSince(file string, oldest time.Time) ([]byte, error) {
 	return content, nil
 }
 
-// beginning is where a line begins that is older than a time; 0 when there is none.
+// beginning is where a line begins that was logged before a time; 0 when there is none.
 func beginning(f *os.File, size int64, oldest time.Time) (int64, error) {
 	block := make([]byte, auditBlock)
 
@@ -160,17 +163,30 @@ func beginning(f *os.File, size int64, oldest time.Time) (int64, error) {
 			continue
 		}
 
-		w, err := parseWrite(first)
+		ended, err := endOf(first)
 		if err != nil {
 			return 0, err
 		}
 
-		if w.Time.Before(oldest) {
+		if ended.Before(oldest) {
 			return at + int64(len(cut)) + 1, nil
 		}
 	}
 
 	return 0, nil
+}
+
+// endOf is when a request ended, which is when it was logged. A watch may have begun long before.
+func endOf(line []byte) (time.Time, error) {
+	var event struct {
+		Ended time.Time `json:"stageTimestamp"`
+	}
+
+	if err := json.Unmarshal(line, &event); err != nil {
+		return time.Time{}, fmt.Errorf("reading a line of the audit log: %w", err)
+	}
+
+	return event.Ended, nil
 }
 
 func parseWrite(line []byte) (Write, error) {
