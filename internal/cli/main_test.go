@@ -37,6 +37,9 @@ import (
 const (
 	talosV     = "v1.13.9"
 	kubernetes = "v1.36.2"
+
+	// root is a user with all rights.
+	root = "root"
 )
 
 var planes *plane.Plane
@@ -100,14 +103,28 @@ func (s *shell) says(ctx context.Context, text string) error {
 	})
 }
 
+// newShell is that of a user with the role edit of Kubernetes in the namespace, which is enough for what is not about
+// another management cluster.
 func newShell(t *testing.T) *shell {
+	t.Helper()
+
+	return newShellOf(t, "edit")
+}
+
+// newShellOf is that of a user with one of the roles view, edit and admin in the namespace, or with all rights: root.
+func newShellOf(t *testing.T, role string) *shell {
 	t.Helper()
 
 	s := &shell{
 		t: t, ns: planes.Namespace(t), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), client: planes.Admin(t),
 	}
 
-	if err := management.WriteKubeconfig(s.kubeconfig, planes.Config(), s.ns); err != nil {
+	access := planes.Config()
+	if role != root {
+		access = planes.UserAccess(t, role, s.ns)
+	}
+
+	if err := management.WriteKubeconfig(s.kubeconfig, access, s.ns); err != nil {
 		t.Fatal(err)
 	}
 
@@ -131,13 +148,13 @@ func (s *shell) runWith(ctx context.Context, args ...string) (out, errOut, faile
 
 	s.screen.clear()
 
-	root := &cobra.Command{Use: "talos-operator", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &stdout, ErrOut: &s.screen}, builtFrom)...)
-	root.SetOut(&stdout)
-	root.SetErr(&s.screen)
-	root.SetArgs(args)
+	program := &cobra.Command{Use: "talos-operator", SilenceUsage: true, SilenceErrors: true}
+	program.AddCommand(cli.Commands(genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &stdout, ErrOut: &s.screen}, builtFrom)...)
+	program.SetOut(&stdout)
+	program.SetErr(&s.screen)
+	program.SetArgs(args)
 
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err := program.ExecuteContext(ctx); err != nil {
 		failed = cli.Line(err)
 
 		if cli.ExitCode(err) == 0 || strings.Contains(failed, "\n") {

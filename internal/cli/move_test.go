@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,7 +66,9 @@ type estate struct {
 func newEstate(t *testing.T, name string) *estate {
 	t.Helper()
 
-	s := newShell(t)
+	s := newShellOf(t, "admin")
+	s.mayTellClusters()
+
 	e := &estate{shell: s, sample: s.sample(name), toCfg: filepath.Join(t.TempDir(), "to")}
 
 	if err := management.WriteKubeconfig(e.toCfg, second.Config(), "default"); err != nil {
@@ -93,6 +96,30 @@ func newEstate(t *testing.T, name string) *estate {
 	}
 
 	return e
+}
+
+// mayTellClusters gives the user the one right that move needs beside the role admin: management clusters are told apart by
+// the namespace kube-system.
+func (s *shell) mayTellClusters() {
+	s.t.Helper()
+
+	const system = "kube-system"
+
+	of := metav1.ObjectMeta{Namespace: system, Name: s.ns}
+
+	for _, o := range []client.Object{
+		&rbacv1.Role{ObjectMeta: of, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{system}, Verbs: []string{"get"},
+		}}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: s.ns},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: plane.User(s.ns, "admin")}},
+		},
+	} {
+		if err := s.client.Create(s.t.Context(), o); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 func (e *estate) own(owner, o client.Object) {
@@ -361,7 +388,7 @@ func goesOnAfterACrash(t *testing.T) {
 	var c crasher
 
 	e.toCfg = c.kubeconfig(t, second.Config(), "default")
-	t.Setenv("KUBECONFIG", c.kubeconfig(t, planes.Config(), e.ns))
+	t.Setenv("KUBECONFIG", c.kubeconfig(t, planes.UserAccess(t, "admin", e.ns), e.ns))
 
 	runs := 0
 

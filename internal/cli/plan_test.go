@@ -83,7 +83,7 @@ func (s *shell) changes(c *sample, planned bool) {
 
 // TestPlan: exit codes and formats.
 func TestPlan(t *testing.T) {
-	s := newShell(t)
+	s := newShellOf(t, "view")
 	c := s.sample("planned")
 
 	if _, _, failed, _ := s.runOut("--timeout", "plan", "planned"); !strings.Contains(failed, "not been reconciled since its spec changed") {

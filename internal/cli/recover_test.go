@@ -96,7 +96,7 @@ func kindsOf(t *testing.T, manifest string) []string {
 // TestRecoverFromNothing: an empty management plane and a bucket. It is shown first, asked about, and then made in an
 // order that may be interrupted anywhere.
 func TestRecoverFromNothing(t *testing.T) {
-	s := newShell(t)
+	s := newShellOf(t, root) // the namespace is not there
 	v := newVault(t, false)
 	id, key := keyFile(t)
 	ns := s.ns + "-new"

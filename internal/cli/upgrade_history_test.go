@@ -15,7 +15,7 @@ import (
 
 // TestUpgradeHistory: the runs of a cluster, and of no other, the newest first, with what they took.
 func TestUpgradeHistory(t *testing.T) {
-	s := newShell(t)
+	s := newShellOf(t, "view")
 	s.sample("old")
 
 	if out, _, failed := s.run("upgrade", "history", "old"); failed != "" || out != "old has no recorded upgrades.\n" {

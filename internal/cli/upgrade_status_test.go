@@ -15,7 +15,7 @@ import (
 
 // TestUpgradeStatus: what machines run and do, what the rest waits for, and the exit codes.
 func TestUpgradeStatus(t *testing.T) {
-	s := newShell(t)
+	s := newShellOf(t, "view")
 	c := s.sample("old")
 	s.unobserved(c)
 	s.asked(c)

@@ -38,7 +38,7 @@ func (s *shell) runsVersions(c *sample, talos, kubernetes string) {
 
 // TestUpgradePlan: the path, its formats and its exit codes, and what cannot be planned.
 func TestUpgradePlan(t *testing.T) {
-	s := newShell(t)
+	s := newShellOf(t, "view")
 	c := s.sample("old")
 
 	if _, _, failed := s.run("upgrade", "plan", "old"); !strings.Contains(failed, "no machine is known") {

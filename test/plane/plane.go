@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,10 +44,16 @@ type Plane struct {
 // hack/testplane sets it.
 const Environment = "TALOS_OPERATOR_TEST_PLANE"
 
+// Runner runs the tests of a package, as testing.M does.
+type Runner interface {
+	// Run returns the exit code.
+	Run() int
+}
+
 // Main runs the tests of a package with a management plane, and ends the process. It is for TestMain. The plane is the
 // one that all packages of this run share, or one of the package's own where there is none, as when a package is tested
 // by itself: tests keep to namespaces of their own. What is given as after runs when the tests have ended.
-func Main(m *testing.M, into **Plane, after ...func()) {
+func Main(m Runner, into **Plane, after ...func()) {
 	ctrl.SetLogger(logr.Discard())
 
 	code, err := run(m, into, after)
@@ -58,7 +66,7 @@ func Main(m *testing.M, into **Plane, after ...func()) {
 	os.Exit(code)
 }
 
-func run(m *testing.M, into **Plane, after []func()) (int, error) {
+func run(m Runner, into **Plane, after []func()) (int, error) {
 	dir, err := os.MkdirTemp("", "talos-operator-plane-")
 	if err != nil {
 		return 0, fmt.Errorf("making a folder for the tests of a package: %w", err)
@@ -151,6 +159,49 @@ func (p *Plane) ManagerAccess(t *testing.T) *rest.Config {
 	t.Helper()
 
 	cfg, err := p.ManagerConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return cfg
+}
+
+// userRoles are the roles that Kubernetes has for users in a namespace: each has the rights of those before it.
+var userRoles = []string{"view", "edit", "admin"}
+
+// User is the name of the user of UserAccess.
+func User(namespace, role string) string { return namespace + "-" + role }
+
+// UserAccess is that of a user with one of the roles view, edit and admin of Kubernetes in a namespace, and without
+// rights elsewhere. The roles have what their labels aggregate: nothing runs here that does that, so the parts are
+// bound.
+func (p *Plane) UserAccess(t *testing.T, role, namespace string) *rest.Config {
+	t.Helper()
+
+	admin, user := p.Admin(t), User(namespace, role)
+	until := slices.Index(userRoles, role)
+
+	for _, r := range userRoles[:until+1] {
+		parts := &rbacv1.ClusterRoleList{}
+
+		err := admin.List(t.Context(), parts, client.MatchingLabels{rbacv1.GroupName + "/aggregate-to-" + r: "true"})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for i := range parts.Items {
+			err := admin.Create(t.Context(), &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "user-"},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: parts.Items[i].Name},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	cfg, err := p.User(user)
 	if err != nil {
 		t.Fatal(err)
 	}
