@@ -114,11 +114,12 @@ func (p part) read(config string) (string, error) {
 	return "", fmt.Errorf("reading %s: there is no %s of %s", p.file, p.key, p.document)
 }
 
-// block returns the lines below a key as they are, with their comments, without the indentation that they share.
+// block returns the lines below a key as they are, with their comments, without the indentation that they share. The
+// items of a list may stand below its key without any.
 func block(document, key string) string {
 	var out strings.Builder
 
-	depth := -1
+	depth, cut := -1, -1
 
 	for line := range strings.Lines(document) {
 		content := strings.TrimLeft(line, " ")
@@ -131,10 +132,14 @@ func block(document, key string) string {
 			}
 		case strings.TrimSpace(content) == "":
 			out.WriteString("\n")
-		case indent <= depth:
+		case indent < depth, indent == depth && !strings.HasPrefix(content, "- "):
 			return out.String()
 		default:
-			out.WriteString(line[depth+2:])
+			if cut < 0 {
+				cut = indent
+			}
+
+			out.WriteString(line[min(cut, indent):])
 		}
 	}
 

@@ -84,10 +84,11 @@ func TestRun(t *testing.T) {
 }
 
 func TestBlock(t *testing.T) {
-	const document = "kind: Role\nspec:\n  rules:\n    # why\n    - a: 1\n\n      b: {c: d}\n  other: x\nend: y\n"
+	const document = "kind: Role\nspec:\n  rules:\n    # why\n    - a: 1\n\n      b: {c: d}\n  other: x\nflat:\n- a\n- b:\n  - c\nend: y\n"
 
 	for key, want := range map[string]string{
 		"rules": "# why\n- a: 1\n\n  b: {c: d}\n", "spec": "rules:\n  # why\n  - a: 1\n\n    b: {c: d}\nother: x\n", "none": "",
+		"flat": "- a\n- b:\n  - c\n",
 	} {
 		if diff := cmp.Diff(want, block(document, key)); diff != "" {
 			t.Errorf("%s:\n%s", key, diff)

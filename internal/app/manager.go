@@ -38,6 +38,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/manifest"
 	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/metrics/server"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -87,7 +88,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
 
-	metricsServer, err := o.MetricsServer()
+	metricsServer, err := server.Options(o.MetricsBindAddress, o.MetricsSecure, o.MetricsCertDir)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +115,12 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 
 	return mgr, nil
 }
+
+// The election has a role of its own, in the namespace of the pod. Creations cannot be limited to a name. Only the
+// election writes events of the old API.
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=talos-operator-system,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=talos-operator.talos-operator.io,namespace=talos-operator-system,verbs=get;update
+// +kubebuilder:rbac:groups="",resources=events,namespace=talos-operator-system,verbs=create
 
 // managerOptions are those of the manager of controller-runtime.
 func managerOptions(scheme *runtime.Scheme, o Options, log logr.Logger) ctrl.Options {

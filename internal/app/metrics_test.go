@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/internal/app"
+	"github.com/talos-operator/talos-operator/internal/metrics/server"
 	"github.com/talos-operator/talos-operator/lab/certificate"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -206,7 +207,7 @@ func TestMetricsOptions(t *testing.T) {
 			}
 
 			if err == nil {
-				_, err = o.MetricsServer()
+				_, err = server.Options(o.MetricsBindAddress, o.MetricsSecure, o.MetricsCertDir)
 			}
 
 			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {

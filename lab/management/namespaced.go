@@ -24,6 +24,11 @@ func (p *Plane) ConfigIn(namespace string) (*rest.Config, error) {
 	return p.User(UserIn(namespace), "system:serviceaccounts", "system:serviceaccounts:"+namespace)
 }
 
+// AuditedConfigIn is ConfigIn for an operator whose reads are logged, too: see Requests.
+func (p *Plane) AuditedConfigIn(namespace string) (*rest.Config, error) {
+	return p.User(UserIn(namespace), "system:serviceaccounts", "system:serviceaccounts:"+namespace, AuditedGroup)
+}
+
 // InstallIn makes a namespace, and gives the account of an operator in it the rights that a user gives it with
 // config/namespaced, and those for its lease. It has none outside.
 func (p *Plane) InstallIn(ctx context.Context, namespace string) error {
@@ -37,9 +42,9 @@ func (p *Plane) InstallIn(ctx context.Context, namespace string) error {
 		return err
 	}
 
-	const lease = "leader_election_role.yaml"
-
-	manifests[lease] = cluster[lease]
+	for _, lease := range []string{"leader_election_role.yaml", "leader_election_role_binding.yaml"} {
+		manifests[lease] = cluster[lease]
+	}
 
 	ns := &unstructured.Unstructured{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

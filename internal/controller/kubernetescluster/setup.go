@@ -16,6 +16,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
+// +kubebuilder:rbac:groups=vitistack.io,resources=kubernetesclusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=vitistack.io,resources=kubernetesclusters/status,verbs=patch
+// +kubebuilder:rbac:groups=vitistack.io,resources=kubernetesclusters/finalizers,verbs=update
+// +kubebuilder:rbac:groups=vitistack.io,resources=machines,verbs=list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosworkers,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	// A required name that is in use by another owner is refused. Such an object does not belong to the cluster, so its

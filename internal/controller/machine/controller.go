@@ -68,6 +68,9 @@ func fill(m *vitistackv1alpha1.Machine) {
 	kube.SetCondition(&m.Status.Conditions, ready)
 }
 
+// +kubebuilder:rbac:groups=vitistack.io,resources=machines,verbs=list;watch
+// +kubebuilder:rbac:groups=vitistack.io,resources=machines/status,verbs=patch
+
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).

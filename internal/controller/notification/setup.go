@@ -21,6 +21,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
+// What was sent is recorded in annotations.
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosupgrades;kubernetesupgrades,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosworkers,verbs=list;watch
+// The addresses of webhooks.
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller. Records, plans and control planes change often, so only what is told, or
 // what determines who is told, wakes it.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {

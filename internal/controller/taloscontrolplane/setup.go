@@ -29,6 +29,19 @@ import (
 // machineRefIndex is the name of the field index over the Machines that TalosControlPlanes refer to.
 const machineRefIndex = "machineRef"
 
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes/status,verbs=patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes/finalizers,verbs=update
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosmachines,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdbackups,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdbackupschedules;talosetcdrestores,verbs=get;list;watch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosworkers,verbs=get;list;watch
+// +kubebuilder:rbac:groups=vitistack.io,resources=kubernetesclusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;update
+// Whether the namespace is being deleted: the PKI of a cluster that runs must not go with it unnoticed.
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	ctx := context.Background() // indexes are set up before the manager has a context

@@ -21,6 +21,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdbackupschedules,verbs=get;list;watch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdbackupschedules/status,verbs=patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdbackups,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes;talosetcdrestores,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	if err := mgr.Add(r.Runner); err != nil {

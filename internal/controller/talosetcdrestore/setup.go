@@ -16,6 +16,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdrestores,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdrestores/status,verbs=patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes;talosetcdbackups,verbs=get;list;watch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	changed := builder.WithPredicates(predicate.Or(

@@ -27,6 +27,16 @@ import (
 // machineRefIndex is the name of the field index over the Machines that TalosMachines refer to.
 const machineRefIndex = "machineRef"
 
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosmachines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosmachines/status,verbs=patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosmachines/finalizers,verbs=update
+// +kubebuilder:rbac:groups=vitistack.io,resources=machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=vitistack.io,resources=machines/status,verbs=patch
+// +kubebuilder:rbac:groups=vitistack.io,resources=kubernetesclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes;talosworkers,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller. Changes of a TalosMachine's status do not trigger it: only its spec and
 // annotations, the objects above it, its Machine, and the node itself do.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {

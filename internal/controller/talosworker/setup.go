@@ -21,6 +21,15 @@ import (
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosworkers,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosworkers/status,verbs=patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosworkers/finalizers,verbs=update
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosmachines,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=vitistack.io,resources=kubernetesclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {
 	changed := builder.WithPredicates(predicate.Or(

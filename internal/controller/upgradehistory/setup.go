@@ -22,6 +22,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosupgrades;kubernetesupgrades,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosupgrades/status;kubernetesupgrades/status,verbs=patch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes;talosmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=talosworkers,verbs=get;list;watch
+// +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes/finalizers,verbs=update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // SetupWithManager registers the controller. Statuses of control planes and machines change often, so only what a
 // record tells wakes it.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options) error {

@@ -1,4 +1,5 @@
-package app
+// Package server is about how metrics are served.
+package server
 
 import (
 	"crypto/tls"
@@ -9,12 +10,17 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// MetricsServer is how metrics are served: they name every cluster and machine, so by default only to accounts that may
-// read them.
-func (o *Options) MetricsServer() (metricsserver.Options, error) {
-	server := metricsserver.Options{BindAddress: o.MetricsBindAddress, SecureServing: o.MetricsSecure}
+// The reviews are of no namespace, so they need a ClusterRole: of its own, because METRICS_SECURE=false does without.
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-	if !o.MetricsSecure {
+// Options are those of the metrics server: metrics name every cluster and machine, so with secure only accounts that
+// may get /metrics read them. The default of the address is :8443, or :8080 without secure. certDir has tls.crt and
+// tls.key; when it is empty, the certificate is self-signed. A certificate that cannot be read is an error.
+func Options(address string, secure bool, certDir string) (metricsserver.Options, error) {
+	server := metricsserver.Options{BindAddress: address, SecureServing: secure}
+
+	if !secure {
 		if server.BindAddress == "" {
 			server.BindAddress = ":8080"
 		}
@@ -26,7 +32,7 @@ func (o *Options) MetricsServer() (metricsserver.Options, error) {
 		server.BindAddress = ":8443"
 	}
 
-	if server.CertDir = o.MetricsCertDir; server.CertDir != "" {
+	if server.CertDir = certDir; server.CertDir != "" {
 		// The server would take a self-signed certificate instead, and never look for this one again.
 		_, err := tls.LoadX509KeyPair(filepath.Join(server.CertDir, "tls.crt"), filepath.Join(server.CertDir, "tls.key"))
 		if err != nil {
