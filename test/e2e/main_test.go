@@ -31,5 +31,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 
-	plane.Main(m, &shared, remove)
+	plane.Main(checked{m}, &shared, remove)
 }
+
+// flagOf is the value of a flag of go test.
+func flagOf(name string) string { return flag.Lookup("test." + name).Value.String() }

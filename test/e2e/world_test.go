@@ -42,6 +42,8 @@ type world struct {
 	registry *node.Registry
 	client   client.Client
 	manager  *manager
+	// environment of managers that are started from now on, besides what each has.
+	environment []string
 	// modelled machines have no etcd and no API server of their own, but models of them.
 	modelled bool
 	// modelledKubernetes: their API servers are models, next to real etcd members.
@@ -113,6 +115,7 @@ func newWorldOn(t *testing.T, plane func(w *world) *management.Plane, modelled b
 		registry: node.NewRegistry(), nodes: map[string]*node.Node{}, plane: shared.Plane,
 	}
 	t.Cleanup(w.close)
+	asked.expect(management.UserIn(w.ns), t.Name())
 
 	if plane != nil {
 		w.plane = plane(w)
@@ -142,7 +145,14 @@ func (w *world) startPlane() *management.Plane {
 		w.t.Fatal(err)
 	}
 
-	w.t.Cleanup(end)
+	w.t.Cleanup(func() {
+		end()
+
+		// What the operator asked for is lost with the plane.
+		if err := p.Requests(asked.see); err != nil {
+			w.t.Error(err)
+		}
+	})
 
 	if err := p.InstallIn(w.t.Context(), w.ns); err != nil {
 		w.t.Fatal(err)
@@ -238,7 +248,7 @@ var operator string
 func (w *world) startManager(p *management.Plane) *manager {
 	w.t.Helper()
 
-	cfg, err := p.ConfigIn(w.ns)
+	cfg, err := p.AuditedConfigIn(w.ns)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -269,6 +279,7 @@ func (w *world) startManagerAs(cfg *rest.Config, flags ...string) *manager {
 		"HEALTH_PROBE_BIND_ADDRESS="+m.probes,
 		"LOG_LEVEL=debug",
 	)
+	m.cmd.Env = append(m.cmd.Env, w.environment...)
 	m.cmd.Stderr = m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 
