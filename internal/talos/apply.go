@@ -55,11 +55,12 @@ const noChanges = "No changes."
 // Apply sends a machine configuration to a configured node. A dry run only queries the node, and ends with its
 // reconciliation.
 func (n *Node) Apply(ctx context.Context, config []byte, o ApplyOptions) (Applied, error) {
-	if !o.DryRun {
-		ctx = Acting(ctx)
+	limited := act
+	if o.DryRun {
+		limited = context.WithTimeout
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	ctx, cancel := limited(ctx, slowTimeout)
 	defer cancel()
 
 	req := &machineapi.ApplyConfigurationRequest{

@@ -56,7 +56,7 @@ func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, 
 // before the node has begun. The node drains itself. It may refuse, where it looks at etcd: a control plane of two
 // members, or a member that is not healthy. Where it does not look, the caller has.
 func (n *Node) UpgradeLegacy(ctx context.Context, image string) error {
-	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
+	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
 
 	//nolint:staticcheck // they have no other call

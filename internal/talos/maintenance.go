@@ -56,7 +56,7 @@ func (m *Maintenance) Facts(ctx context.Context) (Facts, error) {
 
 // Apply sends the initial configuration.
 func (m *Maintenance) Apply(ctx context.Context, config []byte) ([]string, error) {
-	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
+	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
 
 	resp, err := m.c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{

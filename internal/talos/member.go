@@ -14,7 +14,7 @@ import (
 func (n *Node) ForfeitLeadership(parent context.Context) error {
 	parent = Acting(parent)
 
-	ctx, cancel := context.WithTimeout(parent, slowTimeout)
+	ctx, cancel := act(parent, slowTimeout)
 	defer cancel()
 
 	if _, err := n.c.EtcdForfeitLeadership(ctx, &machineapi.EtcdForfeitLeadershipRequest{}); err != nil {
@@ -29,7 +29,7 @@ func (n *Node) ForfeitLeadership(parent context.Context) error {
 func (n *Node) RemoveMember(parent context.Context, id uint64) error {
 	parent = Acting(parent)
 
-	ctx, cancel := context.WithTimeout(parent, slowTimeout)
+	ctx, cancel := act(parent, slowTimeout)
 	defer cancel()
 
 	err := n.c.EtcdRemoveMemberByID(ctx, &machineapi.EtcdRemoveMemberByIDRequest{MemberId: id})
@@ -52,7 +52,7 @@ func (n *Node) EtcdDefragment(parent context.Context) error {
 		return err
 	}
 
-	ctx, cancel := context.WithTimeout(parent, defragmentTimeout)
+	ctx, cancel := act(parent, defragmentTimeout)
 	defer cancel()
 
 	if _, err := n.c.EtcdDefragment(ctx); err != nil {
@@ -66,7 +66,7 @@ func (n *Node) EtcdDefragment(parent context.Context) error {
 func (n *Node) LeaveEtcd(parent context.Context) error {
 	parent = Acting(parent)
 
-	ctx, cancel := context.WithTimeout(parent, slowTimeout)
+	ctx, cancel := act(parent, slowTimeout)
 	defer cancel()
 
 	if err := n.c.EtcdLeaveCluster(ctx, &machineapi.EtcdLeaveClusterRequest{}); err != nil {

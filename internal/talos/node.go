@@ -86,7 +86,7 @@ func (n *Node) BootstrapRecover(ctx context.Context, skipHash bool) error {
 }
 
 func (n *Node) bootstrap(ctx context.Context, req *machineapi.BootstrapRequest) error {
-	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
+	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
 
 	err := n.c.Bootstrap(ctx, req)
@@ -110,7 +110,7 @@ type ResetOptions struct {
 // Reset wipes the configuration and the data of a node; Talos itself stays installed. It returns before the node has
 // begun.
 func (n *Node) Reset(ctx context.Context, o ResetOptions) error {
-	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
+	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
 
 	partitions := []*machineapi.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel, Wipe: true}}
@@ -130,7 +130,7 @@ func (n *Node) Reset(ctx context.Context, o ResetOptions) error {
 
 // Reboot restarts the node. It returns before the node has begun; a new boot ID proves that it has.
 func (n *Node) Reboot(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
+	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
 
 	return classify("the reboot", n.name(), n.c.Reboot(ctx))
@@ -147,7 +147,7 @@ func (n *Node) BootID(ctx context.Context) (string, error) {
 // Rollback boots the system from before the last upgrade. It returns before the node has begun. A node that has no such
 // system says so, without a code that tells that from other errors.
 func (n *Node) Rollback(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(Acting(ctx), slowTimeout)
+	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
 
 	err := n.c.Rollback(ctx)

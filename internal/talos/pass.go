@@ -28,3 +28,31 @@ func Acting(ctx context.Context) context.Context {
 
 	return ctx
 }
+
+// StopGrace is how long an action that has begun may go on after the manager was told to stop.
+const StopGrace = 15 * time.Second
+
+// act returns the context of one call that changes a node: that of Acting with a deadline of its own. The end of the
+// manager does not cut it off, but for a call that takes longer than StopGrace: the node would carry it out without the
+// response being read, and the next manager would act while the node is still at it. A call that has not begun by then
+// is not made. What takes minutes, such as an installer or the upload of a snapshot, does not use it: it is cut off,
+// and the next manager repeats it.
+func act(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	outer := Acting(ctx)
+	if outer.Err() != nil {
+		return context.WithTimeout(outer, limit)
+	}
+
+	at := time.Now().Add(limit)
+	if own, ok := outer.Deadline(); ok && own.Before(at) {
+		at = own
+	}
+
+	inner, cancel := context.WithDeadline(context.WithoutCancel(outer), at)
+	stop := context.AfterFunc(outer, func() { time.AfterFunc(StopGrace, cancel) })
+
+	return inner, func() {
+		stop()
+		cancel()
+	}
+}
