@@ -159,7 +159,7 @@ verify: generate licenses ## Fail when generated files are not up to date, or a 
 RACED  := ./internal/talos/... ./internal/workload/... ./internal/backup ./internal/backup/store/... ./internal/backup/storage/... \
   ./internal/evidence/... \
   ./internal/controller/fair/... ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
-  ./internal/metrics/... ./internal/schedule/... ./internal/validation/...
+  ./internal/liveness/... ./internal/metrics/... ./internal/schedule/... ./internal/validation/...
 SOME   := ./internal/controller/talosmachine/... ./internal/controller/talosetcdrestore/... ./internal/cli/... \
   ./internal/controller/taloscontrolplane/... ./internal/controller/talosetcdbackup/... ./internal/clusterstate/... ./internal/backup/verify/...
 WATCHED := ^(TestBootstrapOnce|TestOneAtATime|TestStaleNode|TestTry|TestStaged|TestIdle|TestAdopt|TestOneNode|TestHangingChild|$\
@@ -312,6 +312,10 @@ bench-scale: kube build ## Measure the operator against CLUSTERS (200) modelled 
 .PHONY: bench-upgrade
 bench-upgrade: kube build ## Measure upgrades of Talos and Kubernetes: a 3+50 cluster, then a fleet of 50; prints JSON lines.
 	@$(BIN)/talos-lab bench-upgrade
+
+.PHONY: bench-takeover
+bench-takeover: kube build ## Measure how long a standby takes to act after the leader is killed or stopped; prints JSON lines.
+	@$(BIN)/talos-lab bench-takeover
 
 .PHONY: bench-backup
 bench-backup: kube build ## Measure backups of up to 2 GiB and the recovery from a total loss; prints JSON lines.

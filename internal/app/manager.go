@@ -15,11 +15,11 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,6 +36,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/talosmachine"
 	"github.com/talos-operator/talos-operator/internal/controller/talosworker"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/liveness"
 	"github.com/talos-operator/talos-operator/internal/manifest"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/metrics/server"
@@ -48,8 +49,6 @@ import (
 const (
 	controlPlaneResync = 30 * time.Second
 	machineResync      = 10 * time.Minute
-	// stopTimeout is how long running reconciliations may take to end.
-	stopTimeout = 20 * time.Second
 )
 
 const (
@@ -74,11 +73,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 		return err
 	}
 
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running the manager: %w", err)
-	}
-
-	return nil
+	return startAndStop(ctx, mgr, clock.RealClock{})
 }
 
 // NewManager returns a manager with all controllers.
@@ -124,7 +119,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 
 // managerOptions are those of the manager of controller-runtime.
 func managerOptions(scheme *runtime.Scheme, o Options, log logr.Logger) ctrl.Options {
-	stop := stopTimeout
+	stop := waitForever
 
 	return ctrl.Options{
 		Scheme: scheme,
@@ -141,6 +136,9 @@ func managerOptions(scheme *runtime.Scheme, o Options, log logr.Logger) ctrl.Opt
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionLabels:          leaseLabels(o.Version),
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.LeaseDuration,
+		RenewDeadline:                 &o.RenewDeadline,
+		RetryPeriod:                   &o.RetryPeriod,
 		GracefulShutdownTimeout:       &stop,
 	}
 }
@@ -192,13 +190,14 @@ func warmCaches(ctx context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// addProbes makes readyz false until the caches are synced.
+// addProbes makes healthz false while reconciliations are stuck, and readyz until the caches are synced.
 func addProbes(mgr manager.Manager) error {
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+	err := mgr.AddHealthzCheck("reconciliations", alive(mgr.GetLogger(), liveness.Process, clock.RealClock{}))
+	if err != nil {
 		return fmt.Errorf("adding the health check: %w", err)
 	}
 
-	err := mgr.AddReadyzCheck("caches", func(req *http.Request) error {
+	err = mgr.AddReadyzCheck("caches", func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 		defer cancel()
 

@@ -66,6 +66,14 @@ type Options struct {
 	LeaderElect bool
 	// LeaderElectionNamespace is the namespace of the lease; default: the namespace of the pod.
 	LeaderElectionNamespace string
+	// LeaseDuration is how long the other replicas wait after the last renewal of the lease that they have observed,
+	// before one of them takes over. Whole seconds; default: 13s.
+	LeaseDuration time.Duration
+	// RenewDeadline is how long the leader tries to renew the lease before it stops; default: 6s.
+	RenewDeadline time.Duration
+	// RetryPeriod is how often the leader renews the lease, and, with a jitter of up to 120 %, how often the other
+	// replicas read it; default: 1s.
+	RetryPeriod time.Duration
 	// Version of the operator.
 	Version string
 	// LogLevel is debug, info, warn or error.
@@ -98,6 +106,9 @@ func Defaults() (Options, error) {
 		ResultsPath:             "hack/results",
 		BackupConcurrency:       4,
 		LeaderElect:             true,
+		LeaseDuration:           13 * time.Second,
+		RenewDeadline:           6 * time.Second,
+		RetryPeriod:             time.Second,
 		LogLevel:                "info",
 	}
 
@@ -206,6 +217,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"acts")
 	f.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
 		"namespace of the leader election lease, default: the namespace of the pod")
+	o.addLeaseFlags(f)
 	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error (LOG_LEVEL)")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
 		"kubeconfig of the management cluster, default: in-cluster, then KUBECONFIG, then the home directory")
@@ -233,6 +245,10 @@ func (o *Options) Validate() error {
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
 		// Child processes run in another directory.
 		return fmt.Errorf("the scratch directory (SCRATCH_DIRECTORY) is %q: it must be an absolute path", o.ScratchDirectory)
+	}
+
+	if err := o.validateLease(); err != nil {
+		return err
 	}
 
 	for _, ns := range o.Namespaces {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/internal/liveness"
 )
 
 // pass is a reconciliation: by which controller, and of which object.
@@ -66,10 +68,14 @@ func (p *passes) collect(ch chan<- prometheus.Metric, alive map[pass]bool) {
 	}
 }
 
-// Observe measures the passes of a controller.
+// Observe measures the passes of a controller, and has their progress watched.
 func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		started := time.Now()
+
+		stop := liveness.Process.Begin(name, req.NamespacedName, started)
+		defer func() { stop(time.Now()) }() // also after a panic
+
 		res, err := next.Reconcile(ctx, req)
 		now := time.Now()
 

@@ -1,11 +1,16 @@
 package metrics
 
 import (
+	"context"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/internal/liveness"
 )
 
 // TestPassesAreBounded: where nobody reads metrics, the passes of objects that are gone do not pile up.
@@ -29,5 +34,33 @@ func TestPassesAreBounded(t *testing.T) {
 
 	if len(p.ended) != 1 {
 		t.Errorf("%d passes are remembered", len(p.ended))
+	}
+}
+
+// TestPassesAreWatched: a reconciliation counts as running until it ends, also by a panic.
+func TestPassesAreWatched(t *testing.T) {
+	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "watched"}}
+	running := func() bool { return slices.Contains(liveness.Process.Running(), "talosmachine ns/watched") }
+
+	for _, panics := range []bool{false, true} {
+		seen := false
+
+		r := Observe("talosmachine", reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			if seen = running(); panics {
+				panic("as wanted")
+			}
+
+			return reconcile.Result{}, nil
+		}))
+
+		func() {
+			defer func() { _ = recover() }()
+
+			_, _ = r.Reconcile(t.Context(), req)
+		}()
+
+		if !seen || running() {
+			t.Errorf("panics %v: running meanwhile: %v, afterwards: %v", panics, seen, running())
+		}
 	}
 }

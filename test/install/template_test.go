@@ -294,6 +294,8 @@ func TestStrategy(t *testing.T) {
 		"results.volume.persistentVolumeClaim.claimName=results": appsv1.RecreateDeploymentStrategyType,
 		"backups.existingClaim=backups,replicaCount=2":           "",
 		"replicaCount=1,leaderElection.enabled=true":             "",
+		// The times of the election are not what the strategy depends on.
+		"extraArgs={--leader-elect-retry-period=1s}": "",
 	} {
 		rendered := template(t, "--set", set)
 		if got := only[appsv1.Deployment](t, rendered, "Deployment").Spec.Strategy; got.Type != want || got.RollingUpdate != nil {
@@ -317,6 +319,7 @@ func TestRefused(t *testing.T) {
 		"watchNamespaces={a,a}":                             "watchNamespaces",
 		"replicaCount=2,leaderElection.enabled=false":       "several active operators",
 		"extraArgs={--leader-elect=false}":                  "leaderElection.enabled",
+		"extraArgs={--leader-elect}":                        "leaderElection.enabled",
 		"serviceMonitor.enabled=true,metrics.enabled=no":    "metrics",
 		"serviceMonitor.enabled=true,metrics.enabled=false": "there is nothing to scrape",
 	} {
