@@ -17,8 +17,8 @@ var places = map[bool]*queue{modelledWorld: {free: 4}, realWorld: {free: 3}}
 var longest = []string{
 	"TestScale", "TestRemediation", "TestStaleMember", "TestTotalLoss", "TestLife", "TestConfigRollout",
 	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
-	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestReplaceByHand", "TestDeadlocksOfMembers",
-	"TestLostWhileShrinking", "TestRestore", "TestLostEphemeral", "TestBadConfigStops", "TestSparesOfCluster",
+	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestOperatorIsUpdated", "TestReplaceByHand",
+	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled", "TestBadConfigStops", "TestSparesOfCluster",
 }
 
 // rank orders the tests: the smaller it is, the earlier a test gets a place.

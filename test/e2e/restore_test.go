@@ -183,19 +183,30 @@ func (w *world) restore(name, cluster string, edit ...func(*v1alpha1.TalosEtcdRe
 func (w *world) restored(name string, killed ...v1alpha1.RestoreStep) *v1alpha1.TalosEtcdRestore {
 	w.t.Helper()
 
+	return w.restoredThrough(name, func(v1alpha1.RestoreStep) {
+		w.manager.kill()
+		w.manager = w.startManager(w.plane)
+	}, killed...)
+}
+
+// restoredThrough waits for a restore to be complete, and interrupts it once in each of the steps.
+func (w *world) restoredThrough(
+	name string, interrupt func(v1alpha1.RestoreStep), steps ...v1alpha1.RestoreStep,
+) *v1alpha1.TalosEtcdRestore {
+	w.t.Helper()
+
 	r := &v1alpha1.TalosEtcdRestore{}
-	kills := slices.Clone(killed)
+	steps = slices.Clone(steps)
 
 	w.eventually("restore "+name+" is complete", func(ctx context.Context) error {
 		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: name}, r); err != nil {
 			return err
 		}
 
-		if i := slices.Index(kills, r.Status.Step); i >= 0 {
-			kills = slices.Delete(kills, i, i+1)
+		if i := slices.Index(steps, r.Status.Step); i >= 0 {
+			steps = slices.Delete(steps, i, i+1)
 
-			w.manager.kill()
-			w.manager = w.startManager(w.plane)
+			interrupt(r.Status.Step)
 		}
 
 		if r.Status.Step == v1alpha1.RestoreStopped {
@@ -205,8 +216,8 @@ func (w *world) restored(name string, killed ...v1alpha1.RestoreStep) *v1alpha1.
 		return w.condition(r, name, v1alpha1.ConditionComplete, metav1.ConditionTrue, v1alpha1.ReasonRestored)(ctx)
 	})
 
-	if len(kills) > 0 {
-		w.t.Logf("these steps were too short to kill the manager in: %v", kills)
+	if len(steps) > 0 {
+		w.t.Logf("these steps were too short to be interrupted: %v", steps)
 	}
 
 	for _, s := range r.Status.Steps {
@@ -384,9 +395,22 @@ func TestLostEphemeral(t *testing.T) {
 		metav1.ConditionFalse))
 	w.fromDisk("flood", 1, 2)
 
-	resets := w.nodes[w.address(1)].Faults().Calls("Reset")
+	w.elect()
+
+	resets, acts := w.nodes[w.address(1)].Faults().Calls("Reset"), w.countChanges(1, 2)
+
 	w.restore("dry", "flood")
-	r := w.restored("dry", v1alpha1.RestorePreparing)
+	r := w.restoredThrough("dry", func(step v1alpha1.RestoreStep) {
+		if step == v1alpha1.RestoreRecovering {
+			w.recreate()
+		} else {
+			w.roll()
+		}
+	}, v1alpha1.RestorePreparing, v1alpha1.RestoreUploading, v1alpha1.RestoreRecovering, v1alpha1.RestoreProving)
+
+	if n := acts.of("Bootstrap"); n != 1 {
+		t.Errorf("%d calls for a bootstrap from the snapshot", n)
+	}
 
 	if n := w.nodes[w.address(1)].Faults().Calls("Reset"); r.Status.Backup.ID != m.ID || r.Status.LastSnapshot != "" || n != resets {
 		t.Errorf("%d resets; the status is %+v", n-resets, r.Status)
