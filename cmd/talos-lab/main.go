@@ -75,7 +75,7 @@ Exit codes: 0 done, 1 failed, 2 not understood, 3 no lab is running, 4 no such m
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", err, errUsage) })
 	root.AddCommand(newUpCommand(), newDownCommand(), newStatusCommand(), newNodeCommand(), newDemoCommand(),
 		newBenchCreateCommand(), newBenchScaleCommand(), newBenchUpgradeCommand(), newBenchBackupCommand(),
-		newBenchLibrariesCommand(), newConformanceCommand(), newChaosCommand())
+		newBenchTakeoverCommand(), newBenchLibrariesCommand(), newConformanceCommand(), newChaosCommand())
 
 	return root
 }

@@ -286,7 +286,7 @@ func (m *Manager) Await(ctx context.Context) error {
 	defer cancel()
 
 	if wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
-		return m.isReady(ctx) && m.leads(ctx), nil
+		return m.IsReady(ctx) && m.Leads(ctx), nil
 	}) != nil {
 		return fmt.Errorf("%w: %s", errNotReady, m.opts.Log)
 	}
@@ -294,15 +294,16 @@ func (m *Manager) Await(ctx context.Context) error {
 	return nil
 }
 
-func (m *Manager) isReady(ctx context.Context) bool {
+// IsReady reports whether the operator is ready: a standby is, too.
+func (m *Manager) IsReady(ctx context.Context) bool {
 	_, ok := get(ctx, m.Health())
 
 	return ok
 }
 
-// leads reports whether the operator holds its lease: one that died has to be waited for. An operator that runs without
+// Leads reports whether the operator holds its lease: one that died has to be waited for. An operator that runs without
 // election has no such metric, or none that is about it.
-func (m *Manager) leads(ctx context.Context) bool {
+func (m *Manager) Leads(ctx context.Context) bool {
 	if slices.Contains(m.opts.Args, "--leader-elect=false") {
 		return true
 	}

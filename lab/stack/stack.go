@@ -28,9 +28,10 @@ import (
 )
 
 const (
-	// managementNumber and endpointNumber are last numbers of reserved addresses of the lab's subnet: the management plane
-	// and the endpoint of the quickstart's cluster.
+	// managementNumber, replicaNumber and endpointNumber are last numbers of reserved addresses of the lab's subnet: the
+	// management plane, the second replica of the operator, and the endpoint of the quickstart's cluster.
 	managementNumber = 1
+	replicaNumber    = 3
 	endpointNumber   = 100
 )
 
@@ -62,6 +63,7 @@ type Options struct {
 // Stack is a running lab.
 type Stack struct {
 	opts    Options
+	replica *Manager
 	lock    *control.Lock
 	control *control.Server
 	ready   atomic.Bool
@@ -207,22 +209,36 @@ func (s *Stack) startManager(ctx context.Context) error {
 		return err
 	}
 
-	kubeconfig := filepath.Join(s.opts.Dir, "manager.kubeconfig")
-	if err := management.WriteKubeconfig(kubeconfig, cfg, management.ManagerNamespace); err != nil {
+	if err := management.WriteKubeconfig(s.managerKubeconfig(), cfg, management.ManagerNamespace); err != nil {
 		return err
 	}
 
-	s.Manager, err = StartManager(ManagerOptions{
-		Binary: s.opts.Operator, Kubeconfig: kubeconfig, Address: s.Plane.Address(),
-		Results: filepath.Join(s.opts.Dir, "results"), Log: s.ManagerLog(), Args: s.opts.OperatorArgs,
-		Env: s.opts.OperatorEnv,
-	})
+	s.Manager, err = s.runManager(s.Plane.Address(), s.ManagerLog())
 	if err != nil {
 		return err
 	}
 
 	return s.Manager.Await(ctx)
 }
+
+func (s *Stack) runManager(address, log string) (*Manager, error) {
+	return StartManager(ManagerOptions{
+		Binary: s.opts.Operator, Kubeconfig: s.managerKubeconfig(), Address: address,
+		Results: filepath.Join(s.opts.Dir, "results"), Log: log, Args: s.opts.OperatorArgs, Env: s.opts.OperatorEnv,
+	})
+}
+
+// StartReplica starts a second replica of the operator, which does not lead as long as the first one does. It ends with
+// the lab, and is ready when Manager.IsReady says so.
+func (s *Stack) StartReplica() (*Manager, error) {
+	var err error
+
+	s.replica, err = s.runManager(s.Lab.Reserved(replicaNumber).String(), filepath.Join(s.opts.Dir, "replica.log"))
+
+	return s.replica, err
+}
+
+func (s *Stack) managerKubeconfig() string { return filepath.Join(s.opts.Dir, "manager.kubeconfig") }
 
 // Kubeconfig is the path of the admin's kubeconfig of the management plane.
 func (s *Stack) Kubeconfig() string { return filepath.Join(s.opts.Dir, "kubeconfig") }
@@ -273,8 +289,10 @@ func (s *Stack) Stop(ctx context.Context) error {
 func (s *Stack) stop(ctx context.Context) error {
 	var errs []error
 
-	if s.Manager != nil {
-		errs = append(errs, s.Manager.Stop(ctx))
+	for _, m := range []*Manager{s.replica, s.Manager} {
+		if m != nil {
+			errs = append(errs, m.Stop(ctx))
+		}
 	}
 
 	if s.cancel != nil {
