@@ -18,7 +18,8 @@ var longest = []string{
 	"TestScale", "TestRemediation", "TestStaleMember", "TestTotalLoss", "TestLife", "TestConfigRollout",
 	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
 	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestOperatorIsUpdated", "TestReplaceByHand",
-	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled", "TestBadConfigStops", "TestSparesOfCluster",
+	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
+	"TestBadConfigStops", "TestSparesOfCluster",
 }
 
 // rank orders the tests: the smaller it is, the earlier a test gets a place.
