@@ -79,6 +79,9 @@ const (
 const (
 	// ReasonWaitingForControlPlane: the TalosControlPlane does not exist yet or has no PKI yet.
 	ReasonWaitingForControlPlane = "WaitingForControlPlane"
+	// ReasonOtherShard: an object, or one that it belongs to, carries the label of another shard than the one that asks,
+	// or none yet. Nothing is decided about a cluster that is not wholly in one shard.
+	ReasonOtherShard = "OtherShard"
 	// ReasonWaitingForAddress: no provider has assigned an address to the machine yet.
 	ReasonWaitingForAddress = "WaitingForAddress"
 	// ReasonReachable: the Talos API responds.

@@ -53,6 +53,9 @@ const (
 	WorkerLabel = "talos-operator.io/worker"
 	// RoleLabel is the role of a TalosMachine: controlplane or worker.
 	RoleLabel = "talos-operator.io/role"
+	// ShardLabel is the number of the shard that an object's cluster belongs to. Only an operator with several shards
+	// (--shards) sets and reads it.
+	ShardLabel = "talos-operator.io/shard"
 )
 
 // ReconcileMode determines what the operator may do for an object.

@@ -120,6 +120,14 @@ func Message(err error) string {
 func Revisit(next reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		res, err := next.Reconcile(ctx, req)
+
+		// The object could not even be read, because it has to be somewhere else first. That is no failure to back off from.
+		if ClassOf(err) == ClassWaiting {
+			ctrl.LoggerFrom(ctx).Info("Waiting", "reason", Reason(err), "error", err.Error())
+
+			return Result(res, err, 0)
+		}
+
 		if !errors.Is(err, reconcile.TerminalError(nil)) {
 			return res, err
 		}
