@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -68,6 +67,14 @@ func Scheme() (*runtime.Scheme, error) {
 
 // Run runs the manager until the context ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) error {
+	if o.Shards > 1 {
+		return runShards(ctx, cfg, o, log)
+	}
+
+	if err := refuseShards(ctx, cfg, o); err != nil {
+		return err
+	}
+
 	mgr, err := NewManager(ctx, cfg, o, log)
 	if err != nil {
 		return err
@@ -230,7 +237,7 @@ func options(
 
 func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error {
 	clock := o.clock()
-	pool := talos.NewPool()
+	pool := o.closed(ctx, talos.NewPool())
 	watcher := nodewatch.New(ctx, pool)
 	workloads := &workload.Clients{Clock: clock}
 	cached := kube.Indexed(kube.Current(mgr.GetClient(), mgr.GetAPIReader()))
@@ -279,8 +286,8 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 
-	series, err := metrics.Register(ctrlmetrics.Registry, metrics.Sources{
-		Client: mgr.GetClient(), Clock: clock, Elected: mgr.Elected(),
+	series, err := metrics.Register(o.registry(), metrics.Sources{
+		Client: mgr.GetClient(), Clock: clock, Elected: mgr.Elected(), Part: o.shard != nil,
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/internal/backup/storage"
+	"github.com/talos-operator/talos-operator/internal/shard"
 	"github.com/talos-operator/talos-operator/internal/webhook"
 )
 
@@ -74,6 +75,8 @@ type Options struct {
 	// RetryPeriod is how often the leader renews the lease, and, with a jitter of up to 120 %, how often the other
 	// replicas read it; default: 1s.
 	RetryPeriod time.Duration
+	// Shards is among how many shards clusters are divided. With 1, one replica works on all of them.
+	Shards int
 	// Version of the operator.
 	Version string
 	// LogLevel is debug, info, warn or error.
@@ -82,6 +85,9 @@ type Options struct {
 	Kubeconfig string
 	// Clock for decisions; the system clock when nil. There is no flag for it.
 	Clock clock.PassiveClock
+
+	// shard is set for the manager of one shard.
+	shard *shardOptions
 }
 
 // clock returns the clock for decisions.
@@ -109,6 +115,7 @@ func Defaults() (Options, error) {
 		LeaseDuration:           13 * time.Second,
 		RenewDeadline:           6 * time.Second,
 		RetryPeriod:             time.Second,
+		Shards:                  1,
 		LogLevel:                "info",
 	}
 
@@ -218,6 +225,8 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
 		"namespace of the leader election lease, default: the namespace of the pod")
 	o.addLeaseFlags(f)
+	f.IntVar(&o.Shards, "shards", o.Shards, "shards that clusters are divided into, each of which one of several "+
+		"replicas holds; change it between 1 and more only while no replica runs")
 	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error (LOG_LEVEL)")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
 		"kubeconfig of the management cluster, default: in-cluster, then KUBECONFIG, then the home directory")
@@ -240,6 +249,10 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("the pass timeout is %s: it must be at least %s", o.PassTimeout, minPassTimeout)
 	case o.BackupConcurrency < 1:
 		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
+	case o.Shards < 1 || o.Shards > shard.Most:
+		return fmt.Errorf("the number of shards (--shards) is %d: it must be from 1 to %d", o.Shards, shard.Most)
+	case o.Shards > 1 && !o.LeaderElect:
+		return errors.New("--shards is more than 1, and --leader-elect is false: each shard needs a Lease")
 	case o.MetricsCertDir != "" && !o.MetricsSecure:
 		return errors.New("METRICS_CERT_DIR is set, and METRICS_SECURE is false: a certificate requires TLS")
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):

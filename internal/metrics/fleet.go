@@ -62,6 +62,7 @@ type Fleet struct {
 	// Client reads from the cache.
 	Client client.Reader
 	passes *passes
+	part   bool
 }
 
 // Describe implements prometheus.Collector.
@@ -121,7 +122,7 @@ func (f Fleet) Collect(ch chan<- prometheus.Metric) {
 		collectMachine(ch, &machines.Items[i])
 	}
 
-	f.passes.collect(ch, alive)
+	f.passes.collect(ch, alive, f.part)
 }
 
 func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {

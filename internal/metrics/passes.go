@@ -52,14 +52,17 @@ func (p *passes) end(of pass, at time.Time) {
 	p.ended[of] = at
 }
 
-// collect tells of objects that are alive, and forgets all others.
-func (p *passes) collect(ch chan<- prometheus.Metric, alive map[pass]bool) {
+// collect tells of objects that are alive, and forgets all others. Of a part of the fleet, the others may be alive in
+// another part.
+func (p *passes) collect(ch chan<- prometheus.Metric, alive map[pass]bool, part bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
 	for of, at := range p.ended {
 		if !alive[of] {
-			delete(p.ended, of)
+			if !part {
+				delete(p.ended, of)
+			}
 
 			continue
 		}

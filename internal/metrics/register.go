@@ -15,6 +15,8 @@ type Sources struct {
 	Clock  clock.PassiveClock
 	// Elected is closed once this replica leads.
 	Elected <-chan struct{}
+	// Part: this process has more than one of these fleets, each with a part of the objects.
+	Part bool
 }
 
 // Register registers the metrics of the fleet, and returns the one that counts failed backups. Counters and histograms
@@ -24,7 +26,7 @@ func Register(r prometheus.Registerer, s Sources) (*Backups, error) {
 
 	for _, c := range []prometheus.Collector{
 		Clusters{Client: s.Client},
-		Fleet{Client: s.Client, passes: ended},
+		Fleet{Client: s.Client, passes: ended, part: s.Part},
 		Upgrades{Client: s.Client},
 		backups,
 		Schedules{Client: s.Client, Clock: s.Clock},

@@ -18,7 +18,7 @@ var longest = []string{
 	"TestScale", "TestRemediation", "TestStaleMember", "TestTotalLoss", "TestLife", "TestConfigRollout",
 	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
 	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestOperatorIsUpdated", "TestReplaceByHand",
-	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
+	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestShards", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
 	"TestBadConfigStops", "TestSparesOfCluster",
 }
 

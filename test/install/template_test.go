@@ -210,6 +210,9 @@ func TestOptions(t *testing.T) {
 		"no leader": {"leaderElection.enabled=false", nil, func(pod corev1.PodSpec) bool {
 			return slices.Contains(pod.Containers[0].Args, "--leader-elect=false")
 		}},
+		"shards": {"replicaCount=3,shards=3", nil, func(pod corev1.PodSpec) bool {
+			return slices.Contains(pod.Containers[0].Args, "--shards=3")
+		}},
 		"a tag": {"image.tag=v9", nil, func(pod corev1.PodSpec) bool {
 			return pod.Containers[0].Image == "ghcr.io/vitistack/talos-operator:v9"
 		}},
@@ -320,6 +323,9 @@ func TestRefused(t *testing.T) {
 		"replicaCount=2,leaderElection.enabled=false":       "several active operators",
 		"extraArgs={--leader-elect=false}":                  "leaderElection.enabled",
 		"extraArgs={--leader-elect}":                        "leaderElection.enabled",
+		"shards=0":                                          "shards",
+		"shards=2,leaderElection.enabled=false":             "each shard needs a Lease",
+		"extraArgs={--shards=2}":                            "set shards",
 		"serviceMonitor.enabled=true,metrics.enabled=no":    "metrics",
 		"serviceMonitor.enabled=true,metrics.enabled=false": "there is nothing to scrape",
 	} {

@@ -46,6 +46,9 @@ default
 {{- if not .Values.leaderElection.enabled }}
 - --leader-elect=false
 {{- end }}
+{{- if gt (int .Values.shards) 1 }}
+- --shards={{ .Values.shards }}
+{{- end }}
 {{- if not .Values.metrics.enabled }}
 - --metrics-bind-address=0
 {{- end }}
