@@ -15,9 +15,10 @@ import (
 type scaleFlags struct {
 	benchFlags
 
-	clusters, kill int
-	idle           time.Duration
-	gone, hostile  float64
+	clusters, kill   int
+	replicas, shards int
+	idle             time.Duration
+	gone, hostile    float64
 }
 
 func newBenchScaleCommand() *cobra.Command {
@@ -47,13 +48,28 @@ print what it took, one JSON object a line:
   hostile_node_down_detect_p50_s,   as above, for other nodes among them
     _p99_s
   hostile_recovered_s               from the end of all that until all clusters are ready again
-  manager_rss_peak_mib              most memory that the operator has used, over all`,
+  manager_rss_peak_mib              most memory that the operator has used, over all
+
+With --replicas, so many operators share the clusters in --shards, and one of them is killed once all clusters are
+ready. Then these are printed instead:
+
+  all_ready_s                       as above
+  replica_N_rss_mib                 most memory that a replica has used until then
+  takeover_s                        from the end of the replica until others hold its shards
+  double_actions                    calls after that which ask a node for a change, although nothing has to be
+                                    changed, and clusters that were bootstrapped twice
+  forgotten                         clusters that nobody works on five minutes later`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return flags.run(cmd, func(ctx context.Context, o bench.Options) error {
-				return scale.Run(ctx, scale.Options{
+				measure := scale.Run
+				if flags.replicas > 1 {
+					measure = scale.RunShards
+				}
+
+				return measure(ctx, scale.Options{
 					Options: o, Clusters: flags.clusters, Idle: flags.idle, Kill: flags.kill, Gone: flags.gone,
-					Hostile: flags.hostile,
+					Hostile: flags.hostile, Replicas: flags.replicas, Shards: max(flags.shards, flags.replicas),
 				})
 			})
 		},
@@ -66,6 +82,8 @@ print what it took, one JSON object a line:
 	f.Float64Var(&flags.gone, "gone", 0.3, "share of the nodes that go off the network without a word, at the end")
 	f.Float64Var(&flags.hostile, "hostile", 0.1,
 		"share of the nodes that hang, answer or change without an end, beside them")
+	f.IntVar(&flags.replicas, "replicas", 1, "how many operators share the clusters")
+	f.IntVar(&flags.shards, "shards", 0, "how many shards they share, with --replicas (default: as many)")
 	f.DurationVar(&flags.idle, "idle", 2*time.Minute, "how long the idle operator is watched")
 
 	return cmd

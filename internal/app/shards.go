@@ -57,8 +57,8 @@ func (o Options) closed(ctx context.Context, pool *talos.Pool) *talos.Pool {
 	return pool
 }
 
-// runShards runs a manager for each shard that this replica holds, until the context ends. What a process has once, such
-// as the servers for metrics and probes, belongs to another manager, which has no controllers.
+// runShards runs a manager for each shard that this replica holds, until the context ends. What a process has once,
+// such as the servers for metrics and probes, belongs to another manager, which has no controllers.
 func runShards(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) error {
 	host, err := newHost(cfg, o, log)
 	if err != nil {
@@ -281,7 +281,7 @@ func refuseShards(ctx context.Context, cfg *rest.Config, o Options) error {
 
 	leases, err := newLeases(cfg, o)
 	if err != nil {
-		return nil //nolint:nilerr // the election says so better
+		return nil // the election says so better
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, shard.RenewDeadline)
@@ -289,10 +289,10 @@ func refuseShards(ctx context.Context, cfg *rest.Config, o Options) error {
 
 	held, err := leases.InUse(ctx, o.clock().Now())
 	if err != nil || held == "" {
-		return nil //nolint:nilerr // replicas with shards keep away from a leader
+		return nil
 	}
 
-	return fmt.Errorf("a replica with shards holds Lease %s in namespace %s, and this one has --shards=1: both would work "+
-		"on the same clusters; scale the operator to 0 replicas before you change --shards to or from 1", held,
+	return fmt.Errorf("a replica with shards holds Lease %s in namespace %s, and this one has --shards=1: both would work"+
+		" on the same clusters; scale the operator to 0 replicas before you change --shards to or from 1", held,
 		leases.Namespace)
 }

@@ -215,8 +215,8 @@ func (a *Assigner) root(ctx context.Context, o client.Object) (string, error) {
 	return strconv.Itoa(Of(string(o.GetUID()), a.Shards)), nil
 }
 
-// Setup adds the assigner to a manager. Its cache holds the metadata of objects without the label, and of those with one
-// that is out of range.
+// Setup adds the assigner to a manager. Its cache holds the metadata of objects without the label, and of those with
+// one that is out of range.
 func (a *Assigner) Setup(mgr manager.Manager, cfg *rest.Config, namespaces map[string]cache.Config) error {
 	var served []string
 	for n := range a.Shards {

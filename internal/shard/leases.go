@@ -219,8 +219,8 @@ func (l *Leases) Serve(ctx context.Context, n int) error {
 }
 
 // InUse returns the name of a Lease of a shard that a replica holds, for an operator without shards, which must not
-// start then; empty for none. now is the wall clock, which may differ from that of the replica: a Lease counts for twice
-// as long.
+// start then; empty for none. now is the wall clock, which may differ from that of the replica: a Lease counts for
+// twice as long.
 func (l *Leases) InUse(ctx context.Context, now time.Time) (string, error) {
 	list, err := l.Client.Leases(l.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // Ledger knows which absences from the cache of a shard were confirmed. A watch with a label selector reports an object
-// that leaves the selector as deleted, and says nothing of one that was never in it. So whatever may have made an object
+// that leaves the selector as deleted, and says nothing of one that was never in it. So whatever may have made one
 // absent, be it a removal, another list, or the arrival of an object that others belong to, withdraws what was
 // confirmed, before the cache shows it.
 type Ledger struct {

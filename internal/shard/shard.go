@@ -1,5 +1,5 @@
 // Package shard divides the clusters of a very large estate among replicas. Every object that belongs to a cluster
-// carries the label of the shard of that cluster, a replica caches and works on the objects of the shards that it holds,
+// carries the label of the shard of that cluster. A replica caches and works on the objects of the shards that it has,
 // and a Lease for each shard says who that is.
 //
 // A cache with a part of the objects would make all others look deleted. View therefore believes no absence that it has

@@ -26,6 +26,8 @@ type Options struct {
 	// Gone is the share of nodes that go off the network without a word, Hostile that of those that hang, answer or
 	// change without an end, both from 0 to 1. Nothing is measured with them when both are 0.
 	Gone, Hostile float64
+	// Replicas share the clusters in so many Shards. Only RunShards heeds both.
+	Replicas, Shards int
 }
 
 // run is a run.

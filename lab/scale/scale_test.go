@@ -100,3 +100,38 @@ func TestBenchmark(t *testing.T) {
 		t.Log(progress)
 	}
 }
+
+// TestShards: of two replicas that share two clusters one is killed. The other one takes its shard over, changes nothing,
+// and works on both clusters.
+func TestShards(t *testing.T) {
+	progress := &strings.Builder{}
+	got := map[string]bench.Metric{}
+
+	err := scale.RunShards(t.Context(), scale.Options{
+		Options: bench.Options{
+			Stack:    stack.Options{Dir: t.TempDir(), Operator: operator, Subnet: loopback.Network(t)},
+			Progress: progress,
+			Metrics: func(m bench.Metric) error {
+				got[m.Name] = m
+
+				return nil
+			},
+		},
+		Clusters: 2, Replicas: 2, Shards: 2,
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress)
+	}
+
+	for _, name := range []string{"all_ready_s", "takeover_s", "replica_1_rss_mib", "replica_2_rss_mib"} {
+		if got[name].Value <= 0 {
+			t.Errorf("%s: %+v", name, got[name])
+		}
+	}
+
+	for _, name := range []string{"double_actions", "forgotten"} {
+		if m, told := got[name]; !told || m.Value != 0 {
+			t.Errorf("%s: %v, told %t; want 0\n%s", name, m.Value, told, progress)
+		}
+	}
+}

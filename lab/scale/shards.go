@@ -1,0 +1,250 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/bench"
+	"github.com/talos-operator/talos-operator/lab/demo"
+	"github.com/talos-operator/talos-operator/lab/management"
+	"github.com/talos-operator/talos-operator/lab/process"
+)
+
+// patience is how long the clusters of a killed replica may take to be worked on again.
+const patience = 5 * time.Minute
+
+// sharded is a run with several replicas.
+type sharded struct {
+	*run
+
+	client client.Client
+	// others are the replicas besides the one of the stack.
+	others []*process.Process
+}
+
+// RunShards starts a lab with several replicas that share the clusters, kills one of them, and measures what that does.
+func RunShards(ctx context.Context, o Options) error {
+	if o.Replicas < 2 || o.Shards < o.Replicas {
+		return errors.New("there must be two replicas at least, and a shard for each")
+	}
+
+	if o.Clusters < o.Shards || o.Clusters > maxClusters {
+		return fmt.Errorf("the number of clusters must be between that of shards and %d", maxClusters)
+	}
+
+	o.Stack.Modelled = true
+	o.Stack.OperatorArgs = append(slices.Clone(o.Stack.OperatorArgs), fmt.Sprintf("--shards=%d", o.Shards))
+
+	return bench.Run(ctx, o.Options, func(ctx context.Context, b *bench.Bench) error {
+		c, err := demo.NewClient(b.Stack.Plane.Config())
+		if err != nil {
+			return err
+		}
+
+		s := &sharded{run: &run{Bench: b, opts: o}, client: c}
+		defer s.stop()
+
+		for _, phase := range []func(context.Context) error{s.join, s.populate, s.kill} {
+			if err := phase(ctx); err != nil {
+				return err
+			}
+		}
+
+		return nil
+	})
+}
+
+// join starts the other replicas, and waits until each holds its part.
+func (s *sharded) join(ctx context.Context) error {
+	for i := range s.opts.Replicas - 1 {
+		log, err := os.Create(filepath.Join(s.Stack.Dir(), fmt.Sprintf("manager-%d.log", i+2)))
+		if err != nil {
+			return fmt.Errorf("opening the log of a replica: %w", err)
+		}
+
+		proc, err := process.Start("talos-operator", s.opts.Stack.Operator,
+			append([]string{"manager", "--leader-election-namespace=" + management.ManagerNamespace},
+				s.opts.Stack.OperatorArgs...),
+			append(process.BaseEnv(), "KUBECONFIG="+filepath.Join(s.Stack.Dir(), "manager.kubeconfig"),
+				"METRICS_BIND_ADDRESS=0", "HEALTH_PROBE_BIND_ADDRESS=0",
+				"RESULTS_PATH="+filepath.Join(s.Stack.Dir(), fmt.Sprintf("results-%d", i+2))), log)
+		if err != nil {
+			return err
+		}
+
+		s.others = append(s.others, proc)
+	}
+
+	return s.Await(ctx, "each replica holds its part", func() (bool, error) {
+		held, err := s.held(ctx)
+
+		return len(held) == s.opts.Shards && len(holders(held)) == s.opts.Replicas, err
+	}, nil)
+}
+
+func (s *sharded) stop() {
+	for _, p := range s.others {
+		p.Kill()
+		<-p.Done()
+	}
+}
+
+// held are the shards that a replica holds, by Lease.
+func (s *sharded) held(ctx context.Context) (map[string]string, error) {
+	list := &coordinationv1.LeaseList{}
+	if err := s.client.List(ctx, list, client.InNamespace(management.ManagerNamespace)); err != nil {
+		return nil, fmt.Errorf("listing Leases: %w", err)
+	}
+
+	out := map[string]string{}
+
+	for _, l := range list.Items {
+		label := l.Labels[v1alpha1.ShardLabel]
+		if h := l.Spec.HolderIdentity; label != "" && label != "member" && h != nil && *h != "" {
+			out[label] = *h
+		}
+	}
+
+	return out, nil
+}
+
+func holders(held map[string]string) map[string]bool {
+	out := map[string]bool{}
+	for _, h := range held {
+		out[h] = true
+	}
+
+	return out
+}
+
+// populate creates all clusters.
+func (s *sharded) populate(ctx context.Context) error {
+	before := time.Now()
+
+	s.Logf("creating %d clusters, for %d replicas", s.opts.Clusters, s.opts.Replicas)
+
+	if _, err := s.Create(ctx, s.clusters()); err != nil {
+		return err
+	}
+
+	if err := s.allReady(ctx); err != nil {
+		return err
+	}
+
+	if err := s.Emit(bench.Metric{Name: "all_ready_s", Value: time.Since(before).Seconds(), Unit: "s"}); err != nil {
+		return err
+	}
+
+	if err := s.Settle(ctx); err != nil {
+		return err
+	}
+
+	metrics := []bench.Metric{{Name: "replica_1_rss_mib", Value: bench.MiB(s.Stack.Manager.RSSPeak()), Unit: "MiB"}}
+
+	for i, p := range s.others {
+		peak, err := process.RSSPeak(p.PID())
+		if err != nil {
+			return err
+		}
+
+		metrics = append(metrics, bench.Metric{
+			Name: fmt.Sprintf("replica_%d_rss_mib", i+2), Value: bench.MiB(peak), Unit: "MiB",
+		})
+	}
+
+	return s.Emit(metrics...)
+}
+
+// kill kills a replica, and waits until its shards are held. Then every cluster is paused: one that nobody works on
+// does not say so.
+func (s *sharded) kill(ctx context.Context) error {
+	before, err := s.held(ctx)
+	if err != nil {
+		return err
+	}
+
+	sent, victim, killed := s.MutatingCalls(), s.others[0], time.Now()
+
+	s.Logf("killing a replica")
+	victim.Kill()
+	<-victim.Done()
+
+	var after map[string]string
+
+	err = s.Await(ctx, "the shards of the replica are held by others", func() (bool, error) {
+		after, err = s.held(ctx)
+
+		return len(after) == s.opts.Shards && len(holders(after)) == s.opts.Replicas-1, err
+	}, nil)
+	if err != nil {
+		return err
+	}
+
+	took := time.Since(killed)
+
+	for shard, h := range before {
+		if after[shard] != h {
+			s.Logf("shard %s went from %s to %s", shard, h, after[shard])
+		}
+	}
+
+	forgotten, err := s.pauseAll(ctx)
+	if err != nil {
+		return err
+	}
+
+	twice := 0
+	for _, n := range s.Stack.Lab.Nodes() {
+		twice += max(n.Faults().Calls("Bootstrap")-1, 0)
+	}
+
+	return s.Emit(
+		bench.Metric{Name: "takeover_s", Value: took.Seconds(), Unit: "s"},
+		bench.Metric{Name: "double_actions", Value: float64(s.MutatingCalls() - sent + twice), Unit: "calls"},
+		bench.Metric{Name: "forgotten", Value: float64(forgotten), Unit: "clusters"},
+	)
+}
+
+// pauseAll pauses all clusters, and returns how many of them nobody reports as paused.
+func (s *sharded) pauseAll(ctx context.Context) (int, error) {
+	_, err := s.ForAll(ctx, s.clusters(),
+		func(ctx context.Context, c client.Client, kc *vitistackv1alpha1.KubernetesCluster) error {
+			return c.Patch(ctx, kc, client.RawPatch("application/merge-patch+json",
+				[]byte(`{"metadata":{"annotations":{"`+v1alpha1.PausedAnnotation+`":"true"}}}`)))
+		})
+	if err != nil {
+		return 0, err
+	}
+
+	left, limit := 0, time.Now().Add(patience)
+
+	err = s.Await(ctx, "every cluster is paused", func() (bool, error) {
+		list := &vitistackv1alpha1.KubernetesClusterList{}
+		if err := s.client.List(ctx, list, client.InNamespace(bench.Namespace)); err != nil {
+			return false, fmt.Errorf("listing the clusters: %w", err)
+		}
+
+		left = 0
+
+		for i := range list.Items {
+			if !meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, v1alpha1.ConditionPaused) {
+				left++
+			}
+		}
+
+		return left == 0 || time.Now().After(limit), nil
+	}, nil)
+
+	return left, err
+}
