@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -35,6 +36,30 @@ func TestScratchDirectory(t *testing.T) {
 
 		if err := o.Validate(); o.ScratchDirectory != tc.want || (err == nil) != tc.valid {
 			t.Errorf("%s: %q, %v", name, o.ScratchDirectory, err)
+		}
+	}
+}
+
+// TestShardsFlag: each shard needs a Lease, and a number that a label can have.
+func TestShardsFlag(t *testing.T) {
+	for text, valid := range map[string]bool{
+		"--shards=0": false, "--shards=1": true, "--shards=64": true, "--shards=65": false,
+		"--shards=2 --leader-elect=false": false, "--shards=1 --leader-elect=false": true,
+	} {
+		o, err := app.Defaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.AddFlags(flags)
+
+		if err := flags.Parse(strings.Fields(text)); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := o.Validate(); (err == nil) != valid {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-var shardHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// ShardHeld tells which shards this replica holds.
+var ShardHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "talos_operator_shard_held", Help: "1 for a shard whose clusters this replica works on.",
 }, []string{"shard"})
 
-func init() { ctrlmetrics.Registry.MustRegister(shardHeld) }
+func init() { ctrlmetrics.Registry.MustRegister(ShardHeld) }
 
 // Part are the metrics of the fleet of one shard: each has the label shard, and goes when the shard is given up.
 type Part struct {
@@ -65,7 +66,7 @@ func (p *Part) Count(ctx context.Context, cache client.Reader, elected <-chan st
 		defer p.mu.Unlock()
 
 		if !p.ended {
-			shardHeld.WithLabelValues(p.shard).Set(1)
+			ShardHeld.WithLabelValues(p.shard).Set(1)
 		}
 	}()
 }
@@ -81,7 +82,7 @@ func (p *Part) End() {
 		p.Unregister(c)
 	}
 
-	shardHeld.DeleteLabelValues(p.shard)
+	ShardHeld.DeleteLabelValues(p.shard)
 
 	planes := &v1alpha1.TalosControlPlaneList{}
 	if p.cache == nil || p.cache.List(context.Background(), planes, kube.Shared) != nil {

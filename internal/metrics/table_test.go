@@ -99,6 +99,7 @@ func TestTable(t *testing.T) {
 	metrics.CountFile("create", "success")
 	metrics.NotificationsSent.WithLabelValues("Slack")
 	metrics.NotificationsFailed.WithLabelValues("Slack")
+	metrics.ShardHeld.WithLabelValues("0")
 
 	found := map[string]string{}
 

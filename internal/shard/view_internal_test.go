@@ -110,6 +110,20 @@ func open(t *testing.T, ns, shard string) (*View, client.Client) {
 		}
 	}
 
+	run(t, informers)
+
+	c, err := client.New(api.Config(), client.Options{Scheme: api.Scheme, Cache: &client.CacheOptions{Reader: informers}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return &View{Client: c, Live: api.Admin(t), Addresses: api.Admin(t), Ledger: ledger, Shard: shard}, c
+}
+
+// run runs a cache until the test ends.
+func run(t *testing.T, informers cache.Cache) {
+	t.Helper()
+
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 
@@ -126,16 +140,9 @@ func open(t *testing.T, ns, shard string) (*View, client.Client) {
 		<-done
 	})
 
-	c, err := client.New(api.Config(), client.Options{Scheme: api.Scheme, Cache: &client.CacheOptions{Reader: informers}})
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	if !informers.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache does not sync")
 	}
-
-	return &View{Client: c, Live: api.Admin(t), Addresses: api.Admin(t), Ledger: ledger, Shard: shard}, c
 }
 
 // listed are the names of the machines that a control plane owns, in the way in which controllers list them.
@@ -362,5 +369,45 @@ func TestAssigner(t *testing.T) {
 
 	if got := pass(again); got != "7" {
 		t.Errorf("a cluster that comes back has shard %q, and its backup 7", got)
+	}
+}
+
+// TestAddresses: machines at one address are found whatever their shards are, with what decides which of them has it.
+func TestAddresses(t *testing.T) {
+	ns := api.Namespace(t)
+	cp, other := controlPlane(ns, "one", "0"), controlPlane(ns, "two", "1")
+	create(t, cp, other)
+	create(t, machineOf(cp, "own", "0"), machineOf(other, "theirs", "1"))
+
+	informers, err := cache.New(api.Config(), cache.Options{
+		Scheme: api.Scheme, DefaultNamespaces: map[string]cache.Config{ns: {}}, DefaultTransform: Addresses,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	err = informers.IndexField(t.Context(), &v1alpha1.TalosMachine{}, "address", func(o client.Object) []string {
+		m, _ := o.(*v1alpha1.TalosMachine)
+
+		return []string{m.Spec.Address}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	run(t, informers)
+
+	v, _ := open(t, ns, "0")
+	v.Addresses = informers
+
+	list := &v1alpha1.TalosMachineList{}
+	if err := v.List(t.Context(), list, client.MatchingFields{"address": "10.0.0.1"}); err != nil || len(list.Items) != 2 {
+		t.Fatalf("%d machines have the address, error %v", len(list.Items), err)
+	}
+
+	for _, m := range list.Items {
+		if m.UID == "" || m.CreationTimestamp.IsZero() || m.Spec.Address == "" || len(m.Labels) > 0 {
+			t.Errorf("%+v is kept of a machine", m)
+		}
 	}
 }

@@ -97,6 +97,14 @@ func TestShards(t *testing.T) {
 	w.eventually("one replica holds everything", w.shardsHeld(shards, 1))
 	w.eventually("it is ready", replicas[2].answers("/readyz", http.StatusOK))
 
+	alone := w.startManagerAs(cfg, "--leader-elect", "--leader-election-namespace="+w.ns)
+	t.Cleanup(alone.kill)
+	wait.Done(t, "an operator without shards ends", alone.done)
+
+	if log := alone.log.String(); !strings.Contains(log, "--shards=1") || alone.cmd.ProcessState.ExitCode() == 0 {
+		t.Errorf("an operator without shards starts beside one with them: %s", log)
+	}
+
 	for i := range clusters {
 		w.pause(fmt.Sprintf("c%d", i), "true")
 	}

@@ -1,0 +1,117 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/test/wait"
+)
+
+// TestParts: two shards in one process tell of their own clusters only, so that a sum is right; one forgets nothing of the
+// other when it is scraped, and when it is given up its series go.
+func TestParts(t *testing.T) {
+	registry, elected := prometheus.NewPedanticRegistry(), make(chan struct{})
+	close(elected)
+
+	parts := map[string]*metrics.Part{}
+
+	for shard, name := range map[string]string{"7": "seven", "8": "eight"} {
+		part, cache := metrics.NewPart(registry, shard), clusterNamed(t, name)
+		parts[shard] = part
+
+		_, err := metrics.Register(part, metrics.Sources{
+			Client: cache, Clock: testclock.NewFakePassiveClock(time.Unix(1000, 0)), Elected: elected, Part: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		pass(t, "kubernetescluster", name)
+		part.Count(t.Context(), cache, elected)
+		wait.For(t, "the shard is told of", func(context.Context) error {
+			if !slices.Contains(series(t, metrics.ShardHeld), "talos_operator_shard_held "+shard+" 1") {
+				return errors.New("it is not")
+			}
+
+			return nil
+		})
+	}
+
+	for range 2 {
+		for _, metric := range []string{"talos_operator_cluster_phase", "talos_operator_last_reconciliation_timestamp_seconds"} {
+			if got := clustersOf(t, registry, metric); !slices.Equal(got, []string{"7 seven", "8 eight"}) {
+				t.Errorf("%s: %v", metric, got)
+			}
+		}
+	}
+
+	metrics.Certificate("ns", "seven", "ca-etcd", time.Unix(1, 0))
+	parts["7"].End()
+
+	if got := clustersOf(t, registry, "talos_operator_cluster_phase"); !slices.Equal(got, []string{"8 eight"}) {
+		t.Errorf("when a shard is given up, %v is told", got)
+	}
+
+	if left := series(t, metrics.ShardHeld); slices.Contains(left, "talos_operator_shard_held 7 1") {
+		t.Errorf("it is held: %v", left)
+	}
+
+	parts["8"].End()
+}
+
+func clusterNamed(t *testing.T, name string) client.Client {
+	t.Helper()
+
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), vitistackv1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+
+	c := &vitistackv1alpha1.KubernetesCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	c.Status.Phase = vitistackv1alpha1.PhaseRunning
+
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(c).Build()
+}
+
+// clustersOf are the shard and the cluster of each series of a metric.
+func clustersOf(t *testing.T, g prometheus.Gatherer, metric string) []string {
+	t.Helper()
+
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var out []string
+
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+
+			if f.GetName() == metric {
+				out = append(out, strings.TrimSpace(labels["shard"]+" "+labels["cluster"]+labels["name"]))
+			}
+		}
+	}
+
+	slices.Sort(out)
+
+	return out
+}
