@@ -58,7 +58,7 @@ ready. Then these are printed instead:
   takeover_s                        from the end of the replica until others hold its shards
   double_actions                    calls after that which ask a node for a change, although nothing has to be
                                     changed, and clusters that were bootstrapped twice
-  forgotten                         clusters that nobody works on five minutes later`,
+  forgotten                         clusters that no replica works on five minutes later`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return flags.run(cmd, func(ctx context.Context, o bench.Options) error {

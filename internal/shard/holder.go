@@ -191,7 +191,7 @@ func (h *Holder) follow(ctx, managers context.Context, s Sight, now time.Time) {
 			mine[n] = m == h.Leases.Identity
 		}
 	} else if len(h.Holds()) > 0 || now.Sub(h.since) < 2*settling {
-		h.Log.Info("An operator without shards leads: nothing is held until it has ended", "leader", s.Leader)
+		h.Log.Info("An operator without shards leads: this replica takes no shard before it has ended", "leader", s.Leader)
 	}
 
 	for n := range h.snapshot() {

@@ -182,7 +182,7 @@ func (s *sharded) kill(ctx context.Context) error {
 
 	var after map[string]string
 
-	err = s.Await(ctx, "the shards of the replica are held by others", func() (bool, error) {
+	err = s.Await(ctx, "other replicas hold the shards of the one that is killed", func() (bool, error) {
 		after, err = s.held(ctx)
 
 		return len(after) == s.opts.Shards && len(holders(after)) == s.opts.Replicas-1, err
