@@ -238,6 +238,7 @@ func options(
 func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error {
 	clock := o.clock()
 	pool := o.closed(ctx, talos.NewPool())
+	pool.Observe = metrics.NodeCall
 	watcher := nodewatch.New(ctx, pool)
 	workloads := &workload.Clients{Clock: clock}
 	cached := kube.Indexed(kube.Current(mgr.GetClient(), mgr.GetAPIReader()))
@@ -288,6 +289,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 
 	series, err := metrics.Register(o.registry(), metrics.Sources{
 		Client: mgr.GetClient(), Clock: clock, Elected: mgr.Elected(), Part: o.shard != nil,
+		Streams: watcher.Streams,
 	})
 	if err != nil {
 		return err

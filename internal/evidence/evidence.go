@@ -276,6 +276,7 @@ func setStatus(n *safety.Node, st talos.EtcdStatus) {
 	n.MemberID, n.Leader, n.Learner, n.RaftIndex = st.MemberID, st.Leader, st.Learner, st.RaftIndex
 	n.RaftApplied, n.OwnAlarms = st.RaftAppliedIndex, slices.Clone(st.Errors)
 	n.Alarms = slices.Clone(st.Errors)
+	n.DBSize, n.DBSizeInUse = st.DBSize, st.DBSizeInUse
 }
 
 // MemberID parses the hexadecimal ID of an etcd member; 0 if there is none.

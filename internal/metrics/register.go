@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 )
 
 // Sources are what the metrics of the fleet are read from when they are scraped.
@@ -17,6 +19,8 @@ type Sources struct {
 	Elected <-chan struct{}
 	// Part: this process has more than one of these fleets, each with a part of the objects.
 	Part bool
+	// Streams returns the state of the event streams of nodes.
+	Streams func() map[nodewatch.Mode]nodewatch.Streams
 }
 
 // Register registers the metrics of the fleet, and returns the one that counts failed backups. Counters and histograms
@@ -27,6 +31,8 @@ func Register(r prometheus.Registerer, s Sources) (*Backups, error) {
 	for _, c := range []prometheus.Collector{
 		Clusters{Client: s.Client},
 		Fleet{Client: s.Client, passes: ended, part: s.Part},
+		Etcd{Client: s.Client, seen: observed},
+		Streams{Read: s.Streams},
 		Upgrades{Client: s.Client},
 		backups,
 		Schedules{Client: s.Client, Clock: s.Clock},

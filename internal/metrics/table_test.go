@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,8 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/safety"
+	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 )
 
 // fleet has an object for each metric.
@@ -73,6 +76,9 @@ func registered(t *testing.T, c client.Client, elected <-chan struct{}) (*promet
 
 	backups, err := metrics.Register(own, metrics.Sources{
 		Client: c, Clock: testclock.NewFakePassiveClock(time.Unix(1000, 0)), Elected: elected,
+		Streams: func() map[nodewatch.Mode]nodewatch.Streams {
+			return map[nodewatch.Mode]nodewatch.Streams{nodewatch.Secure: {Open: 5, Closed: 1, Lost: 7}}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +96,7 @@ func TestTable(t *testing.T) {
 	backups.Failed("ns", "c", "StoreForbidden")
 
 	pass(t, "talosmachine", "c")
+	observeMember()
 
 	// A vector without a series is not gathered.
 	metrics.Certificate("ns", "c", "ca-etcd", time.Unix(1, 0))
@@ -97,6 +104,7 @@ func TestTable(t *testing.T) {
 	metrics.Duration.WithLabelValues("machine")
 	metrics.Errors.WithLabelValues("machine", "Unexpected")
 	metrics.CountFile("create", "success")
+	metrics.NodeCall("EtcdStatus", codes.OK, time.Second)
 	metrics.NotificationsSent.WithLabelValues("Slack")
 	metrics.NotificationsFailed.WithLabelValues("Slack")
 	metrics.ShardHeld.WithLabelValues("0")
@@ -119,6 +127,12 @@ func TestTable(t *testing.T) {
 	if diff := cmp.Diff(table(t), found); diff != "" || len(found) < 20 {
 		t.Errorf("docs/metrics.md (-) and the program (+) differ:\n%s", diff)
 	}
+}
+
+// observeMember tells of the member of the fleet's machine.
+func observeMember() {
+	metrics.ObserveEtcd("ns", "c", []safety.Node{{Name: "c", Members: []safety.Member{{ID: 1}}}})
+	metrics.ObserveQuota("ns", "c", 1)
 }
 
 // pass reconciles an object.
@@ -186,6 +200,8 @@ func TestStandby(t *testing.T) {
 	elected := make(chan struct{})
 	own, _ := registered(t, fleet(t), elected)
 
+	observeMember()
+
 	if families, err := own.Gather(); err != nil || len(families) > 0 {
 		t.Errorf("a standby tells %d metrics, %v", len(families), err)
 	}
@@ -206,6 +222,7 @@ func TestGone(t *testing.T) {
 	own, backups := registered(t, c, elected)
 	backups.Failed("ns", "c", "StoreForbidden")
 	pass(t, "talosmachine", "c")
+	observeMember()
 
 	named := func() (out []string) {
 		families, err := own.Gather()

@@ -92,6 +92,9 @@ type Node struct {
 	// RaftIndex is the last raft entry of the member and shows whether it lags. RaftApplied is the last entry that is
 	// applied to its database.
 	RaftIndex, RaftApplied uint64
+	// DBSize is the size of the member's database file, DBSizeInUse its size after a defragmentation: bytes. Both are for
+	// metrics; nothing is decided by them.
+	DBSize, DBSizeInUse int64
 }
 
 // Serves reports whether the node's etcd responds.

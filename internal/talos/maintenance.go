@@ -9,6 +9,7 @@ import (
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"google.golang.org/grpc"
 )
 
 // Maintenance is a connection to a machine in maintenance mode. Its certificate is not issued by a known CA, so nothing
@@ -27,7 +28,7 @@ func (p *Pool) Maintenance(ctx context.Context, address, fingerprint string) (*M
 	m := &Maintenance{address: address, pin: pin{expected: fingerprint}}
 
 	var err error
-	m.c, err = dial(ctx, address, m.pin.tls(), &m.line)
+	m.c, err = dial(ctx, address, m.pin.tls(), &m.line, grpc.WithChainUnaryInterceptor(p.measure))
 
 	return m, err
 }

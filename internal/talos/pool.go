@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ import (
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Deadlines and intervals.
@@ -84,8 +87,16 @@ func (r NodeRef) equal(o NodeRef) bool {
 	return r.Key == o.Key && r.Address == o.Address && r.Credentials.equal(o.Credentials)
 }
 
+// Observer is told of each unary call to a node that has ended: its method without the service, the code of its result,
+// and how long it took. It is called concurrently.
+type Observer func(method string, code codes.Code, took time.Duration)
+
 // Pool keeps one connection per node, for calls and for its stream.
 type Pool struct {
+	// Observe is told of the calls over all connections, those of maintenance mode included; nil tells nothing. It must be
+	// set before the first connection is opened.
+	Observe Observer
+
 	mu    sync.Mutex
 	nodes map[string]*Node
 }
@@ -106,7 +117,7 @@ func (p *Pool) Node(ctx context.Context, ref NodeRef) (*Node, error) {
 		p.retire(n)
 	}
 
-	n, err := open(ctx, ref)
+	n, err := p.open(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +139,7 @@ func (p *Pool) hold(ctx context.Context, ref NodeRef) (*Node, error) {
 		late := n != nil
 
 		var err error
-		if n, err = open(ctx, ref); err != nil {
+		if n, err = p.open(ctx, ref); err != nil {
 			return nil, err
 		}
 
@@ -170,7 +181,7 @@ func (p *Pool) retire(n *Node) {
 	}
 }
 
-func open(ctx context.Context, ref NodeRef) (*Node, error) {
+func (p *Pool) open(ctx context.Context, ref NodeRef) (*Node, error) {
 	cfg, err := ref.Credentials.TLSConfig()
 	if err != nil {
 		return nil, err
@@ -180,9 +191,25 @@ func open(ctx context.Context, ref NodeRef) (*Node, error) {
 
 	// The node has just responded to a probe, so a slow connection is worth waiting for, up to the deadline.
 	n.c, err = dial(ctx, ref.Address, cfg, &n.line,
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithChainUnaryInterceptor(n.count))
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithChainUnaryInterceptor(n.count, p.measure))
 
 	return n, err
+}
+
+// measure tells the observer of a call. Streams are not measured: how long one lasts says nothing about the node.
+//
+//nolint:revive // the arguments are those of an interceptor
+func (p *Pool) measure(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	began := time.Now()
+	err := invoke(ctx, method, req, reply, cc, opts...)
+
+	if p.Observe != nil {
+		p.Observe(path.Base(method), status.Code(err), time.Since(began))
+	}
+
+	return err
 }
 
 // Meet determines what a machine is. A machine that responds over the existing connection, which authenticates both

@@ -107,7 +107,7 @@ func (p *Pool) Stream(ctx context.Context, ref NodeRef, emit func(Watched)) erro
 func (p *Pool) StreamMaintenance(ctx context.Context, address, fingerprint string, emit func(Watched)) error {
 	pinned := &pin{expected: fingerprint}
 
-	c, err := dial(ctx, address, pinned.tls(), &line{})
+	c, err := dial(ctx, address, pinned.tls(), &line{}, grpc.WithChainUnaryInterceptor(p.measure))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/evidence"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
@@ -21,6 +22,7 @@ func (r *Reconciler) source(s *scope) evidence.Source {
 func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
 	s.nodes = r.source(s).Collect(ctx, s.machines)
 	s.observed = true
+	metrics.ObserveEtcd(s.cp.Namespace, s.cp.Name, s.nodes)
 	s.noteDeparting()
 
 	s.etcd, s.quorum = safety.AssessEtcd(s.nodes), safety.AssessQuorum(s.nodes)

@@ -16,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -172,6 +173,8 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
+	observeQuota(s)
+
 	disk, err := installedDisk(s, s.live)
 	if err != nil {
 		return err
@@ -202,6 +205,18 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 	}
 
 	return r.makeWanted(s, disk)
+}
+
+// observeQuota tells the metrics how large the database of etcd may become. A configuration that does not reveal it must
+// not end the reconciliation.
+func observeQuota(s *scope) {
+	if s.machine.Spec.Role != v1alpha1.RoleControlPlane {
+		return
+	}
+
+	if quota, err := machineconfig.EtcdQuota(s.live); err == nil && quota > 0 {
+		metrics.ObserveQuota(s.machine.Namespace, s.machine.Name, quota)
+	}
 }
 
 // makeWanted renders the desired configuration. It does not change versions, and it uses the last working configuration

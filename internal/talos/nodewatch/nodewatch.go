@@ -28,6 +28,8 @@ const (
 	Maintenance Mode = iota
 	// Secure watches over mutual TLS.
 	Secure
+
+	modes = iota
 )
 
 // Target is one node to watch.
@@ -94,7 +96,9 @@ type Watcher struct {
 
 	mu    sync.Mutex
 	nodes map[string]*watched
-	wg    sync.WaitGroup
+	// lost counts, per mode, the streams that were open and ended by themselves.
+	lost [modes]int64
+	wg   sync.WaitGroup
 }
 
 type watched struct {
@@ -321,6 +325,10 @@ func (w *Watcher) update(n *watched, change func(*Snapshot)) {
 
 	before := n.snapshot
 	change(&n.snapshot)
+
+	if before.Reachable && !n.snapshot.Reachable {
+		w.lost[n.target.Mode]++
+	}
 
 	if n.snapshot.Reachable != before.Reachable || before.Since.IsZero() {
 		n.snapshot.Since = time.Now()

@@ -392,3 +392,35 @@ func TestFingerprint(t *testing.T) {
 	})
 	b.until(key, "the machine with its own certificate", maintenance)
 }
+
+// TestStreams: streams are counted by mode and state, and one that was open and ended is lost once, however often it is
+// tried again.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+
+	b := newBench(t)
+	up, never := loopback.Address(t), loopback.Address(t)
+	n := b.boot(up)
+
+	b.w.Set(nodewatch.Target{Key: "ns/up", Address: up, Mode: nodewatch.Maintenance})
+	b.w.Set(nodewatch.Target{Key: "ns/never", Address: never, Mode: nodewatch.Maintenance})
+	b.until("ns/up", "the stream is open", reachable)
+	b.streams(nodewatch.Streams{Open: 1, Closed: 1})
+
+	n.Kill()
+	b.until("ns/up", "the stream is lost", func(s nodewatch.Snapshot) bool { return !s.Reachable })
+	b.streams(nodewatch.Streams{Closed: 2, Lost: 1})
+
+	b.w.Remove("ns/never")
+	b.w.Remove("ns/up")
+	b.streams(nodewatch.Streams{Lost: 1})
+}
+
+// streams checks the streams of maintenance mode. There are no others.
+func (b *bench) streams(want nodewatch.Streams) {
+	b.t.Helper()
+
+	if got := b.w.Streams(); got[nodewatch.Maintenance] != want || got[nodewatch.Secure] != (nodewatch.Streams{}) {
+		b.t.Errorf("streams are %+v, want %+v in maintenance mode", got, want)
+	}
+}
