@@ -18,6 +18,8 @@ GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOTESTSUM      := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 HELM           := $(TOOLS)/helm
 KUSTOMIZE      := $(TOOLS)/kustomize
+PROMETHEUS     := $(TOOLS)/prometheus
+PROMTOOL       := $(TOOLS)/promtool
 GOVULNCHECK    := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 
 VERSION_PKG := k8s.io/component-base/version
@@ -71,6 +73,13 @@ $(HELM) $(KUSTOMIZE): $(TOOLS)/%: hack/helm/go.mod hack/helm/go.sum hack/helm/cm
 	@mkdir -p $(TOOLS)
 	@echo "Building $* from its Go module (about four CPU minutes for both the first time, half of one after make build)."
 	@cd hack/helm && $(GO_KEEP) -ldflags '-s -w' ./cmd/$* $@ && touch $@
+
+# Prometheus and promtool, for the tests of dashboards and alerts: without service discoveries, which are most of it, and
+# without its pages, which are not in the module. Their version needs the product's versions of gRPC and Kubernetes.
+$(PROMETHEUS) $(PROMTOOL): $(TOOLS)/%: hack/prometheus/go.mod hack/prometheus/go.sum
+	@mkdir -p $(TOOLS)
+	@echo "Building $* from its Go module (about three CPU minutes for both the first time, after make build)."
+	@cd hack/prometheus && $(GO_KEEP) -tags remove_all_sd -ldflags '-s -w' github.com/prometheus/prometheus/cmd/$* $@ && touch $@
 
 # What the image is stamped with: nothing but the commit, so that each build of it gives one digest.
 IMAGE_VERSION     ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)
@@ -245,7 +254,7 @@ soak: tests-built ## Run for about an hour what make test does briefly: rest of 
 	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/decide/upgrade -args -rapid.checks=50000
 
 .PHONY: tests-built
-tests-built: kube build $(GOTESTSUM) $(HELM) $(KUSTOMIZE)
+tests-built: kube build $(GOTESTSUM) $(HELM) $(KUSTOMIZE) $(PROMETHEUS) $(PROMTOOL)
 	@mkdir -p $(REPORTS)
 	@$(GO_KEEP) ./hack/testplane $(BIN)/testplane
 

@@ -23,20 +23,25 @@ type program struct {
 	// directory of its module, and the packages in it.
 	directory string
 	packages  []string
+	// flags that it is built with.
+	flags []string
 }
 
-var operator = program{"talos-operator", ".", []string{"./cmd/talos-operator"}}
+var operator = program{"talos-operator", ".", []string{"./cmd/talos-operator"}, nil}
 
 var programs = []program{
 	operator,
-	{"talos-lab", ".", []string{"./cmd/talos-lab"}},
-	{"tools", ".", []string{"./hack/..."}},
-	{"image", "hack/image", []string{"."}},
-	{"apilint", "hack/apilint", []string{"."}},
-	{"helm", "hack/helm", []string{"./cmd/helm", "./cmd/kustomize"}},
-	{"kube-apiserver", "kube", []string{"./..."}},
-	{"etcd", "kube/etcd", []string{"./..."}},
-	{"versitygw", "lab/s3/gateway", []string{"github.com/versity/versitygw/cmd/versitygw"}},
+	{"talos-lab", ".", []string{"./cmd/talos-lab"}, nil},
+	{"tools", ".", []string{"./hack/..."}, nil},
+	{"image", "hack/image", []string{"."}, nil},
+	{"apilint", "hack/apilint", []string{"."}, nil},
+	{"helm", "hack/helm", []string{"./cmd/helm", "./cmd/kustomize"}, nil},
+	{"kube-apiserver", "kube", []string{"./..."}, nil},
+	{"etcd", "kube/etcd", []string{"./..."}, nil},
+	{"versitygw", "lab/s3/gateway", []string{"github.com/versity/versitygw/cmd/versitygw"}, nil},
+	{"prometheus", "hack/prometheus", []string{
+		"github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus/cmd/promtool",
+	}, []string{"-tags=remove_all_sd"}},
 }
 
 // platforms that the programs are built for: each may link modules that the other does not.
@@ -139,7 +144,7 @@ func (p program) modules() ([]module, error) {
 	for _, architecture := range platforms {
 		const format = "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}"
 
-		args := append([]string{"list", "-deps", "-f", format}, p.packages...)
+		args := slices.Concat([]string{"list", "-deps", "-f", format}, p.flags, p.packages)
 		cmd := exec.CommandContext(context.Background(), "go", args...)
 		cmd.Dir = p.directory
 		cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+architecture, "CGO_ENABLED=0")
