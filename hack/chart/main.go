@@ -1,5 +1,5 @@
 // Command chart writes what config/ and the Helm chart have in common, from the one that is its source: rules, CRDs,
-// the admission policy and alerts come from config/, README.md and values.schema.json of the chart from its
+// the admission policy, alerts and dashboards come from config/, README.md and values.schema.json of the chart from its
 // values.yaml.
 package main
 
@@ -30,10 +30,11 @@ func run(config, chart string) error {
 		return err
 	}
 
-	// A CRD that is no more leaves its template behind.
-	crds := filepath.Join(chart, "templates", "crds")
-	if err := os.RemoveAll(crds); err != nil {
-		return fmt.Errorf("removing the CRDs of the chart: %w", err)
+	// A CRD or a dashboard that is no more leaves its file behind.
+	for _, folder := range []string{filepath.Join("templates", "crds"), dashboards} {
+		if err := os.RemoveAll(filepath.Join(chart, folder)); err != nil {
+			return fmt.Errorf("removing generated files of the chart: %w", err)
+		}
 	}
 
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -53,7 +54,9 @@ func run(config, chart string) error {
 func generate(config, chart string) (map[string]string, error) {
 	files := map[string]string{}
 
-	for _, add := range []func(map[string]string, string, string) error{addParts, addNamespaced, addCRDs, addReference} {
+	for _, add := range []func(map[string]string, string, string) error{
+		addParts, addNamespaced, addCRDs, addDashboards, addReference,
+	} {
 		if err := add(files, config, chart); err != nil {
 			return nil, err
 		}
@@ -144,6 +147,28 @@ func block(document, key string) string {
 	}
 
 	return out.String()
+}
+
+// dashboards is the folder of the chart for dashboards.
+var dashboards = filepath.Join("files", "dashboards")
+
+// addDashboards copies the dashboards. JSON has no comments, so the copies do not say where they come from.
+func addDashboards(files map[string]string, config, chart string) error {
+	found, err := filepath.Glob(filepath.Join(config, "grafana", "*.json"))
+	if err != nil {
+		return fmt.Errorf("listing the dashboards: %w", err)
+	}
+
+	for _, path := range found {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading a dashboard: %w", err)
+		}
+
+		files[filepath.Join(chart, dashboards, filepath.Base(path))] = string(text)
+	}
+
+	return nil
 }
 
 // namespaced is the head of the Role of an operator that watches single namespaces.

@@ -20,10 +20,11 @@ import (
 func TestSame(t *testing.T) {
 	t.Parallel()
 
-	fromChart := index(t, template(t, "--set", "serviceMonitor.enabled=true,prometheusRule.enabled=true"))
+	fromChart := index(t, template(t, "--set", "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboards.enabled=true"))
 	fromConfig := index(t, slices.Concat(
 		objects(t, kustomizePath, filepath.Join(manifests, "default")),
 		objects(t, kustomizePath, filepath.Join(manifests, "prometheus")),
+		objects(t, kustomizePath, filepath.Join(manifests, "grafana")),
 	))
 
 	namespace := "Namespace/" + management.ManagerNamespace

@@ -50,6 +50,7 @@ serviceAccount: {annotations: {example.com/role: backups}}
 networkPolicy:
   metricsFrom: [{podSelector: {matchLabels: {app: prometheus}}}]
   egress: [{ports: [{port: 50000}, {port: 6443}]}]
+dashboards: {enabled: true, annotations: {grafana_folder: Talos}}
 podDisruptionBudget: {maxUnavailable: 2}
 podAnnotations: {example.com/a: b}
 podLabels: {example.com/l: m}
@@ -125,6 +126,11 @@ func TestFull(t *testing.T) {
 	}
 	if !slices.Equal(manager.Args, want) {
 		t.Errorf("arguments %q, want %q", manager.Args, want)
+	}
+
+	boards := only[corev1.ConfigMap](t, rendered, "ConfigMap")
+	if boards.Annotations["grafana_folder"] != "Talos" || boards.Labels["grafana_dashboard"] != "1" || len(boards.Data) != 2 {
+		t.Errorf("dashboards %v %v, %d files", boards.Annotations, boards.Labels, len(boards.Data))
 	}
 
 	policy := only[networkingv1.NetworkPolicy](t, rendered, "NetworkPolicy").Spec
@@ -203,6 +209,7 @@ func TestOptions(t *testing.T) {
 				})
 		}},
 		"monitoring": {"serviceMonitor.enabled=true,prometheusRule.enabled=true", map[string]int{"ServiceMonitor": 1, "PrometheusRule": 1}, nil},
+		"dashboards": {"dashboards.enabled=true", map[string]int{"ConfigMap": 1}, nil},
 		"a budget":   {"podDisruptionBudget.enabled=true", map[string]int{"PodDisruptionBudget": 1}, nil},
 		"replicas": {"replicaCount=2", map[string]int{"PodDisruptionBudget": 1}, func(pod corev1.PodSpec) bool {
 			return len(pod.TopologySpreadConstraints) == 1 && pod.TopologySpreadConstraints[0].TopologyKey == corev1.LabelHostname
