@@ -137,7 +137,8 @@ func (e Etcd) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 
-		ch <- prometheus.MustNewConstMetric(leaderChanges, prometheus.CounterValue, float64(p.changes), key.Namespace, key.Name)
+		ch <- prometheus.MustNewConstMetric(leaderChanges, prometheus.CounterValue, float64(p.changes),
+			key.Namespace, key.Name)
 	}
 
 	for i := range machines.Items {

@@ -1,5 +1,5 @@
-// Package monitoring reads the dashboards and the alerts that come with the operator, and finds the programs that tests run
-// them with.
+// Package monitoring reads the dashboards and the alerts that come with the operator, and finds the programs that tests
+// run them with.
 package monitoring
 
 import (
@@ -150,7 +150,8 @@ func Programs(root, into string) (string, error) {
 	if dir == "" {
 		dir = into
 
-		build := exec.Command("go", "build", "-C", filepath.Join(root, "hack/prometheus"), "-tags", "remove_all_sd", "-o", dir,
+		build := exec.Command("go", "build", "-C", filepath.Join(root, "hack/prometheus"),
+			"-tags", "remove_all_sd", "-o", dir,
 			"github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus/cmd/promtool")
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("building Prometheus: %w\n%s", err, out)

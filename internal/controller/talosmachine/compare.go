@@ -207,8 +207,8 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 	return r.makeWanted(s, disk)
 }
 
-// observeQuota tells the metrics how large the database of etcd may become. A configuration that does not reveal it must
-// not end the reconciliation.
+// observeQuota tells the metrics how large the database of etcd may become. A configuration that does not reveal it
+// must not end the reconciliation.
 func observeQuota(s *scope) {
 	if s.machine.Spec.Role != v1alpha1.RoleControlPlane {
 		return
