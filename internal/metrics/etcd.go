@@ -99,6 +99,8 @@ type Etcd struct {
 	// Client reads from the cache.
 	Client client.Reader
 	seen   *observations
+	// part of the fleet: of other objects, another part tells.
+	part bool
 }
 
 // Describe implements prometheus.Collector.
@@ -128,9 +130,13 @@ func (e Etcd) Collect(ch chan<- prometheus.Metric) {
 	e.seen.mu.Lock()
 	defer e.seen.mu.Unlock()
 
-	there := e.seen.keep(planes, machines)
+	alive, there := e.seen.keep(planes, machines, e.part)
 
 	for key, p := range e.seen.planes {
+		if !alive[key] {
+			continue
+		}
+
 		for i := range p.nodes {
 			if n := &p.nodes[i]; there[types.NamespacedName{Namespace: key.Namespace, Name: n.Name}] {
 				collectMember(ch, []string{key.Namespace, key.Name, n.Name}, n)
@@ -170,12 +176,12 @@ func collectMember(ch chan<- prometheus.Metric, labels []string, n *safety.Node)
 	}
 }
 
-// keep drops what is remembered of objects that are gone, and returns the machines that exist. The observations must be
-// locked.
+// keep returns the control planes and machines that exist, and drops what is remembered of others, unless these are only
+// a part of the fleet. The observations must be locked.
 func (o *observations) keep(
-	planes *v1alpha1.TalosControlPlaneList, machines *v1alpha1.TalosMachineList,
-) map[types.NamespacedName]bool {
-	alive, there := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+	planes *v1alpha1.TalosControlPlaneList, machines *v1alpha1.TalosMachineList, part bool,
+) (alive, there map[types.NamespacedName]bool) {
+	alive, there = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
 
 	for i := range planes.Items {
 		alive[client.ObjectKeyFromObject(&planes.Items[i])] = true
@@ -185,8 +191,10 @@ func (o *observations) keep(
 		there[client.ObjectKeyFromObject(&machines.Items[i])] = true
 	}
 
-	maps.DeleteFunc(o.planes, func(key types.NamespacedName, _ plane) bool { return !alive[key] })
-	maps.DeleteFunc(o.quotas, func(key types.NamespacedName, _ int64) bool { return !there[key] })
+	if !part {
+		maps.DeleteFunc(o.planes, func(key types.NamespacedName, _ plane) bool { return !alive[key] })
+		maps.DeleteFunc(o.quotas, func(key types.NamespacedName, _ int64) bool { return !there[key] })
+	}
 
-	return there
+	return alive, there
 }

@@ -31,7 +31,7 @@ func Register(r prometheus.Registerer, s Sources) (*Backups, error) {
 	for _, c := range []prometheus.Collector{
 		Clusters{Client: s.Client},
 		Fleet{Client: s.Client, passes: ended, part: s.Part},
-		Etcd{Client: s.Client, seen: observed},
+		Etcd{Client: s.Client, seen: observed, part: s.Part},
 		Streams{Read: s.Streams},
 		Upgrades{Client: s.Client},
 		backups,
