@@ -262,6 +262,25 @@ tests-built: kube build $(GOTESTSUM) $(HELM) $(KUSTOMIZE) $(PROMETHEUS) $(PROMTO
 conformance: kube ## Compare emulated nodes with the recordings of real ones.
 	go run ./cmd/talos-lab conformance
 
+##@ Documentation
+
+SITE := $(BIN)/docs
+
+# The documents are copied beside the settings of the site: so npm installs nothing into the checkout, and a page is the file
+# that the code host shows.
+.PHONY: docs-site
+docs-site: ## Build the site of the documentation into .bin/site. Needs Node.js 20 with npm, which nothing else does.
+	@mkdir -p $(SITE)
+	@find $(SITE) -mindepth 1 -maxdepth 1 ! -name node_modules -exec rm -rf {} +
+	@cp -r hack/site/. $(SITE)
+	@git ls-files -z -- README.md CONTRIBUTING.md CHANGELOG.md examples/README.md charts/talos-operator/README.md docs \
+	  ':!docs/texts' ':!*.jsonl' | xargs -0 cp --parents -t $(SITE)
+	@cd $(SITE) && npm ci --no-audit --no-fund --loglevel=error
+	@rm -rf $(BIN)/site
+	@cd $(SITE) && DOCS_VERSION='$(IMAGE_VERSION)' DOCS_REVISION='$(IMAGE_COMMIT)' DOCS_SOURCE='$(ROOT)' DOCS_OUTPUT='$(BIN)/site' \
+	  npm run --silent build
+	@echo "The site is in $(BIN)/site: python3 -m http.server --directory $(BIN)/site 8080 --bind 127.0.0.1"
+
 ##@ Deploy
 
 KUBECTL ?= kubectl

@@ -1,0 +1,47 @@
+// The order of the pages, by task. TestSidebar fails for a page that is not in it.
+export const sidebar = [
+  section('Start', {
+    'Overview': '/',
+    'Tutorial': '/docs/tutorial',
+    'Installation': '/docs/installation',
+    'Examples': '/examples/README',
+  }),
+  section('Run', {
+    'Backups': '/docs/backup',
+    'Restores': '/docs/restore',
+    'Upgrades of clusters': '/docs/upgrades',
+    'Around an upgrade': '/docs/upgrade-options',
+    'Import': '/docs/import',
+    'Operations': '/docs/operations',
+    'Metrics': '/docs/metrics',
+    'Troubleshooting': '/docs/troubleshooting',
+  }),
+  section('Understand', {
+    'Concepts': '/docs/concepts',
+    'Glossary': '/docs/glossary',
+    'Security': '/docs/security',
+    'State Secret': '/docs/state-secret',
+    'Performance': '/docs/performance',
+    'Seed documents': '/docs/seeds',
+  }),
+  section('Reference', {
+    'API': '/docs/api',
+    'Command line': '/docs/cli',
+    'Chart': '/charts/talos-operator/README',
+    'Contract with providers': '/docs/provider-contract',
+    'Changelog': '/CHANGELOG',
+    'Licences': '/docs/licenses',
+  }),
+  section('Contribute', {
+    'Contributing': '/CONTRIBUTING',
+    'Architecture': '/docs/architecture',
+    'Decisions': '/docs/adr/README',
+    'Lab': '/docs/lab',
+    'Testing': '/docs/testing',
+    'Releases': '/docs/release',
+  }),
+]
+
+function section(text, pages) {
+  return { text, items: Object.entries(pages).map(([text, link]) => ({ text, link })) }
+}
