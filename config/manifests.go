@@ -3,6 +3,7 @@
 package config
 
 //go:generate go run ../hack/apidoc crd ../docs/api.md
+//go:generate go run ../hack/conditions .. ../docs/conditions.md
 //go:generate go run ../hack/annotations admission/annotations.yaml
 //go:generate go run ../hack/chart . ../charts/talos-operator
 

@@ -18,36 +18,69 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Reasons of failures, for conditions, in addition to those of the stores.
+// Reasons of backups that fail or cannot be used. Those of stores come beside them.
 const (
 	// ReasonInvalid: the request is invalid.
+	//
+	// Next: correct the field that the message names.
 	ReasonInvalid = "BackupInvalid"
 	// ReasonRecipients: a recipient cannot be parsed.
+	//
+	// Next: use `age1...` in the spec or in the Secret; a Secret is read again every 30 s.
 	ReasonRecipients = "RecipientsInvalid"
 	// ReasonUnencrypted: there is no recipient, and the spec does not allow an unencrypted backup.
+	//
+	// Next: set a recipient, or `allowUnencrypted: true`: the state Secret is then readable by anyone with access to the
+	// store.
 	ReasonUnencrypted = "EncryptionRequired"
 	// ReasonSource: the node did not provide a snapshot.
+	//
+	// Next: check its etcd: `talosctl service etcd`, `talosctl etcd status`.
 	ReasonSource = "SnapshotFailed"
 	// ReasonStalled: the snapshot made no progress.
+	//
+	// Next: check the network to the node, and its load; the limit is `stallTimeout`.
 	ReasonStalled = "SnapshotStalled"
 	// ReasonTruncated: the snapshot ended early, is damaged, or is empty.
+	//
+	// Next: nothing to do: it is retried, and nothing of it was kept. Of a stored backup: use another one.
 	ReasonTruncated = "SnapshotTruncated"
 	// ReasonIncomplete: part of the backup is missing.
+	//
+	// Next: use another backup; this one is not restored.
 	ReasonIncomplete = "BackupIncomplete"
 	// ReasonCorrupt: the stored data differs from what was written.
+	//
+	// Next: use another backup, and check the store.
 	ReasonCorrupt = "BackupCorrupt"
 	// ReasonManifest: the manifest cannot be read.
+	//
+	// Next: use another backup, and check the store.
 	ReasonManifest = "ManifestInvalid"
 	// ReasonIdentity: no identity decrypts the backup.
+	//
+	// Next: use the age private key that belongs to a recipient of that backup.
 	ReasonIdentity = "IdentityMismatch"
 	// ReasonLocked: the backup must not be deleted yet.
+	//
+	// Next: wait until the lock of the store ends.
 	ReasonLocked = "BackupLocked"
 	// ReasonForeign: another writer wrote the backup, and the operator does not delete such files.
+	//
+	// Next: nothing to do, unless it is to be restored: then set `allowForeign`.
 	ReasonForeign = "BackupForeign"
 	// ReasonNotAuthentic: the backup is not signed by the cluster that it claims to be of, or it was changed afterwards.
+	//
+	// Next: find out which credentials can write to the store: it is a backup of another cluster, or a forgery. It is
+	// refused everywhere, and never deleted. If a verification key was given, compare it with the recorded one.
+	// `talos-operator backup list --schedule NAME` marks it with SIGNED `WRONG`, `talos-operator backup download --raw`
+	// fetches it for inspection. Change the credentials of the bucket, then remove those files manually.
 	ReasonNotAuthentic = "BackupNotAuthentic"
 	// ReasonUnauthenticated: the origin of the backup is unknown: it has no signature, or there is no key to verify it
 	// with.
+	//
+	// Next: set the key in `source.verificationKeys`, or accept that backup
+	// (docs/restore.md#backups-without-a-signature): anyone with access to the store may have created it.
 	ReasonUnauthenticated = "BackupUnauthenticated"
 )
 

@@ -104,14 +104,14 @@ func (s *syncer) one(ctx context.Context, o *unstructured.Unstructured) error {
 
 	switch bad := content.IsPathSegmentName(o.GetName()); {
 	case len(bad) > 0 || o.GetName() == "":
-		s.refuse(key, "InvalidName", "it has no name that an object can have")
+		s.refuse(key, manifests.ReasonInvalidName, "it has no name that an object can have")
 
 		return nil
 	case resource == nil:
 		if !s.write && manifests.Defines(s.want.Objects, key.GroupKind()) {
 			s.out.Differences = append(s.out.Differences, manifests.Difference{Key: key, Action: manifests.Create, Want: o})
 		} else {
-			s.refuse(key, "UnknownKind", "the cluster does not serve this kind")
+			s.refuse(key, manifests.ReasonUnknownKind, "the cluster does not serve this kind")
 		}
 
 		return nil
@@ -123,7 +123,7 @@ func (s *syncer) one(ctx context.Context, o *unstructured.Unstructured) error {
 	}
 
 	if err == nil && live != nil && manifests.Foreign(live) != "" {
-		s.refuse(key, "OtherInventory", "it belongs to the inventory "+manifests.Foreign(live))
+		s.refuse(key, manifests.ReasonOtherInventory, "it belongs to the inventory "+manifests.Foreign(live))
 
 		return nil
 	}

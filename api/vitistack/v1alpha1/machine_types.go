@@ -191,8 +191,15 @@ type MachineAddress struct {
 	Address string `json:"address"`
 }
 
-// MachineConditionReady is set by the provider: the machine is powered on and its addresses are final.
-const MachineConditionReady = "Ready"
+// Condition types of a Machine.
+const (
+	// MachineConditionReady: the machine is powered on and its addresses are final. Its provider sets the condition.
+	//
+	// On: Machine. Expected: True.
+	//
+	// Next: check the provider; the reason is one of its own, or of the static provider.
+	MachineConditionReady = "Ready"
+)
 
 // MachineStatus is the contract with infrastructure providers: the provider writes it, the operator only reads it,
 // except for consumerRef.

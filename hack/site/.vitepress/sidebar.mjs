@@ -26,6 +26,7 @@ export const sidebar = [
   }),
   section('Reference', {
     'API': '/docs/api',
+    'Conditions and reasons': '/docs/conditions',
     'Command line': '/docs/cli',
     'Chart': '/charts/talos-operator/README',
     'Contract with providers': '/docs/provider-contract',

@@ -25,8 +25,13 @@ import (
 // process that opens it.
 const CommandName = "database-raise"
 
-// Reason of a failure.
-const Reason = "RevisionNotRaised"
+// Reasons of revisions that are to be raised.
+const (
+	// Reason: the revision of the snapshot cannot be raised, because space is insufficient or its database is damaged.
+	//
+	// Next: give the operator space for the database in its directory of temporary files, or leave `revisionBump` out.
+	Reason = "RevisionNotRaised"
+)
 
 const (
 	sourceName = "snapshot"

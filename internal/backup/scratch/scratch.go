@@ -22,8 +22,14 @@ const (
 	spare = 64 << 20
 )
 
-// Reason of a failure.
-const Reason = "ScratchSpaceMissing"
+// Reasons of temporary files.
+const (
+	// Reason: there is not enough space for the plain database.
+	//
+	// Next: mount a larger volume for the directory of temporary files of the operator (docs/operations.md). A restore
+	// without `revisionBump` needs none.
+	Reason = "ScratchSpaceMissing"
+)
 
 // Folder is a private directory. Its lock is held for the life of the process, so that a later process finds and
 // removes the directories of killed processes.

@@ -21,19 +21,31 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Reasons of failures, for conditions. Those of the stores come beside them.
+// Reasons of what a backup may use. Those of stores come beside them.
 const (
 	// ReasonSecret: a Secret or a key of it is missing or empty.
+	//
+	// Next: create the Secret or its key; it is checked every 30 s.
 	ReasonSecret = "BackupSecretMissing"
 	// ReasonSecretForbidden: the operator may not read a Secret.
+	//
+	// Next: check the role of the operator in the namespace of the object.
 	ReasonSecretForbidden = "BackupSecretForbidden"
 	// ReasonDirectory: the operator was started without a directory for backups, or the path leaves it.
+	//
+	// Next: start the operator with `--backup-directory` and a volume, or correct the path.
 	ReasonDirectory = "BackupDirectoryInvalid"
 	// ReasonOwnIdentity: the operator's own credentials may not be used for a bucket from a namespace.
+	//
+	// Next: name a Secret in `credentialsRef`, or start the operator with the `--allow-own-credentials` of the message.
 	ReasonOwnIdentity = "BackupIdentityForbidden"
 	// ReasonStoreForbidden: the operator was started with a list of stores, and this one is not on it.
+	//
+	// Next: use a store on the list, or start the operator with the `--allow-stores` of the message.
 	ReasonStoreForbidden = "BackupStoreForbidden"
 	// ReasonRecipientForbidden: the operator was started with a list of recipients, and this one is not on it.
+	//
+	// Next: use keys of the list (`--allow-recipients`).
 	ReasonRecipientForbidden = "BackupRecipientForbidden"
 )
 

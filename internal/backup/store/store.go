@@ -16,31 +16,56 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Reasons of failures, for conditions.
+// Reasons of stores.
 const (
 	// ReasonUnreachable: the store does not respond, or the connection failed.
+	//
+	// Next: check the endpoint, its name and the network policies of the operator.
 	ReasonUnreachable = "StoreUnreachable"
 	// ReasonUnavailable: the store reports that it is temporarily unavailable.
+	//
+	// Next: wait; check the store if it persists.
 	ReasonUnavailable = "StoreUnavailable"
 	// ReasonUntrusted: the certificate of the store is not issued by a trusted CA, or the store does not support TLS.
+	//
+	// Next: set `caFrom` to the CA of the store, or correct the endpoint.
 	ReasonUntrusted = "StoreUntrusted"
 	// ReasonForbidden: the store rejects the operator's credentials, or they do not permit the operation.
+	//
+	// Next: the message names the request; correct the Secret or the policy of the bucket.
 	ReasonForbidden = "StoreForbidden"
 	// ReasonCredentials: there are no credentials.
+	//
+	// Next: set `credentialsRef`, or provide an identity for the ServiceAccount of the operator.
 	ReasonCredentials = "StoreCredentialsMissing"
 	// ReasonNotFound: the bucket or directory does not exist.
+	//
+	// Next: create it; the operator creates no buckets.
 	ReasonNotFound = "StoreNotFound"
 	// ReasonObjectNotFound: the object does not exist.
+	//
+	// Next: it was removed: take another backup.
 	ReasonObjectNotFound = "ObjectNotFound"
 	// ReasonObjectExists: an object with this key already exists.
+	//
+	// Next: take another backup; nothing is overwritten. Without manual changes, only clocks that were set back cause
+	// this.
 	ReasonObjectExists = "ObjectExists"
 	// ReasonFull: the store is out of space.
+	//
+	// Next: free space, or keep fewer backups.
 	ReasonFull = "StoreFull"
 	// ReasonRefused: the store permanently rejects the request.
+	//
+	// Next: the message has the response: encryption or locks that the bucket does not support, for example.
 	ReasonRefused = "StoreRefused"
 	// ReasonLost: the store reported success and does not have the object.
+	//
+	// Next: do not rely on that store before the cause is known.
 	ReasonLost = "StoreLostObject"
 	// ReasonInvalid: the settings or the key of an object are invalid.
+	//
+	// Next: correct the field that the message names.
 	ReasonInvalid = "StoreInvalid"
 )
 

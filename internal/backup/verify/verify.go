@@ -22,21 +22,33 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// Reasons of failures, for conditions, in addition to those of package backup and of the stores.
+// Reasons of verifications. Those of package backup and of stores come beside them.
 const (
 	// ReasonDatabase: the database in the backup is damaged, or the file is no database.
+	//
+	// Next: use another backup; check the disks of the member that provided it.
 	ReasonDatabase = "DatabaseInvalid"
 	// ReasonDrill: no etcd starts from the backup, or it returns other data than the database.
+	//
+	// Next: use another backup; check the disks of the member that provided it.
 	ReasonDrill = "DrillFailed"
 	// ReasonScratch: there is not enough space for the plain database.
 	ReasonScratch = scratch.Reason
 	// ReasonLimits: the verification exceeded its time or memory limit, which says nothing about the backup.
+	//
+	// Next: set a longer `timeout`, or give the operator more memory.
 	ReasonLimits = "VerificationLimited"
 	// ReasonState: the state Secret in the backup is unusable, or does not belong to the cluster in the manifest.
+	//
+	// Next: use another backup.
 	ReasonState = "StateInvalid"
 	// ReasonReport: the stored result of a verification cannot be read.
+	//
+	// Next: it is verified again; check the store if it persists.
 	ReasonReport = "VerificationUnreadable"
 	// ReasonInvalid: the request is invalid.
+	//
+	// Next: correct the field that the message names.
 	ReasonInvalid = "VerificationInvalid"
 )
 

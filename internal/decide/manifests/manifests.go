@@ -160,12 +160,12 @@ func rank(o *unstructured.Unstructured) int {
 func prepare(item map[string]any) (o *unstructured.Unstructured, refusal string) {
 	raw, err := json.Marshal(item)
 	if err != nil {
-		return nil, reasonUnreadable
+		return nil, ReasonUnreadable
 	}
 
 	o = &unstructured.Unstructured{}
 	if o.UnmarshalJSON(raw) != nil {
-		return nil, reasonUnreadable
+		return nil, ReasonUnreadable
 	}
 
 	for _, path := range [][]string{
@@ -180,7 +180,7 @@ func prepare(item map[string]any) (o *unstructured.Unstructured, refusal string)
 	}
 
 	if isSecret(o) && !encodeTexts(o) {
-		return nil, reasonInvalidSecret
+		return nil, ReasonInvalidSecret
 	}
 
 	return o, ""

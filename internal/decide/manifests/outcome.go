@@ -28,12 +28,28 @@ type Difference struct {
 	Live, Want *unstructured.Unstructured
 }
 
-// Reasons of refusals that need no API server.
+// Reasons of manifests that are refused. ManifestsRefused names them in parentheses; others are those of the API server.
 const (
-	// reasonUnreadable: a manifest is no object, or has no kind.
-	reasonUnreadable = "Unreadable"
-	// reasonInvalidSecret: a value of a Secret is no text.
-	reasonInvalidSecret = "InvalidSecret"
+	// ReasonUnreadable: a manifest has no kind.
+	//
+	// Next: repair the manifest in the configuration.
+	ReasonUnreadable = "Unreadable"
+	// ReasonInvalidName: an object has no name, or one that no object can have.
+	//
+	// Next: repair the manifest in the configuration.
+	ReasonInvalidName = "InvalidName"
+	// ReasonInvalidSecret: a Secret has a value that is no text, such as an unquoted number.
+	//
+	// Next: quote the value in the configuration.
+	ReasonInvalidSecret = "InvalidSecret"
+	// ReasonUnknownKind: the cluster does not serve this kind.
+	//
+	// Next: install its CustomResourceDefinition, or remove the manifest.
+	ReasonUnknownKind = "UnknownKind"
+	// ReasonOtherInventory: the object belongs to another owner, which keeps an inventory of its own.
+	//
+	// Next: remove it from one of the two.
+	ReasonOtherInventory = "OtherInventory"
 )
 
 // Refusal is an object that the API server refuses.

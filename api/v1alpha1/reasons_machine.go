@@ -1,0 +1,149 @@
+package v1alpha1
+
+// Reasons about one machine. They say whether it responds, which machine it is, and what it runs.
+const (
+	// ReasonWaitingForControlPlane: the TalosControlPlane does not exist yet or has no PKI yet.
+	//
+	// Next: wait; if it stays, check the TalosControlPlane that the message names.
+	ReasonWaitingForControlPlane = "WaitingForControlPlane"
+	// ReasonOtherShard: an object, or one that it belongs to, carries the label of another shard than the one that asks,
+	// or none yet. Nothing is decided about a cluster that is not wholly in one shard.
+	//
+	// Next: wait for a new object, which gets its label within seconds. Otherwise give all objects of the cluster the
+	// same label while it is paused: see the section about shards in the operations guide.
+	ReasonOtherShard = "OtherShard"
+	// ReasonWaitingForAddress: no provider has assigned an address to the machine yet.
+	//
+	// Next: check `spec.provider` of the Machine and the provider; a static provider needs `addresses`.
+	ReasonWaitingForAddress = "WaitingForAddress"
+	// ReasonReachable: the Talos API responds.
+	//
+	// Next: nothing to do.
+	ReasonReachable = "Reachable"
+	// ReasonNodeUnreachable: the Talos API of the node does not respond.
+	//
+	// Next: power the node on, or repair its network or a firewall; nothing else is needed. If its address has changed,
+	// correct the machine list. If it is no longer listed, and wiped or destroyed, annotate the TalosControlPlane with
+	// `talos-operator.io/forget-machines=NAME`.
+	ReasonNodeUnreachable = "NodeUnreachable"
+	// ReasonAuthFailed: the node rejects the operator's credentials.
+	//
+	// Next: check which cluster the node belongs to: it has another CA, or its clock is wrong. Correct the address, or
+	// the clock. The operator never falls back to a connection without credentials.
+	ReasonAuthFailed = "AuthFailed"
+	// ReasonAnswerTooLarge: the response of the node exceeds the size that any Talos node needs; it was not read to the
+	// end.
+	//
+	// Next: the system at the address is not a healthy Talos node. Correct the address, or wipe the machine and boot it
+	// again. No field changes the limits; the machine is retried at increasing intervals, up to five minutes.
+	ReasonAnswerTooLarge = "AnswerTooLarge"
+	// ReasonNodeDiskFull: the node reports that its disk is out of space.
+	//
+	// Next: free space in the EPHEMERAL partition of the node that the message names: images and logs, `talosctl usage
+	// /var`. The refused request is retried automatically.
+	ReasonNodeDiskFull = "NodeDiskFull"
+	// ReasonMaintenance: the node is in maintenance mode and has no machine configuration.
+	//
+	// Next: wait for its configuration. If it stays, follow the reason of Ready.
+	ReasonMaintenance = "Maintenance"
+	// ReasonMaintenanceCertificateMismatch: the certificate that a machine presents in maintenance mode does not match its
+	// maintenanceFingerprint; nothing was sent to it. The message names both fingerprints.
+	//
+	// Next: compare the fingerprint in the message to `server certificate fingerprint` on the console of the machine. If
+	// they are the same, the machine has booted again: put the new one into `maintenanceFingerprint` (of a template:
+	// `provider.maintenanceFingerprints`). If they differ, another machine responds at the address: find it before
+	// anything else.
+	ReasonMaintenanceCertificateMismatch = "MaintenanceCertificateMismatch"
+	// ReasonForeignNode: the machine runs under the CA of another cluster; nothing was sent to it.
+	//
+	// Next: correct the address, apply the state Secret of its cluster, or reset the machine manually with its own
+	// talosconfig.
+	ReasonForeignNode = "ForeignNode"
+	// ReasonWrongMachine: the machine that responds at the address is another machine of the cluster, or an unknown one;
+	// nothing was sent to it.
+	//
+	// Next: the message has the UUID of the machine that responds. Correct the address, or both where two were swapped.
+	// If the hardware was exchanged, annotate the TalosMachine with `talos-operator.io/accept-machine={UUID}`.
+	ReasonWrongMachine = "WrongMachine"
+	// ReasonInstallDisk: no install disk could be chosen safely; the message lists the disks that were found.
+	//
+	// Next: set `install.disk`, `install.diskSelector` or `install.wipe`. If a machine reports no disks for 15 seconds,
+	// `install.disk` is used as it is; without it nothing is sent.
+	ReasonInstallDisk = "InstallDisk"
+	// ReasonConfigured: the node runs under the cluster's PKI.
+	//
+	// Next: nothing to do.
+	ReasonConfigured = "Configured"
+	// ReasonConfigRefused: the node rejected the machine configuration.
+	//
+	// Next: the message has the words of the node. Correct the spec or the patch that it is about.
+	ReasonConfigRefused = "ConfigRefused"
+	// ReasonBooting: the node is booting.
+	//
+	// Next: wait. If it stays, read the console of the machine.
+	ReasonBooting = "Booting"
+	// ReasonNodeNotReady: the node runs but is not ready; the message names the conditions that are not met.
+	//
+	// Next: wait; if it stays, check what the message names: `talosctl -n ADDRESS services`, `talosctl -n ADDRESS
+	// dmesg`.
+	ReasonNodeNotReady = "NodeNotReady"
+)
+
+// Reasons about machines that leave a cluster, are replaced, or return.
+const (
+	// ReasonScalingDown: a machine that was removed from the machine list is being removed from the cluster.
+	//
+	// Next: wait.
+	ReasonScalingDown = "ScalingDown"
+	// ReasonWaitingForWorkers: the workers are removed before the control plane.
+	//
+	// Next: wait for the workers; if it does not end, follow their reasons.
+	ReasonWaitingForWorkers = "WaitingForWorkers"
+	// ReasonDraining: pods are being evicted from the node.
+	//
+	// Next: wait.
+	ReasonDraining = "Draining"
+	// ReasonDrainHeld: pods were not evicted in time, and the drain is blocked; the message names them.
+	//
+	// Next: move the named pods, relax the PodDisruptionBudgets that block them, or set `drain.onTimeout` of the group
+	// to Force or Skip: it takes effect at once.
+	ReasonDrainHeld = "DrainHeld"
+	// ReasonLeavingEtcd: the node's member is leaving etcd.
+	//
+	// Next: wait.
+	ReasonLeavingEtcd = "LeavingEtcd"
+	// ReasonResetting: a node is being wiped.
+	//
+	// Next: wait.
+	ReasonResetting = "Resetting"
+	// ReasonStaleNode: an orphaned Node object of the cluster was removed; an event names it.
+	//
+	// Next: nothing to do.
+	ReasonStaleNode = "StaleNode"
+	// ReasonReplacing: a spare machine is replacing another machine.
+	//
+	// Next: wait.
+	ReasonReplacing = "Replacing"
+	// ReasonNoSpare: a machine needs to be replaced, and no spare machine is available.
+	//
+	// Next: boot a spare into maintenance mode. The message lists the spares and why they cannot be used.
+	ReasonNoSpare = "NoSpare"
+	// ReasonTooManyUnhealthy: more machines are unreachable at once than maxUnhealthy allows, so none is replaced.
+	//
+	// Next: look for what the machines have in common, a network for example. Raise `remediation.maxUnhealthy`, or
+	// `talos-operator replace MACHINE --gone` for each that will not return.
+	ReasonTooManyUnhealthy = "TooManyUnhealthy"
+	// ReasonMachinesForgotten: machines that are no longer listed were forgotten, because a user confirmed that they are
+	// wiped or destroyed.
+	//
+	// Next: nothing to do.
+	ReasonMachinesForgotten = "MachinesForgotten"
+	// ReasonMachineReturned: an abandoned machine has returned and is kept out of the cluster.
+	//
+	// Next: nothing to do, unless the message gives a reason against wiping it or says that it is left as it is. Then
+	// annotate the TalosControlPlane with `talos-operator.io/wipe-machines=NAME`, or the TalosMachine, if it is listed
+	// again, with `talos-operator.io/accept-machine={UUID}`; or wipe the machine yourself, or switch it off. If it waits
+	// for the confirmation that the machine has no member: make a majority of the members reachable, correct the address
+	// under which it is listed, or boot it into maintenance mode.
+	ReasonMachineReturned = "MachineReturned"
+)
