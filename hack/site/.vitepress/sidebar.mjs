@@ -5,6 +5,7 @@ export const sidebar = [
     'Tutorial': '/docs/tutorial',
     'Installation': '/docs/installation',
     'Examples': '/examples/README',
+    'Comparison with other tools': '/docs/comparison',
   }),
   section('Run', {
     'Backups': '/docs/backup',
@@ -13,6 +14,7 @@ export const sidebar = [
     'Around an upgrade': '/docs/upgrade-options',
     'Import': '/docs/import',
     'Operations': '/docs/operations',
+    'Upgrades of the operator': '/docs/upgrading-the-operator',
     'Metrics': '/docs/metrics',
     'Troubleshooting': '/docs/troubleshooting',
   }),
