@@ -281,6 +281,12 @@ docs-site: ## Build the site of the documentation into .bin/site. Needs Node.js 
 	  npm run --silent build
 	@echo "The site is in $(BIN)/site: python3 -m http.server --directory $(BIN)/site 8080 --bind 127.0.0.1"
 
+# A computer that does nothing else gives times that readers can expect.
+.PHONY: demo-recording
+demo-recording: kube build ## Run the demo and make docs/demo.svg, the picture in the README, of its output.
+	@$(BIN)/talos-lab demo | tee $(BIN)/demo.txt
+	@go run ./hack/recording < $(BIN)/demo.txt > $(BIN)/demo.svg && cp $(BIN)/demo.svg docs/demo.svg
+
 ##@ Deploy
 
 KUBECTL ?= kubectl
