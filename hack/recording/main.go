@@ -1,5 +1,5 @@
-// Command recording makes a moving picture of a terminal from the output of a program, as an SVG for the README. It has no
-// script and loads nothing, and is legible on light and dark pages.
+// Command recording makes a moving picture of a terminal from the output of a program, as an SVG for the README. It has
+// no script and loads nothing, and is legible on light and dark pages.
 //
 // The lines scroll at one rate: the output of the demo has the times itself.
 package main
@@ -21,8 +21,8 @@ const (
 	// lineHeight in pixels, and tenths of pixels that a character is wide.
 	lineHeight, charWidth = 18, 73
 	margin                = 14
-	// perLine is how long a line stays the last one, and atEnd how long the last page does, in seconds.
-	perLine, atEnd = 0.25, 8.0
+	// perLine is how long a line stays the last one, and perPage how long the first and the last page do, in seconds.
+	perLine, perPage = 0.25, 6.0
 )
 
 func main() {
@@ -71,7 +71,8 @@ func shorten(line string) string {
 // style has the colours of GitHub's pages. A reader who wants no motion sees the last page.
 const style = `<style>
 .page { fill: #f6f8fa; stroke: #d0d7de }
-text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: #1f2328; white-space: pre }
+text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace }
+text { fill: #1f2328; white-space: pre }
 .step { font-weight: bold; fill: #0969da }
 .good { fill: #1a7f37 }
 .bad { fill: #cf222e }
@@ -82,10 +83,11 @@ text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mo
   .good { fill: #3fb950 }
   .bad { fill: #f85149 }
 }
-.lines { transform: translateY(%[1]dpx); animation: scroll %[3].1fs infinite }
+.lines { transform: translateY(%[1]dpx); animation: scroll %.1[2]fs infinite }
 @keyframes scroll {
-  0%% { transform: translateY(%[2]dpx); animation-timing-function: steps(%[4]d) }
-  %[5].2f%%, 100%% { transform: translateY(%[1]dpx) }
+  0%% { transform: translateY(0) }
+  %.2[3]f%% { transform: translateY(0); animation-timing-function: steps(%[4]d) }
+  %.2[5]f%%, 100%% { transform: translateY(%[1]dpx) }
 }
 @media (prefers-reduced-motion: reduce) { .lines { animation: none } }
 </style>
@@ -95,13 +97,13 @@ func draw(lines []string) ([]byte, error) {
 	var out bytes.Buffer
 
 	width, height := columns*charWidth/10+2*margin, rows*lineHeight+2*margin
-	moving := float64(len(lines)) * perLine
-	whole := moving + atEnd
+	below := max(len(lines)-rows, 1)
+	whole := float64(below)*perLine + 2*perPage
 
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img">
-<title>The output of make demo</title>
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d"
+><title>The output of make demo</title>
 `, width, height)
-	fmt.Fprintf(&out, style, (rows-len(lines))*lineHeight, rows*lineHeight, whole, len(lines), moving/whole*100)
+	fmt.Fprintf(&out, style, min(rows-len(lines), 0)*lineHeight, whole, perPage/whole*100, below, (1-perPage/whole)*100)
 	fmt.Fprintf(&out, `<rect class="page" x=".5" y=".5" width="%d" height="%d" rx="6"/>
 <clipPath id="page"><rect x="%d" y="%[3]d" width="%d" height="%d"/></clipPath>
 <g clip-path="url(#page)"><g class="lines">
@@ -134,7 +136,8 @@ func class(line string) string {
 	case strings.HasPrefix(line, "Disaster"):
 		return ` class="bad"`
 	case strings.HasSuffix(line, "ready"), strings.Contains(line, "healthy with"), strings.Contains(line, "Complete"),
-		strings.HasPrefix(line, "The cluster is back"), strings.HasPrefix(line, "From one YAML"), strings.HasPrefix(line, "Every "):
+		strings.HasPrefix(line, "The cluster is back"), strings.HasPrefix(line, "From one YAML"),
+		strings.HasPrefix(line, "Every "):
 		return ` class="good"`
 	}
 

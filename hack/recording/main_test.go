@@ -15,19 +15,25 @@ func TestRun(t *testing.T) {
 	var out bytes.Buffer
 
 	long := strings.Repeat("ü", columns+1)
-	if err := run(strings.NewReader("1. A <cluster> & more\n\n  a  b\n"+long+"\n"), &out); err != nil {
+	if err := run(strings.NewReader("1. A <cluster> & more\n\n  a  b\n"+long+strings.Repeat("\n", rows+1)+"end\n"), &out); err != nil {
 		t.Fatal(err)
 	}
 
 	texts := checkSVG(t, out.Bytes())
-	want := []string{"1. A <cluster> & more", "  a  b", strings.Repeat("ü", columns-1) + "…"}
+	want := []string{"1. A <cluster> & more", "  a  b", strings.Repeat("ü", columns-1) + "…", "end"}
 
 	if strings.Join(texts, "\n") != strings.Join(want, "\n") {
 		t.Errorf("lines are %q, want %q", texts, want)
 	}
 
-	if end := "translateY(396px)"; strings.Count(out.String(), end) != 2 {
-		t.Errorf("the last page is not at %s: %s", end, out.String())
+	// Five lines of a quarter of a second are below the first page, which stays for six as the last one does.
+	for _, part := range []string{
+		".lines { transform: translateY(-90px); animation: scroll 13.2s infinite }", "0% { transform: translateY(0) }",
+		"45.28% { transform: translateY(0); animation-timing-function: steps(5) }", "54.72%, 100% { transform: translateY(-90px) }",
+	} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("it has no %q: %s", part, out.String())
+		}
 	}
 
 	if err := run(strings.NewReader(""), io.Discard); err == nil {
