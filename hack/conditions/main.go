@@ -4,8 +4,8 @@
 //
 //	Next: what to do.
 //
-// and that of a type of a condition has "On: its kinds. Expected: its status." in between. A mention of a document, such as
-// docs/restore.md#what-is-refused, becomes a link.
+// and that of a type of a condition has "On: its kinds. Expected: its status." in between. A mention of a document, such
+// as docs/restore.md#what-is-refused, becomes a link.
 package main
 
 import (
@@ -41,8 +41,8 @@ func run(module, output string) error {
 
 const preface = `# Conditions and reasons
 
-Generated from the constants by ` + "`make generate`" + `. Each condition of each object, and each reason: what it means, and what
-to do. The event of a transition has the reason of the condition; a few reasons are those of events only.
+Generated from the constants by ` + "`make generate`" + `. Each condition of each object, and each reason: what it
+means, and what to do. The event of a transition has the reason of the condition; a few reasons are those of events only.
 [Troubleshooting](troubleshooting.md) begins with symptoms.
 `
 
@@ -63,7 +63,8 @@ func render(module string) ([]byte, error) {
 			continue
 		}
 
-		fmt.Fprintf(out, "\n## %s\n\n| condition | on | expected | what it means | what to do otherwise |\n|---|---|---|---|---|\n", g.title)
+		fmt.Fprintf(out, "\n## %s\n\n| condition | on | expected | what it means | what to do otherwise |\n", g.title)
+		fmt.Fprint(out, "|---|---|---|---|---|\n")
 
 		for _, c := range g.constants {
 			fmt.Fprintf(out, "| `%s` | %s | %s | %s | %s |\n",

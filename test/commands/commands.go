@@ -1,0 +1,262 @@
+// Package commands finds the commands that the documents show, so that tests hold them to the programs as they are.
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Command is a command of a document.
+type Command struct {
+	// Where it is: the path of the document in the module, and the first line of its block or its own line.
+	Where string
+	// Program is its first word, without folder. Args are the others, without quotes; what only a shell knows is Unknown.
+	Program string
+	Args    []string
+	// Mention: it is in the text, where arguments may be left out.
+	Mention bool
+}
+
+// Unknown stands for the value of a variable or of another command.
+const Unknown = "unknown"
+
+func (c Command) String() string {
+	return fmt.Sprintf("%s: %s %s", c.Where, c.Program, strings.Join(c.Args, " "))
+}
+
+// documents are what people read, in the module.
+var documents = []string{
+	"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/adr/*.md", "examples/README.md", "charts/talos-operator/README.md",
+}
+
+// All returns the commands of all documents of the module: those of blocks marked sh or console, and those in the text
+// that begin with a program of this project, kubectl or make.
+func All(module string) ([]Command, error) {
+	var out []Command
+
+	for _, pattern := range documents {
+		paths, err := filepath.Glob(filepath.Join(module, pattern))
+		if err != nil {
+			return nil, fmt.Errorf("listing the documents: %w", err)
+		}
+
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return nil, fmt.Errorf("reading a document: %w", err)
+			}
+
+			name, err := filepath.Rel(module, path)
+			if err != nil {
+				return nil, fmt.Errorf("naming a document: %w", err)
+			}
+
+			found, err := Of(name, string(text))
+			if err != nil {
+				return nil, err
+			}
+
+			out = append(out, found...)
+		}
+	}
+
+	return out, nil
+}
+
+var (
+	fence  = regexp.MustCompile("^ *```(\\w*)")
+	angled = regexp.MustCompile(`<[\w-]+>`)
+	inline = regexp.MustCompile("`((?:talos-operator|talos-lab|kubectl|make) [^`]+)`")
+)
+
+// Of returns the commands of one document.
+func Of(name, text string) ([]Command, error) {
+	var (
+		out      []Command
+		language string
+		inside   bool
+		block    []string
+		begin    int
+	)
+
+	for i, line := range strings.Split(text, "\n") {
+		where := fmt.Sprintf("%s:%d", name, i+1)
+
+		switch m := fence.FindStringSubmatch(line); {
+		case m != nil && inside:
+			found, err := ofBlock(fmt.Sprintf("%s:%d", name, begin), language, block)
+			if err != nil {
+				return nil, err
+			}
+
+			out, inside, block = append(out, found...), false, nil
+		case m != nil:
+			language, inside, begin = m[1], true, i+2
+		case inside:
+			block = append(block, line)
+		default:
+			for _, m := range inline.FindAllStringSubmatch(line, -1) {
+				found, err := parse(where, angled.ReplaceAllString(strings.ReplaceAll(m[1], `\|`, "|"), Unknown))
+				if err != nil {
+					return nil, err
+				}
+
+				for j := range found {
+					found[j].Mention = true
+				}
+
+				out = append(out, found...)
+			}
+		}
+	}
+
+	return out, nil
+}
+
+func ofBlock(where, language string, block []string) ([]Command, error) {
+	switch language {
+	case "sh":
+		return parse(where, strings.Join(block, "\n"))
+	case "console":
+		return parse(where, strings.Join(typed(block), "\n"))
+	}
+
+	return nil, nil
+}
+
+// typed are the lines of a session that a person typed.
+func typed(session []string) []string {
+	var out []string
+
+	continued := false
+
+	for _, line := range session {
+		command, prompt := strings.CutPrefix(line, "$ ")
+		if !prompt && !continued {
+			continue
+		}
+
+		out = append(out, command)
+		continued = strings.HasSuffix(command, `\`)
+	}
+
+	return out
+}
+
+// parse returns the commands of a script, those of functions and substitutions included.
+func parse(where, script string) ([]Command, error) {
+	file, err := syntax.NewParser().Parse(strings.NewReader(script), where)
+	if err != nil {
+		return nil, fmt.Errorf("reading a command: %w", err)
+	}
+
+	var out []Command
+
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if call, ok := n.(*syntax.CallExpr); ok && len(call.Args) > 0 {
+			words := make([]string, 0, len(call.Args))
+			for _, w := range call.Args {
+				words = append(words, wordOf(w))
+			}
+
+			out = append(out, Command{Where: where, Program: filepath.Base(words[0]), Args: words[1:]})
+		}
+
+		return true
+	})
+
+	return out, nil
+}
+
+// wordOf is the text of a word, without the brackets of one that may be left out.
+func wordOf(w *syntax.Word) string {
+	word := w.Lit()
+	if word == "" {
+		return value(w.Parts)
+	}
+
+	if bare, ok := strings.CutPrefix(word, "["); ok {
+		word = bare
+	}
+
+	if !strings.Contains(word, "[") {
+		word = strings.TrimSuffix(word, "]")
+	}
+
+	return strings.ReplaceAll(word, `\`, "")
+}
+
+func value(parts []syntax.WordPart) string {
+	var out strings.Builder
+
+	for _, p := range parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			out.WriteString(strings.ReplaceAll(p.Value, `\`, ""))
+		case *syntax.SglQuoted:
+			out.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			out.WriteString(value(p.Parts))
+		default:
+			out.WriteString(Unknown)
+		}
+	}
+
+	return out.String()
+}
+
+// Check fails where a program has no such command, or the command no such flag. Arguments are not checked of a mention.
+func Check(program *cobra.Command, c Command) error {
+	program.InitDefaultCompletionCmd()
+	program.InitDefaultHelpCmd()
+
+	found, rest, err := program.Find(c.Args)
+	if err != nil {
+		return err
+	}
+
+	found.InitDefaultHelpFlag()
+
+	if err := found.ParseFlags(rest); err != nil && (!c.Mention || !placeholder(err)) {
+		return fmt.Errorf("reading the flags: %w", err)
+	}
+
+	args := slices.DeleteFunc(found.Flags().Args(), func(arg string) bool { return arg == "…" || arg == "..." })
+
+	if found.HasSubCommands() && len(args) > 0 {
+		return fmt.Errorf("%s has no command %s", found.CommandPath(), args[0])
+	}
+
+	if c.Mention {
+		return nil
+	}
+
+	if !found.Runnable() {
+		return fmt.Errorf("%s needs a command", found.CommandPath())
+	}
+
+	if err := found.ValidateArgs(args); err != nil {
+		return fmt.Errorf("reading the arguments: %w", err)
+	}
+
+	return found.ValidateRequiredFlags()
+}
+
+// placeholder tells whether a flag has no value, or a word in capitals for one. A text may write it so.
+func placeholder(err error) bool {
+	var (
+		none    *pflag.ValueRequiredError
+		invalid *pflag.InvalidValueError
+	)
+
+	return errors.As(err, &none) || errors.As(err, &invalid) && invalid.GetValue() == strings.ToUpper(invalid.GetValue())
+}
