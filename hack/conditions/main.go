@@ -4,8 +4,8 @@
 //
 //	Next: what to do.
 //
-// and that of a type of a condition has "On: its kinds. Expected: its status." in between. A mention of a document, such
-// as docs/restore.md#what-is-refused, becomes a link.
+// and that of a type of a condition has "On: its kinds. Expected: its status." in between. A mention of a document,
+// such as docs/restore.md#what-is-refused, becomes a link.
 package main
 
 import (
@@ -42,8 +42,8 @@ func run(module, output string) error {
 const preface = `# Conditions and reasons
 
 Generated from the constants by ` + "`make generate`" + `. Each condition of each object, and each reason: what it
-means, and what to do. The event of a transition has the reason of the condition; a few reasons are those of events only.
-[Troubleshooting](troubleshooting.md) begins with symptoms.
+means, and what to do. The event of a transition has the reason of the condition; a few reasons are those of events
+only. [Troubleshooting](troubleshooting.md) begins with symptoms.
 `
 
 // render makes the page.

@@ -100,8 +100,8 @@ func draw(lines []string) ([]byte, error) {
 	below := max(len(lines)-rows, 1)
 	whole := float64(below)*perLine + 2*perPage
 
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d"
-><title>The output of make demo</title>
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %[1]d %[2]d"
+width="%[1]d" height="%[2]d"><title>The output of make demo</title>
 `, width, height)
 	fmt.Fprintf(&out, style, min(rows-len(lines), 0)*lineHeight, whole, perPage/whole*100, below, (1-perPage/whole)*100)
 	fmt.Fprintf(&out, `<rect class="page" x=".5" y=".5" width="%d" height="%d" rx="6"/>
