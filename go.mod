@@ -54,6 +54,22 @@ require (
 )
 
 require (
+	github.com/Masterminds/sprig/v3 v3.3.0
+	github.com/a8m/envsubst v1.4.3
+)
+
+require (
+	dario.cat/mergo v1.0.1 // indirect
+	github.com/Masterminds/goutils v1.1.1 // indirect
+	github.com/Masterminds/semver/v3 v3.5.0 // indirect
+	github.com/huandu/xstrings v1.5.0 // indirect
+	github.com/mitchellh/copystructure v1.2.0 // indirect
+	github.com/mitchellh/reflectwalk v1.0.2 // indirect
+	github.com/shopspring/decimal v1.4.0 // indirect
+	github.com/spf13/cast v1.7.0 // indirect
+)
+
+require (
 	cel.dev/expr v0.25.2 // indirect
 	filippo.io/age v1.3.2
 	filippo.io/hpke v0.4.0 // indirect
