@@ -105,6 +105,20 @@ var (
 
 const unknownKeys = "unknown keys found during decoding:\n"
 
+// Describe turns the error of a parser of machine configs into a sentence that holds no values from the text that was
+// parsed.
+func Describe(err error) string { return describe(err) }
+
+// Problems takes the error of a validation apart, one sentence a problem, without values as Describe has them.
+func Problems(err error) []string {
+	out := problemsOf(err)
+	for i, problem := range out {
+		out[i] = describe(errors.New(problem))
+	}
+
+	return out
+}
+
 // describe turns a parser's error into a sentence that holds no values from the text that was parsed.
 func describe(err error) string {
 	text := mainName.ReplaceAllString(goTypes.ReplaceAllString(err.Error(), ""), "")

@@ -1,0 +1,120 @@
+package render_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+
+	"github.com/talos-operator/talos-operator/internal/talconfig"
+	"github.com/talos-operator/talos-operator/internal/talconfig/render"
+)
+
+// TestSharingLosesNothing renders each case beside a plain node. What both share is made once, and neither may get a
+// setting of the other.
+func TestSharingLosesNothing(t *testing.T) {
+	const second = "  - hostname: cp-2\n    ipAddress: 10.0.0.12\n    controlPlane: true\n    installDisk: /dev/sda\n"
+
+	for _, c := range keyCases {
+		path := c.write(t)
+
+		alone := renderAll(t, path)
+
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := os.WriteFile(path, append(text, second...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		both := renderAll(t, path)
+
+		if string(both[0].Content) != string(alone[0].Content) {
+			t.Errorf("%s: the node is another one beside a plain node", c.name)
+		}
+
+		// The same file in which the case changes nothing of its node.
+		plain := renderAll(t, keyCase{root: c.root}.write(t))
+		want := strings.ReplaceAll(string(plain[0].Content), "cp-1", "cp-2")
+
+		if string(both[1].Content) != want {
+			t.Errorf("%s: the plain node is another one beside the node", c.name)
+		}
+	}
+}
+
+func renderAll(t *testing.T, path string) []render.File {
+	t.Helper()
+
+	fleet, err := talconfig.Load(talconfig.Options{Path: path, Environ: []string{"GREETING=hello"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	files, err := render.Nodes(fleet, render.Options{Secrets: testSecrets(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return files
+}
+
+// TestPatches of documents that a node has for itself, beside those of the main document.
+func TestPatches(t *testing.T) {
+	files := renderAll(t, keyCase{root: `patches:
+  - |-
+    apiVersion: v1alpha1
+    kind: LinkConfig
+    name: eth0
+    mtu: 9000
+    ---
+    apiVersion: v1alpha1
+    kind: HostnameConfig
+    hostname: other
+  - |-
+    - op: replace
+      path: /machine/install/wipe
+      value: true
+`, node: "networkInterfaces: [{interface: eth0, addresses: [10.0.0.11/24]}]\n"}.write(t))
+
+	got := string(files[0].Content)
+	for _, want := range []string{"hostname: other\n", "mtu: 9000\n", "  - address: 10.0.0.11/24\n", "    wipe: true\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+
+	if _, err := configloader.NewFromBytes(files[0].Content); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestErrorsNameThePatch and quote nothing of it.
+func TestErrorsNameThePatch(t *testing.T) {
+	for _, tt := range []struct{ root, node, want string }{
+		{root: "patches: [\"machine: {tokn: hunter2hunter2}\"]\n", want: "nodes[0] (cp-1): patches[0]: unknown fields machine.tokn"},
+		{root: "controlPlane: {patches: [\"- {op: remove, path: /machine/hunter2}\"]}\n", want: "controlPlane.patches[0]: does not apply"},
+		{node: "patches: [\"machine: {install: {disk: [hunter2hunter2]}}\"]\n", want: "nodes[0].patches[0]: "},
+		{node: "patches: [\"hunter2hunter2\"]\n", want: "nodes[0].patches[0]: "},
+		{node: "extraManifests: [talconfig.yaml]\n", want: "nodes[0].extraManifests[0]: "},
+		{node: "nodeLabels: {a: \"{{ .Hunter2 }}\"}\n", want: "nodes[0].nodeLabels.a: the template names a field"},
+		{node: "nodeLabels: {a: \"{{ env \\\"HOME\\\" }}\"}\n", want: "uses a function that is not known"},
+		{
+			node: "volumes: [{name: EPHEMERAL, provisioning: {minSize: 1GiB}}, {name: OTHER, provisioning: {minSize: 1GiB}}]\n",
+			want: "nodes[0] (cp-1): ",
+		},
+	} {
+		fleet, err := talconfig.Load(talconfig.Options{Path: keyCase{root: tt.root, node: tt.node}.write(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		_, err = render.Nodes(fleet, render.Options{Secrets: testSecrets(t)})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2hunter2") {
+			t.Errorf("%s%s: got %v, want %q", tt.root, tt.node, err, tt.want)
+		}
+	}
+}
