@@ -183,7 +183,7 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/controller/frame/... ./internal/controller/group/... ./internal/controller/machine/... ./internal/controller/machineset/... \
   ./internal/pause/... ./internal/backup/scheduled/... \
   ./internal/controller/talosworker/... ./internal/controller/upgradehistory/... ./internal/controller/notification/... ./internal/controller/work/... ./internal/decide/... ./internal/failure/... ./internal/kube/... \
-  ./internal/machineconfig/... ./internal/safety/... ./internal/webhook/...
+  ./internal/machineconfig/... ./internal/safety/... ./internal/talconfig/... ./internal/webhook/...
 
 # Go links test programs by way of the C compiler's linker, which takes a third more of a processor, and writes debug
 # information, which takes a third of the rest; there are sixty of them.
@@ -350,6 +350,11 @@ bench-upgrade: kube build ## Measure upgrades of Talos and Kubernetes: a 3+50 cl
 .PHONY: bench-takeover
 bench-takeover: kube build ## Measure how long a standby takes to act after the leader is killed or stopped; prints JSON lines.
 	@$(BIN)/talos-lab bench-takeover
+
+.PHONY: bench-genconfig
+bench-genconfig: NODES ?= 1000
+bench-genconfig: build ## Measure genconfig of a talconfig.yaml with NODES (1000) nodes; prints JSON.
+	@go run ./hack/genconfigbench -operator $(BIN)/talos-operator -nodes $(NODES)
 
 .PHONY: bench-backup
 bench-backup: kube build ## Measure backups of up to 2 GiB and the recovery from a total loss; prints JSON lines.

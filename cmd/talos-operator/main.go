@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/app"
 	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/talconfig"
 )
 
 // What the program is built from, set at link time.
@@ -51,7 +52,9 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newManagerCommand(build.Version))
-	root.AddCommand(cli.Commands(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, build)...)
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	root.AddCommand(cli.Commands(streams, build)...)
+	root.AddCommand(talconfig.NewCommand(streams))
 
 	return root
 }

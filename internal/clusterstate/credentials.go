@@ -1,6 +1,7 @@
 package clusterstate
 
 import (
+	"cmp"
 	"crypto/tls"
 	stdx509 "crypto/x509"
 	"encoding/base64"
@@ -64,11 +65,13 @@ type TalosconfigParams struct {
 	ClusterName string
 	// Endpoints are the control-plane addresses to connect to; Nodes are the default targets.
 	Endpoints, Nodes []string
+	// TTL is the validity of the certificate. Default: CredentialTTL.
+	TTL time.Duration
 }
 
 // Talosconfig renders an admin talosconfig; the context has the cluster's name.
 func (b *Bundle) Talosconfig(p TalosconfigParams, now time.Time) ([]byte, error) {
-	creds, err := b.TalosCredentials(now, CredentialTTL)
+	creds, err := b.TalosCredentials(now, cmp.Or(p.TTL, CredentialTTL))
 	if err != nil {
 		return nil, err
 	}

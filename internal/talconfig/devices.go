@@ -73,8 +73,8 @@ func (l *loader) validateVIPs(m *Machine, field string) {
 		}
 
 		if slices.Contains(m.Addresses(), device.DeviceVIPConfig.SharedIP) {
-			l.add(fmt.Sprintf("%s[%d].vip.ip", field, i), "is the address of %s itself: a shared address moves between machines; "+
-				"use another", m.Hostname)
+			l.add(fmt.Sprintf("%s[%d].vip.ip", field, i), "is the address of %s itself: a shared address moves between "+
+				"machines; use another", m.Hostname)
 		}
 	}
 }
@@ -90,8 +90,8 @@ func (x *links) device(field string, d *v1alpha1.Device) {
 
 		return
 	case name == "" && isVirtual(d):
-		x.add(field+".interface", "is missing: the name of the link that is made, such as bond0; select the members of a bond "+
-			"in bond.deviceSelectors")
+		x.add(field+".interface", "is missing: the name of the link that is made, such as bond0; select the members of "+
+			"a bond in bond.deviceSelectors")
 
 		return
 	case name == "":
@@ -110,6 +110,16 @@ func (x *links) device(field string, d *v1alpha1.Device) {
 		x.alias(field+".deviceSelector", name, *d.DeviceSelector)
 	}
 
+	x.link(field, name, d)
+	x.vip(field+".vip", name, d.DeviceVIPConfig)
+
+	for i, vlan := range d.DeviceVlans {
+		x.vlan(fmt.Sprintf("%s.vlans[%d]", field, i), name, vlan)
+	}
+}
+
+// link makes the document of the link itself, and those of its DHCP.
+func (x *links) link(field, name string, d *v1alpha1.Device) {
 	common := x.common(field, d.DeviceMTU, withCIDR(d.DeviceAddresses, d.DeviceCIDR), d.DeviceRoutes)
 	hasOwn := len(common.LinkAddresses) > 0 || len(common.LinkRoutes) > 0 || common.LinkMTU > 0
 	hasDHCP := isTrue(d.DeviceDHCP)
@@ -133,12 +143,6 @@ func (x *links) device(field string, d *v1alpha1.Device) {
 
 	if hasDHCP {
 		x.dhcp(field+".dhcpOptions", name, d.DeviceDHCPOptions)
-	}
-
-	x.vip(field+".vip", name, d.DeviceVIPConfig)
-
-	for i, vlan := range d.DeviceVlans {
-		x.vlan(fmt.Sprintf("%s.vlans[%d]", field, i), name, vlan)
 	}
 }
 

@@ -84,6 +84,7 @@ func TestProblems(t *testing.T) {
 		{"taint", "nodes:", "worker: {nodeTaints: {a: Never}}\nnodes:", "worker.nodeTaints"},
 		{"file op", "nodes:", "worker: {machineFiles: [{path: /a, op: write}]}\nnodes:", `worker.machineFiles[0].op: "write" is not one of`},
 		{"boot method", "nodes:", "worker: {machineSpec: {bootMethod: usb}}\nnodes:", "worker.machineSpec.bootMethod"},
+		{"firewall without action", "nodes:", "worker: {ingressFirewall: {rules: []}}\nnodes:", "worker.ingressFirewall.defaultAction: is missing"},
 		{"URL", "nodes:", "worker: {extraManifests: [\"https://a\"]}\nnodes:", "worker.extraManifests[0]: is a URL"},
 		{"more than one document", "nodes:", "---\nnodes:", "more than one YAML document"},
 	} {

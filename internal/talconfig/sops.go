@@ -243,12 +243,16 @@ func (d *decryption) isSealed(path []string) bool {
 		return false
 	}
 
-	if suffix := d.meta.UnencryptedSuffix; suffix != "" && has(func(k string) bool { return strings.HasSuffix(k, suffix) }) {
+	endsWith := func(suffix string) bool {
+		return has(func(key string) bool { return strings.HasSuffix(key, suffix) })
+	}
+
+	if suffix := d.meta.UnencryptedSuffix; suffix != "" && endsWith(suffix) {
 		sealed = false
 	}
 
 	if suffix := d.meta.EncryptedSuffix; suffix != "" {
-		sealed = has(func(k string) bool { return strings.HasSuffix(k, suffix) })
+		sealed = endsWith(suffix)
 	}
 
 	if d.unsealed != nil && has(d.unsealed.MatchString) {

@@ -130,7 +130,8 @@ func (l *loader) validateCNI(c *Config) {
 
 func (l *loader) validateFactory(f ImageFactory) {
 	if strings.Contains(f.RegistryURL, "://") || strings.HasSuffix(f.RegistryURL, "/") {
-		l.add("imageFactory.registryURL", "has to be a host such as %s; the scheme is in imageFactory.protocol", DefaultRegistry)
+		l.add("imageFactory.registryURL", "has to be a host such as %s; the scheme is in imageFactory.protocol",
+			DefaultRegistry)
 	}
 
 	if f.Protocol != "" && f.Protocol != "https" && f.Protocol != "http" {
@@ -220,7 +221,8 @@ func (l *loader) validateNode(m *Machine) {
 	}
 
 	if s := m.InstallDiskSelector; s != nil && s.Name != "" {
-		l.add(m.Field+".installDiskSelector.name", "is not supported by Talos: select by model, serial, wwid, busPath or size")
+		l.add(m.Field+".installDiskSelector.name",
+			"is not supported by Talos: select by model, serial, wwid, busPath or size")
 	}
 
 	switch {

@@ -43,8 +43,10 @@ func (l *loader) validateConfigs(field string, c NodeConfigs) {
 
 func (l *loader) validateMetadata(field string, c NodeConfigs) {
 	for _, key := range slices.Sorted(maps.Keys(c.NodeLabels)) {
+		value := c.NodeLabels[key]
+
 		// A template is checked after it is executed.
-		if value := c.NodeLabels[key]; !strings.Contains(value, "{{") && labels.Validate(map[string]string{key: value}) != nil {
+		if !strings.Contains(value, "{{") && labels.Validate(map[string]string{key: value}) != nil {
 			l.add(field+".nodeLabels."+key, "is not a valid label: at most 63 letters, digits, -, _ and .")
 		}
 	}
@@ -144,6 +146,11 @@ func (l *loader) validateSpec(field string, s *MachineSpec) {
 // validateNamed checks what becomes a document with a name.
 func (l *loader) validateNamed(field string, c NodeConfigs) {
 	if c.IngressFirewall != nil {
+		// The library takes a missing action for accept, which is the opposite of what talhelper documents.
+		if at := field + ".ingressFirewall.defaultAction"; l.lines[at] == 0 {
+			l.add(at, "is missing: block, or accept for a firewall that lets everything in")
+		}
+
 		names := map[string]string{}
 
 		for i, rule := range c.IngressFirewall.Rules {

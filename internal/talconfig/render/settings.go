@@ -46,7 +46,8 @@ func (r *renderer) settingDocuments(m *talconfig.Machine) []docconfig.Document {
 
 	for _, service := range m.ExtensionServices {
 		doc := extensions.NewServicesConfigV1Alpha1()
-		doc.ServiceName, doc.ServiceConfigFiles, doc.ServiceEnvironment = service.Name, service.ConfigFiles, service.Environment
+		doc.ServiceName, doc.ServiceConfigFiles = service.Name, service.ConfigFiles
+		doc.ServiceEnvironment = service.Environment
 		docs = append(docs, doc)
 	}
 
