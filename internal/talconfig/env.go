@@ -129,7 +129,7 @@ func (l *loader) substitute(n *yaml.Node, path string) {
 		for i, item := range n.Content {
 			l.substitute(item, fmt.Sprintf("%s[%d]", path, i))
 		}
-	case yaml.ScalarNode:
+	default:
 		l.substituteScalar(n, path)
 	}
 }

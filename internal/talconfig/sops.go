@@ -178,7 +178,7 @@ func (d *decryption) walk(n *yaml.Node, path []string) error {
 				return err
 			}
 		}
-	case yaml.ScalarNode:
+	default:
 		if !isNull(n) {
 			return d.leaf(n, path)
 		}

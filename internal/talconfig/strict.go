@@ -265,17 +265,16 @@ func join(path, key string) string {
 }
 
 func kindName(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	}
+	tag := n.ShortTag()
 
-	switch n.ShortTag() {
-	case "!!bool":
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case tag == "!!bool":
 		return "true or false"
-	case "!!int", "!!float":
+	case tag == "!!int", tag == "!!float":
 		return "a number that does not fit"
 	}
 
