@@ -38,7 +38,11 @@ print what it took, one JSON object a line:
   idle_api_writes                   writes to the management plane while there is nothing to do
   idle_mutating_calls               calls meanwhile that ask a node for a change, as the nodes count them
   idle_cpu_share                    processor time of the operator meanwhile, 1 is one core
-  goroutines                        of the operator, after that
+  idle_allocated_mib_s,             what it allocates meanwhile: bytes, and objects
+    idle_allocations_s
+  idle_rss_mib                      its memory after that, as the kernel counts it
+  idle_heap_mib, idle_stacks_mib    of which objects, with garbage that is not collected yet, and stacks of goroutines
+  goroutines, goroutines_per_node   of the operator, after that
   node_down_detect_p50_s, _p99_s    from the power cut of a node until its TalosMachine says that it is not reachable
   restart_catchup_s                 from the end of the operator until a new one has seen all objects, watches all nodes
                                     and has no work left

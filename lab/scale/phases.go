@@ -58,56 +58,6 @@ func (r *run) create(ctx context.Context) error {
 	return r.Emit(append(metrics, r.NodeCalls()...)...)
 }
 
-// idle measures what the operator does when there is nothing to do.
-func (r *run) idle(ctx context.Context) error {
-	if err := r.Settle(ctx); err != nil {
-		return err
-	}
-
-	r.Logf("watching the idle operator for %s", r.opts.Idle)
-
-	before, mutating := time.Now(), r.MutatingCalls()
-
-	cpu, err := r.Stack.Manager.CPU()
-	if err != nil {
-		return err
-	}
-
-	end := before.Add(r.opts.Idle)
-	if err := r.Await(ctx, "the idle time is over", func() (bool, error) { return time.Now().After(end), nil },
-		nil); err != nil {
-		return err
-	}
-
-	after, err := r.Stack.Manager.CPU()
-	if err != nil {
-		return err
-	}
-
-	lasted := time.Since(before)
-
-	writes, err := r.Writes(before)
-	if err != nil {
-		return err
-	}
-
-	for _, w := range writes {
-		r.Logf("written while idle: %s", w)
-	}
-
-	found, err := r.Scrape(ctx)
-	if err != nil {
-		return err
-	}
-
-	return r.Emit(
-		bench.Metric{Name: "idle_api_writes", Value: float64(len(writes)), Unit: "requests"},
-		bench.Metric{Name: "idle_mutating_calls", Value: float64(r.MutatingCalls() - mutating), Unit: "calls"},
-		bench.Metric{Name: "idle_cpu_share", Value: (after - cpu).Seconds() / lasted.Seconds(), Unit: "cores"},
-		bench.Metric{Name: "goroutines", Value: found.Total("go_goroutines"), Unit: "goroutines"},
-	)
-}
-
 // outage measures how soon the status says so when nodes lose their power.
 func (r *run) outage(ctx context.Context) error {
 	victims := r.victims(nil)

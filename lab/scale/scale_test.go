@@ -68,8 +68,10 @@ func TestBenchmark(t *testing.T) {
 
 	for name, unit := range map[string]string{
 		"all_ready_s": "s", "apply_to_ready_p50_s": "s", "apply_to_ready_p99_s": "s", "manager_cpu_s": "s",
-		"manager_rss_peak_mib": "MiB", "goroutines": "goroutines",
-		"api_requests_get": "requests", "api_requests_create": "requests", "api_requests_patch": "requests",
+		"manager_rss_peak_mib": "MiB", "goroutines": "goroutines", "goroutines_per_node": "goroutines",
+		"idle_rss_mib": "MiB", "idle_heap_mib": "MiB", "idle_stacks_mib": "MiB", "idle_allocated_mib_s": "MiB/s",
+		"idle_allocations_s": "objects/s",
+		"api_requests_get":   "requests", "api_requests_create": "requests", "api_requests_patch": "requests",
 		"node_calls_ApplyConfiguration": "calls", "node_calls_Bootstrap": "calls", "node_calls_ResourceWatch": "calls",
 		"node_down_detect_p50_s": "s", "node_down_detect_p99_s": "s", "restart_catchup_s": "s",
 		"hostile_gone_noticed_s": "s", "hostile_node_down_detect_p50_s": "s", "hostile_node_down_detect_p99_s": "s",
