@@ -10,14 +10,9 @@ import (
 	"time"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
-	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/state"
-	cosiclient "github.com/cosi-project/runtime/pkg/state/protobuf/client"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
-	"github.com/siderolabs/talos/pkg/machinery/resources/config"
-	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
-	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -26,24 +21,6 @@ import (
 	operatorv1alpha1 "github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
-
-// Watched is what a stream of a node reports, which is sufficient to decide when to reconcile.
-type Watched struct {
-	// Stage and Ready of the machine, as Talos reports them.
-	Stage string
-	Ready bool
-	// Etcd describes the etcd service and its member; empty if there is none.
-	Etcd string
-	// Kubelet describes the kubelet service.
-	Kubelet string
-	// Unmet is the number of unmet conditions.
-	Unmet int
-	// Member is the ID of the etcd member, in hexadecimal.
-	Member string
-	// Config identifies the live machine configuration among all of the node, including those of other boots; empty in
-	// maintenance mode.
-	Config string
-}
 
 // Intervals of a stream.
 const (
@@ -126,13 +103,8 @@ func watch(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// A node may stop responding between two calls, and the calls that open a watch have no deadline of their own. Each
-	// call gets its own time, because together they take longer than that on a slow node.
-	tooLong := time.AfterFunc(callTimeout, cancel)
-	events := make(chan state.Event, 16)
-	err := subscribe(ctx, c, secure, events, func() { tooLong.Reset(callTimeout) })
-
-	tooLong.Stop()
+	w := newWatches(c, cancel)
+	err := w.subscribe(ctx, secure)
 
 	if errors.Is(err, ErrSilent) {
 		return failure.Transient(operatorv1alpha1.ReasonNodeUnreachable, "no response from "+address, err)
@@ -144,44 +116,7 @@ func watch(
 
 	p.beat()
 
-	return follow(ctx, c, p, address, events, emit)
-}
-
-// subscribe opens the watches, and reports each call that has ended.
-func subscribe(
-	ctx context.Context, c *talosclient.Client, secure bool, events chan state.Event, answered func(),
-) error {
-	if err := greeted(ctx, c); err != nil {
-		return err
-	}
-
-	answered()
-
-	watches := watchState(c)
-
-	resources := []resource.Metadata{
-		resource.NewMetadata(runtime.NamespaceName, runtime.MachineStatusType, runtime.MachineStatusID,
-			resource.VersionUndefined),
-		resource.NewMetadata(v1alpha1.NamespaceName, v1alpha1.ServiceType, "etcd", resource.VersionUndefined),
-		resource.NewMetadata(v1alpha1.NamespaceName, v1alpha1.ServiceType, "kubelet", resource.VersionUndefined),
-		resource.NewMetadata(etcd.NamespaceName, etcd.MemberType, etcd.LocalMemberID, resource.VersionUndefined),
-	}
-
-	if secure {
-		// Changes of the configuration are sent, so it need not be polled.
-		resources = append(resources, resource.NewMetadata(config.NamespaceName, config.MachineConfigType, config.ActiveID,
-			resource.VersionUndefined))
-	}
-
-	for _, md := range resources {
-		if err := watches.Watch(ctx, md, events); err != nil {
-			return fmt.Errorf("watching %s: %w", md.Type(), err)
-		}
-
-		answered()
-	}
-
-	return nil
+	return follow(ctx, w, p, address, emit)
 }
 
 // greeted requests the first sign of life. A node that is slow, or reports itself that the deadline is exceeded, is not
@@ -202,12 +137,6 @@ func greeted(ctx context.Context, c *talosclient.Client) error {
 	return err
 }
 
-// watchState returns the client's state without its own retries, which hide for a quarter of an hour that a node is
-// gone.
-func watchState(c *talosclient.Client) state.CoreState {
-	return cosiclient.NewAdapter(cosiv1alpha1.NewStateClient(c.Conn()), cosiclient.WithDisableWatchRetry())
-}
-
 func beat(ctx context.Context, c *talosclient.Client) error {
 	// The response is not decoded: only its arrival matters. The call does not wait for a node that refuses the
 	// connection.
@@ -222,14 +151,7 @@ func beat(ctx context.Context, c *talosclient.Client) error {
 	return nil
 }
 
-func follow(
-	ctx context.Context,
-	c *talosclient.Client,
-	p *pulse,
-	address string,
-	events <-chan state.Event,
-	emit func(Watched),
-) error {
+func follow(ctx context.Context, w *watches, p *pulse, address string, emit func(Watched)) error {
 	var last Watched
 
 	told := false
@@ -254,7 +176,7 @@ func follow(
 			}
 
 			alive, cancel := context.WithTimeout(ctx, heartbeatTimeout)
-			err := beat(alive, c)
+			err := beat(alive, w.c)
 
 			cancel()
 
@@ -266,7 +188,7 @@ func follow(
 
 			silence = nextSilence()
 			timer.Reset(silence)
-		case e := <-events:
+		case e := <-w.events:
 			if e.Type == state.Errored {
 				return classify("a watch", address, e.Error)
 			}
@@ -280,43 +202,10 @@ func follow(
 
 			last, told = next, true
 			emit(next)
+
+			if err := w.followMember(ctx, next); err != nil {
+				return classify("a watch", address, err)
+			}
 		}
 	}
-}
-
-// merge applies one event to the observed state.
-func merge(w Watched, e state.Event) Watched {
-	gone := e.Type == state.Destroyed
-
-	switch r := e.Resource.(type) {
-	case *runtime.MachineStatus:
-		s := r.TypedSpec()
-		w.Stage, w.Ready, w.Unmet = s.Stage.String(), s.Status.Ready, len(s.Status.UnmetConditions)
-	case *v1alpha1.Service:
-		s := r.TypedSpec()
-		text := fmt.Sprintf("running=%t healthy=%t", s.Running, s.Healthy)
-
-		if gone {
-			text = ""
-		}
-
-		if r.Metadata().ID() == "etcd" {
-			w.Etcd = text
-		} else {
-			w.Kubelet = text
-		}
-	case *config.MachineConfig:
-		// Each boot starts the versions again, so the same version of two boots is not the same configuration.
-		w.Config = r.Metadata().Version().String() + " of " + r.Metadata().Created().UTC().Format(time.RFC3339Nano)
-		if gone {
-			w.Config = ""
-		}
-	case *etcd.Member:
-		w.Member = r.TypedSpec().MemberID
-		if gone {
-			w.Member = ""
-		}
-	}
-
-	return w
 }
