@@ -40,8 +40,6 @@ const (
 	stallTimeout = 15 * time.Second
 	// silenceTimeout ends a connection whose peer acknowledges nothing: as long as keepalive takes.
 	silenceTimeout = 4 * time.Second
-	// connectionBuffer is the size of the read buffer of a connection.
-	connectionBuffer = 8 << 10
 	// retryPrecondition is how soon to query a node again that is not ready for a call.
 	retryPrecondition = time.Second
 )
@@ -294,8 +292,9 @@ func dial(
 			grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
 				return l.connect(func() (net.Conn, error) { return dialer.DialContext(ctx, "tcp", target) })
 			}),
-			// There are thousands of connections, most of which are idle most of the time.
-			grpc.WithReadBufferSize(connectionBuffer),
+			// There are thousands of connections, most of which are idle most of the time: a connection has no buffer of its
+			// own. TLS hands out what it has decrypted piece by piece anyway, without a system call for each.
+			grpc.WithReadBufferSize(0),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{
 					BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond,
