@@ -30,7 +30,7 @@ func TestClientAfterClockJump(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		return c.client
+		return c.http
 	}
 
 	first := at(now)

@@ -39,7 +39,12 @@ func (c *Clients) Cluster(ctx context.Context, b *clusterstate.Bundle, addresses
 		return nil, err
 	}
 
-	return &Cluster{client: have.client, rest: have.rest}, nil
+	client, err := have.kubernetes()
+	if err != nil {
+		return nil, err
+	}
+
+	return &Cluster{client: client, rest: have.rest}, nil
 }
 
 // DrainOptions determine how pods are evicted from a node.

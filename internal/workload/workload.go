@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/blang/semver/v4"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -46,8 +48,11 @@ type Clients struct {
 	clients map[string]cached
 }
 
+// cached is what is kept of an API server. The clients of all API groups take ten times as much memory as the connection,
+// and are needed for moments.
 type cached struct {
-	client      kubernetes.Interface
+	http        *http.Client
+	discovery   discovery.DiscoveryInterface
 	rest        *rest.Config
 	fingerprint string
 	until       time.Time
@@ -127,13 +132,13 @@ func (c *Clients) versionAt(ctx context.Context, b *clusterstate.Bundle, address
 		return "", err
 	}
 
-	client := have.client
+	client := have.discovery.RESTClient()
 
-	if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+	if err := client.Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return "", fmt.Errorf("asking the API server at %s whether it is ready: %w", address, err)
 	}
 
-	raw, err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	raw, err := client.Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
 		return "", fmt.Errorf("asking the API server at %s for its version: %w", address, err)
 	}
@@ -177,20 +182,42 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (cached, error)
 		return cached{}, fmt.Errorf("making credentials for the API server at %s: %w", address, err)
 	}
 
-	cfg.Timeout = callTimeout
+	cfg.Timeout, cfg.UserAgent = callTimeout, rest.DefaultKubernetesUserAgent()
 	boundAnswers(cfg)
 
-	client, err := kubernetes.NewForConfig(cfg)
+	made, err := open(cfg)
 	if err != nil {
 		return cached{}, fmt.Errorf("opening a client to the API server at %s: %w", address, err)
 	}
+
+	made.fingerprint, made.until = b.Fingerprint(), now.Add(clientTTL)
 
 	if c.clients == nil {
 		c.clients = map[string]cached{}
 	}
 
-	made := cached{client: client, rest: cfg, fingerprint: b.Fingerprint(), until: now.Add(clientTTL)}
 	c.clients[address] = made
 
 	return made, nil
+}
+
+func open(cfg *rest.Config) (cached, error) {
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return cached{}, err
+	}
+
+	api, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, client)
+
+	return cached{http: client, discovery: api, rest: cfg}, err
+}
+
+// kubernetes returns the clients of all API groups, which use the connection that there is.
+func (c cached) kubernetes() (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfigAndClient(c.rest, c.http)
+	if err != nil {
+		return nil, fmt.Errorf("opening a client to the API server at %s: %w", c.rest.Host, err)
+	}
+
+	return client, nil
 }
