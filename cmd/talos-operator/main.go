@@ -83,6 +83,7 @@ func newManagerCommand(version string) *cobra.Command {
 
 			ctrl.SetLogger(log)
 			klog.SetLogger(log)
+			app.SaveMemory(log)
 
 			cfg, err := restConfig(options.Kubeconfig)
 			if err != nil {
