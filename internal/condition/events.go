@@ -20,11 +20,32 @@ var outages = []string{
 	v1alpha1.ReasonBooting, v1alpha1.ReasonNodeNotReady,
 }
 
-// Events determines which transitions become events, depending on whether an outage is expected.
+// told are the reasons of a machine that repeat an event: the change of its configuration is in the plan of its group, and
+// in the events of the change, and its wipe has events of its own.
+var told = []string{
+	v1alpha1.ReasonConfigDiffers, v1alpha1.ReasonRollingOut, v1alpha1.ReasonResetting, v1alpha1.ReasonDeleting,
+}
+
+// Events determines which transitions of a group of machines become events, depending on whether an outage is expected.
 func Events(expected bool) kube.Transitions {
 	t := kube.Transitions{Bad: BadReasons}
 	if expected {
 		t.Expected = outages
+	}
+
+	return t
+}
+
+// MachineEvents determines which transitions of a machine become events, depending on whether an outage is expected, and
+// was before the transitions: an outage that was not reported has no end to report.
+func MachineEvents(expected, was bool) kube.Transitions {
+	t := kube.Transitions{Bad: BadReasons, Expected: told}
+	if expected {
+		t.Expected = slices.Concat(told, outages)
+	}
+
+	if was {
+		t.Were = outages
 	}
 
 	return t

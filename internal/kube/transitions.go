@@ -18,9 +18,11 @@ import (
 type Transitions struct {
 	// Bad are the reasons that are told as warnings, whatever the condition was before.
 	Bad []string
-	// Expected are reasons that are no news in either direction: those of an outage that the operator has caused, or that
-	// is a phase of a creation.
+	// Expected are reasons that are no news: those of an outage that the operator has caused, or that is a phase of a
+	// creation, and those of acts that have events of their own.
 	Expected []string
+	// Were are reasons that were no news when they began, so their end is none for a routine condition.
+	Were []string
 }
 
 // Record emits the events of what has changed, with the conditions' reasons. What several conditions say with
@@ -62,7 +64,9 @@ func (t Transitions) isNews(old *metav1.Condition, c metav1.Condition) bool {
 		return false
 	case slices.Contains(t.Bad, c.Reason):
 		return true
-	case old != nil && slices.Contains(t.Expected, old.Reason):
+	case old != nil && t.wasExpected(old.Reason, c.Type),
+		c.Reason == v1alpha1.ReasonRollingOut, // the plan has an event of its own
+		c.Status == metav1.ConditionUnknown && slices.Contains(beginnings, c.Reason):
 		return false
 	case c.Status == metav1.ConditionTrue:
 		return !slices.Contains(routine, c.Type) || was == metav1.ConditionFalse && !slices.Contains(beginnings, old.Reason)
@@ -71,16 +75,20 @@ func (t Transitions) isNews(old *metav1.Condition, c metav1.Condition) bool {
 	return was == metav1.ConditionTrue
 }
 
+func (t Transitions) wasExpected(reason, kind string) bool {
+	return slices.Contains(t.Expected, reason) || slices.Contains(t.Were, reason) && slices.Contains(routine, kind)
+}
+
 // routine are the conditions that become true on the way to Ready, which tells of it: of them only the recovery is
 // news.
 var routine = []string{
 	v1alpha1.ConditionReachable, v1alpha1.ConditionConfigured, v1alpha1.ConditionUpToDate,
-	v1alpha1.ConditionCertificatesValid, vitistackv1alpha1.ConditionMachinesCreated,
+	v1alpha1.ConditionCertificatesValid, v1alpha1.ConditionBootstrapped, vitistackv1alpha1.ConditionMachinesCreated,
 	vitistackv1alpha1.ConditionFilesGenerated, vitistackv1alpha1.ConditionTopologyValid,
 }
 
 // beginnings are the reasons that such a condition has before it is true for the first time.
 var beginnings = []string{
 	v1alpha1.ReasonMaintenance, v1alpha1.ReasonBooting, v1alpha1.ReasonWaitingForMachines,
-	v1alpha1.ReasonWaitingForAddress, v1alpha1.ReasonWaitingForControlPlane,
+	v1alpha1.ReasonWaitingForAddress, v1alpha1.ReasonWaitingForControlPlane, v1alpha1.ReasonBootstrapping,
 }

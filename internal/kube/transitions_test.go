@@ -45,6 +45,12 @@ func TestRecordTransitions(t *testing.T) {
 		"worse than expected":        {"Ready", state{no, "Away"}, state{no, "Broken"}, "Warning Broken Ready is False: m"},
 		"an expected outage":         {"Reachable", state{yes, "Reachable"}, state{no, "Away"}, ""},
 		"its end":                    {"Reachable", state{no, "Away"}, state{yes, "Reachable"}, ""},
+		"the end of one before":      {"Reachable", state{no, "Was"}, state{yes, "Reachable"}, ""},
+		"ready at the end of one":    {"Ready", state{no, "Was"}, state{yes, "Ready"}, "Normal Ready Ready is True: m"},
+		"a plan begins":              {"UpToDate", state{yes, "UpToDate"}, state{no, "RollingOut"}, ""},
+		"a plan waits":               {"UpToDate", state{yes, "UpToDate"}, state{no, "RolloutWaiting"}, "Normal RolloutWaiting UpToDate is False: m"},
+		"a machine begins":           {"Reachable", state{yes, "Reachable"}, state{unknown, "WaitingForMachines"}, ""},
+		"bootstrapped":               {"Bootstrapped", state{no, "Bootstrapping"}, state{yes, "Bootstrapped"}, ""},
 	}
 
 	for name, tt := range tests {
@@ -66,7 +72,7 @@ func TestRecordTransitions(t *testing.T) {
 			}
 
 			recorder := events.NewFakeRecorder(10)
-			rule := kube.Transitions{Bad: []string{"Broken", "Torn", "Away"}, Expected: []string{"Away"}}
+			rule := kube.Transitions{Bad: []string{"Broken", "Torn", "Away"}, Expected: []string{"Away"}, Were: []string{"Was"}}
 			rule.Record(recorder, &v1alpha1.TalosMachine{}, before, after)
 			close(recorder.Events)
 

@@ -49,7 +49,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		Weigh:   func() condition.Weight { return s.weight(outage) },
 		Details: r.Details, Undo: func() { s.machine.Status = *s.base.Status.DeepCopy() },
 		Claim:  idOf(s.base.Status.Change) != idOf(s.machine.Status.Change),
-		Events: condition.Events(outage), Resync: r.Resync,
+		Events: condition.MachineEvents(outage, condition.ExpectsOutage(s.base)), Resync: r.Resync,
 		Written: func() { r.tellOverdue(s, outage) },
 		// The result of this comparison has not been written anywhere yet.
 		Unwritten: func() { r.looks.forget(s.key().String()) },
