@@ -29,7 +29,7 @@ func saveMemory(log logr.Logger, container memlimit.Provider) {
 
 	if _, err := memlimit.Set(memlimit.WithProvider(container), memlimit.WithRatio(heapShare)); err != nil {
 		// Where there are no control groups, there is no limit to know.
-		log.Info("The memory limit of the container is unknown. The operator runs without a memory limit of its own.",
-			"error", err.Error())
+		log.Info("The memory limit of the container is unknown, and so the operator does not adapt to it. Set GOMEMLIMIT if "+
+			"there is one.", "error", err.Error())
 	}
 }
