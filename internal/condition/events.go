@@ -21,9 +21,10 @@ var outages = []string{
 }
 
 // told are the reasons of a machine that repeat an event: the change of its configuration is in the plan of its group, and
-// in the events of the change, and its wipe has events of its own.
+// in the events of the change, its group tells which machines run other versions, and its wipe has events of its own.
 var told = []string{
-	v1alpha1.ReasonConfigDiffers, v1alpha1.ReasonRollingOut, v1alpha1.ReasonResetting, v1alpha1.ReasonDeleting,
+	v1alpha1.ReasonConfigDiffers, v1alpha1.ReasonUpgradePending, v1alpha1.ReasonRollingOut, v1alpha1.ReasonResetting,
+	v1alpha1.ReasonDeleting,
 }
 
 // Events determines which transitions of a group of machines become events, depending on whether an outage is expected.

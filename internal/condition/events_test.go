@@ -30,6 +30,7 @@ func TestMachineEvents(t *testing.T) {
 		want          string
 	}{
 		"a change begins":             {false, false, upToDate, differs, ""},
+		"other versions":              {false, false, upToDate, cond(v1alpha1.ConditionUpToDate, no, v1alpha1.ReasonUpgradePending), ""},
 		"a change settles":            {false, true, cond(v1alpha1.ConditionUpToDate, no, v1alpha1.ReasonRollingOut), upToDate, ""},
 		"a change is over":            {false, false, differs, upToDate, ""},
 		"an outage":                   {false, false, reachable, lost, "Warning NodeUnreachable Reachable is False: m"},
