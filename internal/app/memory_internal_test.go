@@ -11,8 +11,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// TestSaveMemory: the limit of the runtime follows that of the container, with room for what the runtime does not count,
-// and a process without a known limit runs as before. What the user has set stays.
+// TestSaveMemory: the limit of the runtime follows that of the container, with room for what the runtime does not
+// count, and a process without a known limit runs as before. What the user has set stays.
 func TestSaveMemory(t *testing.T) {
 	limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
 	t.Cleanup(func() {

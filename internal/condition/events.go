@@ -20,8 +20,9 @@ var outages = []string{
 	v1alpha1.ReasonBooting, v1alpha1.ReasonNodeNotReady,
 }
 
-// told are the reasons of a machine that repeat an event: the change of its configuration is in the plan of its group, and
-// in the events of the change, its group tells which machines run other versions, and its wipe has events of its own.
+// told are the reasons of a machine that repeat an event: the change of its configuration is in the plan of its group,
+// and in the events of the change, its group tells which machines run other versions, and its wipe has events of its
+// own.
 var told = []string{
 	v1alpha1.ReasonConfigDiffers, v1alpha1.ReasonUpgradePending, v1alpha1.ReasonRollingOut, v1alpha1.ReasonResetting,
 	v1alpha1.ReasonDeleting,
@@ -37,8 +38,8 @@ func Events(expected bool) kube.Transitions {
 	return t
 }
 
-// MachineEvents determines which transitions of a machine become events, depending on whether an outage is expected, and
-// was before the transitions: an outage that was not reported has no end to report.
+// MachineEvents determines which transitions of a machine become events, depending on whether an outage is expected,
+// and was before the transitions: an outage that was not reported has no end to report.
 func MachineEvents(expected, was bool) kube.Transitions {
 	t := kube.Transitions{Bad: BadReasons, Expected: told}
 	if expected {

@@ -23,6 +23,8 @@ func TestMachineEvents(t *testing.T) {
 	lost := cond(v1alpha1.ConditionReachable, no, v1alpha1.ReasonNodeUnreachable)
 	upToDate := cond(v1alpha1.ConditionUpToDate, yes, v1alpha1.ReasonUpToDate)
 	differs := cond(v1alpha1.ConditionUpToDate, no, v1alpha1.ReasonConfigDiffers)
+	pending := cond(v1alpha1.ConditionUpToDate, no, v1alpha1.ReasonUpgradePending)
+	changes := cond(v1alpha1.ConditionUpToDate, no, v1alpha1.ReasonRollingOut)
 
 	for name, tc := range map[string]struct {
 		expected, was bool
@@ -30,8 +32,8 @@ func TestMachineEvents(t *testing.T) {
 		want          string
 	}{
 		"a change begins":             {false, false, upToDate, differs, ""},
-		"other versions":              {false, false, upToDate, cond(v1alpha1.ConditionUpToDate, no, v1alpha1.ReasonUpgradePending), ""},
-		"a change settles":            {false, true, cond(v1alpha1.ConditionUpToDate, no, v1alpha1.ReasonRollingOut), upToDate, ""},
+		"other versions":              {false, false, upToDate, pending, ""},
+		"a change settles":            {false, true, changes, upToDate, ""},
 		"a change is over":            {false, false, differs, upToDate, ""},
 		"an outage":                   {false, false, reachable, lost, "Warning NodeUnreachable Reachable is False: m"},
 		"a recovery":                  {false, false, lost, reachable, "Normal Reachable Reachable is True: m"},

@@ -51,7 +51,8 @@ func watchedBy(t *testing.T, n *node.Node, want int) {
 }
 
 // TestWatches: the stage, both services and the configuration of a node need three watches. The etcd member needs
-// another one, only where there is etcd, and its start is reported like that of a member that was there from the beginning.
+// another one, only where there is etcd, and its start is reported like that of a member that was there from the
+// beginning.
 func TestWatches(t *testing.T) {
 	registry, subnet := node.NewRegistry(), loopback.Subnet(t)
 	c := newCluster(t, subnet+".1")

@@ -85,7 +85,8 @@ func (w *world) told() []string {
 	return lines
 }
 
-// tellOf fails unless the events contain the wanted ones, by how they begin, and hardly any others but those that may be.
+// tellOf fails unless the events contain the wanted ones, by how they begin, and hardly any others but those that may
+// be.
 func (w *world) tellOf(what string, got, want, may []string) {
 	w.t.Helper()
 	w.t.Logf("%d events about %s:\n%s", len(got), what, strings.Join(got, "\n"))
