@@ -178,7 +178,7 @@ TestHostileChild|TestStore|TestProtection|TestRelease|TestBackupList|TestExport|
 OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
   ./internal/backup/signature/... \
-  ./internal/check/... ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... \
+  ./internal/check/... ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... ./internal/endpoint/... \
   ./internal/controller/kubernetescluster/... \
   ./internal/controller/frame/... ./internal/controller/group/... ./internal/controller/machine/... ./internal/controller/machineset/... \
   ./internal/pause/... ./internal/backup/scheduled/... \

@@ -56,6 +56,6 @@ func setupBackups(
 func (o *Options) Stores(reader client.Reader) *storage.Opener {
 	return &storage.Opener{
 		Reader: reader, Root: o.BackupDirectory, Own: o.AllowOwnCredentials,
-		Places: o.AllowStores, Allowed: o.AllowRecipients,
+		Places: o.AllowStores, Allowed: o.AllowRecipients, Endpoints: &o.AllowedEndpoints,
 	}
 }

@@ -47,7 +47,8 @@ func setupNotifications(mgr manager.Manager, o Options, cached client.Client) er
 	opts.NewQueue = fair.Share{Workers: notificationPasses, Cluster: reconcile.Request.String, Clock: o.clock()}.Queue
 
 	err := (&notification.Reconciler{
-		Client: cached, Reader: mgr.GetAPIReader(), Sender: &webhook.Sender{Hosts: o.AllowedWebhooks}, Clock: o.clock(),
+		Client: cached, Reader: mgr.GetAPIReader(), Clock: o.clock(),
+		Sender: &webhook.Sender{Hosts: o.AllowedWebhooks, Endpoints: &o.AllowedEndpoints},
 		Resync: machineResync, Recorder: mgr.GetEventRecorder("notification"),
 	}).SetupWithManager(mgr, opts)
 	if err != nil {

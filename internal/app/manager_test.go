@@ -55,6 +55,10 @@ func start(t *testing.T, namespaces ...string) *running {
 	options.Namespaces, options.ReconcileInterval, options.ResultsPath = namespaces, time.Hour, t.TempDir()
 	options.LeaderElect, options.HealthProbeBindAddress = false, "0"
 
+	if err := options.AllowedEndpoints.Set("127.0.0.0/8"); err != nil {
+		t.Fatal(err)
+	}
+
 	m := &running{
 		T: t, admin: api.Admin(t), logs: &harness.Log{}, ended: make(chan error, 1),
 		certificates: t.TempDir(), address: net.JoinHostPort(loopback.Address(t), "8443"),

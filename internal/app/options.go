@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/internal/backup/storage"
+	"github.com/talos-operator/talos-operator/internal/endpoint"
 	"github.com/talos-operator/talos-operator/internal/shard"
 	"github.com/talos-operator/talos-operator/internal/webhook"
 )
@@ -56,6 +57,9 @@ type Options struct {
 	AllowRecipients storage.RecipientList
 	// AllowedWebhooks are the only hosts that notifications are sent to; all when empty.
 	AllowedWebhooks webhook.Hosts
+	// AllowedEndpoints are those that buckets and webhooks may have; all but loopback, link-local and metadata addresses
+	// when empty.
+	AllowedEndpoints endpoint.List
 	// ScratchDirectory is where plain databases are stored while they are inspected; the directory for temporary files
 	// when empty.
 	ScratchDirectory string
@@ -149,6 +153,7 @@ func Defaults() (Options, error) {
 		"ALLOW_STORES":          o.AllowStores.Set,
 		"ALLOW_RECIPIENTS":      o.AllowRecipients.Set,
 		"ALLOWED_WEBHOOKS":      o.AllowedWebhooks.Set,
+		"ALLOWED_ENDPOINTS":     o.AllowedEndpoints.Set,
 		"SCRATCH_DIRECTORY":     into(&o.ScratchDirectory),
 		"LOG_LEVEL":             into(&o.LogLevel),
 	} {
@@ -214,6 +219,10 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"hosts that notifications may be sent to, as HOST or *.DOMAIN, with :PORT where it is not the default one, and "+
 			"with http:// where TLS is not required, separated by commas, besides those of ALLOWED_WEBHOOKS; default: all, "+
 			"with TLS")
+	f.Var(&o.AllowedEndpoints, "allowed-endpoints",
+		"what buckets and webhooks may be at, as HOST, *.DOMAIN, an address, a network such as 10.0.0.0/8, or * for all, "+
+			"separated by commas, besides those of ALLOWED_ENDPOINTS; loopback, link-local and metadata addresses only where "+
+			"an address or a network names them; default: *")
 	f.StringVar(&o.ScratchDirectory, "scratch-directory", o.ScratchDirectory,
 		"folder for plain databases while they are inspected, default: the one for temporary files (SCRATCH_DIRECTORY)")
 	f.IntVar(&o.BackupConcurrency, "backup-concurrency", o.BackupConcurrency,

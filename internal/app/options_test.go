@@ -1,12 +1,14 @@
 package app_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
 	"github.com/talos-operator/talos-operator/internal/app"
+	"github.com/talos-operator/talos-operator/internal/endpoint"
 )
 
 // TestScratchDirectory: the flag wins over the environment, and the folder is the same for child processes.
@@ -153,6 +155,41 @@ func TestAllowLists(t *testing.T) {
 
 	if err := flags.Parse([]string{"--allow-recipients=key"}); err == nil {
 		t.Error("it is a key")
+	}
+}
+
+// TestAllowedEndpoints: without the option no loopback address is called, and what it names reaches what opens stores.
+func TestAllowedEndpoints(t *testing.T) {
+	o, err := app.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := o.Stores(nil).Endpoints.Check("127.0.0.1"); !errors.Is(err, endpoint.ErrRefused) {
+		t.Errorf("without the option: %v", err)
+	}
+
+	t.Setenv("ALLOWED_ENDPOINTS", "10.0.0.0/8")
+
+	if o, err = app.Defaults(); err != nil {
+		t.Fatal(err)
+	}
+
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(flags)
+
+	if err := flags.Parse([]string{"--allowed-endpoints=127.0.0.0/8"}); err != nil {
+		t.Fatal(err)
+	}
+
+	for address, want := range map[string]bool{"127.0.0.1": true, "10.0.0.1": true, "8.8.8.8": false, "169.254.169.254": false} {
+		if err := o.Stores(nil).Endpoints.Check(address); (err == nil) != want {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+
+	if err := flags.Parse([]string{"--allowed-endpoints=https://h"}); err == nil {
+		t.Error("it is an endpoint")
 	}
 }
 

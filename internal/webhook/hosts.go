@@ -17,6 +17,7 @@ var (
 	ErrAddress  = errors.New("it is not an address like https://HOST/PATH")
 	ErrPlain    = errors.New("http:// is accepted only for loopback addresses and hosts in --allowed-webhooks")
 	ErrNoHost   = errors.New("its host is not in the list that the operator was started with (--allowed-webhooks)")
+	ErrEndpoint = errors.New("its address is not one that the operator may connect to (--allowed-endpoints)")
 	schemePorts = map[string]string{"http": "80", "https": "443"}
 )
 

@@ -11,11 +11,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/talos-operator/talos-operator/internal/decide/notification"
+	"github.com/talos-operator/talos-operator/internal/endpoint"
 )
 
 const (
@@ -31,20 +33,32 @@ const (
 type Sender struct {
 	// Hosts where webhooks may be.
 	Hosts Hosts
+	// Endpoints are those that may be connected to; all when nil.
+	Endpoints *endpoint.List
 	// Timeout of a request; default: 10 s.
 	Timeout time.Duration
 }
 
 // Check returns why an address cannot be used; nil if it can.
 func (s *Sender) Check(address string) error {
-	_, err := s.Hosts.Check(address)
+	_, err := s.check(address)
 
 	return err
 }
 
+// check returns an address if it may be used. What a name resolves to is checked when a notification is sent.
+func (s *Sender) check(address string) (*url.URL, error) {
+	u, err := s.Hosts.Check(address)
+	if err == nil && s.Endpoints.Check(u.Hostname()) != nil {
+		return nil, ErrEndpoint // the text of the cause has the address
+	}
+
+	return u, err
+}
+
 // Send sends a body, once. The ID is that of the notification: a repetition has the same.
 func (s *Sender) Send(ctx context.Context, address, id string, body []byte) notification.Outcome {
-	u, err := s.Hosts.Check(address)
+	u, err := s.check(address)
 	if err != nil {
 		return notification.Outcome{Why: err.Error()}
 	}
@@ -66,7 +80,7 @@ func (s *Sender) Send(ctx context.Context, address, id string, body []byte) noti
 	req.Header.Set("User-Agent", "talos-operator")
 	req.Header.Set("Idempotency-Key", id)
 
-	res, err := client().Do(req)
+	res, err := s.client().Do(req)
 	if err != nil {
 		return notification.Outcome{Why: whyOf(err)} // the text of the error has the address
 	}
@@ -81,12 +95,15 @@ func (s *Sender) Send(ctx context.Context, address, id string, body []byte) noti
 
 // client is one of a single request: notifications are rare, and an idle connection would be one more that a receiver
 // could occupy.
-func client() *http.Client {
+func (s *Sender) client() *http.Client {
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true,
+		MaxResponseHeaderBytes: longestHeader, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	}
+	s.Endpoints.Restrict(t, &net.Dialer{})
+
 	return &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true,
-			MaxResponseHeaderBytes: longestHeader, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-		},
+		Transport: t,
 		// Where it leads was not checked, and the address would be in the Referer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -130,6 +147,8 @@ func whyOf(err error) string {
 	)
 
 	switch {
+	case errors.Is(err, endpoint.ErrRefused):
+		return ErrEndpoint.Error()
 	case errors.As(err, &names):
 		return "the host name of the receiver cannot be resolved"
 	case errors.As(err, &chain):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/talos-operator/talos-operator/internal/decide/notification"
+	"github.com/talos-operator/talos-operator/internal/endpoint"
 	"github.com/talos-operator/talos-operator/internal/webhook"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -246,6 +248,37 @@ func TestUnreachable(t *testing.T) {
 	hosts := webhook.Hosts{{Scheme: "https", Name: "hooks.example.com", Port: "443"}}
 	if out := send(t, webhook.Sender{Hosts: hosts}, named); out.Verdict != notification.Retry || out.Why != webhook.ErrNoHost.Error() {
 		t.Errorf("a host that is not on the list: %+v", out)
+	}
+}
+
+// TestEndpoints: nothing is sent to an address that the operator may not connect to, by its number or by a name, and the
+// outcome tells neither.
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+
+	var asked atomic.Int32
+
+	address := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	named := strings.Replace(address, "127.0.0.1", "localhost", 1)
+	guarded := webhook.Sender{Endpoints: &endpoint.List{}}
+
+	for _, to := range []string{address, named, "http://127.0.0.1:1/" + secret, "https://169.254.169.254/" + secret} {
+		if out := send(t, guarded, to); out.Verdict != notification.Retry || out.Why != webhook.ErrEndpoint.Error() {
+			t.Errorf("%s: %+v", to, out)
+		}
+	}
+
+	if err := guarded.Check(address); !errors.Is(err, webhook.ErrEndpoint) {
+		t.Errorf("the address is checked with %v", err)
+	}
+
+	allowed := &endpoint.List{}
+	if err := allowed.Set("127.0.0.0/8"); err != nil {
+		t.Fatal(err)
+	}
+
+	if out := send(t, webhook.Sender{Endpoints: allowed}, address); out.Verdict != notification.Accepted || asked.Load() != 1 {
+		t.Errorf("what is allowed: %+v, %d requests", out, asked.Load())
 	}
 }
 

@@ -23,6 +23,10 @@ var ErrTooMuch = errors.New("the response of the API server is too large")
 // errEncoding rejects responses that cannot be counted before they are decoded.
 var errEncoding = errors.New("the response of the API server is not JSON")
 
+// errRedirect rejects redirects, which no API server sends for what the operator requests. One would lead the requests
+// of the operator to an address that the administrators of the managed cluster choose.
+var errRedirect = errors.New("the API server redirects the request, which is not followed")
+
 const (
 	// plainBody is the maximum response that is not a list, and the maximum of a list in addition to its objects. etcd
 	// accepts objects of 1.5 MiB.
@@ -59,6 +63,12 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(req)
 	if err != nil || resp.Body == nil {
 		return resp, err
+	}
+
+	if resp.Header.Get("Location") != "" && resp.StatusCode >= 300 && resp.StatusCode < 400 {
+		_ = resp.Body.Close()
+
+		return nil, errRedirect
 	}
 
 	counted, err := isCounted(resp.Header.Get("Content-Type"))

@@ -153,6 +153,30 @@ func onNode(list http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// TestRedirects: the API server of a managed cluster cannot lead requests of the operator to another address.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+
+	var led atomic.Int64
+
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
+	t.Cleanup(other.Close)
+
+	for name, call := range calls {
+		s := newAPIServer(t, onNode(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+"/latest/meta-data", http.StatusFound)
+		}))
+
+		if err := call(t.Context(), s.cluster(t)); err == nil || !strings.Contains(err.Error(), "redirects the request") {
+			t.Errorf("%s ended with %v", name, err)
+		}
+	}
+
+	if led.Load() > 0 {
+		t.Errorf("%d requests were led to another address", led.Load())
+	}
+}
+
 func TestMain(m *testing.M) {
 	workload.TakeTime()
 	os.Exit(m.Run())

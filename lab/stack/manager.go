@@ -96,6 +96,8 @@ func (m *Manager) launch() (*process.Process, error) {
 		"METRICS_SECURE=false",
 		fmt.Sprintf("HEALTH_PROBE_BIND_ADDRESS=%s:%d", m.opts.Address, healthPort),
 		"RESULTS_PATH="+m.opts.Results,
+		// The bucket of the lab is at a loopback address, as everything of it.
+		"ALLOWED_ENDPOINTS=*,127.0.0.0/8",
 	)
 
 	return process.Start("talos-operator", m.opts.Binary, args, append(env, m.opts.Env...), m.log)

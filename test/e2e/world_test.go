@@ -274,6 +274,7 @@ func (w *world) startManagerAs(cfg *rest.Config, flags ...string) *manager {
 		"KUBECONFIG="+kubeconfig,
 		"RESULTS_PATH="+filepath.Join(w.dir, "results"),
 		"BACKUP_DIRECTORY="+w.backups(),
+		"ALLOWED_ENDPOINTS=*,127.0.0.0/8",
 		"METRICS_BIND_ADDRESS="+m.metrics,
 		"METRICS_SECURE=false",
 		"HEALTH_PROBE_BIND_ADDRESS="+m.probes,

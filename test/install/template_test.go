@@ -36,6 +36,7 @@ allow:
   recipients: [age1x, age1y]
   ownCredentials: [team-a=a]
   webhooks: ["*.example.com"]
+  endpoints: ["*", "10.0.0.1"]
 extraArgs: ["--log-level=debug"]
 extraEnv: [{name: HTTPS_PROXY, value: "http://proxy:3128"}]
 extraEnvFrom: [{secretRef: {name: s3}}]
@@ -122,7 +123,7 @@ func TestFull(t *testing.T) {
 
 	want := []string{
 		"manager", "--namespaces=team-a,team-b", "--allow-stores=team-a=https://s3.example.com/a,team-b=s3://b",
-		"--allow-recipients=age1x,age1y", "--allow-own-credentials=team-a=a", "--allowed-webhooks=*.example.com", "--log-level=debug",
+		"--allow-recipients=age1x,age1y", "--allow-own-credentials=team-a=a", "--allowed-webhooks=*.example.com", "--allowed-endpoints=*,10.0.0.1", "--log-level=debug",
 	}
 	if !slices.Equal(manager.Args, want) {
 		t.Errorf("arguments %q, want %q", manager.Args, want)

@@ -64,6 +64,9 @@ default
 {{- with .Values.allow.webhooks }}
 - --allowed-webhooks={{ join "," . }}
 {{- end }}
+{{- with .Values.allow.endpoints }}
+- --allowed-endpoints={{ join "," . }}
+{{- end }}
 {{- range .Values.extraArgs }}
 - {{ . | quote }}
 {{- end }}

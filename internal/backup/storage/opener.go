@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/store"
+	"github.com/talos-operator/talos-operator/internal/endpoint"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -61,6 +62,8 @@ type Opener struct {
 	// Places are the buckets that may be named, all without any; Allowed the recipients, likewise.
 	Places  Places
 	Allowed RecipientList
+	// Endpoints are those that stores may have; all when nil.
+	Endpoints *endpoint.List
 	// Stall is how long a connection to a bucket may make no progress; a minute when zero.
 	Stall time.Duration
 }
@@ -102,6 +105,7 @@ func (o *Opener) openS3(ctx context.Context, namespace string, s *v1alpha1.S3Sto
 
 	settings := store.S3Settings{
 		Endpoint: s.Endpoint, Region: s.Region, Bucket: s.Bucket, Prefix: s.Prefix, Style: s.Addressing, Stall: o.Stall,
+		Endpoints: o.Endpoints,
 	}
 
 	if sse := s.ServerSideEncryption; sse != nil {

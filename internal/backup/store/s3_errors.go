@@ -10,6 +10,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/talos-operator/talos-operator/internal/endpoint"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -36,6 +37,8 @@ func (s *S3) classify(doing, key string, err error) error {
 		return noCredentials(missing, where, cause)
 	case errors.As(err, &answer) && answer.StatusCode != 0:
 		return answered(answer, key, where, cause)
+	case errors.Is(err, endpoint.ErrRefused):
+		return refused(where, cause)
 	case isTrust(err):
 		return failure.Auth(ReasonUntrusted, where+" presents a certificate that the configured CAs did not sign, or "+
 			"does not use TLS", cause)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/encrypt"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
+	"github.com/talos-operator/talos-operator/internal/endpoint"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -82,6 +84,8 @@ type S3Settings struct {
 	Lock Lock
 	// Stall is how long a connection may make no progress; a minute when zero.
 	Stall time.Duration
+	// Endpoints are those that may be connected to; all when nil.
+	Endpoints *endpoint.List
 }
 
 // Lock is the object-lock retention of S3. The zero value requests none; the bucket may have a default of its own.
@@ -94,7 +98,7 @@ type Lock struct {
 
 // validate checks the settings, and returns the endpoint.
 func (s *S3Settings) validate() (*url.URL, error) {
-	endpoint, err := s.endpoint()
+	u, err := s.endpoint()
 
 	switch {
 	case err != nil:
@@ -113,7 +117,26 @@ func (s *S3Settings) validate() (*url.URL, error) {
 		return nil, invalid("the object lock has no time", nil)
 	}
 
-	return endpoint, nil
+	return u, s.checkAddress(u.Hostname())
+}
+
+// checkAddress refuses an address at once. A name is checked when its address is known.
+func (s *S3Settings) checkAddress(host string) error {
+	if _, err := netip.ParseAddr(host); err != nil {
+		return nil //nolint:nilerr // it is a name
+	}
+
+	if err := s.Endpoints.Check(host); err != nil {
+		return refused("s3://"+s.Bucket, err)
+	}
+
+	return nil
+}
+
+// refused tells an endpoint that the administrator of the operator does not allow.
+func refused(where string, err error) error {
+	return failure.Terminal(ReasonEndpoint, fmt.Sprintf("the endpoint of %s may not be used: its address is not one that "+
+		"the operator may connect to (%s)", where, endpoint.Flag), err)
 }
 
 func invalid(message string, err error) error {
@@ -197,18 +220,8 @@ func (s *S3Settings) transport() (*http.Transport, error) {
 		stall = defaultStall
 	}
 
-	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
-
-	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			c, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-
-			return &watchedConn{Conn: c, stall: stall}, nil
-		},
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
 		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   connectTimeout,
 		ResponseHeaderTimeout: max(answerTimeout, stall),
@@ -218,7 +231,20 @@ func (s *S3Settings) transport() (*http.Transport, error) {
 		DisableCompression:    true,
 		WriteBufferSize:       64 << 10,
 		ReadBufferSize:        64 << 10,
-	}, nil
+	}
+	s.Endpoints.Restrict(t, &net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive})
+
+	dial := t.DialContext
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+
+		return &watchedConn{Conn: c, stall: stall}, nil
+	}
+
+	return t, nil
 }
 
 // watchedConn fails if the other side neither accepts nor sends data for too long.

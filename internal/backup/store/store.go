@@ -30,6 +30,8 @@ const (
 	//
 	// Next: set `caFrom` to the CA of the store, or correct the endpoint.
 	ReasonUntrusted = "StoreUntrusted"
+	// ReasonEndpoint: the operator may not connect to the address of the store.
+	ReasonEndpoint = "StoreEndpointForbidden"
 	// ReasonForbidden: the store rejects the operator's credentials, or they do not permit the operation.
 	//
 	// Next: the message names the request; correct the Secret or the policy of the bucket.

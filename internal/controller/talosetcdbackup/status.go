@@ -30,6 +30,7 @@ var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []str
 	backup.ReasonTruncated, backup.ReasonIdentity, backup.ReasonLocked, backup.ReasonForeign,
 	storage.ReasonSecret, storage.ReasonSecretForbidden, storage.ReasonDirectory,
 	store.ReasonUnreachable, store.ReasonUnavailable, store.ReasonUntrusted, store.ReasonForbidden,
+	store.ReasonEndpoint,
 	store.ReasonCredentials, store.ReasonNotFound, store.ReasonFull, store.ReasonRefused, store.ReasonInvalid,
 	store.ReasonObjectExists, verify.ReasonScratch, verify.ReasonLimits, verify.ReasonInvalid,
 	v1alpha1.ReasonBackupTimeout, v1alpha1.ReasonNoSnapshotSource,

@@ -28,6 +28,7 @@ var badReasons = slices.Concat(condition.BadReasons, verify.DamageReasons, []str
 	v1alpha1.ReasonBackupDamaged, v1alpha1.ReasonBackupNotFound, v1alpha1.ReasonBackupTimeout, backup.ReasonIdentity,
 	storage.ReasonSecret, storage.ReasonSecretForbidden, storage.ReasonDirectory,
 	store.ReasonUnreachable, store.ReasonUnavailable, store.ReasonUntrusted, store.ReasonForbidden,
+	store.ReasonEndpoint,
 	store.ReasonCredentials, store.ReasonNotFound, store.ReasonRefused, store.ReasonInvalid,
 	verify.ReasonScratch, verify.ReasonLimits, verify.ReasonInvalid,
 })
