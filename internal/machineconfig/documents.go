@@ -89,6 +89,10 @@ func splitDocuments(data []byte) (docs []document, err error) {
 				return nil, fmt.Errorf("line %d: expected a mapping", node.Line)
 			}
 
+			if isDeeper(node, maxLevels) {
+				return nil, fmt.Errorf("line %d: more than %d levels", node.Line, maxLevels)
+			}
+
 			docs = append(docs, document{
 				apiVersion: scalarOf(node, "apiVersion"),
 				kind:       scalarOf(node, "kind"),
@@ -97,6 +101,14 @@ func splitDocuments(data []byte) (docs []document, err error) {
 			})
 		}
 	}
+}
+
+// maxLevels is how deep values may be nested, several times as deep as in real documents. Each level indents everything in
+// it: a patch of 50 KB with 10,000 levels would make a configuration of 100 MB.
+const maxLevels = 100
+
+func isDeeper(node *yaml.Node, levels int) bool {
+	return levels < 0 || slices.ContainsFunc(node.Content, func(n *yaml.Node) bool { return isDeeper(n, levels-1) })
 }
 
 func scalarOf(node *yaml.Node, key string) string {

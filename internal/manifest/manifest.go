@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 
@@ -25,6 +26,10 @@ const ownerFile = ".owner"
 
 // ErrForeign says that the folder belongs to a cluster of the same name in another namespace.
 var ErrForeign = errors.New("the folder belongs to another cluster object")
+
+// ErrName says that a name would lead out of the folder. The API server refuses such names; deleting a folder relies on
+// nothing but itself.
+var ErrName = errors.New("the name cannot be that of a file")
 
 // Store writes below one folder.
 type Store struct {
@@ -46,6 +51,10 @@ func (s *Store) Folder(cluster string) string { return filepath.Join(s.Root, clu
 // Sync writes one file a machine into {root}/{cluster}/ and removes files of machines that are gone. Files whose
 // content is right already are not written.
 func (s *Store) Sync(cluster, owner string, machines []*vitistackv1alpha1.Machine) error {
+	if err := checkName(cluster); err != nil {
+		return err
+	}
+
 	dir := s.Folder(cluster)
 	if err := s.claim(dir, owner); err != nil {
 		return err
@@ -54,6 +63,10 @@ func (s *Store) Sync(cluster, owner string, machines []*vitistackv1alpha1.Machin
 	keep := []string{ownerFile}
 
 	for _, m := range machines {
+		if err := checkName(m.Name); err != nil {
+			return err
+		}
+
 		name := m.Name + ".yaml"
 		keep = append(keep, name)
 
@@ -72,6 +85,10 @@ func (s *Store) Sync(cluster, owner string, machines []*vitistackv1alpha1.Machin
 
 // Remove removes the folder of a cluster.
 func (s *Store) Remove(cluster, owner string) error {
+	if err := checkName(cluster); err != nil {
+		return err
+	}
+
 	dir := s.Folder(cluster)
 
 	have, err := os.ReadFile(filepath.Join(dir, ownerFile))
@@ -87,6 +104,15 @@ func (s *Store) Remove(cluster, owner string) error {
 
 	if err != nil {
 		return fmt.Errorf("removing the manifests in %s: %w", dir, err)
+	}
+
+	return nil
+}
+
+// checkName refuses what is not the name of one file, or is hidden, as the files of the store itself are.
+func checkName(name string) error {
+	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("using %.100q as the name of a file: %w", name, ErrName)
 	}
 
 	return nil

@@ -87,3 +87,42 @@ func TestUnwritableFolder(t *testing.T) {
 		t.Error("writing below a file succeeded")
 	}
 }
+
+// TestHostileNames: nothing is written or removed outside of the folder, or in the place of what the store keeps there.
+func TestHostileNames(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "a", "results")
+	outside := filepath.Join(filepath.Dir(root), ".owner")
+	s := manifest.Store{Root: root}
+
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	// A folder that would be removed as one of the cluster.
+	if err := os.WriteFile(outside, []byte("a/c"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, name := range []string{
+		"", ".", "..", "../x", "../../etc/passwd", "/etc/shadow", "a/b", "./a", "a/..", ".owner", ".hidden", "a\x00b", "a\nb",
+		"a\x1b[2J", strings.Repeat("../", 1<<16),
+	} {
+		for what, err := range map[string]error{
+			"a folder": s.Sync(name, "a/c", []*vitistackv1alpha1.Machine{machine("m")}), "a file": s.Sync("c", "a/c", []*vitistackv1alpha1.Machine{machine(name)}),
+			"what is removed": s.Remove(name, "a/c"),
+		} {
+			if !errors.Is(err, manifest.ErrName) {
+				t.Errorf("%.40q is %s: %v", name, what, err)
+			}
+		}
+	}
+
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("a file outside of the folder: %v", err)
+	}
+
+	entries, err := os.ReadDir(filepath.Join(root, "c"))
+	if err != nil || len(entries) != 1 || entries[0].Name() != ".owner" {
+		t.Errorf("files of the cluster: %v, %v", entries, err)
+	}
+}
