@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
@@ -47,6 +48,35 @@ func TestListBounds(t *testing.T) {
 
 		if !errors.Is(err, ErrTooMuch) || read != want+1 {
 			t.Errorf("%s: %d items, %v", typ, read, err)
+		}
+	}
+}
+
+// TestStreamBounds: a snapshot, a file, and a stream of any other call, such as logs and events, end after as many bytes as
+// they may have.
+func TestStreamBounds(t *testing.T) {
+	t.Parallel()
+
+	part := &common.Data{Bytes: make([]byte, mib-64)}
+
+	for method, want := range map[string]int64{
+		machineapi.MachineService_EtcdSnapshot_FullMethodName: 16 << 30, machineapi.MachineService_Copy_FullMethodName: 16 << 30,
+		machineapi.MachineService_Read_FullMethodName: mib, machineapi.MachineService_Logs_FullMethodName: mib,
+		machineapi.MachineService_Dmesg_FullMethodName: mib, machineapi.MachineService_Events_FullMethodName: mib,
+		machineapi.MachineService_PacketCapture_FullMethodName: mib, "/later.Service/Call": mib,
+	} {
+		s := bounded(endless{}, method, nil)
+
+		var err error
+
+		read := int64(0)
+		for err == nil && read < 32<<30 {
+			err = s.RecvMsg(part)
+			read += size(part)
+		}
+
+		if !errors.Is(err, ErrTooMuch) || read <= want || read > want+size(part) {
+			t.Errorf("%s: %d bytes, %v", method, read, err)
 		}
 	}
 }
