@@ -10,6 +10,7 @@ type SecretKeyReference struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
 	// key in the Secret.
 	// +required
@@ -36,19 +37,23 @@ type S3Storage struct {
 	// the region.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Endpoint string `json:"endpoint,omitempty"`
 	// region of the bucket. Default: us-east-1, which most compatible stores accept.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Region string `json:"region,omitempty"`
 	// bucket is the name of the bucket.
 	// +required
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Bucket string `json:"bucket,omitempty"`
 	// prefix of all object keys, without leading or trailing slashes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Prefix string `json:"prefix,omitempty"`
 	// addressing is how requests name the bucket: Path or VirtualHost. Default: VirtualHost for AWS, otherwise Path.
 	// +optional
@@ -82,6 +87,7 @@ type ServerSideEncryption struct {
 	// kmsKeyID is the key for type KMS. Default: the default key of the store.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	KMSKeyID string `json:"kmsKeyID,omitempty"`
 }
 
@@ -95,6 +101,8 @@ type ObjectLock struct {
 	// duration is the minimum time for which an object is kept.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="duration must be 1m at least"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	Duration metav1.Duration `json:"duration,omitzero"`
 }
 
@@ -178,5 +186,7 @@ type BackupBeforeDisruption struct {
 	// maxAge is the maximum age of the backup when a disruption begins. Default: 1h.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="maxAge must be 1m at least"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }

@@ -60,12 +60,14 @@ type Bond struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=15
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	ARPIPTargets []string `json:"arpIPTargets,omitempty"`
 	// nsIP6Targets are the IPv6 addresses that are asked then. Talos 1.12 and later.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	NSIP6Targets []string `json:"nsIP6Targets,omitempty"`
 	// arpValidate determines which ARP packets count.
 	// +optional

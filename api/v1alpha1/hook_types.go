@@ -60,6 +60,9 @@ type UpgradeHook struct {
 	Job runtime.RawExtension `json:"job,omitzero"`
 	// timeout is how long the Job may take, from its creation. Default: 10m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="timeout must not be negative"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// onFailure of a Before hook is Stop (default), or Continue: the upgrade begins although the hook failed.
 	// +optional

@@ -13,6 +13,7 @@ type MachineNetwork struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Nameservers []string `json:"nameservers,omitempty"`
 	// searchDomains are the domains in which short names are looked up.
 	// +optional
@@ -50,6 +51,7 @@ type StaticHost struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Address string `json:"address,omitempty"`
 	// hostnames that resolve to the address.
 	// +required
@@ -97,6 +99,7 @@ type NetworkInterface struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Addresses []string `json:"addresses,omitempty"`
 	// routes over this interface.
 	// +optional
@@ -201,16 +204,19 @@ type Route struct {
 	// network is the destination in CIDR notation. Default: the default route of the gateway's family.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Network string `json:"network,omitempty"`
 	// gateway is the IP address of the gateway. Without it, the network is reached on the link itself.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Gateway string `json:"gateway,omitempty"`
 	// source is the IP address that packets over this route get, unless a program chooses another one.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Source string `json:"source,omitempty"`
 	// metric of the route: of several routes to one network, that with the lowest is taken. Default: 1024.
 	// +optional
@@ -230,6 +236,7 @@ type VirtualIP struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Address string `json:"address,omitempty"`
 }
 
@@ -255,6 +262,7 @@ type VLAN struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Addresses []string `json:"addresses,omitempty"`
 	// routes over the VLAN.
 	// +optional

@@ -22,6 +22,8 @@ type RemediationOptions struct {
 	// available.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be 10s at least"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 	// maxUnhealthy is how many machines of the group may be unreachable at once for any of them to be replaced: a number
 	// such as 2, or a percentage of the group such as 40%. If more are unreachable, a network failure is the likely cause,

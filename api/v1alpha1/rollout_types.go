@@ -67,13 +67,18 @@ type MaintenanceWindow struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Schedule string `json:"schedule,omitempty"`
 	// duration is how long the window stays open.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="duration must not be negative"
 	Duration metav1.Duration `json:"duration,omitzero"`
 	// timeZone of the schedule, for example Europe/Berlin. Default: UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
@@ -111,15 +116,24 @@ type RolloutOptions struct {
 	// healthTimeout is how long a machine may take to become healthy after a change before the rollout stops. Default:
 	// 10m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="healthTimeout must not be negative"
 	HealthTimeout *metav1.Duration `json:"healthTimeout,omitempty"`
 	// tryTimeout is how long a machine tries a change that could cut it off from the network before it rolls the change
 	// back. Default: 1m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="tryTimeout must not be negative"
 	TryTimeout *metav1.Duration `json:"tryTimeout,omitempty"`
 	// soakTime is how long a machine has to be healthy after its change before the next machine of its group begins, and, for
 	// a control plane, before workers begin. If it becomes unhealthy meanwhile, the time starts anew once it is healthy.
 	// Default: 0.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="soakTime must not be negative"
 	SoakTime *metav1.Duration `json:"soakTime,omitempty"`
 }
 
@@ -275,6 +289,7 @@ type ChangeGrant struct {
 	// id of the change that may begin.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	ID string `json:"id,omitempty"`
 	// reboot allows the machine to be drained and rebooted for the change. Without it, a change that needs a reboot is
 	// staged.

@@ -121,6 +121,7 @@ type ObjectReference struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
 }
 
@@ -131,10 +132,12 @@ type DiskSelector struct {
 	// minSize is the minimum size of the disk, for example 100GB (decimal) or 100GiB (binary).
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	MinSize string `json:"minSize,omitempty"`
 	// maxSize is the maximum size of the disk, in the format of minSize.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	MaxSize string `json:"maxSize,omitempty"`
 	// type of the disk.
 	// +optional
@@ -143,18 +146,22 @@ type DiskSelector struct {
 	// model of the disk, as the node reports it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Model string `json:"model,omitempty"`
 	// serial number of the disk.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Serial string `json:"serial,omitempty"`
 	// wwid is the World Wide ID of the disk.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	WWID string `json:"wwid,omitempty"`
 	// busPath of the disk.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	BusPath string `json:"busPath,omitempty"`
 }
 
@@ -173,6 +180,7 @@ type InstallOptions struct {
 	// image is the installer image with its tag. Default: ghcr.io/siderolabs/installer with the Talos version as tag.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Image string `json:"image,omitempty"`
 	// bootloader determines whether a boot loader is installed. Default: true.
 	// +optional
@@ -185,6 +193,7 @@ type InstallOptions struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	ExtraKernelArgs []string `json:"extraKernelArgs,omitempty"`
 }
 
@@ -193,10 +202,12 @@ type KubeletOptions struct {
 	// image of the kubelet without a tag; the tag is the Kubernetes version. Default: ghcr.io/siderolabs/kubelet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Image string `json:"image,omitempty"`
 	// extraArgs are passed to the kubelet; names without leading dashes.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 4096)",message="an argument has a name of at most 253 characters and a value of at most 4096"
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
@@ -206,6 +217,7 @@ type RegistryMirror struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Registry string `json:"registry,omitempty"`
 	// endpoints of the mirror, tried in order.
 	// +required
@@ -213,6 +225,7 @@ type RegistryMirror struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Endpoints []string `json:"endpoints,omitempty"`
 	// overridePath uses the path of the endpoint unchanged. Default: false.
 	// +optional
@@ -258,6 +271,7 @@ type CNI struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	URLs []string `json:"urls,omitempty"`
 }
 
@@ -280,6 +294,7 @@ type ClusterNetwork struct {
 	// dnsDomain of the cluster. Default: cluster.local.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	DNSDomain string `json:"dnsDomain,omitempty"`
 	// cni of the cluster. Default: flannel.
 	// +optional
@@ -298,11 +313,13 @@ type NodeOptions struct {
 	// nodeLabels are labels of the Kubernetes Node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="a label has a key of at most 317 characters and a value of at most 63"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 	// nodeTaints are taints of the Kubernetes Node.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="a taint has a key of at most 317 characters, a value of at most 63, the effect NoSchedule, PreferNoSchedule or NoExecute, and no timeAdded"
 	NodeTaints []corev1.Taint `json:"nodeTaints,omitempty"`
 	// registries configure where images are pulled from.
 	// +optional
@@ -338,6 +355,9 @@ type GroupPolicy struct {
 type DrainOptions struct {
 	// timeout of the drain, after which onTimeout applies. Default: 5m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="timeout must not be negative"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// gracePeriodSeconds overrides the termination grace period of the pods. Default: the grace period of each pod.
 	// +optional

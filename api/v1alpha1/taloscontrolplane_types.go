@@ -52,6 +52,7 @@ type TalosControlPlaneSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	CertSANs []string `json:"certSANs,omitempty"`
 	// allowSchedulingOnControlPlanes allows workloads on control-plane nodes. Default: false.
 	// +optional

@@ -40,10 +40,14 @@ type TalosEtcdBackupSpec struct {
 	// timeout of one attempt. Default: 1h.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be 10s at least"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// stallTimeout is how long the node or the store may make no progress before the attempt is cancelled. Default: 2m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="stallTimeout must be 1s at least"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	StallTimeout *metav1.Duration `json:"stallTimeout,omitempty"`
 	// retries is how often an attempt that failed for a transient reason is repeated. Default: 6.
 	// +optional

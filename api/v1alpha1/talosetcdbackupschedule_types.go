@@ -30,15 +30,19 @@ type TalosEtcdBackupScheduleSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=6
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Schedule string `json:"schedule,omitempty"`
 	// timeZone of the schedule, for example Europe/Oslo. Default: UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	TimeZone string `json:"timeZone,omitempty"`
 	// jitter is the maximum delay of each backup, so that the schedules of a fleet do not all start at once. A schedule
 	// delays each of its backups by the same fraction of it. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('24h')",message="jitter must be between 0 and 24h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	Jitter *metav1.Duration `json:"jitter,omitempty"`
 	// concurrencyPolicy determines what happens when the previous backup is still running. Default: Forbid.
 	// +optional
@@ -50,11 +54,15 @@ type TalosEtcdBackupScheduleSpec struct {
 	// was down. Default: until the next backup is due.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="startingDeadline must be 10s at least"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	StartingDeadline *metav1.Duration `json:"startingDeadline,omitempty"`
 	// maxAge is the maximum age of the last good backup before the condition RecoveryPointMet becomes False. Default: the
 	// age is not monitored.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="maxAge must be 1m at least"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 	// retention determines which backups in the store are kept. Default: all.
 	// +optional
@@ -123,6 +131,7 @@ type ScheduledVerification struct {
 	// +required
 	// +kubebuilder:validation:MinLength=6
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Schedule string `json:"schedule,omitempty"`
 
 	BackupVerification `json:",inline"`

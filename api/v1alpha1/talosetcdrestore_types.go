@@ -47,6 +47,7 @@ type TalosEtcdRestoreSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=9
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	LostMachines []string `json:"lostMachines,omitempty"`
 	// revisionBump raises the revision of the restored etcd by this number and marks all earlier revisions as compacted,
 	// so that watchers notice that their caches are outdated. Default: 0. etcd recommends 1000000000.
@@ -89,13 +90,18 @@ type RestoreSource struct {
 	// plane.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Cluster string `json:"cluster,omitempty"`
 	// before selects the newest verified backup that began before this time.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	Before *metav1.Time `json:"before,omitempty"`
 	// key is the ID of a backup, or the key of any of its objects, or the key of a file that another tool wrote.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Key string `json:"key,omitempty"`
 	// verificationKeys are the public keys that verify the signature of the backup, as in status.backupVerificationKey of
 	// the TalosControlPlane. They are required if the cluster no longer has a state Secret, and with isolate. Otherwise

@@ -22,6 +22,7 @@ type TalosMachineSpec struct {
 	// address is the IP address of the machine's Talos API.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Address string `json:"address,omitempty"`
 	// machineRef names the Machine (vitistack.io) that provides the address.
 	// +optional

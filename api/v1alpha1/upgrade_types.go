@@ -83,6 +83,7 @@ type UpgradeOptions struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Via []string `json:"via,omitempty"`
 	// checks of objects in the cluster have to be satisfied before a machine is upgraded, and before it counts as healthy with
 	// the new version. Missing evidence, such as a missing object or an API that does not respond, satisfies none.
@@ -132,28 +133,33 @@ type UpgradeCheck struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	APIVersion string `json:"apiVersion,omitempty"`
 	// kind of the objects, for example Deployment. Secrets are not read.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Kind string `json:"kind,omitempty"`
 	// namespace of the objects. Without it, objectName names an object that has no namespace, and selector selects in all
 	// namespaces.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Namespace string `json:"namespace,omitempty"`
 	// objectName is the name of one object, the variable object of the expression.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	ObjectName string `json:"objectName,omitempty"`
 	// selector selects objects by their labels, for example app=web. They are the variable objects of the expression, a list
 	// of at most 200. A selection of no object satisfies no check.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Selector string `json:"selector,omitempty"`
 	// expression in CEL that has to be true, for example object.status.phase == 'Ready'.
 	// +required

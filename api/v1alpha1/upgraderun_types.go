@@ -16,19 +16,23 @@ type UpgradeRunSpec struct {
 	// one, or the newest one where an upgrade of Kubernetes is taken back.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	From string `json:"from,omitempty"`
 	// to is the version that the machines are brought to. It is that of from where only the schematic changes.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	To string `json:"to,omitempty"`
 	// schematic is the ID of the image factory schematic that machines get, where only that changes. Kind TalosUpgrade
 	// only.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Schematic string `json:"schematic,omitempty"`
 	// image is the installer with that schematic. Kind TalosUpgrade only.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Image string `json:"image,omitempty"`
 }
 

@@ -95,10 +95,12 @@ type KubeletConfig struct {
 	// image is the container image of the kubelet. If it has a tag, the tag must be the Kubernetes version.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Image string `json:"image,omitempty"`
 	// extraArgs are additional kubelet arguments.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 4096)",message="an argument has a name of at most 253 characters and a value of at most 4096"
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
@@ -112,6 +114,7 @@ type MachineTalosConfig struct {
 	// token is the bootstrap token for joining the cluster. Default: a generated token.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Token string `json:"token,omitempty"`
 	// ca is the certificate authority of the Talos API. Default: a generated one.
 	// +optional
@@ -121,6 +124,7 @@ type MachineTalosConfig struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	CertSANs []string `json:"certSANs,omitempty"`
 	// kubelet customizes the kubelet.
 	// +optional
@@ -135,6 +139,7 @@ type ControlPlaneEndpoint struct {
 	// endpoint is the control-plane endpoint. It must equal spec.clusterEndpoint if both are set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
@@ -144,18 +149,21 @@ type ClusterNetworkConfig struct {
 	// +optional
 	// +default="cluster.local"
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	DNSDomain string `json:"dnsDomain,omitempty"`
 	// podSubnets are the pod CIDR ranges. Default: 10.244.0.0/16. spec.podSubnets takes precedence.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	PodSubnets []string `json:"podSubnets,omitempty"`
 	// serviceSubnets are the service CIDR ranges. Default: 10.96.0.0/12. spec.serviceSubnets takes precedence.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	ServiceSubnets []string `json:"serviceSubnets,omitempty"`
 	// cni of the cluster. Default: flannel.
 	// +optional
@@ -167,6 +175,7 @@ type ClusterTalosConfig struct {
 	// name of the cluster. It must equal spec.clusterName if both are set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Name string `json:"name,omitempty"`
 	// controlPlane is the endpoint of the Kubernetes API.
 	// +optional
@@ -185,10 +194,12 @@ type InstallConfig struct {
 	// +optional
 	// +default="/dev/sda"
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Disk string `json:"disk,omitempty"`
 	// image is the Talos installer image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Image string `json:"image,omitempty"`
 	// bootloader determines whether a boot loader is installed.
 	// +optional
@@ -203,6 +214,7 @@ type InstallConfig struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	ExtraKernelArgs []string `json:"extraKernelArgs,omitempty"`
 }
 

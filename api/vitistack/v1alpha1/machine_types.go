@@ -19,6 +19,7 @@ type Provider struct {
 	// provider claims it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Name string `json:"name,omitempty"`
 	// addresses of existing machines, for the static provider. In a template: one for each replica and each spare, in
 	// index order. In a generated Machine: its own address.
@@ -26,6 +27,7 @@ type Provider struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Addresses []string `json:"addresses,omitempty"`
 	// maintenanceFingerprints are the expected fingerprints of the certificates that these machines present in maintenance
 	// mode, in the order of addresses: the base64-encoded SHA-256 of the public key, as each machine prints it on its
@@ -41,6 +43,7 @@ type Provider struct {
 	// parameters for the provider, which defines their meaning.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 16384)",message="a parameter has a name of at most 253 characters and a value of at most 16384"
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
@@ -48,10 +51,14 @@ type Provider struct {
 type Disk struct {
 	// size of the disk.
 	// +required
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="it must be a quantity such as 16Gi"
 	Size resource.Quantity `json:"size"`
 	// class of the storage, as the provider names it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Class string `json:"class,omitempty"`
 }
 
@@ -60,6 +67,7 @@ type Hardware struct {
 	// class of the machine, as the provider names it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Class string `json:"class,omitempty"`
 	// cpus is the number of processors.
 	// +optional
@@ -68,6 +76,9 @@ type Hardware struct {
 	CPUs int32 `json:"cpus,omitempty"`
 	// memory of the machine.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="it must be a quantity such as 16Gi"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 	// disks of the machine.
 	// +optional
@@ -89,11 +100,13 @@ type MachineTalosSettings struct {
 	// clusterEndpoint is the Kubernetes API endpoint.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	ClusterEndpoint string `json:"clusterEndpoint,omitempty"`
 	// installDisk is the target installation disk: the one that the spec of the cluster names, or else the one that was
 	// chosen, once Talos is installed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	InstallDisk string `json:"installDisk,omitempty"`
 }
 
@@ -126,11 +139,13 @@ type MachineSpec struct {
 	// nodeLabels are labels of the Kubernetes Node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="a label has a key of at most 317 characters and a value of at most 63"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 	// nodeTaints are taints of the Kubernetes Node.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="a taint has a key of at most 317 characters, a value of at most 63, the effect NoSchedule, PreferNoSchedule or NoExecute, and no timeAdded"
 	NodeTaints []corev1.Taint `json:"nodeTaints,omitempty"`
 	// configPatches are applied to the machine configuration.
 	// +optional
