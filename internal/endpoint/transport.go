@@ -12,8 +12,8 @@ import (
 )
 
 // Restrict has a transport connect with a dialer, and only to what the list allows. Each address is checked when the
-// connection is made, after its name was resolved: a name that resolves to something else the next time, and a redirect,
-// get no further.
+// connection is made, after its name was resolved. So a name that resolves to something else the next time gets no
+// further, and a redirect does not either.
 //
 // A proxy of the transport, which the administrator of the operator has chosen, may have any address. It resolves the
 // names of its requests itself, so that they count by their names: networks of the list allow none of them.

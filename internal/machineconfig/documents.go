@@ -103,8 +103,8 @@ func splitDocuments(data []byte) (docs []document, err error) {
 	}
 }
 
-// maxLevels is how deep values may be nested, several times as deep as in real documents. Each level indents everything in
-// it: a patch of 50 KB with 10,000 levels would make a configuration of 100 MB.
+// maxLevels is how deep values may be nested, several times as deep as in real documents. Each level indents everything
+// in it: a patch of 50 KB with 10,000 levels would make a configuration of 100 MB.
 const maxLevels = 100
 
 func isDeeper(node *yaml.Node, levels int) bool {

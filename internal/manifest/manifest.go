@@ -111,7 +111,8 @@ func (s *Store) Remove(cluster, owner string) error {
 
 // checkName refuses what is not the name of one file, or is hidden, as the files of the store itself are.
 func checkName(name string) error {
-	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || strings.ContainsFunc(name, unicode.IsControl) {
+	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' ||
+		strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("using %.100q as the name of a file: %w", name, ErrName)
 	}
 
