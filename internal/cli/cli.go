@@ -53,11 +53,16 @@ func ExitCode(err error) int {
 }
 
 // Line returns the text of an error in one line.
-func Line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+func Line(err error) string {
+	return strings.Map(visible, strings.Join(strings.Fields(err.Error()), " "))
+}
 
 // Commands returns all commands of this package. Each has its own flags for the connection, as kubectl names them.
 // The build is that of the program.
 func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command {
+	child := verify.NewCommand(streams.In, streams.Out) // for a program, and not for a person
+	streams.Out, streams.ErrOut = newShown(streams.Out), newShown(streams.ErrOut)
+
 	return []*cobra.Command{
 		newPlanCommand(streams),
 		newApproveCommand(streams),
@@ -69,7 +74,7 @@ func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command 
 		newExportCommand(streams),
 		newMoveCommand(streams),
 		newImportCommand(streams),
-		verify.NewCommand(streams.In, streams.Out),
+		child,
 		newDatabaseRaiseCommand(),
 		newBackupCommand(streams),
 		newRecoverCommand(streams),

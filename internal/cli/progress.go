@@ -36,7 +36,8 @@ func newProgress(out io.Writer, what string, total int64) *progress {
 	p := &progress{out: out, what: what, pause: progressPause, told: time.Now()}
 
 	if isTerminal(out) {
-		p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what),
+		p.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(rawOf(out)), progressbar.OptionSetDescription(what),
 			progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(barWidth), progressbar.OptionThrottle(redrawPause),
 			progressbar.OptionClearOnFinish(), progressbar.OptionUseIECUnits(true))
 	}
@@ -46,7 +47,7 @@ func newProgress(out io.Writer, what string, total int64) *progress {
 
 // isTerminal reports whether the output is a terminal.
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := rawOf(w).(*os.File)
 
 	return ok && term.IsTerminal(int(f.Fd()))
 }
@@ -91,7 +92,7 @@ type teller struct {
 func newTeller(out io.Writer) *teller {
 	t := &teller{out: out, start: time.Now()}
 
-	if f, ok := out.(*os.File); ok && isTerminal(out) {
+	if f, ok := rawOf(out).(*os.File); ok && isTerminal(out) {
 		t.width, _, _ = term.GetSize(int(f.Fd()))
 	}
 
@@ -109,7 +110,8 @@ func (t *teller) say(text string) {
 			line = string(runes[:t.width-1])
 		}
 
-		fmt.Fprint(t.out, "\r\x1b[K", line)
+		fmt.Fprint(rawOf(t.out), "\r\x1b[K")
+		fmt.Fprint(t.out, line)
 	case text != t.last:
 		fmt.Fprintln(t.out, line)
 	}
@@ -129,6 +131,6 @@ func (t *teller) keep(text string) {
 // end removes the last line of say.
 func (t *teller) end() {
 	if t.width > 0 {
-		fmt.Fprint(t.out, "\r\x1b[K")
+		fmt.Fprint(rawOf(t.out), "\r\x1b[K")
 	}
 }

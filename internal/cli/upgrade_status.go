@@ -149,7 +149,8 @@ func (u *upgradeWatcher) follow(ctx context.Context, look func(context.Context) 
 
 			if now := table.String(); now != drawn {
 				drawn = now
-				fmt.Fprint(u.Out, clearScreen, now)
+				fmt.Fprint(rawOf(u.Out), clearScreen)
+				fmt.Fprint(u.Out, now)
 			}
 		} else {
 			state.printLines(u.Out, told)

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"io"
+	"unicode"
+
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
+)
+
+// shown is an output that shows text and does nothing else: what a machine or a user has written into an object could
+// otherwise move the cursor, hide lines, or write to the clipboard of the administrator who lists it.
+type shown struct {
+	// Writer replaces control characters.
+	io.Writer
+
+	raw io.Writer
+}
+
+func newShown(raw io.Writer) *shown {
+	return &shown{Writer: transform.NewWriter(raw, runes.Map(visible)), raw: raw}
+}
+
+// visible replaces what is not text: control and format characters, such as those that reverse the direction of text.
+func visible(r rune) rune {
+	if r != '\n' && r != '\t' && unicode.Is(unicode.C, r) {
+		return unicode.ReplacementChar
+	}
+
+	return r
+}
+
+// rawOf returns the output that control sequences of the commands themselves are written to.
+func rawOf(w io.Writer) io.Writer {
+	if s, ok := w.(*shown); ok {
+		return s.raw
+	}
+
+	return w
+}
