@@ -258,7 +258,7 @@ func newLeases(cfg *rest.Config, o Options) (*shard.Leases, error) {
 		return nil, fmt.Errorf("naming this replica: %w", err)
 	}
 
-	access := rest.AddUserAgent(cfg, "leader-election")
+	access := rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election")
 	access.Timeout = shard.RenewDeadline / 2 // one request that hangs must not lose the Leases
 
 	leases, err := coordinationclient.NewForConfig(access)
