@@ -258,10 +258,6 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("the pass timeout is %s: it must be at least %s", o.PassTimeout, minPassTimeout)
 	case o.BackupConcurrency < 1:
 		return fmt.Errorf("the backup concurrency is %d: it must be at least 1", o.BackupConcurrency)
-	case o.Shards < 1 || o.Shards > shard.Most:
-		return fmt.Errorf("the number of shards (--shards) is %d: it must be from 1 to %d", o.Shards, shard.Most)
-	case o.Shards > 1 && !o.LeaderElect:
-		return errors.New("--shards is more than 1, and --leader-elect is false: each shard needs a Lease")
 	case o.MetricsCertDir != "" && !o.MetricsSecure:
 		return errors.New("METRICS_CERT_DIR is set, and METRICS_SECURE is false: a certificate requires TLS")
 	case o.ScratchDirectory != "" && !filepath.IsAbs(o.ScratchDirectory):
@@ -278,6 +274,17 @@ func (o *Options) Validate() error {
 		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
 			return fmt.Errorf("reading the namespaces to watch (NAMESPACES), %q: %s", ns, strings.Join(problems, "; "))
 		}
+	}
+
+	return o.validateShards()
+}
+
+func (o *Options) validateShards() error {
+	switch {
+	case o.Shards < 1 || o.Shards > shard.Most:
+		return fmt.Errorf("the number of shards (--shards) is %d: it must be from 1 to %d", o.Shards, shard.Most)
+	case o.Shards > 1 && !o.LeaderElect:
+		return errors.New("--shards is more than 1, and --leader-elect is false: each shard needs a Lease")
 	}
 
 	return nil

@@ -83,7 +83,7 @@ func (h *Holder) Start(ctx context.Context) error {
 
 	select {
 	case <-ctx.Done():
-		<-failed
+		err = <-failed
 	case err = <-failed:
 	}
 

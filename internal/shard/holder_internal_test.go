@@ -28,7 +28,7 @@ type replicas struct {
 	client  coordinationclient.CoordinationV1Interface
 	holders map[string]*Holder
 	// managing is the life of all managers.
-	managing context.Context
+	managing context.Context //nolint:containedctx // it begins before each of them, and ends with the test
 	managers sync.WaitGroup
 
 	mu sync.Mutex
