@@ -152,7 +152,7 @@ func TestArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if len(args) != 9 {
+	if len(args) != 10 {
 		t.Errorf("arguments %q", args)
 	}
 
