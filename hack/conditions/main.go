@@ -63,12 +63,11 @@ func render(module string) ([]byte, error) {
 			continue
 		}
 
-		fmt.Fprintf(out, "\n## %s\n\n| condition | on | expected | what it means | what to do otherwise |\n", g.title)
-		fmt.Fprint(out, "|---|---|---|---|---|\n")
+		fmt.Fprintf(out, "\n## %s\n\n| condition | expected | what it means | what to do otherwise |\n", g.title)
+		fmt.Fprint(out, "|---|---|---|---|\n")
 
 		for _, c := range g.constants {
-			fmt.Fprintf(out, "| `%s` | %s | %s | %s | %s |\n",
-				c.value, strings.Join(c.on, ", "), c.expected, l.cell(c.cause), l.cell(c.next))
+			fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", c.value, c.expected, l.cell(c.cause), l.cell(c.next))
 		}
 	}
 
