@@ -50,9 +50,9 @@ func newGenconfigCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "genconfig",
 		Short: "Generate the machine configs and the talosconfig",
-		Long: `Generate the machine config of each node of a talconfig.yaml, a talosconfig, and a .gitignore that keeps both out
-of Git. Either all files are rendered and valid, or none is written. Files are written with mode 0600, and only if they
-changed; the talosconfig is kept while its certificate is valid for another four months.
+		Long: `Generate the machine config of each node of a talconfig.yaml, a talosconfig, and a .gitignore that keeps both
+out of Git. Either all files are rendered and valid, or none is written. Files are written with mode 0600, and only
+if they changed; the talosconfig is kept while its certificate is valid for another four months.
 
 The PKI is never made here: a missing or mistyped file must not give machines a PKI that they do not have. Files of
 another PKI are not overwritten without --force.
