@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -27,6 +25,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/metrics/server"
 	"github.com/talos-operator/talos-operator/internal/shard"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -83,18 +82,7 @@ func runShards(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger
 		},
 	}
 
-	err = errors.Join(host.Add(holder), host.AddHealthzCheck("ping", healthz.Ping),
-		host.AddReadyzCheck("caches", func(req *http.Request) error {
-			ctx, cancel := context.WithTimeout(req.Context(), time.Second)
-			defer cancel()
-
-			if !host.GetCache().WaitForCacheSync(ctx) {
-				return errors.New("caches are not synced yet")
-			}
-
-			return nil
-		}))
-	if err != nil {
+	if err := errors.Join(host.Add(holder), addProbes(host)); err != nil {
 		return fmt.Errorf("preparing the manager: %w", err)
 	}
 
@@ -119,7 +107,7 @@ func newHost(cfg *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 	stop := shard.StopTimeout + 5*time.Second // the managers of shards end first
 	options.GracefulShutdownTimeout = &stop
 
-	if options.Metrics, err = o.MetricsServer(); err != nil {
+	if options.Metrics, err = server.Options(o.MetricsBindAddress, o.MetricsSecure, o.MetricsCertDir); err != nil {
 		return nil, err
 	}
 
