@@ -105,15 +105,16 @@ release-notes: ## Print what changed since a release, from the commits: FROM=v0.
 ##@ Develop
 
 # A role of the operator from the markers in packages. One for each purpose, because not every installation needs each.
-ROLE = $(CONTROLLER_GEN) rbac:roleName=$(1),fileName=$(2),headerFile=config/rbac/header.txt output:rbac:dir=config/rbac
+ROLE = $(CONTROLLER_GEN) rbac:roleName=$(1),fileName=$(notdir $(2)),headerFile=config/rbac/header.txt output:rbac:dir=config/$(dir $(2))
 
 .PHONY: generate
 generate: $(CONTROLLER_GEN) ## Regenerate deep copies, CRDs, roles, what the chart has of them, its README, and the API reference.
 	$(CONTROLLER_GEN) object paths=./api/...
 	$(CONTROLLER_GEN) crd:generateEmbeddedObjectMeta=false paths=./api/... output:crd:artifacts:config=config/crd
-	$(call ROLE,talos-operator,role.yaml) paths=./internal/controller/...
-	$(call ROLE,talos-operator-leader-election,leader_election_role.yaml) paths=./internal/app
-	$(call ROLE,talos-operator-metrics-auth,metrics_auth_role.yaml) paths=./internal/metrics/server
+	$(call ROLE,talos-operator,rbac/role.yaml) paths=./internal/controller/...
+	$(call ROLE,talos-operator-shards,shards/role.yaml) paths=./internal/shard
+	$(call ROLE,talos-operator-leader-election,rbac/leader_election_role.yaml) paths=./internal/app
+	$(call ROLE,talos-operator-metrics-auth,rbac/metrics_auth_role.yaml) paths=./internal/metrics/server
 	go generate ./...
 
 # What is in kube/ are short mains around Kubernetes and etcd, in modules of their own: to vet them is to vet those, which takes

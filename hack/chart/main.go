@@ -67,7 +67,7 @@ func generate(config, chart string) (map[string]string, error) {
 
 // part of a manifest in config/ that a template of the chart includes.
 type part struct {
-	// file of the manifest, document in it by its name, and key of the part.
+	// file of the manifest, document in it by its name, or its name and kind, and key of the part.
 	file, document, key string
 	// to is the file in the chart.
 	to string
@@ -76,6 +76,8 @@ type part struct {
 var parts = []part{
 	{"rbac/role.yaml", "talos-operator", "rules", "manager-rules.yaml"},
 	{"rbac/leader_election_role.yaml", "talos-operator-leader-election", "rules", "leader-election-rules.yaml"},
+	{"shards/role.yaml", "ClusterRole talos-operator-shards", "rules", "shard-rules.yaml"},
+	{"shards/role.yaml", "Role talos-operator-shards", "rules", "shard-leases-rules.yaml"},
 	{"rbac/metrics_auth_role.yaml", "talos-operator-metrics-auth", "rules", "metrics-auth-rules.yaml"},
 	{"rbac/metrics_reader_role.yaml", "talos-operator-metrics-reader", "rules", "metrics-reader-rules.yaml"},
 	{"rbac/user_roles.yaml", "talos-operator-view", "rules", "view-rules.yaml"},
@@ -104,8 +106,13 @@ func (p part) read(config string) (string, error) {
 		return "", fmt.Errorf("reading a manifest: %w", err)
 	}
 
+	kind, name, ok := strings.Cut(p.document, " ")
+	if !ok {
+		kind, name = "", p.document
+	}
+
 	for document := range strings.SplitSeq(string(content), "\n---\n") {
-		if !strings.Contains(document, "\n  name: "+p.document+"\n") {
+		if !strings.Contains(document, "\n  name: "+name+"\n") || ok && !strings.Contains(document, "\nkind: "+kind+"\n") {
 			continue
 		}
 

@@ -55,6 +55,10 @@ func RunShards(ctx context.Context, o Options) error {
 		s := &sharded{run: &run{Bench: b, opts: o}, client: c}
 		defer s.stop()
 
+		if err := b.Stack.Plane.InstallShards(ctx, ""); err != nil {
+			return err
+		}
+
 		for _, phase := range []func(context.Context) error{s.join, s.populate, s.kill} {
 			if err := phase(ctx); err != nil {
 				return err

@@ -22,14 +22,14 @@ import (
 // foreign are the resources of Kubernetes and Talos that the documents name.
 var foreign = []string{
 	"all", "apiservices", "cm", "configmap", "configmaps", "crd", "clusterrolebinding", "daemonset", "deployment", "deployments",
-	"events", "job", "jobs", "lease", "leases", "namespace", "node", "nodes", "pdb", "pod", "pods", "role", "secret", "secrets",
+	"events", "networkpolicies", "job", "jobs", "lease", "leases", "namespace", "node", "nodes", "pdb", "pod", "pods", "role", "secret", "secrets",
 	"serviceaccount", "validatingadmissionpolicy",
 }
 
 // verbs of kubectl with how many of their first arguments are words and no resources; -1 if none is checked.
 var verbs = map[string]int{
 	"annotate": 0, "apply": -1, "config": -1, "create": -1, "delete": 0, "describe": 0, "edit": 0, "events": -1, "explain": -1,
-	"get": 0, "label": 0, "logs": -1, "patch": 0, "replace": -1, "rollout": 1, "set": -1, "wait": 0, "debug": -1, "scale": 0,
+	"get": 0, "label": 0, "logs": -1, "patch": 0, "replace": -1, "rollout": 1, "set": -1, "wait": 0, "debug": -1, "scale": 0, "top": -1,
 }
 
 // kubectl is what a command of kubectl says.
@@ -58,7 +58,7 @@ func readKubectl(args []string) (kubectl, error) {
 
 	for _, name := range []string{
 		"kubeconfig", "context", "timeout", "from-literal", "from-file", "clusterrole", "serviceaccount", "field-selector", "sort-by",
-		"subresource",
+		"subresource", "tail", "since", "replicas", "raw",
 	} {
 		flags.String(name, "", "")
 	}

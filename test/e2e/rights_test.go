@@ -51,6 +51,8 @@ var unproven = map[right]string{
 	{"vitistack.io", "kubernetesclusters", "get"}:               behind,
 	{"vitistack.io", "machines", "get"}:                         behind,
 	{ownGroup, "talosworkers", "get"}:                           behind,
+	{ownGroup, "talosupgrades", "get"}:                          behind,
+	{ownGroup, "kubernetesupgrades", "get"}:                     behind,
 	{"events.k8s.io", "events", "patch"}:                        "an event that occurs again soon is counted in the first one",
 	{ownGroup, "talosupgrades", "patch"}:                        told,
 	{ownGroup, "kubernetesupgrades", "patch"}:                   told,
@@ -171,9 +173,14 @@ func rolesOfOperator() (map[string][]rbacv1.PolicyRule, error) {
 		return nil, err
 	}
 
+	shards, err := config.Manifests(config.Shards)
+	if err != nil {
+		return nil, err
+	}
+
 	var objects []*unstructured.Unstructured
 
-	for _, manifest := range manifests {
+	for _, manifest := range slices.Concat(slices.Collect(maps.Values(manifests)), slices.Collect(maps.Values(shards))) {
 		found, err := management.Decode(manifest)
 		if err != nil {
 			return nil, err

@@ -25,8 +25,12 @@ func TestShards(t *testing.T) {
 	w := newWorld(t)
 	w.manager.kill()
 
-	cfg, err := w.plane.ConfigIn(w.ns)
+	cfg, err := w.plane.AuditedConfigIn(w.ns)
 	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := w.plane.InstallShards(t.Context(), w.ns); err != nil {
 		t.Fatal(err)
 	}
 
@@ -74,6 +78,29 @@ func TestShards(t *testing.T) {
 	for i := range clusters {
 		w.running(fmt.Sprintf("c%d", i))
 	}
+
+	// It names its cluster, and belongs to nothing.
+	w.apply(`apiVersion: talos-operator.io/v1alpha1
+kind: TalosEtcdBackupSchedule
+metadata: {name: yearly}
+spec:
+  schedule: "0 0 1 1 *"
+  suspend: true
+  backupTemplate:
+    spec: {controlPlaneRef: {name: c0}, allowUnencrypted: true, storage: {s3: {endpoint: https://s3.example.com, bucket: b, credentialsRef: {name: s3}}}}
+`)
+	w.eventually("a schedule is in the shard of its cluster", func(ctx context.Context) error {
+		schedule := &v1alpha1.TalosEtcdBackupSchedule{}
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "yearly"}, schedule); err != nil {
+			return err
+		}
+
+		if schedule.Labels[v1alpha1.ShardLabel] != "0" {
+			return fmt.Errorf("its labels are %v", schedule.Labels)
+		}
+
+		return nil
+	})
 
 	used := w.wholeShards(t)
 	if len(used) != shards {

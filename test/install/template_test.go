@@ -218,7 +218,7 @@ func TestOptions(t *testing.T) {
 		"no leader": {"leaderElection.enabled=false", nil, func(pod corev1.PodSpec) bool {
 			return slices.Contains(pod.Containers[0].Args, "--leader-elect=false")
 		}},
-		"shards": {"replicaCount=3,shards=3", nil, func(pod corev1.PodSpec) bool {
+		"shards": {"replicaCount=3,shards=3", map[string]int{"Role": 2, "RoleBinding": 2, "ClusterRole": 7}, func(pod corev1.PodSpec) bool {
 			return slices.Contains(pod.Containers[0].Args, "--shards=3")
 		}},
 		"a tag": {"image.tag=v9", nil, func(pod corev1.PodSpec) bool {

@@ -13,9 +13,13 @@ export const sidebar = [
     'Upgrades of clusters': '/docs/upgrades',
     'Around an upgrade': '/docs/upgrade-options',
     'Import': '/docs/import',
+    'Configuration of machines': '/docs/config',
+    'talconfig.yaml': '/docs/talhelper',
     'Operations': '/docs/operations',
     'Upgrades of the operator': '/docs/upgrading-the-operator',
     'Metrics': '/docs/metrics',
+    'Runbooks of alerts': '/docs/runbooks',
+    'Shards': '/docs/sharding',
     'Troubleshooting': '/docs/troubleshooting',
   }),
   section('Understand', {

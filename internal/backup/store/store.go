@@ -31,6 +31,9 @@ const (
 	// Next: set `caFrom` to the CA of the store, or correct the endpoint.
 	ReasonUntrusted = "StoreUntrusted"
 	// ReasonEndpoint: the operator may not connect to the address of the store.
+	//
+	// Next: use an address that is not loopback, link-local or of cloud metadata, or allow it with the option
+	// `--allowed-endpoints` of the operator.
 	ReasonEndpoint = "StoreEndpointForbidden"
 	// ReasonForbidden: the store rejects the operator's credentials, or they do not permit the operation.
 	//
