@@ -119,8 +119,8 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options, log logr.Logge
 }
 
 // The election has a role of its own, in the namespace of the pod. Creations cannot be limited to a name. Only the
-// election writes events of the old API.
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=talos-operator-system,verbs=create
+// election writes events of the old API. Lists tell an operator without shards of replicas with them.
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=talos-operator-system,verbs=create;list
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=talos-operator.talos-operator.io,namespace=talos-operator-system,verbs=get;update
 // +kubebuilder:rbac:groups="",resources=events,namespace=talos-operator-system,verbs=create
 

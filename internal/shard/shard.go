@@ -19,7 +19,7 @@ import (
 
 // What is beyond the rights of an operator without shards, in a role of its own: other Leases than that of the leader
 // election, whose names are not known before, and each kind of object to be read and to get its label.
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=talos-operator-system,verbs=get;list;update;delete
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=talos-operator-system,verbs=get;update;delete
 // +kubebuilder:rbac:groups=talos-operator.io,resources=talosetcdbackupschedules;kubernetesupgrades;talosupgrades,verbs=get;patch
 
 // Label says which shard an object belongs to.

@@ -43,7 +43,7 @@ func RunShards(ctx context.Context, o Options) error {
 		return fmt.Errorf("the number of clusters must be between that of shards and %d", maxClusters)
 	}
 
-	o.Stack.Modelled = true
+	o.Stack.Modelled, o.Stack.Shards = true, true
 	o.Stack.OperatorArgs = append(slices.Clone(o.Stack.OperatorArgs), fmt.Sprintf("--shards=%d", o.Shards))
 
 	return bench.Run(ctx, o.Options, func(ctx context.Context, b *bench.Bench) error {
@@ -54,10 +54,6 @@ func RunShards(ctx context.Context, o Options) error {
 
 		s := &sharded{run: &run{Bench: b, opts: o}, client: c}
 		defer s.stop()
-
-		if err := b.Stack.Plane.InstallShards(ctx, ""); err != nil {
-			return err
-		}
 
 		for _, phase := range []func(context.Context) error{s.join, s.populate, s.kill} {
 			if err := phase(ctx); err != nil {

@@ -45,6 +45,8 @@ type Options struct {
 	Operator string
 	// OperatorArgs and OperatorEnv come after what the lab gives the operator itself.
 	OperatorArgs, OperatorEnv []string
+	// Shards gives the operator the rights that it needs to share the clusters with others.
+	Shards bool
 	// Subnet, Scale, Times, Seed, Modelled, NodeGrace and Heartbeat are as in lab.Options.
 	Subnet               string
 	Scale                float64
@@ -137,6 +139,12 @@ func (s *Stack) start(ctx context.Context) error {
 
 	if err := keep(s.opts.Dir, subnet); err != nil {
 		return err
+	}
+
+	if s.opts.Shards {
+		if err := s.Plane.InstallShards(ctx, ""); err != nil {
+			return err
+		}
 	}
 
 	if err := management.WriteKubeconfig(s.Kubeconfig(), s.Plane.Config(), "default"); err != nil {

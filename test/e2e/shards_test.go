@@ -87,7 +87,7 @@ spec:
   schedule: "0 0 1 1 *"
   suspend: true
   backupTemplate:
-    spec: {controlPlaneRef: {name: c0}, allowUnencrypted: true, storage: {s3: {endpoint: https://s3.example.com, bucket: b, credentialsRef: {name: s3}}}}
+    spec: {controlPlaneRef: {name: c0}, allowUnencrypted: true, storage: {s3: {endpoint: https://s3.example.com, bucket: backups, credentialsRef: {name: s3}}}}
 `)
 	w.eventually("a schedule is in the shard of its cluster", func(ctx context.Context) error {
 		schedule := &v1alpha1.TalosEtcdBackupSchedule{}

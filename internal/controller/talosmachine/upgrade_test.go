@@ -44,7 +44,7 @@ func (e *env) step(version string, workers bool) {
 		ObservedGeneration: cp.Generation, TalosVersion: version, Target: version, ControlPlaneDone: workers,
 	}
 
-	if err := e.Client.Status().Update(e.Context(), cp); err != nil {
+	if err := e.Admin.Status().Update(e.Context(), cp); err != nil {
 		e.Fatal(err)
 	}
 }
@@ -57,7 +57,7 @@ func (e *env) arrived() {
 	e.Get(cp, cluster)
 	cp.Status.Upgrade = nil
 
-	if err := e.Client.Status().Update(e.Context(), cp); err != nil {
+	if err := e.Admin.Status().Update(e.Context(), cp); err != nil {
 		e.Fatal(err)
 	}
 }
