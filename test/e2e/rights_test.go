@@ -362,7 +362,7 @@ func TestRightsOfEveryTest(t *testing.T) {
 	}
 
 	roles, err := rolesOfOperator()
-	if err != nil || len(roles) != 3 {
+	if err != nil || len(roles) != 5 {
 		t.Fatalf("the roles are %v: %v", slices.Collect(maps.Keys(roles)), err)
 	}
 
