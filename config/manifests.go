@@ -20,8 +20,8 @@ import (
 var files embed.FS
 
 // Folders of manifests. Admission has the policy that refuses unknown annotations. Namespaced has the rights of an
-// operator that watches single namespaces; it takes the place of the cluster-wide ones. Shards has what an operator whose
-// replicas share the clusters needs besides.
+// operator that watches single namespaces; it takes the place of the cluster-wide ones. Shards has what an operator
+// whose replicas share the clusters needs besides.
 const (
 	CRDs       = "crd"
 	Admission  = "admission"

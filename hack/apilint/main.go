@@ -43,8 +43,13 @@ var exceptions = []exception{
 	{"jsontags", "annotations.go", "Annotation."},
 	{"optionalorrequired", "annotations.go", "Annotation."},
 	{"ssatags", "annotations.go", "Annotation."},
-	// A rule demands a name or a MAC address.
-	{"arrayofstruct", "shared_types.go", "MachineNetwork.Interfaces"},
+	// A rule demands a name, a MAC address or a selector.
+	{"arrayofstruct", "network_types.go", "MachineNetwork.Interfaces"},
+	// The operator demands a network or a gateway.
+	{"arrayofstruct", "network_types.go", "NetworkInterface.Routes"},
+	{"arrayofstruct", "network_types.go", "VLAN.Routes"},
+	// One property at least is demanded, whichever it is.
+	{"arrayofstruct", "bond_types.go", "Bond.Selectors"},
 	// A rule demands one of their fields.
 	{"nonpointerstructs", "talosetcdbackup_types.go", "TalosEtcdBackupSpec.Storage"},
 	{"nonpointerstructs", "talosetcdrestore_types.go", "TalosEtcdRestoreSpec.Source"},

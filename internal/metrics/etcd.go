@@ -176,8 +176,8 @@ func collectMember(ch chan<- prometheus.Metric, labels []string, n *safety.Node)
 	}
 }
 
-// keep returns the control planes and machines that exist, and drops what is remembered of others, unless these are only
-// a part of the fleet. The observations must be locked.
+// keep returns the control planes and machines that exist, and drops what is remembered of others, unless these are
+// only a part of the fleet. The observations must be locked.
 func (o *observations) keep(
 	planes *v1alpha1.TalosControlPlaneList, machines *v1alpha1.TalosMachineList, part bool,
 ) (alive, there map[types.NamespacedName]bool) {

@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -35,6 +36,7 @@ func TestParts(t *testing.T) {
 
 		_, err := metrics.Register(part, metrics.Sources{
 			Client: cache, Clock: testclock.NewFakePassiveClock(time.Unix(1000, 0)), Elected: elected, Part: true,
+			Streams: func() map[nodewatch.Mode]nodewatch.Streams { return nil },
 		})
 		if err != nil {
 			t.Fatal(err)

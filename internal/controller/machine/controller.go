@@ -48,7 +48,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // fill sets the status of a Machine. It is pure.
 func fill(m *vitistackv1alpha1.Machine) {
 	ready := metav1.Condition{
-		Type: vitistackv1alpha1.MachineConditionReady, Status: metav1.ConditionTrue, Reason: vitistackv1alpha1.ReasonAddressListed,
+		Type: vitistackv1alpha1.MachineConditionReady, Status: metav1.ConditionTrue,
+		Reason:  vitistackv1alpha1.ReasonAddressListed,
 		Message: "the address is the one that the spec lists", ObservedGeneration: m.Generation,
 	}
 

@@ -28,7 +28,8 @@ type Difference struct {
 	Live, Want *unstructured.Unstructured
 }
 
-// Reasons of manifests that are refused. ManifestsRefused names them in parentheses; others are those of the API server.
+// Reasons of manifests that are refused. ManifestsRefused names them in parentheses; others are those of the API
+// server.
 const (
 	// ReasonUnreadable: a manifest has no kind.
 	//

@@ -80,9 +80,9 @@ func (d *documents) reachable(all []v1alpha1.NetworkInterface) {
 		}
 	}
 
-	d.errs = append(d.errs, field.Required(field.NewPath(Root, "interfaces"), "none of them gets an address, and Talos stops "+
-		"its default DHCP on all interfaces once one is listed: the machine would not be reachable any more; list the "+
-		"interface by which it is reached, with dhcp: true or with addresses"))
+	d.errs = append(d.errs, field.Required(field.NewPath(Root, "interfaces"), "none of them gets an address, and Talos "+
+		"stops its default DHCP on all interfaces once one is listed: the machine would not be reachable any more; list "+
+		"the interface by which it is reached, with dhcp: true or with addresses"))
 }
 
 func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
