@@ -105,7 +105,7 @@ func restConfig(path string) (*rest.Config, error) {
 
 	if path == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
 		if cfg, err := rest.InClusterConfig(); err == nil {
-			return cfg, nil
+			return unlimited(cfg), nil
 		}
 	}
 
@@ -114,8 +114,13 @@ func restConfig(path string) (*rest.Config, error) {
 		return nil, err
 	}
 
-	// The API server has its own fairness; a client-side limit only delays large estates.
+	return unlimited(cfg), nil
+}
+
+// unlimited: the API server has its own fairness; a limit of the client, five requests a second for each kind by default,
+// only delays large estates.
+func unlimited(cfg *rest.Config) *rest.Config {
 	cfg.QPS, cfg.Burst = -1, 0
 
-	return cfg, nil
+	return cfg
 }

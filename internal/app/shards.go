@@ -137,7 +137,14 @@ func runShard(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger)
 
 	defer o.shard.series.End()
 
-	if err := mgr.Start(ctx); err != nil {
+	// A manager whose context ends before its caches are filled would never return.
+	run, stop := context.WithCancel(life)
+	context.AfterFunc(ctx, func() {
+		mgr.GetCache().WaitForCacheSync(life)
+		stop()
+	})
+
+	if err := mgr.Start(run); err != nil {
 		return fmt.Errorf("running the manager: %w", err)
 	}
 

@@ -66,7 +66,7 @@ func checkInput(in Input) (*config.VersionContract, error) {
 		return nil, &InputError{Field: "KubernetesVersion", Problem: "is empty"}
 	}
 
-	if problems := netconfig.Check(in.Machine, in.Role == Worker); len(problems) > 0 {
+	if problems := netconfig.Check(in.Machine, in.Role == Worker, in.Patches.any()); len(problems) > 0 {
 		return nil, inputErrors(problems)
 	}
 

@@ -158,6 +158,9 @@ type Patches struct {
 	Machine []string
 }
 
+// any tells whether there are patches.
+func (p Patches) any() bool { return len(p.Cluster)+len(p.Group)+len(p.Machine) > 0 }
+
 // Rendered is a finished machine config.
 type Rendered struct {
 	// Bytes is the config as the node gets it. It holds private keys.

@@ -158,8 +158,8 @@ func (e Etcd) Collect(ch chan<- prometheus.Metric) {
 func collectMember(ch chan<- prometheus.Metric, labels []string, n *safety.Node) {
 	responds := n.Serves() || n.NoLeader
 
-	// A machine that never had a configuration has no member that could respond.
-	if responds || n.EverConfigured {
+	// A machine that never had a member has none that could respond: it is installed, or joins.
+	if responds || n.LastMember != 0 {
 		gauge(ch, memberUp, number(responds), labels...)
 	}
 

@@ -73,7 +73,8 @@ func TestEtcd(t *testing.T) {
 			OwnAlarms: []string{"NOSPACE", "some text of etcd"}, Alarms: []string{"NOSPACE", "CORRUPT"},
 		},
 		{Name: "b", EverConfigured: true, MemberID: 2, NoLeader: true, DBSize: 30, DBSizeInUse: 20},
-		{Name: "d", EverConfigured: true},
+		{Name: "d", EverConfigured: true, LastMember: 4},
+		{Name: "joins", EverConfigured: true},
 		{Name: "new"},
 		{Name: "gone", EverConfigured: true, Members: members, MemberID: 3},
 	})

@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -38,6 +39,12 @@ var (
 
 func init() {
 	metrics.Registry.MustRegister(Machines, Duration, Errors, FileOperations, NotificationsSent, NotificationsFailed)
+
+	// A counter that begins with its first failure shows no increase.
+	for _, t := range []v1alpha1.NotificationType{v1alpha1.NotificationGeneric, v1alpha1.NotificationSlack} {
+		NotificationsSent.WithLabelValues(string(t))
+		NotificationsFailed.WithLabelValues(string(t))
+	}
 }
 
 // ForgetMachines drops what was counted of the machines of a cluster that is gone.

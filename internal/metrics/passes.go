@@ -36,6 +36,17 @@ var told = []string{"kubernetescluster", "taloscontrolplane", "talosworker", "ta
 // one.
 const mostPasses = 50_000
 
+// begin notes a pass of an object that none ended of before: one that never ends must show, too.
+func (p *passes) begin(of pass, at time.Time) {
+	p.mu.Lock()
+	_, known := p.ended[of]
+	p.mu.Unlock()
+
+	if !known {
+		p.end(of, at)
+	}
+}
+
 func (p *passes) end(of pass, at time.Time) {
 	if !slices.Contains(told, of.controller) {
 		return
@@ -78,6 +89,8 @@ func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
 
 		stop := liveness.Process.Begin(name, req.NamespacedName, started)
 		defer func() { stop(time.Now()) }() // also after a panic
+
+		ended.begin(pass{name, req.NamespacedName}, started)
 
 		res, err := next.Reconcile(ctx, req)
 		now := time.Now()

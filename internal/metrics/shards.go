@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,8 +85,12 @@ func (p *Part) End() {
 
 	ShardHeld.DeleteLabelValues(p.shard)
 
+	// A cache that was never filled does not answer.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+
 	planes := &v1alpha1.TalosControlPlaneList{}
-	if p.cache == nil || p.cache.List(context.Background(), planes, kube.Shared) != nil {
+	if p.cache == nil || p.cache.List(ctx, planes, kube.Shared) != nil {
 		return
 	}
 

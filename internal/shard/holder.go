@@ -17,10 +17,11 @@ import (
 )
 
 // Times of the Leases. A shard of a replica that is gone is free after LeaseDuration, and two polls later at most
-// somebody else has noticed: with the caches to fill, that has to be less than 20 s.
+// somebody else has noticed: with the caches to fill, that has to be less than 20 s. A replica that loses its connection
+// stops before that: after a retry period, the renew deadline, and as long again for the attempt to release the Lease.
 const (
 	LeaseDuration = 12 * time.Second
-	RenewDeadline = 8 * time.Second
+	RenewDeadline = 5 * time.Second
 	RetryPeriod   = 2 * time.Second
 	// poll is how often a replica renews its membership and looks at the Leases.
 	poll = time.Second

@@ -3,26 +3,30 @@ package validation
 import (
 	"fmt"
 	"iter"
+	"net/netip"
 	"strings"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
-// MachineNetworks checks the networks of the machines of a group, which are listed by the path of their fields, and
-// that no two of them have the same address. worker is true for a group of workers.
-func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], worker bool) Failures {
+// MachineNetworks checks the networks of control-plane machines, which are listed by the path of their fields, and that
+// no two of them have the same address, nor the virtual one. patched is true if patches of all of them may add to it.
+func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], patched bool) Failures {
 	var (
 		failures Failures
 		claims   []Claim
+		virtual  = map[string]Failure{}
 	)
 
 	for path, m := range machines {
+		claims = append(claims, Claim{Owner: m.Name, Address: m.Address})
+
 		if m.Network == nil {
 			continue
 		}
 
-		problems := netconfig.Check(*m.Network, worker)
+		problems := netconfig.Check(*m.Network, false, patched || len(m.ConfigPatches) > 0)
 		for _, problem := range problems {
 			failures = append(failures, Failure{
 				Field: path + "." + problem.Field, Problem: problem.ErrorBody(), Remedy: "correct the network of " + m.Name,
@@ -32,6 +36,14 @@ func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], worker 
 		// The others would only repeat what is wrong.
 		if len(problems) == 0 {
 			claims = append(claims, addressesOf(path, m)...)
+			virtualOf(path, m, virtual)
+		}
+	}
+
+	for _, claim := range claims {
+		if failure, taken := virtual[claim.Address]; taken {
+			failure.Problem = fmt.Sprintf("%s is an address of %s", claim.Address, claim.Owner)
+			failures = append(failures, failure)
 		}
 	}
 
@@ -43,6 +55,26 @@ func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], worker 
 	return failures.sorted()
 }
 
+// virtualOf adds the virtual addresses of a machine, with what to say where one is an address of a machine.
+func virtualOf(path string, m *v1alpha1.MachineEntry, virtual map[string]Failure) {
+	add := func(path string, vip *v1alpha1.VirtualIP) {
+		if vip != nil {
+			virtual[vip.Address] = Failure{
+				Field: path + ".vip.address", Remedy: "use an address that no machine has",
+			}
+		}
+	}
+
+	for i, one := range m.Network.Interfaces {
+		at := fmt.Sprintf("%s.network.interfaces[%d]", path, i)
+		add(at, one.VIP)
+
+		for j, vlan := range one.VLANs {
+			add(fmt.Sprintf("%s.vlans[%d]", at, j), vlan.VIP)
+		}
+	}
+}
+
 // addressesOf returns the addresses that only one machine may have: those of lo and of dummies may be anycast ones.
 func addressesOf(path string, m *v1alpha1.MachineEntry) []Claim {
 	var claims []Claim
@@ -50,6 +82,11 @@ func addressesOf(path string, m *v1alpha1.MachineEntry) []Claim {
 	add := func(path string, addresses []string) {
 		for i, address := range addresses {
 			address, _, _ = strings.Cut(address, "/")
+
+			if addr, err := netip.ParseAddr(address); err == nil && addr.IsLinkLocalUnicast() {
+				continue
+			}
+
 			claims = append(claims, Claim{
 				Owner: m.Name, Field: fmt.Sprintf("%s.addresses[%d]", path, i), Address: address,
 			})

@@ -316,7 +316,9 @@ func TestMachineNetworks(t *testing.T) {
 	check(t, validation.MachineNetworks(list(nil, of(one("10.0.0.1/24")), of(one("10.0.0.2/24"))), false))
 	check(t, validation.MachineNetworks(list(of(anycast...), of(anycast...)), false))
 	check(t, validation.MachineNetworks(list(of(virtual), of(virtual)), false))
-	check(t, validation.MachineNetworks(list(of(virtual)), true), "spec.machines[0].network.interfaces[0].vip: ")
+	check(t, validation.MachineNetworks(list(of(one("fe80::1/64")), of(one("fe80::1/64"))), false))
+	check(t, validation.MachineNetworks(list(of(one("10.0.0.9/24")), of(virtual)), false),
+		"spec.machines[1].network.interfaces[0].vip.address: 10.0.0.9 is an address of m0")
 	check(t, validation.MachineNetworks(list(nil, of(one("10.0.0.1"))), false), "spec.machines[1].network.interfaces[0].addresses[0]: ")
 	check(t, validation.MachineNetworks(list(of(one("10.0.0.1/24")), of(tagged)), false),
 		"spec.machines[0].network.interfaces[0].addresses[0]: 10.0.0.1 is also the address of m1",

@@ -63,7 +63,7 @@ func readKubectl(args []string) (kubectl, error) {
 		flags.String(name, "", "")
 	}
 
-	for _, name := range []string{"server-side", "overwrite", "ignore-not-found", "all", "show-managed-fields", "force-conflicts"} {
+	for _, name := range []string{"server-side", "overwrite", "ignore-not-found", "all", "show-managed-fields", "force-conflicts", "prefix"} {
 		flags.Bool(name, false, "")
 	}
 

@@ -231,7 +231,9 @@ scrape_configs:
     scheme: https
     authorization: {credentials_file: %q}
     tls_config: {ca_file: %q}
-    static_configs: [{targets: [%q]}]
+    # As a ServiceMonitor does: the namespace of the pod is not that of a cluster.
+    honor_labels: true
+    static_configs: [{targets: [%q], labels: {namespace: talos-operator-system}}]
 `
 
 // prometheus starts one that scrapes the operator and evaluates the alerts.

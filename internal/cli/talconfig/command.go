@@ -118,6 +118,37 @@ func writePrivate(path string, content []byte) (err error) {
 	return nil
 }
 
+// writeSecrets writes a file that cannot be made again: it is on the disk when this returns. Without replace, a file that
+// appeared meanwhile stays.
+func writeSecrets(path string, content []byte, replace bool) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".talconfig-*") // with mode 0600
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer func() { _ = os.Remove(temp.Name()) }()
+
+	_, werr := temp.Write(content)
+	if err := errors.Join(werr, temp.Sync(), temp.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	put := os.Link // unlike a rename, it never replaces a file
+	if replace {
+		put = os.Rename
+	}
+
+	if err := put(temp.Name(), path); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
 func newValidateCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "validate", Short: "Check files without changing anything"}
 

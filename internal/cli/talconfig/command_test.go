@@ -332,15 +332,15 @@ func TestGencommand(t *testing.T) {
 	common := []string{"-c", "FOLDER/talconfig.yaml", "-o", "out dir"}
 
 	for _, tt := range []struct{ words, want string }{
-		{"apply", "talosctl apply-config '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11 '--file=out dir/prod-cp-1.yaml';\n" +
-			"talosctl apply-config '--talosconfig=out dir/talosconfig' --nodes=10.0.0.12 '--file=out dir/prod-w-1.yaml';\n"},
+		{"apply", "talosctl apply-config '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11 '--file=out dir/prod-cp-1.yaml' &&\n" +
+			"talosctl apply-config '--talosconfig=out dir/talosconfig' --nodes=10.0.0.12 '--file=out dir/prod-w-1.yaml'\n"},
 		{"upgrade -n w-1", "talosctl upgrade '--talosconfig=out dir/talosconfig' --nodes=10.0.0.12 " +
-			"--image=registry.example.org/installer:v1.13.9;\n"},
-		{"upgrade-k8s", "talosctl upgrade-k8s '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11 --to=v1.36.2;\n"},
-		{"bootstrap -n fd00::11", "talosctl bootstrap '--talosconfig=out dir/talosconfig' --nodes=fd00::11;\n"},
-		{"kubeconfig --extra-flags=--force", "talosctl kubeconfig '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11 --force;\n"},
-		{"health", "talosctl health '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11;\n"},
-		{"reset -n w-1", "talosctl reset '--talosconfig=out dir/talosconfig' --nodes=10.0.0.12;\n"},
+			"--image=registry.example.org/installer:v1.13.9\n"},
+		{"upgrade-k8s", "talosctl upgrade-k8s '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11 --to=v1.36.2\n"},
+		{"bootstrap -n fd00::11", "talosctl bootstrap '--talosconfig=out dir/talosconfig' --nodes=fd00::11\n"},
+		{"kubeconfig --extra-flags=--force", "talosctl kubeconfig '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11 --force\n"},
+		{"health", "talosctl health '--talosconfig=out dir/talosconfig' --nodes=10.0.0.11\n"},
+		{"reset -n w-1", "talosctl reset '--talosconfig=out dir/talosconfig' --nodes=10.0.0.12\n"},
 	} {
 		words := append(append([]string{"gencommand"}, strings.Fields(tt.words)...), common...)
 		if out := f.mustRun(words...); out != tt.want {

@@ -142,6 +142,8 @@ func (g *gencommand) run(v verb) error {
 		nodes = nodes[first : first+1]
 	}
 
+	lines := make([]string, 0, len(nodes))
+
 	for _, m := range nodes {
 		own, err := v.flags(g, fleet, m)
 		if err != nil {
@@ -162,8 +164,11 @@ func (g *gencommand) run(v verb) error {
 			words[i] = quote(word)
 		}
 
-		fmt.Fprintln(g.Out, strings.Join(words, " ")+";")
+		lines = append(lines, strings.Join(words, " "))
 	}
+
+	// A node that fails ends the list: the next one may be the one that etcd needs.
+	fmt.Fprintln(g.Out, strings.Join(lines, " &&\n"))
 
 	return nil
 }

@@ -177,7 +177,7 @@ func (g *genconfig) outputs(fleet fleetFile, bundle *clusterstate.Bundle, files 
 
 // checkPKI refuses to replace the machine config of a cluster by that of another one.
 func (g *genconfig) checkPKI(o output, bundle *clusterstate.Bundle) error {
-	if len(o.old) == 0 || g.force || bytes.Contains(o.old, []byte("id: "+bundle.ClusterID()+"\n")) {
+	if len(o.old) == 0 || g.force {
 		return nil
 	}
 
@@ -208,7 +208,38 @@ func (g *genconfig) talosconfig(fleet fleetFile, bundle *clusterstate.Bundle, ol
 		return old, nil
 	}
 
-	return bundle.Talosconfig(params, g.now())
+	fresh, err := bundle.Talosconfig(params, g.now())
+	if err != nil {
+		return nil, err
+	}
+
+	if len(old) > 0 && !g.force && !sameAccess(old, fresh) {
+		return nil, fmt.Errorf("%s gives access to another cluster, which would be lost; check --secret-file, write to another "+
+			"folder with --out-dir, or overwrite it with --force", filepath.Join(g.outDir, talosconfigName))
+	}
+
+	return fresh, nil
+}
+
+// sameAccess tells whether all contexts of a talosconfig are of the CA of another one.
+func sameAccess(old, fresh []byte) bool {
+	have, err := clusterstate.ReadTalosconfig(old)
+	if err != nil {
+		return false
+	}
+
+	want, err := clusterstate.ReadTalosconfig(fresh)
+	if err != nil {
+		return false
+	}
+
+	for _, c := range have.Contexts {
+		if c == nil || c.CA != want.Contexts[want.Context].CA {
+			return false
+		}
+	}
+
+	return true
 }
 
 // ignore adds the names that a .gitignore lacks.

@@ -71,7 +71,7 @@ func (g *gensecret) run() error {
 		return err
 	}
 
-	if err := writePrivate(g.out, raw); err != nil {
+	if err := writeSecrets(g.out, raw, g.force); err != nil {
 		return err
 	}
 

@@ -80,6 +80,13 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, subnets(spec).Check()...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)
+
+	// A cluster that runs is not stopped by it: only a machine whose network cannot work gets no other configuration.
+	if made.TalosVersion == "" {
+		patched := len(spec.ClusterConfigPatches)+len(spec.ConfigPatches) > 0
+		failures = append(failures, validation.MachineNetworks(remediation.Listed(spec.Machines, spec.Spares), patched)...)
+	}
+
 	failures = append(failures, validation.UpgradeChecks("spec.upgrade.checks", spec.Upgrade)...)
 	failures = append(failures, hook.Check("spec.upgrade", spec.Upgrade)...)
 
@@ -168,7 +175,6 @@ func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) 
 
 func checkMachines(spec *v1alpha1.TalosControlPlaneSpec) validation.Failures {
 	failures := remediation.Check(spec.Machines, spec.Spares)
-	failures = append(failures, validation.MachineNetworks(remediation.Listed(spec.Machines, spec.Spares), false)...)
 
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
 		failures = append(failures, checkNodeOptions(field, &m.NodeOptions, spec.KubernetesVersion)...)

@@ -195,8 +195,6 @@ func checkSpec(w *v1alpha1.TalosWorker, kubernetes string) error {
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
 	}
 
-	failures = append(failures, validation.MachineNetworks(remediation.Listed(spec.Machines, spec.Spares), true)...)
-
 	if err := append(failures, remediation.Check(spec.Machines, spec.Spares)...).Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), nil)
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Check returns what cannot work on any version of Talos, or nothing. worker is true for the network of a worker.
-func Check(n v1alpha1.MachineNetwork, worker bool) field.ErrorList {
+// Check returns what cannot work on any version of Talos, or nothing. worker is true for the network of a worker, patched
+// if patches may add addresses and routes to it.
+func Check(n v1alpha1.MachineNetwork, worker, patched bool) field.ErrorList {
 	c := checker{
-		worker: worker, names: map[string]string{}, addresses: map[netip.Addr]string{}, members: map[string]string{},
+		worker: worker, patched: patched, names: map[string]string{}, addresses: map[netip.Addr]string{}, members: map[string]string{},
 	}
 
 	for i, server := range n.Nameservers {
@@ -45,6 +46,7 @@ func Check(n v1alpha1.MachineNetwork, worker bool) field.ErrorList {
 // checker remembers what has to be unique on a machine, with the path that had it first.
 type checker struct {
 	worker    bool
+	patched   bool
 	errs      field.ErrorList
 	names     map[string]string
 	addresses map[netip.Addr]string
@@ -203,7 +205,7 @@ func (c *checker) route(l link, path *field.Path, r v1alpha1.Route) {
 		c.add(field.Invalid(path.Child("source"), r.Source, "is of another IP family than the route"))
 	}
 
-	if gateway.IsValid() && !l.reaches(gateway) {
+	if gateway.IsValid() && !c.patched && !l.reaches(gateway) {
 		c.add(field.Invalid(path.Child("gateway"), r.Gateway,
 			"is in no network of the interface's addresses; add an address of its network, or a route to it without gateway"))
 	}
@@ -232,21 +234,13 @@ func (c *checker) routeParts(path *field.Path, r v1alpha1.Route) (network netip.
 
 // reaches tells whether a gateway may be reached over the link itself. An address that comes by DHCP is not known.
 func (l link) reaches(gateway netip.Addr) bool {
-	if v4, v6 := l.wants(); gateway.Is4() && v4 || gateway.Is6() && v6 || gateway.IsLinkLocalUnicast() {
+	// IPv6 machines learn networks from routers, which no field tells.
+	if v4, _ := l.wants(); gateway.Is6() || v4 || gateway.IsLinkLocalUnicast() {
 		return true
 	}
 
-	known := false
-
 	for _, text := range l.addresses {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil || prefix.Addr().Is4() != gateway.Is4() {
-			continue
-		}
-
-		known = true
-
-		if prefix.Contains(gateway) {
+		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Contains(gateway) {
 			return true
 		}
 	}
@@ -257,8 +251,7 @@ func (l link) reaches(gateway netip.Addr) bool {
 		}
 	}
 
-	// IPv6 machines may get their addresses from routers, which no field tells.
-	return !known && gateway.Is6()
+	return false
 }
 
 func (c *checker) vip(path *field.Path, vip *v1alpha1.VirtualIP) {

@@ -14,8 +14,8 @@ import (
 )
 
 // Documents returns the network of a machine as Talos 1.12 and later reads it, apart from the host name. n has passed
-// Check. The errors name fields that documents cannot express.
-func Documents(n v1alpha1.MachineNetwork) ([]config.Document, field.ErrorList) {
+// Check. The errors name fields that documents cannot express. patched is true if patches may add documents to them.
+func Documents(n v1alpha1.MachineNetwork, patched bool) ([]config.Document, field.ErrorList) {
 	d := documents{}
 
 	d.resolver(n)
@@ -36,7 +36,9 @@ func Documents(n v1alpha1.MachineNetwork) ([]config.Document, field.ErrorList) {
 		d.one(interfacePath(i), one)
 	}
 
-	d.reachable(n.Interfaces)
+	if !patched {
+		d.reachable(n.Interfaces)
+	}
 
 	return d.docs, d.errs
 }
