@@ -117,8 +117,8 @@ func restConfig(path string) (*rest.Config, error) {
 	return unlimited(cfg), nil
 }
 
-// unlimited: the API server has its own fairness; a limit of the client, five requests a second for each kind by default,
-// only delays large estates.
+// unlimited: the API server has its own fairness; a limit of the client, five requests a second for each kind by
+// default, only delays large estates.
 func unlimited(cfg *rest.Config) *rest.Config {
 	cfg.QPS, cfg.Burst = -1, 0
 

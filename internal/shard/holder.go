@@ -17,8 +17,9 @@ import (
 )
 
 // Times of the Leases. A shard of a replica that is gone is free after LeaseDuration, and two polls later at most
-// somebody else has noticed: with the caches to fill, that has to be less than 20 s. A replica that loses its connection
-// stops before that: after a retry period, the renew deadline, and as long again for the attempt to release the Lease.
+// somebody else has noticed: with the caches to fill, that has to be less than 20 s. A replica that loses its
+// connection stops before that: after a retry period, the renew deadline, and as long again for the attempt to release
+// the Lease.
 const (
 	LeaseDuration = 12 * time.Second
 	RenewDeadline = 5 * time.Second

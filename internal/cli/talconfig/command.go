@@ -118,8 +118,8 @@ func writePrivate(path string, content []byte) (err error) {
 	return nil
 }
 
-// writeSecrets writes a file that cannot be made again: it is on the disk when this returns. Without replace, a file that
-// appeared meanwhile stays.
+// writeSecrets writes a file that cannot be made again: it is on the disk when this returns. Without replace, a file
+// that appeared meanwhile stays.
 func writeSecrets(path string, content []byte, replace bool) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".talconfig-*") // with mode 0600
 	if err != nil {

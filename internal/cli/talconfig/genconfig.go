@@ -214,8 +214,8 @@ func (g *genconfig) talosconfig(fleet fleetFile, bundle *clusterstate.Bundle, ol
 	}
 
 	if len(old) > 0 && !g.force && !sameAccess(old, fresh) {
-		return nil, fmt.Errorf("%s gives access to another cluster, which would be lost; check --secret-file, write to another "+
-			"folder with --out-dir, or overwrite it with --force", filepath.Join(g.outDir, talosconfigName))
+		return nil, fmt.Errorf("%s gives access to another cluster, which would be lost; check --secret-file, write to "+
+			"another folder with --out-dir, or overwrite it with --force", filepath.Join(g.outDir, talosconfigName))
 	}
 
 	return fresh, nil

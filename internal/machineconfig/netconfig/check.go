@@ -10,11 +10,12 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Check returns what cannot work on any version of Talos, or nothing. worker is true for the network of a worker, patched
-// if patches may add addresses and routes to it.
+// Check returns what cannot work on any version of Talos, or nothing. worker is true for the network of a worker,
+// patched if patches may add addresses and routes to it.
 func Check(n v1alpha1.MachineNetwork, worker, patched bool) field.ErrorList {
 	c := checker{
-		worker: worker, patched: patched, names: map[string]string{}, addresses: map[netip.Addr]string{}, members: map[string]string{},
+		worker: worker, patched: patched,
+		names: map[string]string{}, addresses: map[netip.Addr]string{}, members: map[string]string{},
 	}
 
 	for i, server := range n.Nameservers {
