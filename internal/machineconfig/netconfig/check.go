@@ -206,7 +206,7 @@ func (c *checker) route(l link, path *field.Path, r v1alpha1.Route) {
 		c.add(field.Invalid(path.Child("source"), r.Source, "is of another IP family than the route"))
 	}
 
-	if gateway.IsValid() && !c.patched && !l.reaches(gateway) {
+	if gateway.IsValid() && !c.reaches(l, gateway) {
 		c.add(field.Invalid(path.Child("gateway"), r.Gateway,
 			"is in no network of the interface's addresses; add an address of its network, or a route to it without gateway"))
 	}
@@ -232,6 +232,9 @@ func (c *checker) routeParts(path *field.Path, r v1alpha1.Route) (network netip.
 
 	return network, gateway, source
 }
+
+// reaches tells whether a gateway may be reached, also by what patches add.
+func (c *checker) reaches(l link, gateway netip.Addr) bool { return c.patched || l.reaches(gateway) }
 
 // reaches tells whether a gateway may be reached over the link itself. An address that comes by DHCP is not known.
 func (l link) reaches(gateway netip.Addr) bool {
