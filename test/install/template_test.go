@@ -221,6 +221,9 @@ func TestOptions(t *testing.T) {
 		"shards": {"replicaCount=3,shards=3", map[string]int{"Role": 2, "RoleBinding": 2, "ClusterRole": 7}, func(pod corev1.PodSpec) bool {
 			return slices.Contains(pod.Containers[0].Args, "--shards=3")
 		}},
+		"shards in its own namespace": {
+			"shards=3,watchNamespaces={talos-operator-system}", map[string]int{"Role": 4, "RoleBinding": 4}, nil,
+		},
 		"a tag": {"image.tag=v9", nil, func(pod corev1.PodSpec) bool {
 			return pod.Containers[0].Image == "ghcr.io/vitistack/talos-operator:v9"
 		}},
@@ -229,6 +232,7 @@ func TestOptions(t *testing.T) {
 			t.Parallel()
 
 			rendered := template(t, "--set", tc.set)
+			index(t, rendered) // fails for two objects of one name
 
 			for kind, n := range tc.kinds {
 				if found := of(rendered, kind); len(found) != n {
