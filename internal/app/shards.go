@@ -59,7 +59,7 @@ func (o Options) closed(ctx context.Context, pool *talos.Pool) *talos.Pool {
 // runShards runs a manager for each shard that this replica holds, until the context ends. What a process has once,
 // such as the servers for metrics and probes, belongs to another manager, which has no controllers.
 func runShards(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) error {
-	host, err := newHost(cfg, o, log)
+	host, err := newHost(ctx, cfg, o, log)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func runShards(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger
 }
 
 // newHost returns the manager that belongs to no shard. Its cache knows which machine has which address.
-func newHost(cfg *rest.Config, o Options, log logr.Logger) (manager.Manager, error) {
+func newHost(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) (manager.Manager, error) {
 	scheme, err := Scheme()
 	if err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
@@ -116,7 +116,7 @@ func newHost(cfg *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 
-	err = host.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.TalosMachine{}, machineset.AddressIndex,
+	err = host.GetFieldIndexer().IndexField(ctx, &v1alpha1.TalosMachine{}, machineset.AddressIndex,
 		machineset.IndexAddress)
 	if err != nil {
 		return nil, fmt.Errorf("indexing machines by address: %w", err)
