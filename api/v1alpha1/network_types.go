@@ -185,8 +185,8 @@ type DHCPOptions struct {
 	// ignoreHostname ignores the host name that the DHCP server sends. Talos 1.12 and later. Default: false.
 	// +optional
 	IgnoreHostname *bool `json:"ignoreHostname,omitempty"`
-	// clientIdentifier is what the machine identifies itself with: none, mac (default) or duid. Talos 1.12 and later, where
-	// mac is not what is wanted; duid for IPv6 alone also before.
+	// clientIdentifier is what the machine identifies itself with: none, mac (default) or duid. Before Talos 1.12 only mac,
+	// and duid for IPv6.
 	// +optional
 	// +kubebuilder:validation:Enum=none;mac;duid
 	ClientIdentifier string `json:"clientIdentifier,omitempty"`

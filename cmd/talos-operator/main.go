@@ -118,7 +118,7 @@ func restConfig(path string) (*rest.Config, error) {
 }
 
 // unlimited: the API server has its own fairness; a limit of the client, five requests a second for each kind by
-// default, only delays large estates.
+// default, only delays large fleets.
 func unlimited(cfg *rest.Config) *rest.Config {
 	cfg.QPS, cfg.Burst = -1, 0
 

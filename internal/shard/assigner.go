@@ -35,7 +35,7 @@ type Assigner struct {
 	client.Client
 	// Shards is how many there are for new clusters.
 	Shards int
-	// Serve makes replicas hold a shard with a number of Shards or more, which somebody chose by hand, or which is left
+	// Serve makes replicas hold a shard with a number of Shards or more, which a user chose, or which is left
 	// from a time with more shards.
 	Serve func(ctx context.Context, shard int) error
 }
@@ -78,7 +78,7 @@ func (a *Assigner) Reconcile(ctx context.Context, req Request) (ctrl.Result, err
 	return ctrl.Result{}, nil
 }
 
-// assign returns the shard of an object, which carries the label afterwards; empty while nobody can know it, because
+// assign returns the shard of an object, which carries the label afterwards; empty while it cannot be known, because
 // what the object belongs to does not exist.
 func (a *Assigner) assign(ctx context.Context, o client.Object, depth int) (string, error) {
 	if at := o.GetLabels()[Label]; at != "" || depth == 0 {
@@ -91,7 +91,7 @@ func (a *Assigner) assign(ctx context.Context, o client.Object, depth int) (stri
 	case err != nil:
 		return "", err
 	case label == "" && !o.GetDeletionTimestamp().IsZero():
-		// Somebody has to remove its finalizer.
+		// Its finalizer has to be removed.
 		label = strconv.Itoa(Of(string(o.GetUID()), a.Shards))
 	case label == "":
 		return "", nil
@@ -104,7 +104,7 @@ func (a *Assigner) assign(ctx context.Context, o client.Object, depth int) (stri
 
 	setLabel(o, label)
 
-	// Somebody may set the label at the same time: that is a conflict, and theirs stays.
+	// A user may set the label at the same time: that is a conflict, and the label of the user stays.
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 	if err := a.Patch(ctx, o, patch); err != nil {
 		return "", fmt.Errorf("assigning %s %s to shard %s: %w", named(o), o.GetName(), label, err)
@@ -147,7 +147,7 @@ func (a *Assigner) at(ctx context.Context, namespace string, up ref, depth int) 
 	return a.assign(ctx, o, depth-1)
 }
 
-// user is the shard of the control plane or group that lists a Machine. A Machine that nobody lists has none: it gets
+// user is the shard of the control plane or group that lists a Machine. A Machine that is not listed has none: it gets
 // that of the cluster that it becomes part of.
 func (a *Assigner) user(ctx context.Context, m *vitistackv1alpha1.Machine, depth int) (string, error) {
 	planes, groups := &v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosWorkerList{}

@@ -17,7 +17,7 @@ import (
 )
 
 // Times of the Leases. A shard of a replica that is gone is free after LeaseDuration, and two polls later at most
-// somebody else has noticed: with the caches to fill, that has to be less than 20 s. A replica that loses its
+// another replica has noticed: with the caches to fill, that has to be less than 20 s. A replica that loses its
 // connection stops before that: after a retry period, the renew deadline, and as long again for the attempt to release
 // the Lease.
 const (
@@ -64,7 +64,7 @@ type life struct {
 	stopping time.Time
 }
 
-// errSlowStop ends the process: somebody else may only have the shard once nothing works on it.
+// errSlowStop ends the process: another replica may only have the shard once nothing works on it.
 var errSlowStop = errors.New("the manager of a shard does not stop")
 
 // Start implements manager.Runnable.
@@ -232,7 +232,7 @@ func (h *Holder) giveUp(n int, now time.Time) {
 	}
 }
 
-// take starts the manager of a shard that nobody holds.
+// take starts the manager of a shard that no replica holds.
 func (h *Holder) take(ctx, managers context.Context, n int, s Sight) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -299,7 +299,7 @@ func (s Sight) shards(count int) []int {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// held is who holds what; a Lease that has expired is held by nobody.
+// held are the holders of shards; a Lease that has expired has none.
 func (s Sight) held() map[int]string {
 	out := map[int]string{}
 

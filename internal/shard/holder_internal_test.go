@@ -32,7 +32,7 @@ type replicas struct {
 	managers sync.WaitGroup
 
 	mu sync.Mutex
-	// at is who works on a shard. Nobody else may.
+	// at is the replica that works on a shard. No other one may.
 	at map[int]string
 }
 
@@ -197,7 +197,7 @@ func evenly(shards, each int) func(map[int]string) bool {
 }
 
 // TestHolders: each shard has one replica, replicas share them evenly, one that dies loses its shards to the others when
-// its Leases have expired and not before, and one that comes gets its part back, after whoever had it has ended.
+// its Leases have expired and not before, and one that comes gets its part back, after the one that had it has ended.
 func TestHolders(t *testing.T) {
 	r := newReplicas(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -232,7 +232,7 @@ func TestHolders(t *testing.T) {
 	r.becomes("the new one has its part", evenly(6, 2))
 }
 
-// TestShardsOfLeases: a shard with a Lease is held, although nobody asks for so many any more.
+// TestShardsOfLeases: a shard with a Lease is held, although --shards is lower by now.
 func TestShardsOfLeases(t *testing.T) {
 	r := newReplicas(t)
 	r.join("a", 2)

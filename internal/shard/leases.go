@@ -119,7 +119,7 @@ func (l *Leases) sort(ctx context.Context, s *Sight, lease *coordinationv1.Lease
 		if l.alive(lease, now) {
 			s.Members = append(s.Members, holder(lease))
 		} else if l.age(lease, now) > forgotten {
-			// Nobody needs it, and another replica may be faster.
+			// It is not needed, and another replica may be faster.
 			_ = l.Client.Leases(l.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
 				Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
 			})
@@ -196,8 +196,8 @@ func (l *Leases) Free(ctx context.Context, lease *coordinationv1.Lease) error {
 	}
 
 	freed := lease.DeepCopy()
-	nobody := ""
-	freed.Spec.HolderIdentity = &nobody
+	none := ""
+	freed.Spec.HolderIdentity = &none
 
 	if _, err := l.Client.Leases(l.Namespace).Update(ctx, freed, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("freeing Lease %s: %w", lease.Name, err)

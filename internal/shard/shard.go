@@ -1,4 +1,4 @@
-// Package shard divides the clusters of a very large estate among replicas. Every object that belongs to a cluster
+// Package shard divides the clusters of a very large fleet among replicas. Every object that belongs to a cluster
 // carries the label of the shard of that cluster. A replica caches and works on the objects of the shards that it has,
 // and a Lease for each shard says who that is.
 //

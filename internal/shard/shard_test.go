@@ -95,7 +95,7 @@ func check(t *testing.T, shards []int, members []string, held, got map[int]strin
 
 	if len(members) == 0 {
 		if len(got) > 0 {
-			t.Fatalf("nobody is there, and %v", got)
+			t.Fatalf("there is no replica, and %v", got)
 		}
 
 		return

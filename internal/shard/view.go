@@ -292,7 +292,7 @@ type labelled interface {
 	SetLabels(map[string]string)
 }
 
-// setLabel sets the label, and leaves a map that somebody else may hold alone.
+// setLabel sets the label, and does not change a map that has other readers.
 func setLabel(o labelled, shard string) {
 	all := map[string]string{}
 	maps.Copy(all, o.GetLabels())

@@ -1,4 +1,4 @@
-// Package scale measures the operator against an estate of hundreds of clusters: emulated nodes over real TLS, with
+// Package scale measures the operator against a fleet of hundreds of clusters: emulated nodes over real TLS, with
 // etcd and Kubernetes modelled, a real management plane, and the operator as a process of its own.
 package scale
 

@@ -166,7 +166,7 @@ func (s *sharded) populate(ctx context.Context) error {
 	return s.Emit(metrics...)
 }
 
-// kill kills a replica, and waits until its shards are held. Then every cluster is paused: one that nobody works on
+// kill kills a replica, and waits until its shards are held. Then every cluster is paused: one that no replica works on
 // does not say so.
 func (s *sharded) kill(ctx context.Context) error {
 	before, err := s.held(ctx)
@@ -216,7 +216,7 @@ func (s *sharded) kill(ctx context.Context) error {
 	)
 }
 
-// pauseAll pauses all clusters, and returns how many of them nobody reports as paused.
+// pauseAll pauses all clusters, and returns how many of them are not reported as paused.
 func (s *sharded) pauseAll(ctx context.Context) (int, error) {
 	_, err := s.ForAll(ctx, s.clusters(),
 		func(ctx context.Context, c client.Client, kc *vitistackv1alpha1.KubernetesCluster) error {

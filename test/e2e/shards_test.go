@@ -18,7 +18,7 @@ import (
 
 // TestShards: three replicas share nine clusters. One is killed while they come up, another one ends in order later:
 // every cluster comes up, all objects of each are in one shard, no cluster is bootstrapped twice, nothing is sent again by
-// those who take over, and in the end each cluster still has somebody who works on it.
+// those who take over, and in the end each cluster is still reconciled.
 func TestShards(t *testing.T) {
 	const clusters, shards = 9, 3
 
