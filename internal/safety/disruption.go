@@ -75,10 +75,11 @@ const maxLag = 1000
 // If a backup is demanded, the disruption of a working member is blocked until a fresh backup exists. This is checked
 // last, so that a backup is made only for a disruption that nothing else blocks.
 //
-// A node whose member does not work does not contribute to the quorum: it may be rebooted, and with Gone replaced, if
-// the others have quorum without it. A dead member therefore never deadlocks a control plane that has quorum. A learner
-// counts as a voting member already where it is rebooted, because it becomes one by itself;
-// beside a single member that would only be one of the interruptions that two members have with any reboot.
+// A node whose member does not work does not contribute to the quorum: it may be rebooted, and with Gone replaced,
+// if the others have quorum without it. A dead member therefore never deadlocks a control plane that has quorum.
+// Members that lag do not count among the others, because the member may begin to work between the evidence and the
+// act. A learner counts as a voting member already where it is rebooted, because it becomes one by itself; beside a
+// single member that would only be one of the interruptions that two members have with any reboot.
 func Permit(nodes []Node, busy string, d Disruption) Verdict {
 	// Removing a dead member costs no vote: if there is quorum to remove it, there is quorum afterwards. While the dead
 	// member remains, it may prevent the busy node from coming back, because etcd accepts only one learner at a time.
@@ -155,9 +156,15 @@ func permitBroken(nodes []Node, view []Member, target int, d Disruption) Verdict
 		return Verdict{Action: Proceed, Reason: v1alpha1.ReasonSafe, Message: n.Name + " is the only control-plane node"}
 	}
 
-	have, need := working(nodes, view, target), Quorum(voters(view))
+	have, need := caughtUp(nodes, view, target), Quorum(voters(view))
 	if d.Act == ActReboot && voters(view) > 1 && mayVote(nodes, view, n) {
 		need = Quorum(voters(view) + 1)
+	}
+
+	if len(view) > 0 && have < need && working(nodes, view, target) >= need {
+		others := slices.Delete(slices.Clone(nodes), target, target+1)
+
+		return waitFor(v1alpha1.ReasonQuorumAtRisk, "%s is blocked until %s has caught up", n.Name, lagging(others))
 	}
 
 	if len(view) == 0 || have < need {
@@ -371,6 +378,27 @@ func working(nodes []Node, view []Member, except int) int {
 
 	for i, n := range nodes {
 		if i != except && nodeWorks(n, view) {
+			count++
+		}
+	}
+
+	return count
+}
+
+// caughtUp counts the working voting members that are not far behind the most advanced one, excluding one node.
+func caughtUp(nodes []Node, view []Member, except int) int {
+	var furthest uint64
+
+	for i, n := range nodes {
+		if i != except {
+			furthest = max(furthest, n.RaftIndex)
+		}
+	}
+
+	count := 0
+
+	for i, n := range nodes {
+		if i != except && nodeWorks(n, view) && n.RaftIndex+maxLag >= furthest {
 			count++
 		}
 	}

@@ -94,6 +94,10 @@ var voluntary = []permitCase{
 	{"an unknown machine", 3, nil, "", reboot("x"), safety.Wait, "WaitingForEvidence"},
 	{"the target is silent", 3, at(1, func(n *safety.Node) { *n = dead(*n) }), "", reboot("b"), safety.Wait, "NodeUnreachable"},
 	{"the target's etcd is down", 3, at(1, func(n *safety.Node) { n.Members, n.MemberID = nil, 0 }), "", reboot("b"), safety.Proceed, "Safe"},
+	{"the target's etcd is down, and another lags", 3, func(n []safety.Node) {
+		n[1].Members, n[1].MemberID = nil, 0
+		n[2].RaftIndex = 10
+	}, "", safety.Disruption{Act: safety.ActRemove, Machine: "b"}, safety.Wait, "QuorumAtRisk"},
 	{"the target's etcd is down, and another is silent", 3, func(n []safety.Node) {
 		n[1].Members, n[1].MemberID = nil, 0
 		n[2] = dead(n[2])

@@ -411,7 +411,18 @@ func permitSpec(nodes []safety.Node, busy string, d safety.Disruption) (safety.A
 		needed = (len(votingIDs(list, false))+1)/2 + 1
 	}
 
-	others := tally(nodes, func(o safety.Node) bool { return o.Name != d.Machine && votes(nodes)(o) })
+	newest := uint64(0)
+
+	for _, o := range nodes {
+		if o.Name != d.Machine {
+			newest = max(newest, o.RaftIndex)
+		}
+	}
+
+	// The machine may work again when it is disrupted: then the others have to be enough at once.
+	others := tally(nodes, func(o safety.Node) bool {
+		return o.Name != d.Machine && votes(nodes)(o) && newest-o.RaftIndex <= 1000
+	})
 
 	switch {
 	case silentNode(n):

@@ -1,9 +1,11 @@
 package upgrade_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
+	jsonpatch "github.com/evanphx/json-patch"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -53,46 +55,31 @@ func (p *plane) claim(base, m *v1alpha1.TalosMachine) bool {
 	return true
 }
 
-// patch writes what differs from what was read, field by field, whatever was written meanwhile, as a merge patch does.
+// patch writes what differs from what was read, whatever was written meanwhile, as a merge patch does.
 func (p *plane) patch(base, m *v1alpha1.TalosMachine) {
 	at := p.find(m.Name)
 	if at == nil || equality.Semantic.DeepEqual(base.Status, m.Status) {
 		return
 	}
 
-	now := m.Status.DeepCopy()
-	merge(&at.Status.TalosVersion, base.Status.TalosVersion, now.TalosVersion)
-	merge(&at.Status.KubeletVersion, base.Status.KubeletVersion, now.KubeletVersion)
-	merge(&at.Status.ComparedTo, base.Status.ComparedTo, now.ComparedTo)
-	merge(&at.Status.WorkingHash, base.Status.WorkingHash, now.WorkingHash)
-	merge(&at.Status.WorkingSystem, base.Status.WorkingSystem, now.WorkingSystem)
-	merge(&at.Status.ConfigHash, base.Status.ConfigHash, now.ConfigHash)
+	difference := must(jsonpatch.CreateMergePatch(must(json.Marshal(base.Status)), must(json.Marshal(m.Status))))
+	now := must(jsonpatch.MergePatch(must(json.Marshal(at.Status)), difference))
 
-	if !equality.Semantic.DeepEqual(base.Status.Conditions, now.Conditions) {
-		at.Status.Conditions = now.Conditions
-	}
-
-	if was, is := base.Status.Change, now.Change; was != nil && is != nil && at.Status.Change != nil {
-		merge(&at.Status.Change.Phase, was.Phase, is.Phase)
-		merge(&at.Status.Change.Message, was.Message, is.Message)
-		merge(&at.Status.Change.Staged, was.Staged, is.Staged)
-		merge(&at.Status.Change.Drain, was.Drain, is.Drain)
-		merge(&at.Status.Change.Since, was.Since, is.Since)
-	} else if was != is {
-		at.Status.Change = is
-	}
-
-	if !equality.Semantic.DeepEqual(base.Status.Intent, now.Intent) {
-		at.Status.Intent = now.Intent
+	at.Status = v1alpha1.TalosMachineStatus{}
+	if err := json.Unmarshal(now, &at.Status); err != nil {
+		panic(err)
 	}
 
 	p.written(at)
 }
 
-func merge[T comparable](at *T, was, is T) {
-	if was != is {
-		*at = is
+// must is for what objects of the API cannot fail at: they are JSON.
+func must(data []byte, err error) []byte {
+	if err != nil {
+		panic(err)
 	}
+
+	return data
 }
 
 // record writes the disruption into the state Secret, unless that was written since it was read.
