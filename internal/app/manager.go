@@ -37,6 +37,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/liveness"
 	"github.com/talos-operator/talos-operator/internal/manifest"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/metrics/server"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -49,6 +50,10 @@ const (
 	controlPlaneResync = 30 * time.Second
 	machineResync      = 10 * time.Minute
 )
+
+// hashes of configurations that are remembered: for each of 5,000 machines what runs, what is desired, and one more.
+// They take 4 MiB.
+const hashes = 16_384
 
 const (
 	// LeaseName is the name of the Lease of the leader election.
@@ -278,7 +283,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 		}).SetupWithManager(mgr, shared("TalosWorker", of.worker)),
 		(&talosmachine.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Watcher: watcher, Clock: clock,
-			Resync: machineResync, Installs: talosmachine.NewInstalls(ctx),
+			Resync: machineResync, Installs: talosmachine.NewInstalls(ctx), Hashes: machineconfig.NewHashes(hashes),
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
 			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether, Pass: o.PassTimeout,
 		}).SetupWithManager(mgr, shared("TalosMachine", of.talosMachine)),

@@ -58,6 +58,9 @@ type Input struct {
 
 	// Install says how Talos is installed.
 	Install Install
+
+	// Hashes remembers what was hashed before. Nil remembers nothing.
+	Hashes *Hashes
 	// Kubelet changes the kubelet.
 	Kubelet Kubelet
 	// Registries configure where images are pulled.

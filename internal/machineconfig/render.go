@@ -55,7 +55,7 @@ func Render(in Input) (*Rendered, error) {
 		return nil, invalid
 	}
 
-	hash, err := Hash(raw)
+	hash, err := in.Hashes.Hash(raw)
 	if err != nil {
 		return nil, err
 	}

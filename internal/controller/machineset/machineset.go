@@ -43,10 +43,47 @@ func List(ctx context.Context, c client.Reader, owner client.Object) ([]v1alpha1
 		return nil, fmt.Errorf("listing TalosMachines of %s: %w", owner.GetName(), err)
 	}
 
-	owned := kube.ControlledBy(list.Items, owner)
-	slices.SortFunc(owned, func(a, b v1alpha1.TalosMachine) int { return strings.Compare(a.Name, b.Name) })
+	return sorted(kube.ControlledBy(list.Items, owner)), nil
+}
 
-	return owned, nil
+// Reread reads the machines of an owner live, sorted by name. Known are those that a cache has of it. They are found by
+// the labels that the owner gives them, because a namespace may hold the machines of hundreds of clusters; one that has
+// lost its labels is read by its name.
+func Reread(
+	ctx context.Context, c client.Reader, owner client.Object, known []v1alpha1.TalosMachine,
+) ([]v1alpha1.TalosMachine, error) {
+	labels := client.MatchingLabels{
+		v1alpha1.ControlPlaneLabel: owner.GetName(), v1alpha1.RoleLabel: string(v1alpha1.RoleControlPlane),
+	}
+	if _, workers := owner.(*v1alpha1.TalosWorker); workers {
+		labels = client.MatchingLabels{v1alpha1.WorkerLabel: owner.GetName()}
+	}
+
+	list := &v1alpha1.TalosMachineList{}
+	if err := c.List(ctx, list, client.InNamespace(owner.GetNamespace()), labels); err != nil {
+		return nil, fmt.Errorf("listing TalosMachines of %s: %w", owner.GetName(), err)
+	}
+
+	for i := range known {
+		if slices.ContainsFunc(list.Items, func(m v1alpha1.TalosMachine) bool { return m.Name == known[i].Name }) {
+			continue
+		}
+
+		m := v1alpha1.TalosMachine{}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(&known[i]), &m); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading TalosMachine %s: %w", known[i].Name, err)
+		}
+
+		list.Items = append(list.Items, m) // one that is gone has no owner
+	}
+
+	return sorted(kube.ControlledBy(list.Items, owner)), nil
+}
+
+func sorted(machines []v1alpha1.TalosMachine) []v1alpha1.TalosMachine {
+	slices.SortFunc(machines, func(a, b v1alpha1.TalosMachine) int { return strings.Compare(a.Name, b.Name) })
+
+	return machines
 }
 
 // ControlPlane returns the control-plane machines of a cluster, regardless of their owner.

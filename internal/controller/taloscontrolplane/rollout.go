@@ -33,7 +33,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 	}
 
 	// The machines that have begun determine which ones may begin, so they are read live.
-	machines, err := machineset.List(ctx, r.Reader, s.cp)
+	machines, err := machineset.Reread(ctx, r.Reader, s.cp, s.machines)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

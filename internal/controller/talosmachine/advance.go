@@ -12,7 +12,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -243,7 +242,7 @@ func (r *Reconciler) prove(ctx context.Context, s *scope) (*change.Step, error) 
 		return nil, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
-	hash, err := machineconfig.Hash(live)
+	hash, err := r.Hashes.Hash(live)
 	if err != nil {
 		return nil, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}

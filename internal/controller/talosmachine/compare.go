@@ -165,7 +165,7 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
-	if s.liveHash, err = machineconfig.Hash(s.live); err != nil {
+	if s.liveHash, err = r.Hashes.Hash(s.live); err != nil {
 		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
@@ -238,7 +238,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 	}
 
 	if !bytes.Equal(s.want, rendered.Bytes) {
-		if s.wantHash, err = machineconfig.Hash(s.want); err != nil {
+		if s.wantHash, err = r.Hashes.Hash(s.want); err != nil {
 			return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 		}
 	}
@@ -256,7 +256,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 
-	if s.wantHash, err = machineconfig.Hash(s.want); err != nil {
+	if s.wantHash, err = r.Hashes.Hash(s.want); err != nil {
 		return fmt.Errorf("reading the last working config of %s: %w", s.machine.Name, err)
 	}
 

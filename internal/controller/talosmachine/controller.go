@@ -22,6 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
@@ -43,6 +44,8 @@ type Reconciler struct {
 	Workloads *workload.Clients
 	// Installs runs installers.
 	Installs *Installs
+	// Hashes remembers the hashes of configurations that were compared before; nil remembers none.
+	Hashes *machineconfig.Hashes
 	// Watcher reports changes of nodes.
 	Watcher  *nodewatch.Watcher
 	Recorder events.EventRecorder

@@ -340,7 +340,7 @@ func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machinec
 	from.Disk = disk
 
 	in := desired.Input(from)
-	in.KubernetesVersion = kubernetes
+	in.KubernetesVersion, in.Hashes = kubernetes, r.Hashes
 
 	rendered, err := machineconfig.Render(in)
 	if err != nil {
@@ -358,18 +358,18 @@ func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machinec
 		return nil, failure.Terminal(reason, err.Error(), err)
 	}
 
-	return rendered, s.followVersion(rendered, kubernetes)
+	return rendered, r.followVersion(s, rendered, kubernetes)
 }
 
 // followVersion has the images that were taken over from what ran follow the version that is rendered.
-func (s *scope) followVersion(rendered *machineconfig.Rendered, kubernetes string) error {
+func (r *Reconciler) followVersion(s *scope, rendered *machineconfig.Rendered, kubernetes string) error {
 	config, err := machineconfig.SetVersion(rendered.Bytes, kubernetes, s.machine.Status.AdoptedFields)
 	if err != nil || bytes.Equal(config, rendered.Bytes) {
 		return err
 	}
 
 	rendered.Bytes = config
-	rendered.Hash, err = machineconfig.Hash(config)
+	rendered.Hash, err = r.Hashes.Hash(config)
 
 	return err
 }

@@ -93,7 +93,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
-	config, err := machineconfig.HashWithoutInstaller(s.live)
+	config, err := r.Hashes.HashWithoutInstaller(s.live)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}

@@ -28,7 +28,7 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 	}
 
 	// The machines that have begun determine which ones may begin, so they are read live.
-	machines, err := machineset.List(ctx, r.Reader, s.worker)
+	machines, err := machineset.Reread(ctx, r.Reader, s.worker, s.machines)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
