@@ -46,6 +46,8 @@ type Error struct {
 	After time.Duration
 	// Err is the cause; it goes to the log only.
 	Err error
+	// Elsewhere: the object that was read is in another shard, with all that it belongs to, and that one works on it.
+	Elsewhere bool
 }
 
 // Error implements error.
@@ -78,6 +80,24 @@ func Auth(reason, message string, err error) error {
 // Transient says that a call failed in a way that a repeat may mend.
 func Transient(reason, message string, err error) error {
 	return &Error{Class: ClassTransient, Reason: reason, Message: message, Err: err}
+}
+
+// Gone reports whether a controller has nothing to do with the object that it was asked to reconcile: it does not
+// exist, or its cluster is in another shard. What is remembered of it, and what runs for it, has to end. An error about
+// any other object must not be taken for this.
+func Gone(err error) bool {
+	var e *Error
+
+	return apierrors.IsNotFound(err) || errors.As(err, &e) && e.Elsewhere
+}
+
+// IgnoreGone returns nil for an error that is Gone.
+func IgnoreGone(err error) error {
+	if Gone(err) {
+		return nil
+	}
+
+	return err
 }
 
 // ClassOf returns the class of an error; unknown errors are transient.

@@ -65,16 +65,34 @@ func (v *View) Get(ctx context.Context, key client.ObjectKey, o client.Object, o
 
 // check refuses an object that is not this shard's, or that belongs to one that is not.
 func (v *View) check(ctx context.Context, o client.Object) error {
+	of, err := v.stray(ctx, o, v.Shard)
+	if err != nil || of == nil {
+		return err
+	}
+
+	refused := refusal(o, of, of.GetLabels()[Label], v.Shard)
+
+	if at := o.GetLabels()[Label]; at != v.Shard {
+		_, valid := Number(at)
+		torn, err := v.stray(ctx, o, at)
+		refused.Elsewhere = valid && err == nil && torn == nil
+	}
+
+	return refused
+}
+
+// stray returns an object, or the first one that it belongs to, if that is not in a shard; nil if all of them are.
+func (v *View) stray(ctx context.Context, o client.Object, shard string) (client.Object, error) {
 	of := o
 
 	for range deepest {
-		if at := of.GetLabels()[Label]; at != v.Shard {
-			return refusal(o, of, at, v.Shard)
+		if of.GetLabels()[Label] != shard {
+			return of, nil
 		}
 
 		p, ok := parent(of)
 		if !ok {
-			return nil
+			return nil, nil
 		}
 
 		up, key := kinds[p.kind].object(), types.NamespacedName{Namespace: o.GetNamespace(), Name: p.name}
@@ -86,27 +104,30 @@ func (v *View) check(ctx context.Context, o client.Object) error {
 		}
 
 		if err != nil {
-			return client.IgnoreNotFound(err)
+			return nil, client.IgnoreNotFound(err)
 		}
 
 		of = up
 	}
 
-	return nil
+	return nil, nil
 }
 
-func refusal(o, of client.Object, at, own string) error {
+func refusal(o, of client.Object, at, own string) *failure.Error {
 	what := fmt.Sprintf("%s %s", named(o), o.GetName())
 	if o != of {
 		what += fmt.Sprintf(" belongs to %s %s, which", named(of), of.GetName())
 	}
 
-	if at == "" {
-		return failure.Waiting(v1alpha1.ReasonOtherShard, what+" has no shard yet", again)
+	message := what + " has no shard yet"
+	if at != "" {
+		message = fmt.Sprintf("%s is in shard %s, not %s: all objects of a cluster need the same label %s; "+
+			"docs/sharding.md says how to move one", what, at, own, Label)
 	}
 
-	return failure.Waiting(v1alpha1.ReasonOtherShard, fmt.Sprintf("%s is in shard %s, not %s: all objects of a cluster "+
-		"need the same label %s; docs/sharding.md says how to move one", what, at, own, Label), again)
+	return &failure.Error{
+		Class: failure.ClassWaiting, Reason: v1alpha1.ReasonOtherShard, Message: message, After: again,
+	}
 }
 
 // List implements client.Reader. The list holds the objects of all clusters of the shard, also those whose label says

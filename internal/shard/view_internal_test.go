@@ -237,7 +237,7 @@ func TestGet(t *testing.T) {
 	cp, other := controlPlane(ns, "one", "0"), controlPlane(ns, "two", "1")
 	create(t, cp, other)
 	create(t, machineOf(cp, "own", "0"), machineOf(cp, "foreign", "1"), machineOf(cp, "bare", ""),
-		machineOf(other, "torn", "0"))
+		machineOf(other, "torn", "0"), machineOf(other, "away", "1"))
 
 	v, cached := open(t, ns, "0")
 	shows(t, cached, cp, 1)
@@ -246,7 +246,7 @@ func TestGet(t *testing.T) {
 
 	for name, want := range map[string]string{
 		"own": "", "foreign": v1alpha1.ReasonOtherShard, "bare": v1alpha1.ReasonOtherShard,
-		"torn": v1alpha1.ReasonOtherShard, "none": "NotFound",
+		"torn": v1alpha1.ReasonOtherShard, "away": v1alpha1.ReasonOtherShard, "none": "NotFound",
 	} {
 		for kind, r := range map[string]client.Reader{"cached": v, "live": reader} {
 			err := r.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, &v1alpha1.TalosMachine{})
@@ -258,6 +258,11 @@ func TestGet(t *testing.T) {
 
 			if got != want || (err == nil) != (want == "") {
 				t.Errorf("%s, %s: %v, want %q", name, kind, err, want)
+			}
+
+			// Only what no controller of this shard has to do with may be forgotten.
+			if gone := name == "away" || name == "none"; failure.Gone(err) != gone {
+				t.Errorf("%s, %s: that it is gone is %v", name, kind, !gone)
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -71,12 +70,12 @@ type scope struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	c := &vitistackv1alpha1.KubernetesCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
-		if apierrors.IsNotFound(err) {
+		if failure.Gone(err) {
 			r.estate.Forget(req.NamespacedName)
 			r.memory.Forget(req.NamespacedName)
 		}
 
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
 	r.estate.Add(req.NamespacedName)

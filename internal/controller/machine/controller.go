@@ -28,7 +28,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := &vitistackv1alpha1.Machine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
 	if m.Spec.Provider.Name != vitistackv1alpha1.ProviderStatic || !m.DeletionTimestamp.IsZero() || kube.IsPaused(m) {

@@ -77,12 +77,12 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	b := &v1alpha1.TalosEtcdBackup{}
 	if err := r.Client.Get(ctx, req.NamespacedName, b); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+		if failure.Gone(err) {
 			r.Runner.Drop(req.NamespacedName)
 			r.memory.Forget(req.NamespacedName)
 		}
 
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
 	if isQuiet(b) && r.Runner.Find(req.NamespacedName, b.UID) == nil {

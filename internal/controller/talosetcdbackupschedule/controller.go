@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/storage"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
@@ -57,12 +58,12 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	cached := &v1alpha1.TalosEtcdBackupSchedule{}
 	if err := r.Client.Get(ctx, req.NamespacedName, cached); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+		if failure.Gone(err) {
 			r.Runner.forget(req.NamespacedName)
 			r.memory.Forget(req.NamespacedName)
 		}
 
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
 	live := &v1alpha1.TalosEtcdBackupSchedule{}

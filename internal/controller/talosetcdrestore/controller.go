@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -71,11 +70,11 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	restore := &v1alpha1.TalosEtcdRestore{}
 	if err := r.Reader.Get(ctx, req.NamespacedName, restore); err != nil {
-		if apierrors.IsNotFound(err) {
+		if failure.Gone(err) {
 			r.memory.Forget(req.NamespacedName)
 		}
 
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
 	s := newScope(restore)

@@ -69,18 +69,12 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	m := &v1alpha1.TalosMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.Watcher.Remove(req.String())
-			r.Nodes.Drop(req.String())
-			r.looks.forget(req.String())
-			r.bare.forget(req.String())
-			r.memory.Forget(req.NamespacedName)
-			r.Installs.Drop(req.NamespacedName)
-			r.outages.Forget(req.NamespacedName)
-			r.verdicts.Forget(req.NamespacedName)
+		// One of a cluster that is on its way to another shard is not this one's any more, before the whole cluster is there.
+		if failure.Gone(err) || failure.Reason(err) == v1alpha1.ReasonOtherShard {
+			r.forgetAll(req)
 		}
 
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
 	s := newScope(m, r.Clock.Now())
@@ -138,6 +132,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.rollBackFailed,
 		r.change,
 	)
+}
+
+// forgetAll ends what runs for a machine that is gone, and drops what is remembered of it: its event streams,
+// connections and installers would otherwise remain for as long as the operator runs.
+func (r *Reconciler) forgetAll(req ctrl.Request) {
+	r.Watcher.Remove(req.String())
+	r.Nodes.Drop(req.String())
+	r.looks.forget(req.String())
+	r.bare.forget(req.String())
+	r.memory.Forget(req.NamespacedName)
+	r.Installs.Drop(req.NamespacedName)
+	r.outages.Forget(req.NamespacedName)
+	r.verdicts.Forget(req.NamespacedName)
 }
 
 // loadOwners reads the objects that the machine belongs to; any of them may be missing.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -64,12 +63,12 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	w := &v1alpha1.TalosWorker{}
 	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
-		if apierrors.IsNotFound(err) {
+		if failure.Gone(err) {
 			r.memory.Forget(req.NamespacedName)
 			r.checks.Forget(req.NamespacedName)
 		}
 
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
 	s := &scope{worker: w, base: w.DeepCopy()}
