@@ -12,6 +12,10 @@ const (
 	MovedToAnnotation = "talos-operator.io/moved-to"
 )
 
+// MovingToShardAnnotation on the top-level object of a cluster contains the number of the shard that the command "shard
+// move" is moving it to, and, once the labels are being changed, "/labels" after it. It is removed in the end.
+const MovingToShardAnnotation = "talos-operator.io/moving-to-shard"
+
 // NotificationsAnnotation contains what the controller of notifications has recorded. On a TalosUpgrade or a
 // KubernetesUpgrade these are the transitions of the run and the attempts to tell them, on a TalosControlPlane the
 // notifications of its spec, with the time since when each has been there. No other controller reads or writes it.
@@ -89,5 +93,9 @@ func Annotations() []Annotation {
 		},
 		{MovedFromAnnotation, all, "a UID", "set by `move`: the object is a copy", false},
 		{MovedToAnnotation, []string{kindCluster, kindControlPlane}, "the target", "set by `move`: the cluster has moved", false},
+		{
+			MovingToShardAnnotation, []string{kindCluster, kindControlPlane}, "a number, `/labels` after it",
+			"set by `shard move` while it is under way", false,
+		},
 	}
 }

@@ -73,6 +73,7 @@ func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command 
 		newUpgradeCommand(streams),
 		newExportCommand(streams),
 		newMoveCommand(streams),
+		newShardCommand(streams),
 		newImportCommand(streams),
 		child,
 		newDatabaseRaiseCommand(),

@@ -83,24 +83,6 @@ func (b *backups) objects() []client.Object {
 	return out
 }
 
-// checkRestores refuses a move while a restore is in progress, or about to begin: the move would interrupt it between
-// two steps.
-func (t *transfer) checkRestores() error {
-	if r := t.state.Runtime.Restore; r != nil {
-		return fmt.Errorf("TalosEtcdRestore %s is restoring the cluster; wait until it is complete", r.Name)
-	}
-
-	for i := range t.backups.restores {
-		switch r := &t.backups.restores[i]; r.Status.Step {
-		case v1alpha1.RestoreComplete, v1alpha1.RestoreStopped:
-		default:
-			return fmt.Errorf("TalosEtcdRestore %s is not complete; wait until it is, or delete it", r.Name)
-		}
-	}
-
-	return nil
-}
-
 // holdSchedules prevents new backups on the source.
 func (t *transfer) holdSchedules(ctx context.Context) error {
 	for i := range t.backups.schedules {

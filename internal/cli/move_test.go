@@ -66,10 +66,10 @@ type estate struct {
 func newEstate(t *testing.T, name string) *estate {
 	t.Helper()
 
-	s := newShellOf(t, "admin")
-	s.mayTellClusters()
+	e := newStanding(t, name)
+	e.mayTellClusters()
 
-	e := &estate{shell: s, sample: s.sample(name), toCfg: filepath.Join(t.TempDir(), "to")}
+	e.toCfg = filepath.Join(t.TempDir(), "to")
 
 	if err := management.WriteKubeconfig(e.toCfg, second.Config(), "default"); err != nil {
 		t.Fatal(err)
@@ -80,11 +80,6 @@ func newEstate(t *testing.T, name string) *estate {
 		t.Fatal(err)
 	}
 
-	e.own(e.cp, e.machine[0])
-	e.own(e.worker, e.machine[1])
-	e.hookFailed()
-	e.still()
-
 	for kind, key := range map[string]string{"kubeconfig": "value", "talosconfig": "talosconfig"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + kind}, Data: map[string][]byte{key: []byte("x")}}
 		secret.Namespace = e.ns
@@ -94,6 +89,21 @@ func newEstate(t *testing.T, name string) *estate {
 
 		e.create(secret)
 	}
+
+	return e
+}
+
+// newStanding is a shell with a cluster that stands still as if an operator had paused it.
+func newStanding(t *testing.T, name string) *estate {
+	t.Helper()
+
+	s := newShellOf(t, "admin")
+	e := &estate{shell: s, sample: s.sample(name)}
+
+	e.own(e.cp, e.machine[0])
+	e.own(e.worker, e.machine[1])
+	e.hookFailed()
+	e.still()
 
 	return e
 }

@@ -55,8 +55,13 @@ func (t *transfer) check(ctx context.Context) error {
 		return err
 	}
 
-	if err := t.checkIdle(); err != nil {
+	if err := busy(t.from, t.source, t.state, &t.backups); err != nil {
 		return err
+	}
+
+	if to := t.source.root().GetAnnotations()[v1alpha1.MovingToShardAnnotation]; to != "" {
+		return fmt.Errorf("cluster %s is being moved to another shard; end that first: talos-operator shard move %s --to %s",
+			t.name, t.name, shardOf(to))
 	}
 
 	return t.checkTarget(ctx)
@@ -123,51 +128,6 @@ func (t *transfer) checkPlanes(ctx context.Context) error {
 
 		if err != nil {
 			return fmt.Errorf("looking at %s: %w", t.to.config.Host, err)
-		}
-	}
-
-	return nil
-}
-
-// checkIdle refuses a move while a step is in progress, which must finish where it began.
-func (t *transfer) checkIdle() error {
-	c := t.source
-
-	if err := t.checkRestores(); err != nil {
-		return err
-	}
-
-	if d := t.state.Runtime.Disruption; d != nil {
-		return fmt.Errorf("machine %s is being worked on (%s); wait until that is done", d.Machine, d.Act)
-	}
-
-	objects := []client.Object{c.controlPlane}
-	if c.top != nil {
-		objects = append(objects, c.top)
-	}
-
-	for i := range c.workers {
-		objects = append(objects, &c.workers[i])
-	}
-
-	for i := range c.machines {
-		objects = append(objects, &c.machines[i])
-	}
-
-	for i := range c.nodes {
-		if c.nodes[i].Status.Intent != nil {
-			return fmt.Errorf("machine %s is being worked on (%s); wait until that is done", c.nodes[i].Name,
-				c.nodes[i].Status.Intent.Step)
-		}
-
-		objects = append(objects, &c.nodes[i])
-	}
-
-	objects = append(objects, t.backups.objects()...)
-
-	for _, o := range objects {
-		if !o.GetDeletionTimestamp().IsZero() {
-			return fmt.Errorf("%s %s is being deleted; wait until it is gone", kube.KindOf(t.from, o), o.GetName())
 		}
 	}
 
@@ -247,7 +207,7 @@ func (t *transfer) move(ctx context.Context) error {
 		return err
 	}
 
-	if err := t.checkIdle(); err != nil {
+	if err := busy(t.from, t.source, t.state, &t.backups); err != nil {
 		return err
 	}
 
@@ -311,13 +271,13 @@ func (t *transfer) pause(ctx context.Context) error {
 	var last []string
 
 	for {
-		running, err := t.running(ctx)
-		if err == nil && len(running) == 0 {
+		left, err := unpaused(ctx, t.from, t.name)
+		if err == nil && len(left) == 0 {
 			return nil
 		}
 
 		if err == nil {
-			last = running
+			last = left
 		}
 
 		select {
@@ -331,39 +291,6 @@ func (t *transfer) pause(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// running returns the objects that do not report the pause yet. Once an object reports it, a reconciliation that had
-// begun has ended.
-func (t *transfer) running(ctx context.Context) ([]string, error) {
-	c, err := findCluster(ctx, t.from, t.name)
-	if err != nil {
-		return nil, err
-	}
-
-	var out []string
-
-	see := func(kind, name string, conditions []metav1.Condition) {
-		if !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionPaused) {
-			out = append(out, kind+"/"+name)
-		}
-	}
-
-	if c.top != nil {
-		see(kindCluster.Kind, c.top.Name, c.top.Status.Conditions)
-	}
-
-	see(kindControlPlane.Kind, c.controlPlane.Name, c.controlPlane.Status.Conditions)
-
-	for i := range c.workers {
-		see(kindWorker.Kind, c.workers[i].Name, c.workers[i].Status.Conditions)
-	}
-
-	for i := range c.nodes {
-		see(kindTalosMachine.Kind, c.nodes[i].Name, c.nodes[i].Status.Conditions)
-	}
-
-	return out, nil
 }
 
 func (t *transfer) ensureNamespace(ctx context.Context) error {

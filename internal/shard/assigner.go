@@ -158,17 +158,21 @@ func (a *Assigner) user(ctx context.Context, m *vitistackv1alpha1.Machine, depth
 		}
 	}
 
-	lists := func(e v1alpha1.MachineEntry) bool { return e.MachineRef != nil && e.MachineRef.Name == m.Name }
+	lists := func(entries ...[]v1alpha1.MachineEntry) bool {
+		return slices.ContainsFunc(slices.Concat(entries...), func(e v1alpha1.MachineEntry) bool {
+			return e.MachineRef != nil && e.MachineRef.Name == m.Name
+		})
+	}
 
 	for i := range planes.Items {
-		if slices.ContainsFunc(planes.Items[i].Spec.Machines, lists) {
-			return a.assign(ctx, &planes.Items[i], depth-1)
+		if o := &planes.Items[i]; lists(o.Spec.Machines, o.Spec.Spares) {
+			return a.assign(ctx, o, depth-1)
 		}
 	}
 
 	for i := range groups.Items {
-		if slices.ContainsFunc(groups.Items[i].Spec.Machines, lists) {
-			return a.assign(ctx, &groups.Items[i], depth-1)
+		if o := &groups.Items[i]; lists(o.Spec.Machines, o.Spec.Spares) {
+			return a.assign(ctx, o, depth-1)
 		}
 	}
 

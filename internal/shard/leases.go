@@ -106,14 +106,10 @@ func (l *Leases) Look(ctx context.Context, now time.Time) (Sight, error) {
 
 // sort puts a Lease where it belongs; those of others are left alone.
 func (l *Leases) sort(ctx context.Context, s *Sight, lease *coordinationv1.Lease, now time.Time) {
-	rest, ours := strings.CutPrefix(lease.Name, l.prefix())
-
-	switch n, isShard := Number(rest); {
-	case lease.Name == l.Name:
-		s.leases[0], s.alive[0] = lease, l.alive(lease, now)
-	case ours && isShard && n > 0:
+	switch n, isShard := number(l.Name, lease.Name); {
+	case isShard:
 		s.leases[n], s.alive[n] = lease, l.alive(lease, now)
-	case ours && strings.HasPrefix(rest, member):
+	case strings.HasPrefix(lease.Name, l.prefix()+member):
 		s.known[holder(lease)] = true
 
 		if l.alive(lease, now) {
@@ -227,15 +223,44 @@ func (l *Leases) InUse(ctx context.Context, now time.Time) (string, error) {
 		return "", fmt.Errorf("listing Leases: %w", err)
 	}
 
-	for i := range list.Items {
-		lease := &list.Items[i]
-		rest, ours := strings.CutPrefix(lease.Name, l.prefix())
-
-		if n, ok := Number(rest); ours && ok && n > 0 && holder(lease) != "" && lease.Spec.RenewTime != nil &&
-			now.Sub(lease.Spec.RenewTime.Time) < 2*LeaseDuration {
-			return lease.Name, nil
+	for n, held := range Holders(list.Items, l.Name, now) {
+		if n > 0 && held != "" {
+			return l.shardName(n), nil
 		}
 	}
 
 	return "", nil
+}
+
+// number is the shard that a Lease stands for, if base is the name of that of shard 0; false for another Lease.
+func number(base, lease string) (int, bool) {
+	if lease == base {
+		return 0, true
+	}
+
+	rest, ours := strings.CutPrefix(lease, base+"-")
+	n, ok := Number(rest)
+
+	return n, ours && ok && n > 0
+}
+
+// Holders returns who holds each shard that has one of the Leases, of which base is the name of that of shard 0; empty
+// for a shard that no replica holds. now is the wall clock, which may differ from that of a replica: a Lease counts for
+// twice as long.
+func Holders(leases []coordinationv1.Lease, base string, now time.Time) map[int]string {
+	out := map[int]string{}
+
+	for i := range leases {
+		n, ok := number(base, leases[i].Name)
+		if !ok {
+			continue
+		}
+
+		out[n] = ""
+		if at := leases[i].Spec.RenewTime; at != nil && now.Sub(at.Time) < 2*LeaseDuration {
+			out[n] = holder(&leases[i])
+		}
+	}
+
+	return out
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/test/wait"
@@ -356,8 +357,18 @@ func TestAssigner(t *testing.T) {
 		}
 	}
 
+	spare := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "idle"}}
+	create(t, spare)
+
 	chosen := controlPlane(ns, "chosen", "7")
+	chosen.Spec.Spares = []v1alpha1.MachineEntry{{
+		Name: "chosen-spare", MachineRef: &v1alpha1.ObjectReference{Name: spare.Name},
+	}}
 	create(t, chosen)
+
+	if got := pass(spare); got != "7" {
+		t.Errorf("the Machine of a spare has shard %q, and its cluster 7", got)
+	}
 
 	if got := pass(chosen); got != "7" || !served[7] {
 		t.Errorf("a label that is there becomes %q, and %v are served", got, served)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -16,8 +17,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// TestShards: three replicas share nine clusters. One is killed while they come up, another one ends in order later:
-// every cluster comes up, all objects of each are in one shard, no cluster is bootstrapped twice, nothing is sent again by
+// TestShards: three replicas share nine clusters. One is killed while they come up, one cluster goes to another shard, and
+// another replica ends in order later: every cluster comes up, all objects of each are in one shard, no cluster is bootstrapped twice, nothing is sent again by
 // those who take over, and in the end each cluster is still reconciled.
 func TestShards(t *testing.T) {
 	const clusters, shards = 9, 3
@@ -111,6 +112,8 @@ spec:
 
 	sent := w.sentTo()
 
+	w.moveShard(t, "c0", "1")
+
 	if err := replicas[1].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +159,32 @@ spec:
 			t.Errorf("a replica panics: %s", log)
 		}
 	}
+}
+
+// moveShard moves a cluster to another shard by command, while the operator works: all of it is there then, and whoever
+// holds that shard resumes it.
+func (w *world) moveShard(t *testing.T, cluster, to string) {
+	t.Helper()
+	w.says(0, "Cluster "+cluster+" is in shard "+to+" now", "shard", "move", cluster, "--to", to, "--wait", "10m",
+		"--operator-namespace", w.ns)
+	w.says(0, "CLUSTERS", "shard", "list", "--operator-namespace", w.ns)
+
+	if used := w.wholeShards(t); used[to] == 0 {
+		t.Errorf("the clusters are in the shards %v", used)
+	}
+
+	w.eventually("the cluster is worked on in its new shard", func(ctx context.Context) error {
+		c := &vitistackv1alpha1.KubernetesCluster{}
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, c); err != nil {
+			return err
+		}
+
+		if meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionPaused) != nil {
+			return fmt.Errorf("it still shows the pause")
+		}
+
+		return nil
+	})
 }
 
 // shardsHeld: so many shards are held by so many replicas.

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/kube"
+)
+
+// root returns the top-level object, which pauses everything below it.
+func (c *cluster) root() client.Object {
+	if c.top != nil {
+		return c.top
+	}
+
+	return c.controlPlane
+}
+
+// busy returns what a move would interrupt, which must finish where it began: nil if there is nothing. state is nil for
+// a cluster without a PKI.
+func busy(p *plane, c *cluster, state *clusterstate.State, b *backups) error {
+	if err := restoring(state, b); err != nil {
+		return err
+	}
+
+	if state != nil && state.Runtime.Disruption != nil {
+		d := state.Runtime.Disruption
+
+		return fmt.Errorf("machine %s is being worked on (%s); wait until that is done", d.Machine, d.Act)
+	}
+
+	objects := []client.Object{c.controlPlane}
+	if c.top != nil {
+		objects = append(objects, c.top)
+	}
+
+	for i := range c.workers {
+		objects = append(objects, &c.workers[i])
+	}
+
+	for i := range c.machines {
+		objects = append(objects, &c.machines[i])
+	}
+
+	for i := range c.nodes {
+		if c.nodes[i].Status.Intent != nil {
+			return fmt.Errorf("machine %s is being worked on (%s); wait until that is done", c.nodes[i].Name,
+				c.nodes[i].Status.Intent.Step)
+		}
+
+		objects = append(objects, &c.nodes[i])
+	}
+
+	for _, o := range append(objects, b.objects()...) {
+		if !o.GetDeletionTimestamp().IsZero() {
+			return fmt.Errorf("%s %s is being deleted; wait until it is gone", kube.KindOf(p, o), o.GetName())
+		}
+	}
+
+	return nil
+}
+
+// restoring returns the restore that is in progress, or about to begin: a move would interrupt it between two steps.
+func restoring(state *clusterstate.State, b *backups) error {
+	if state != nil && state.Runtime.Restore != nil {
+		return fmt.Errorf("TalosEtcdRestore %s is restoring the cluster; wait until it is complete",
+			state.Runtime.Restore.Name)
+	}
+
+	for i := range b.restores {
+		switch r := &b.restores[i]; r.Status.Step {
+		case v1alpha1.RestoreComplete, v1alpha1.RestoreStopped:
+		default:
+			return fmt.Errorf("TalosEtcdRestore %s is not complete; wait until it is, or delete it", r.Name)
+		}
+	}
+
+	return nil
+}
+
+// unpaused returns the objects that do not report the pause yet. Once an object reports it, a reconciliation that had
+// begun has ended.
+func unpaused(ctx context.Context, p *plane, name string) ([]string, error) {
+	c, err := findCluster(ctx, p, name)
+	if err != nil {
+		return nil, err
+	}
+
+	var out []string
+
+	see := func(kind, name string, conditions []metav1.Condition) {
+		if !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionPaused) {
+			out = append(out, kind+"/"+name)
+		}
+	}
+
+	if c.top != nil {
+		see(kindCluster.Kind, c.top.Name, c.top.Status.Conditions)
+	}
+
+	see(kindControlPlane.Kind, c.controlPlane.Name, c.controlPlane.Status.Conditions)
+
+	for i := range c.workers {
+		see(kindWorker.Kind, c.workers[i].Name, c.workers[i].Status.Conditions)
+	}
+
+	for i := range c.nodes {
+		see(kindTalosMachine.Kind, c.nodes[i].Name, c.nodes[i].Status.Conditions)
+	}
+
+	return out, nil
+}

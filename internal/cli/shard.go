@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/internal/app"
+	"github.com/talos-operator/talos-operator/internal/shard"
+)
+
+func newShardCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "shard",
+		Short: "List the shards of the operator, and move a cluster to another one",
+	}
+	cmd.AddCommand(newShardListCommand(streams), newShardMoveCommand(streams))
+
+	return cmd
+}
+
+// operatorNamespace adds the flag that tells where the Leases of the operator are.
+func operatorNamespace(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVar(into, "operator-namespace", "talos-operator-system",
+		"namespace that the operator runs in, with the Leases of its shards")
+}
+
+// shardHolders returns the replica that holds each shard that has a Lease; empty for one that no replica holds.
+func shardHolders(ctx context.Context, p *plane, namespace string, now time.Time) (map[int]string, error) {
+	list := &coordinationv1.LeaseList{}
+	if err := p.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("reading the Leases of shards in namespace %s: %w", namespace, err)
+	}
+
+	return shard.Holders(list.Items, app.LeaseName, now), nil
+}
