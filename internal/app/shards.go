@@ -24,6 +24,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/liveness"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/metrics/server"
 	"github.com/talos-operator/talos-operator/internal/shard"
@@ -70,7 +71,7 @@ func runShards(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger
 	}
 
 	holder := &shard.Holder{
-		Leases: leases, Shards: o.Shards, Clock: o.clock(), Log: log.WithName("shards"),
+		Leases: leases, Shards: o.Shards, Clock: o.clock(), Log: log.WithName("shards"), Tell: metrics.KnowShards,
 		Run: func(ctx context.Context, held shard.Held) error {
 			of := o
 			of.shard = &shardOptions{
@@ -164,6 +165,10 @@ func newShard(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger)
 	options.Metrics = metricsserver.Options{BindAddress: "0"}
 	options.HealthProbeBindAddress, options.PprofBindAddress = "0", "0"
 	options.LeaderElectionResourceLockInterface = o.shard.held.Lock
+	// What reconciles knows of which shard it is: one that is stuck must not be hidden by another one.
+	options.BaseContext = func() context.Context {
+		return liveness.In(context.WithoutCancel(ctx), "shard "+strconv.Itoa(o.shard.held.Shard))
+	}
 	options.Cache.NewInformer = ledger.NewInformer
 	options.Cache.ByObject = map[client.Object]cache.ByObject{}
 

@@ -54,7 +54,7 @@ func TestStopOfStuck(t *testing.T) {
 
 	t.Cleanup(func() { close(mgr) })
 
-	end := liveness.Process.Begin("talosmachine", types.NamespacedName{Namespace: "ns", Name: "stuck"}, noon)
+	end := liveness.Process.Begin(t.Context(), "talosmachine", types.NamespacedName{Namespace: "ns", Name: "stuck"}, noon)
 	t.Cleanup(func() { end(noon) })
 
 	go func() { ended <- startAndStop(ctx, mgr, c) }()
@@ -90,7 +90,7 @@ func TestAlive(t *testing.T) {
 	c, w := clocktesting.NewFakeClock(noon), &liveness.Watch{}
 	check := alive(funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{}), w, c)
 
-	end := w.Begin("talosmachine", types.NamespacedName{Namespace: "ns", Name: "hangs"}, c.Now())
+	end := w.Begin(t.Context(), "talosmachine", types.NamespacedName{Namespace: "ns", Name: "hangs"}, c.Now())
 
 	c.Step(liveness.Bound - 1)
 

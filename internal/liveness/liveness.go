@@ -4,6 +4,7 @@
 package liveness
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,27 @@ var unbounded = []string{"talosetcdrestore"}
 // Watch follows the reconciliations that are running. The zero value is ready to use and safe for concurrent use.
 type Watch struct {
 	mu          sync.Mutex
-	controllers map[string]*progress
+	controllers map[controller]*progress
+}
+
+// controller is one of the process, which has several of the same name if it works on several shards.
+type controller struct{ name, part string }
+
+// String implements fmt.Stringer.
+func (c controller) String() string {
+	if c.part == "" {
+		return c.name
+	}
+
+	return c.name + " of " + c.part
+}
+
+type partKey struct{}
+
+// In returns a context in which controllers are those of a part of the process, such as "shard 3". Each is watched by
+// itself: one that proceeds does not hide the one of another part.
+func In(ctx context.Context, part string) context.Context {
+	return context.WithValue(ctx, partKey{}, part)
 }
 
 // progress is that of one controller.
@@ -39,19 +60,25 @@ type progress struct {
 // Process follows the reconciliations of this process.
 var Process = &Watch{}
 
-// Begin records that a reconciliation has begun. The returned function records its end.
-func (w *Watch) Begin(controller string, key types.NamespacedName, now time.Time) (end func(now time.Time)) {
+// Begin records that a reconciliation of the controller with a name has begun, in the part that the context names. The
+// returned function records its end.
+func (w *Watch) Begin(
+	ctx context.Context, name string, key types.NamespacedName, now time.Time,
+) (end func(now time.Time)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	p := w.controllers[controller]
+	part, _ := ctx.Value(partKey{}).(string)
+	of := controller{name, part}
+
+	p := w.controllers[of]
 	if p == nil {
 		if w.controllers == nil {
-			w.controllers = map[string]*progress{}
+			w.controllers = map[controller]*progress{}
 		}
 
 		p = &progress{running: map[types.NamespacedName]time.Time{}}
-		w.controllers[controller] = p
+		w.controllers[of] = p
 	}
 
 	if len(p.running) == 0 {
@@ -76,9 +103,11 @@ func (w *Watch) Check(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	for _, controller := range slices.Sorted(maps.Keys(w.controllers)) {
-		p := w.controllers[controller]
-		if len(p.running) == 0 || now.Sub(p.moved) < Bound || slices.Contains(unbounded, controller) {
+	for _, of := range slices.SortedFunc(maps.Keys(w.controllers), func(a, b controller) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
+		p := w.controllers[of]
+		if len(p.running) == 0 || now.Sub(p.moved) < Bound || slices.Contains(unbounded, of.name) {
 			continue
 		}
 
@@ -91,7 +120,7 @@ func (w *Watch) Check(now time.Time) error {
 		})
 
 		return fmt.Errorf("the controller %s is stuck: none of its %d running reconciliations has ended for %s; that of %s "+
-			"has been running for %s", controller, len(p.running), now.Sub(p.moved).Round(time.Second), first,
+			"has been running for %s", of, len(p.running), now.Sub(p.moved).Round(time.Second), first,
 			now.Sub(p.running[first]).Round(time.Second))
 	}
 
@@ -105,9 +134,9 @@ func (w *Watch) Running() []string {
 
 	var out []string
 
-	for controller, p := range w.controllers {
+	for of, p := range w.controllers {
 		for key := range p.running {
-			out = append(out, controller+" "+key.String())
+			out = append(out, of.String()+" "+key.String())
 		}
 	}
 

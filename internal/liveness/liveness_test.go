@@ -42,8 +42,8 @@ func TestStuck(t *testing.T) {
 	w := &liveness.Watch{}
 	stuck(t, w, 0)
 
-	first := w.Begin("talosmachine", object("b"), after(0))
-	second := w.Begin("talosmachine", object("a"), after(time.Minute))
+	first := w.Begin(t.Context(), "talosmachine", object("b"), after(0))
+	second := w.Begin(t.Context(), "talosmachine", object("a"), after(time.Minute))
 
 	stuck(t, w, liveness.Bound-1)
 	stuck(t, w, liveness.Bound, "talosmachine", "ns/b", "2 running", "15m0s")
@@ -59,9 +59,9 @@ func TestStuck(t *testing.T) {
 // TestIdleIsNotStuck: the time in which nothing ran does not count.
 func TestIdleIsNotStuck(t *testing.T) {
 	w := &liveness.Watch{}
-	w.Begin("talosworker", object("a"), after(0))(after(1))
+	w.Begin(t.Context(), "talosworker", object("a"), after(0))(after(1))
 
-	w.Begin("talosworker", object("a"), after(10*liveness.Bound))
+	w.Begin(t.Context(), "talosworker", object("a"), after(10*liveness.Bound))
 	stuck(t, w, 11*liveness.Bound-1)
 	stuck(t, w, 11*liveness.Bound, "talosworker")
 }
@@ -70,28 +70,43 @@ func TestIdleIsNotStuck(t *testing.T) {
 // count while others of its controller are reconciled.
 func TestOneMovesNotTheOther(t *testing.T) {
 	w := &liveness.Watch{}
-	w.Begin("taloscontrolplane", object("slow"), after(0))
-	w.Begin("talosmachine", object("hangs"), after(0))
+	w.Begin(t.Context(), "taloscontrolplane", object("slow"), after(0))
+	w.Begin(t.Context(), "talosmachine", object("hangs"), after(0))
 
 	for at := time.Duration(0); at < 2*liveness.Bound; at += time.Minute {
-		w.Begin("taloscontrolplane", object("fast"), after(at))(after(at + time.Second))
+		w.Begin(t.Context(), "taloscontrolplane", object("fast"), after(at))(after(at + time.Second))
 	}
 
 	stuck(t, w, 2*liveness.Bound, "talosmachine", "ns/hangs")
 }
 
+// TestShardsAreApart: a controller of one shard that proceeds does not excuse the one of another shard.
+func TestShardsAreApart(t *testing.T) {
+	w := &liveness.Watch{}
+	one, two := liveness.In(t.Context(), "shard 1"), liveness.In(t.Context(), "shard 2")
+
+	w.Begin(two, "talosmachine", object("hangs"), after(0))
+	w.Begin(two, "talosetcdrestore", object("large"), after(0))
+
+	for at := time.Duration(0); at < 2*liveness.Bound; at += time.Minute {
+		w.Begin(one, "talosmachine", object("fast"), after(at))(after(at + time.Second))
+	}
+
+	stuck(t, w, 2*liveness.Bound, "talosmachine of shard 2", "ns/hangs")
+}
+
 // TestRestoresTakeHours: a restore streams a whole database in one reconciliation.
 func TestRestoresTakeHours(t *testing.T) {
 	w := &liveness.Watch{}
-	w.Begin("talosetcdrestore", object("large"), after(0))
+	w.Begin(t.Context(), "talosetcdrestore", object("large"), after(0))
 	stuck(t, w, 100*liveness.Bound)
 }
 
 // TestRunning: what runs is named, until it ends.
 func TestRunning(t *testing.T) {
 	w := &liveness.Watch{}
-	end := w.Begin("talosworker", object("a"), after(0))
-	w.Begin("talosmachine", object("b"), after(0))
+	end := w.Begin(t.Context(), "talosworker", object("a"), after(0))
+	w.Begin(t.Context(), "talosmachine", object("b"), after(0))
 
 	if got := w.Running(); !slices.Equal(got, []string{"talosmachine ns/b", "talosworker ns/a"}) {
 		t.Errorf("%v", got)

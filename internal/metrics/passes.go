@@ -87,7 +87,7 @@ func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		started := time.Now()
 
-		stop := liveness.Process.Begin(name, req.NamespacedName, started)
+		stop := liveness.Process.Begin(ctx, name, req.NamespacedName, started)
 		defer func() { stop(time.Now()) }() // also after a panic
 
 		ended.begin(pass{name, req.NamespacedName}, started)

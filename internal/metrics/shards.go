@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,10 +14,63 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// ShardHeld tells which shards this replica holds.
+// ShardHeld tells which shards this replica holds, and which others there are: a shard that is 0 on every replica has
+// nobody who works on its clusters.
 var ShardHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-	Name: "talos_operator_shard_held", Help: "1 for a shard whose clusters this replica works on.",
+	Name: "talos_operator_shard_held", Help: "1 for a shard whose clusters this replica works on, 0 for another one.",
 }, []string{"shard"})
+
+// shards are those that ShardHeld tells of.
+var shards = struct {
+	sync.Mutex
+
+	held, known map[string]bool
+}{held: map[string]bool{}, known: map[string]bool{}}
+
+// KnowShards tells of all shards that there are, by their numbers. One that is in no later call is not told of any
+// more, unless this replica holds it.
+func KnowShards(numbers []int) {
+	shards.Lock()
+	defer shards.Unlock()
+
+	known := map[string]bool{}
+	for _, n := range numbers {
+		known[strconv.Itoa(n)] = true
+	}
+
+	for shard := range shards.known {
+		if !known[shard] && !shards.held[shard] {
+			ShardHeld.DeleteLabelValues(shard)
+		}
+	}
+
+	shards.known = known
+
+	for shard := range known {
+		if !shards.held[shard] {
+			ShardHeld.WithLabelValues(shard).Set(0)
+		}
+	}
+}
+
+// holdShard tells that this replica holds a shard, or that it does not any more.
+func holdShard(shard string, held bool) {
+	shards.Lock()
+	defer shards.Unlock()
+
+	switch {
+	case held:
+		shards.held[shard] = true
+
+		ShardHeld.WithLabelValues(shard).Set(1)
+	case shards.known[shard]:
+		delete(shards.held, shard)
+		ShardHeld.WithLabelValues(shard).Set(0)
+	default:
+		delete(shards.held, shard)
+		ShardHeld.DeleteLabelValues(shard)
+	}
+}
 
 func init() { ctrlmetrics.Registry.MustRegister(ShardHeld) }
 
@@ -67,7 +121,7 @@ func (p *Part) Count(ctx context.Context, cache client.Reader, elected <-chan st
 		defer p.mu.Unlock()
 
 		if !p.ended {
-			ShardHeld.WithLabelValues(p.shard).Set(1)
+			holdShard(p.shard, true)
 		}
 	}()
 }
@@ -83,7 +137,7 @@ func (p *Part) End() {
 		p.Unregister(c)
 	}
 
-	ShardHeld.DeleteLabelValues(p.shard)
+	holdShard(p.shard, false)
 
 	// A cache that was never filled does not answer.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

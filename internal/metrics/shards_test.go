@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,49 @@ func TestParts(t *testing.T) {
 	}
 
 	parts["8"].End()
+}
+
+// TestKnownShards: a shard that no replica holds is told of as such, by each replica that knows of it, until it does not
+// exist any more; so is one that this replica has given up.
+func TestKnownShards(t *testing.T) {
+	elected := make(chan struct{})
+	close(elected)
+
+	is := func(what string, want ...string) {
+		t.Helper()
+		wait.For(t, what, func(context.Context) error {
+			var got []string
+
+			for _, s := range series(t, metrics.ShardHeld) {
+				if strings.HasPrefix(s, "talos_operator_shard_held 4") {
+					got = append(got, strings.TrimPrefix(s, "talos_operator_shard_held "))
+				}
+			}
+
+			if slices.Sort(got); !slices.Equal(got, want) {
+				return fmt.Errorf("%v are told of, want %v", got, want)
+			}
+
+			return nil
+		})
+	}
+
+	part := metrics.NewPart(prometheus.NewPedanticRegistry(), "41")
+	part.Count(t.Context(), clusterNamed(t, "one"), elected)
+	is("it is held before the others are known", "41 1")
+
+	metrics.KnowShards([]int{40, 41, 42})
+	is("three are known", "40 0", "41 1", "42 0")
+
+	metrics.KnowShards([]int{40})
+	is("one does not exist any more, and one is held nevertheless", "40 0", "41 1")
+
+	metrics.KnowShards([]int{40, 41})
+	part.End()
+	is("one is given up", "40 0", "41 0")
+
+	metrics.KnowShards(nil)
+	is("none exists")
 }
 
 func clusterNamed(t *testing.T, name string) client.Client {

@@ -50,6 +50,8 @@ type Holder struct {
 	Run   func(ctx context.Context, held Held) error
 	Clock clock.PassiveClock
 	Log   logr.Logger
+	// Tell is told of all shards that there are, each time that the Leases were looked at; it may be nil.
+	Tell func(shards []int)
 
 	mu      sync.Mutex
 	running map[int]*life
@@ -187,6 +189,10 @@ func (h *Holder) overdue(now time.Time) error {
 func (h *Holder) follow(ctx, managers context.Context, s Sight, now time.Time) {
 	shards := s.shards(h.Shards)
 	mine := map[int]bool{}
+
+	if h.Tell != nil {
+		h.Tell(shards)
+	}
 
 	if s.Leader == "" {
 		for n, m := range Assign(shards, s.Members, s.held()) {
