@@ -245,24 +245,27 @@ func (g Group) machine(entry v1alpha1.MachineEntry, c client.Client) (*v1alpha1.
 }
 
 // AddressConflict finds another machine, in any namespace, that uses an address of the given machine and has
-// precedence. Two objects that configure the same node would overwrite each other's changes.
-func AddressConflict(ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine, address string) (string, error) {
+// precedence; its name is empty if there is none. Two objects that configure the same node would overwrite each other's
+// changes.
+func AddressConflict(
+	ctx context.Context, c client.Reader, m *v1alpha1.TalosMachine, address string,
+) (types.NamespacedName, error) {
 	if address == "" {
-		return "", nil
+		return types.NamespacedName{}, nil
 	}
 
 	list := &v1alpha1.TalosMachineList{}
 	if err := c.List(ctx, list, client.MatchingFields{AddressIndex: address}); err != nil {
-		return "", fmt.Errorf("looking for other machines at %s: %w", address, err)
+		return types.NamespacedName{}, fmt.Errorf("looking for other machines at %s: %w", address, err)
 	}
 
 	for i := range list.Items {
 		if o := &list.Items[i]; o.UID != m.UID && !movesAway(o, address) && first(o, m) {
-			return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}.String(), nil
+			return client.ObjectKeyFromObject(o), nil
 		}
 	}
 
-	return "", nil
+	return types.NamespacedName{}, nil
 }
 
 // movesAway reports whether the machine is about to get another address. Until then, its UUID prevents it from being

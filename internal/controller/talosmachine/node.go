@@ -47,12 +47,19 @@ func (r *Reconciler) refuseConflict(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 
-	if other != "" {
-		return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonAddressConflict, fmt.Sprintf("address %s is that of "+
-			"TalosMachine %s already; nothing was sent: give one of them its own address", s.address, other), nil)
+	if other.Name == "" {
+		return ctrl.Result{}, nil
 	}
 
-	return ctrl.Result{}, nil
+	// Who may read this object need not know what is in another namespace: only the log names that.
+	what := "TalosMachine " + other.Name
+	if other.Namespace != s.machine.Namespace {
+		what = "a TalosMachine in another namespace"
+	}
+
+	return ctrl.Result{}, failure.Terminal(v1alpha1.ReasonAddressConflict, fmt.Sprintf("address %s is that of %s "+
+		"already; nothing was sent: give one of them its own address", s.address, what),
+		fmt.Errorf("it is TalosMachine %s", other))
 }
 
 // watch starts watching the node in the way that its state allows.
