@@ -11,6 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackup"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdbackupschedule"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
@@ -32,7 +33,8 @@ func setupBackups(
 		Client: cached, Reader: mgr.GetAPIReader(), States: states,
 		Stores: stores,
 		Runner: talosetcdbackup.NewRunner(ctx, o.BackupConcurrency), Clock: o.clock(),
-		Recorder: mgr.GetEventRecorder("talosetcdbackup"), Failed: series.Failed, Tool: o.Version, Resync: machineResync,
+		Recorder: kube.Recorder(mgr.GetEventRecorder("talosetcdbackup")),
+		Failed:   series.Failed, Tool: o.Version, Resync: machineResync,
 		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, options(mgr, "TalosEtcdBackup", backupPasses, of.backup))
 	if err != nil {
@@ -42,7 +44,8 @@ func setupBackups(
 	err = (&talosetcdbackupschedule.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Stores: stores,
 		Runner: talosetcdbackupschedule.NewRunner(ctx, scheduleWorks), Clock: o.clock(),
-		Recorder: mgr.GetEventRecorder("talosetcdbackupschedule"), Failed: series.Failed, Resync: machineResync,
+		Recorder: kube.Recorder(mgr.GetEventRecorder("talosetcdbackupschedule")),
+		Failed:   series.Failed, Resync: machineResync,
 		Scratch: o.ScratchDirectory,
 	}).SetupWithManager(mgr, options(mgr, "TalosEtcdBackupSchedule", backupPasses, of.schedule))
 	if err != nil {

@@ -31,7 +31,7 @@ func setupHistory(ctx context.Context, mgr manager.Manager, o Options, cached cl
 		kube.Index(ctx, mgr.GetFieldIndexer(), &v1alpha1.TalosUpgrade{}, &v1alpha1.KubernetesUpgrade{}),
 		(&upgradehistory.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), Clock: o.clock(), Resync: machineResync,
-			Recorder: mgr.GetEventRecorder("upgradehistory"),
+			Recorder: kube.Recorder(mgr.GetEventRecorder("upgradehistory")),
 		}).SetupWithManager(mgr, options(mgr, "UpgradeHistory", historyPasses, itself)),
 	)
 	if err != nil {
@@ -49,7 +49,7 @@ func setupNotifications(mgr manager.Manager, o Options, cached client.Client) er
 	err := (&notification.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), Clock: o.clock(),
 		Sender: &webhook.Sender{Hosts: o.AllowedWebhooks, Endpoints: &o.AllowedEndpoints},
-		Resync: machineResync, Recorder: mgr.GetEventRecorder("notification"),
+		Resync: machineResync, Recorder: kube.Recorder(mgr.GetEventRecorder("notification")),
 	}).SetupWithManager(mgr, opts)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of notifications: %w", err)

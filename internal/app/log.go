@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -10,6 +11,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // NewLogger writes JSON lines with the fields that the operations guide documents: level, timestamp, controller,
@@ -26,7 +29,55 @@ func NewLogger(w io.Writer, level string) (logr.Logger, error) {
 
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), min)
 
-	return zapr.NewLogger(zap.New(core)), nil
+	return zapr.NewLogger(zap.New(plainCore{core})), nil
+}
+
+// longestLogged is the maximum length of a text in a line of the log, in bytes. What a node or a store says is shorter;
+// a longer text would be cut into several lines by the runtime of containers, none of which is JSON.
+const longestLogged = 8 * 1024
+
+// plainCore replaces what is not text in messages, texts and errors: those that read the log with a tool that decodes
+// JSON see what others have written, such as a node or a store. JSON itself only escapes part of it.
+type plainCore struct{ zapcore.Core }
+
+// With implements zapcore.Core.
+func (c plainCore) With(fields []zapcore.Field) zapcore.Core {
+	return plainCore{c.Core.With(plainFields(fields))}
+}
+
+// Check implements zapcore.Core.
+func (c plainCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return to.AddCore(e, c)
+	}
+
+	return to
+}
+
+// Write implements zapcore.Core.
+func (c plainCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	e.Message = logged(e.Message)
+
+	return c.Core.Write(e, plainFields(fields))
+}
+
+func logged(s string) string { return text.Cut(text.Plain(s), longestLogged) }
+
+func plainFields(fields []zapcore.Field) []zapcore.Field {
+	out := slices.Clone(fields)
+
+	for i, f := range out {
+		switch f.Type { //nolint:exhaustive // all others hold no text of others
+		case zapcore.StringType:
+			out[i].String = logged(f.String)
+		case zapcore.ErrorType:
+			if err, ok := f.Interface.(error); ok {
+				out[i] = zap.String(f.Key, logged(err.Error()))
+			}
+		}
+	}
+
+	return out
 }
 
 // logs returns the loggers of a controller's reconciliations, with the documented name of the controller, and with the

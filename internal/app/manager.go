@@ -267,25 +267,27 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 			Client: cached, Reader: mgr.GetAPIReader(), Clock: clock, Resync: o.ReconcileInterval,
 			Details:   condition.SummaryTogether,
 			Manifests: &manifest.Store{Root: o.ResultsPath, Count: metrics.CountFile},
-			Recorder:  mgr.GetEventRecorder("kubernetescluster"),
+			Recorder:  kube.Recorder(mgr.GetEventRecorder("kubernetescluster")),
 		}).SetupWithManager(mgr, options(mgr, "KubernetesCluster", o.MaxConcurrentReconciles, itself)),
 		(&machine.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr, nodes("Machine", of.machine)),
 		(&taloscontrolplane.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Clock: clock,
 			Workloads: workloads, Jobs: workloads.Jobs, APIs: workload.NewWaiter(ctx, workloads), Resync: controlPlaneResync,
-			Recorder: mgr.GetEventRecorder("taloscontrolplane"), Details: condition.DetailsTogether,
+			Recorder: kube.Recorder(mgr.GetEventRecorder("taloscontrolplane")), Details: condition.DetailsTogether,
 			Pass: 2 * o.PassTimeout, NewBundle: clusterstate.NewBundle,
 		}).SetupWithManager(mgr, shared("TalosControlPlane", itself)),
 		(&talosworker.Reconciler{
-			Client: cached, Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("talosworker"), Clock: clock,
-			States: states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
+			Client: cached, Reader: mgr.GetAPIReader(), Clock: clock,
+			Recorder: kube.Recorder(mgr.GetEventRecorder("talosworker")),
+			States:   states, Nodes: pool, Workloads: workloads, Resync: machineResync, Details: condition.DetailsTogether,
 			Pass: 2 * o.PassTimeout,
 		}).SetupWithManager(mgr, shared("TalosWorker", of.worker)),
 		(&talosmachine.Reconciler{
 			Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Watcher: watcher, Clock: clock,
 			Resync: machineResync, Installs: talosmachine.NewInstalls(ctx), Hashes: machineconfig.NewHashes(hashes),
 			Workloads: workloads, Configs: &configstore.Store{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()},
-			Recorder: mgr.GetEventRecorder("talosmachine"), Details: condition.DetailsTogether, Pass: o.PassTimeout,
+			Recorder: kube.Recorder(mgr.GetEventRecorder("talosmachine")),
+			Details:  condition.DetailsTogether, Pass: o.PassTimeout,
 		}).SetupWithManager(mgr, shared("TalosMachine", of.talosMachine)),
 	)
 	if err != nil {

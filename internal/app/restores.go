@@ -6,6 +6,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/talosetcdrestore"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -21,7 +22,7 @@ func restorer(mgr manager.Manager, o Options, cached client.Client, states *clus
 	return &talosetcdrestore.Reconciler{
 		Client: cached, Reader: mgr.GetAPIReader(), States: states, Nodes: pool, Workloads: workloads,
 		Storage:  o.Stores(mgr.GetAPIReader()),
-		Recorder: mgr.GetEventRecorder("talosetcdrestore"), Clock: o.clock(), Version: o.Version,
+		Recorder: kube.Recorder(mgr.GetEventRecorder("talosetcdrestore")), Clock: o.clock(), Version: o.Version,
 		Scratch: o.ScratchDirectory,
 	}
 }

@@ -4,12 +4,12 @@ package cli
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // Exit codes.
@@ -54,7 +54,7 @@ func ExitCode(err error) int {
 
 // Line returns the text of an error in one line.
 func Line(err error) string {
-	return strings.Map(visible, strings.Join(strings.Fields(err.Error()), " "))
+	return text.Line(err.Error())
 }
 
 // Commands returns all commands of this package. Each has its own flags for the connection, as kubectl names them.

@@ -2,10 +2,11 @@ package cli
 
 import (
 	"io"
-	"unicode"
 
 	"golang.org/x/text/runes"
 	"golang.org/x/text/transform"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // shown is an output that shows text and does nothing else: what a machine or a user has written into an object could
@@ -18,16 +19,7 @@ type shown struct {
 }
 
 func newShown(raw io.Writer) *shown {
-	return &shown{Writer: transform.NewWriter(raw, runes.Map(visible)), raw: raw}
-}
-
-// visible replaces what is not text: control and format characters, such as those that reverse the direction of text.
-func visible(r rune) rune {
-	if r != '\n' && r != '\t' && unicode.Is(unicode.C, r) {
-		return unicode.ReplacementChar
-	}
-
-	return r
+	return &shown{Writer: transform.NewWriter(raw, runes.Map(text.Visible)), raw: raw}
 }
 
 // rawOf returns the output that control sequences of the commands themselves are written to.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // FieldOwner is the one field owner of everything that the operator applies.
@@ -119,29 +119,17 @@ func TakeAnnotation(ctx context.Context, c client.Client, o, base client.Object,
 	return nil
 }
 
-// SetCondition sets a condition; its transition time changes with its status only.
+// SetCondition sets a condition; its transition time changes with its status only. Its message may be in the words of
+// others: what is not text in it is replaced.
 func SetCondition(conditions *[]metav1.Condition, c metav1.Condition) {
-	c.Message = Shorten(c.Message, maxMessage)
+	c.Message = Shorten(text.Plain(c.Message), maxMessage)
 
 	meta.SetStatusCondition(conditions, c)
 }
 
 // Shorten cuts a text to a number of bytes, between characters: the API server would replace half of one, and the
 // status would differ for ever.
-func Shorten(message string, longest int) string {
-	const more = "…"
-
-	if len(message) <= longest {
-		return message
-	}
-
-	end := longest - len(more)
-	for !utf8.RuneStart(message[end]) {
-		end--
-	}
-
-	return message[:end] + more
-}
+func Shorten(message string, longest int) string { return text.Cut(message, longest) }
 
 // RemoveCondition removes a condition that exists only while it is true.
 func RemoveCondition(conditions *[]metav1.Condition, kind string) {

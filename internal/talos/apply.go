@@ -7,6 +7,8 @@ import (
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // ApplyMode is how a node applies a machine configuration.
@@ -85,7 +87,7 @@ func applied(resp *machineapi.ApplyConfigurationResponse) Applied {
 		out.Mode = ApplyMode(m.GetMode())
 
 		for _, w := range m.GetWarnings() {
-			out.Warnings = append(out.Warnings, redactText(w))
+			out.Warnings = append(out.Warnings, clip(text.Line(redactText(w)), maxSummary))
 		}
 
 		if _, diff, found := strings.Cut(m.GetModeDetails(), diffTitle); found {

@@ -114,10 +114,10 @@ func boundStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn
 	begin := func(req any) (grpc.ClientStream, error) {
 		s, err := streamer(ctx, desc, cc, method, append(opts, grpc.MaxCallRecvMsgSize(messageBound(method, req)))...)
 		if err != nil {
-			return nil, err
+			return nil, plainError(err)
 		}
 
-		return bounded(s, method, req), nil
+		return bounded(plainStream{s}, method, req), nil
 	}
 
 	if desc.ClientStreams {

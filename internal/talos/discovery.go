@@ -8,6 +8,8 @@ import (
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // ClusterMember is a node of the cluster as discovery announces it to the others.
@@ -39,7 +41,7 @@ func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
 
 	for m := range list.All() {
 		spec := m.TypedSpec()
-		member := ClusterMember{Name: spec.Hostname, ControlPlane: spec.MachineType.IsControlPlane()}
+		member := ClusterMember{Name: text.Name(spec.Hostname), ControlPlane: spec.MachineType.IsControlPlane()}
 
 		for _, a := range spec.Addresses {
 			member.Addresses = append(member.Addresses, a.String())
@@ -82,9 +84,9 @@ func (n *Node) Extensions(ctx context.Context) (Extensions, error) {
 
 	for e := range list.All() {
 		if meta := e.TypedSpec().Metadata; meta.Name == schematicExtension {
-			out.Schematic = meta.Version
+			out.Schematic = text.Name(meta.Version)
 		} else {
-			out.Names = append(out.Names, meta.Name)
+			out.Names = append(out.Names, text.Name(meta.Name))
 		}
 	}
 

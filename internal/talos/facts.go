@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // Facts are what a node reports about itself.
@@ -190,25 +192,25 @@ const (
 // fit shortens texts for users, and rejects a node with an identifier that no genuine node has.
 func (f *Facts) fit() error {
 	f.Unmet = f.Unmet[:min(len(f.Unmet), maxUnmet)]
-	for i, text := range f.Unmet {
-		f.Unmet[i] = clip(text, maxUnmetText)
+	for i, unmet := range f.Unmet {
+		f.Unmet[i] = clip(text.Line(unmet), maxUnmetText)
 	}
 
 	f.Addresses = f.Addresses[:min(len(f.Addresses), maxAddresses)]
 
 	for _, name := range []struct {
-		text string
+		of   *string
 		most int
 	}{
-		{f.Stage, 32},
-		{f.Hostname, 253},
-		{f.TalosVersion, 64},
-		{f.KubeletVersion, 64},
-		{f.UUID, 64},
-		{f.EtcdMemberID, 32},
-		{f.SystemDisk, 253},
+		{&f.Stage, 32},
+		{&f.Hostname, 253},
+		{&f.TalosVersion, 64},
+		{&f.KubeletVersion, 64},
+		{&f.UUID, 64},
+		{&f.EtcdMemberID, 32},
+		{&f.SystemDisk, 253},
 	} {
-		if utf8.RuneCountInString(name.text) > name.most {
+		if *name.of = text.Name(*name.of); utf8.RuneCountInString(*name.of) > name.most {
 			return fmt.Errorf("%w: a name of more than %d characters", ErrTooMuch, name.most)
 		}
 	}
@@ -217,12 +219,12 @@ func (f *Facts) fit() error {
 }
 
 // clip returns the beginning of a text.
-func clip(text string, most int) string {
-	if r := []rune(text); len(r) > most {
+func clip(s string, most int) string {
+	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}
 
-	return text
+	return s
 }
 
 // UUID queries the UUID of the machine's firmware, which identifies it; empty if the firmware has none that does.
@@ -238,7 +240,7 @@ func (n *Node) UUID(ctx context.Context) (string, error) {
 		return "", classify("its UUID", n.name(), r.err)
 	}
 
-	return TellingUUID(i.TypedSpec().UUID), nil
+	return text.Name(TellingUUID(i.TypedSpec().UUID)), nil
 }
 
 // Connection returns the number of TCP connections to the node so far. While it stays the same, every response is from

@@ -10,6 +10,8 @@ import (
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"google.golang.org/grpc"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // Maintenance is a connection to a machine in maintenance mode. Its certificate is not issued by a known CA, so nothing
@@ -115,8 +117,9 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 	for d := range found.All() {
 		s := d.TypedSpec()
 		out = append(out, Disk{
-			DevPath: s.DevPath, Symlinks: s.Symlinks, Size: s.Size, Model: s.Model, Serial: s.Serial, WWID: s.WWID,
-			BusPath: s.BusPath, SubSystem: s.SubSystem, Transport: s.Transport, Rotational: s.Rotational,
+			DevPath: text.Name(s.DevPath), Symlinks: s.Symlinks, Size: s.Size, Model: text.Name(s.Model),
+			Serial: text.Name(s.Serial), WWID: text.Name(s.WWID), BusPath: text.Name(s.BusPath),
+			SubSystem: text.Name(s.SubSystem), Transport: text.Name(s.Transport), Rotational: s.Rotational,
 			Readonly: s.Readonly, CDROM: s.CDROM, Holds: held(volumes, d.Metadata().ID()),
 		})
 	}
@@ -137,7 +140,9 @@ func held(volumes safe.List[*block.DiscoveredVolume], disk string) []Volume {
 			continue
 		}
 
-		out = append(out, Volume{Name: s.Name, Partition: !whole, PartitionLabel: s.PartitionLabel, Label: s.Label})
+		out = append(out, Volume{
+			Name: text.Name(s.Name), Partition: !whole, PartitionLabel: text.Name(s.PartitionLabel), Label: text.Name(s.Label),
+		})
 	}
 
 	return out

@@ -68,13 +68,20 @@ func messageBound(method string, req any) int {
 	return smallMessage
 }
 
-// boundMessage limits the response of a unary call.
+// boundMessage limits the response of a unary call, and makes its text plain.
 //
 //nolint:revive // the arguments are those of an interceptor
 func boundMessage(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
-	return invoke(ctx, method, req, reply, cc, append(opts, grpc.MaxCallRecvMsgSize(messageBound(method, req)))...)
+	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.MaxCallRecvMsgSize(messageBound(method, req)))...)
+	if err != nil {
+		return plainError(err)
+	}
+
+	plainMessage(reply)
+
+	return nil
 }
 
 // errNothingAsked ends a stream that is read before a request was sent.

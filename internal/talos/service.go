@@ -10,6 +10,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	timeresource "github.com/siderolabs/talos/pkg/machinery/resources/time"
 	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // States of the etcd service that affect decisions.
@@ -52,7 +54,7 @@ func (n *Node) Service(ctx context.Context, name string) (Service, error) {
 
 	if events := s.GetEvents().GetEvents(); len(events) > 0 {
 		last := events[len(events)-1]
-		out.Message = redactText(last.GetMsg())
+		out.Message = clip(text.Line(redactText(last.GetMsg())), maxSummary)
 
 		if at := last.GetTs(); at != nil {
 			out.Since = at.AsTime()

@@ -15,6 +15,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // Watched is what a stream of a node reports, which is sufficient to decide when to reconcile.
@@ -154,17 +156,17 @@ func merge(w Watched, e state.Event) Watched {
 		w.Stage, w.Ready, w.Unmet = s.Stage.String(), s.Status.Ready, len(s.Status.UnmetConditions)
 	case *v1alpha1.Service:
 		s := r.TypedSpec()
-		text := fmt.Sprintf("running=%t healthy=%t", s.Running, s.Healthy)
+		seen := fmt.Sprintf("running=%t healthy=%t", s.Running, s.Healthy)
 
 		if gone {
-			text = ""
+			seen = ""
 		}
 
 		switch r.Metadata().ID() {
 		case serviceEtcd:
-			w.Etcd = text
+			w.Etcd = seen
 		case serviceKubelet:
-			w.Kubelet = text
+			w.Kubelet = seen
 		}
 	case *config.MachineConfig:
 		// Each boot starts the versions again, so the same version of two boots is not the same configuration.
@@ -173,7 +175,7 @@ func merge(w Watched, e state.Event) Watched {
 			w.Config = ""
 		}
 	case *etcd.Member:
-		w.Member = r.TypedSpec().MemberID
+		w.Member = text.Name(r.TypedSpec().MemberID)
 		if gone {
 			w.Member = ""
 		}

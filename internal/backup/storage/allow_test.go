@@ -130,3 +130,28 @@ func TestAllowedRecipients(t *testing.T) {
 		t.Error("it is a key")
 	}
 }
+
+// TestPrefixesThatLeave: a prefix that names another place once its dots are resolved is refused, although it begins as one
+// that is allowed: a gateway before a store may resolve them. So is what is more than a name.
+func TestPrefixesThatLeave(t *testing.T) {
+	t.Parallel()
+
+	var places storage.Places
+	if err := places.Set("red=https://s3.example.com/backups/red"); err != nil {
+		t.Fatal(err)
+	}
+
+	o := &storage.Opener{Own: storage.Grants{{Namespace: "*", Bucket: "*"}}, Places: places}
+
+	for _, prefix := range []string{
+		"red/../blue", "red/..", "red/./x", "red//x", "red/x/", "red/x%2f..%2f..%2fblue", "red/\x1b[2J", "red/x\ny", "red/x\\..\\blue",
+		"red/" + strings.Repeat("x", 1000),
+	} {
+		_, err := o.Open(t.Context(), "red", &v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
+			Endpoint: "https://s3.example.com", Bucket: "backups", Prefix: prefix,
+		}})
+		if failure.ClassOf(err) != failure.ClassTerminal || failure.Reason(err) == storage.ReasonStoreForbidden {
+			t.Errorf("%.40q: %v", prefix, err)
+		}
+	}
+}
