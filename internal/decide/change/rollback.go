@@ -18,7 +18,7 @@ func (in Input) rollBack() Step {
 		return step
 	}
 
-	return in.requestRollback()
+	return in.requestRollback(0)
 }
 
 // requested reports whether the node was asked to roll back in this boot: another system may boot next.
@@ -27,22 +27,23 @@ func (in Input) requested() bool {
 }
 
 // requestRollback asks the node to boot what it ran before, or to reboot if it was asked in this boot: a second request
-// would take back the first one.
-func (in Input) requestRollback() Step {
+// would take back the first one. attempt counts the boots in which it was asked, from 0.
+func (in Input) requestRollback(attempt int32) Step {
 	if in.requested() {
-		return in.bootInto(Reboot)
+		return in.bootInto(Reboot, attempt)
 	}
 
 	in.Record.Change.RollbackBoot, in.Record.Change.Staged = in.BootID, true
 
-	step := in.bootInto(Rollback)
+	step := in.bootInto(Rollback, attempt)
 	step.Again = 0 // a refusal is known at once
 
 	return step
 }
 
 // rollBackAgain repeats the request to a node that has rebooted and runs the same as before: the operator may have
-// crashed before it sent the request, and the reboot had another reason.
+// crashed before it sent the request, and the reboot had another reason. It does so once: what boots again and again into
+// the same does not boot what it ran before.
 func (in Input) rollBackAgain() Step {
 	if in.Stage != StageRunning && in.Now.Sub(in.Record.Intent.Since.Time) < in.Options.HealthTimeout {
 		return in.hold("it is " + in.Stage)
@@ -52,10 +53,7 @@ func (in Input) rollBackAgain() Step {
 		return step
 	}
 
-	in.Record.Intent = nil
-	in.intend(v1alpha1.StepReboot, in.BootID, 1)
-
-	return in.requestRollback()
+	return in.requestRollback(1)
 }
 
 // Unsent takes back the record of a rollback that the node has not been asked for, or has refused for now.

@@ -56,6 +56,9 @@ func TestRollback(t *testing.T) {
 		"twice in vain":           {rolledBack(asked, second, bootedAnew, phase(rebooting, time.Second)), change.Uncordon, rebooting, ""},
 		"was twice in vain":       {rolledBack(asked, second, bootedAnew, phase(rebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "what it ran before does not boot"},
 		"it has booted":           {rolledBack(asked, bootedAnew, arrived, phase(rebooting, time.Second)), change.None, v1alpha1.ChangeSettling, ""},
+		"asked in this boot":      {rolledBack(requested, pass(drained)), change.Reboot, rebooting, ""},
+		"its boot is not known":   {rolledBack(sick, func(in *change.Input) { in.BootID = "" }), change.Rollback, rebooting, ""},
+		"another system":          {rolledBack(asked, bootedAnew, func(in *change.Input) { in.Live = "c" }, phase(rebooting, time.Second)), change.Uncordon, rebooting, ""},
 		"still unhealthy":         {rolledBack(arrived, sick, phase(v1alpha1.ChangeSettling, health)), change.None, v1alpha1.ChangeFailed, "repair it, or replace it"},
 		"done":                    {rolledBack(arrived, phase(v1alpha1.ChangeSettling, time.Second), pass(change.Pass{Uncordoned: true})), change.None, "", ""},
 	} {
@@ -70,22 +73,57 @@ func TestRollback(t *testing.T) {
 			t.Errorf("%s: %q in phase %q: %s", name, step.Act, phase, message)
 		}
 
-		if i := step.Before.Intent; c.act == change.Rollback && (i == nil || i.BootID != c.in.BootID) {
-			t.Errorf("%s: not recorded for this boot: %+v", name, i)
+		if c.act != change.Rollback {
+			continue
+		}
+
+		if i, got := step.Before.Intent, step.Before.Change; i == nil || i.BootID != c.in.BootID ||
+			got.RollbackBoot != c.in.BootID || !got.Staged {
+			t.Errorf("%s: not recorded for this boot: %+v, %+v", name, i, got)
+		}
+
+		if step.Again != 0 {
+			t.Errorf("%s: it ends the reconciliation, and a refusal would be known at once", name)
 		}
 	}
+}
+
+// TestRollbackTwiceAtMost: a node whose former system does not boot comes back with what it ran. It is asked once more,
+// because the first request may not have reached it, and then the rollback has failed.
+func TestRollbackTwiceAtMost(t *testing.T) {
+	in := rolledBack(sick, pass(change.Pass{Uncordoned: true}))
+
+	for attempt := range int32(2) {
+		step := change.NextTalos(in)
+		if i := step.Before.Intent; step.Act != change.Rollback || i.Attempt != attempt || i.BootID != in.BootID {
+			t.Fatalf("boot %d: %+v, %+v", attempt, step, i)
+		}
+
+		in.Record, in.BootID, in.Now = step.Before, fmt.Sprint("boot ", attempt), in.Now.Add(time.Minute)
+	}
+
+	in.Now = in.Now.Add(health)
+	if step := change.NextTalos(in); step.Act != change.None || step.Before.Change.Phase != v1alpha1.ChangeFailed {
+		t.Errorf("after two requests: %+v, %+v", step, step.Before.Change)
+	}
+}
+
+// requested: the node was asked in this boot to roll back.
+func requested(in *change.Input) {
+	in.Record.Change.RollbackBoot, in.Record.Change.Staged = "boot", true
 }
 
 // TestRollbackTakenBack: a rollback that is no longer wanted leaves what runs to prove itself, and nothing else installed.
 func TestRollbackTakenBack(t *testing.T) {
 	same := func(in *change.Input) { in.Want, in.Equal = in.Live, true }
-	requested := func(in *change.Input) {
-		in.Record.Change.RollbackBoot, in.Record.Change.Staged = "boot", true
+	fields := func(in *change.Input) {
+		in.Record.Change.Fields = []v1alpha1.FieldChange{{Field: "Talos", Old: "b", New: "a"}}
 	}
 
-	_, record := change.CompareTalos(rolledBack(same), "installer:a")
+	_, record := change.CompareTalos(rolledBack(same, fields), "installer:a")
 	if c := record.Change; c == nil || c.Phase != v1alpha1.ChangeSettling || c.Target != "a" || c.Base != "b" ||
-		c.Cause != v1alpha1.CauseSpec || c.Image != "installer:a" || c.OldImage != "installer:b" {
+		c.Cause != v1alpha1.CauseSpec || c.Image != "installer:a" || c.OldImage != "installer:b" || !c.Booted || c.Staged ||
+		c.Fields[0].Old != "a" || c.Fields[0].New != "b" {
 		t.Errorf("it had not begun: %+v", c)
 	}
 
@@ -109,7 +147,7 @@ func TestRollbackTakenBack(t *testing.T) {
 func TestRefusedRollback(t *testing.T) {
 	asked := []func(*change.Input){
 		intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second),
-		func(in *change.Input) { in.Record.Change.RollbackBoot, in.Record.Change.Staged = "boot", true },
+		requested,
 	}
 
 	refused := rolledBack(append(asked, pass(change.Pass{Failed: "no fallback entry"}))...)
@@ -124,8 +162,11 @@ func TestRefusedRollback(t *testing.T) {
 		t.Errorf("refused: %+v", c)
 	}
 
-	unsent := change.Unsent(rolledBack(asked...), "not reached")
-	if c := unsent.Before.Change; unsent.Before.Intent != nil || c.RollbackBoot != "" || c.Staged || c.Message != "not reached" {
+	sent := rolledBack(asked...)
+
+	unsent := change.Unsent(sent, "not reached")
+	if c := unsent.Before.Change; unsent.Before.Intent != nil || c.RollbackBoot != "" || c.Staged || c.Message != "not reached" ||
+		sent.Record.Change.RollbackBoot == "" {
 		t.Errorf("not reached: %+v", c)
 	}
 }

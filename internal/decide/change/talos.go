@@ -149,7 +149,7 @@ func (in Input) install() Step {
 	}
 
 	if in.Legacy {
-		return in.bootInto(Upgrade)
+		return in.bootInto(Upgrade, 0)
 	}
 
 	switch {
@@ -168,14 +168,14 @@ func (in Input) install() Step {
 		return in.giveBack(c.Image + " is installed and boots next: waiting for a time in which reboots are allowed")
 	}
 
-	return in.bootInto(Reboot)
+	return in.bootInto(Reboot, 0)
 }
 
 // bootInto has the node boot the image of the change. A legacy upgrade installs it first, and reboots whatever comes of
 // that.
-func (in Input) bootInto(act Act) Step {
+func (in Input) bootInto(act Act, attempt int32) Step {
 	in.phase(v1alpha1.ChangeRebooting, "")
-	in.intend(v1alpha1.StepReboot, in.BootID, 0)
+	in.intend(v1alpha1.StepReboot, in.BootID, attempt)
 
 	step := in.do(act)
 	step.Again = Poll
