@@ -131,7 +131,7 @@ func (b *binary) compile(ctx context.Context, known *explanations) error {
 func (b *binary) baseline(ctx context.Context) (time.Duration, error) {
 	var used time.Duration
 
-	for _, args := range [][]string{b.target.few, b.target.many} {
+	for _, args := range b.target.rounds {
 		killed, cpu, out, err := b.run(ctx, "none", args, 0)
 		if err != nil {
 			return 0, err
@@ -153,7 +153,7 @@ func (b *binary) kills(ctx context.Context, m mutant, baseline time.Duration) (b
 	// would otherwise seem never to end.
 	limit := 10*baseline + 30*time.Second
 
-	for _, args := range [][]string{b.target.few, b.target.many} {
+	for _, args := range b.target.rounds {
 		killed, _, _, err := b.run(ctx, m.id, args, limit)
 		if killed || err != nil {
 			return killed, err

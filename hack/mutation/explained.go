@@ -11,7 +11,7 @@ import (
 //go:embed explained.json
 var explainedFile []byte
 
-// explanation says why a mutant may survive.
+// explanation says why one mutant may survive. Two mutants of a function with the same code need two of them.
 type explanation struct {
 	File   string `json:"file"`
 	Func   string `json:"func"`
@@ -28,7 +28,7 @@ type words struct {
 	Func string `json:"func"`
 }
 
-// explanations are all of them.
+// explanations are those of one package.
 type explanations struct {
 	Words     []words        `json:"words"`
 	Survivors []*explanation `json:"survivors"`
@@ -36,26 +36,33 @@ type explanations struct {
 	mu sync.Mutex
 }
 
-func readExplained() (*explanations, error) {
-	var out explanations
+// readExplained returns the explanations by the folder of their package.
+func readExplained() (map[string]*explanations, error) {
+	var out map[string]*explanations
 	if err := json.Unmarshal(explainedFile, &out); err != nil {
 		return nil, fmt.Errorf("reading explained.json: %w", err)
 	}
 
-	return &out, nil
+	for _, t := range targets {
+		if out[t.dir] == nil {
+			out[t.dir] = &explanations{}
+		}
+	}
+
+	return out, nil
 }
 
 func (e *explanations) worded(file, function string) bool {
 	return slices.Contains(e.Words, words{File: file, Func: function})
 }
 
-// why says why a mutant may survive; empty when nobody has said so.
+// why says why a mutant may survive; empty if no explanation is left for it.
 func (e *explanations) why(m mutant) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
 	for _, x := range e.Survivors {
-		if x.File == m.File && x.Func == m.Func && x.Change == m.Change && x.Code == m.Code {
+		if !x.used && x.File == m.File && x.Func == m.Func && x.Change == m.Change && x.Code == m.Code {
 			x.used = true
 
 			return x.Why

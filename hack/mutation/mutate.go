@@ -179,9 +179,12 @@ func (m *mutator) isCondition() bool {
 	return true
 }
 
-// statement drops a statement.
+// statement drops a statement, unless it is part of another one, as in the head of a loop.
 func (m *mutator) statement(s ast.Node) {
-	m.wrap(s, dropped, "if !mutant(%q) { ", " }")
+	switch m.stack[len(m.stack)-1].(type) {
+	case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause:
+		m.wrap(s, dropped, "if !mutant(%q) { ", " }")
+	}
 }
 
 func (m *mutator) isBool(e ast.Expr) bool {
