@@ -33,6 +33,7 @@ func TestNextKubernetes(t *testing.T) {
 		"not granted":      {planned(component, ungranted), "", v1alpha1.ChangePending, "", ""},
 		"pull first":       {planned(component), change.Pull, v1alpha1.ChangePending, v1alpha1.StepPull, "pulling kube-apiserver:v1.36.2"},
 		"it is pulled":     {planned(component, intent(v1alpha1.StepPull, 0), pass(change.Pass{Held: "pulling"})), "", v1alpha1.ChangePending, v1alpha1.StepPull, "pulling"},
+		"pull again":       {planned(component, refusing, intent(v1alpha1.StepPull, 0)), change.Pull, v1alpha1.ChangePending, v1alpha1.StepPull, "two members"},
 		"it has the image": {planned(component, pass(change.Pass{Pulled: true})), change.Apply, v1alpha1.ChangeApplying, v1alpha1.StepApply, ""},
 		"no such image":    {planned(component, pass(change.Pass{Failed: "no such image"})), "", v1alpha1.ChangeFailed, "", "no such image"},
 		"a crash after it was sent, perhaps": {

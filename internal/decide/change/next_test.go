@@ -215,6 +215,12 @@ func TestNext(t *testing.T) {
 			"asked to reboot", planned(rebooting, intent(v1alpha1.StepReboot, 10*time.Second)), "", pending,
 			v1alpha1.StepReboot, "", change.Poll,
 		},
+		{"asked to reboot, still booting", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
+			in.Stage = change.StageBooting
+		}), "", pending, v1alpha1.StepReboot, "", change.Poll},
+		{"going down, at the last moment", planned(rebooting, intent(v1alpha1.StepReboot, health), func(in *change.Input) {
+			in.Stage = "rebooting"
+		}), "", pending, v1alpha1.StepReboot, "", change.Poll},
 		{"asked to reboot, going down", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
 			in.Stage = "rebooting"
 		}), "", pending, v1alpha1.StepReboot, "", change.Poll},
@@ -393,6 +399,11 @@ func TestNext(t *testing.T) {
 			change.Remember, dropped, begins, "", 0,
 		},
 		{
+			"nothing to do, after a crash while pulling", planned(arrived, intent(v1alpha1.StepPull, 0), none),
+			change.Remember, dropped, begins, "", 0,
+		},
+		{"nothing to do, done", planned(arrived, none, pass(change.Pass{Remembered: true})), "", dropped, begins, "", 0},
+		{
 			"nothing to do, being reset", planned(arrived, intent(v1alpha1.StepReset, 0), none), change.Remember, dropped,
 			v1alpha1.StepReset, "", 0,
 		},
@@ -426,6 +437,10 @@ func TestNext(t *testing.T) {
 
 			if c := step.Before.Change; step.Act == change.Stage && !c.Staged {
 				t.Error("it is not recorded that the config may be staged")
+			}
+
+			if c := step.Before.Change; step.Rest && got == awaiting && !c.Staged {
+				t.Error("it is not recorded that the config is staged")
 			}
 
 			if rests := slices.Contains(resting, test.name); step.Rest != rests {
@@ -589,6 +604,10 @@ func TestSilent(t *testing.T) {
 		"granted, just too long":    {planned(), true, health, true, v1alpha1.ChangePending, false},
 		"draining, just too long":   {planned(phase(v1alpha1.ChangeDraining, 0)), true, health, true, v1alpha1.ChangeFailed, true},
 		"rebooting, just too long":  {planned(phase(v1alpha1.ChangeRebooting, health)), true, 0, true, v1alpha1.ChangeFailed, true},
+		"pulling for long":          {planned(intent(v1alpha1.StepPull, time.Hour)), true, time.Hour, true, v1alpha1.ChangePending, false},
+		"upgrade, just too long":    {upgraded(phase(v1alpha1.ChangeRebooting, health)), true, 0, true, v1alpha1.ChangeFailed, true},
+		"legacy, settles":           {upgraded(legacy, phase(v1alpha1.ChangeSettling, health)), true, 0, true, v1alpha1.ChangeFailed, true},
+		"installing, without disk":  {upgraded(phase(v1alpha1.ChangeApplying, time.Hour)), false, 0, true, v1alpha1.ChangeFailed, true},
 		"legacy, no upgrade":        {planned(legacy, phase(v1alpha1.ChangeRebooting, health)), true, 0, true, v1alpha1.ChangeFailed, true},
 		"applying for long":         {planned(phase(v1alpha1.ChangeApplying, time.Hour)), true, time.Minute, true, v1alpha1.ChangeFailed, true},
 		"nothing to do":             {planned(none), true, time.Hour, false, "", true},
@@ -596,7 +615,9 @@ func TestSilent(t *testing.T) {
 	} {
 		test.in.Key = "uid 1/1/2"
 
-		before := change.Record{Change: test.in.Record.Change.DeepCopy(), Sent: "a"}
+		before := change.Record{
+			Change: test.in.Record.Change.DeepCopy(), Intent: test.in.Record.Intent.DeepCopy(), Sent: "a",
+		}
 
 		step, ends := change.Silent(test.in, test.unreachable, test.silence)
 		if !cmp.Equal(test.in.Record, before) {
@@ -605,6 +626,10 @@ func TestSilent(t *testing.T) {
 
 		if ends != test.ends {
 			t.Errorf("%s: ends %t", name, ends)
+		}
+
+		if step.Before.Intent != nil {
+			t.Errorf("%s: the step goes on: %+v", name, step.Before.Intent)
 		}
 
 		if ends && (step.Before.Change.Phase != test.phase || (step.Before.Change.ID == "id") != test.sameID) {

@@ -223,6 +223,13 @@ func TestFieldNames(t *testing.T) {
 	}
 }
 
+// TestAfter: a text that there is not adds nothing to a sentence.
+func TestAfter(t *testing.T) {
+	if none, some := change.After(": ", ""), change.After(": ", "why"); none != "" || some != ": why" {
+		t.Errorf("%q, %q", none, some)
+	}
+}
+
 // TestBetween: a node may run either of two configurations while one is sent, tried or booted.
 func TestBetween(t *testing.T) {
 	for step, want := range map[string]bool{

@@ -153,7 +153,7 @@ func (in Input) install() Step {
 	}
 
 	switch {
-	case !in.Pass.Installed && begun && in.Pass.Held != "":
+	case !in.Pass.Installed && in.Pass.Held != "":
 		return in.hold(in.Pass.Held)
 	case !in.Pass.Installed:
 		if !begun {
@@ -249,7 +249,7 @@ func (in Input) upgradeAgain() Step {
 	case !begun && since >= in.Options.HealthTimeout:
 		return in.failTalos(fmt.Sprintf("%s was asked to upgrade to %s and has not rebooted for %s: it is %s%s", in.Name,
 			c.Image, since.Truncate(time.Second), in.Stage, After(": ", c.Message)))
-	case begun && since >= in.Options.HealthTimeout+LegacyTime:
+	case since >= in.Options.HealthTimeout+LegacyTime: // it has begun: the first case is for a node that has not
 		return in.hangs(in.Options.HealthTimeout + LegacyTime)
 	case begun:
 		return in.hold("it is " + in.Stage)

@@ -22,6 +22,7 @@ func upgraded(edits ...func(*change.Input)) change.Input {
 
 func seen(in *change.Input)      { in.Record.Change.Booted = true }
 func closed(in *change.Input)    { in.Options.Reboots = false }
+func undrained(in *change.Input) { in.Record.Change.Drain = false }
 func installed(in *change.Input) { in.Record.Change.Staged = true }
 func unwanted(in *change.Input)  { in.Want = "a" }
 func unbooted(in *change.Input)  { in.Grant.Reboot = false }
@@ -67,12 +68,14 @@ func TestNextTalos(t *testing.T) {
 		"pull first":              {upgraded(), change.Pull, v1alpha1.ChangePending, "Pull", "pulling installer:b"},
 		"the pull waits":          {upgraded(pass(change.Pass{Held: "50 %"})), change.None, v1alpha1.ChangePending, "Pull", "50 %"},
 		"nothing to pull":         {upgraded(intent("Pull", time.Second), pass(change.Pass{Failed: "not found"})), change.None, v1alpha1.ChangeFailed, "", "not found"},
+		"pull again":              {upgraded(refusing, intent("Pull", time.Second)), change.Pull, v1alpha1.ChangePending, "Pull", "two members"},
 		"taken back in the pull":  {upgraded(ungranted, intent("Pull", time.Second)), change.None, v1alpha1.ChangePending, "", ""},
 		"no reboot is granted":    {upgraded(unbooted), change.None, v1alpha1.ChangePending, "", ""},
 		"drain then":              {upgraded(intent("Pull", time.Second), pass(pulled)), change.Drain, v1alpha1.ChangeDraining, "Pull", ""},
 		"the drain waits":         {upgraded(phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Held: "a budget"})), change.None, v1alpha1.ChangeDraining, "", "a budget"},
 		"the window has closed":   {upgraded(closed), change.None, v1alpha1.ChangePending, "", "reboots are allowed"},
 		"install":                 {upgraded(phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Install, v1alpha1.ChangeApplying, "Install", "installing installer:b"},
+		"without a drain":         {upgraded(undrained, pass(pulled)), change.Install, v1alpha1.ChangeApplying, "Install", "installing installer:b"},
 		"etcd: ask before":        {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Permit, v1alpha1.ChangeDraining, "", ""},
 		"etcd: not permitted":     {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Drained: true, Held: "quorum"})), change.None, v1alpha1.ChangeDraining, "", "quorum"},
 		"etcd: permitted":         {upgraded(etcd, phase(v1alpha1.ChangeDraining, time.Second), pass(change.Pass{Drained: true, Permitted: true})), change.Install, v1alpha1.ChangeApplying, "Install", ""},
@@ -87,6 +90,8 @@ func TestNextTalos(t *testing.T) {
 		"legacy: call again":      {upgraded(legacy, intent("Reboot", time.Minute), phase(v1alpha1.ChangeRebooting, time.Minute)), change.Upgrade, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"legacy: it had failed":   {upgraded(legacy, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "does not run installer:b"},
 		"it installs":             {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Held: "10 %"})), change.None, v1alpha1.ChangeApplying, "Install", "10 %"},
+		"install again":           {upgraded(refusing, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Install, v1alpha1.ChangeApplying, "Install", "two members"},
+		"installed at last":       {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Installed: true, Held: "10 %"})), change.Reboot, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"installed":               {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true})), change.Reboot, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"etcd: it installs":       {upgraded(etcd, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Install, v1alpha1.ChangeApplying, "Install", ""},
 		"installed, ask again":    {upgraded(etcd, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Installed: true})), change.Permit, v1alpha1.ChangeApplying, "Install", ""},
@@ -96,11 +101,14 @@ func TestNextTalos(t *testing.T) {
 		"the installer failed":    {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Failed: "exit code 1", Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "exit code 1"},
 		"a user has booted it":    {upgraded(installed, arrived, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
 		"it reboots":              {upgraded(installed, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"reboot again":            {upgraded(installed, intent("Reboot", time.Minute), phase(v1alpha1.ChangeRebooting, time.Minute)), change.Reboot, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"it has booted":           {upgraded(installed, arrived, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeSettling, "", ""},
 		"it has rolled back":      {upgraded(installed, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.Uncordon, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"it rolls back":           {upgraded(installed, bootedAnew, sick, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeRebooting, "Reboot", "kubelet"},
+		"it rolls back for long":  {upgraded(installed, bootedAnew, sick, intent("Reboot", health), phase(v1alpha1.ChangeRebooting, health)), change.Uncordon, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"it had rolled back":      {upgraded(installed, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "rolled back by itself"},
 		"never again":             {upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second), pass(drained)), change.None, v1alpha1.ChangeFailed, "", ""},
+		"failed again":            {upgraded(phase(v1alpha1.ChangeFailed, time.Second), pass(change.Pass{Failed: "exit code 1"})), change.None, v1alpha1.ChangeFailed, "", "exit code 1"},
 		"not healthy yet":         {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, time.Second)), change.None, v1alpha1.ChangeSettling, "", "kubelet"},
 		"not healthy for long":    {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, health)), change.None, v1alpha1.ChangeFailed, "", "roll it back"},
 		"healthy after all":       {upgraded(installed, arrived, seen, phase(v1alpha1.ChangeFailed, health)), change.Uncordon, v1alpha1.ChangeFailed, "", ""},
@@ -108,6 +116,8 @@ func TestNextTalos(t *testing.T) {
 		"failed and unhealthy":    {upgraded(installed, arrived, seen, sick, phase(v1alpha1.ChangeFailed, health)), change.None, v1alpha1.ChangeFailed, "", ""},
 		"done":                    {upgraded(installed, arrived, phase(v1alpha1.ChangeSettling, time.Second), pass(change.Pass{Uncordoned: true})), change.None, "", "", ""},
 		"unwanted":                {upgraded(unwanted), change.None, "", "", ""},
+		"unwanted, not pulled":    {upgraded(unwanted, intent("Pull", time.Second), pass(change.Pass{Failed: "not found"})), change.None, "", "", ""},
+		"unwanted, being pulled":  {upgraded(unwanted, intent("Pull", time.Second), pass(change.Pass{Held: "50 %"})), change.None, "", "", ""},
 		"unwanted, drained":       {upgraded(unwanted, phase(v1alpha1.ChangeDraining, time.Second)), change.Uncordon, v1alpha1.ChangeDraining, "", ""},
 		"unwanted, installed":     {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second)), change.Uninstall, v1alpha1.ChangeApplying, "Install", "installer:a again"},
 		"unwanted, goes back":     {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Held: "50 %"})), change.None, v1alpha1.ChangeApplying, "", "50 %"},
@@ -116,7 +126,7 @@ func TestNextTalos(t *testing.T) {
 		"granted, but no reboot":  {upgraded(unbooted, installed, phase(v1alpha1.ChangeApplying, time.Second)), change.None, v1alpha1.ChangeApplying, "", ""},
 		"wanted again":            {upgraded(ungranted, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Uncordon, v1alpha1.ChangeApplying, "Install", ""},
 		"wanted again, released":  {upgraded(ungranted, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeAwaitingReboot, "", "permit it again"},
-		"unwanted, went back":     {upgraded(unwanted, installed, phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Uninstalled: true, Uncordoned: true})), change.None, "", "", ""},
+		"unwanted, went back":     {upgraded(unwanted, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Uninstalled: true, Uncordoned: true})), change.None, "", "", ""},
 	} {
 		step := change.NextTalos(c.in)
 		got, i := step.Before.Change, step.Before.Intent
@@ -138,6 +148,92 @@ func TestNextTalos(t *testing.T) {
 		if step.Act != c.act || phase != c.phase || intent != c.intent || !strings.Contains(message, c.message) ||
 			step.Before.Sent != "a" {
 			t.Errorf("%s: %q in phase %q with intent %q: %s", name, step.Act, phase, intent, message)
+		}
+
+		failed := phase == v1alpha1.ChangeFailed && (c.in.Record.Change.Phase != phase || c.in.Pass.Failed != "")
+		if warned := step.Event != nil && step.Event.Warning; warned != failed {
+			t.Errorf("%s: event %+v", name, step.Event)
+		}
+
+		switch step.Act {
+		case change.Install:
+			if !got.Staged {
+				t.Errorf("%s: it is not recorded that the image may boot next", name)
+			}
+		case change.Reboot, change.Upgrade:
+			again := step.Again == change.Poll || step.Again == change.RepeatReboot && c.in.Record.Intent != nil
+			if !again || step.Again == change.Poll && (step.Event == nil || step.Event.Message != "Rebooting into installer:b") {
+				t.Errorf("%s: again %s, event %+v", name, step.Again, step.Event)
+			}
+		default:
+			if failed && step.Again != change.Poll && !strings.Contains(message, "roll it back, or") {
+				t.Errorf("%s: again %s", name, step.Again)
+			}
+		}
+	}
+}
+
+// TestTalosRests: a change that waits for a grant needs no further reconciliation, and one that has begun does.
+func TestTalosRests(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   change.Input
+		want bool
+	}{
+		"waits for a grant":  {upgraded(ungranted), true},
+		"waits for a reboot": {upgraded(ungranted, installed, phase(v1alpha1.ChangeAwaitingReboot, time.Second)), true},
+		"has begun":          {upgraded(ungranted, installed, phase(v1alpha1.ChangeApplying, time.Second)), false},
+		"may begin":          {upgraded(), false},
+	} {
+		if step := change.NextTalos(c.in); step.Rest != c.want || c.want && (step.Act != "" || step.Before.Change.ID != "id") {
+			t.Errorf("%s: %+v, %+v", name, step, step.Before.Change)
+		}
+	}
+}
+
+// TestDescribeTalos: an upgrade always reboots, and has an ID of its own.
+func TestDescribeTalos(t *testing.T) {
+	controlPlane := func(in *change.Input) { in.ControlPlane = true }
+	drains := func(in *change.Input) { in.Options.Drains = true }
+	ids := map[string]string{}
+
+	for name, c := range map[string]struct {
+		in          change.Input
+		image       string
+		drain, etcd bool
+	}{
+		"worker":        {planned(), "installer:b", false, false},
+		"control plane": {planned(controlPlane), "installer:b", false, true},
+		"another image": {planned(drains), "elsewhere:b", true, false},
+	} {
+		record := change.DescribeTalos(c.in, c.image, "installer:a", nil)
+
+		got := record.Change
+		if got.Kind != v1alpha1.ChangeTalos || !got.Reboot || got.Try || got.Staged || got.Drain != c.drain ||
+			got.Etcd != c.etcd || got.Image != c.image || got.OldImage != "installer:a" || record.Intent != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+
+		if other, is := ids[got.ID]; is || got.ID == "" {
+			t.Errorf("%s has the ID %q of %q", name, got.ID, other)
+		}
+
+		ids[got.ID] = name
+	}
+}
+
+// TestBegun: pulling an image is no beginning, and what is installed boots next.
+func TestBegun(t *testing.T) {
+	for name, c := range map[string]struct {
+		change *v1alpha1.MachineChange
+		want   bool
+	}{
+		"none":      {nil, false},
+		"pending":   {&v1alpha1.MachineChange{Phase: v1alpha1.ChangePending}, false},
+		"installed": {&v1alpha1.MachineChange{Phase: v1alpha1.ChangePending, Staged: true}, true},
+		"draining":  {&v1alpha1.MachineChange{Phase: v1alpha1.ChangeDraining}, true},
+	} {
+		if got := change.Begun(c.change); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
@@ -348,6 +444,11 @@ func TestCompareTalos(t *testing.T) {
 		"failed, no longer wanted": {upgraded(failed, other), change.Kept, v1alpha1.ChangeFailed},
 		"runs it, unhealthy":       {upgraded(failed, runsIt), change.Kept, v1alpha1.ChangeFailed},
 		"unhealthy, more time":     {upgraded(failed, runsIt, again), change.Kept, v1alpha1.ChangeSettling},
+		"unhealthy, back, retried": {upgraded(failed, unwanted, runsIt, again), change.Described, v1alpha1.ChangeFailed},
+		"runs it, another image":   {upgraded(failed, runsIt, older), change.Kept, v1alpha1.ChangeFailed},
+		"no longer wanted, again":  {upgraded(failed, other, again), change.Kept, v1alpha1.ChangeFailed},
+		"yet another, installed":   {upgraded(installed, other), change.Described, v1alpha1.ChangePending},
+		"a rollback waits":         {rolledBack(), change.Kept, v1alpha1.ChangePending},
 		"unhealthy, back":          {upgraded(failed, unwanted, runsIt), change.Described, v1alpha1.ChangeFailed},
 	} {
 		plan, record := change.CompareTalos(c.in, "installer:b")
@@ -394,6 +495,7 @@ func TestDescribeKeepsStaged(t *testing.T) {
 		"it may boot next": {upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second)), true},
 		"it has booted":    {upgraded(installed, arrived, phase(v1alpha1.ChangeFailed, time.Second)), false},
 		"never installed":  {upgraded(phase(v1alpha1.ChangeFailed, time.Second)), false},
+		"a configuration":  {planned(installed, phase(v1alpha1.ChangeFailed, time.Second)), false},
 	} {
 		if got := change.DescribeTalos(c.in, "installer:c", "installer:a", nil).Change; got.Staged != c.staged {
 			t.Errorf("%s: %+v", name, got)
@@ -409,6 +511,11 @@ func TestFailedInstaller(t *testing.T) {
 		if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Staged != unsure {
 			t.Errorf("%s: %+v", name, c)
 		}
+	}
+
+	step := change.NextTalos(upgraded(requested, intent("Pull", time.Second), pass(change.Pass{Failed: "not found"})))
+	if c := step.Before.Change; c.Phase != v1alpha1.ChangeFailed || !c.Staged || step.Again != change.Poll {
+		t.Errorf("what a rollback has requested boots next: %+v", c)
 	}
 }
 
