@@ -120,15 +120,16 @@ func RefuseRemoved(to string, found []Removed) string {
 	}
 
 	var (
-		names    []string
-		machines = map[string][]string{}
-		objects  bool
+		names     []string
+		machines  = map[string][]string{}
+		resources int
 	)
 
 	for _, f := range found {
 		name := fmt.Sprintf("%s %s of %s", f.Kind, f.Name, f.Component)
 		if f.Kind == RemovedResource {
-			name, objects = fmt.Sprintf("%s %s", countOf(f.Objects), f.Name), true
+			name = fmt.Sprintf("%s %s", countOf(f.Objects), f.Name)
+			resources++
 		}
 
 		if machines[name] == nil {
@@ -154,7 +155,7 @@ func RefuseRemoved(to string, found []Removed) string {
 	}
 
 	return fmt.Sprintf("%s removes what is in use: %s; %s, or set upgrade.removedAPIs to Ignore", to,
-		kube.Shorten(strings.Join(names, "; "), maxRemovals), remedy(objects, len(found)))
+		kube.Shorten(strings.Join(names, "; "), maxRemovals), remedy(resources, len(found)-resources))
 }
 
 func countOf(objects int) string {
@@ -165,16 +166,16 @@ func countOf(objects int) string {
 	return strconv.Itoa(objects)
 }
 
-// remedy says what to do about removals, of which some may be objects.
-func remedy(objects bool, all int) string {
+// remedy says what to do about removals: resources of the API, and the rest, which the configuration of machines has.
+func remedy(resources, rest int) string {
 	switch {
-	case objects && all == 1:
+	case resources == 0:
+		return "remove it from the configuration"
+	case rest == 0:
 		return "delete the objects or migrate them to another API"
-	case objects:
-		return "delete the objects or migrate them to another API, and remove the rest from the configuration"
 	}
 
-	return "remove it from the configuration"
+	return "delete the objects or migrate them to another API, and remove the rest from the configuration"
 }
 
 // RefuseUnknown says that it is unknown whether a version of Kubernetes removes what is in use.
@@ -192,10 +193,8 @@ func NeverAllows(b *policyv1.PodDisruptionBudget) bool {
 	}
 
 	scaled := func(v *intstr.IntOrString) int {
-		n, err := intstr.GetScaledValueFromIntOrPercent(v, pods, true) // rounded up, as the disruption controller does
-		if err != nil {
-			return 0
-		}
+		// Rounded up, as the disruption controller does; 0 if it cannot be read.
+		n, _ := intstr.GetScaledValueFromIntOrPercent(v, pods, true)
 
 		return n
 	}

@@ -35,6 +35,9 @@ func TestMinors(t *testing.T) {
 		"one kubelet has it":                  {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "v1.36.2") }, begun: true},
 		"an API server responds with it":      {to: "v1.36.2", change: func(c *upgrade.Cluster) { c.Kubernetes = "v1.36.2" }, begun: true},
 		"a kubelet lags behind":               {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "v1.34.2") }, want: []string{"1.34", "1.35", "1.36"}},
+		"the kubelet of the first lags":       {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "a", kubelet, "v1.34.2") }, want: []string{"1.34", "1.35", "1.36"}},
+		"no API server responds":              {to: "v1.36.2", change: func(c *upgrade.Cluster) { c.Kubernetes = "" }, want: []string{"1.35", "1.36"}},
+		"nothing is known":                    {to: "v1.36.2", change: func(c *upgrade.Cluster) { *c = upgrade.Cluster{} }},
 		"kube-proxy is minors older":          {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "a", proxy, "v1.33.2") }, want: []string{"1.35", "1.36"}},
 		"the version of a machine is unknown": {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "") }, want: []string{"1.35", "1.36"}},
 	} {
@@ -80,6 +83,11 @@ func TestRefuseRemoved(t *testing.T) {
 			[]upgrade.Removed{objects(3)},
 			"Kubernetes v1.36.2 removes what is in use: 3 gadgets.v1.example; delete the objects or migrate them to another API" + ignore,
 		},
+		"objects of several resources": {
+			[]upgrade.Removed{objects(3), {Kind: upgrade.RemovedResource, Name: "widgets.v1.example", Objects: 1}},
+			"Kubernetes v1.36.2 removes what is in use: 1 widgets.v1.example; 3 gadgets.v1.example; delete the objects or migrate them " +
+				"to another API" + ignore,
+		},
 		"more objects than are counted": {
 			[]upgrade.Removed{objects(upgrade.ManyObjects)},
 			"Kubernetes v1.36.2 removes what is in use: 100 or more gadgets.v1.example; delete the objects or migrate them to another API" + ignore,
@@ -94,6 +102,13 @@ func TestRefuseRemoved(t *testing.T) {
 			},
 			"Kubernetes v1.36.2 removes what is in use: 1 gadgets.v1.example; admission plugin X of kube-apiserver on a; feature gate " +
 				"KMSv2 of kube-apiserver on a; delete the objects or migrate them to another API, and remove the rest from the configuration" + ignore,
+		},
+		"one flag": {
+			many[:1], "Kubernetes v1.36.2 removes what is in use: flag f0 of kubelet on w; remove it from the configuration" + ignore,
+		},
+		"as many as are named": {
+			many[:6], "Kubernetes v1.36.2 removes what is in use: flag f0 of kubelet on w; flag f1 of kubelet on w; flag f2 of kubelet " +
+				"on w; flag f3 of kubelet on w; flag f4 of kubelet on w; flag f5 of kubelet on w; remove it from the configuration" + ignore,
 		},
 		"many": {
 			many, "Kubernetes v1.36.2 removes what is in use: flag f0 of kubelet on w; flag f1 of kubelet on w; flag f2 of kubelet on w; " +
