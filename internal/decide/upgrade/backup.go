@@ -25,5 +25,5 @@ func minorDiffers(a, b string) bool {
 
 	two, err := parse(Kubernetes, b)
 
-	return err != nil || one.Major != two.Major || one.Minor != two.Minor
+	return err != nil || one.Minor != two.Minor
 }

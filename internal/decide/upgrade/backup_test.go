@@ -20,15 +20,17 @@ func TestBackupBeforeStep(t *testing.T) {
 		schedules int
 		without   string
 	}{
-		"a minor":              {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, without: says},
-		"demanded":             {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, demanded: true},
-		"scheduled":            {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, schedules: 1},
-		"a patch":              {of: upgrade.Kubernetes, from: "v1.36.1", to: "v1.36.2"},
-		"taken back":           {of: upgrade.Kubernetes, from: "v1.36.2", to: "v1.35.1"},
-		"what is not known":    {of: upgrade.Kubernetes, from: "unknown", to: "v1.36.2", needs: true, without: says},
-		"Talos":                {of: upgrade.Talos, from: "v1.12.4", to: "v1.13.9", without: says},
-		"a patch of Talos":     {of: upgrade.Talos, from: "v1.13.8", to: "v1.13.9", without: says},
-		"Talos with schedules": {of: upgrade.Talos, from: "v1.12.4", to: "v1.13.9", schedules: 2},
+		"a minor":               {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, without: says},
+		"demanded":              {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, demanded: true},
+		"scheduled":             {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, schedules: 1},
+		"a patch":               {of: upgrade.Kubernetes, from: "v1.36.1", to: "v1.36.2"},
+		"taken back":            {of: upgrade.Kubernetes, from: "v1.36.2", to: "v1.35.1"},
+		"what is not known":     {of: upgrade.Kubernetes, from: "unknown", to: "v1.36.2", needs: true, without: says},
+		"not written so before": {of: upgrade.Kubernetes, from: "1.36.1", to: "v1.36.2", needs: true, without: says},
+		"not written so":        {of: upgrade.Kubernetes, from: "v1.36.1", to: "1.36.2", needs: true, without: says},
+		"Talos":                 {of: upgrade.Talos, from: "v1.12.4", to: "v1.13.9", without: says},
+		"a patch of Talos":      {of: upgrade.Talos, from: "v1.13.8", to: "v1.13.9", without: says},
+		"Talos with schedules":  {of: upgrade.Talos, from: "v1.12.4", to: "v1.13.9", schedules: 2},
 	} {
 		if got := upgrade.NeedsBackup(c.of, c.from, c.to); got != c.needs {
 			t.Errorf("%s: needs %t", name, got)

@@ -37,6 +37,7 @@ func TestJoins(t *testing.T) {
 		"another API server is older":   {nodes: runs("v1.36.2", "v1.35.1"), observed: "v1.36.2", want: "v1.35.1"},
 		"none is observed yet":          {nodes: runs("v1.35.1"), want: "v1.35.1"},
 		"a version that is not known":   {nodes: runs("", "v1.36.2"), observed: "v1.36.2", want: "v1.36.2"},
+		"a tag that is no version":      {nodes: runs("1.35.1"), observed: "v1.36.2", want: "v1.36.2"},
 		"API servers that are upgraded": {upgrade: of(v1alpha1.ComponentAPIServer), nodes: runs("v1.36.2"), want: "v1.35.1"},
 	} {
 		cp := &v1alpha1.TalosControlPlane{}

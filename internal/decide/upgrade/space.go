@@ -49,9 +49,8 @@ func RefuseSpace(version string, all []Space) string {
 
 // UnknownSpace says of which machines the free space is unknown, and why of the first one; empty if it is known of all.
 func UnknownSpace(all []Space) string {
-	unknown := func(s Space) bool { return s.Problem != "" }
 	names := named(all, func(s Space) string {
-		if unknown(s) {
+		if s.Problem != "" {
 			return s.Machine
 		}
 
@@ -62,7 +61,7 @@ func UnknownSpace(all []Space) string {
 		return ""
 	}
 
-	first := slices.IndexFunc(all, func(s Space) bool { return unknown(s) && s.Machine == names[0] })
+	first := slices.IndexFunc(all, func(s Space) bool { return s.Machine == names[0] })
 
 	return fmt.Sprintf("the free space on /var (EPHEMERAL) of %s is unknown: %s", change.List(names), all[first].Problem)
 }

@@ -19,7 +19,7 @@ func TestSpace(t *testing.T) {
 		"nothing":     {},
 		"just enough": {all: space{{Machine: "a", Free: enough}, {Machine: "b", Free: 1 << 40}}},
 		"too little": {
-			all: space{{Machine: "b", Free: 312 * mib}, {Machine: "c", Free: enough}, {Machine: "a", Free: enough - 1}},
+			all: space{{Machine: "b", Free: 399 * mib}, {Machine: "c", Free: enough}, {Machine: "a", Free: enough - 1}},
 			refused: "a (1000 MiB free), b (300 MiB free): too little space on /var (EPHEMERAL) for the images of Talos v1.13.10, " +
 				"which need 1024 MiB: delete what is not needed there, which talosctl usage /var shows, or enlarge the volume",
 		},
