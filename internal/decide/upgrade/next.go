@@ -42,8 +42,8 @@ func Next(c Cluster, t Target, via ...string) (Now, error) {
 
 	if len(steps) == 0 {
 		if machine, version := c.newer(t.Kubernetes); machine != "" {
-			// What this operator has brought there stays only because a component has no version to compare to.
-			if err := c.unknown(); err != nil && c.Upgraded != "" {
+			// What this operator has brought there is not taken back while a component has no version.
+			if err := c.unknown(); err != nil {
 				return Now{}, err
 			}
 
