@@ -151,7 +151,7 @@ func (b *binary) baseline(ctx context.Context) (time.Duration, error) {
 func (b *binary) kills(ctx context.Context, m mutant, baseline time.Duration) (bool, error) {
 	// What never ends is noticed, too. The limit is one of processor time: on a busy computer, tests that notice nothing
 	// would otherwise seem never to end.
-	limit := 10*baseline + 30*time.Second
+	limit := 10*baseline + 5*time.Second
 
 	for _, args := range b.target.rounds {
 		killed, _, _, err := b.run(ctx, m.id, args, limit)

@@ -1,6 +1,6 @@
-// Command mutation changes the code that makes decisions about nodes in many small ways, and tells which changes the tests
-// do not notice: the random histories and the properties, and for some packages the tables. It prints JSON lines: one
-// for each survivor, and at the end the score.
+// Command mutation changes the code that makes decisions about nodes in many small ways, and tells which changes the
+// tests do not notice: the random histories and the properties, and for some packages the tables. It prints JSON lines:
+// one for each survivor, and at the end the score.
 //
 // All changes of a package are compiled into one test binary, and a variable of the environment selects one of them, so
 // that each costs a run of the tests and no build. The changed files stand in for the real ones by an overlay of the
@@ -50,14 +50,16 @@ var targets = []target{
 			"doc.go", "next.go", "plan.go", "reboot.go", "rollback.go", "settle.go", "talos.go", "trial.go",
 		}, tests: "^Test",
 		rounds: [][]string{
-			{"-rapid.nofailfile", "-rapid.checks=3"}, {"-rapid.nofailfile", "-rapid.checks=100"},
+			{"-rapid.nofailfile", "-rapid.checks=3"},
+			{"-rapid.nofailfile", "-rapid.checks=100"},
 			{"-rapid.nofailfile", "-rapid.checks=3000", "-rapid.steps=60"},
 		},
 	},
 	{
 		dir: "internal/decide/upgrade", tests: "^Test",
 		rounds: [][]string{
-			{"-rapid.nofailfile", "-rapid.checks=3"}, {"-rapid.nofailfile", "-rapid.checks=50"},
+			{"-rapid.nofailfile", "-rapid.checks=3"},
+			{"-rapid.nofailfile", "-rapid.checks=50"},
 			{"-rapid.nofailfile", "-rapid.checks=1000"},
 		},
 	},

@@ -42,8 +42,8 @@ func (in Input) requestRollback(attempt int32) Step {
 }
 
 // rollBackAgain repeats the request to a node that has rebooted and runs the same as before: the operator may have
-// crashed before it sent the request, and the reboot had another reason. It does so once: what boots again and again into
-// the same does not boot what it ran before.
+// crashed before it sent the request, and the reboot had another reason. It does so once: a node that has rebooted into
+// the same twice does not boot what it ran before.
 func (in Input) rollBackAgain() Step {
 	if in.Stage != StageRunning && in.Now.Sub(in.Record.Intent.Since.Time) < in.Options.HealthTimeout {
 		return in.hold("it is " + in.Stage)
