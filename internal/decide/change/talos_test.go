@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -109,6 +110,7 @@ func TestNextTalos(t *testing.T) {
 		"it had rolled back":      {upgraded(installed, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "rolled back by itself"},
 		"never again":             {upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second), pass(drained)), change.None, v1alpha1.ChangeFailed, "", ""},
 		"failed again":            {upgraded(phase(v1alpha1.ChangeFailed, time.Second), pass(change.Pass{Failed: "exit code 1"})), change.None, v1alpha1.ChangeFailed, "", "exit code 1"},
+		"booted, and not settled": {upgraded(installed, arrived, seen, phase(v1alpha1.ChangeRebooting, time.Second)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
 		"not healthy yet":         {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, time.Second)), change.None, v1alpha1.ChangeSettling, "", "kubelet"},
 		"not healthy for long":    {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeSettling, health)), change.None, v1alpha1.ChangeFailed, "", "roll it back"},
 		"healthy after all":       {upgraded(installed, arrived, seen, phase(v1alpha1.ChangeFailed, health)), change.Uncordon, v1alpha1.ChangeFailed, "", ""},
@@ -433,6 +435,7 @@ func TestCompareTalos(t *testing.T) {
 		"nothing to do":            {upgraded(none, same), change.Kept, ""},
 		"another one is wanted":    {upgraded(none), change.Described, ""},
 		"the config first":         {upgraded(config), change.Kept, v1alpha1.ChangePending},
+		"the config first, still":  {upgraded(config, other), change.Kept, v1alpha1.ChangePending},
 		"it waits":                 {upgraded(), change.Kept, v1alpha1.ChangePending},
 		"no longer wanted":         {upgraded(same), change.Forgone, v1alpha1.ChangePending},
 		"it may boot next":         {upgraded(same, installed), change.Kept, v1alpha1.ChangePending},
@@ -451,7 +454,12 @@ func TestCompareTalos(t *testing.T) {
 		"a rollback waits":         {rolledBack(), change.Kept, v1alpha1.ChangePending},
 		"unhealthy, back":          {upgraded(failed, unwanted, runsIt), change.Described, v1alpha1.ChangeFailed},
 	} {
+		before := c.in.Record.Change.DeepCopy()
+
 		plan, record := change.CompareTalos(c.in, "installer:b")
+		if !cmp.Equal(c.in.Record.Change, before) {
+			t.Errorf("%s: the input was changed", name)
+		}
 
 		phase := v1alpha1.ChangePhase("")
 		if record.Change != nil {
