@@ -171,7 +171,8 @@ func TestPlan(t *testing.T) {
 			nearest: upgrade.Target{Talos: "v1.13.9", Kubernetes: "v1.36.6"},
 		},
 		"what some machines run is not offered": {
-			cluster: mixed, target: upgrade.Target{Talos: "v1.14.0"}, refused: "cannot follow", nearest: upgrade.Target{},
+			cluster: mixed, target: upgrade.Target{Talos: "v1.14.0"},
+			refused: "Talos v1.14.0 cannot follow: upgrades to version 1.14.0 are not supported", nearest: upgrade.Target{},
 		},
 		"a Kubernetes of the future": {
 			cluster: runs("v1.13.9", "v1.35.1"), target: upgrade.Target{Kubernetes: "v1.38.0"},

@@ -193,20 +193,17 @@ func NeverAllows(b *policyv1.PodDisruptionBudget) bool {
 	}
 
 	scaled := func(v *intstr.IntOrString) int {
-		// Rounded up, as the disruption controller does; 0 if it cannot be read.
+		// Rounded up, as the disruption controller does; 0 if there is none, or it cannot be read.
 		n, _ := intstr.GetScaledValueFromIntOrPercent(v, pods, true)
 
 		return n
 	}
 
-	switch {
-	case b.Spec.MaxUnavailable != nil:
+	if b.Spec.MaxUnavailable != nil {
 		return scaled(b.Spec.MaxUnavailable) == 0
-	case b.Spec.MinAvailable != nil:
-		return scaled(b.Spec.MinAvailable) >= pods
 	}
 
-	return false
+	return scaled(b.Spec.MinAvailable) >= pods
 }
 
 // Obstacles are what a drain may meet.

@@ -30,6 +30,7 @@ func TestMinors(t *testing.T) {
 		"the same":                            {to: "v1.35.1", begun: true},
 		"an older one":                        {to: "v1.34.1", begun: true},
 		"not a version":                       {to: "latest"},
+		"not written so":                      {to: "1.36.2"},
 		"one API server has it":               {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "b", api, "v1.36.2") }, begun: true},
 		"another patch release of it begun":   {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "b", api, "v1.36.1") }},
 		"one kubelet has it":                  {to: "v1.36.2", change: func(c *upgrade.Cluster) { set(c, "w", kubelet, "v1.36.2") }, begun: true},
