@@ -226,7 +226,7 @@ func (r *relocation) await(ctx context.Context, problem string, left func(contex
 		return nil
 	case told == "" && failed != nil:
 		return failed
-	case ctx.Err() == context.DeadlineExceeded: //nolint:errorlint // a context returns it as it is
+	case ctx.Err() == context.DeadlineExceeded:
 		return fmt.Errorf("after %s %s: %s", r.timeout, problem, told)
 	}
 

@@ -296,8 +296,12 @@ func (s *sharded) standsStill(ctx context.Context) error {
 
 	err = wait.Until(ctx, "the cluster is resumed for the drain", func(ctx context.Context) error {
 		cp := &v1alpha1.TalosControlPlane{}
-		if err := s.client.Get(ctx, client.ObjectKeyFromObject(s.cp), cp); err != nil || cp.Annotations[v1alpha1.PausedAnnotation] != "" {
-			return fmt.Errorf("the annotations are %v, error %v", cp.Annotations, err)
+		if err := s.client.Get(ctx, client.ObjectKeyFromObject(s.cp), cp); err != nil {
+			return err
+		}
+
+		if cp.Annotations[v1alpha1.PausedAnnotation] != "" {
+			return fmt.Errorf("the annotations are %v", cp.Annotations)
 		}
 
 		return nil
