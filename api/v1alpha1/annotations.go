@@ -94,7 +94,9 @@ func Annotations() []Annotation {
 		{MovedFromAnnotation, all, "a UID", "set by `move`: the object is a copy", false},
 		{MovedToAnnotation, []string{kindCluster, kindControlPlane}, "the target", "set by `move`: the cluster has moved", false},
 		{
-			MovingToShardAnnotation, []string{kindCluster, kindControlPlane}, "a number, `/labels` after it",
+			MovingToShardAnnotation,
+			[]string{kindCluster, kindControlPlane},
+			"a number, `/labels` after it",
 			"set by `shard move` while it is under way", false,
 		},
 	}
