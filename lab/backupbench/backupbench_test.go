@@ -7,9 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/talos-operator/talos-operator/lab/backupbench"
 	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/stack"
@@ -20,8 +17,6 @@ import (
 var operator string
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-
 	// It is also the process of the libraries.
 	if len(os.Args) == 2 && os.Args[1] == backupbench.ChildCommand {
 		if err := backupbench.RunChild(context.Background(), os.Stdin, os.Stdout); err != nil {
@@ -32,16 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 
-	path, remove, err := testoperator.Binary()
-	if err != nil {
-		panic(err)
-	}
-
-	operator = path
-	code := m.Run()
-
-	remove()
-	os.Exit(code)
+	testoperator.Main(m, &operator)
 }
 
 // TestThroughput runs the benchmark on a small scale: every value is there and makes sense. TotalLoss walks the same way

@@ -1,15 +1,10 @@
 package chaos_test
 
 import (
-	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/chaos"
@@ -20,26 +15,7 @@ import (
 
 var operator string
 
-// TestMain finds or builds the operator.
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	path, remove, err := testoperator.Binary()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-
-		return 1
-	}
-	defer remove()
-
-	operator = path
-
-	return m.Run()
-}
+func TestMain(m *testing.M) { testoperator.Main(m, &operator) }
 
 // bound is far beyond what anything takes on a busy computer.
 const bound = 10 * time.Minute

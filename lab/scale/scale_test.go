@@ -1,14 +1,9 @@
 package scale_test
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/scale"
@@ -19,26 +14,7 @@ import (
 
 var operator string
 
-// TestMain finds or builds the operator.
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	path, remove, err := testoperator.Binary()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-
-		return 1
-	}
-	defer remove()
-
-	operator = path
-
-	return m.Run()
-}
+func TestMain(m *testing.M) { testoperator.Main(m, &operator) }
 
 // TestBenchmark runs the whole benchmark with two clusters: every value is printed once, and an operator that has nothing
 // to do, or begins anew, changes nothing.

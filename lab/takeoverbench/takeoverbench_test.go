@@ -1,13 +1,8 @@
 package takeoverbench_test
 
 import (
-	"fmt"
-	"os"
 	"testing"
 	"time"
-
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/node"
@@ -19,26 +14,7 @@ import (
 
 var operator string
 
-// TestMain finds or builds the operator.
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	path, remove, err := testoperator.Binary()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-
-		return 1
-	}
-	defer remove()
-
-	operator = path
-
-	return m.Run()
-}
+func TestMain(m *testing.M) { testoperator.Main(m, &operator) }
 
 // TestBenchmark kills the leader once and tells it to end once: every value is printed once, and no machine is changed
 // for either.

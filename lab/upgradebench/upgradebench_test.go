@@ -1,14 +1,9 @@
 package upgradebench_test
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/lab/bench"
 	"github.com/talos-operator/talos-operator/lab/node"
@@ -21,26 +16,7 @@ import (
 
 var operator string
 
-// TestMain finds or builds the operator.
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	path, remove, err := testoperator.Binary()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-
-		return 1
-	}
-	defer remove()
-
-	operator = path
-
-	return m.Run()
-}
+func TestMain(m *testing.M) { testoperator.Main(m, &operator) }
 
 // TestBenchmark runs the benchmark with the smallest fleet: every value is printed once, nodes need the times that they
 // are given, and the probes go through the load balancer.

@@ -16,11 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/plane"
 )
 
-const (
-	// toolsEnvironment is the variable with the folder of helm and kustomize. make test sets it.
-	toolsEnvironment = "TALOS_OPERATOR_TEST_INSTALLERS"
-	root             = "../.."
-)
+const root = "../.."
 
 var (
 	shared *plane.Plane
@@ -56,7 +52,7 @@ func prepare(dir string) error {
 	environment = append(os.Environ(), "HELM_CONFIG_HOME="+dir, "HELM_CACHE_HOME="+dir, "HELM_DATA_HOME="+dir)
 	chart, manifests = filepath.Join(dir, "chart"), filepath.Join(dir, "config")
 
-	tools := os.Getenv(toolsEnvironment)
+	tools := os.Getenv(testoperator.ToolsEnvironment)
 	if tools == "" {
 		tools = dir
 

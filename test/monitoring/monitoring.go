@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"sigs.k8s.io/yaml"
+
+	testoperator "github.com/talos-operator/talos-operator/test/operator"
 )
 
 // Query is one query of a panel.
@@ -141,12 +143,9 @@ func Alerts(root string) (alerts []Alert, rules []byte, err error) {
 	return alerts, rules, nil
 }
 
-// Environment is the variable with the folder of prometheus and promtool. make test sets it.
-const Environment = "TALOS_OPERATOR_TEST_INSTALLERS"
-
 // Programs is the folder of prometheus and promtool. Where make has not built them, they are built now, into a folder.
 func Programs(root, into string) (string, error) {
-	dir := os.Getenv(Environment)
+	dir := os.Getenv(testoperator.ToolsEnvironment)
 	if dir == "" {
 		dir = into
 
@@ -160,7 +159,7 @@ func Programs(root, into string) (string, error) {
 
 	for _, name := range []string{"prometheus", "promtool"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return "", fmt.Errorf("finding Prometheus (%s): %w", Environment, err)
+			return "", fmt.Errorf("finding Prometheus (%s): %w", testoperator.ToolsEnvironment, err)
 		}
 	}
 

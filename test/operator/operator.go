@@ -6,11 +6,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // Environment is the variable with the path of a talos-operator that was built from this very tree. make test sets
 // it, so that each package need not link one.
 const Environment = "TALOS_OPERATOR_TEST_BINARY"
+
+// ToolsEnvironment is the variable with the folder of Helm, kustomize, kubectl and Prometheus. make test sets it.
+const ToolsEnvironment = "TALOS_OPERATOR_TEST_INSTALLERS"
 
 // Binary is the path of the program. Where make has not built it, it is built now, and remove removes it.
 func Binary() (path string, remove func(), err error) {
@@ -39,4 +45,32 @@ func Binary() (path string, remove func(), err error) {
 	}
 
 	return path, remove, nil
+}
+
+// Runner runs the tests of a package, as testing.M does.
+type Runner interface {
+	// Run returns the exit code.
+	Run() int
+}
+
+// Main runs the tests of a package that start the program, with its path in into, and ends the process. It is for
+// TestMain. What libraries of this process log is dropped.
+func Main(m Runner, into *string) {
+	ctrl.SetLogger(logr.Discard())
+
+	os.Exit(run(m, into))
+}
+
+func run(m Runner, into *string) int {
+	path, remove, err := Binary()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+
+		return 1
+	}
+	defer remove()
+
+	*into = path
+
+	return m.Run()
 }
