@@ -350,11 +350,19 @@ func unavailable(conditions []metav1.Condition) *metav1.Condition {
 	return c
 }
 
-// waitingFor names the machines that are not ready, with the reasons.
+// waitingFor names the listed machines that readyMachines does not count, with the reasons.
 func waitingFor(s *scope) string {
 	var out []string
 
+	staying := 0
+
 	for _, m := range s.machines {
+		if slices.Contains(s.extra, m.Name) {
+			continue
+		}
+
+		staying++
+
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
 
 		switch {
@@ -362,10 +370,12 @@ func waitingFor(s *scope) string {
 			out = append(out, m.Name)
 		case c.Status != metav1.ConditionTrue:
 			out = append(out, m.Name+" ("+c.Message+")")
+		case !slices.Contains(s.etcd.Voting, m.Name):
+			out = append(out, m.Name+" (its etcd member is not healthy, or does not vote yet)")
 		}
 	}
 
-	if missing := len(s.cp.Spec.Machines) - len(s.machines); missing > 0 {
+	if staying < len(s.cp.Spec.Machines) {
 		out = append(out, "machines that are being created")
 	}
 

@@ -128,12 +128,24 @@ func (s *scope) setReady(set condition.Set, err error) {
 	case err != nil && failure.Reason(err) != "":
 		set.False(v1alpha1.ConditionReady, failure.Reason(err), failure.Message(err))
 	case s.listed && st.ReadyReplicas < st.Replicas:
-		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForMachines, fmt.Sprintf("%d of %d machines are ready, "+
-			"waiting for %s", st.ReadyReplicas, st.Replicas, strings.Join(not(s.staying(), v1alpha1.ConditionReady), ", ")))
+		set.False(v1alpha1.ConditionReady, v1alpha1.ReasonWaitingForMachines, fmt.Sprintf(
+			"%d of %d machines are ready, waiting for %s", st.ReadyReplicas, st.Replicas, s.waitingFor()))
 	case err != nil, !s.listed:
 	default:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "all machines are ready")
 	}
+}
+
+// waitingFor names the listed machines that are not ready, and says that there are some without an object.
+func (s *scope) waitingFor() string {
+	staying := s.staying()
+	out := not(staying, v1alpha1.ConditionReady)
+
+	if len(staying) < len(s.worker.Spec.Machines) {
+		out = append(out, "machines that are being created")
+	}
+
+	return strings.Join(out, ", ")
 }
 
 func setUpToDate(s *scope, err error, listed []v1alpha1.TalosMachine, set condition.Set) {

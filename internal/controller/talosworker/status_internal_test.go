@@ -81,3 +81,42 @@ func TestStatusClaimsNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitsFor: a group that is not ready always says what it waits for, also where no listed machine exists yet, or only
+// one that leaves.
+func TestWaitsFor(t *testing.T) {
+	const created = "machines that are being created"
+
+	ready, lost := metav1.ConditionTrue, metav1.ConditionFalse
+
+	for name, tc := range map[string]struct {
+		machines []v1alpha1.TalosMachine
+		extra    []string
+		want     string
+	}{
+		"nothing exists": {nil, nil, "0 of 2 machines are ready, waiting for " + created},
+		"one exists and is ready": {
+			[]v1alpha1.TalosMachine{machineWith("a", ready)}, nil, "1 of 2 machines are ready, waiting for " + created,
+		},
+		"one exists and is not ready": {
+			[]v1alpha1.TalosMachine{machineWith("a", lost)}, nil, "0 of 2 machines are ready, waiting for a, " + created,
+		},
+		"another one leaves meanwhile": {
+			[]v1alpha1.TalosMachine{machineWith("a", ready), machineWith("old", ready)},
+			[]string{"old"}, "1 of 2 machines are ready, waiting for " + created,
+		},
+		"one that leaves is not waited for": {
+			[]v1alpha1.TalosMachine{machineWith("a", ready), machineWith("b", lost), machineWith("old", lost)},
+			[]string{"old"}, "1 of 2 machines are ready, waiting for b",
+		},
+	} {
+		w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: []v1alpha1.MachineEntry{{Name: "a"}, {Name: "b"}}}}
+		s := &scope{worker: w, base: w.DeepCopy(), machines: tc.machines, extra: tc.extra, listed: true, valid: true}
+
+		computeStatus(s, nil)
+
+		if c := meta.FindStatusCondition(w.Status.Conditions, v1alpha1.ConditionReady); c.Message != tc.want {
+			t.Errorf("%s: %q, want %q", name, c.Message, tc.want)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package taloscontrolplane
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/safety"
+)
+
+// TestWaitsFor: a control plane that is not ready always says what it waits for: also a machine that is ready and no
+// member of etcd, and one that does not exist yet while another one leaves.
+func TestWaitsFor(t *testing.T) {
+	const created = "machines that are being created"
+
+	machine := func(name string, ready bool) v1alpha1.TalosMachine {
+		m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}
+
+		if !ready {
+			c.Status, c.Message = metav1.ConditionFalse, "it boots"
+		}
+
+		m.Status.Conditions = []metav1.Condition{c}
+
+		return m
+	}
+
+	for name, tc := range map[string]struct {
+		machines      []v1alpha1.TalosMachine
+		voting, extra []string
+		want          string
+	}{
+		"nothing exists":        {nil, nil, nil, "waiting for " + created},
+		"never observed":        {[]v1alpha1.TalosMachine{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}, nil, nil, "waiting for a, " + created},
+		"one boots":             {[]v1alpha1.TalosMachine{machine("a", true), machine("b", false)}, []string{"a"}, nil, "waiting for b (it boots)"},
+		"one leaves, one to be": {[]v1alpha1.TalosMachine{machine("a", true), machine("old", true)}, []string{"a", "old"}, []string{"old"}, "waiting for " + created},
+		"one is no member": {
+			[]v1alpha1.TalosMachine{machine("a", true), machine("b", true)},
+			[]string{"a"}, nil, "waiting for b (its etcd member is not healthy, or does not vote yet)",
+		},
+	} {
+		cp := &v1alpha1.TalosControlPlane{}
+		cp.Spec.Machines = []v1alpha1.MachineEntry{{Name: "a"}, {Name: "b"}}
+		cp.Status.Replicas = 2
+
+		s := &scope{cp: cp, machines: tc.machines, extra: tc.extra, etcd: safety.EtcdHealth{Voting: tc.voting}, observed: true}
+		cp.Status.ReadyReplicas = readyMachines(s)
+
+		setReady(s, nil, condition.Begin(&cp.Status.Conditions, 1))
+
+		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionReady)
+		if c == nil || c.Reason != v1alpha1.ReasonWaitingForMachines || c.Message != tc.want {
+			t.Errorf("%s: %+v, want %q", name, c, tc.want)
+		}
+	}
+}
