@@ -38,6 +38,7 @@ type Reconciler struct {
 
 	estate pace.Estate
 	memory frame.Memory
+	untold untold
 }
 
 // scope is one reconciliation of one KubernetesCluster.
@@ -73,6 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		if failure.Gone(err) {
 			r.estate.Forget(req.NamespacedName)
 			r.memory.Forget(req.NamespacedName)
+			r.untold.forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, failure.IgnoreGone(err)

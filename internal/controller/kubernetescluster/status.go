@@ -20,7 +20,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/manifest"
 )
 
@@ -43,6 +42,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	decided := computeStatus(s, err)
 	interval := r.estate.Interval(r.Resync)
+	news, told := r.news(s, r.Clock.Now())
 
 	return r.memory.Finish(ctx, frame.End{
 		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.cluster, Base: s.base,
@@ -50,7 +50,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(interval),
 		Weigh: s.weight, Details: r.Details, Undo: func() { s.cluster.Status = *s.base.Status.DeepCopy() },
 		Stamp:  func() { s.stamp(r.Clock.Now()) },
-		Events: kube.Transitions{Bad: badReasons}, Resync: interval, Written: func() { r.logFiles(ctx, s) },
+		Events: news, Resync: interval, Written: func() { told(); r.logFiles(ctx, s) },
 	}, res, err)
 }
 
