@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
@@ -30,6 +31,27 @@ func (n *Node) MachineConfig(ctx context.Context) ([]byte, error) {
 	}
 
 	return data, nil
+}
+
+// ConfigVersion asks the node which machine configuration is live, in the form of Watched.Config. The configuration is
+// not decoded, so this costs a fraction of MachineConfig.
+func (n *Node) ConfigVersion(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	res, err := n.c.COSI.Get(ctx, machineConfigs(config.ActiveID),
+		state.WithGetUnmarshalOptions(state.WithSkipProtobufUnmarshal()))
+	if err != nil {
+		return "", n.configError(err)
+	}
+
+	return configVersion(res.Metadata()), nil
+}
+
+// configVersion identifies a configuration among all of a node: each boot starts the versions again, so the same
+// version of two boots is not the same configuration.
+func configVersion(md *resource.Metadata) string {
+	return md.Version().String() + " of " + md.Created().UTC().Format(time.RFC3339Nano)
 }
 
 var errConfigUnreadable = errors.New("it shows no config that can be read")

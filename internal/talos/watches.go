@@ -169,8 +169,7 @@ func merge(w Watched, e state.Event) Watched {
 			w.Kubelet = seen
 		}
 	case *config.MachineConfig:
-		// Each boot starts the versions again, so the same version of two boots is not the same configuration.
-		w.Config = r.Metadata().Version().String() + " of " + r.Metadata().Created().UTC().Format(time.RFC3339Nano)
+		w.Config = configVersion(r.Metadata())
 		if gone {
 			w.Config = ""
 		}

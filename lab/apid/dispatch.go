@@ -159,6 +159,10 @@ type faultyStream struct {
 
 // SendMsg implements grpc.ServerStream.
 func (s *faultyStream) SendMsg(m any) error {
+	if _, watch := m.(*cosiv1alpha1.WatchResponse); watch && s.call.faults.muted.Load() {
+		return nil
+	}
+
 	for {
 		if err := s.ServerStream.SendMsg(m); err != nil || s.ctx.Err() != nil {
 			return err

@@ -18,6 +18,9 @@ import (
 type Faults struct {
 	link atomic.Pointer[link] // nil while nothing is wrong
 
+	// muted: watches bring nothing.
+	muted atomic.Bool
+
 	mu       sync.Mutex
 	rules    []*activeRule
 	hooks    []func()
@@ -89,6 +92,10 @@ func (f *Faults) Flap(every time.Duration) {
 	f.Add(Rule{Method: "Watch", Flap: every})
 }
 
+// Mute has all watches, those that are open included, drop what they would bring, while the node answers everything
+// else: they hang in silence. What was dropped does not come later.
+func (f *Faults) Mute(on bool) { f.muted.Store(on) }
+
 // Fail makes calls of a method fail, from the nth call on (1 is the next one), count times (0: for ever), without doing
 // anything.
 func (f *Faults) Fail(method string, code codes.Code, nth, count int) {
@@ -109,6 +116,7 @@ func (f *Faults) Clear() {
 	f.rules = nil
 	f.mu.Unlock()
 
+	f.muted.Store(false)
 	f.relink(func(l *link) { *l = link{} })
 }
 

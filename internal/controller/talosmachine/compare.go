@@ -7,76 +7,18 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
-	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// relook is how often the whole configuration of a node is read when no event reports a change.
-const relook = 10 * time.Minute
-
 // maxListed limits the lists of fields in a status.
 const maxListed = 64
-
-// look is the state that a comparison depends on.
-type look struct {
-	comparedTo string
-	bundle     string
-	// talos is the version that the node runs.
-	talos string
-	// config is the version of the node's configuration; empty while no stream reports it.
-	config, bootID          string
-	revert, retry, forget   string
-	configHash, workingHash string
-	configured              bool
-}
-
-// looks records, per machine, what was last compared without a difference, so that the configuration of an idle node is
-// not read repeatedly. A restart loses it, which costs one more read.
-type looks struct {
-	mu   sync.Mutex
-	last map[string]entry
-}
-
-type entry struct {
-	look look
-	at   time.Time
-}
-
-func (l *looks) settled(key string, now look, at time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	e, ok := l.last[key]
-
-	return ok && now.config != "" && e.look == now && at.Sub(e.at) < relook
-}
-
-func (l *looks) settle(key string, now look, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	if l.last == nil {
-		l.last = map[string]entry{}
-	}
-
-	l.last[key] = entry{now, at}
-}
-
-func (l *looks) forget(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	delete(l.last, key)
-}
 
 // sightings records since when a condition of a machine has been observed. A restart loses it and starts anew.
 type sightings struct {
@@ -108,18 +50,6 @@ func (l *sightings) forget(key string) {
 	delete(l.first, key)
 }
 
-// look returns the state that the comparison of this reconciliation depends on.
-func (s *scope) look() look {
-	return look{
-		comparedTo: rollout.ComparedTo(s.controlPlane, s.worker, s.machine),
-		bundle:     s.held.State.Bundle.Fingerprint(), talos: s.facts.TalosVersion, config: s.told, bootID: s.facts.BootID,
-		revert:     s.machine.Annotations[v1alpha1.RevertAnnotation],
-		retry:      s.machine.Annotations[v1alpha1.RetryAnnotation],
-		forget:     s.machine.Annotations[v1alpha1.ForgetAdoptedAnnotation],
-		configHash: s.machine.Status.ConfigHash, workingHash: s.machine.Status.WorkingHash, configured: s.everConfigured(),
-	}
-}
-
 // compare compares the live configuration to the desired one. It changes nothing.
 func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.answer != talos.StateMember {
@@ -130,17 +60,15 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 	snapshot, _ := r.Watcher.Get(s.key().String())
 	s.told = snapshot.Watched.Config
 
-	known := !meta.IsStatusConditionPresentAndEqual(s.machine.Status.Conditions, v1alpha1.ConditionUpToDate,
-		metav1.ConditionUnknown)
-	if s.settled = known && r.looks.settled(s.key().String(), s.look(), r.Clock.Now()); s.settled {
-		return ctrl.Result{}, nil
+	var err error
+	if s.settled, err = r.isSettled(ctx, s); err != nil || s.settled {
+		return ctrl.Result{}, err
 	}
 
 	if err := r.readConfigs(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
 
-	var err error
 	if s.diff, err = machineconfig.Diff(s.live, s.want); err != nil {
 		return ctrl.Result{}, fmt.Errorf("comparing the config of %s: %w", s.machine.Name, err)
 	}

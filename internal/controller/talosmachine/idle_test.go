@@ -12,7 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// TestIdle: an idle machine causes no writes, and its whole configuration is read only every ten minutes, unless the
+// TestIdle: an idle machine causes no writes, and is asked for its configuration only every ten minutes, unless the
 // stream reports a change.
 func TestIdle(t *testing.T) {
 	e := found(t, 1, 1)
@@ -107,6 +107,39 @@ func (e *env) undisturbed(try func() error) {
 	}
 
 	e.Error(err)
+}
+
+// TestHangingStream: a stream that brings nothing any more while the node responds hides a change for ten minutes at
+// most, and costs no write before. Then the node is asked which configuration it runs.
+func TestHangingStream(t *testing.T) {
+	e := found(t, 1, 1)
+	e.Eventually("the stream tells of the config", func(context.Context) error {
+		e.pass("w-0")
+
+		s, _ := e.r.Watcher.Get(e.Namespace + "/w-0")
+		if s.Watched.Config == "" {
+			return fmt.Errorf("it told %+v", s)
+		}
+
+		return nil
+	})
+	e.pass("w-0")
+	e.nodes["w-0"].Faults().Mute(true)
+	e.edit("w-0", handMade)
+
+	api.NoWrites(t, e.Namespace, func() {
+		e.sleep(9 * time.Minute)
+
+		if m, _, err := e.pass("w-0"); err != nil || drifted(m) {
+			t.Fatalf("the stream has told of the change, or the node was asked too soon: %s, %v", show(m), err)
+		}
+	})
+
+	e.sleep(time.Minute)
+
+	if m, _, err := e.pass("w-0"); err != nil || !drifted(m) {
+		t.Errorf("a change that the stream hides is not found: %s, %v", show(m), err)
+	}
 }
 
 // TestIdleWhilePlanned: a change that waits for its slot in the rollout causes no reads or writes, either.
