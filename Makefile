@@ -18,6 +18,7 @@ GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOTESTSUM      := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 HELM           := $(TOOLS)/helm
 KUSTOMIZE      := $(TOOLS)/kustomize
+TEST_KUBECTL   := $(TOOLS)/kubectl
 PROMETHEUS     := $(TOOLS)/prometheus
 PROMTOOL       := $(TOOLS)/promtool
 GOVULNCHECK    := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
@@ -67,11 +68,11 @@ $(KUBE)/versitygw: lab/s3/gateway/go.mod lab/s3/gateway/go.sum
 	@echo "Building the S3 server versitygw from its Go module (about two CPU minutes the first time)."
 	@cd lab/s3/gateway && SECONDS=0 && $(GO_KEEP) -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw $@ && touch $@ && echo "Built versitygw in $${SECONDS} s."
 
-# Helm and kustomize, for the tests of the installation. Where both need a module, theirs has the product's version of it:
+# Helm, kustomize and kubectl, for the tests of the installation and of the documents. Where they need a module, theirs has the product's version of it:
 # most of what they consist of is in Go's cache then.
-$(HELM) $(KUSTOMIZE): $(TOOLS)/%: hack/helm/go.mod hack/helm/go.sum hack/helm/cmd/%/main.go
+$(HELM) $(KUSTOMIZE) $(TEST_KUBECTL): $(TOOLS)/%: hack/helm/go.mod hack/helm/go.sum hack/helm/cmd/%/main.go
 	@mkdir -p $(TOOLS)
-	@echo "Building $* from its Go module (about four CPU minutes for both the first time, half of one after make build)."
+	@echo "Building $* from its Go module (about five CPU minutes for Helm, kustomize and kubectl the first time, one after make build)."
 	@cd hack/helm && $(GO_KEEP) -ldflags '-s -w' ./cmd/$* $@ && touch $@
 
 # Prometheus and promtool, for the tests of dashboards and alerts: without service discoveries, which are most of it, and
@@ -255,7 +256,7 @@ soak: tests-built ## Run for about an hour what make test does briefly: rest of 
 	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/decide/upgrade -args -rapid.checks=50000
 
 .PHONY: tests-built
-tests-built: kube build $(GOTESTSUM) $(HELM) $(KUSTOMIZE) $(PROMETHEUS) $(PROMTOOL)
+tests-built: kube build $(GOTESTSUM) $(HELM) $(KUSTOMIZE) $(TEST_KUBECTL) $(PROMETHEUS) $(PROMTOOL)
 	@mkdir -p $(REPORTS)
 	@$(GO_KEEP) ./hack/testplane $(BIN)/testplane
 

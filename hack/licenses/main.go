@@ -35,7 +35,7 @@ var programs = []program{
 	{"tools", ".", []string{"./hack/..."}, nil},
 	{"image", "hack/image", []string{"."}, nil},
 	{"apilint", "hack/apilint", []string{"."}, nil},
-	{"helm", "hack/helm", []string{"./cmd/helm", "./cmd/kustomize"}, nil},
+	{"helm", "hack/helm", []string{"./cmd/helm", "./cmd/kustomize", "./cmd/kubectl"}, nil},
 	{"kube-apiserver", "kube", []string{"./..."}, nil},
 	{"etcd", "kube/etcd", []string{"./..."}, nil},
 	{"versitygw", "lab/s3/gateway", []string{"github.com/versity/versitygw/cmd/versitygw"}, nil},

@@ -117,6 +117,8 @@ func (m *Model) routes() http.Handler {
 	}
 
 	mux.HandleFunc("GET /version", m.version)
+	mux.HandleFunc("GET /api", func(w http.ResponseWriter, _ *http.Request) { answer(w, modelVersions) })
+	mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) { answer(w, modelGroups) })
 	mux.HandleFunc("GET /api/v1", func(w http.ResponseWriter, _ *http.Request) { answer(w, modelResources) })
 	mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.opts.Nodes.list()) })
 	mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
@@ -137,6 +139,17 @@ func (m *Model) routes() http.Handler {
 
 	return m.guard(mux)
 }
+
+// modelVersions and modelGroups are what kubectl asks for first. The groups that the model serves a little of are not
+// among them: a client that looks for kinds would miss the others.
+var (
+	modelVersions = &metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
+	}
+	modelGroups = &metav1.APIGroupList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}, Groups: []metav1.APIGroup{},
+	}
+)
 
 // modelResources are the kinds that a client finds.
 var modelResources = &metav1.APIResourceList{

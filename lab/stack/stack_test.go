@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -38,26 +36,7 @@ import (
 
 var operator string
 
-// TestMain finds or builds the operator.
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	path, remove, err := testoperator.Binary()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-
-		return 1
-	}
-	defer remove()
-
-	operator = path
-
-	return m.Run()
-}
+func TestMain(m *testing.M) { testoperator.Main(m, &operator) }
 
 func options(t *testing.T) stack.Options {
 	t.Helper()
@@ -319,6 +298,7 @@ func TestOperator(t *testing.T) {
 	}
 
 	t.Run("an upgrade, as the demo shows it", func(t *testing.T) { upgradeOfDemo(t, s) })
+	t.Run("the commands of the documents", func(t *testing.T) { readDocuments(t, s) })
 }
 
 // upgradeOfDemo plays the last act of the demo with the smallest cluster, which waits for no other machine.

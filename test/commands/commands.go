@@ -80,57 +80,83 @@ var (
 
 // Of returns the commands of one document.
 func Of(name, text string) ([]Command, error) {
+	var out []Command
+
+	err := walk(text, func(begin int, language string, block []string) error {
+		found, err := ofBlock(fmt.Sprintf("%s:%d", name, begin), language, block)
+		out = append(out, found...)
+
+		return err
+	}, func(number int, line string) error {
+		for _, m := range inline.FindAllStringSubmatch(line, -1) {
+			found, err := parse(fmt.Sprintf("%s:%d", name, number),
+				angled.ReplaceAllString(strings.ReplaceAll(m[1], `\|`, "|"), Unknown))
+			if err != nil {
+				return err
+			}
+
+			for i := range found {
+				found[i].Mention = true
+			}
+
+			out = append(out, found...)
+		}
+
+		return nil
+	})
+
+	return out, err
+}
+
+// walk goes through a document in its order: block gets each code block with the number of its first line, and prose
+// each line outside of them.
+func walk(text string, block func(begin int, language string, lines []string) error,
+	prose func(number int, line string) error,
+) error {
 	var (
-		out      []Command
 		language string
 		inside   bool
-		block    []string
+		lines    []string
 		begin    int
 	)
 
 	for i, line := range strings.Split(text, "\n") {
-		where := fmt.Sprintf("%s:%d", name, i+1)
+		var err error
 
 		switch m := fence.FindStringSubmatch(line); {
 		case m != nil && inside:
-			found, err := ofBlock(fmt.Sprintf("%s:%d", name, begin), language, block)
-			if err != nil {
-				return nil, err
-			}
-
-			out, inside, block = append(out, found...), false, nil
+			err = block(begin, language, lines)
+			inside, lines = false, nil
 		case m != nil:
 			language, inside, begin = m[1], true, i+2
 		case inside:
-			block = append(block, line)
+			lines = append(lines, line)
 		default:
-			for _, m := range inline.FindAllStringSubmatch(line, -1) {
-				found, err := parse(where, angled.ReplaceAllString(strings.ReplaceAll(m[1], `\|`, "|"), Unknown))
-				if err != nil {
-					return nil, err
-				}
+			err = prose(i+1, line)
+		}
 
-				for j := range found {
-					found[j].Mention = true
-				}
-
-				out = append(out, found...)
-			}
+		if err != nil {
+			return err
 		}
 	}
 
-	return out, nil
+	return nil
 }
 
 func ofBlock(where, language string, block []string) ([]Command, error) {
+	return parse(where, script(language, block))
+}
+
+// script is what a person types of a block; empty for one that is none to type.
+func script(language string, block []string) string {
 	switch language {
 	case "sh":
-		return parse(where, strings.Join(block, "\n"))
+		return strings.Join(block, "\n")
 	case "console":
-		return parse(where, strings.Join(typed(block), "\n"))
+		return strings.Join(typed(block), "\n")
 	}
 
-	return nil, nil
+	return ""
 }
 
 // typed are the lines of a session that a person typed.

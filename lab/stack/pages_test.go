@@ -1,0 +1,197 @@
+package stack_test
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/lab/stack"
+	"github.com/talos-operator/talos-operator/test/commands"
+)
+
+// pages are read in this order, the tutorial first: others show what it has made. What is not named comes between. The
+// last ones leave a cluster that is not well.
+var (
+	firstPages = []string{"docs/tutorial.md"}
+	lastPages  = []string{"docs/state-secret.md", "docs/sharding.md", "docs/lab.md"}
+)
+
+func rank(page string) int {
+	switch {
+	case slices.Contains(firstPages, page):
+		return -1
+	case slices.Contains(lastPages, page):
+		return 1 + slices.Index(lastPages, page)
+	}
+
+	return 0
+}
+
+// exception is a command that is not run.
+type exception struct {
+	// page is where it is; empty means everywhere.
+	page string
+	// begins is how it begins.
+	begins string
+	// reason says why it cannot run in the lab, and what tests it instead.
+	reason string
+}
+
+func (e exception) matches(s commands.Statement) bool {
+	return (e.page == "" || e.page == s.Document) && strings.HasPrefix(s.Text, e.begins)
+}
+
+const (
+	noTalosctl = "talosctl belongs to Talos, and is not built here; lab/conformance holds the machine API to real nodes"
+	noData     = "modelled machines store no data; TestRecoverCommand and TestTotalLoss do this on real ones"
+	noLab      = "would end the lab of this test; TestLifeOfALab ends and starts one"
+	noCluster  = "needs a cluster that runs the operator as pods; test/install holds the manifests to an API server"
+	noChange   = "needs a change or an upgrade that has failed; TestBadConfigStops and TestUpgradeThatDoesNotBoot have one"
+	noSecond   = "needs a second management cluster; TestMoveBetweenManagementPlanes has one"
+	noImport   = "needs a cluster that another tool has made; TestImport has one"
+	noBuild    = "builds or tests this repository"
+	anError    = "shows an error"
+	noAge      = "needs the program age; internal/backup tests the format"
+	noTalconf  = "needs the files of talhelper; the tests of internal/talconfig and internal/cli have some"
+)
+
+var exceptions = []exception{
+	{"", "make ", noBuild},
+	{"", "talosctl ", noTalosctl},
+	{"", "helm ", noCluster},
+	{"", "crane ", "needs a registry; hack/image tests what an image holds"},
+	{"", "git ", "needs the code host"},
+	{"", "etcdutl ", noData},
+	{"", "age ", noAge},
+	{"", "talos-operator import ", noImport},
+	{"", "talos-operator move ", noSecond},
+	{"", "talos-operator recover ", noData},
+	{"", "talos-operator talconfig ", noTalconf},
+	{"", "talos-lab up ", noLab},
+	{"", ".bin/talos-lab up ", noLab},
+	{"", "talos-lab down", noLab},
+	{"CONTRIBUTING.md", "go ", noBuild},
+	{"CONTRIBUTING.md", "TALOS_LAB_SEED", noBuild},
+	{"docs/tutorial.md", "talos-operator backup verify ", noData},
+	{"docs/tutorial.md", "talos-lab node wipe quickstart-cp-0 quickstart-cp-1 quickstart-cp-2", noData},
+	{"docs/tutorial.md", "inside get configmap before after", noData},
+	{"docs/tutorial.md", "mkdir -p new-lab", noLab},
+	{"docs/tutorial.md", "cp -a ", noLab},
+	{"docs/tutorial.md", "rm -r ", noLab},
+	{"docs/tutorial.md", "export TALOS_LAB_DIR=$PWD/new-lab", noLab},
+	{"docs/cli.md", "talos-operator approve prod -n clusters --plan", anError},
+	{"docs/cli.md", "talos-operator revert ", noChange},
+	{"docs/cli.md", "talos-operator retry ", noChange},
+	{"docs/cli.md", "talos-operator rollback ", noChange},
+	{"docs/cli.md", "talos-operator backup verify --latest --schedule nightly", noData},
+	{"docs/cli.md", "talos-operator backup verify 20261122T120851Z", anError},
+	{"docs/installation.md", "kubectl -n talos-operator-system rollout status", noCluster},
+	{"docs/installation.md", "kubectl delete ", "would end the cluster of this test; test/install uninstalls"},
+	{"docs/release.md", "digest=", "needs a registry; hack/image tests what an image holds"},
+	{"docs/release.md", "GOTOOLCHAIN=", noBuild},
+	{"docs/release.md", "cat .bin/image/digest", noBuild},
+	{"docs/runbooks.md", "kubectl -n talos-operator-system top ", noCluster},
+	{"docs/runbooks.md", "talos-operator backup verify ", noData},
+	{"docs/runbooks.md", "kubectl --kubeconfig CLUSTER_KUBECONFIG get --raw /metrics", "modelled API servers have no metrics"},
+	{"docs/sharding.md", "kubectl -n talos-operator-system scale ", noCluster},
+	{"docs/state-secret.md", "kubectl get secret prod-state -o yaml | age ", noAge},
+	{"docs/state-secret.md", "kubectl --context ", noSecond},
+	{"docs/state-secret.md", "kubectl annotate taloscontrolplane prod talos-operator.io/take-over", "needs a cluster that another object owns; TestMoveBetweenManagementPlanes has one"},
+	{"docs/state-secret.md", "kubectl delete secret prod-state", "would end the cluster of this test; TestLife loses one"},
+	{"docs/talhelper.md", "curl ", "asks an Image Factory in the internet"},
+	{"docs/upgrade-options.md", "talos-operator upgrade manifests ", "modelled API servers have no manifests; internal/workload and internal/controller/taloscontrolplane test them"},
+}
+
+// before is what a reader of the documents has: the cluster of the quickstart, the files that the demo leaves, a backup, a
+// schedule and namespaces.
+const before = `
+sed "s#https://127.10.255.100:6443#@ENDPOINT@#" examples/quickstart.yaml > quickstart.yaml
+kubectl apply -f quickstart.yaml
+kubectl wait kubernetescluster/quickstart --for=condition=Ready --timeout=5m
+kubectl get secret quickstart-kubeconfig -o jsonpath='{.data.value}' | base64 -d > @LAB@/quickstart.kubeconfig
+talos-operator backup create --name demo --control-plane quickstart --storage s3://backups/tutorial --s3-endpoint @S3@ \
+  --s3-credentials-secret lab-s3 --s3-ca-secret lab-s3/ca.crt \
+  --recipient $(kubectl get secret lab-age -o jsonpath='{.data.recipient}' | base64 -d) --wait
+kubectl apply -f - <<'EOF'
+apiVersion: talos-operator.io/v1alpha1
+kind: TalosEtcdBackupSchedule
+metadata: {name: nightly}
+spec:
+  schedule: "@daily"
+  suspend: true
+  backupTemplate:
+    spec:
+      controlPlaneRef: {name: quickstart}
+      storage:
+        s3:
+          endpoint: @S3@
+          bucket: backups
+          credentialsRef: {name: lab-s3}
+          caFrom: {name: lab-s3, key: ca.crt}
+      recipientsFrom: [{name: lab-age, key: recipient}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: monitoring}
+EOF
+`
+
+// after is what is typed after a statement, so that others find what they need.
+var after = map[string]string{
+	"talos-lab node slow quickstart-workers-0 --method ApplyConfiguration --delay 30s":                                                                               "talos-lab node clear quickstart-cp-0 quickstart-cp-1 quickstart-workers-0",
+	"kubectl create clusterrolebinding prometheus-reads-talos-operator \\\n  --clusterrole=talos-operator-metrics-reader --serviceaccount=monitoring:prometheus-k8s": "kubectl delete clusterrolebinding prometheus-reads-talos-operator",
+}
+
+// wordsOf are what the marks in the words below stand for.
+func wordsOf(s *stack.Stack) []string {
+	// Another cluster of this lab has its endpoint.
+	return []string{
+		"@LAB@", s.Dir(), "@ENDPOINT@", "https://" + network(s.Lab.Subnet()) + ".255.101:6443",
+		"@S3@", s.StoreEndpoint(), "@NET@", network(s.Lab.Subnet()),
+	}
+}
+
+// network are the first two numbers of the addresses of a lab.
+func network(subnet netip.Prefix) string {
+	return strings.Join(strings.Split(subnet.Addr().String(), ".")[:2], ".")
+}
+
+const inBucket = "--storage s3://backups/tutorial --s3-endpoint @S3@ --s3-ca-file ca.crt"
+
+// everywhere and wordsOfPage are pairs of a word of the documents, and what it stands for in the lab.
+var (
+	everywhere = []string{
+		"-n clusters", "-n default", "prod", "quickstart", "ash", "quickstart", "NAMESPACE", "default", "CONTROL_PLANE", "quickstart",
+		"CLUSTER", "quickstart", "MACHINE", "quickstart-cp-0", "SCHEDULE", "nightly", "BACKUP", "tutorial", "DIR", "@LAB@",
+		"~/lab", "@LAB@", "https://s3.example.com", "@S3@", "-i key.txt", "-i keep/key.txt",
+	}
+	wordsOfPage = map[string][]string{
+		"docs/cli.md": {
+			"--storage s3://backups/site --s3-endpoint https://s3.example.com \\", "--storage s3://backups/tutorial --s3-endpoint @S3@ \\",
+			"--storage s3://backups/site", inBucket, "--s3-credentials-secret s3", "--s3-credentials-secret lab-s3",
+			"--s3-ca-secret s3/ca.crt", "--s3-ca-secret lab-s3/ca.crt", "age1...", "$(secret lab-age recipient)",
+		},
+		"docs/lab.md":             {"127.10", "@NET@", "examples/quickstart.yaml", "quickstart.yaml"},
+		"docs/sharding.md":        {"talosetcdbackups,talosetcdbackupschedules,talosetcdrestores NAME…", "talosetcdbackups tutorial"},
+		"docs/troubleshooting.md": {"talosmachine NAME", "talosmachine quickstart-cp-0", "NAME", "quickstart"},
+		"docs/runbooks.md":        {"NAME", "quickstart-cp-0"},
+		// The cluster of one machine, which is upgraded soonest.
+		"docs/upgrades.md": {"prod", "demo"},
+	}
+)
+
+// replaceWord replaces a word that is not part of another one.
+func replaceWord(text, word, by string) string {
+	pattern := regexp.QuoteMeta(word)
+
+	if regexp.MustCompile(`^\w`).MatchString(word) {
+		pattern = `\b` + pattern
+	}
+
+	if regexp.MustCompile(`\w$`).MatchString(word) {
+		pattern += `\b`
+	}
+
+	return regexp.MustCompile(pattern).ReplaceAllLiteralString(text, by)
+}
