@@ -20,9 +20,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/talos-operator/talos-operator/lab/stack"
-	testoperator "github.com/talos-operator/talos-operator/test/operator"
-
 	"github.com/talos-operator/talos-operator/test/commands"
+	testoperator "github.com/talos-operator/talos-operator/test/operator"
 )
 
 // reader types what the documents show into one shell, in a folder with the files that they name.

@@ -40,7 +40,8 @@ func TestWaitsFor(t *testing.T) {
 		"one leaves, one to be": {[]v1alpha1.TalosMachine{machine("a", true), machine("old", true)}, []string{"a", "old"}, []string{"old"}, "waiting for " + created},
 		"one is no member": {
 			[]v1alpha1.TalosMachine{machine("a", true), machine("b", true)},
-			[]string{"a"}, nil, "waiting for b (its etcd member is not healthy, or does not vote yet)",
+			[]string{"a"},
+			nil, "waiting for b (its etcd member is not healthy, or does not vote yet)",
 		},
 	} {
 		cp := &v1alpha1.TalosControlPlane{}

@@ -103,11 +103,13 @@ func TestWaitsFor(t *testing.T) {
 		},
 		"another one leaves meanwhile": {
 			[]v1alpha1.TalosMachine{machineWith("a", ready), machineWith("old", ready)},
-			[]string{"old"}, "1 of 2 machines are ready, waiting for " + created,
+			[]string{"old"},
+			"1 of 2 machines are ready, waiting for " + created,
 		},
 		"one that leaves is not waited for": {
 			[]v1alpha1.TalosMachine{machineWith("a", ready), machineWith("b", lost), machineWith("old", lost)},
-			[]string{"old"}, "1 of 2 machines are ready, waiting for b",
+			[]string{"old"},
+			"1 of 2 machines are ready, waiting for b",
 		},
 	} {
 		w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: []v1alpha1.MachineEntry{{Name: "a"}, {Name: "b"}}}}
