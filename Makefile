@@ -184,7 +184,7 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/controller/kubernetescluster/... \
   ./internal/controller/frame/... ./internal/controller/group/... ./internal/controller/machine/... ./internal/controller/machineset/... \
   ./internal/pause/... ./internal/backup/scheduled/... \
-  ./internal/controller/talosworker/... ./internal/controller/upgradehistory/... ./internal/controller/notification/... ./internal/controller/work/... ./internal/decide/... ./internal/failure/... ./internal/kube/... ./internal/text/... \
+  ./internal/controller/talosworker/... ./internal/controller/upgradehistory/... ./internal/controller/notification/... ./internal/controller/work/... ./internal/decide/... ./internal/failure/... ./internal/kube/... ./internal/text/... ./internal/imagefactory/... \
   ./internal/machineconfig/... ./internal/safety/... ./internal/talconfig/... ./internal/webhook/...
 
 # Go links test programs by way of the C compiler's linker, which takes a third more of a processor, and writes debug

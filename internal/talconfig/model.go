@@ -9,6 +9,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/types/runtime/extensions"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 )
 
 // Config is a talconfig.yaml. The names of the keys are those of talhelper.
@@ -68,16 +70,16 @@ type NodeConfigs struct {
 	CertSANs       []string `yaml:"certSANs"`
 	Patches        []string `yaml:"patches"`
 	// TalosImageURL is the installer image without tag.
-	TalosImageURL       string     `yaml:"talosImageURL"`
-	NoSchematicValidate *bool      `yaml:"noSchematicValidate"`
-	Schematic           *Schematic `yaml:"schematic"`
+	TalosImageURL       string                  `yaml:"talosImageURL"`
+	NoSchematicValidate *bool                   `yaml:"noSchematicValidate"`
+	Schematic           *imagefactory.Schematic `yaml:"schematic"`
 	// ImageSchematic is of the boot images, where it differs from that of the installer.
-	ImageSchematic    *Schematic         `yaml:"imageSchematic"`
-	MachineSpec       *MachineSpec       `yaml:"machineSpec"`
-	IngressFirewall   *IngressFirewall   `yaml:"ingressFirewall"`
-	ExtensionServices []ExtensionService `yaml:"extensionServices"`
-	Volumes           []Volume           `yaml:"volumes"`
-	UserVolumes       []UserVolume       `yaml:"userVolumes"`
+	ImageSchematic    *imagefactory.Schematic `yaml:"imageSchematic"`
+	MachineSpec       *MachineSpec            `yaml:"machineSpec"`
+	IngressFirewall   *IngressFirewall        `yaml:"ingressFirewall"`
+	ExtensionServices []ExtensionService      `yaml:"extensionServices"`
+	Volumes           []Volume                `yaml:"volumes"`
+	UserVolumes       []UserVolume            `yaml:"userVolumes"`
 	// FilenameTmpl is a Go template of the name of the file. Default: DefaultFilename.
 	FilenameTmpl string `yaml:"filenameTmpl"`
 }

@@ -3,83 +3,24 @@ package talconfig
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"reflect"
 	"strings"
 	"text/template"
 
-	"github.com/blang/semver/v4"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 )
 
-// Schematic is what an image factory puts into an image. Its fields are in the order that the factory hashes.
-type Schematic struct {
-	Owner         string        `yaml:"owner,omitempty"`
-	Overlay       *Overlay      `yaml:"overlay,omitempty"`
-	Customization Customization `yaml:"customization"`
-}
-
-// Overlay supports a single-board computer.
-type Overlay struct {
-	Image   string         `yaml:"image"`
-	Name    string         `yaml:"name"`
-	Options map[string]any `yaml:"options,omitempty"`
-}
-
-// Customization of an image.
-type Customization struct {
-	EmbeddedMachineConfiguration string           `yaml:"embeddedMachineConfiguration,omitempty"`
-	ExtraKernelArgs              []string         `yaml:"extraKernelArgs,omitempty"`
-	Meta                         []MetaValue      `yaml:"meta,omitempty"`
-	SystemExtensions             SystemExtensions `yaml:"systemExtensions,omitempty"`
-	Bootloader                   string           `yaml:"bootloader,omitempty"`
-	SecureBoot                   SecureBootKeys   `yaml:"secureboot,omitempty"`
-	DiskImage                    DiskImage        `yaml:"diskImage,omitempty"`
-}
-
-// MetaValue is one value of the META partition.
-type MetaValue struct {
-	Key   uint8  `yaml:"key"`
-	Value string `yaml:"value"`
-}
-
-// SystemExtensions of an image. Their order is part of the schematic.
-type SystemExtensions struct {
-	OfficialExtensions []string `yaml:"officialExtensions,omitempty"`
-}
-
-// SecureBootKeys are further keys for Secure Boot.
-type SecureBootKeys struct {
-	IncludeWellKnownCertificates bool `yaml:"includeWellKnownCertificates,omitempty"`
-}
-
-// DiskImage are settings of disk images.
-type DiskImage struct {
-	SectorSize uint `yaml:"sectorSize,omitempty"`
-}
-
-// ID is what the image factory calls the schematic: the SHA-256 of its YAML. No factory has to be asked.
-func (s *Schematic) ID() (string, error) {
-	raw, err := yaml.Marshal(s)
-	if err != nil {
-		return "", fmt.Errorf("rendering the schematic: %w", err)
-	}
-
-	sum := sha256.Sum256(raw)
-
-	return hex.EncodeToString(sum[:]), nil
-}
-
 // ReadSchematic reads a schematic, or only its customization, as genurl gets it in a file.
-func ReadSchematic(path string, raw []byte) (*Schematic, error) {
+func ReadSchematic(path string, raw []byte) (*imagefactory.Schematic, error) {
 	root, err := parseTree(raw)
 	if err != nil {
 		return nil, err
 	}
 
-	out := &Schematic{}
+	out := &imagefactory.Schematic{}
 	if root == nil {
 		return out, nil
 	}
@@ -92,7 +33,7 @@ func ReadSchematic(path string, raw []byte) (*Schematic, error) {
 		}}
 	}
 
-	strict{r}.check(root, reflect.TypeFor[Schematic](), "")
+	strict{r}.check(root, reflect.TypeFor[imagefactory.Schematic](), "")
 
 	if err := r.err(); err != nil {
 		return nil, err
@@ -103,10 +44,8 @@ func ReadSchematic(path string, raw []byte) (*Schematic, error) {
 
 // Defaults of images.
 const (
-	DefaultRegistry          = "factory.talos.dev"
+	DefaultRegistry          = imagefactory.DefaultRegistry
 	DefaultSchematicEndpoint = "/schematics"
-	defaultMode              = "metal"
-	defaultArch              = "amd64"
 )
 
 // Boot methods.
@@ -136,9 +75,17 @@ func (i Image) fields() imageFields {
 	return imageFields{
 		RegistryURL: cmp.Or(i.Factory.RegistryURL, DefaultRegistry), Protocol: cmp.Or(i.Factory.Protocol, "https"),
 		ID: i.ID, Version: "v" + strings.TrimPrefix(i.Version, "v"),
-		Mode: cmp.Or(i.Spec.Mode, defaultMode), Arch: cmp.Or(i.Spec.Arch, defaultArch),
+		Mode: cmp.Or(i.Spec.Mode, imagefactory.DefaultPlatform), Arch: cmp.Or(i.Spec.Arch, imagefactory.DefaultArch),
 		BootMethod: cmp.Or(i.Spec.BootMethod, BootISO), ImageSuffix: i.Spec.ImageSuffix,
 		Secureboot: i.Spec.Secureboot, UseUKI: i.Spec.UseUKI,
+	}
+}
+
+// image is what the templates replace.
+func (f imageFields) image() imagefactory.Image {
+	return imagefactory.Image{
+		Registry: f.RegistryURL, Address: f.Protocol + "://" + f.RegistryURL, ID: f.ID, Version: f.Version, Platform: f.Mode,
+		Arch: f.Arch, SecureBoot: f.Secureboot,
 	}
 }
 
@@ -149,13 +96,7 @@ func (i Image) Installer() (string, error) {
 		return execute(i.Factory.InstallerURLTmpl, f)
 	}
 
-	name := "installer"
-	// Since 1.10 an installer has its platform baked in.
-	if since(f.Version, 10) {
-		name = f.Mode + "-installer"
-	}
-
-	return f.RegistryURL + "/" + name + secureSuffix(f) + "/" + f.ID + ":" + f.Version, nil
+	return f.image().Installer(), nil
 }
 
 // Boot is the URL of the image that a machine boots: an ISO, a disk image, or the script of a network boot.
@@ -165,43 +106,18 @@ func (i Image) Boot() (string, error) {
 		return execute(i.Factory.ISOURLTmpl, f)
 	}
 
-	machine := f.Mode + "-" + f.Arch + secureSuffix(f)
-	image := f.Protocol + "://" + f.RegistryURL + "/image/" + f.ID + "/" + f.Version + "/" + machine
-
-	switch {
+	switch image := f.image(); {
 	case f.BootMethod == BootPXE:
-		return f.Protocol + "://" + f.RegistryURL + "/pxe/" + f.ID + "/" + f.Version + "/" + machine, nil
+		return image.PXE(), nil
 	case f.BootMethod == BootDisk:
-		return image + "." + cmp.Or(f.ImageSuffix, diskSuffix(f.Version)), nil
+		return image.Disk(cmp.Or(f.ImageSuffix, imagefactory.DiskSuffix(imagefactory.DefaultPlatform, f.Version))), nil
 	case f.Secureboot && f.UseUKI:
-		return image + "-uki.efi", nil
+		return image.UKI(), nil
+	case f.ImageSuffix != "":
+		return image.Disk(f.ImageSuffix), nil
+	default:
+		return image.ISO(), nil
 	}
-
-	return image + "." + cmp.Or(f.ImageSuffix, BootISO), nil
-}
-
-func secureSuffix(f imageFields) string {
-	if f.Secureboot {
-		return "-secureboot"
-	}
-
-	return ""
-}
-
-// diskSuffix is how the factory packs disk images.
-func diskSuffix(version string) string {
-	if since(version, 10) {
-		return "raw.zst"
-	}
-
-	return "raw.xz"
-}
-
-// since reports whether a version is at least 1.minor. Prereleases count as their release.
-func since(version string, minor uint64) bool {
-	v, err := semver.ParseTolerant(version)
-
-	return err == nil && (v.Major > 1 || v.Major == 1 && v.Minor >= minor)
 }
 
 func execute(text string, data any) (string, error) {
@@ -248,7 +164,7 @@ func (f *Fleet) BootImageOf(m *Machine) (string, error) {
 	return image.Boot()
 }
 
-func (f *Fleet) image(m *Machine, schematic *Schematic) (Image, error) {
+func (f *Fleet) image(m *Machine, schematic *imagefactory.Schematic) (Image, error) {
 	id, err := f.idOf(schematic)
 	image := Image{Factory: f.Config.ImageFactory, ID: id, Version: f.Config.Version()}
 
@@ -260,10 +176,10 @@ func (f *Fleet) image(m *Machine, schematic *Schematic) (Image, error) {
 }
 
 // vanilla is the schematic of a node that has none.
-var vanilla Schematic
+var vanilla imagefactory.Schematic
 
 // idOf computes the ID of a schematic once, also for many nodes.
-func (f *Fleet) idOf(schematic *Schematic) (string, error) {
+func (f *Fleet) idOf(schematic *imagefactory.Schematic) (string, error) {
 	if schematic == nil {
 		schematic = &vanilla
 	}

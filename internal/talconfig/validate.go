@@ -13,6 +13,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 )
 
 // newestContract is that of the machinery library.
@@ -56,7 +58,7 @@ func (l *loader) validateVersions(c *Config) {
 	contract, err := config.ParseContractFromVersion(c.Version())
 
 	switch {
-	case err != nil || !since(c.Version(), 2):
+	case err != nil || !imagefactory.Since(c.Version(), 2):
 		l.add("talosVersion", "has to be a version such as %s", DefaultTalosVersion)
 
 		return
@@ -234,4 +236,4 @@ func (l *loader) validateNode(m *Machine) {
 }
 
 // HasDocuments reports whether the Talos version configures the network by documents of their own, which is since 1.12.
-func (f *Fleet) HasDocuments() bool { return since(f.Config.Version(), 12) }
+func (f *Fleet) HasDocuments() bool { return imagefactory.Since(f.Config.Version(), 12) }

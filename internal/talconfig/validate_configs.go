@@ -10,6 +10,8 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 )
 
 // validateConfigs checks the settings of a group or of a node by themselves.
@@ -91,7 +93,7 @@ func (l *loader) validateFiles(field string, c NodeConfigs) {
 	}
 }
 
-func (l *loader) validateSchematic(field string, s *Schematic) {
+func (l *loader) validateSchematic(field string, s *imagefactory.Schematic) {
 	if s == nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
 )
 
@@ -116,7 +117,7 @@ func (g *genurl) run(cmd *cobra.Command) error {
 }
 
 func (g *genurl) ofFlags() error {
-	schematic := &model.Schematic{}
+	schematic := &imagefactory.Schematic{}
 
 	if g.customization != "" {
 		raw, err := readSmall(g.customization)
