@@ -195,7 +195,7 @@ func (l *Lab) open(r record, disks []node.Disk) (*machine, error) {
 	n, err := node.New(node.Options{
 		Name: r.hostname(), Address: r.Address, Gateway: l.Reserved(gatewayNumber).String(), Dir: dir,
 		Assets: l.opts.Assets, Scale: l.opts.Scale, Times: l.opts.Times, Seed: l.opts.Seed, Cluster: l.registry,
-		Disks: disks, TalosVersion: r.TalosVersion,
+		Disks: disks, TalosVersion: r.TalosVersion, SecureBoot: r.SecureBoot,
 		CPUs: r.CPUs, MemoryMiB: r.MemoryMiB, Modelled: l.opts.Modelled, NodeGrace: l.opts.NodeGrace,
 		Heartbeat: l.opts.Heartbeat, Log: log,
 	})

@@ -32,6 +32,7 @@ type record struct {
 	TalosVersion string `json:"talosVersion,omitempty"`
 	CPUs         int    `json:"cpus,omitempty"`
 	MemoryMiB    int    `json:"memoryMiB,omitempty"`
+	SecureBoot   bool   `json:"secureBoot,omitempty"`
 	Off          bool   `json:"off,omitempty"`
 
 	disks []node.Disk // the machine keeps them itself
@@ -53,6 +54,9 @@ func WithSize(cpus, memoryMiB int) NodeOption {
 
 // WithTalosVersion puts another Talos on the medium that the machine boots from.
 func WithTalosVersion(tag string) NodeOption { return func(r *record) { r.TalosVersion = tag } }
+
+// WithSecureBoot gives the machine a firmware with Secure Boot on.
+func WithSecureBoot(on bool) NodeOption { return func(r *record) { r.SecureBoot = on } }
 
 // PoweredOff leaves a new machine off.
 func PoweredOff() NodeOption { return func(r *record) { r.Off = true } }

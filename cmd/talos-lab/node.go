@@ -39,6 +39,8 @@ func newNodeCommand() *cobra.Command {
 		{control.ActionRemove, "Destroy machines with their disks"},
 		{control.ActionStall, "Let pulls of etcd's image get no further; one that a config interrupts never ends"},
 		{control.ActionFill, "Leave no space on the disks of machines: no image can be pulled"},
+		{control.ActionSecure, "Switch Secure Boot on in the firmware of machines, from their next boot on"},
+		{control.ActionInsecure, "Switch Secure Boot off in the firmware of machines, from their next boot on"},
 		{control.ActionClear, "End all faults of machines"},
 	} {
 		cmd.AddCommand(newNodeActionCommand(a.action, a.short))
@@ -154,6 +156,7 @@ func newNodeBootCommand() *cobra.Command {
 	cmd.Flags().IntVar(&boot.MemoryMiB, "memory", 0, "memory in MiB")
 	cmd.Flags().IntSliceVar(&boot.DiskGiB, "disk", nil, "size of a disk in GiB, once for each disk")
 	cmd.Flags().StringVar(&boot.TalosVersion, "talos", "", "Talos on the boot medium, for example v1.13.9")
+	cmd.Flags().BoolVar(&boot.SecureBoot, "secure-boot", false, "Secure Boot is on in the firmware")
 
 	return cmd
 }

@@ -89,6 +89,7 @@ type Boot struct {
 	MemoryMiB    int    `json:"memoryMiB,omitempty"`
 	DiskGiB      []int  `json:"diskGiB,omitempty"`
 	TalosVersion string `json:"talosVersion,omitempty"`
+	SecureBoot   bool   `json:"secureBoot,omitempty"`
 }
 
 // Actions on a machine.
@@ -108,6 +109,9 @@ const (
 	ActionClear     = "clear"
 	ActionStall     = "stall-pulls"
 	ActionFill      = "fill-disk"
+	// ActionSecure and ActionInsecure switch Secure Boot on and off, from the next boot on.
+	ActionSecure   = "secure-boot-on"
+	ActionInsecure = "secure-boot-off"
 )
 
 // Action asks to do something to machines.

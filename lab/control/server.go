@@ -179,7 +179,9 @@ func (s *Server) boot(ctx context.Context, b Boot) (Node, error) {
 		name = NextName(s.lab.Names())
 	}
 
-	opts := []lab.NodeOption{lab.WithSize(b.CPUs, b.MemoryMiB), lab.WithTalosVersion(b.TalosVersion)}
+	opts := []lab.NodeOption{
+		lab.WithSize(b.CPUs, b.MemoryMiB), lab.WithTalosVersion(b.TalosVersion), lab.WithSecureBoot(b.SecureBoot),
+	}
 
 	if b.Address != "" {
 		opts = append(opts, lab.WithAddress(b.Address))
@@ -290,6 +292,8 @@ func (s *Server) actOn(ctx context.Context, name string, a Action) error {
 		n.StallPulls(true)
 	case ActionFill:
 		n.FillDisk(true)
+	case ActionSecure, ActionInsecure:
+		n.SetSecureBoot(a.Action == ActionSecure)
 	case ActionSlow:
 		return slow(n, a)
 	case ActionFail:

@@ -135,6 +135,11 @@ func (s *Store) SetExtensions(extensions ...runtime.ExtensionStatusSpec) {
 		})
 }
 
+// SetSecurityState shows what the firmware and the kernel have verified.
+func (s *Store) SetSecurityState(spec runtime.SecurityStateSpec) {
+	s.Set(withSpec(runtime.NewSecurityStateSpec(runtime.NamespaceName), spec))
+}
+
 // SetPlatformMetadata shows what the platform says about the machine.
 func (s *Store) SetPlatformMetadata(spec runtime.PlatformMetadataSpec) {
 	s.Set(withSpec(runtime.NewPlatformMetadataSpec(runtime.NamespaceName, runtime.PlatformMetadataID), spec))

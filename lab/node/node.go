@@ -36,6 +36,7 @@ type Node struct {
 	partitioned atomic.Bool
 	snapshotCut atomic.Int64
 	full        atomic.Bool // see FillDisk
+	secureBoot  atomic.Bool // see SetSecureBoot
 	source      imageSource
 	address     atomic.Pointer[string]
 
@@ -104,6 +105,7 @@ func New(o Options) (*Node, error) {
 		thawed: make(chan struct{}),
 	}
 	close(n.thawed)
+	n.secureBoot.Store(o.SecureBoot)
 
 	return n, n.connect(o.Address)
 }

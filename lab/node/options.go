@@ -50,6 +50,10 @@ type Options struct {
 	Disks []Disk
 	// TalosVersion is the tag on the boot medium; DefaultTalosVersion when empty.
 	TalosVersion string
+	// SecureBoot is true for a machine whose firmware has Secure Boot on, see SetSecureBoot.
+	SecureBoot bool
+	// Extensions are the system extensions of the boot medium, and of installers with a schematic.
+	Extensions []string
 	// CPUs and MemoryMiB are the machine's size; 2 and 4096 when zero.
 	CPUs, MemoryMiB int
 	// UUID is the system UUID; made up and kept when empty, and the machine shows none where it is NoUUID.

@@ -137,7 +137,7 @@ func (s *session) pickEntry() error {
 
 	s.slot, s.tag = loader.Default, loader.Current().Tag
 
-	return nil
+	return s.verify(loader.Current().Image)
 }
 
 // load reads the config from the STATE partition.

@@ -48,21 +48,7 @@ func (s *session) showHardware() {
 	s.store.SetPCIDevices(hardware.PCIDevices(s.n.disks()))
 	s.showDisks()
 	s.showExtensions()
-}
-
-func (s *session) showExtensions() {
-	loader := s.n.system.Loader()
-	if loader == nil || loader.Current() == nil || loader.Current().Schematic == "" {
-		return
-	}
-
-	var ext runtime.ExtensionStatusSpec
-
-	ext.Image = loader.Current().Image
-	ext.Metadata.Name = "schematic"
-	ext.Metadata.Version = loader.Current().Schematic
-	ext.Metadata.Author = "Image Factory"
-	s.store.SetExtensions(ext)
+	s.showSecurity()
 }
 
 // showDisks shows the disks and what lies on them.

@@ -83,6 +83,9 @@ func Schematic(image string) string {
 	return ""
 }
 
+// Signed reports whether an installer is signed for Secure Boot, which its name tells.
+func Signed(image string) bool { return strings.Contains(image, "-secureboot/") }
+
 // schematicLength is the length of a schematic ID, a SHA-256 in hex.
 const schematicLength = 64
 
