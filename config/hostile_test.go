@@ -25,6 +25,8 @@ var texts = map[string]string{
 	`checks\[\]\.expression`:      "CEL, compiled and evaluated with limits",
 	`machine\.ca\.(crt|key)`:      "PEM, parsed as such",
 	`kubelet\.extraArgs\.key`:     "a value of a machine configuration, which is marshalled",
+	`schematic\.meta\[\]\.value`:  "a value of a schematic, which is marshalled",
+	`overlay\.options\.key`:       "a value of a schematic, which is marshalled",
 	`nodeLabels\.key`:             "checked with the machine configuration; what is no label is refused there",
 	`nodeTaints\[\]\.(key|value)`: "checked with the machine configuration; what is no taint is refused there",
 	`provider\.parameters\.key`:   "defined by the provider of machines; this operator does not read it",

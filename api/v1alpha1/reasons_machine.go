@@ -70,6 +70,23 @@ const (
 	// Next: set `install.disk`, `install.diskSelector` or `install.wipe`. If a machine reports no disks for 15 seconds,
 	// `install.disk` is used as it is; without it nothing is sent.
 	ReasonInstallDisk = "InstallDisk"
+	// ReasonSecureBootOff: install.secureBoot asks for Secure Boot, and the machine was booted without it; nothing was
+	// sent to it.
+	//
+	// Next: put the firmware of the machine into setup mode, boot an image for Secure Boot, and let it enroll the keys:
+	// `talos-operator image url MACHINE` has its address. Or remove `install.secureBoot`.
+	ReasonSecureBootOff = "SecureBootOff"
+	// ReasonSecureBootMismatch: the installer of the spec is not signed for Secure Boot, and the machine was booted with
+	// it, or is to be; nothing was sent to it.
+	//
+	// Next: set `install.secureBoot` with `install.schematic`, or name the installer whose name ends with `-secureboot`;
+	// or switch Secure Boot off in the firmware.
+	ReasonSecureBootMismatch = "SecureBootMismatch"
+	// ReasonExtensionsLost: the medium that the machine was booted from has system extensions that the installer of the
+	// spec does not have; nothing was sent to it. The message names them.
+	//
+	// Next: add them to `install.schematic`, or name those that the machine may lose in `install.dropExtensions`.
+	ReasonExtensionsLost = "ExtensionsLost"
 	// ReasonConfigured: the node runs under the cluster's PKI.
 	//
 	// Next: nothing to do.

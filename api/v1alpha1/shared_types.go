@@ -167,6 +167,7 @@ type DiskSelector struct {
 
 // InstallOptions determine how Talos is installed.
 // +kubebuilder:validation:XValidation:rule="!(has(self.disk) && has(self.diskSelector))",message="set disk or diskSelector, not both"
+// +kubebuilder:validation:XValidation:rule="!(has(self.image) && has(self.schematic))",message="set image or schematic, not both"
 type InstallOptions struct {
 	// disk is the device path to install to, for example /dev/sda. Without disk and diskSelector, the operator uses the
 	// only suitable disk of the machine, and waits if there are several.
@@ -177,7 +178,8 @@ type InstallOptions struct {
 	// diskSelector selects the install disk by its properties.
 	// +optional
 	DiskSelector *DiskSelector `json:"diskSelector,omitempty"`
-	// image is the installer image with its tag. Default: ghcr.io/siderolabs/installer with the Talos version as tag.
+	// image is the installer image with its tag, if it is none of an image factory by schematic. Default:
+	// ghcr.io/siderolabs/installer with the Talos version as tag.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^\P{C}*$`
@@ -195,6 +197,8 @@ type InstallOptions struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	ExtraKernelArgs []string `json:"extraKernelArgs,omitempty"`
+
+	ImageOptions `json:",inline"`
 }
 
 // KubeletOptions customize the kubelet.

@@ -64,6 +64,10 @@ type TalosControlPlaneSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ClusterConfigPatches []string `json:"clusterConfigPatches,omitempty"`
+	// clusterImage determines the image of all machines of the cluster, including workers. What install of a group or of a
+	// machine sets takes precedence, field by field; a schematic and an install.image replace each other.
+	// +optional
+	ClusterImage *ImageOptions `json:"clusterImage,omitempty"`
 	// bootstrapSecretsRef names a Secret with key material for the PKI: token (machine token), ca.crt and ca.key (the CA
 	// of the Talos API). It is read once, when the PKI is created.
 	// +optional

@@ -157,6 +157,9 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TalosVersion string `json:"talosVersion,omitempty"`
+	// image that the node has booted, as it was after the boot.
+	// +optional
+	Image *RunningImage `json:"image,omitempty"`
 	// kubeletVersion that the node runs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -72,6 +72,7 @@ func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command 
 		newReplaceCommand(streams),
 		newUpgradeCommand(streams),
 		newExportCommand(streams),
+		newImageCommand(streams),
 		newMoveCommand(streams),
 		newShardCommand(streams),
 		newImportCommand(streams),

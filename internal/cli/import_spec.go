@@ -408,7 +408,8 @@ func (t *takeover) warnOfImages() {
 			continue
 		}
 
-		t.warn("machine %s runs schematic %s, and its config installs %s: set install.image before you upgrade it, or it "+
-			"loses its extensions", n.Name, n.extensions.Schematic, cmp.Or(images.Install, "the default image"))
+		t.warn("machine %s runs schematic %s, and its config installs %s: set install.schematic or install.image before "+
+			"you upgrade it, or it loses its extensions", n.Name, n.extensions.Schematic,
+			cmp.Or(images.Install, "the default image"))
 	}
 }

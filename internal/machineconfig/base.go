@@ -25,6 +25,10 @@ func generateBase(in Input) (config.Provider, error) {
 		return nil, err
 	}
 
+	if in.Install.Image, err = installer(in); err != nil {
+		return nil, err
+	}
+
 	generated, err := generate.NewInput(
 		in.ClusterName, in.Endpoint, strings.TrimPrefix(in.KubernetesVersion, "v"), generateOptions(in, contract)...,
 	)
@@ -84,11 +88,6 @@ func checkInput(in Input) (*config.VersionContract, error) {
 }
 
 func generateOptions(in Input, contract *config.VersionContract) []generate.Option {
-	image := in.Install.Image
-	if image == "" {
-		image = DefaultInstallImage(in.TalosVersion)
-	}
-
 	domain := in.Network.DNSDomain
 	if domain == "" {
 		domain = DefaultDNSDomain
@@ -97,7 +96,7 @@ func generateOptions(in Input, contract *config.VersionContract) []generate.Opti
 	options := []generate.Option{
 		generate.WithVersionContract(contract),
 		generate.WithSecretsBundle(in.Secrets),
-		generate.WithInstallImage(image),
+		generate.WithInstallImage(in.Install.Image),
 		generate.WithInstallDisk(in.Install.Disk),
 		generate.WithInstallExtraKernelArgs(in.Install.ExtraKernelArgs),
 		generate.WithAdditionalSubjectAltNames(in.CertSANs),

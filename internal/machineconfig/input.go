@@ -4,6 +4,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 )
 
 // Role is the part a machine plays, in the words of Talos.
@@ -101,8 +102,10 @@ type Install struct {
 	Disk string
 	// Selector lets the node choose.
 	Selector DiskSelector
-	// Image is the installer image with tag or digest. Default: DefaultInstallImage of the Talos version.
+	// Image is the installer image with tag or digest. Default: that of Factory.
 	Image string
+	// Factory is the image of an image factory to install. Default: DefaultInstallImage of the Talos version.
+	Factory *imagefactory.Image
 	// Wipe allows an installation over something else.
 	Wipe bool
 	// Bootloader: nil means yes.

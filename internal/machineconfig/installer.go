@@ -8,6 +8,26 @@ import (
 // schematicLength is the length of the ID of an image factory schematic, a SHA-256 in hexadecimal.
 const schematicLength = 64
 
+// installer is the image that a config names. What no factory builds is an error before a node tries to pull it.
+func installer(in Input) (string, error) {
+	switch {
+	case in.Install.Image != "":
+		return in.Install.Image, nil
+	case in.Install.Factory == nil:
+		return DefaultInstallImage(in.TalosVersion), nil
+	}
+
+	if problems := in.Install.Factory.Check(); len(problems) > 0 {
+		first := problems[0]
+
+		return "", &InputError{Field: "install." + first.Field, Problem: first.Text + "; " + first.Remedy}
+	}
+
+	image, err := in.Install.Factory.Resolve()
+
+	return image.Installer(), err
+}
+
 // InstallImage reads the installer image from a config, empty where it names none.
 func InstallImage(config []byte) (string, error) {
 	docs, err := splitDocuments(config)

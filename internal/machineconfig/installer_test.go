@@ -1,9 +1,11 @@
 package machineconfig_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
@@ -68,5 +70,31 @@ func TestInstallImage(t *testing.T) {
 
 	if _, err := machineconfig.InstallImage([]byte("machine: [")); err == nil {
 		t.Error("a broken config has an image")
+	}
+}
+
+// TestFactory: a config names the installer of a factory, and what no factory builds is refused.
+func TestFactory(t *testing.T) {
+	id := strings.Repeat("0a", 32)
+	in := plainInput(t, machineconfig.Worker)
+	in.Install.Factory = &imagefactory.Image{ID: id, Version: in.TalosVersion, Platform: "nocloud", SecureBoot: true}
+
+	image, err := machineconfig.InstallImage(render(t, in).Bytes)
+	if err != nil || image != "factory.talos.dev/nocloud-installer-secureboot/"+id+":v1.13.9" {
+		t.Errorf("got %s, %v", image, err)
+	}
+
+	in.Install.Factory.Platform = "aws"
+
+	var bad *machineconfig.InputError
+	if _, err := machineconfig.Render(in); !errors.As(err, &bad) || bad.Field != "install.secureBoot" {
+		t.Errorf("got %v", err)
+	}
+
+	in.Install.Image = "mine/installer:v1.13.9"
+
+	image, err = machineconfig.InstallImage(render(t, in).Bytes)
+	if err != nil || image != "mine/installer:v1.13.9" {
+		t.Errorf("got %s, %v", image, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
-	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 
 	"github.com/talos-operator/talos-operator/internal/text"
 )
@@ -51,46 +50,6 @@ func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
 	}
 
 	slices.SortFunc(out, func(a, b ClusterMember) int { return strings.Compare(a.Name, b.Name) })
-
-	return out, nil
-}
-
-// schematicExtension is the name of a pseudo extension, which reports the image factory schematic of the image.
-const schematicExtension = "schematic"
-
-// Extensions of the image that a node runs.
-type Extensions struct {
-	// Schematic is the ID of the image factory schematic; empty for an image from another source.
-	Schematic string
-	// Names of the system extensions, sorted.
-	Names []string
-}
-
-// Extensions lists the extensions of the running image, in addition to Talos itself.
-func (n *Node) Extensions(ctx context.Context) (Extensions, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-
-	var out Extensions
-
-	list, err := safe.ReaderListAll[*runtime.ExtensionStatus](ctx, n.c.COSI)
-	if err != nil {
-		if isAbsent(err) {
-			return out, nil
-		}
-
-		return out, classify("its extensions", n.name(), err)
-	}
-
-	for e := range list.All() {
-		if meta := e.TypedSpec().Metadata; meta.Name == schematicExtension {
-			out.Schematic = text.Name(meta.Version)
-		} else {
-			out.Names = append(out.Names, text.Name(meta.Name))
-		}
-	}
-
-	slices.Sort(out.Names)
 
 	return out, nil
 }

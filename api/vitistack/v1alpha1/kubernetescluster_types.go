@@ -189,6 +189,7 @@ type ClusterTalosConfig struct {
 }
 
 // InstallConfig determines how Talos is installed.
+// +kubebuilder:validation:XValidation:rule="!(has(self.image) && has(self.schematic))",message="set image or schematic, not both"
 type InstallConfig struct {
 	// disk is the installation disk. The disk or disk selector of a machine template takes precedence.
 	// +optional
@@ -216,6 +217,8 @@ type InstallConfig struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	ExtraKernelArgs []string `json:"extraKernelArgs,omitempty"`
+
+	talosv1alpha1.ImageOptions `json:",inline"`
 }
 
 // TalosConfig is the part of the Talos configuration that all machines of a cluster share.

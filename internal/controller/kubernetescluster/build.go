@@ -343,6 +343,7 @@ func (t topology) nodeOptions() v1alpha1.NodeOptions {
 	if i := c.Install; i != nil {
 		out.Install = &v1alpha1.InstallOptions{
 			Disk: i.Disk, Image: i.Image, Bootloader: i.Bootloader, Wipe: i.Wipe, ExtraKernelArgs: i.ExtraKernelArgs,
+			ImageOptions: i.ImageOptions,
 		}
 	}
 

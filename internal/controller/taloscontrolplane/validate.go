@@ -80,6 +80,8 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, subnets(spec).Check()...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)
+	failures = append(failures, validation.Images(spec.TalosVersion, spec.ClusterImage, spec.Install,
+		remediation.Listed(spec.Machines, spec.Spares))...)
 
 	// A cluster that runs is not stopped by it: only a machine whose network cannot work gets no other configuration.
 	if made.TalosVersion == "" {

@@ -201,7 +201,7 @@ func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
 
 	s.facts = &facts
 
-	return nil
+	return r.readImage(ctx, s, node)
 }
 
 // configure sends the initial configuration to a machine in maintenance mode. This is recorded in the state Secret
@@ -217,22 +217,7 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 	}
 	defer node.Close()
 
-	facts, err := node.Facts(ctx)
-	if wrong := talos.Mismatch(err); wrong != nil {
-		return ctrl.Result{}, s.refuseCertificate(wrong)
-	}
-
-	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the state of %s in maintenance mode: %w", s.machine.Name, err)
-	}
-
-	if err := s.checkHardware(facts.UUID); err != nil {
-		return ctrl.Result{}, err
-	}
-
-	s.facts = &facts
-
-	if err := s.checkMedium(); err != nil {
+	if err := r.meet(ctx, s, node); err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -255,6 +240,10 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
+	if err := s.checkImage(rendered.Bytes); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if err := r.recordConfigured(ctx, s, rendered); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -273,6 +262,37 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 	r.setTarget(s, nodewatch.Secure)
 
 	return ctrl.Result{}, nil
+}
+
+// meet reads what a machine in maintenance mode is, and refuses one that must not be configured.
+func (r *Reconciler) meet(ctx context.Context, s *scope, node *talos.Maintenance) error {
+	facts, err := node.Facts(ctx)
+	if wrong := talos.Mismatch(err); wrong != nil {
+		return s.refuseCertificate(wrong)
+	}
+
+	if err != nil {
+		return fmt.Errorf("reading the state of %s in maintenance mode: %w", s.machine.Name, err)
+	}
+
+	if err := s.checkHardware(facts.UUID); err != nil {
+		return err
+	}
+
+	s.facts = &facts
+
+	if err := s.checkMedium(); err != nil {
+		return err
+	}
+
+	image, err := node.Image(ctx)
+	if err != nil {
+		return fmt.Errorf("reading what %s has booted: %w", s.machine.Name, err)
+	}
+
+	s.booted = &image
+
+	return nil
 }
 
 // checkMedium rejects a machine whose Talos version cannot read the configurations of its cluster.

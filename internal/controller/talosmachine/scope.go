@@ -36,6 +36,8 @@ type scope struct {
 	probed bool
 	answer talos.State
 	facts  *talos.Facts
+	// booted is what the node has booted; nil if it was not asked for that in this reconciliation.
+	booted *talos.Image
 	// stranger is true if another machine responds at the address.
 	stranger bool
 	// fingerprint of the certificate that the machine presents in maintenance mode.

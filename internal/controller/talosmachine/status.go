@@ -165,7 +165,7 @@ func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
 	f := s.facts
 	st.Stage, st.UnmetConditions = f.Stage, f.Unmet
 	st.Hostname, st.Addresses = f.Hostname, f.Addresses
-	st.TalosVersion = f.TalosVersion
+	st.TalosVersion, st.Image = f.TalosVersion, s.shownImage()
 
 	// Early in a boot a node does not tell it yet.
 	if f.KubeletVersion != "" || s.answer == talos.StateMaintenance {

@@ -3,6 +3,7 @@ package talosmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 const (
@@ -56,6 +59,11 @@ func (o system) hash() string { return upgrade.SystemHash(o.version, o.schematic
 type running struct {
 	system
 	installer, config string
+	// image is what it has booted.
+	image talos.Image
+	// lost are extensions of it that the installer of the spec does not have; mayLose if the spec lets all of them go.
+	lost    []string
+	mayLose bool
 }
 
 // systems are the operating systems that a comparison found.
@@ -83,7 +91,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 
-	extensions, err := node.Extensions(ctx)
+	image, err := node.Image(ctx)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
 	}
@@ -98,8 +106,11 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
+	from := s.sources()
+
 	found := compareSystems(s.controlPlane, s.machine, running{
-		system: system{s.facts.TalosVersion, extensions.Schematic}, installer: live, config: config,
+		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, config: config, image: image,
+		lost: losses(image.Names, s.image, from), mayLose: slices.Contains(from.Install().DropExtensions, "*"),
 	}, s.image)
 	s.systems = &found
 
@@ -151,6 +162,10 @@ func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, ru
 		out.revert(m, runs.installer, image, cp.Spec.TalosVersion)
 	case out.want != out.live:
 		out.choose(cp.Spec.TalosVersion, runs.installer, image)
+
+		if out.refused == "" {
+			out.refused = runs.refuse(image)
+		}
 	}
 
 	if out.refused != "" {
@@ -200,10 +215,32 @@ func (o *systems) choose(spec, live, image string) {
 	case !known:
 		o.refused = fmt.Sprintf("the image that installs Talos %s again, should the upgrade fail, is unknown: name the "+
 			"installer with its version as the tag", o.live.version)
-	case o.live.schematic != "" && machineconfig.Schematic(image) == "" && !machineconfig.SameRepository(live, image):
-		o.refused = fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+
-			"of the factory with that schematic, or another one", o.live.schematic, image)
 	}
+}
+
+// refuse says why what runs must not be replaced by an installer: what would be lost, or that the machine would not
+// boot again. Empty if it may be.
+func (o running) refuse(image string) string {
+	signed, known := imagefactory.Signing(image)
+	on := o.image.SecureBoot != nil && *o.image.SecureBoot
+	replaces := machineconfig.Schematic(image) == "" && !machineconfig.SameRepository(o.installer, image)
+
+	switch {
+	case on && known && !signed:
+		return fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so it would not boot again: set "+
+			"install.secureBoot, or name the installer whose name ends with -secureboot", image)
+	case o.image.SecureBoot != nil && !on && !o.image.Signed && signed:
+		return fmt.Sprintf("it was not installed for Secure Boot, and %s is: Talos cannot be changed from one to the other "+
+			"by an upgrade; remove install.secureBoot, or wipe the machine and boot it with Secure Boot", image)
+	case replaces && o.schematic != "" && !o.mayLose:
+		return fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+
+			"of the factory with that schematic, or another one, or install.dropExtensions to [\"*\"]", o.schematic, image)
+	case len(o.lost) > 0:
+		return fmt.Sprintf("it would lose the extensions %s, which %s does not have: add them to install.schematic, or name "+
+			"them in install.dropExtensions", strings.Join(o.lost, ", "), image)
+	}
+
+	return ""
 }
 
 // installerOf returns the image that installs what runs.

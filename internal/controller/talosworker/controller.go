@@ -172,15 +172,16 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (err error) 
 }
 
 func (s *scope) check(cp *v1alpha1.TalosControlPlane) error {
-	err := checkSpec(s.worker, cp.Spec.KubernetesVersion)
+	err := checkSpec(s.worker, &cp.Spec)
 	s.valid = err == nil
 
 	return err
 }
 
-// checkSpec rejects an invalid spec before anything is changed. It is pure.
-func checkSpec(w *v1alpha1.TalosWorker, kubernetes string) error {
-	spec := &w.Spec
+// checkSpec rejects an invalid spec before anything is changed. It is pure. The spec of a control plane that does not
+// exist is empty.
+func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) error {
+	spec, kubernetes := &w.Spec, cp.KubernetesVersion
 
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
@@ -193,6 +194,9 @@ func checkSpec(w *v1alpha1.TalosWorker, kubernetes string) error {
 		failures = append(failures, validation.WorkerLabels(field+".nodeLabels", m.NodeLabels)...)
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
 	}
+
+	failures = append(failures, validation.Images(cp.TalosVersion, cp.ClusterImage, spec.Install,
+		remediation.Listed(spec.Machines, spec.Spares))...)
 
 	if err := append(failures, remediation.Check(spec.Machines, spec.Spares)...).Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), nil)

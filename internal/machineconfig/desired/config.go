@@ -49,7 +49,7 @@ func Input(s Sources) machineconfig.Input {
 		CertSANs:                       cp.CertSANs,
 		Network:                        clusterNetwork(cp.Network),
 		AllowSchedulingOnControlPlanes: deref(cp.AllowSchedulingOnControlPlanes),
-		Install:                        install(group.Install, m.Install, s.Disk),
+		Install:                        install(s),
 		Kubelet:                        kubelet(group.Kubelet, m.Kubelet),
 		Registries:                     registries(group.Registries, m.Registries),
 		NodeLabels:                     merged(group.NodeLabels, m.NodeLabels),
@@ -84,45 +84,51 @@ func clusterNetwork(n v1alpha1.ClusterNetwork) machineconfig.ClusterNetwork {
 
 // installOptions merges field by field; the machine takes precedence. A disk and a selector exclude each other, so a
 // machine that sets one does not inherit the other.
-func installOptions(group, machine *v1alpha1.InstallOptions) v1alpha1.InstallOptions {
+func installOptions(
+	cluster *v1alpha1.ImageOptions, group, machine *v1alpha1.InstallOptions,
+) v1alpha1.InstallOptions {
 	var out v1alpha1.InstallOptions
-	if group != nil {
-		out = *group
+	if cluster != nil {
+		out.ImageOptions = *cluster
 	}
 
-	if machine == nil {
-		return out
-	}
-
-	if machine.Disk != "" || machine.DiskSelector != nil {
-		out.Disk, out.DiskSelector = machine.Disk, machine.DiskSelector
-	}
-
-	if machine.Image != "" {
-		out.Image = machine.Image
-	}
-
-	if machine.Bootloader != nil {
-		out.Bootloader = machine.Bootloader
-	}
-
-	if machine.Wipe != nil {
-		out.Wipe = machine.Wipe
-	}
-
-	if machine.ExtraKernelArgs != nil {
-		out.ExtraKernelArgs = machine.ExtraKernelArgs
+	for _, o := range []*v1alpha1.InstallOptions{group, machine} {
+		if o != nil {
+			override(&out, o)
+		}
 	}
 
 	return out
 }
 
-func install(group, machine *v1alpha1.InstallOptions, disk string) machineconfig.Install {
-	o := installOptions(group, machine)
+// override replaces what other options set.
+func override(into, o *v1alpha1.InstallOptions) {
+	if o.Disk != "" || o.DiskSelector != nil {
+		into.Disk, into.DiskSelector = o.Disk, o.DiskSelector
+	}
+
+	if o.Bootloader != nil {
+		into.Bootloader = o.Bootloader
+	}
+
+	if o.Wipe != nil {
+		into.Wipe = o.Wipe
+	}
+
+	if o.ExtraKernelArgs != nil {
+		into.ExtraKernelArgs = o.ExtraKernelArgs
+	}
+
+	overrideImage(into, o.Image, o.ImageOptions)
+}
+
+func install(s Sources) machineconfig.Install {
+	o := s.Install()
 
 	return machineconfig.Install{
-		Disk:            disk,
+		Disk:            s.Disk,
 		Image:           o.Image,
+		Factory:         s.Image(),
 		Wipe:            deref(o.Wipe),
 		Bootloader:      o.Bootloader,
 		ExtraKernelArgs: o.ExtraKernelArgs,
@@ -132,7 +138,7 @@ func install(group, machine *v1alpha1.InstallOptions, disk string) machineconfig
 // DiskWish returns what the objects say about the install disk of a machine that runs from systemDisk, empty if it runs
 // from no disk.
 func DiskWish(s Sources, systemDisk string) machineconfig.DiskWish {
-	o := installOptions(s.group().Install, s.Machine.Spec.Install)
+	o := s.Install()
 	wish := machineconfig.DiskWish{Path: o.Disk, Wipe: deref(o.Wipe), SystemDisk: systemDisk}
 
 	if s := o.DiskSelector; s != nil {

@@ -1,0 +1,149 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// retryImage is how soon a machine is queried again that has to be booted from another medium.
+const retryImage = 30 * time.Second
+
+// readImage asks a node for the image that it has booted, until it has told that once it was running: early in a boot
+// it may not know yet.
+func (r *Reconciler) readImage(ctx context.Context, s *scope, node *talos.Node) error {
+	st := &s.machine.Status
+	if st.Image != nil && st.BootID == s.facts.BootID && st.Stage == change.StageRunning {
+		return nil
+	}
+
+	image, err := node.Image(ctx)
+	if err != nil {
+		return fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
+	}
+
+	s.booted = &image
+
+	return nil
+}
+
+// shownImage is the image of the status: what runs, and whether the spec asks for that.
+func (s *scope) shownImage() *v1alpha1.RunningImage {
+	var out v1alpha1.RunningImage
+
+	switch was := s.machine.Status.Image; {
+	case s.booted != nil:
+		out.Schematic, out.Extensions, out.SecureBoot = s.booted.Schematic, s.booted.Names, s.booted.SecureBoot
+	case was != nil:
+		out.Schematic, out.Extensions, out.SecureBoot = was.Schematic, was.Extensions, was.SecureBoot
+	default:
+		return nil
+	}
+
+	if s.controlPlane == nil || s.held == nil || s.worker == nil && s.machine.Spec.WorkerRef != nil {
+		return &out
+	}
+
+	options := s.sources().Install()
+	secure := options.SecureBoot != nil && *options.SecureBoot
+
+	if out.WantedSchematic = s.wantedSchematic(options); out.WantedSchematic == "" && !secure {
+		return &out
+	}
+
+	as := (out.WantedSchematic == "" || out.Schematic == out.WantedSchematic) &&
+		(!secure || out.SecureBoot != nil && *out.SecureBoot)
+	out.AsWanted = &as
+
+	return &out
+}
+
+// wantedSchematic is the ID of the schematic that the spec asks for; empty if it asks for none.
+func (s *scope) wantedSchematic(options v1alpha1.InstallOptions) string {
+	image := s.sources().Image()
+	if image == nil {
+		return machineconfig.Schematic(options.Image)
+	}
+
+	// A schematic that cannot be rendered is refused before it counts as wanted.
+	resolved, err := image.Resolve()
+	if err != nil {
+		return ""
+	}
+
+	return resolved.ID
+}
+
+// checkImage holds a machine in maintenance mode whose installer would not boot on it, or would take extensions away
+// that its boot medium has. Nothing is sent to it.
+func (s *scope) checkImage(config []byte) error {
+	installer, err := machineconfig.InstallImage(config)
+	if err != nil {
+		return fmt.Errorf("reading the first config of %s: %w", s.machine.Name, err)
+	}
+
+	options := s.sources().Install()
+
+	signed, known := imagefactory.Signing(installer)
+	wants := options.SecureBoot != nil && *options.SecureBoot
+	on := s.booted.SecureBoot != nil && *s.booted.SecureBoot
+
+	wait := func(reason, text string) error {
+		return failure.Waiting(reason, fmt.Sprintf("nothing was sent to machine %s: %s", s.machine.Name, text), retryImage)
+	}
+
+	switch {
+	case wants && !on:
+		return wait(v1alpha1.ReasonSecureBootOff, "it was not booted with Secure Boot, and install.secureBoot asks for it: "+
+			"put its firmware into setup mode, boot an image for Secure Boot, and let it enroll the keys; or remove "+
+			"install.secureBoot")
+	case wants && known && !signed:
+		return wait(v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("%s is not signed for Secure Boot: name the installer "+
+			"whose name ends with -secureboot, or set install.schematic", installer))
+	case on && known && !signed:
+		return wait(v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("it was booted with Secure Boot, and %s is not signed "+
+			"for that, so it would not boot again: set install.secureBoot, or switch Secure Boot off in its firmware",
+			installer))
+	}
+
+	if lost := losses(s.booted.Names, installer, s.sources()); len(lost) > 0 {
+		return wait(v1alpha1.ReasonExtensionsLost, fmt.Sprintf("its boot medium has the extensions %s, and %s has not: add "+
+			"them to install.schematic, or name those that it may lose in install.dropExtensions", strings.Join(lost, ", "),
+			installer))
+	}
+
+	return nil
+}
+
+// losses are the extensions that run and that an installer does not have, as far as the spec tells what it has: what is
+// in an installer that it names, or in a schematic that it names by ID, only the factory knows.
+func losses(running []string, installer string, from desired.Sources) []string {
+	options, image := from.Install(), from.Image()
+	id := machineconfig.Schematic(installer)
+
+	switch {
+	case id == "" && options.Image != "":
+		return nil
+	case id == "":
+		return imagefactory.Lost(running, nil, options.DropExtensions)
+	case image == nil || image.Schematic == nil:
+		return nil
+	}
+
+	// A patch may name another installer than that of the schematic.
+	if resolved, err := image.Resolve(); err != nil || resolved.ID != id {
+		return nil
+	}
+
+	return imagefactory.Lost(running, image.Schematic.Customization.SystemExtensions.OfficialExtensions,
+		options.DropExtensions)
+}

@@ -1,0 +1,171 @@
+package talosmachine
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+const (
+	stockImage   = "ghcr.io/siderolabs/installer:v1.13.9"
+	iscsi        = "c9078f9419961640c712a8bf2bb9174933dfcf1da383fd8ea2b7dc21493f8bac" // siderolabs/iscsi-tools
+	plainFactory = "factory.talos.dev/metal-installer/"
+	signedImages = "factory.talos.dev/metal-installer-secureboot/"
+)
+
+func imageScope(o v1alpha1.InstallOptions, runs talos.Image) *scope {
+	s := &scope{machine: &v1alpha1.TalosMachine{}, controlPlane: &v1alpha1.TalosControlPlane{}, held: &clusterstate.Held{}}
+	s.controlPlane.Spec.TalosVersion, s.machine.Name, s.machine.Spec.Install = "v1.13.9", "cp-0", &o
+	s.booted = &runs
+
+	return s
+}
+
+func names(of ...string) talos.Image { return talos.Image{Extensions: talos.Extensions{Names: of}} }
+
+func secured(on bool) talos.Image { return talos.Image{SecureBoot: &on} }
+
+// TestCheckImage: which machine in maintenance mode is not installed, and why.
+func TestCheckImage(t *testing.T) {
+	yes := true
+	options := func(edit func(*v1alpha1.InstallOptions)) (o v1alpha1.InstallOptions) {
+		edit(&o)
+
+		return o
+	}
+	none := v1alpha1.InstallOptions{}
+	secure := options(func(o *v1alpha1.InstallOptions) { o.SecureBoot = &yes })
+	inline := options(func(o *v1alpha1.InstallOptions) {
+		o.Schematic = &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}}
+	})
+	byID := options(func(o *v1alpha1.InstallOptions) { o.Schematic = &v1alpha1.Schematic{ID: iscsi} })
+	mine := options(func(o *v1alpha1.InstallOptions) { o.Image = "mine/installer:v1.13.9" })
+	may := options(func(o *v1alpha1.InstallOptions) { o.DropExtensions = []string{"siderolabs/iscsi-tools"} })
+
+	for name, c := range map[string]struct {
+		options      v1alpha1.InstallOptions
+		runs         talos.Image
+		installer    string
+		reason, part string
+	}{
+		"plain":                   {none, secured(false), stockImage, "", ""},
+		"it does not say":         {secure, talos.Image{}, signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "install.secureBoot"},
+		"not with Secure Boot":    {secure, secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "setup mode"},
+		"with Secure Boot":        {secure, secured(true), signedImages + iscsi, "", ""},
+		"a patch names another":   {secure, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch, "not signed"},
+		"not asked for":           {none, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch, "would not boot again"},
+		"an image of one's own":   {mine, secured(true), "mine/installer:v1.13.9", "", ""},
+		"its extensions are lost": {none, names("iscsi-tools"), stockImage, v1alpha1.ReasonExtensionsLost, "iscsi-tools"},
+		"they may be":             {may, names("iscsi-tools"), stockImage, "", ""},
+		"they are not":            {inline, names("iscsi-tools"), plainFactory + iscsi + ":v1.13.9", "", ""},
+		"one of them is": {
+			inline, names("gvisor", "iscsi-tools"), plainFactory + iscsi + ":v1.13.9", v1alpha1.ReasonExtensionsLost, "extensions gvisor,",
+		},
+		"an ID says it all":  {byID, names("gvisor"), plainFactory + iscsi + ":v1.13.9", "", ""},
+		"so does an image":   {mine, names("gvisor"), "mine/installer:v1.13.9", "", ""},
+		"and one of a patch": {inline, names("gvisor"), plainFactory + strings.Repeat("0a", 32) + ":v1.13.9", "", ""},
+	} {
+		err := imageScope(c.options, c.runs).checkImage([]byte("machine: {install: {image: \"" + c.installer + "\"}}\n"))
+		if failure.Reason(err) != c.reason || c.reason != "" &&
+			(failure.ClassOf(err) != failure.ClassWaiting || !strings.Contains(err.Error(), c.part)) {
+			t.Errorf("%s: got %v, want %s", name, err, c.reason)
+		}
+	}
+}
+
+// TestRefuseImage: which installer does not replace what runs.
+func TestRefuseImage(t *testing.T) {
+	signed := secured(false)
+	signed.Signed = true
+
+	for name, c := range map[string]struct {
+		runs        running
+		image, want string
+	}{
+		"plain":                     {running{image: secured(false)}, stockImage, ""},
+		"it would not boot":         {running{image: secured(true)}, stockImage, "not boot again"},
+		"nor from a factory":        {running{image: secured(true)}, plainFactory + iscsi + ":v1.13.9", "not boot again"},
+		"it would":                  {running{image: secured(true)}, signedImages + iscsi + ":v1.13.9", ""},
+		"of an unknown name":        {running{image: secured(true)}, "mine/installer:v1.13.9", ""},
+		"not to Secure Boot":        {running{image: secured(false)}, signedImages + iscsi + ":v1.13.9", "from one to the other"},
+		"its firmware has it off":   {running{image: signed}, signedImages + iscsi + ":v1.13.9", ""},
+		"an old Talos does not say": {running{}, signedImages + iscsi + ":v1.13.9", ""},
+		"a schematic would go":      {running{system: system{"v1.13.8", iscsi}}, stockImage, "drop the extensions"},
+		"it may":                    {running{system: system{"v1.13.8", iscsi}, mayLose: true}, stockImage, ""},
+		"extensions would go":       {running{lost: []string{"gvisor"}}, stockImage, "lose the extensions gvisor,"},
+	} {
+		got := c.runs.refuse(c.image)
+		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+
+	// What is refused is not wanted.
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}
+	old := system{version: "v1.13.8"}
+
+	got := compareSystems(cp, &v1alpha1.TalosMachine{}, running{
+		system: old, installer: "ghcr.io/siderolabs/installer:v1.13.8", lost: []string{"gvisor"},
+	}, stockImage)
+	if got.want != old || got.refused == "" {
+		t.Errorf("it loses an extension: %+v", got)
+	}
+}
+
+// TestShownImage: what runs, and whether it is what the spec asks for.
+func TestShownImage(t *testing.T) {
+	yes := true
+	runs := names("iscsi-tools")
+	runs.Schematic, runs.SecureBoot = iscsi, &yes
+
+	for name, c := range map[string]struct {
+		options v1alpha1.ImageOptions
+		wanted  string
+		as      *bool
+	}{
+		"nothing is asked for": {v1alpha1.ImageOptions{}, "", nil},
+		"the schematic": {
+			v1alpha1.ImageOptions{Schematic: &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}}}, iscsi, new(true),
+		},
+		"another one": {
+			v1alpha1.ImageOptions{Schematic: &v1alpha1.Schematic{ID: strings.Repeat("0a", 32)}}, strings.Repeat("0a", 32), new(false),
+		},
+		"with Secure Boot": {
+			v1alpha1.ImageOptions{Schematic: &v1alpha1.Schematic{ID: iscsi}, SecureBoot: &yes}, iscsi, new(true),
+		},
+	} {
+		s := imageScope(v1alpha1.InstallOptions{ImageOptions: c.options}, runs)
+		check := func() {
+			got := s.shownImage()
+			if got == nil || got.Schematic != iscsi || got.WantedSchematic != c.wanted || (got.AsWanted == nil) != (c.as == nil) ||
+				c.as != nil && *got.AsWanted != *c.as || strings.Join(got.Extensions, " ") != "iscsi-tools" {
+				t.Errorf("%s: %+v", name, got)
+			}
+
+			s.machine.Status.Image = got
+		}
+
+		check()
+
+		s.booted = nil // the node is not asked again in this boot
+		check()
+	}
+
+	s := imageScope(v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{
+		SecureBoot: &yes, Schematic: &v1alpha1.Schematic{ID: iscsi},
+	}}, talos.Image{Extensions: runs.Extensions})
+	if got := s.shownImage(); got.AsWanted == nil || *got.AsWanted {
+		t.Errorf("a node that does not say whether Secure Boot is on is as wanted: %+v", got)
+	}
+
+	if got := imageScope(v1alpha1.InstallOptions{Image: plainFactory + iscsi + ":v1.13.9"}, runs); *got.shownImage().AsWanted != true {
+		t.Error("the schematic of an installer that the spec names is not compared")
+	}
+
+}

@@ -1,0 +1,71 @@
+package talosmachine_test
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/node"
+)
+
+// TestSecureBoot: a machine that is to have Secure Boot waits until it was booted with it, and until its installer has
+// the extensions of its boot medium. Then it gets the installer that is signed, boots it, and tells what it runs.
+func TestSecureBoot(t *testing.T) {
+	e := newEnv(t)
+	e.createGroups(1)
+	e.createState()
+
+	n, err := e.estate.Boot(t.Context(), 0, func(o *node.Options) { o.Extensions = []string{"iscsi-tools"} })
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	install := func(edit func(*v1alpha1.InstallOptions)) {
+		change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) {
+			if m.Spec.Install == nil {
+				m.Spec.Install = &v1alpha1.InstallOptions{}
+			}
+
+			edit(m.Spec.Install)
+		})
+	}
+
+	e.nodes["cp-0"] = n
+	e.list("cp-0", 1, nil)
+	install(func(o *v1alpha1.InstallOptions) { o.SecureBoot = new(true) })
+	e.until("cp-0", "it waits for Secure Boot", reason(v1alpha1.ConditionReady, v1alpha1.ReasonSecureBootOff))
+
+	if m := e.machine("cp-0"); m.Status.Image == nil || m.Status.Image.SecureBoot == nil || *m.Status.Image.SecureBoot {
+		t.Errorf("the status says %+v", m.Status.Image)
+	}
+
+	n.SetSecureBoot(true)
+	n.Kill()
+
+	if err := n.PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	e.until("cp-0", "it would lose an extension", reason(v1alpha1.ConditionReady, v1alpha1.ReasonExtensionsLost))
+	e.condition("cp-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonExtensionsLost, "iscsi-tools")
+
+	if e.mutations("cp-0") != 0 {
+		t.Error("something was sent to a machine that was to wait")
+	}
+
+	install(func(o *v1alpha1.InstallOptions) {
+		o.Schematic = &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}}
+	})
+
+	m := e.until("cp-0", "it runs what it should", func(m *v1alpha1.TalosMachine) bool {
+		i := m.Status.Image
+
+		return m.Status.BootID != "" && i != nil && i.AsWanted != nil && *i.AsWanted
+	})
+	if i := m.Status.Image; i.Schematic == "" || i.Schematic != i.WantedSchematic || i.SecureBoot == nil || !*i.SecureBoot ||
+		!slices.Equal(i.Extensions, []string{"iscsi-tools"}) {
+		t.Errorf("the status says %+v", i)
+	}
+}

@@ -1,0 +1,123 @@
+package talos
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"github.com/talos-operator/talos-operator/internal/text"
+)
+
+// Pseudo extensions describe the image. The schematic is that of the image factory.
+const (
+	schematicExtension = "schematic"
+	modulesExtension   = "modules.dep"
+	configExtension    = "embedded-config"
+)
+
+// Limits of what a node reports about its image: those of the status fields for them.
+const (
+	maxExtensions, maxExtensionName = 64, 128
+	maxSchematic                    = 64
+)
+
+// Extensions of the image that a node runs.
+type Extensions struct {
+	// Schematic is the ID of the image factory schematic; empty for an image from another source.
+	Schematic string
+	// Names of the system extensions, sorted, at most 64.
+	Names []string
+}
+
+// Image is what a node reports about the image that it has booted. It stays the same until the next boot.
+type Image struct {
+	Extensions
+	// SecureBoot is true if the firmware has verified the image; nil if the node does not say.
+	SecureBoot *bool
+	// Signed is true for an image that was built for Secure Boot, whether or not the firmware has verified it.
+	Signed bool
+}
+
+// Extensions lists the extensions of the running image, in addition to Talos itself.
+func (n *Node) Extensions(ctx context.Context) (Extensions, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	out, err := readExtensions(ctx, n.c)
+
+	return out, classify("its extensions", n.name(), err)
+}
+
+// Image reads what the node reports about the image that it has booted.
+func (n *Node) Image(ctx context.Context) (Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	out, err := readImage(ctx, n.c)
+
+	return out, classify("its image", n.name(), err)
+}
+
+// Image reads what a machine in maintenance mode reports about its boot medium.
+func (m *Maintenance) Image(ctx context.Context) (Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	out, err := readImage(ctx, m.c)
+
+	return out, m.pin.classify("its image", m.address, err)
+}
+
+func readImage(ctx context.Context, c *talosclient.Client) (Image, error) {
+	var (
+		out Image
+		err error
+	)
+
+	if out.Extensions, err = readExtensions(ctx, c); err != nil {
+		return out, err
+	}
+
+	r := &reader{c: c}
+
+	s := get[*runtime.SecurityState](
+		ctx, r, runtime.NamespaceName, runtime.SecurityStateType, runtime.SecurityStateID)
+	if s != nil {
+		out.SecureBoot = &s.TypedSpec().SecureBoot
+		// Only images for Secure Boot have a signed PCR policy.
+		out.Signed = s.TypedSpec().PCRSigningKeyFingerprint != ""
+	}
+
+	return out, r.err
+}
+
+func readExtensions(ctx context.Context, c *talosclient.Client) (Extensions, error) {
+	var out Extensions
+
+	list, err := safe.ReaderListAll[*runtime.ExtensionStatus](ctx, c.COSI)
+	if err != nil {
+		if isAbsent(err) {
+			return out, nil
+		}
+
+		return out, err
+	}
+
+	for e := range list.All() {
+		switch meta := e.TypedSpec().Metadata; meta.Name {
+		case schematicExtension:
+			out.Schematic = clip(text.Name(meta.Version), maxSchematic)
+		case modulesExtension, configExtension:
+		default:
+			out.Names = append(out.Names, clip(text.Name(meta.Name), maxExtensionName))
+		}
+	}
+
+	slices.Sort(out.Names)
+	out.Names = out.Names[:min(len(out.Names), maxExtensions)]
+
+	return out, nil
+}

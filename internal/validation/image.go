@@ -1,0 +1,39 @@
+package validation
+
+import (
+	"iter"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+)
+
+// Images checks that image factories build what machines of a group ask for, which are listed by the path of their
+// fields. cluster is what applies to all machines of the cluster; without a version of Talos, nothing is known yet.
+func Images(
+	talos string, cluster *v1alpha1.ImageOptions, group *v1alpha1.InstallOptions,
+	machines iter.Seq2[string, *v1alpha1.MachineEntry],
+) Failures {
+	if talos == "" {
+		return nil
+	}
+
+	var failures Failures
+
+	for path, m := range machines {
+		field := path + ".install"
+
+		switch {
+		case m.Install != nil:
+		case group != nil:
+			field = "spec.install"
+		default:
+			field = "spec.clusterImage"
+		}
+
+		for _, p := range desired.CheckImage(talos, cluster, group, m.Install) {
+			failures = append(failures, Failure{Field: field + "." + p.Field, Problem: p.Text, Remedy: p.Remedy})
+		}
+	}
+
+	return failures
+}
