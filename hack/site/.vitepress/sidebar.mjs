@@ -14,6 +14,7 @@ export const sidebar = [
     'Around an upgrade': '/docs/upgrade-options',
     'Import': '/docs/import',
     'Configuration of machines': '/docs/config',
+    'Images of Talos': '/docs/images',
     'talconfig.yaml': '/docs/talhelper',
     'Operations': '/docs/operations',
     'Upgrades of the operator': '/docs/upgrading-the-operator',
