@@ -57,11 +57,13 @@ func TestImage(t *testing.T) {
 		installer, boot string
 	}{
 		"defaults": {
-			imagefactory.Image{Version: "1.13.9"}, "factory.talos.dev/metal-installer" + id + ":v1.13.9",
+			imagefactory.Image{Version: "1.13.9"},
+			"factory.talos.dev/metal-installer" + id + ":v1.13.9",
 			"https://factory.talos.dev/image" + id + "/v1.13.9/metal-amd64.raw.zst",
 		},
 		"before 1.10": {
-			imagefactory.Image{Version: "v1.9.5", SecureBoot: true}, "factory.talos.dev/installer-secureboot" + id + ":v1.9.5",
+			imagefactory.Image{Version: "v1.9.5", SecureBoot: true},
+			"factory.talos.dev/installer-secureboot" + id + ":v1.9.5",
 			"https://factory.talos.dev/image" + id + "/v1.9.5/metal-amd64-secureboot.raw.xz",
 		},
 		"another platform": {
@@ -80,7 +82,8 @@ func TestImage(t *testing.T) {
 			"https://factory.talos.dev/image" + id + "/v1.13.9/metal-amd64.raw.zst",
 		},
 		"an ID": {
-			imagefactory.Image{Version: "v1.13.9", ID: "0a"}, "factory.talos.dev/metal-installer/0a:v1.13.9",
+			imagefactory.Image{Version: "v1.13.9", ID: "0a"},
+			"factory.talos.dev/metal-installer/0a:v1.13.9",
 			"https://factory.talos.dev/image/0a/v1.13.9/metal-amd64.raw.zst",
 		},
 	} {

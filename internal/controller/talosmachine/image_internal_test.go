@@ -164,8 +164,7 @@ func TestShownImage(t *testing.T) {
 		t.Errorf("a node that does not say whether Secure Boot is on is as wanted: %+v", got)
 	}
 
-	if got := imageScope(v1alpha1.InstallOptions{Image: plainFactory + iscsi + ":v1.13.9"}, runs); *got.shownImage().AsWanted != true {
+	if got := imageScope(v1alpha1.InstallOptions{Image: plainFactory + iscsi + ":v1.13.9"}, runs); !*got.shownImage().AsWanted {
 		t.Error("the schematic of an installer that the spec names is not compared")
 	}
-
 }
