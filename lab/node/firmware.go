@@ -11,8 +11,8 @@ import (
 // pcrKey is the fingerprint of the key that signs the PCR policies of images for Secure Boot.
 const pcrKey = "4C:41:42:00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:22:33:44:55:66:77:88:99:AA:BB:CC"
 
-// SetSecureBoot switches Secure Boot in the firmware on or off, from the next boot on. The boot medium is signed for it;
-// an installed system boots with it only if its installer was.
+// SetSecureBoot switches Secure Boot in the firmware on or off, from the next boot on. The boot medium is signed for
+// it; an installed system boots with it only if its installer was.
 func (n *Node) SetSecureBoot(on bool) { n.secureBoot.Store(on) }
 
 // verify refuses an installed system that is not signed, as the firmware does: the boot loader itself is not, so that
