@@ -60,6 +60,13 @@ const (
 	//
 	// Next: see the reason of the same name.
 	ConditionDrifted = "Drifted"
+	// ConditionExtensionServicesFailed: services of extensions that the machine is configured for do not run; the message
+	// names them. Nothing waits for them.
+	//
+	// On: TalosMachine. Expected: absent.
+	//
+	// Next: follow its reason.
+	ConditionExtensionServicesFailed = "ExtensionServicesFailed"
 	// ConditionCertificatesValid: neither the issued client certificates nor the CAs of the cluster expire soon.
 	//
 	// On: TalosControlPlane. Expected: True.

@@ -104,6 +104,17 @@ const (
 	// Next: wait; if it stays, check what the message names: `talosctl -n ADDRESS services`, `talosctl -n ADDRESS
 	// dmesg`.
 	ReasonNodeNotReady = "NodeNotReady"
+	// ReasonExtensionServiceMissing: the machine has no such service, because no extension of its installer image brings
+	// it. Talos accepts the configuration and does nothing with it.
+	//
+	// Next: add the extension to the schematic of the installer image, correct the name, or remove the entry from
+	// `extensionServices`. `talosctl -n ADDRESS get extensions` lists what the machine has.
+	ReasonExtensionServiceMissing = "ExtensionServiceMissing"
+	// ReasonExtensionServiceNotRunning: the service of an extension has not run for a minute; the message says what it
+	// waits for, or how it ended.
+	//
+	// Next: `talosctl -n ADDRESS logs ext-NAME`, and correct its files or variables in `extensionServices`.
+	ReasonExtensionServiceNotRunning = "ExtensionServiceNotRunning"
 )
 
 // Reasons about machines that leave a cluster, are replaced, or return.

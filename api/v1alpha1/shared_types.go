@@ -328,6 +328,12 @@ type NodeOptions struct {
 	// registries configure where images are pulled from.
 	// +optional
 	Registries *Registries `json:"registries,omitempty"`
+	// extensionServices configure services that system extensions of the installer image bring, by their names.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	ExtensionServices []ExtensionService `json:"extensionServices,omitempty"`
 	// configPatches are applied to the generated machine configuration, in order: strategic merge patches (also
 	// multi-document and with "$patch: delete"), or RFC 6902 JSON patches if the configuration is a single document.
 	// +optional

@@ -25,6 +25,7 @@ var BadReasons = []string{
 	v1alpha1.ReasonCertificateDue, v1alpha1.ReasonAuthorityEnding, v1alpha1.ReasonCertificateExpired,
 	v1alpha1.ReasonInvalidReconcileMode, v1alpha1.ReasonImportSecretInvalid, v1alpha1.ReasonImportRefused,
 	v1alpha1.ReasonBackupFailed, v1alpha1.ReasonUpgradeHookFailed,
+	v1alpha1.ReasonExtensionServiceMissing, v1alpha1.ReasonExtensionServiceNotRunning,
 }
 
 // Set writes the conditions of one object.

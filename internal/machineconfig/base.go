@@ -14,7 +14,9 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"go.yaml.in/yaml/v4"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
@@ -70,7 +72,10 @@ func checkInput(in Input) (*config.VersionContract, error) {
 		return nil, &InputError{Field: "KubernetesVersion", Problem: "is empty"}
 	}
 
-	if problems := netconfig.Check(in.Machine, in.Role == Worker, in.Patches.any()); len(problems) > 0 {
+	problems := netconfig.Check(in.Machine, in.Role == Worker, in.Patches.any())
+	problems = append(problems, extension.Check(field.NewPath(extension.Root), in.ExtensionServices)...)
+
+	if len(problems) > 0 {
 		return nil, inputErrors(problems)
 	}
 
@@ -149,6 +154,8 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 	if err != nil {
 		return nil, err
 	}
+
+	docs = append(docs, extension.Documents(in.ExtensionServices)...)
 
 	out, err := container.New(docs...)
 	if err != nil {

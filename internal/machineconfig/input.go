@@ -70,6 +70,8 @@ type Input struct {
 	NodeLabels      map[string]string
 	NodeAnnotations map[string]string
 	NodeTaints      []Taint
+	// ExtensionServices configure services of extensions.
+	ExtensionServices []v1alpha1.ExtensionService
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.
 	Machine v1alpha1.MachineNetwork
 

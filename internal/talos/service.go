@@ -7,6 +7,7 @@ import (
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	timeresource "github.com/siderolabs/talos/pkg/machinery/resources/time"
 	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
@@ -49,7 +50,31 @@ func (n *Node) Service(ctx context.Context, name string) (Service, error) {
 		return Service{}, nil
 	}
 
-	s := found[0].Service
+	return serviceOf(found[0].Service), nil
+}
+
+// Services returns the services of a node by their names.
+func (n *Node) Services(ctx context.Context) (map[string]Service, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	resp, err := n.c.ServiceList(ctx)
+	if err != nil {
+		return nil, classify("the service list", n.name(), err)
+	}
+
+	out := map[string]Service{}
+
+	for _, m := range resp.GetMessages() {
+		for _, s := range m.GetServices() {
+			out[s.GetId()] = serviceOf(s)
+		}
+	}
+
+	return out, nil
+}
+
+func serviceOf(s *machineapi.ServiceInfo) Service {
 	out := Service{State: s.GetState(), Healthy: s.GetHealth().GetHealthy()}
 
 	if events := s.GetEvents().GetEvents(); len(events) > 0 {
@@ -61,7 +86,7 @@ func (n *Node) Service(ctx context.Context, name string) (Service, error) {
 		}
 	}
 
-	return out, nil
+	return out
 }
 
 // EtcdService returns the state of the etcd service as Talos reports it; empty if there is none.

@@ -147,6 +147,12 @@ type MachineSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="a taint has a key of at most 317 characters, a value of at most 63, the effect NoSchedule, PreferNoSchedule or NoExecute, and no timeAdded"
 	NodeTaints []corev1.Taint `json:"nodeTaints,omitempty"`
+	// extensionServices configure services that system extensions of the installer image bring, by their names.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	ExtensionServices []talosv1alpha1.ExtensionService `json:"extensionServices,omitempty"`
 	// configPatches are applied to the machine configuration.
 	// +optional
 	// +listType=atomic

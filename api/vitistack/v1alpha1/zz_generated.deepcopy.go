@@ -455,6 +455,13 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.ExtensionServices != nil {
+		in, out := &in.ExtensionServices, &out.ExtensionServices
+		*out = make([]apiv1alpha1.ExtensionService, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.ConfigPatches != nil {
 		in, out := &in.ConfigPatches, &out.ConfigPatches
 		*out = make([]string, len(*in))

@@ -108,7 +108,9 @@ spec:
   clusterEndpoint: https://10.0.0.1:6443
   controlPlane: {replicas: 1}
   workers:
-    - {name: web, replicas: 1}
+    - name: web
+      replicas: 1
+      machineTemplate: {spec: {extensionServices: [{name: nut-client, environment: [{name: NUT_UPS, value: rack}]}]}}
   talosConfig:
     machine:
       registries:
@@ -135,6 +137,10 @@ spec:
 		if r == nil || len(r.Mirrors) != 1 || r.Mirrors[0].Registry != "docker.io" {
 			t.Errorf("the registries of the %s are %+v", name, r)
 		}
+	}
+
+	if s := web.Spec.Machines[0].ExtensionServices; len(s) != 1 || s[0].Environment[0].Value != "rack" {
+		t.Errorf("the machine of web has the extension services %+v", s)
 	}
 
 	c.Spec.TalosConfig.ConfigPatches = []string{"machine: ["}

@@ -158,6 +158,10 @@ func (b *bench) refused() {
 			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {configPatches: ['machine: [']}}}",
 			"spec.controlPlane.machineTemplate.spec.configPatches",
 		},
+		"service": {
+			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {extensionServices: [{name: a}]}}}",
+			"spec.controlPlane.machineTemplate.spec.extensionServices[a]",
+		},
 		"label": {
 			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {nodeLabels: {'a b': c}}}}",
 			"spec.controlPlane.machineTemplate.spec.nodeLabels",

@@ -63,6 +63,8 @@ type Reconciler struct {
 	outages condition.Outages
 	// verdicts are checks of machines that settle and were not satisfied: such a machine is reconciled every second.
 	verdicts group.Verdicts
+	// faults are what does not run, and may only need more time.
+	faults sightings
 }
 
 // Reconcile reconciles one TalosMachine. It keeps no state between calls.
@@ -129,6 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.planChange,
 		r.leaveToRestore,
 		r.findLag,
+		r.findFaults,
 		r.rollBackFailed,
 		r.change,
 	)
@@ -145,6 +148,7 @@ func (r *Reconciler) forgetAll(req ctrl.Request) {
 	r.Installs.Drop(req.NamespacedName)
 	r.outages.Forget(req.NamespacedName)
 	r.verdicts.Forget(req.NamespacedName)
+	r.forgetFaults(req.String())
 }
 
 // loadOwners reads the objects that the machine belongs to; any of them may be missing.
@@ -208,6 +212,8 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 		if s.hold.Live() {
 			phases = append(phases, r.planChange)
 		}
+
+		phases = append(phases, r.findFaults)
 	}
 
 	return frame.Run(ctx, s, phases...)

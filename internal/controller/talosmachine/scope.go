@@ -59,6 +59,9 @@ type scope struct {
 	lagging string
 	// refuted: it lags because the expression of a check is false, and not because evidence is missing.
 	refuted bool
+	// faults are what was found not to run of what the machine is configured for, by the types of their conditions. A
+	// fault without a message says that everything runs; a type that is missing was not observed.
+	faults map[string]fault
 	// pass is what was done for the change in this reconciliation.
 	pass change.Pass
 	// released is true if the finalizer is removed in this reconciliation.

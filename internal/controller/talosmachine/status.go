@@ -59,6 +59,10 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		res = condition.Within(res, err, max(s.soakRecorded().Sub(r.Clock.Now()), time.Second))
 	}
 
+	if s.hasFaults() { // nothing reports the end of them
+		res = condition.Within(res, err, pollFaults)
+	}
+
 	if r.unwatched(s) {
 		res = condition.Within(res, err, pollUnwatched)
 	}
@@ -112,6 +116,7 @@ func (r *Reconciler) unwatched(s *scope) bool {
 // the node, and a machine that is unreachable for long is replaced only if it was configured.
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
+	v1alpha1.ConditionExtensionServicesFailed,
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
@@ -141,6 +146,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	setConfigured(s, err, set)
 	setUpToDate(s, err, set)
 	setReady(s, err, set)
+	setFaults(s, set)
 	set.Transient(s.paused, deleting(s.machine), err)
 	s.hold.Show(set)
 

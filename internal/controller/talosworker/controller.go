@@ -185,6 +185,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) erro
 
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
+	failures = append(failures, validation.ExtensionServices("spec", spec.ExtensionServices)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {
 		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
@@ -193,6 +194,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) erro
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
 		failures = append(failures, validation.WorkerLabels(field+".nodeLabels", m.NodeLabels)...)
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
+		failures = append(failures, validation.ExtensionServices(field, m.ExtensionServices)...)
 	}
 
 	failures = append(failures, validation.Images(cp.TalosVersion, cp.ClusterImage, spec.Install,

@@ -4,6 +4,7 @@ package desired
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -54,6 +55,7 @@ func Input(s Sources) machineconfig.Input {
 		Registries:                     registries(group.Registries, m.Registries),
 		NodeLabels:                     merged(group.NodeLabels, m.NodeLabels),
 		NodeTaints:                     taints(group.NodeTaints, m.NodeTaints),
+		ExtensionServices:              ExtensionServices(s),
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
@@ -196,6 +198,21 @@ func registries(group, machine *v1alpha1.Registries) machineconfig.Registries {
 			out.Mirrors = append(out.Mirrors, mirror)
 		}
 	}
+
+	return out
+}
+
+// ExtensionServices returns the services of the group, replaced by those of the same name that the machine lists
+// itself, sorted by name.
+func ExtensionServices(s Sources) []v1alpha1.ExtensionService {
+	machine := s.Machine.Spec.ExtensionServices
+
+	out := slices.DeleteFunc(slices.Clone(s.group().ExtensionServices), func(s v1alpha1.ExtensionService) bool {
+		return slices.ContainsFunc(machine, func(own v1alpha1.ExtensionService) bool { return own.Name == s.Name })
+	})
+	out = append(out, machine...)
+
+	slices.SortStableFunc(out, func(a, b v1alpha1.ExtensionService) int { return strings.Compare(a.Name, b.Name) })
 
 	return out
 }

@@ -1,0 +1,26 @@
+package taloscontrolplane
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+)
+
+// TestNodeOptionsOfControlPlanes: what the machines of a control plane run beside Kubernetes is refused with its path,
+// whether the group has it or a machine.
+func TestNodeOptionsOfControlPlanes(t *testing.T) {
+	broken := v1alpha1.NodeOptions{ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}}}
+	cp := &v1alpha1.TalosControlPlane{Spec: v1alpha1.TalosControlPlaneSpec{
+		TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://10.0.0.10:6443", NodeOptions: broken,
+		Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
+	}}
+
+	err := checkSpec(cp, clusterstate.BundleConfig{}, "")
+	for _, want := range []string{"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+const (
+	// faultPatience is how long something may not run before it is reported: after a change, services start again and
+	// images are pulled.
+	faultPatience = time.Minute
+	// pollFaults is how soon a machine is queried again of whose configuration something does not run.
+	pollFaults = 30 * time.Second
+	// longestFault is the maximum length of the message about all that does not run.
+	longestFault = 1024
+)
+
+// fault is what does not run of what a machine is configured for.
+type fault struct {
+	reason, message string
+	// early: it may only need more time, and is not reported yet.
+	early bool
+}
+
+// faultConditions are the conditions about what a machine is configured for and does not run.
+var faultConditions = []string{v1alpha1.ConditionExtensionServicesFailed}
+
+func faultKey(machine, kind string) string { return machine + " " + kind }
+
+func (r *Reconciler) forgetFaults(machine string) {
+	for _, kind := range faultConditions {
+		r.faults.forget(faultKey(machine, kind))
+	}
+}
+
+func (s *scope) hasFaults() bool {
+	for _, f := range s.faults {
+		if f.message != "" {
+			return true
+		}
+	}
+
+	return false
+}
+
+func setFaults(s *scope, set condition.Set) {
+	for kind, f := range s.faults {
+		set.While(f.message != "" && !f.early, kind, f.reason, f.message)
+	}
+}
+
+// findFaults finds what the machine is configured for and does not run. That holds nothing up, and neither does a query
+// that fails: what it would have shown is then unknown. A machine that is configured for none of it is not queried.
+func (r *Reconciler) findFaults(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !s.runsDesired() {
+		return ctrl.Result{}, nil
+	}
+
+	s.faults = map[string]fault{}
+
+	for _, look := range []struct {
+		kind string
+		find func(context.Context, *scope) (fault, error)
+	}{{v1alpha1.ConditionExtensionServicesFailed, r.serviceFault}} {
+		f, err := look.find(ctx, s)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).V(1).Info("What the machine runs is unknown", "condition", look.kind, "error", err.Error())
+
+			continue
+		}
+
+		s.faults[look.kind] = r.patient(faultKey(s.key().String(), look.kind), f)
+	}
+
+	return ctrl.Result{}, nil
+}
+
+// quietPhases are those of a change in which the machine is not made to do anything.
+var quietPhases = []v1alpha1.ChangePhase{v1alpha1.ChangePending, v1alpha1.ChangeSettling, v1alpha1.ChangeFailed}
+
+// runsDesired reports whether the machine runs, with the desired configuration: what a change brings cannot run before.
+// What does not run may be why a change does not settle.
+func (s *scope) runsDesired() bool {
+	c := s.machine.Status.Change
+
+	return s.answer == talos.StateMember && s.facts != nil && s.facts.Stage == change.StageRunning && s.held != nil &&
+		s.controlPlane != nil && (s.settled || s.compared && s.diff.Equal() && !s.reverting) &&
+		(c == nil || slices.Contains(quietPhases, c.Phase))
+}
+
+// patient lets what may only need more time have it.
+func (r *Reconciler) patient(key string, f fault) fault {
+	if !f.early {
+		r.faults.forget(key)
+
+		return f
+	}
+
+	now := r.Clock.Now()
+	f.early = now.Sub(r.faults.since(key, now)) < faultPatience
+
+	return f
+}
+
+// serviceFault finds services of extensions that the machine is configured for, and that do not run.
+func (r *Reconciler) serviceFault(ctx context.Context, s *scope) (fault, error) {
+	wanted := desired.ExtensionServices(s.sources())
+	if len(wanted) == 0 {
+		return fault{}, nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return fault{}, err
+	}
+
+	have, err := node.Services(ctx)
+	if err != nil {
+		return fault{}, err
+	}
+
+	return judgeServices(s.machine.Name, wanted, have), nil
+}
+
+// serviceStates are those of a service that runs, or has done what it had to do.
+var serviceStates = []string{"Running", "Finished"}
+
+func judgeServices(machine string, wanted []v1alpha1.ExtensionService, have map[string]talos.Service) fault {
+	var missing, idle []string
+
+	for _, w := range wanted {
+		service, exists := have["ext-"+w.Name]
+
+		switch {
+		case !exists:
+			missing = append(missing, w.Name)
+		case !slices.Contains(serviceStates, service.State):
+			idle = append(idle, fmt.Sprintf("ext-%s is %s: %s", w.Name, service.State, service.Message))
+		}
+	}
+
+	switch {
+	case len(missing) > 0:
+		return fault{reason: v1alpha1.ReasonExtensionServiceMissing, message: cut(fmt.Sprintf("machine %s is configured for "+
+			"the extension services %s and has no such services: its installer image has no extensions that bring them; add "+
+			"those to the image, or remove the entries", machine, strings.Join(missing, ", ")), longestFault)}
+	case len(idle) > 0:
+		return fault{
+			reason: v1alpha1.ReasonExtensionServiceNotRunning, early: true,
+			message: cut(fmt.Sprintf("on machine %s: %s; read their logs with talosctl", machine, strings.Join(idle, "; ")),
+				longestFault),
+		}
+	}
+
+	return fault{}
+}

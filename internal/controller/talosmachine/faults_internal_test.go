@@ -1,0 +1,95 @@
+package talosmachine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// TestJudgeServices: a service that no extension brings is told at once, one that does not run after a while only, and one
+// that runs, or has ended with success, never.
+func TestJudgeServices(t *testing.T) {
+	wanted := []v1alpha1.ExtensionService{{Name: "a"}, {Name: "b"}}
+
+	for name, c := range map[string]struct {
+		have   map[string]talos.Service
+		reason string
+		early  bool
+		part   string
+	}{
+		"both run": {map[string]talos.Service{"ext-a": {State: "Running"}, "ext-b": {State: "Finished"}}, "", false, ""},
+		"missing": {
+			map[string]talos.Service{"ext-a": {State: "Failed"}, "b": {State: "Running"}},
+			v1alpha1.ReasonExtensionServiceMissing, false, "the extension services b and has no such services",
+		},
+		"waits": {
+			map[string]talos.Service{"ext-a": {State: "Running"}, "ext-b": {State: "Waiting", Message: "Waiting for network"}},
+			v1alpha1.ReasonExtensionServiceNotRunning, true, "ext-b is Waiting: Waiting for network",
+		},
+	} {
+		got := judgeServices("m", wanted, c.have)
+		if got.reason != c.reason || got.early != c.early || !strings.Contains(got.message, c.part) || (c.part == "") != (got.message == "") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestFaultPatience: what may only need more time is reported after a minute, and begins anew once it has run. What was
+// not observed keeps its condition.
+func TestFaultPatience(t *testing.T) {
+	const kind = v1alpha1.ConditionExtensionServicesFailed
+
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
+	r := &Reconciler{Clock: clock}
+	s := &scope{machine: &v1alpha1.TalosMachine{}}
+
+	shown := func(f *fault) bool {
+		s.faults = nil
+		if f != nil {
+			s.faults = map[string]fault{kind: r.patient("m", *f)}
+		}
+
+		var conditions []metav1.Condition
+
+		set := condition.Begin(&conditions, 1)
+		set.True(kind, "Before", "of the last pass")
+		setFaults(s, set)
+
+		return len(conditions) > 0
+	}
+
+	idle, healthy := &fault{reason: "R", message: "it waits", early: true}, &fault{}
+
+	if shown(idle) || !s.hasFaults() {
+		t.Error("it is reported at once, or not looked at again soon")
+	}
+
+	clock.Step(faultPatience)
+
+	if !shown(idle) {
+		t.Error("it is not reported after a minute")
+	}
+
+	if shown(healthy) || s.hasFaults() {
+		t.Error("what runs is reported")
+	}
+
+	if shown(idle) {
+		t.Error("the minute does not begin anew")
+	}
+
+	if !shown(&fault{reason: "R", message: "it is missing"}) {
+		t.Error("what is certain is not reported at once")
+	}
+
+	if !shown(nil) {
+		t.Error("what was not observed is taken for running")
+	}
+}

@@ -1,0 +1,24 @@
+package talosworker
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// TestNodeOptionsOfWorkers: what the machines of a group run beside Kubernetes is refused with its path, whether the group
+// has it or a machine.
+func TestNodeOptionsOfWorkers(t *testing.T) {
+	broken := v1alpha1.NodeOptions{ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}}}
+	w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{
+		NodeOptions: broken, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
+	}}
+
+	err := checkSpec(w, "v1.36.2")
+	for _, want := range []string{"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

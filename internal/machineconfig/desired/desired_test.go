@@ -1,0 +1,34 @@
+package desired_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+)
+
+// TestExtensionServices: a service of a machine replaces that of its group as a whole, and the others of the group stay.
+func TestExtensionServices(t *testing.T) {
+	service := func(name, value string) v1alpha1.ExtensionService {
+		return v1alpha1.ExtensionService{Name: name, Environment: []v1alpha1.ExtensionVariable{{Name: "OF", Value: value}}}
+	}
+
+	s := desired.Sources{
+		ControlPlane: &v1alpha1.TalosControlPlane{}, Worker: &v1alpha1.TalosWorker{}, Machine: &v1alpha1.TalosMachine{},
+	}
+	s.Worker.Spec.ExtensionServices = []v1alpha1.ExtensionService{service("b", "group"), service("a", "group")}
+	s.Machine.Spec.ExtensionServices = []v1alpha1.ExtensionService{service("c", "machine"), service("b", "machine")}
+
+	want := []v1alpha1.ExtensionService{service("a", "group"), service("b", "machine"), service("c", "machine")}
+	if diff := cmp.Diff(want, desired.ExtensionServices(s)); diff != "" {
+		t.Errorf("of a worker (-want +got):\n%s", diff)
+	}
+
+	s.Worker, s.ControlPlane.Spec.ExtensionServices = nil, []v1alpha1.ExtensionService{service("b", "group")}
+
+	if diff := cmp.Diff(want[1:], desired.ExtensionServices(s)); diff != "" {
+		t.Errorf("of a control-plane machine (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,22 @@
+package validation
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
+)
+
+// ExtensionServices checks the configuration of extension services. at is the path of the object that has them.
+func ExtensionServices(at string, services []v1alpha1.ExtensionService) Failures {
+	return failuresOf(extension.Check(field.NewPath(at, extension.Root), services), "correct the service")
+}
+
+func failuresOf(problems field.ErrorList, remedy string) Failures {
+	out := make(Failures, 0, len(problems))
+	for _, problem := range problems {
+		out = append(out, Failure{Field: problem.Field, Problem: problem.ErrorBody(), Remedy: remedy})
+	}
+
+	return out
+}
