@@ -67,6 +67,13 @@ const (
 	//
 	// Next: follow its reason.
 	ConditionExtensionServicesFailed = "ExtensionServicesFailed"
+	// ConditionStaticPodsFailed: static pods that the control-plane machine is configured for do not run; the message names
+	// them and says what the kubelet says.
+	//
+	// On: TalosMachine. Expected: absent.
+	//
+	// Next: follow its reason.
+	ConditionStaticPodsFailed = "StaticPodsFailed"
 	// ConditionCertificatesValid: neither the issued client certificates nor the CAs of the cluster expire soon.
 	//
 	// On: TalosControlPlane. Expected: True.

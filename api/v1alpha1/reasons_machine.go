@@ -115,6 +115,11 @@ const (
 	//
 	// Next: `talosctl -n ADDRESS logs ext-NAME`, and correct its files or variables in `extensionServices`.
 	ReasonExtensionServiceNotRunning = "ExtensionServiceNotRunning"
+	// ReasonStaticPodNotRunning: a static pod does not run; the message has the words of the kubelet. A control-plane
+	// machine is not Ready meanwhile. Where the kubelet reports none of several pods, it may have refused them as a whole.
+	//
+	// Next: correct or remove the pod in `staticPods`. `talosctl -n ADDRESS logs kubelet` says more.
+	ReasonStaticPodNotRunning = "StaticPodNotRunning"
 )
 
 // Reasons about machines that leave a cluster, are replaced, or return.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Labels, annotations and finalizers of this group.
@@ -334,6 +335,14 @@ type NodeOptions struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	ExtensionServices []ExtensionService `json:"extensionServices,omitempty"`
+	// staticPods are Pods (v1) that the kubelet runs without the Kubernetes API, as soon as it runs itself. Each is checked as
+	// Kubernetes checks it. Whoever may read the object may read them: keep secrets out of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Type=object
+	// +kubebuilder:validation:items:XPreserveUnknownFields
+	StaticPods []runtime.RawExtension `json:"staticPods,omitempty"`
 	// configPatches are applied to the generated machine configuration, in order: strategic merge patches (also
 	// multi-document and with "$patch: delete"), or RFC 6902 JSON patches if the configuration is a single document.
 	// +optional

@@ -120,8 +120,8 @@ const (
 
 // TalosMachineStatus is the observed state of a node. The values are read live from the node.
 type TalosMachineStatus struct {
-	// conditions are Ready, Reachable, Configured and UpToDate; Paused, Deleting, Stalled, Drifted and
-	// ExtensionServicesFailed only while they are true.
+	// conditions are Ready, Reachable, Configured and UpToDate; Paused, Deleting, Stalled, Drifted,
+	// ExtensionServicesFailed and StaticPodsFailed only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -1047,6 +1047,13 @@ func (in *NodeOptions) DeepCopyInto(out *NodeOptions) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.StaticPods != nil {
+		in, out := &in.StaticPods, &out.StaticPods
+		*out = make([]runtime.RawExtension, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.ConfigPatches != nil {
 		in, out := &in.ConfigPatches, &out.ConfigPatches
 		*out = make([]string, len(*in))

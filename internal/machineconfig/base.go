@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
 
 // generateBase makes the config before patches.
@@ -74,6 +75,7 @@ func checkInput(in Input) (*config.VersionContract, error) {
 
 	problems := netconfig.Check(in.Machine, in.Role == Worker, in.Patches.any())
 	problems = append(problems, extension.Check(field.NewPath(extension.Root), in.ExtensionServices)...)
+	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods)...)
 
 	if len(problems) > 0 {
 		return nil, inputErrors(problems)
@@ -193,6 +195,13 @@ func adjustMachine(in Input, m *v1alpha1.MachineConfig) error {
 			m.MachineNodeAnnotations[key] = value
 		}
 	}
+
+	pods, err := staticpod.Objects(in.StaticPods)
+	if err != nil {
+		return err
+	}
+
+	m.MachinePods = append(m.MachinePods, pods...)
 
 	return addTaints(in.NodeTaints, m)
 }

@@ -2,6 +2,7 @@ package machineconfig
 
 import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
@@ -72,6 +73,8 @@ type Input struct {
 	NodeTaints      []Taint
 	// ExtensionServices configure services of extensions.
 	ExtensionServices []v1alpha1.ExtensionService
+	// StaticPods are Pods of v1 that the kubelet runs by itself.
+	StaticPods []runtime.RawExtension
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.
 	Machine v1alpha1.MachineNetwork
 

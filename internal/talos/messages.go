@@ -44,6 +44,8 @@ var typeBounds = map[string]int{
 	// The options and mounts of the configuration are added to the image.
 	k8s.KubeletSpecType: longMessage,
 	k8s.StaticPodType:   longMessage,
+	// Each container has a state, the last one, and texts of the kubelet about both.
+	k8s.StaticPodStatusType: longMessage,
 }
 
 // messageBound returns the maximum message that a call may receive.

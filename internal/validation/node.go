@@ -1,15 +1,22 @@
 package validation
 
 import (
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
 
 // ExtensionServices checks the configuration of extension services. at is the path of the object that has them.
 func ExtensionServices(at string, services []v1alpha1.ExtensionService) Failures {
 	return failuresOf(extension.Check(field.NewPath(at, extension.Root), services), "correct the service")
+}
+
+// StaticPods checks static pods. at is the path of the object that has them.
+func StaticPods(at string, pods []runtime.RawExtension) Failures {
+	return failuresOf(staticpod.Check(field.NewPath(at, staticpod.Root), pods), "correct the pod")
 }
 
 func failuresOf(problems field.ErrorList, remedy string) Failures {

@@ -161,6 +161,7 @@ func (s *session) showConfig() {
 	s.store.SetHostname(s.hostname())
 	s.store.SetClusterInfo(cfg.Cluster().ID(), cfg.Cluster().Name())
 	s.store.SetNodename(s.hostname())
+	s.showPods()
 }
 
 func (s *session) setKind(kind cosi.Kind) {
@@ -179,6 +180,8 @@ func (s *session) followConfig(old, cfg config.Provider) {
 
 	s.announce()
 	s.followKubernetes(old, cfg)
+	s.showPods()
+	s.refreshStatus()
 }
 
 // identifies reports whether what apid shows is right after a change of the config, too. Its API does not restart then.

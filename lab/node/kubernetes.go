@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -32,17 +34,27 @@ type kubeService struct {
 	done     chan struct{}
 
 	nodeSeen, nodeReady bool
+
+	// showing is held while pods are shown, so that the last one to do so knows best. It is locked before session.mu.
+	showing sync.Mutex
 }
 
 // unmetPods says which static pods are not ready.
-func (k *kubeService) unmetPods(node string) string {
-	if !k.rendered || k.ready {
+func (k *kubeService) unmetPods(cfg config.Provider, node string) string {
+	if !k.rendered {
 		return ""
 	}
 
-	problems := make([]string, 0, len(configuration.StaticPods))
-	for _, pod := range configuration.StaticPods {
-		problems = append(problems, fmt.Sprintf("kube-system/%s-%s not ready", pod, node))
+	var problems []string
+
+	if !k.ready {
+		for _, pod := range configuration.StaticPods {
+			problems = append(problems, fmt.Sprintf("kube-system/%s-%s not ready", pod, node))
+		}
+	}
+
+	for _, pod := range configuration.FailedPods(cfg, node) {
+		problems = append(problems, pod+" not ready")
 	}
 
 	return strings.Join(problems, ", ")
@@ -65,7 +77,7 @@ func (s *session) startControlPlane(parent context.Context) {
 	s.kube.rendered, s.kube.cancel, s.kube.done = true, cancel, done
 	s.mu.Unlock()
 
-	s.showPods(false)
+	s.showPods()
 	s.spawn(func() {
 		defer close(done)
 
@@ -250,9 +262,8 @@ func (s *session) endControlPlane(ctx context.Context) {
 	case <-done:
 	}
 
-	s.store.SetStaticPods(nil)
-	s.store.SetStaticPodStatuses(nil)
 	s.setKind(cosi.ControlPlane)
+	s.showPods()
 	s.refreshStatus()
 }
 
@@ -266,23 +277,38 @@ func (s *session) setAPIReady(ready bool) {
 		return
 	}
 
-	s.showPods(ready)
+	s.showPods()
 	s.refreshStatus()
 	s.notifyCluster()
 }
 
-// showPods shows the static pods in the resources.
-func (s *session) showPods(ready bool) {
+// showPods shows the static pods in the resources: those of the config on each node, and those of the control plane,
+// with the statuses of all, where there is one.
+func (s *session) showPods() {
+	s.kube.showing.Lock()
+	defer s.kube.showing.Unlock()
+
 	s.mu.Lock()
-	rendered := s.kube.rendered
+	rendered, ready := s.kube.rendered, s.kube.ready
 	s.mu.Unlock()
 
-	if !rendered {
+	cfg, ok := s.complete()
+	if !ok {
 		return
 	}
 
-	cfg, _ := s.complete()
-	pods, statuses := configuration.Pods(cfg, s.hostname(), ready)
+	pods, statuses := configuration.OwnPods(cfg, s.hostname())
+
+	if !rendered {
+		s.store.SetStaticPods(pods)
+		s.store.SetStaticPodStatuses(nil)
+
+		return
+	}
+
+	control, theirs := configuration.Pods(cfg, s.hostname(), ready)
+	maps.Copy(pods, control)
+	maps.Copy(statuses, theirs)
 
 	s.store.SetStaticPods(pods)
 	s.store.SetStaticPodStatuses(statuses)

@@ -112,7 +112,7 @@ func (s *session) unmet() []runtime.UnmetCondition {
 	}
 
 	add("services", s.unmetServices())
-	add("staticPods", s.kube.unmetPods(s.hostnameLocked()))
+	add("staticPods", s.kube.unmetPods(s.live, s.hostnameLocked()))
 	add("nodeReady", s.unmetNode())
 
 	return list

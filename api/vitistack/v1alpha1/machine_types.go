@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	talosv1alpha1 "github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -153,6 +154,14 @@ type MachineSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	ExtensionServices []talosv1alpha1.ExtensionService `json:"extensionServices,omitempty"`
+	// staticPods are Pods (v1) that the kubelet runs without the Kubernetes API, as soon as it runs itself. Each is checked as
+	// Kubernetes checks it. Whoever may read the object may read them: keep secrets out of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Type=object
+	// +kubebuilder:validation:items:XPreserveUnknownFields
+	StaticPods []runtime.RawExtension `json:"staticPods,omitempty"`
 	// configPatches are applied to the machine configuration.
 	// +optional
 	// +listType=atomic

@@ -462,6 +462,13 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.StaticPods != nil {
+		in, out := &in.StaticPods, &out.StaticPods
+		*out = make([]runtime.RawExtension, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.ConfigPatches != nil {
 		in, out := &in.ConfigPatches, &out.ConfigPatches
 		*out = make([]string, len(*in))

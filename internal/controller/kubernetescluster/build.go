@@ -277,7 +277,8 @@ func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 		Network:    m.Spec.Network,
 		NodeOptions: v1alpha1.NodeOptions{
 			Install: m.Spec.Install, NodeLabels: m.Spec.NodeLabels, NodeTaints: m.Spec.NodeTaints,
-			ExtensionServices: m.Spec.ExtensionServices, ConfigPatches: m.Spec.ConfigPatches,
+			ExtensionServices: m.Spec.ExtensionServices, StaticPods: m.Spec.StaticPods,
+			ConfigPatches: m.Spec.ConfigPatches,
 		},
 	}
 }

@@ -110,7 +110,10 @@ spec:
   workers:
     - name: web
       replicas: 1
-      machineTemplate: {spec: {extensionServices: [{name: nut-client, environment: [{name: NUT_UPS, value: rack}]}]}}
+      machineTemplate:
+        spec:
+          extensionServices: [{name: nut-client, environment: [{name: NUT_UPS, value: rack}]}]
+          staticPods: [{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}]
   talosConfig:
     machine:
       registries:
@@ -141,6 +144,10 @@ spec:
 
 	if s := web.Spec.Machines[0].ExtensionServices; len(s) != 1 || s[0].Environment[0].Value != "rack" {
 		t.Errorf("the machine of web has the extension services %+v", s)
+	}
+
+	if s := web.Spec.Machines[0].StaticPods; len(s) != 1 || !strings.Contains(string(s[0].Raw), `"image":"i"`) {
+		t.Errorf("the machine of web has the static pods %s", s)
 	}
 
 	c.Spec.TalosConfig.ConfigPatches = []string{"machine: ["}

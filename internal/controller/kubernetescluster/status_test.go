@@ -162,6 +162,10 @@ func (b *bench) refused() {
 			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {extensionServices: [{name: a}]}}}",
 			"spec.controlPlane.machineTemplate.spec.extensionServices[a]",
 		},
+		"pod": {
+			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {staticPods: [{metadata: {name: b}}]}}}",
+			"spec.controlPlane.machineTemplate.spec.staticPods[default/b]",
+		},
 		"label": {
 			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {nodeLabels: {'a b': c}}}}",
 			"spec.controlPlane.machineTemplate.spec.nodeLabels",

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
@@ -11,14 +13,20 @@ import (
 // TestNodeOptionsOfControlPlanes: what the machines of a control plane run beside Kubernetes is refused with its path,
 // whether the group has it or a machine.
 func TestNodeOptionsOfControlPlanes(t *testing.T) {
-	broken := v1alpha1.NodeOptions{ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}}}
+	broken := v1alpha1.NodeOptions{
+		ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}},
+		StaticPods:        []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`)}},
+	}
 	cp := &v1alpha1.TalosControlPlane{Spec: v1alpha1.TalosControlPlaneSpec{
 		TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://10.0.0.10:6443", NodeOptions: broken,
 		Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
 	}}
 
 	err := checkSpec(cp, clusterstate.BundleConfig{}, "")
-	for _, want := range []string{"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: "} {
+	for _, want := range []string{
+		"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: ",
+		"spec.staticPods[default/b].spec.containers: ", "spec.machines[0].staticPods[default/b].spec.containers: ",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

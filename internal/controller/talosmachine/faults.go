@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -34,7 +35,7 @@ type fault struct {
 }
 
 // faultConditions are the conditions about what a machine is configured for and does not run.
-var faultConditions = []string{v1alpha1.ConditionExtensionServicesFailed}
+var faultConditions = []string{v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed}
 
 func faultKey(machine, kind string) string { return machine + " " + kind }
 
@@ -72,7 +73,9 @@ func (r *Reconciler) findFaults(ctx context.Context, s *scope) (ctrl.Result, err
 	for _, look := range []struct {
 		kind string
 		find func(context.Context, *scope) (fault, error)
-	}{{v1alpha1.ConditionExtensionServicesFailed, r.serviceFault}} {
+	}{
+		{v1alpha1.ConditionExtensionServicesFailed, r.serviceFault}, {v1alpha1.ConditionStaticPodsFailed, r.podFault},
+	} {
 		f, err := look.find(ctx, s)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("What the machine runs is unknown", "condition", look.kind, "error", err.Error())
@@ -164,4 +167,70 @@ func judgeServices(machine string, wanted []v1alpha1.ExtensionService, have map[
 	}
 
 	return fault{}
+}
+
+// podFault finds static pods that the machine is configured for, and that do not run. Workers do not report them.
+func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
+	wanted := desired.StaticPods(s.sources())
+	if len(wanted) == 0 || s.worker != nil {
+		return fault{}, nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return fault{}, err
+	}
+
+	have, err := node.StaticPods(ctx)
+	if err != nil {
+		return fault{}, err
+	}
+
+	var names []staticpod.Name
+
+	for _, pod := range wanted {
+		if name, ok := staticpod.NameOf(pod); ok {
+			names = append(names, name)
+		}
+	}
+
+	return judgePods(s.machine.Name, s.facts.Hostname, names, have), nil
+}
+
+func judgePods(machine, node string, wanted []staticpod.Name, have map[string]talos.StaticPod) fault {
+	var problems []string
+
+	early := true
+
+	for _, name := range wanted {
+		pod, known := podOf(name, node, have)
+
+		switch {
+		case !known:
+			problems = append(problems, name.String()+": the kubelet does not report it")
+		case pod.Problem != "":
+			problems = append(problems, name.String()+": "+pod.Problem)
+			early = early && pod.Starting
+		}
+	}
+
+	if len(problems) == 0 {
+		return fault{}
+	}
+
+	return fault{reason: v1alpha1.ReasonStaticPodNotRunning, early: early, message: cut("static pods of machine "+machine+
+		" do not run: "+strings.Join(problems, "; "), longestFault)}
+}
+
+// podOf finds a pod of a node, whose name may be registered with its domain.
+func podOf(name staticpod.Name, node string, have map[string]talos.StaticPod) (talos.StaticPod, bool) {
+	prefix := name.String() + "-" + strings.ToLower(node)
+
+	for id, pod := range have {
+		if id == prefix || strings.HasPrefix(id, prefix+".") {
+			return pod, true
+		}
+	}
+
+	return talos.StaticPod{}, false
 }

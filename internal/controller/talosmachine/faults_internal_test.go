@@ -10,6 +10,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -91,5 +92,27 @@ func TestFaultPatience(t *testing.T) {
 
 	if !shown(nil) {
 		t.Error("what was not observed is taken for running")
+	}
+}
+
+// TestJudgePods: a pod is found by the name of its node, also with a domain. One that the kubelet does not report may only
+// need more time, one with a failure does not.
+func TestJudgePods(t *testing.T) {
+	wanted := []staticpod.Name{{Namespace: "a", Name: "b"}, {Namespace: "a", Name: "b-n"}}
+
+	for name, c := range map[string]struct {
+		have  map[string]talos.StaticPod
+		early bool
+		part  string
+	}{
+		"both run":   {map[string]talos.StaticPod{"a/b-n": {}, "a/b-n-n.example.org": {}}, false, ""},
+		"other node": {map[string]talos.StaticPod{"a/b-m": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it"},
+		"starts":     {map[string]talos.StaticPod{"a/b-n": {Problem: "not ready", Starting: true}, "a/b-n-n": {}}, true, "a/b: not ready"},
+		"fails":      {map[string]talos.StaticPod{"a/b-n-n": {Problem: "Failed"}}, false, "a/b: the kubelet does not report it; a/b-n: Failed"},
+	} {
+		got := judgePods("m", "N", wanted, c.have)
+		if got.early != c.early || !strings.Contains(got.message, c.part) || (c.part == "") != (got.message == "") {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

@@ -2,9 +2,11 @@ package talosmachine_test
 
 import (
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -42,5 +44,39 @@ func TestExtensionServiceMissing(t *testing.T) {
 	set()
 	e.until("cp-0", "the condition goes", func(m *v1alpha1.TalosMachine) bool {
 		return meta.FindStatusCondition(m.Status.Conditions, kind) == nil
+	})
+}
+
+// TestStaticPodFails: a control-plane machine whose static pod does not run says so while its change settles, in the words
+// of its kubelet, and no longer once the pod is corrected. What the pod holds is in no status.
+func TestStaticPodFails(t *testing.T) {
+	const kind = v1alpha1.ConditionStaticPodsFailed
+
+	e := found(t, 1, 0)
+	set := func(image string) {
+		change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) {
+			m.Spec.StaticPods = []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"own"},` +
+				`"spec":{"containers":[{"name":"c","image":"` + image + `","env":[{"name":"A","value":"hush-hush"}]}]}}`)}}
+		})
+		e.planned("cp-0")
+		e.grant("cp-0", false)
+	}
+
+	set("own:1-missing")
+	e.until("cp-0", "the pod fails", func(m *v1alpha1.TalosMachine) bool {
+		return meta.IsStatusConditionTrue(m.Status.Conditions, kind) && in(v1alpha1.ChangeSettling)(m)
+	})
+	e.condition("cp-0", kind, metav1.ConditionTrue, v1alpha1.ReasonStaticPodNotRunning,
+		"default/own: container c: ImagePullBackOff: Back-off pulling image")
+
+	if _, res, err := e.pass("cp-0"); err != nil || res.RequeueAfter <= 0 || res.RequeueAfter > 30*time.Second {
+		t.Errorf("it is looked at again in %s: %v", res.RequeueAfter, err)
+	}
+
+	e.keepsSecrets("hush-hush")
+
+	set("own:1")
+	e.until("cp-0", "the pod runs", func(m *v1alpha1.TalosMachine) bool {
+		return done(m) && meta.FindStatusCondition(m.Status.Conditions, kind) == nil
 	})
 }

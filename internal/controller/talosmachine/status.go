@@ -116,7 +116,7 @@ func (r *Reconciler) unwatched(s *scope) bool {
 // the node, and a machine that is unreachable for long is replaced only if it was configured.
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
-	v1alpha1.ConditionExtensionServicesFailed,
+	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed,
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence

@@ -186,6 +186,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) erro
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
 	failures = append(failures, validation.ExtensionServices("spec", spec.ExtensionServices)...)
+	failures = append(failures, validation.StaticPods("spec", spec.StaticPods)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {
 		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
@@ -195,6 +196,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) erro
 		failures = append(failures, validation.WorkerLabels(field+".nodeLabels", m.NodeLabels)...)
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
 		failures = append(failures, validation.ExtensionServices(field, m.ExtensionServices)...)
+		failures = append(failures, validation.StaticPods(field, m.StaticPods)...)
 	}
 
 	failures = append(failures, validation.Images(cp.TalosVersion, cp.ClusterImage, spec.Install,

@@ -4,19 +4,27 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // TestNodeOptionsOfWorkers: what the machines of a group run beside Kubernetes is refused with its path, whether the group
 // has it or a machine.
 func TestNodeOptionsOfWorkers(t *testing.T) {
-	broken := v1alpha1.NodeOptions{ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}}}
+	broken := v1alpha1.NodeOptions{
+		ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}},
+		StaticPods:        []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`)}},
+	}
 	w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{
 		NodeOptions: broken, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
 	}}
 
 	err := checkSpec(w, "v1.36.2")
-	for _, want := range []string{"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: "} {
+	for _, want := range []string{
+		"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: ",
+		"spec.staticPods[default/b].spec.containers: ", "spec.machines[0].staticPods[default/b].spec.containers: ",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
 
 // Sources are the objects that determine the configuration of one machine.
@@ -56,6 +58,7 @@ func Input(s Sources) machineconfig.Input {
 		NodeLabels:                     merged(group.NodeLabels, m.NodeLabels),
 		NodeTaints:                     taints(group.NodeTaints, m.NodeTaints),
 		ExtensionServices:              ExtensionServices(s),
+		StaticPods:                     StaticPods(s),
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
@@ -215,6 +218,12 @@ func ExtensionServices(s Sources) []v1alpha1.ExtensionService {
 	slices.SortStableFunc(out, func(a, b v1alpha1.ExtensionService) int { return strings.Compare(a.Name, b.Name) })
 
 	return out
+}
+
+// StaticPods returns the static pods of the group, replaced by those of the same namespace and name that the machine
+// lists itself, sorted by both.
+func StaticPods(s Sources) []runtime.RawExtension {
+	return staticpod.Merge(s.group().StaticPods, s.Machine.Spec.StaticPods)
 }
 
 func taints(group, machine []corev1.Taint) []machineconfig.Taint {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
@@ -30,5 +31,21 @@ func TestExtensionServices(t *testing.T) {
 
 	if diff := cmp.Diff(want[1:], desired.ExtensionServices(s)); diff != "" {
 		t.Errorf("of a control-plane machine (-want +got):\n%s", diff)
+	}
+}
+
+// TestStaticPods: a static pod of a machine replaces that of its group, and the others of the group stay.
+func TestStaticPods(t *testing.T) {
+	pod := func(name, of string) runtime.RawExtension {
+		return runtime.RawExtension{Raw: []byte(`{"metadata":{"name":"` + name + `","labels":{"of":"` + of + `"}}}`)}
+	}
+
+	s := desired.Sources{ControlPlane: &v1alpha1.TalosControlPlane{}, Machine: &v1alpha1.TalosMachine{}}
+	s.ControlPlane.Spec.StaticPods = []runtime.RawExtension{pod("b", "group"), pod("a", "group")}
+	s.Machine.Spec.StaticPods = []runtime.RawExtension{pod("b", "machine")}
+
+	want := []runtime.RawExtension{pod("a", "group"), pod("b", "machine")}
+	if diff := cmp.Diff(want, desired.StaticPods(s)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,264 @@
+package staticpod
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// hostPort is a port of the machine. Addresses of it that are not named alike are not compared: 0.0.0.0 is all of them.
+type hostPort struct {
+	protocol corev1.Protocol
+	port     int32
+}
+
+func (c *checker) containers(at *field.Path, s *corev1.PodSpec, volumes map[string]bool) {
+	if len(s.Containers) == 0 {
+		c.add(field.Required(at.Child("containers"), "a pod needs a container"))
+	}
+
+	names := map[string]bool{}
+
+	for _, list := range []struct {
+		field string
+		items []corev1.Container
+	}{{"containers", s.Containers}, {"initContainers", s.InitContainers}} {
+		for i := range list.items {
+			one, here := &list.items[i], at.Child(list.field).Index(i)
+
+			if names[one.Name] && one.Name != "" {
+				c.add(field.Duplicate(here.Child("name"), one.Name))
+			}
+
+			names[one.Name] = true
+
+			c.container(here, one, volumes)
+			c.ports(here.Child("ports"), one, s.HostNetwork)
+
+			if list.field == "containers" && one.RestartPolicy != nil {
+				c.add(field.Forbidden(here.Child("restartPolicy"), "is for init containers; use that of the pod"))
+			}
+
+			isSidecar := one.RestartPolicy != nil && *one.RestartPolicy == corev1.ContainerRestartPolicyAlways
+			if list.field == "initContainers" && !isSidecar &&
+				(one.Lifecycle != nil || one.LivenessProbe != nil || one.ReadinessProbe != nil || one.StartupProbe != nil) {
+				c.add(field.Forbidden(here, "probes and lifecycle of an init container need restartPolicy Always"))
+			}
+		}
+	}
+}
+
+func (c *checker) container(at *field.Path, one *corev1.Container, volumes map[string]bool) {
+	c.invalid(at.Child("name"), one.Name, validation.IsDNS1123Label(one.Name))
+
+	if one.Image == "" || strings.TrimSpace(one.Image) != one.Image {
+		c.add(field.Invalid(at.Child("image"), one.Image, "is not the name of an image"))
+	}
+
+	c.oneOf(at.Child("imagePullPolicy"), string(one.ImagePullPolicy), string(corev1.PullAlways),
+		string(corev1.PullIfNotPresent), string(corev1.PullNever))
+	c.oneOf(at.Child("terminationMessagePolicy"), string(one.TerminationMessagePolicy),
+		string(corev1.TerminationMessageReadFile), string(corev1.TerminationMessageFallbackToLogsOnError))
+
+	if len(one.VolumeDevices)+len(one.Resources.Claims) > 0 {
+		c.add(field.Forbidden(at, "volumeDevices and resources.claims need the Kubernetes API; remove them"))
+	}
+
+	if len(one.ResizePolicy)+len(one.RestartPolicyRules) > 0 {
+		c.add(field.Forbidden(at, "resizePolicy and restartPolicyRules have no effect in static pods; remove them"))
+	}
+
+	c.environment(at, one)
+	c.mounts(at.Child("volumeMounts"), one.VolumeMounts, volumes)
+	c.resources(at.Child("resources"), &one.Resources)
+	c.security(at.Child("securityContext"), one.SecurityContext)
+	c.lifecycle(at.Child("lifecycle"), one.Lifecycle)
+
+	for name, probe := range map[string]*corev1.Probe{
+		"livenessProbe": one.LivenessProbe, "readinessProbe": one.ReadinessProbe, "startupProbe": one.StartupProbe,
+	} {
+		if probe != nil {
+			c.probe(at.Child(name), name, probe)
+		}
+	}
+}
+
+func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork bool) {
+	names := map[string]bool{}
+
+	for i, p := range one.Ports {
+		here := at.Index(i)
+		c.invalid(here.Child("containerPort"), p.ContainerPort, validation.IsValidPortNum(int(p.ContainerPort)))
+		c.oneOf(here.Child("protocol"), string(p.Protocol), string(corev1.ProtocolTCP), string(corev1.ProtocolUDP),
+			string(corev1.ProtocolSCTP))
+
+		if p.Name != "" {
+			c.invalid(here.Child("name"), p.Name, validation.IsValidPortName(p.Name))
+
+			if names[p.Name] {
+				c.add(field.Duplicate(here.Child("name"), p.Name))
+			}
+
+			names[p.Name] = true
+		}
+
+		port := p.HostPort
+		if port != 0 {
+			c.invalid(here.Child("hostPort"), port, validation.IsValidPortNum(int(port)))
+		}
+
+		if hostNetwork {
+			if port != 0 && port != p.ContainerPort {
+				c.add(field.Invalid(here.Child("containerPort"), p.ContainerPort, "must match hostPort when hostNetwork is true"))
+			}
+
+			port = p.ContainerPort
+		}
+
+		if port != 0 {
+			c.hostPort(here, hostPort{protocolOf(p), port})
+		}
+	}
+}
+
+func protocolOf(p corev1.ContainerPort) corev1.Protocol {
+	if p.Protocol == "" {
+		return corev1.ProtocolTCP
+	}
+
+	return p.Protocol
+}
+
+// hostPort notes that a port of the machine is taken, also by another static pod.
+func (c *checker) hostPort(at *field.Path, port hostPort) {
+	if first, taken := c.hostPorts[port]; taken {
+		c.add(field.Invalid(at, port.port, fmt.Sprintf("is the %s port of the machine that %s has; use another one",
+			port.protocol, first)))
+
+		return
+	}
+
+	c.hostPorts[port] = at.String()
+}
+
+func (c *checker) environment(at *field.Path, one *corev1.Container) {
+	if len(one.EnvFrom) > 0 {
+		c.add(field.Forbidden(at.Child("envFrom"), "a static pod cannot refer to a Secret or ConfigMap; use env, or a file"))
+	}
+
+	for i, v := range one.Env {
+		here := at.Child("env").Index(i)
+		c.invalid(here.Child("name"), v.Name, validation.IsRelaxedEnvVarName(v.Name))
+
+		from := v.ValueFrom
+		if from == nil {
+			continue
+		}
+
+		switch {
+		case v.Value != "":
+			c.add(field.Forbidden(here.Child("valueFrom"), "cannot be set together with value"))
+		case from.SecretKeyRef != nil, from.ConfigMapKeyRef != nil, from.FileKeyRef != nil:
+			c.add(field.Forbidden(here.Child("valueFrom"),
+				"a static pod cannot refer to a Secret or ConfigMap; use value, or a file"))
+		default:
+			c.reference(here.Child("valueFrom"), from.FieldRef, from.ResourceFieldRef, variableFields)
+		}
+	}
+}
+
+func (c *checker) mounts(at *field.Path, mounts []corev1.VolumeMount, volumes map[string]bool) {
+	paths := map[string]bool{}
+
+	for i, m := range mounts {
+		here := at.Index(i)
+
+		if !volumes[m.Name] {
+			c.add(field.NotFound(here.Child("name"), m.Name))
+		}
+
+		switch {
+		case m.MountPath == "":
+			c.add(field.Required(here.Child("mountPath"), "names the place of the volume in the container"))
+		case paths[m.MountPath]:
+			c.add(field.Invalid(here.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+
+		paths[m.MountPath] = true
+
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			c.add(field.Forbidden(here.Child("subPathExpr"), "cannot be set together with subPath"))
+		}
+
+		for _, sub := range []string{m.SubPath, m.SubPathExpr} {
+			if path.IsAbs(sub) || slices.Contains(strings.Split(sub, "/"), "..") {
+				c.add(field.Invalid(here.Child("subPath"), sub, "must be a relative path without '..'"))
+			}
+		}
+
+		if m.MountPropagation != nil {
+			c.oneOf(here.Child("mountPropagation"), string(*m.MountPropagation), string(corev1.MountPropagationNone),
+				string(corev1.MountPropagationHostToContainer), string(corev1.MountPropagationBidirectional))
+		}
+	}
+}
+
+func (c *checker) probe(at *field.Path, kind string, p *corev1.Probe) {
+	c.handler(at, &p.ProbeHandler)
+
+	if min(p.InitialDelaySeconds, p.TimeoutSeconds, p.PeriodSeconds, p.SuccessThreshold, p.FailureThreshold) < 0 {
+		c.add(field.Forbidden(at, "its times and thresholds must not be negative"))
+	}
+
+	if kind != "readinessProbe" && p.SuccessThreshold > 1 {
+		c.add(field.Invalid(at.Child("successThreshold"), p.SuccessThreshold, "must be 1"))
+	}
+
+	if seconds := p.TerminationGracePeriodSeconds; seconds != nil && (*seconds < 1 || kind == "readinessProbe") {
+		c.add(field.Invalid(at.Child("terminationGracePeriodSeconds"), *seconds,
+			"must be at least 1, and not set for a readinessProbe"))
+	}
+}
+
+func (c *checker) handler(at *field.Path, h *corev1.ProbeHandler) {
+	handlers := 0
+
+	for _, is := range []bool{h.Exec != nil, h.HTTPGet != nil, h.TCPSocket != nil, h.GRPC != nil} {
+		if is {
+			handlers++
+		}
+	}
+
+	if handlers != 1 {
+		c.add(field.Required(at, "needs one of exec, httpGet, tcpSocket and grpc"))
+	}
+
+	switch {
+	case h.Exec != nil && len(h.Exec.Command) == 0:
+		c.add(field.Required(at.Child("exec", "command"), "names the command"))
+	case h.HTTPGet != nil:
+		c.probePort(at.Child("httpGet", "port"), h.HTTPGet.Port)
+		c.oneOf(at.Child("httpGet", "scheme"), string(h.HTTPGet.Scheme), string(corev1.URISchemeHTTP),
+			string(corev1.URISchemeHTTPS))
+	case h.TCPSocket != nil:
+		c.probePort(at.Child("tcpSocket", "port"), h.TCPSocket.Port)
+	case h.GRPC != nil:
+		c.invalid(at.Child("grpc", "port"), h.GRPC.Port, validation.IsValidPortNum(int(h.GRPC.Port)))
+	}
+}
+
+func (c *checker) probePort(at *field.Path, port intstr.IntOrString) {
+	if port.Type == intstr.Int {
+		c.invalid(at, port.IntValue(), validation.IsValidPortNum(port.IntValue()))
+
+		return
+	}
+
+	c.invalid(at, port.StrVal, validation.IsValidPortName(port.StrVal))
+}

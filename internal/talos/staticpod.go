@@ -1,0 +1,121 @@
+package talos
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// StaticPod is the state of a static pod, as the kubelet of its node reports it.
+type StaticPod struct {
+	// Problem says why the pod does not run; empty if it is ready, or has ended with success.
+	Problem string
+	// Starting: nothing is known to be wrong, the pod may only need more time.
+	Starting bool
+}
+
+// longestProblem is the maximum length of a text of a kubelet.
+const longestProblem = 300
+
+// StaticPods returns the static pods of a node by namespace/name, where name ends with that of the node. Only
+// control-plane nodes report them: on workers, the result is empty.
+func (n *Node) StaticPods(ctx context.Context) (map[string]StaticPod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	list, err := safe.ReaderListAll[*k8s.StaticPodStatus](ctx, n.c.COSI)
+	if err != nil {
+		if isAbsent(err) {
+			return nil, nil
+		}
+
+		return nil, classify("its static pods", n.name(), err)
+	}
+
+	out := map[string]StaticPod{}
+
+	for s := range list.All() {
+		var st corev1.PodStatus
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(s.TypedSpec().PodStatus, &st); err != nil {
+			out[s.Metadata().ID()] = StaticPod{Problem: "its status cannot be read"}
+
+			continue
+		}
+
+		out[s.Metadata().ID()] = judge(&st)
+	}
+
+	return out, nil
+}
+
+// judge reads the status of a pod as kubectl shows it: what a container waits for, or how it ended, comes before the
+// condition that only counts the containers.
+func judge(st *corev1.PodStatus) StaticPod {
+	if st.Phase == corev1.PodSucceeded || isReady(st) {
+		return StaticPod{}
+	}
+
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+		if why := failureOf(&c); why != "" {
+			return StaticPod{Problem: problem("container "+c.Name, why)}
+		}
+	}
+
+	if st.Phase == corev1.PodFailed || st.Reason != "" {
+		return StaticPod{Problem: problem(cmp.Or(st.Reason, string(st.Phase)), st.Message)}
+	}
+
+	for _, c := range st.Conditions {
+		if c.Type == corev1.PodReady && c.Message != "" {
+			return StaticPod{Problem: problem("not ready", c.Message), Starting: true}
+		}
+	}
+
+	return StaticPod{Problem: "not ready", Starting: true}
+}
+
+func isReady(st *corev1.PodStatus) bool {
+	return slices.ContainsFunc(st.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// failureOf says why a container does not run; empty if it runs, or is about to.
+func failureOf(c *corev1.ContainerStatus) string {
+	switch w, ended := c.State.Waiting, c.State.Terminated; {
+	case w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing":
+		why := problem(w.Reason, w.Message)
+		if last := c.LastTerminationState.Terminated; last != nil {
+			why += "; it ended with " + endOf(last)
+		}
+
+		return why
+	case ended != nil && ended.ExitCode != 0:
+		return "it ended with " + endOf(ended)
+	}
+
+	return ""
+}
+
+// endOf leaves the message out: it is what a program wrote, which may be anything.
+func endOf(t *corev1.ContainerStateTerminated) string {
+	if t.Reason == "" || t.Reason == "Error" {
+		return fmt.Sprintf("exit code %d", t.ExitCode)
+	}
+
+	return fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason)
+}
+
+func problem(head, text string) string {
+	if text == "" {
+		return clip(redactText(head), longestProblem)
+	}
+
+	return clip(redactText(head+": "+text), longestProblem)
+}
