@@ -202,7 +202,7 @@ TEST_FLAGS ?=
 RUN_TESTS = GOGC=400 LAB_KUBERNETES_OPENAPI=off LAB_KUBERNETES_WATCH_CACHE=off \
   TALOS_OPERATOR_TEST_BINARY=$(BIN)/talos-operator TALOS_OPERATOR_TEST_INSTALLERS=$(TOOLS) $(BIN)/testplane \
   $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --format-hide-empty-pkg --hide-summary skipped,output
-GO_TEST   = -vet=off -p 3 -timeout 60m $(LINK) $(TEST_FLAGS)
+GO_TEST   = -vet=off -p 4 -timeout 60m $(LINK) $(TEST_FLAGS)
 
 .PHONY: test
 test: tests-built ## Run every test: unit, conformance, API server, lab end to end. Builds what it needs.
