@@ -38,6 +38,7 @@ var unchecked = map[string]string{
 	"git":      "needs the code host",
 	"go":       "runs tests; TestSeedRows and make test run those",
 	"grep":     "filters the output of another command",
+	"jq":       "filters the output of another command",
 	"sort":     "sorts the output of another command",
 	"tail":     "shortens the output of another command",
 	"curl":     "asks an Image Factory in the internet",

@@ -74,7 +74,8 @@ func TestReread(t *testing.T) {
 		"control plane": {
 			&v1alpha1.TalosControlPlane{ObjectMeta: meta("c")},
 			[]string{"c-1", "c-2", "gone", "taken"},
-			[]string{"c-1", "c-2", "c-new"}, 3,
+			[]string{"c-1", "c-2", "c-new"},
+			3,
 		},
 		"workers": {&v1alpha1.TalosWorker{ObjectMeta: meta("w")}, nil, []string{"w-1"}, 1},
 	} {
