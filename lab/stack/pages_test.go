@@ -86,6 +86,7 @@ var exceptions = []exception{
 	{"docs/cli.md", "talos-operator rollback ", noChange},
 	{"docs/cli.md", "talos-operator backup verify --latest --schedule nightly", noData},
 	{"docs/cli.md", "talos-operator backup verify 20261122T120851Z", anError},
+	{"docs/images.md", "talos-operator image url prod-cp-0 -n clusters -o json", "asks an Image Factory in the internet"},
 	{"docs/installation.md", "kubectl -n talos-operator-system rollout status", noCluster},
 	{"docs/installation.md", "kubectl delete ", "would end the cluster of this test; test/install uninstalls"},
 	{"docs/release.md", "digest=", "needs a registry; hack/image tests what an image holds"},
@@ -107,6 +108,7 @@ var exceptions = []exception{
 // schedule and namespaces.
 const before = `
 sed "s#https://127.10.255.100:6443#@ENDPOINT@#" examples/quickstart.yaml > quickstart.yaml
+printf 'customization: {systemExtensions: {officialExtensions: [siderolabs/iscsi-tools]}}' > schematic.yaml
 kubectl apply -f quickstart.yaml
 kubectl wait kubernetescluster/quickstart --for=condition=Ready --timeout=5m
 kubectl get secret quickstart-kubeconfig -o jsonpath='{.data.value}' | base64 -d > @LAB@/quickstart.kubeconfig

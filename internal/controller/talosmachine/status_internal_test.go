@@ -140,7 +140,7 @@ func TestMemberIsRemembered(t *testing.T) {
 		"has joined again as a new one": {talos.StateMember, "cafe", "cafe"},
 	} {
 		st := &v1alpha1.TalosMachineStatus{LastEtcdMemberID: "abc"}
-		s := &scope{probed: true, answer: tc.answer}
+		s := &scope{probed: true, answer: tc.answer, machine: &v1alpha1.TalosMachine{}}
 
 		if tc.answer != talos.StateUnreachable {
 			s.facts = &talos.Facts{EtcdMemberID: tc.told}
