@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
@@ -32,9 +33,9 @@ func NewLogger(w io.Writer, level string) (logr.Logger, error) {
 	return zapr.NewLogger(zap.New(plainCore{core})), nil
 }
 
-// longestLogged is the maximum length of a text in a line of the log, in bytes. What a node or a store says is shorter;
-// a longer text would be cut into several lines by the runtime of containers, none of which is JSON.
-const longestLogged = 8 * 1024
+// longestLogged is the maximum length of a text in a line of the log, in bytes as JSON. What a node or a store says is
+// shorter; a line above 16 KiB would be cut into several by the runtime of containers, none of which is JSON.
+const longestLogged = 2 * 1024
 
 // plainCore replaces what is not text in messages, texts and errors: those that read the log with a tool that decodes
 // JSON see what others have written, such as a node or a store. JSON itself only escapes part of it.
@@ -61,19 +62,40 @@ func (c plainCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(e, plainFields(fields))
 }
 
-func logged(s string) string { return text.Cut(text.Plain(s), longestLogged) }
+// logged is what is written of a text: as JSON it has at most the maximum length.
+func logged(s string) string {
+	s = text.Cut(text.Plain(s), longestLogged)
+
+	size := 0
+
+	for i, r := range s {
+		switch {
+		case r == '"', r == '\\', r == '\n', r == '\r', r == '\t':
+			size += 2
+		case r < ' ', r == utf8.RuneError:
+			size += 6
+		default:
+			size += utf8.RuneLen(r)
+		}
+
+		if size > longestLogged {
+			return s[:i] + "…"
+		}
+	}
+
+	return s
+}
 
 func plainFields(fields []zapcore.Field) []zapcore.Field {
 	out := slices.Clone(fields)
 
 	for i, f := range out {
-		switch f.Type { //nolint:exhaustive // all others hold no text of others
+		switch f.Type { //nolint:exhaustive // all others hold objects and numbers of the operator
 		case zapcore.StringType:
 			out[i].String = logged(f.String)
-		case zapcore.ErrorType:
-			if err, ok := f.Interface.(error); ok {
-				out[i] = zap.String(f.Key, logged(err.Error()))
-			}
+		case zapcore.ErrorType, zapcore.StringerType:
+			// It survives a method that panics, above all that of a typed nil.
+			out[i] = zap.String(f.Key, logged(fmt.Sprint(f.Interface)))
 		}
 	}
 

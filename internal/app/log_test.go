@@ -41,3 +41,44 @@ func TestLogOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// gone is an error, and a Stringer, that cannot be shown if it is nil.
+type gone struct{ text string }
+
+// Error implements error.
+func (g *gone) Error() string { return g.text }
+
+// quote is a Stringer.
+type quote string
+
+// String implements fmt.Stringer.
+func (q quote) String() string { return string(q) }
+
+// TestLogIsBounded: what JSON escapes counts as it is written, values that say what they are count, too, and an error
+// that is a typed nil ends nothing.
+func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
+
+	var (
+		out  bytes.Buffer
+		none *gone
+	)
+
+	log, err := app.NewLogger(&out, "info")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	said := strings.Repeat("\"\n", 10<<10)
+
+	log.WithValues("node", said).Error(errors.New(said), said, "host", said, "quote", quote(said), "none", none)
+
+	if lines := strings.Count(out.String(), "\n"); lines != 1 || out.Len() > 16<<10 {
+		t.Fatalf("%d lines, %d bytes", lines, out.Len())
+	}
+
+	got := map[string]any{}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got["quote"] == "" || got["none"] != "<nil>" {
+		t.Errorf("%v, %.100v", err, got)
+	}
+}
