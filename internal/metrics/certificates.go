@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,12 +16,27 @@ var certificateExpiry = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 
 func init() { metrics.Registry.MustRegister(certificateExpiry) }
 
-// Certificate tells when a certificate of a TalosControlPlane ends.
-func Certificate(namespace, cluster, certificate string, end time.Time) {
+// tellers are those who told last of the certificates of a cluster: of two shards of one process, only the one that has
+// the cluster may drop what was told.
+var tellers sync.Map
+
+type teller struct{ namespace, cluster string }
+
+// Certificate tells when a certificate of a TalosControlPlane ends. by is who tells it.
+func Certificate(by any, namespace, cluster, certificate string, end time.Time) {
+	tellers.Store(teller{namespace, cluster}, by)
 	certificateExpiry.WithLabelValues(namespace, cluster, certificate).Set(float64(end.Unix()))
 }
 
 // ForgetCertificates drops what was told of a TalosControlPlane that is gone.
 func ForgetCertificates(namespace, cluster string) {
+	tellers.Delete(teller{namespace, cluster})
 	certificateExpiry.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": cluster})
+}
+
+// LeaveCertificates drops what was told of a TalosControlPlane that has left a shard, unless another one has told since.
+func LeaveCertificates(by any, namespace, cluster string) {
+	if tellers.CompareAndDelete(teller{namespace, cluster}, by) {
+		certificateExpiry.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": cluster})
+	}
 }

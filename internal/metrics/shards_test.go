@@ -62,7 +62,7 @@ func TestParts(t *testing.T) {
 		}
 	}
 
-	metrics.Certificate("ns", "seven", "ca-etcd", time.Unix(1, 0))
+	metrics.Certificate(t, "ns", "seven", "ca-etcd", time.Unix(1, 0))
 	parts["7"].End()
 
 	if got := clustersOf(t, registry, "talos_operator_cluster_phase"); !slices.Equal(got, []string{"8 eight"}) {

@@ -99,7 +99,7 @@ func TestTable(t *testing.T) {
 	observeMember()
 
 	// A vector without a series is not gathered.
-	metrics.Certificate("ns", "c", "ca-etcd", time.Unix(1, 0))
+	metrics.Certificate(t, "ns", "c", "ca-etcd", time.Unix(1, 0))
 	metrics.Machines.WithLabelValues("c", "worker")
 	metrics.Duration.WithLabelValues("machine")
 	metrics.Errors.WithLabelValues("machine", "Unexpected")

@@ -149,8 +149,8 @@ func validMessage(sorted []clusterstate.Expiry) string {
 
 func day(e clusterstate.Expiry) string { return e.NotAfter.UTC().Format(time.DateOnly) }
 
-func measureCertificates(s *scope) {
+func (r *Reconciler) measureCertificates(s *scope) {
 	for _, e := range s.certificates {
-		metrics.Certificate(s.cp.Namespace, s.cp.Name, e.Certificate, e.NotAfter)
+		metrics.Certificate(r, s.cp.Namespace, s.cp.Name, e.Certificate, e.NotAfter)
 	}
 }

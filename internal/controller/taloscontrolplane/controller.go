@@ -19,6 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
@@ -73,6 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, cp); err != nil {
 		if failure.Gone(err) {
 			r.forget(req.NamespacedName)
+			metrics.LeaveCertificates(r, req.Namespace, req.Name)
 		}
 
 		return ctrl.Result{}, failure.IgnoreGone(err)

@@ -32,7 +32,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	decided := computeStatus(s, err)
-	measureCertificates(s)
+	r.measureCertificates(s)
 
 	resync := r.estate.Interval(r.Resync)
 	if s.held != nil {
