@@ -194,7 +194,7 @@ type TalosControlPlaneStatus struct {
 
 // TalosControlPlane is the control plane of one Talos Linux Kubernetes cluster.
 //
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name may have at most 63 characters: labels hold it"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || size(self.metadata.name) <= 63",message="the name may have at most 63 characters: labels hold it",optionalOldSelf=true
 // +kubebuilder:validation:XValidation:rule="(has(self.spec.clusterName) ? self.spec.clusterName : self.metadata.name) == (has(oldSelf.spec.clusterName) ? oldSelf.spec.clusterName : oldSelf.metadata.name)",message="clusterName is immutable"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
