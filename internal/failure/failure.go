@@ -48,6 +48,8 @@ type Error struct {
 	Err error
 	// Elsewhere: the object that was read is in another shard, with all that it belongs to, and that one works on it.
 	Elsewhere bool
+	// Left: the object that was read is in another shard itself; what it belongs to may be in this one.
+	Left bool
 }
 
 // Error implements error.
@@ -89,6 +91,13 @@ func Gone(err error) bool {
 	var e *Error
 
 	return apierrors.IsNotFound(err) || errors.As(err, &e) && e.Elsewhere
+}
+
+// Left tells whether an object that could not be read is in another shard by its own label.
+func Left(err error) bool {
+	var e *Error
+
+	return errors.As(err, &e) && e.Left
 }
 
 // IgnoreGone returns nil for an error that is Gone.

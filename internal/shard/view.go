@@ -75,6 +75,7 @@ func (v *View) check(ctx context.Context, o client.Object) error {
 	if at := o.GetLabels()[Label]; at != v.Shard {
 		_, valid := Number(at)
 		torn, err := v.stray(ctx, o, at)
+		refused.Left = valid
 		refused.Elsewhere = valid && err == nil && torn == nil
 	}
 

@@ -257,6 +257,10 @@ func TestGet(t *testing.T) {
 				got = "NotFound"
 			}
 
+			if left := name == "foreign" || name == "away"; failure.Left(err) != left {
+				t.Errorf("%s, %s: %v; its own label is of another shard: %v", name, kind, err, left)
+			}
+
 			if got != want || (err == nil) != (want == "") {
 				t.Errorf("%s, %s: %v, want %q", name, kind, err, want)
 			}

@@ -71,8 +71,9 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	m := &v1alpha1.TalosMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
-		// One of a cluster that is on its way to another shard is not this one's any more, before the whole cluster is there.
-		if failure.Gone(err) || failure.Reason(err) == v1alpha1.ReasonOtherShard {
+		// One with the label of another shard is not this one's any more, before the whole cluster is there. A wrong label
+		// on its control plane only stops what would begin.
+		if failure.Gone(err) || failure.Left(err) {
 			r.forgetAll(req)
 		}
 

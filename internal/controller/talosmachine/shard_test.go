@@ -48,6 +48,25 @@ func TestMachineLeavesTheShard(t *testing.T) {
 		Credentials: talos.Credentials{CA: creds.CA, Cert: creds.Cert, Key: creds.Key},
 	}
 
+	e.until("cp-0", "it is watched", func(*v1alpha1.TalosMachine) bool {
+		_, ok := e.r.Watcher.Get(req.String())
+
+		return ok
+	})
+
+	// Only what it belongs to has a wrong label.
+	c.refusal = &failure.Error{Class: failure.ClassWaiting, Reason: v1alpha1.ReasonOtherShard, Message: "its cluster is in shard 2"}
+
+	if _, err := e.r.Reconcile(e.Context(), req); !errors.Is(err, c.refusal) {
+		t.Errorf("with a wrong label above, the pass ends with %v", err)
+	}
+
+	if _, ok := e.r.Watcher.Get(req.String()); !ok {
+		t.Error("with a wrong label above, the machine is not watched any more")
+	}
+
+	c.refusal = nil
+
 	for _, whole := range []bool{false, true} {
 		e.until("cp-0", "it is watched", func(*v1alpha1.TalosMachine) bool {
 			_, ok := e.r.Watcher.Get(req.String())
@@ -61,7 +80,7 @@ func TestMachineLeavesTheShard(t *testing.T) {
 		}
 
 		c.refusal = &failure.Error{
-			Class: failure.ClassWaiting, Reason: v1alpha1.ReasonOtherShard, Message: "it is in shard 2", Elsewhere: whole,
+			Class: failure.ClassWaiting, Reason: v1alpha1.ReasonOtherShard, Message: "it is in shard 2", Elsewhere: whole, Left: true,
 		}
 
 		_, err = e.r.Reconcile(e.Context(), req)
