@@ -13,7 +13,8 @@ const (
 )
 
 // MovingToShardAnnotation on the top-level object of a cluster contains the number of the shard that the command "shard
-// move" is moving it to, and, once the labels are being changed, "/labels" after it. It is removed in the end.
+// move" is moving it to, "/" with the ID of the pause, which the condition Paused of each object repeats, and, once the
+// labels are being changed, "/labels". It is removed in the end.
 const MovingToShardAnnotation = "talos-operator.io/moving-to-shard"
 
 // NotificationsAnnotation contains what the controller of notifications has recorded. On a TalosUpgrade or a
@@ -96,7 +97,7 @@ func Annotations() []Annotation {
 		{
 			MovingToShardAnnotation,
 			[]string{kindCluster, kindControlPlane},
-			"a number, `/labels` after it",
+			"a number, an ID, `labels`",
 			"set by `shard move` while it is under way", false,
 		},
 	}

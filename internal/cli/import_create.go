@@ -173,7 +173,7 @@ func (t *takeover) conflict(c claim) error {
 	}
 
 	if here && slices.Contains(t.machineNames(), c.machine) {
-		return fmt.Errorf("the machine name %s is that of %s %s already", c.machine, c.kind, c.name)
+		return fmt.Errorf("the machine name %s is already used by %s %s", c.machine, c.kind, c.name)
 	}
 
 	return nil

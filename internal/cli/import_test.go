@@ -410,7 +410,7 @@ func taken(t *testing.T, s *shell, c *stray, config string) {
 				Spec: v1alpha1.TalosMachineSpec{
 					ControlPlaneRef: v1alpha1.ObjectReference{Name: "x"}, Role: v1alpha1.RoleControlPlane, Address: "10.0.0.3",
 				},
-			}, "the machine name odd-1 is that of TalosMachine odd-1 already",
+			}, "the machine name odd-1 is already used by TalosMachine odd-1",
 		},
 	} {
 		s.create(tt.object)

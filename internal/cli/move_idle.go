@@ -84,19 +84,25 @@ func restoring(state *clusterstate.State, b *backups) error {
 	return nil
 }
 
-// unpaused returns the objects that do not report the pause yet. Once an object reports it, a reconciliation that had
-// begun has ended.
+// unpaused returns the objects that do not report the pause yet.
 func unpaused(ctx context.Context, p *plane, name string) ([]string, error) {
 	c, err := findCluster(ctx, p, name)
 	if err != nil {
 		return nil, err
 	}
 
+	return c.reported(func(_ string, conditions []metav1.Condition) bool {
+		return !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionPaused)
+	}), nil
+}
+
+// reported returns the names of the objects that report pauses, and of which this is so.
+func (c *cluster) reported(is func(name string, conditions []metav1.Condition) bool) []string {
 	var out []string
 
 	see := func(kind, name string, conditions []metav1.Condition) {
-		if !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionPaused) {
-			out = append(out, kind+"/"+name)
+		if name = kind + "/" + name; is(name, conditions) {
+			out = append(out, name)
 		}
 	}
 
@@ -114,5 +120,5 @@ func unpaused(ctx context.Context, p *plane, name string) ([]string, error) {
 		see(kindTalosMachine.Kind, c.nodes[i].Name, c.nodes[i].Status.Conditions)
 	}
 
-	return out, nil
+	return out
 }

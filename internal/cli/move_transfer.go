@@ -21,6 +21,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
 // pollPaused is how often the source is checked for unpaused objects.
@@ -59,9 +60,9 @@ func (t *transfer) check(ctx context.Context) error {
 		return err
 	}
 
-	if to := t.source.root().GetAnnotations()[v1alpha1.MovingToShardAnnotation]; to != "" {
-		return fmt.Errorf("cluster %s is being moved to another shard; end that first: talos-operator shard move %s --to %s",
-			t.name, t.name, shardOf(to))
+	if to := pause.MoveOf(t.source.root()).To; to != "" {
+		return fmt.Errorf("cluster %s is being moved to another shard; complete that move first: talos-operator shard move %s "+
+			"-n %s --to %s", t.name, t.name, t.from.namespace, to)
 	}
 
 	return t.checkTarget(ctx)

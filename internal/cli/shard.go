@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +37,11 @@ func shardHolders(ctx context.Context, p *plane, namespace string, now time.Time
 	list := &coordinationv1.LeaseList{}
 	if err := p.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("reading the Leases of shards in namespace %s: %w", namespace, err)
+	}
+
+	if !slices.ContainsFunc(list.Items, func(l coordinationv1.Lease) bool { return strings.HasPrefix(l.Name, app.LeaseName) }) {
+		return nil, fmt.Errorf("namespace %s has no Lease of the operator: name the namespace that the operator runs in with "+
+			"--operator-namespace", namespace)
 	}
 
 	return shard.Holders(list.Items, app.LeaseName, now), nil

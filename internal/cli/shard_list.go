@@ -17,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/shard"
 )
 
@@ -99,7 +100,7 @@ func (l *shardLister) run(ctx context.Context) error {
 
 	holders, err := shardHolders(ctx, p, l.operator, time.Now())
 	if err != nil {
-		fmt.Fprintf(l.ErrOut, "Who holds the shards is not known: %v\n", err)
+		fmt.Fprintf(l.ErrOut, "The holders of the shards are unknown: %v\n", err)
 	}
 
 	result.count(holders)
@@ -121,7 +122,7 @@ func shardedClusters(ctx context.Context, p *plane, namespace string) ([]sharded
 	add := func(o client.Object) {
 		out = append(out, shardedCluster{
 			Namespace: o.GetNamespace(), Name: o.GetName(), Kind: shard.Kind(o), Shard: o.GetLabels()[shard.Label],
-			MovingTo: shardOf(o.GetAnnotations()[v1alpha1.MovingToShardAnnotation]),
+			MovingTo: pause.MoveOf(o).To,
 		})
 	}
 
@@ -179,7 +180,7 @@ func (r *shardOverview) text(w io.Writer) {
 		case s.Held == nil:
 			holder = "unknown"
 		case !*s.Held:
-			holder = "none: no replica works on its clusters"
+			holder = "none, by the clock of this computer"
 		}
 
 		fmt.Fprintf(table, "%d\t%d\t%s\n", s.Shard, s.Clusters, holder)

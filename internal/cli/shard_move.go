@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -17,10 +18,10 @@ import (
 type shardMover struct {
 	*session
 
-	to       int
-	operator string
-	timeout  time.Duration
-	output   output
+	to              int
+	operator        string
+	timeout, settle time.Duration
+	output          output
 }
 
 // shardMoved is what -o prints.
@@ -59,6 +60,8 @@ before the labels are changed, the cluster is resumed and stays where it was.`,
 	f := cmd.Flags()
 	f.IntVar(&m.to, "to", -1, fmt.Sprintf("number of the shard to move to, from 0 to %d (required)", shard.Most-1))
 	f.DurationVar(&m.timeout, "wait", 5*time.Minute, "how long to wait until the cluster is idle and shows the pause")
+	f.DurationVar(&m.settle, "settle", 2*time.Minute, "of a cluster whose labels differ, how long to wait for what began "+
+		"before the pause: its objects do not show it")
 	operatorNamespace(cmd, &m.operator)
 	addOutput(cmd, &m.output)
 
@@ -73,6 +76,10 @@ func (m *shardMover) run(ctx context.Context, name string) error {
 		return fmt.Errorf("there is no shard %d: shards are numbered from 0 to %d", m.to, shard.Most-1)
 	}
 
+	if m.timeout <= 0 || m.settle < 0 {
+		return errors.New("--wait needs a duration above 0, and --settle one that is not negative")
+	}
+
 	if err := m.output.validate(); err != nil {
 		return err
 	}
@@ -82,9 +89,10 @@ func (m *shardMover) run(ctx context.Context, name string) error {
 		return err
 	}
 
-	r := &relocation{plane: p, name: name, to: to, timeout: m.timeout, say: func(format string, args ...any) {
+	r := &relocation{plane: p, name: name, to: to, timeout: m.timeout, settle: m.settle}
+	r.say = func(format string, args ...any) {
 		fmt.Fprintf(m.ErrOut, format+"\n", args...)
-	}}
+	}
 
 	m.warn(ctx, p, r)
 

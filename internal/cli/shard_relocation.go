@@ -11,35 +11,34 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/shard"
 )
 
 const (
-	// valueShard is the value of the paused annotation of a move between shards. Another value was set by a user, and
-	// stays.
-	valueShard = "moving-to-shard"
-	// stageLabels follows the number of the shard in the annotation of a move whose labels are being changed: from then on
-	// it only goes on.
-	stageLabels = "/labels"
+	// valueShard is the value of the paused annotation of a move between shards, and valueShardFalse where a user had
+	// written "false". Another value was set by a user, and stays.
+	valueShard      = "moving-to-shard"
+	valueShardFalse = valueShard + "/false"
 	// mostRounds limits how often labels are read again and changed. Nothing but a user creates objects of a paused
 	// cluster.
 	mostRounds = 10
 )
 
-// shardOf returns the shard that the annotation of a move names.
-func shardOf(annotation string) string { return strings.TrimSuffix(annotation, stageLabels) }
+// errResumed: what holds the cluster for this move was changed by somebody else, so that work on it may have begun.
+var errResumed = errors.New("the pause or the move was ended by a user or another process")
 
 // relocation is one move between shards.
 type relocation struct {
@@ -47,12 +46,17 @@ type relocation struct {
 
 	name, to string
 	timeout  time.Duration
-	say      func(format string, args ...any)
+	// settle is how long a pass of the operator may take that began before the pause.
+	settle time.Duration
+	say    func(format string, args ...any)
 
 	cluster *cluster
 	state   *clusterstate.State
 	backups backups
-	// held is true while this command, or an earlier run, holds the cluster paused; torn once its labels may differ.
+	// move is the one of this command, and marked when it was written.
+	move   pause.Move
+	marked time.Time
+	// held is true while this command, or an earlier run, may hold the cluster paused; torn once its labels may differ.
 	held, torn bool
 }
 
@@ -62,9 +66,9 @@ func (r *relocation) left() string {
 		return ""
 	}
 
-	state := "is paused for the move"
+	state := "may be paused for the move"
 	if r.torn {
-		state = "is paused, and its objects are in different shards, so that nothing works on it"
+		state = "is paused, and its objects may be in different shards, so that nothing works on it"
 	}
 
 	return fmt.Sprintf("cluster %s %s: run the command again to go on (talos-operator shard move %s -n %s --to %s)",
@@ -78,44 +82,69 @@ func (r *relocation) run(ctx context.Context) (*shardMoved, error) {
 
 	result := &shardMoved{Cluster: r.name, From: []string{}, To: r.to, Objects: []string{}}
 
-	under := r.cluster.root().GetAnnotations()[v1alpha1.MovingToShardAnnotation]
-	r.held, r.torn = shardOf(under) == r.to, under == r.to+stageLabels
+	r.move = pause.MoveOf(r.cluster.root())
+	r.held = r.move.To == r.to
 
-	if under != "" && !r.held {
-		return nil, fmt.Errorf("cluster %s is being moved to shard %s: end that first (talos-operator shard move %s -n %s "+
-			"--to %s), and move it from there", r.name, shardOf(under), r.name, r.namespace, shardOf(under))
+	if to := r.move.To; to != "" && !r.held {
+		return nil, fmt.Errorf("cluster %s is being moved to shard %s: complete that move first (talos-operator shard move "+
+			"%s -n %s --to %s), and move it from there", r.name, to, r.name, r.namespace, to)
 	}
 
-	strays, err := r.strays(ctx)
+	strays, all, err := r.strays(ctx)
 	if err != nil {
 		return nil, err
 	}
 
-	if under == "" && len(strays) == 0 {
+	r.torn = r.held && (r.move.Labels || len(strays) < all)
+
+	if r.move.To == "" && len(strays) == 0 {
 		result.Paused = kube.IsPaused(r.cluster.root())
 
 		return result, nil
 	}
 
-	if !r.torn {
+	if err := r.permitted(ctx, strays); err != nil {
+		return nil, err
+	}
+
+	from := map[string]bool{}
+
+	for range mostRounds {
+		err = r.relocate(ctx, result, from)
+		if !errors.Is(err, errResumed) {
+			break
+		}
+
+		r.say("Pausing cluster %s again: %v", r.name, err)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	result.From = slices.Sorted(maps.Keys(from))
+	result.Paused, err = r.resume(ctx)
+
+	return result, err
+}
+
+// relocate pauses the cluster, and changes the labels. An earlier run may have paused it: it still has to be.
+func (r *relocation) relocate(ctx context.Context, result *shardMoved, from map[string]bool) error {
+	if err := r.load(ctx); err != nil {
+		return err
+	}
+
+	if !r.move.Labels || r.move.ID == "" || r.holds(r.cluster.root()) != nil {
 		if err := r.stop(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
 
-	if err := r.mark(ctx, r.to+stageLabels); err != nil {
-		return nil, err
+	if err := r.begin(ctx); err != nil {
+		return err
 	}
 
-	r.torn = true
-
-	if err := r.relabel(ctx, result); err != nil {
-		return nil, err
-	}
-
-	result.Paused, err = r.resume(ctx, r.to+stageLabels)
-
-	return result, err
+	return r.relabel(ctx, result, from)
 }
 
 // load reads the cluster, and keeps what was known of it if that fails. One without a PKI can be moved, too.
@@ -144,163 +173,123 @@ func (r *relocation) load(ctx context.Context) error {
 	return err
 }
 
-// stop pauses the cluster at a moment in which no step is in progress, and returns once nothing works on it. When its
-// time ends before, the cluster is resumed.
-func (r *relocation) stop(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
+// holds returns errResumed unless the top-level object is paused with what this command has written.
+func (r *relocation) holds(o client.Object) error {
+	if at := pause.MoveOf(o); !kube.IsPaused(o) || at.To != r.to || at.ID != r.move.ID {
+		return errResumed
+	}
 
-	err := r.still(limited)
-	if err == nil || ctx.Err() != nil || limited.Err() == nil {
+	return nil
+}
+
+// permitted refuses a move that the user may not complete, before anything is written.
+func (r *relocation) permitted(ctx context.Context, strays []client.Object) error {
+	var denied []string
+
+	try := func(name string, err error) error {
+		if apierrors.IsForbidden(err) {
+			denied = append(denied, name)
+		} else if err != nil {
+			return fmt.Errorf("trying to change %s: %w", name, err)
+		}
+
+		return nil
+	}
+
+	top := r.top()
+
+	o, err := get(ctx, r.plane, top)
+	if err != nil {
 		return err
 	}
 
-	// It may have been marked without this process having seen the answer.
-	if _, undo := r.resume(ctx, r.to); undo != nil {
-		return fmt.Errorf("%w; ending the move failed, too: %w", err, undo)
-	}
-
-	return fmt.Errorf("%w; the cluster stays in its shard, and is not paused for the move any more", err)
-}
-
-// still waits until nothing is in progress, pauses, and waits until that shows. What began in between may end first.
-func (r *relocation) still(ctx context.Context) error {
-	for {
-		if !r.held {
-			if err := r.await(ctx, "cluster "+r.name+" is still busy", r.inProgress); err != nil {
-				return err
-			}
-		}
-
-		if err := r.mark(ctx, r.to); err != nil {
-			return err
-		}
-
-		r.held = true
-
-		err := r.await(ctx, "cluster "+r.name+" does not stand still (does a replica hold its shard? talos-operator shard "+
-			"list tells)", r.atWork)
-		if err != nil {
-			return err
-		}
-
-		begun, err := r.inProgress(ctx)
-		if err != nil || begun == "" {
-			return err
-		}
-
-		r.say("It began before the pause: %s. Resuming the cluster until it has ended", begun)
-
-		if _, err := r.resume(ctx, r.to); err != nil {
-			return err
-		}
-	}
-}
-
-// await waits until nothing is left, and tells what it waits for.
-func (r *relocation) await(ctx context.Context, problem string, left func(context.Context) (string, error)) error {
-	var (
-		told   string
-		failed error
-	)
-
-	err := wait.PollUntilContextCancel(ctx, pollPaused, true, func(ctx context.Context) (bool, error) {
-		text, err := left(ctx)
-		if err != nil {
-			failed = err
-
-			return false, nil
-		}
-
-		if text != "" && text != told {
-			r.say("Waiting: %s", text)
-		}
-
-		told, failed = text, nil
-
-		return text == "", nil
-	})
-
-	switch {
-	case err == nil:
-		return nil
-	case told == "" && failed != nil:
-		return failed
-	case ctx.Err() == context.DeadlineExceeded:
-		return fmt.Errorf("after %s %s: %s", r.timeout, problem, told)
-	}
-
-	return fmt.Errorf("waiting: %s: %w", told, err)
-}
-
-// inProgress is the step that is in progress; empty for none.
-func (r *relocation) inProgress(ctx context.Context) (string, error) {
-	if err := r.load(ctx); err != nil {
-		return "", err
-	}
-
-	if err := busy(r.plane, r.cluster, r.state, &r.backups); err != nil {
-		return err.Error(), nil //nolint:nilerr // it is what is waited for
-	}
-
-	return "", nil
-}
-
-// atWork is what still works on the cluster although it is paused; empty for nothing.
-func (r *relocation) atWork(ctx context.Context) (string, error) {
-	left, err := unpaused(ctx, r.plane, r.name)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
+		v1alpha1.MovingToShardAnnotation: pause.Move{To: r.to}.String(),
+	}}})
 	if err != nil {
-		return "", err
+		return fmt.Errorf("encoding an annotation: %w", err)
 	}
 
-	if len(left) > 0 {
-		return strings.Join(left, ", ") + " does not show the pause yet", nil
+	err = r.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager), client.DryRunAll)
+	if err := try(top.String(), err); err != nil {
+		return err
 	}
 
-	if err := r.load(ctx); err != nil {
-		return "", err
+	for _, o := range strays {
+		name := shard.Kind(o) + "/" + o.GetName()
+		if err := try(name, r.label(ctx, o, client.DryRunAll)); err != nil {
+			return err
+		}
 	}
 
-	if running := r.backups.running(); len(running) > 0 {
-		return strings.Join(running, ", ") + " is not complete yet", nil
+	if len(denied) > 0 {
+		return fmt.Errorf("nothing was changed, because the user may not change %s: the role admin in the namespace "+
+			"suffices", strings.Join(denied, ", "))
 	}
 
-	return "", nil
+	return nil
 }
 
-// mark records the move on the top-level object, and pauses the cluster unless it is paused, in one write. A change
-// that another process makes meanwhile is read first.
-func (r *relocation) mark(ctx context.Context, stage string) error {
-	return r.annotateTop(ctx, func(all map[string]string) error {
-		under := all[v1alpha1.MovingToShardAnnotation]
-		if to := shardOf(under); to != "" && to != r.to {
-			return fmt.Errorf("another process has begun to move cluster %s to shard %s", r.name, to)
+// mark records the move on the top-level object, and pauses the cluster unless it is paused, in one write, with an ID of
+// its own. A change that another process makes meanwhile is read first.
+func (r *relocation) mark(ctx context.Context) error {
+	r.held = true // also if the answer is lost
+
+	err := r.annotateTop(ctx, func(o client.Object, all map[string]string) error {
+		under := pause.MoveOf(o)
+		if under.To != "" && under.To != r.to {
+			r.held = false
+
+			return fmt.Errorf("another process has begun to move cluster %s to shard %s", r.name, under.To)
 		}
 
-		// Another process with the same target may be further.
-		if under != r.to+stageLabels {
-			all[v1alpha1.MovingToShardAnnotation] = stage
-		}
+		// Another process with the same target notices that, too, and waits for the new pause.
+		r.move = pause.Move{To: r.to, ID: uuid.NewString()[:8]}
+		all[v1alpha1.MovingToShardAnnotation] = r.move.String()
 
-		if v, ok := all[v1alpha1.PausedAnnotation]; !ok || v == "false" {
+		switch v, ok := all[v1alpha1.PausedAnnotation]; {
+		case !ok:
 			all[v1alpha1.PausedAnnotation] = valueShard
+		case v == "false":
+			all[v1alpha1.PausedAnnotation] = valueShardFalse
 		}
+
+		return nil
+	})
+	r.marked = time.Now()
+
+	return err
+}
+
+// begin records that labels are being changed, as long as the cluster is paused.
+func (r *relocation) begin(ctx context.Context) error {
+	return r.annotateTop(ctx, func(o client.Object, all map[string]string) error {
+		if err := r.holds(o); err != nil {
+			return err
+		}
+
+		r.torn, r.move.Labels = true, true
+		all[v1alpha1.MovingToShardAnnotation] = r.move.String()
 
 		return nil
 	})
 }
 
-// resume ends the move in a stage, and the pause if it is of the move. It returns whether the cluster stays paused.
-func (r *relocation) resume(ctx context.Context, stage string) (paused bool, err error) {
-	err = r.annotateTop(ctx, func(all map[string]string) error {
-		if under := all[v1alpha1.MovingToShardAnnotation]; under != "" && under != stage {
-			return fmt.Errorf("another process is moving cluster %s to shard %s", r.name, shardOf(under))
+// resume ends the move, and the pause if it is of the move. It returns whether the cluster stays paused. What another
+// process with the same target has begun meanwhile is its own.
+func (r *relocation) resume(ctx context.Context) (paused bool, err error) {
+	err = r.annotateTop(ctx, func(o client.Object, all map[string]string) error {
+		if under := pause.MoveOf(o); under.To != "" && (under.To != r.to || under.Labels != r.move.Labels) {
+			return fmt.Errorf("another process is moving cluster %s to shard %s", r.name, under.To)
 		}
 
 		delete(all, v1alpha1.MovingToShardAnnotation)
 
-		if all[v1alpha1.PausedAnnotation] == valueShard {
+		switch all[v1alpha1.PausedAnnotation] {
+		case valueShard:
 			delete(all, v1alpha1.PausedAnnotation)
+		case valueShardFalse:
+			all[v1alpha1.PausedAnnotation] = "false"
 		}
 
 		v, ok := all[v1alpha1.PausedAnnotation]
@@ -309,19 +298,22 @@ func (r *relocation) resume(ctx context.Context, stage string) (paused bool, err
 		return nil
 	})
 	if err == nil {
-		r.held, r.torn = false, false
+		r.held, r.torn, r.move = false, false, pause.Move{}
 	}
 
 	return paused, err
 }
 
-func (r *relocation) annotateTop(ctx context.Context, change func(map[string]string) error) error {
-	root := r.cluster.root()
-	top := reference{kindControlPlane, root.GetName()}
-
+func (r *relocation) top() reference {
 	if r.cluster.top != nil {
-		top.kind = kindCluster
+		return reference{kindCluster, r.cluster.top.Name}
 	}
+
+	return reference{kindControlPlane, r.cluster.controlPlane.Name}
+}
+
+func (r *relocation) annotateTop(ctx context.Context, change func(client.Object, map[string]string) error) error {
+	top := r.top()
 
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		o, err := get(ctx, r.plane, top)
@@ -332,7 +324,7 @@ func (r *relocation) annotateTop(ctx context.Context, change func(map[string]str
 		all := map[string]string{}
 		maps.Copy(all, o.GetAnnotations())
 
-		if err := change(all); err != nil || maps.Equal(all, o.GetAnnotations()) {
+		if err := change(o, all); err != nil || maps.Equal(all, o.GetAnnotations()) {
 			return err
 		}
 
@@ -349,12 +341,13 @@ func (r *relocation) annotateTop(ctx context.Context, change func(map[string]str
 }
 
 // strays returns the objects of the cluster that are not in the new shard, each before what it belongs to.
-func (r *relocation) strays(ctx context.Context) ([]client.Object, error) {
+// It returns also how many objects the cluster has.
+func (r *relocation) strays(ctx context.Context) (strays []client.Object, total int, err error) {
 	var all []client.Object
 
 	for _, list := range shard.Lists() {
 		if err := r.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
-			return nil, explain("listing the objects of "+r.name, err)
+			return nil, 0, explain("listing the objects of "+r.name, err)
 		}
 
 		err := meta.EachListItem(list, func(i runtime.Object) error {
@@ -365,34 +358,38 @@ func (r *relocation) strays(ctx context.Context) ([]client.Object, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("reading the objects of %s: %w", r.name, err)
+			return nil, 0, fmt.Errorf("reading the objects of %s: %w", r.name, err)
 		}
 	}
 
-	return slices.DeleteFunc(shard.Members(all, r.cluster.root()), func(o client.Object) bool {
-		return o.GetLabels()[shard.Label] == r.to
-	}), nil
+	members := shard.Members(all, r.cluster.root())
+	total = len(members)
+
+	return slices.DeleteFunc(members, func(o client.Object) bool { return o.GetLabels()[shard.Label] == r.to }), total, nil
 }
 
-// relabel changes the labels until those that are read again are the new one.
-func (r *relocation) relabel(ctx context.Context, result *shardMoved) error {
-	from := map[string]bool{}
+// relabel changes the labels until those that are read again are the new one, as long as the cluster is paused.
+func (r *relocation) relabel(ctx context.Context, result *shardMoved, from map[string]bool) error {
+	top := r.top()
 
 	for range mostRounds {
-		strays, err := r.strays(ctx)
-		if err != nil {
+		strays, _, err := r.strays(ctx)
+		if err != nil || len(strays) == 0 {
 			return err
-		}
-
-		if len(strays) == 0 {
-			result.From = slices.Sorted(maps.Keys(from))
-
-			return nil
 		}
 
 		r.say("Changing the label of %s", plural(len(strays), "object"))
 
 		for _, o := range strays {
+			root, err := get(ctx, r.plane, top)
+			if err != nil {
+				return err
+			}
+
+			if err := r.holds(root); err != nil {
+				return err
+			}
+
 			name := shard.Kind(o) + "/" + o.GetName()
 
 			if err := r.label(ctx, o); err != nil {
@@ -409,7 +406,7 @@ func (r *relocation) relabel(ctx context.Context, result *shardMoved) error {
 }
 
 // label changes the label of one object; one that is gone needs none.
-func (r *relocation) label(ctx context.Context, o client.Object) error {
+func (r *relocation) label(ctx context.Context, o client.Object, opts ...client.PatchOption) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{shard.Label: r.to}}})
 	if err != nil {
 		return fmt.Errorf("encoding a label: %w", err)
@@ -426,7 +423,9 @@ func (r *relocation) label(ctx context.Context, o client.Object) error {
 	target.SetNamespace(o.GetNamespace())
 	target.SetName(o.GetName())
 
-	err = r.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
+	opts = append(opts, client.FieldOwner(fieldManager))
+
+	err = r.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), opts...)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

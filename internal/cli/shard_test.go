@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -103,6 +103,7 @@ func (s *sharded) relocate(args ...string) (out, said, failed string) {
 // TestShardMove: every object of the cluster is in the new shard afterwards, and the cluster is as before otherwise.
 func TestShardMove(t *testing.T) {
 	s := newSharded(t, "whole")
+	s.operate(s.shown()...)
 
 	out, _, failed := s.relocate("-o", "json")
 	if failed != "" {
@@ -128,10 +129,7 @@ func TestShardMove(t *testing.T) {
 
 	s.released()
 
-	before := s.read(s.cp).GetResourceVersion()
-
-	if out, _, failed := s.relocate(); failed != "" || !strings.Contains(out, "Every object of cluster whole is in shard 2") ||
-		s.read(s.cp).GetResourceVersion() != before {
+	if out, _, failed := s.relocate(); failed != "" || !strings.Contains(out, "Every object of cluster whole is in shard 2") {
 		t.Errorf("again: %q, %q", out, failed)
 	}
 
@@ -144,6 +142,7 @@ func TestShardMove(t *testing.T) {
 // the cluster is paused, the root is never the first, and no other target is accepted.
 func TestShardMoveIsResumed(t *testing.T) {
 	s := newSharded(t, "torn")
+	s.operate(s.shown()...)
 
 	var c crasher
 
@@ -153,6 +152,11 @@ func TestShardMoveIsResumed(t *testing.T) {
 
 	for ; ; runs++ {
 		c.left.Store(1)
+
+		// As long as no label may differ, each run pauses the cluster anew.
+		if runs == 1 {
+			c.left.Store(2)
+		}
 
 		_, _, failed := s.relocate()
 		if failed == "" {
@@ -201,6 +205,7 @@ func TestShardMoveIsResumed(t *testing.T) {
 // TestShardMoveKeepsAPause: what a user has paused stays paused, in their words.
 func TestShardMoveKeepsAPause(t *testing.T) {
 	s := newSharded(t, "held")
+	s.operate(s.shown()...)
 	s.patch(s.cp, `{"metadata":{"annotations":{"`+v1alpha1.PausedAnnotation+`":"by hand"}}}`)
 
 	out, _, failed := s.relocate()
@@ -232,11 +237,9 @@ func TestShardMoveWaits(t *testing.T) {
 		t.Errorf("in the middle of a drain: %q, %q", said, failed)
 	}
 
-	meta.RemoveStatusCondition(&s.machine[1].Status.Conditions, v1alpha1.ConditionPaused)
-	s.status(s.machine[1])
-
 	s.machine[0].Status.Intent = nil
 	s.status(s.machine[0])
+	s.operate(s.cp, s.worker, s.machine[0])
 
 	_, _, failed, _ = s.runOut("--wait", move...)
 	if !strings.Contains(failed, "TalosMachine/busy-w-0 does not show the pause yet; the cluster stays in its shard") {
@@ -267,7 +270,7 @@ func TestShardMoveWaits(t *testing.T) {
 // standsStill shows the pause of the last machine once the command waits for it. First, a drain that began before it
 // has to end: the command resumes the cluster for that.
 func (s *sharded) standsStill(ctx context.Context) error {
-	m := s.machine[1]
+	m, root := s.machine[1], client.ObjectKey{Namespace: s.ns, Name: "busy"}
 	set := func(change func()) error {
 		return wait.Until(ctx, "the status is written", func(ctx context.Context) error {
 			if err := s.client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
@@ -279,6 +282,9 @@ func (s *sharded) standsStill(ctx context.Context) error {
 			return s.client.Status().Update(ctx, m)
 		})
 	}
+	show := func() error {
+		return wait.Until(ctx, "the status is written", func(ctx context.Context) error { return s.pass(ctx, root, m) })
+	}
 
 	if err := s.says(ctx, "TalosMachine/busy-w-0 does not show the pause"); err != nil {
 		return err
@@ -286,11 +292,8 @@ func (s *sharded) standsStill(ctx context.Context) error {
 
 	err := set(func() {
 		m.Status.Intent = &v1alpha1.MachineIntent{Step: v1alpha1.StepDrain, Since: metav1.NewTime(wait.Now())}
-		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionPaused, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPaused,
-		})
 	})
-	if err != nil {
+	if err := cmp.Or(err, show()); err != nil {
 		return err
 	}
 
@@ -310,13 +313,24 @@ func (s *sharded) standsStill(ctx context.Context) error {
 		return err
 	}
 
-	return set(func() { m.Status.Intent = nil })
+	// It ends while the object still shows the pause from before: that is none of the next pause.
+	s.screen.clear()
+
+	if err := set(func() { m.Status.Intent = nil }); err != nil {
+		return err
+	}
+
+	if err := s.says(ctx, "TalosMachine/busy-w-0 does not show the pause"); err != nil {
+		return err
+	}
+
+	return show()
 }
 
 // TestShardList: clusters are listed with their shards, and shards with their holders as far as the user may know them.
 func TestShardList(t *testing.T) {
 	s := newSharded(t, "one")
-	s.patch(s.cp, `{"metadata":{"annotations":{"`+v1alpha1.MovingToShardAnnotation+`":"2/labels"}}}`)
+	s.patch(s.cp, `{"metadata":{"annotations":{"`+v1alpha1.MovingToShardAnnotation+`":"2/0123abcd/labels"}}}`)
 
 	out, said, failed := s.run("shard", "list")
 	if failed != "" || !strings.Contains(out, "unknown") || !strings.Contains(out, "0, moving to 2") ||
@@ -334,6 +348,11 @@ func TestShardList(t *testing.T) {
 	}
 
 	root := newShellOf(t, root)
+
+	out, said, _ = root.run("shard", "list", "-n", s.ns, "--operator-namespace", "default")
+	if !strings.Contains(out, "unknown") || !strings.Contains(said, "--operator-namespace") {
+		t.Errorf("without a Lease of the operator: %q, %q", out, said)
+	}
 
 	out, _, failed = root.run("shard", "list", "-n", s.ns, "--operator-namespace", s.ns, "-o", "json")
 

@@ -1,6 +1,7 @@
 package pause
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -29,7 +30,11 @@ const (
 )
 
 // Hold is what the annotations on an object and above it permit. The zero Hold permits everything.
-type Hold struct{ strength strength }
+type Hold struct {
+	strength strength
+	// move is the ID of the move between shards that is under way.
+	move string
+}
 
 // Untouched says what happens to machines that were removed from their list while their group is paused.
 const Untouched = "no machine is removed while the object is paused"
@@ -61,6 +66,10 @@ func (h Hold) Show(set condition.Set) {
 		message = "the reconcile mode here or above is Disabled: nothing is done, and the status is not kept"
 	}
 
+	if h.move != "" {
+		message += shownMove(h.move)
+	}
+
 	set.True(v1alpha1.ConditionPaused, reason, message)
 }
 
@@ -83,7 +92,7 @@ func Of(o metav1.Object) Hold {
 
 	mode, ok := o.GetAnnotations()[v1alpha1.ReconcileModeAnnotation]
 	if !ok {
-		return Hold{h}
+		return Hold{strength: h, move: MoveOf(o).ID}
 	}
 
 	switch v1alpha1.ReconcileMode(mode) {
@@ -96,7 +105,13 @@ func Of(o metav1.Object) Hold {
 		h = unknown
 	}
 
-	return Hold{h}
+	return Hold{strength: h, move: MoveOf(o).ID}
+}
+
+// add applies the annotations of another object, too.
+func (h *Hold) add(o metav1.Object) {
+	other := Of(o)
+	h.strength, h.move = max(h.strength, other.strength), cmp.Or(h.move, other.move)
 }
 
 // Find combines the annotations of the objects, of the KubernetesClusters that control them, and of the Machines that
@@ -108,12 +123,12 @@ func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold,
 	asked := map[string]bool{}
 
 	for _, o := range objects {
-		out.strength = max(out.strength, Of(o).strength)
+		out.add(o)
 
 		if infra, err := machineOf(ctx, c, o); err != nil {
 			return Hold{}, err
 		} else if infra != nil {
-			out.strength = max(out.strength, Of(infra).strength)
+			out.add(infra)
 		}
 
 		name, ok := clusterOf(o)
@@ -130,7 +145,7 @@ func Find(ctx context.Context, c client.Reader, objects ...client.Object) (Hold,
 		case err != nil:
 			return Hold{}, fmt.Errorf("finding out whether KubernetesCluster %s is paused: %w", name, err)
 		default:
-			out.strength = max(out.strength, Of(cluster).strength)
+			out.add(cluster)
 		}
 	}
 

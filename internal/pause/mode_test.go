@@ -99,3 +99,33 @@ func TestFind(t *testing.T) {
 		}
 	}
 }
+
+// TestMove: the condition Paused tells of which move between shards the pause is, and only an ID gets into it.
+func TestMove(t *testing.T) {
+	t.Parallel()
+
+	for annotation, want := range map[string]pause.Move{
+		"":                      {},
+		"2":                     {To: "2"},
+		"2/0123abcd":            {To: "2", ID: "0123abcd"},
+		"2/0123abcd/labels":     {To: "2", ID: "0123abcd", Labels: true},
+		"2/<b>0123abcd</b>":     {To: "2"},
+		"2/0123abcde/labels/..": {To: "2", Labels: true},
+	} {
+		o := &v1alpha1.TalosControlPlane{}
+		o.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true", v1alpha1.MovingToShardAnnotation: annotation}
+
+		got := pause.MoveOf(o)
+		if got != want || pause.ParseMove(got.String()) != want {
+			t.Errorf("%q: %+v", annotation, got)
+		}
+
+		var conditions []metav1.Condition
+
+		pause.Of(o).Show(condition.Set{Conditions: &conditions})
+
+		if got.Shown(conditions) != (want.ID != "") || (pause.Move{To: "2", ID: "76543210"}).Shown(conditions) {
+			t.Errorf("%q: the conditions are %v", annotation, conditions)
+		}
+	}
+}
