@@ -169,11 +169,18 @@ func (w *world) moveShard(t *testing.T, cluster, to string) {
 		"--operator-namespace", w.ns)
 	w.says(0, "CLUSTERS", "shard", "list", "--operator-namespace", w.ns)
 
-	if used := w.wholeShards(t); used[to] == 0 {
-		t.Errorf("the clusters are in the shards %v", used)
+	w.wholeShards(t)
+
+	c := &vitistackv1alpha1.KubernetesCluster{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: cluster}, c); err != nil {
+		t.Fatal(err)
 	}
 
-	w.eventually("the cluster is worked on in its new shard", func(ctx context.Context) error {
+	if at := c.Labels[v1alpha1.ShardLabel]; at != to {
+		t.Errorf("cluster %s is in shard %s, not %s", cluster, at, to)
+	}
+
+	resumed := func(ctx context.Context) error {
 		c := &vitistackv1alpha1.KubernetesCluster{}
 		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, c); err != nil {
 			return err
@@ -184,7 +191,14 @@ func (w *world) moveShard(t *testing.T, cluster, to string) {
 		}
 
 		return nil
-	})
+	}
+	w.eventually("the cluster is resumed", resumed)
+
+	// Nobody but the holder of its new shard can show what changes now.
+	w.pause(cluster, "after the move")
+	w.eventually("the new shard sees a pause", w.condition(c, cluster, v1alpha1.ConditionPaused, "True"))
+	w.pause(cluster, "false")
+	w.eventually("the new shard sees the end of it", resumed)
 }
 
 // shardsHeld: so many shards are held by so many replicas.
