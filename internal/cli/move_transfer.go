@@ -61,8 +61,8 @@ func (t *transfer) check(ctx context.Context) error {
 	}
 
 	if to := pause.MoveOf(t.source.root()).To; to != "" {
-		return fmt.Errorf("cluster %s is being moved to another shard; complete that move first: talos-operator shard move %s "+
-			"-n %s --to %s", t.name, t.name, t.from.namespace, to)
+		return fmt.Errorf("cluster %s is being moved to another shard; complete that move first: talos-operator shard "+
+			"move %s -n %s --to %s", t.name, t.name, t.from.namespace, to)
 	}
 
 	return t.checkTarget(ctx)

@@ -39,9 +39,10 @@ func shardHolders(ctx context.Context, p *plane, namespace string, now time.Time
 		return nil, fmt.Errorf("reading the Leases of shards in namespace %s: %w", namespace, err)
 	}
 
-	if !slices.ContainsFunc(list.Items, func(l coordinationv1.Lease) bool { return strings.HasPrefix(l.Name, app.LeaseName) }) {
-		return nil, fmt.Errorf("namespace %s has no Lease of the operator: name the namespace that the operator runs in with "+
-			"--operator-namespace", namespace)
+	ours := func(l coordinationv1.Lease) bool { return strings.HasPrefix(l.Name, app.LeaseName) }
+	if !slices.ContainsFunc(list.Items, ours) {
+		return nil, fmt.Errorf("namespace %s has no Lease of the operator: name the namespace that the operator runs in "+
+			"with --operator-namespace", namespace)
 	}
 
 	return shard.Holders(list.Items, app.LeaseName, now), nil

@@ -230,8 +230,8 @@ func (r *relocation) permitted(ctx context.Context, strays []client.Object) erro
 	return nil
 }
 
-// mark records the move on the top-level object, and pauses the cluster unless it is paused, in one write, with an ID of
-// its own. A change that another process makes meanwhile is read first.
+// mark records the move on the top-level object, and pauses the cluster unless it is paused, in one write, with an ID
+// of its own. A change that another process makes meanwhile is read first.
 func (r *relocation) mark(ctx context.Context) error {
 	r.held = true // also if the answer is lost
 

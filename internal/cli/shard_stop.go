@@ -179,8 +179,8 @@ func (r *relocation) atWork(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// refused returns the objects with a condition Paused that each shard refuses, because they, or what they run on, are in
-// another shard than what they belong to.
+// refused returns the objects with a condition Paused that each shard refuses, because they, or what they run on, are
+// in another shard than what they belong to.
 func (r *relocation) refused() []string {
 	c, at := r.cluster, func(o client.Object) string { return o.GetLabels()[shard.Label] }
 	root := at(c.root())

@@ -34,7 +34,8 @@ func ForgetCertificates(namespace, cluster string) {
 	certificateExpiry.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": cluster})
 }
 
-// LeaveCertificates drops what was told of a TalosControlPlane that has left a shard, unless another one has told since.
+// LeaveCertificates drops what was told of a TalosControlPlane that has left a shard, unless another one has told
+// since.
 func LeaveCertificates(by any, namespace, cluster string) {
 	if tellers.CompareAndDelete(teller{namespace, cluster}, by) {
 		certificateExpiry.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": cluster})
