@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -127,6 +128,50 @@ func TestShardMovePausesAgain(t *testing.T) {
 	if all := s.read(s.cp).GetAnnotations(); len(all) != 1 || all[v1alpha1.PausedAnnotation] != "false" {
 		t.Errorf("the annotations are %v", all)
 	}
+}
+
+// TestShardMoveEndedByAnother: what ends the move while it waits, as another run does whose time is over, makes it pause
+// the cluster anew.
+func TestShardMoveEndedByAnother(t *testing.T) {
+	s := newSharded(t, "ended")
+	s.operate(s.cp, s.worker, s.machine[0])
+
+	done := make(chan error, 1)
+
+	go func() {
+		err := s.says(t.Context(), "Waiting: TalosMachine/ended-w-0 does not show the pause")
+		if err == nil {
+			err = s.client.Patch(t.Context(), s.cp, client.RawPatch("application/merge-patch+json", []byte(
+				`{"metadata":{"annotations":{"`+v1alpha1.MovingToShardAnnotation+`":null,"`+v1alpha1.PausedAnnotation+`":null}}}`)))
+		}
+
+		if err == nil {
+			err = s.says(t.Context(), "Pausing cluster ended again")
+		}
+
+		for err == nil {
+			m := &v1alpha1.TalosMachine{}
+			if err = s.pass(t.Context(), client.ObjectKeyFromObject(s.cp), s.machine[1]); err == nil {
+				err = s.client.Get(t.Context(), client.ObjectKeyFromObject(s.machine[1]), m)
+			}
+
+			if meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionPaused) {
+				break
+			}
+		}
+
+		done <- err
+	}()
+
+	if _, _, failed := s.relocate("--wait", "10m"); failed != "" || s.in("2") != len(s.objects) {
+		t.Errorf("%q, %d objects are in the new shard", failed, s.in("2"))
+	}
+
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+
+	s.released()
 }
 
 // TestShardMoveRepairs: a root whose label was reset stops everything below it, so that nothing but the root shows a
