@@ -183,7 +183,7 @@ OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./exampl
   ./internal/check/... ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... ./internal/endpoint/... \
   ./internal/controller/kubernetescluster/... \
   ./internal/controller/frame/... ./internal/controller/group/... ./internal/controller/machine/... ./internal/controller/machineset/... \
-  ./internal/pause/... ./internal/backup/scheduled/... \
+  ./internal/pause/... ./internal/backup/scheduled/... ./internal/patchsource/... \
   ./internal/controller/talosworker/... ./internal/controller/upgradehistory/... ./internal/controller/notification/... ./internal/controller/work/... ./internal/decide/... ./internal/failure/... ./internal/kube/... ./internal/text/... ./internal/imagefactory/... \
   ./internal/machineconfig/... ./internal/safety/... ./internal/talconfig/... ./internal/webhook/...
 

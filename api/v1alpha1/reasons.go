@@ -65,6 +65,12 @@ const (
 	//
 	// Next: correct the patch that the message names.
 	ReasonInvalidPatch = "InvalidPatch"
+	// ReasonPatchSourceNotFound: a ConfigMap or Secret that a configuration patch is read from does not exist, has no such
+	// key, or may not be read. Nothing is sent to the machines that the patch is for; they keep their configuration.
+	//
+	// Next: create the object, or add the key, that the message names; it is read again within a minute. Set `optional`
+	// to true to do without the patch.
+	ReasonPatchSourceNotFound = "PatchSourceNotFound"
 	// ReasonAddressConflict: another machine has the same address.
 	//
 	// Next: correct the address of one of the two. After a machine was renamed in the list: wait, the old object is

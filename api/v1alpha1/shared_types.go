@@ -344,12 +344,19 @@ type NodeOptions struct {
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	StaticPods []runtime.RawExtension `json:"staticPods,omitempty"`
 	// configPatches are applied to the generated machine configuration, in order: strategic merge patches (also
-	// multi-document and with "$patch: delete"), or RFC 6902 JSON patches if the configuration is a single document.
+	// multi-document and with "$patch: delete"), or RFC 6902 JSON patches: a list of operations on the main document, or
+	// target (kind and name of another document) and operations.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ConfigPatches []string `json:"configPatches,omitempty"`
+	// configPatchesFrom are further patches, in ConfigMaps and Secrets of the namespace. They are applied in order, after
+	// configPatches.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	ConfigPatchesFrom []ConfigPatchSource `json:"configPatchesFrom,omitempty"`
 }
 
 // GroupPolicy determines how the operator treats the machines of a group: a control plane or a group of workers.

@@ -68,6 +68,12 @@ type TalosControlPlaneSpec struct {
 	// machine sets takes precedence, field by field; a schematic and an install.image replace each other.
 	// +optional
 	ClusterImage *ImageOptions `json:"clusterImage,omitempty"`
+	// clusterConfigPatchesFrom are further patches for all machines of the cluster, in ConfigMaps and Secrets of the
+	// namespace. They are applied in order, after clusterConfigPatches.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	ClusterConfigPatchesFrom []ConfigPatchSource `json:"clusterConfigPatchesFrom,omitempty"`
 	// bootstrapSecretsRef names a Secret with key material for the PKI: token (machine token), ca.crt and ca.key (the CA
 	// of the Talos API). It is read once, when the PKI is created.
 	// +optional

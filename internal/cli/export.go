@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -21,6 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/patchsource"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -162,7 +164,7 @@ func collectExport(ctx context.Context, p *plane, c *cluster) ([]exportedFile, e
 	}
 
 	x := configExport{
-		cluster: c, state: state, nodes: talos.NewPool(), configs: &configstore.Store{Client: p, Reader: p},
+		cluster: c, state: state, nodes: talos.NewPool(), configs: &configstore.Store{Client: p, Reader: p}, reader: p,
 		creds: talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key},
 	}
 	defer x.nodes.Close()
@@ -240,6 +242,7 @@ type configExport struct {
 	nodes   *talos.Pool
 	creds   talos.Credentials
 	configs *configstore.Store
+	reader  client.Reader
 }
 
 func (x configExport) all(ctx context.Context) ([]exportedFile, error) {
@@ -288,8 +291,14 @@ func (x configExport) one(ctx context.Context, m *v1alpha1.TalosMachine) (export
 		return file, serr
 	}
 
+	from, perr := patchsource.For(ctx, x.reader, x.cluster.controlPlane, worker, m)
+	if perr != nil {
+		return file, fmt.Errorf("machine %s: %w, and the patches of its config cannot be read: %w", m.Name, err, perr)
+	}
+
 	rendered, rerr := desired.Render(desired.Sources{
-		ControlPlane: x.cluster.controlPlane, Worker: worker, Machine: m, State: x.state, Adopted: stored.Adopted,
+		ControlPlane: x.cluster.controlPlane, Worker: worker, Machine: m, State: x.state, From: from.Patches,
+		Adopted: stored.Adopted,
 	})
 	if rerr != nil {
 		return file, fmt.Errorf("machine %s: %w, and its config cannot be rendered: %w", m.Name, err, rerr)

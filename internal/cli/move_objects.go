@@ -34,6 +34,7 @@ var (
 	kindWorker       = v1alpha1.GroupVersion.WithKind("TalosWorker")
 	kindTalosMachine = v1alpha1.GroupVersion.WithKind("TalosMachine")
 	kindSecret       = corev1.SchemeGroupVersion.WithKind("Secret")
+	kindConfigMap    = corev1.SchemeGroupVersion.WithKind("ConfigMap")
 
 	kindBackup         = v1alpha1.GroupVersion.WithKind("TalosEtcdBackup")
 	kindBackupSchedule = v1alpha1.GroupVersion.WithKind("TalosEtcdBackupSchedule")
@@ -50,6 +51,10 @@ type reference struct {
 }
 
 func (r reference) String() string { return r.kind.Kind + "/" + r.name }
+
+// isData reports whether the object is read by controllers, and not reconciled: it is never paused, and stays on the
+// source.
+func (r reference) isData() bool { return r.kind == kindSecret || r.kind == kindConfigMap }
 
 // references returns all objects of the cluster, each after its owner. The state is the first, so that no object ever
 // exists without its PKI; the top-level object is the next, so that everything below it is paused from the start.
@@ -70,7 +75,7 @@ func (t *transfer) references(ctx context.Context) ([]reference, error) {
 		out = append(out, reference{kindWorker, c.workers[i].Name})
 	}
 
-	secrets := []string{c.name() + "-kubeconfig", c.name() + "-talosconfig"}
+	named := []reference{{kindSecret, c.name() + "-kubeconfig"}, {kindSecret, c.name() + "-talosconfig"}}
 
 	about := t.backups.references()
 
@@ -80,36 +85,34 @@ func (t *transfer) references(ctx context.Context) ([]reference, error) {
 			return nil, err
 		}
 
-		secrets = append(secrets, secretRefs(o.Object["spec"])...)
+		named = append(named, dataRefs(o.Object["spec"])...)
 	}
 
-	slices.Sort(secrets)
+	slices.SortFunc(named, func(a, b reference) int { return strings.Compare(a.String(), b.String()) })
 
-	secrets = slices.DeleteFunc(slices.Compact(secrets), func(name string) bool { return name == state.name })
+	named = slices.DeleteFunc(slices.Compact(named), func(r reference) bool { return r == state })
 
-	out, err := t.withSecrets(ctx, out, secrets)
+	out, err := t.withData(ctx, out, named)
 	if err != nil {
 		return nil, err
 	}
 
-	var configs []string
+	var configs []reference
 
 	for i := range c.nodes {
 		out = append(out, reference{kindTalosMachine, c.nodes[i].Name})
-		configs = append(configs, configstore.SecretName(c.nodes[i].Name))
+		configs = append(configs, reference{kindSecret, configstore.SecretName(c.nodes[i].Name)})
 	}
 
-	out, err = t.withSecrets(ctx, out, configs)
+	out, err = t.withData(ctx, out, configs)
 
 	return append(out, about...), err
 }
 
-// withSecrets adds the Secrets that exist. A named Secret that does not exist was already read, or will be reported as
-// missing on the target as on the source.
-func (t *transfer) withSecrets(ctx context.Context, out []reference, names []string) ([]reference, error) {
-	for _, name := range names {
-		r := reference{kindSecret, name}
-
+// withData adds the Secrets and ConfigMaps that exist. A named one that does not exist was already read, or will be
+// reported as missing on the target as on the source.
+func (t *transfer) withData(ctx context.Context, out, named []reference) ([]reference, error) {
+	for _, r := range named {
 		if _, err := get(ctx, t.from, r); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
@@ -131,40 +134,45 @@ func (t *transfer) top() reference {
 	return reference{kindControlPlane, t.source.controlPlane.Name}
 }
 
-// secretRefs returns the Secrets that a spec names: in every field …SecretRef, …SecretsRef, …SecretKeyRef,
+// dataRefs returns the Secrets and ConfigMaps that a spec names: in every field …SecretRef, …SecretsRef, …SecretKeyRef,
 // …CredentialsRef and …From, so that fields that are added later are included.
-func secretRefs(v any) []string {
-	var out []string
+func dataRefs(v any) []reference {
+	var out []reference
 
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
 			if isSecretRef(key) {
-				out = append(out, refNames(value)...)
+				out = append(out, refsIn(value)...)
 			}
 
-			out = append(out, secretRefs(value)...)
+			out = append(out, dataRefs(value)...)
 		}
 	case []any:
 		for _, value := range v {
-			out = append(out, secretRefs(value)...)
+			out = append(out, dataRefs(value)...)
 		}
 	}
 
 	return out
 }
 
-// refNames returns the names in a reference, or in a list of references.
-func refNames(v any) []string {
+// refsIn returns the objects in a reference, or in a list of references. A reference without a kind is to a Secret.
+func refsIn(v any) []reference {
 	switch v := v.(type) {
 	case map[string]any:
+		kind := kindSecret
+		if v["kind"] == kindConfigMap.Kind {
+			kind = kindConfigMap
+		}
+
 		if name, ok := v["name"].(string); ok {
-			return []string{name}
+			return []reference{{kind, name}}
 		}
 	case []any:
-		var out []string
+		var out []reference
 		for _, value := range v {
-			out = append(out, refNames(value)...)
+			out = append(out, refsIn(value)...)
 		}
 
 		return out
@@ -191,6 +199,9 @@ func get(ctx context.Context, p *plane, r reference) (*unstructured.Unstructured
 	return o, nil
 }
 
+// copiedParts are the parts of objects that are copied, besides their metadata and status.
+var copiedParts = []string{"spec", "data", "binaryData", "type", "immutable"}
+
 // copyOf returns the copy for the target: the same object, paused, with the owners that it has there.
 func (t *transfer) copyOf(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
@@ -208,7 +219,7 @@ func (t *transfer) copyOf(ctx context.Context, o *unstructured.Unstructured) (*u
 	delete(annotations, v1alpha1.MovedToAnnotation)
 	annotations[v1alpha1.MovedFromAnnotation] = string(o.GetUID())
 
-	if o.GroupVersionKind() != kindSecret {
+	if !(reference{kind: o.GroupVersionKind()}).isData() {
 		annotations[v1alpha1.PausedAnnotation] = valueMoving
 	}
 
@@ -224,7 +235,7 @@ func (t *transfer) copyOf(ctx context.Context, o *unstructured.Unstructured) (*u
 
 	out.SetFinalizers(keep)
 
-	for _, part := range []string{"spec", "data", "type", "immutable"} {
+	for _, part := range copiedParts {
 		if v, ok := o.Object[part]; ok {
 			out.Object[part] = v
 		}
@@ -352,7 +363,7 @@ func (t *transfer) update(ctx context.Context, have, want *unstructured.Unstruct
 
 // sameObject compares the copied parts of two objects.
 func sameObject(a, b *unstructured.Unstructured) bool {
-	for _, part := range []string{"spec", "data", "type", "immutable"} {
+	for _, part := range copiedParts {
 		if !equality.Semantic.DeepEqual(a.Object[part], b.Object[part]) {
 			return false
 		}

@@ -29,7 +29,7 @@ func (t *transfer) deleteSource(ctx context.Context) error {
 	}
 
 	for _, r := range slices.Backward(t.items) {
-		if r.kind == kindSecret || r == t.top() {
+		if r.isData() || r == t.top() {
 			continue
 		}
 

@@ -102,10 +102,30 @@ func newStanding(t *testing.T, name string) *estate {
 
 	e.own(e.cp, e.machine[0])
 	e.own(e.worker, e.machine[1])
+	e.patchesFrom(name + "-patches")
 	e.hookFailed()
 	e.still()
 
 	return e
+}
+
+// patchesFrom has the workers take a patch from a ConfigMap. The Secret of that name is of another application.
+func (e *estate) patchesFrom(name string) {
+	e.t.Helper()
+
+	e.create(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": "machine: {}"},
+		BinaryData: map[string][]byte{"other": {0xff}},
+	})
+	e.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}})
+
+	e.worker.Spec.ConfigPatchesFrom = []v1alpha1.ConfigPatchSource{
+		{Kind: v1alpha1.ConfigPatchFromConfigMap, Name: name, Key: "k"},
+	}
+
+	if err := e.client.Update(e.t.Context(), e.worker); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 // mayTellClusters gives the user the one right that move needs beside the role admin: management clusters are told apart by
@@ -257,6 +277,12 @@ func (e *estate) arrived() {
 		}
 	}
 
+	patches := &corev1.ConfigMap{}
+	if !e.there(patches, name+"-patches") || patches.Data["k"] == "" || len(patches.BinaryData) != 1 ||
+		patches.Annotations[v1alpha1.PausedAnnotation] != "" || e.there(secret, name+"-patches") {
+		e.t.Errorf("the source of patches: %+v", patches)
+	}
+
 	if _, ok := cp.Annotations[v1alpha1.PausedAnnotation]; ok {
 		e.t.Error("the copy is still paused")
 	}
@@ -268,7 +294,7 @@ func moves(t *testing.T) {
 	e := newEstate(t, "here")
 
 	out, _, failed := e.move("--dry-run")
-	if failed != "" || !strings.Contains(out, "Would move 7 objects") || strings.Count(out, "\n") != 8 {
+	if failed != "" || !strings.Contains(out, "Would move 8 objects") || strings.Count(out, "\n") != 9 {
 		t.Fatalf("dry run: %q, %q", out, failed)
 	}
 

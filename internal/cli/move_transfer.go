@@ -337,7 +337,7 @@ func (t *transfer) verify(ctx context.Context) error {
 // is released last.
 func (t *transfer) release(ctx context.Context) error {
 	for _, r := range slices.Backward(t.items) {
-		if r.kind == kindSecret {
+		if r.isData() {
 			continue
 		}
 

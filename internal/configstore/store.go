@@ -27,6 +27,8 @@ const (
 	KeyWorking = "machineconfig.yaml"
 	// KeyAdopted holds config patches, a JSON list of texts, that keep what was changed outside of the operator.
 	KeyAdopted = "adopted.json"
+	// KeyHidden holds the fields, a JSON list of texts, that patches from Secrets set in configs that were sent.
+	KeyHidden = "hidden.json"
 )
 
 // SecretName is the name of the Secret of a TalosMachine.
@@ -38,6 +40,8 @@ type Config struct {
 	Working []byte
 	// Adopted are config patches that follow those of the spec.
 	Adopted []string
+	// Hidden are fields whose values no status may show: the node may have them from an earlier version of a Secret.
+	Hidden []string
 }
 
 // Store reads and writes the Secrets of machines.
@@ -63,6 +67,14 @@ func (s *Store) Load(ctx context.Context, m *v1alpha1.TalosMachine) (Config, err
 		}
 	}
 
+	if raw := secret.Data[KeyHidden]; len(raw) > 0 {
+		if err := json.Unmarshal(raw, &c.Hidden); err != nil {
+			return Config{}, failure.Terminal(v1alpha1.ReasonStateSecretInvalid, fmt.Sprintf("the key %s of Secret %s is no "+
+				"list of fields; restore it, or remove the key if no patch ever came from a Secret", KeyHidden, secret.Name),
+				nil)
+		}
+	}
+
 	return c, nil
 }
 
@@ -83,11 +95,16 @@ func (s *Store) Save(ctx context.Context, m *v1alpha1.TalosMachine, c Config) er
 	}
 
 	want.Data[KeyWorking] = bytes.Clone(c.Working)
-	delete(want.Data, KeyAdopted)
 
-	if len(c.Adopted) > 0 {
-		if want.Data[KeyAdopted], err = json.Marshal(c.Adopted); err != nil {
-			return fmt.Errorf("encoding the adopted patches of %s: %w", m.Name, err)
+	for key, list := range map[string][]string{KeyAdopted: c.Adopted, KeyHidden: c.Hidden} {
+		delete(want.Data, key)
+
+		if len(list) == 0 {
+			continue
+		}
+
+		if want.Data[key], err = json.Marshal(list); err != nil {
+			return fmt.Errorf("encoding the key %s of Secret %s: %w", key, want.Name, err)
 		}
 	}
 
@@ -143,7 +160,7 @@ func ours(secret *corev1.Secret, m *v1alpha1.TalosMachine) bool {
 	}
 
 	for key := range secret.Data {
-		if key != KeyWorking && key != KeyAdopted {
+		if key != KeyWorking && key != KeyAdopted && key != KeyHidden {
 			return false
 		}
 	}

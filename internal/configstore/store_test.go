@@ -108,7 +108,10 @@ func TestLife(t *testing.T) {
 
 	api.NoWrites(t, b.ns, func() { b.save(first) })
 
-	both := configstore.Config{Working: []byte("machine: {token: other}\n"), Adopted: []string{"machine: {a: 1}", "machine: {b: 2}"}}
+	both := configstore.Config{
+		Working: []byte("machine: {token: other}\n"), Adopted: []string{"machine: {a: 1}", "machine: {b: 2}"},
+		Hidden: []string{"machine.env", "LinkConfig/eth0: mtu"},
+	}
 	b.save(both)
 	b.loads(both)
 	api.NoWrites(t, b.ns, func() { b.save(both) })
@@ -117,8 +120,10 @@ func TestLife(t *testing.T) {
 	b.save(first)
 	b.loads(first)
 
-	if _, ok := b.secret().Data[configstore.KeyAdopted]; ok {
-		t.Error("the key of adopted patches is still there")
+	for _, key := range []string{configstore.KeyAdopted, configstore.KeyHidden} {
+		if _, ok := b.secret().Data[key]; ok {
+			t.Errorf("the key %s is still there", key)
+		}
 	}
 
 	b.save(configstore.Config{Adopted: both.Adopted})
@@ -153,13 +158,16 @@ func TestOwnerIsTakenOver(t *testing.T) {
 
 	restored := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: configstore.SecretName("m")},
-		Data:       map[string][]byte{configstore.KeyWorking: []byte("one"), configstore.KeyAdopted: []byte(`["x"]`)},
+		Data: map[string][]byte{
+			configstore.KeyWorking: []byte("one"), configstore.KeyAdopted: []byte(`["x"]`),
+			configstore.KeyHidden: []byte(`["y"]`),
+		},
 	}
 	if err := b.admin.Create(t.Context(), restored); err != nil {
 		t.Fatal(err)
 	}
 
-	want := configstore.Config{Working: []byte("one"), Adopted: []string{"x"}}
+	want := configstore.Config{Working: []byte("one"), Adopted: []string{"x"}, Hidden: []string{"y"}}
 	b.loads(want)
 	b.save(want)
 
@@ -232,17 +240,20 @@ func TestTorn(t *testing.T) {
 	b := newBench(t)
 	b.save(configstore.Config{Working: []byte("one")})
 
-	s := b.secret()
-	s.Data[configstore.KeyAdopted] = []byte(`["machine: {token: hush}`)
+	for _, key := range []string{configstore.KeyAdopted, configstore.KeyHidden} {
+		s := b.secret()
+		delete(s.Data, configstore.KeyAdopted)
+		s.Data[key] = []byte(`["machine: {token: hush}`)
 
-	if err := b.admin.Update(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+		if err := b.admin.Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
 
-	_, err := b.store.Load(t.Context(), b.machine)
-	if failure.ClassOf(err) != failure.ClassTerminal || failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid ||
-		strings.Contains(err.Error(), "hush") || !strings.Contains(failure.Message(err), configstore.KeyAdopted) {
-		t.Errorf("got %v", err)
+		_, err := b.store.Load(t.Context(), b.machine)
+		if failure.ClassOf(err) != failure.ClassTerminal || failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid ||
+			strings.Contains(err.Error(), "hush") || !strings.Contains(failure.Message(err), key) {
+			t.Errorf("got %v", err)
+		}
 	}
 }
 

@@ -25,22 +25,30 @@ func (e *InputError) Error() string { return e.Field + ": " + e.Problem }
 
 // PatchError names the patch that is wrong, and why, without printing its content.
 type PatchError struct {
-	// Level is cluster, group or machine; Index counts from 0 within it.
+	// Level is cluster, group, machine or adopted; Index counts from 0 within its inline patches, or within the others.
 	Level string
 	Index int
+	// Source is the object and key that the patch was read from; empty for an inline one.
+	Source string
 	// Problem is a sentence for a person.
 	Problem string
 }
 
-// Patch names the patch, for example cluster[0].
-func (e *PatchError) Patch() string { return fmt.Sprintf("%s[%d]", e.Level, e.Index) }
+// Patch names the patch, for example cluster[0], or: from Secret registry, key patch.yaml (cluster).
+func (e *PatchError) Patch() string {
+	if e.Source != "" {
+		return fmt.Sprintf("from %s (%s)", e.Source, e.Level)
+	}
+
+	return fmt.Sprintf("%s[%d]", e.Level, e.Index)
+}
 
 // Error implements error.
 func (e *PatchError) Error() string { return "patch " + e.Patch() + ": " + e.Problem }
 
 // InvalidError says why the machinery library refuses the config that came out.
 type InvalidError struct {
-	// Patch that made the config invalid, for example group[1]; empty when it is invalid without patches.
+	// Patch that made the config invalid, as PatchError names it; empty when it is invalid without patches.
 	Patch string
 	// Problems are sentences for a person, sorted.
 	Problems []string
@@ -212,7 +220,48 @@ func newScrubber(in Input) scrubber {
 		add(host.Password, host.Auth, host.IdentityToken, host.ClientKey)
 	}
 
+	for _, l := range in.Patches.levels() {
+		for _, from := range l.from {
+			if from.Secret {
+				add(valuesIn(from.Text)...)
+			}
+		}
+	}
+
 	return s
+}
+
+// valuesIn lists the values of a patch, whatever its form.
+func valuesIn(text string) []string {
+	var (
+		node yaml.Node
+		out  []string
+		walk func(n *yaml.Node)
+	)
+
+	walk = func(n *yaml.Node) {
+		switch n.Kind {
+		case yaml.ScalarNode:
+			out = append(out, n.Value)
+		case yaml.MappingNode:
+			for i := 1; i < len(n.Content); i += 2 {
+				walk(n.Content[i])
+			}
+		default:
+			for _, one := range n.Content {
+				walk(one)
+			}
+		}
+	}
+
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	for dec.Decode(&node) == nil {
+		walk(&node)
+
+		node = yaml.Node{}
+	}
+
+	return out
 }
 
 func (s scrubber) clean(text string) string {

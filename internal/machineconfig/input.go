@@ -1,6 +1,8 @@
 package machineconfig
 
 import (
+	"slices"
+
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -78,7 +80,7 @@ type Input struct {
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.
 	Machine v1alpha1.MachineNetwork
 
-	// Patches change the generated config, in the order cluster, group, machine.
+	// Patches change the generated config, in the order cluster, group, machine, adopted.
 	Patches Patches
 }
 
@@ -162,15 +164,50 @@ type Taint struct {
 }
 
 // Patches change a generated config. Each is a strategic merge patch (also multi-document and with "$patch: delete")
-// or, where the config is a single document, an RFC 6902 patch as JSON or YAML.
+// or an RFC 6902 patch as JSON or YAML: a list of operations on the main document, or target (apiVersion, kind and name
+// of another document) and operations.
 type Patches struct {
 	Cluster []string
 	Group   []string
 	Machine []string
+	// ClusterFrom, GroupFrom and MachineFrom were read from other objects. They follow the others of their level.
+	ClusterFrom []Sourced
+	GroupFrom   []Sourced
+	MachineFrom []Sourced
+	// Adopted keep what was changed outside of the operator. They follow all others.
+	Adopted []string
+}
+
+// Sourced is a patch that was read from another object.
+type Sourced struct {
+	// Source is how errors call it, for example: Secret registry, key patch.yaml.
+	Source string
+	// Secret hides its content: errors do not quote it, and Rendered.Hidden has the fields that it sets.
+	Secret bool
+	// Text of the patch.
+	Text string
+}
+
+// level is one step of the order in which patches are applied.
+type level struct {
+	name   string
+	inline []string
+	from   []Sourced
+}
+
+func (p Patches) levels() []level {
+	return []level{
+		{"cluster", p.Cluster, p.ClusterFrom},
+		{"group", p.Group, p.GroupFrom},
+		{"machine", p.Machine, p.MachineFrom},
+		{"adopted", p.Adopted, nil},
+	}
 }
 
 // any tells whether there are patches.
-func (p Patches) any() bool { return len(p.Cluster)+len(p.Group)+len(p.Machine) > 0 }
+func (p Patches) any() bool {
+	return slices.ContainsFunc(p.levels(), func(l level) bool { return len(l.inline)+len(l.from) > 0 })
+}
 
 // Rendered is a finished machine config.
 type Rendered struct {
@@ -180,6 +217,8 @@ type Rendered struct {
 	Hash string
 	// Warnings of the machinery library and of the render, sorted. They hold no secrets.
 	Warnings []string
+	// Hidden are the fields that patches with a secret content set, sorted, for Difference.Hide.
+	Hidden []string
 }
 
 // DefaultInstallImage is the installer image of a Talos version.

@@ -2,13 +2,10 @@ package machineconfig
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	jsonpatch "github.com/evanphx/json-patch"
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"go.yaml.in/yaml/v4"
@@ -18,17 +15,43 @@ import (
 type patch struct {
 	level string
 	index int
+	// source is where the patch was read from; empty for an inline one.
+	source string
+	// secret: no error may quote the patch.
+	secret bool
 	// merge is the part that the machinery library knows how to merge.
 	merge configpatcher.Patch
 	// unknown are documents of kinds that the library does not know.
 	unknown []document
-	json    jsonpatch.Patch
+	json    *operations
 }
 
-func (p patch) name() string { return fmt.Sprintf("%s[%d]", p.level, p.index) }
+func (p patch) name() string { return p.refused("").Patch() }
 
+// refused is an error with a problem that quotes neither the patch nor what it made of the config.
+func (p patch) refused(problem string) *PatchError {
+	return &PatchError{Level: p.level, Index: p.index, Source: p.source, Problem: problem}
+}
+
+// failure is an error with a problem that may name fields of the patch. Those of a Secret are not told from its values:
+// a missing blank makes one of the other.
 func (p patch) failure(problem string) *PatchError {
-	return &PatchError{Level: p.level, Index: p.index, Problem: problem}
+	if p.secret {
+		problem = "is no valid patch, or does not fit this config; " + hiddenReason
+	}
+
+	return p.refused(problem)
+}
+
+const hiddenReason = "the reason is not shown, because it may quote the Secret"
+
+// unlessNil is failure for an error that quotes the config.
+func (p patch) unlessNil(err error) error {
+	if err == nil {
+		return nil
+	}
+
+	return p.failure(describe(err))
 }
 
 // CheckPatches parses patches without applying them. The error is a *PatchError.
@@ -41,17 +64,28 @@ func CheckPatches(p Patches) error {
 func parsePatches(in Patches) ([]patch, error) {
 	var out []patch
 
-	for _, level := range []struct {
-		name  string
-		texts []string
-	}{{"cluster", in.Cluster}, {"group", in.Group}, {"machine", in.Machine}} {
-		for i, text := range level.texts {
-			p := patch{level: level.name, index: i}
-			if err := p.parse(text); err != nil {
-				return nil, p.failure(describe(err))
-			}
+	add := func(p patch, text string) error {
+		if err := p.parse(text); err != nil {
+			return p.failure(describe(err))
+		}
 
-			out = append(out, p)
+		out = append(out, p)
+
+		return nil
+	}
+
+	for _, l := range in.levels() {
+		for i, text := range l.inline {
+			if err := add(patch{level: l.name, index: i}, text); err != nil {
+				return nil, err
+			}
+		}
+
+		for i, from := range l.from {
+			p := patch{level: l.name, index: i, source: from.Source, secret: from.Secret}
+			if err := add(p, from.Text); err != nil {
+				return nil, err
+			}
 		}
 	}
 
@@ -67,7 +101,7 @@ func (p *patch) parse(text string) (err error) {
 	}()
 
 	if isList(text) {
-		p.json, err = parseJSONPatch(text)
+		p.json, err = parseList(text)
 
 		return err
 	}
@@ -79,6 +113,16 @@ func (p *patch) parse(text string) (err error) {
 
 	if len(docs) == 0 {
 		return errors.New("the patch is empty")
+	}
+
+	if slices.ContainsFunc(docs, document.hasOperations) {
+		if len(docs) > 1 {
+			return errors.New("operations of RFC 6902 need a patch of their own, which has one document")
+		}
+
+		p.json, err = parseTargeted(text, docs[0])
+
+		return err
 	}
 
 	known := make([]document, 0, len(docs))
@@ -114,49 +158,6 @@ func (p *patch) parse(text string) (err error) {
 	return err
 }
 
-// isList tells an RFC 6902 patch, which is a list, from a strategic merge patch, which never is.
-func isList(text string) bool {
-	var node yaml.Node
-
-	return yaml.Unmarshal([]byte(text), &node) == nil &&
-		len(node.Content) == 1 && node.Content[0].Kind == yaml.SequenceNode
-}
-
-var jsonOps = []string{"add", "remove", "replace", "move", "copy", "test"}
-
-func parseJSONPatch(text string) (jsonpatch.Patch, error) {
-	var operations []map[string]any
-	if err := yaml.Unmarshal([]byte(text), &operations); err != nil {
-		return nil, fmt.Errorf("an RFC 6902 patch is a list of operations: %w", err)
-	}
-
-	if len(operations) == 0 {
-		return nil, errors.New("the patch is empty")
-	}
-
-	for i, operation := range operations {
-		op, _ := operation["op"].(string)
-		if !slices.Contains(jsonOps, op) {
-			return nil, fmt.Errorf("operation %d: op must be one of %s", i, strings.Join(jsonOps, ", "))
-		}
-
-		if path, ok := operation["path"].(string); !ok || !strings.HasPrefix(path, "/") {
-			return nil, fmt.Errorf("operation %d: path must begin with a slash", i)
-		}
-
-		if _, ok := operation["value"]; !ok && (op == "add" || op == "replace" || op == "test") {
-			return nil, fmt.Errorf("operation %d: %s needs a value", i, op)
-		}
-	}
-
-	raw, err := json.Marshal(operations)
-	if err != nil {
-		return nil, errors.New("the patch has values that JSON cannot hold")
-	}
-
-	return jsonpatch.DecodePatch(raw)
-}
-
 const patchKey, patchDelete = "$patch", "delete"
 
 func hasNestedDelete(doc *yaml.Node) bool {
@@ -173,6 +174,8 @@ func hasNestedDelete(doc *yaml.Node) bool {
 type draft struct {
 	known   config.Provider
 	unknown []document
+	// hidden are the fields that secret patches have set.
+	hidden []string
 }
 
 func (d *draft) apply(p patch) (err error) {
@@ -183,7 +186,7 @@ func (d *draft) apply(p patch) (err error) {
 	}()
 
 	if p.json != nil {
-		return d.applyJSON(p)
+		return d.applyOperations(p)
 	}
 
 	for _, doc := range p.unknown {
@@ -196,38 +199,7 @@ func (d *draft) apply(p patch) (err error) {
 		return nil
 	}
 
-	return d.applyKnown(p, p.merge)
-}
-
-func (d *draft) applyJSON(p patch) error {
-	if kinds := d.extraKinds(); len(kinds) > 0 {
-		return p.failure("an RFC 6902 patch works only on a config of a single document, and this config also has " +
-			strings.Join(kinds, ", ") + "; write it as a strategic merge patch")
-	}
-
-	return d.applyKnown(p, p.json)
-}
-
-func (d *draft) extraKinds() []string {
-	var kinds []string
-
-	for _, doc := range d.known.Documents() {
-		if doc.Kind() != mainKind {
-			kinds = append(kinds, doc.Kind())
-		}
-	}
-
-	for _, doc := range d.unknown {
-		kinds = append(kinds, doc.kind)
-	}
-
-	slices.Sort(kinds)
-
-	return slices.Compact(kinds)
-}
-
-func (d *draft) applyKnown(p patch, merge configpatcher.Patch) error {
-	out, err := configpatcher.Apply(configpatcher.WithConfig(d.known), []configpatcher.Patch{merge})
+	out, err := configpatcher.Apply(configpatcher.WithConfig(d.known), []configpatcher.Patch{p.merge})
 	if err != nil {
 		return p.failure("does not apply: " + describe(err))
 	}

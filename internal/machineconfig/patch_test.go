@@ -15,18 +15,24 @@ func TestPatchesApplyInOrder(t *testing.T) {
 	t.Parallel()
 
 	level := func(value string) string { return "machine:\n  sysctls:\n    vm.swappiness: \"" + value + "\"\n" }
+	from := func(value string) []machineconfig.Sourced { return []machineconfig.Sourced{{Text: level(value)}} }
 
 	in := plainInput(t, machineconfig.ControlPlane)
 	in.Patches = machineconfig.Patches{
 		Cluster: []string{level("1"), level("2")}, Group: []string{level("3")}, Machine: []string{level("4")},
+		ClusterFrom: from("2f"), GroupFrom: from("3f"), MachineFrom: from("4f"), Adopted: []string{level("5")},
 	}
 
 	for _, step := range []struct {
 		want string
 		next func()
 	}{
+		{"5", func() { in.Patches.Adopted = nil }},
+		{"4f", func() { in.Patches.MachineFrom = nil }},
 		{"4", func() { in.Patches.Machine = nil }},
+		{"3f", func() { in.Patches.GroupFrom = nil }},
 		{"3", func() { in.Patches.Group = nil }},
+		{"2f", func() { in.Patches.ClusterFrom = nil }},
 		{"2", func() { in.Patches.Cluster = in.Patches.Cluster[:1] }},
 		{"1", func() {}},
 	} {
@@ -158,7 +164,6 @@ func TestPatchErrorsNameThePatch(t *testing.T) {
 		"value":                 {"- op: add\n  path: /machine/env\n", "needs a value"},
 		"no operations":         {"[]", "empty"},
 		"list of texts":         {"- a\n- b\n", "list of operations"},
-		"JSON on documents":     {`[{"op":"add","path":"/machine/env","value":{}}]`, "strategic merge"},
 		"delete what is absent": {"machine:\n  nodeLabels:\n    nope:\n      $patch: delete\n", "nope"},
 		"absent document":       {unknown + "$patch: delete\n", "does not exist"},
 		"delete inside unknown": {unknown + "a:\n  $patch: delete\n", "whole"},

@@ -47,12 +47,7 @@ func Render(in Input) (*Rendered, error) {
 
 	warnings, err := validate(d)
 	if err != nil {
-		invalid := &InvalidError{Patch: culprit(base, patches), Problems: problemsOf(err)}
-		for i, problem := range invalid.Problems {
-			invalid.Problems[i] = clean.clean(problem)
-		}
-
-		return nil, invalid
+		return nil, clean.invalidError(in, base, patches, err)
 	}
 
 	hash, err := in.Hashes.Hash(raw)
@@ -67,14 +62,60 @@ func Render(in Input) (*Rendered, error) {
 
 	slices.Sort(warnings)
 
-	return &Rendered{Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings)}, nil
+	return &Rendered{Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings), Hidden: d.hidden}, nil
 }
 
 func (s scrubber) patchError(err error) error {
 	var p *PatchError
-	if errors.As(err, &p) {
-		return &PatchError{Level: p.Level, Index: p.Index, Problem: s.clean(p.Problem)}
+	if !errors.As(err, &p) {
+		return err
 	}
+
+	cleaned := *p
+	cleaned.Problem = s.clean(p.Problem)
+
+	return &cleaned
+}
+
+// invalidError says what is wrong with a config. What is also wrong without the secret patches quotes none of them;
+// anything else might.
+func (s scrubber) invalidError(in Input, base config.Provider, patches []patch, err error) *InvalidError {
+	invalid := &InvalidError{Patch: culprit(base, patches)}
+
+	if slices.ContainsFunc(patches, func(p patch) bool { return p.secret }) {
+		if err = validateOpen(in.Patches, base); err == nil {
+			invalid.Problems = []string{"Talos refuses the result; " + hiddenReason}
+
+			return invalid
+		}
+	}
+
+	invalid.Problems = problemsOf(err)
+	for i, problem := range invalid.Problems {
+		invalid.Problems[i] = s.clean(problem)
+	}
+
+	return invalid
+}
+
+// validateOpen validates the config without the secret patches. It returns nil where the others do not apply without
+// them.
+func validateOpen(in Patches, base config.Provider) error {
+	for _, from := range []*[]Sourced{&in.ClusterFrom, &in.GroupFrom, &in.MachineFrom} {
+		*from = slices.DeleteFunc(slices.Clone(*from), func(s Sourced) bool { return s.Secret })
+	}
+
+	patches, err := parsePatches(in)
+	if err != nil {
+		return nil
+	}
+
+	d, err := applyAll(base, patches)
+	if err != nil {
+		return nil
+	}
+
+	_, err = validate(d)
 
 	return err
 }
@@ -89,17 +130,22 @@ func applyAll(base config.Provider, patches []patch) (*draft, error) {
 	d := &draft{known: base.Clone()}
 
 	for _, p := range patches {
-		if err := d.apply(p); err != nil {
+		apply := d.apply
+		if p.secret {
+			apply = d.applyHidden
+		}
+
+		if err := apply(p); err != nil {
 			return nil, err
 		}
 
 		have, err := guardOf(d.known)
 		if err != nil {
-			return nil, p.failure(err.Error())
+			return nil, p.refused(err.Error())
 		}
 
 		if field := want.firstDifference(have); field != "" {
-			return nil, p.failure("changes " + field + ", which the operator owns; remove it from the patch")
+			return nil, p.refused("changes " + field + ", which the operator owns; remove it from the patch")
 		}
 	}
 

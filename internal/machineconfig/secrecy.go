@@ -33,7 +33,7 @@ func mayHoldSecret(patch string) bool {
 }
 
 func (d document) mayHoldSecret() bool {
-	if !d.isKnown() || hasAlias(d.node) {
+	if !d.isKnown() || d.hasOperations() || hasAlias(d.node) {
 		return true
 	}
 

@@ -109,7 +109,9 @@ func wholePieces(patches []string) []piece {
 // mainDocuments is nil for a patch that changes anything but the main document.
 func mainDocuments(text string) []document {
 	docs, err := splitDocuments([]byte(text))
-	if err != nil || slices.ContainsFunc(docs, func(d document) bool { return !d.isMain() || hasAlias(d.node) }) {
+	if err != nil || slices.ContainsFunc(docs, func(d document) bool {
+		return !d.isMain() || d.hasOperations() || hasAlias(d.node)
+	}) {
 		return nil
 	}
 

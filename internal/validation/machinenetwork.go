@@ -26,7 +26,7 @@ func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], patched
 			continue
 		}
 
-		problems := netconfig.Check(*m.Network, false, patched || len(m.ConfigPatches) > 0)
+		problems := netconfig.Check(*m.Network, false, patched || len(m.ConfigPatches)+len(m.ConfigPatchesFrom) > 0)
 		for _, problem := range problems {
 			failures = append(failures, Failure{
 				Field: path + "." + problem.Field, Problem: problem.ErrorBody(), Remedy: "correct the network of " + m.Name,

@@ -136,6 +136,26 @@ func (w *world) patchCluster(cluster string, patches ...string) {
 	})
 }
 
+// patchFromConfigMap has the templates of all groups take a patch from a ConfigMap.
+func (w *world) patchFromConfigMap(cluster, patch string) {
+	w.t.Helper()
+
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: cluster + "-patches"},
+		Data:       map[string]string{"patch.yaml": patch},
+	}
+	if err := w.client.Create(w.t.Context(), cm); err != nil {
+		w.t.Fatal(err)
+	}
+
+	from := []v1alpha1.ConfigPatchSource{{Kind: v1alpha1.ConfigPatchFromConfigMap, Name: cm.Name, Key: "patch.yaml"}}
+
+	change(w, &vitistackv1alpha1.KubernetesCluster{}, cluster, func(k *vitistackv1alpha1.KubernetesCluster) {
+		k.Spec.ControlPlane.MachineTemplate.Spec.ConfigPatchesFrom = from
+		k.Spec.Workers[0].MachineTemplate.Spec.ConfigPatchesFrom = from
+	})
+}
+
 // TestConfigRollout: changes reach every machine, those without a reboot without one, the others one control-plane node
 // at a time, drained and let loose again. The first one loses power while it reboots, and the manager is killed at random
 // moments before and after that.
@@ -154,7 +174,7 @@ func TestConfigRollout(t *testing.T) {
 
 	before, identity := w.boots(), w.identity("rolled")
 
-	w.patchCluster("rolled", "machine: {nodeLabels: {shelf: seven}}")
+	w.patchFromConfigMap("rolled", "machine: {nodeLabels: {shelf: seven}}")
 	w.eventually("the label is everywhere", w.upToDate("rolled"))
 	w.eventually("the Nodes have it", w.labelled("rolled", "shelf", "seven", 5))
 

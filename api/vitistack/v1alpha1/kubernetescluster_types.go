@@ -233,12 +233,18 @@ type TalosConfig struct {
 	// +optional
 	Install *InstallConfig `json:"install,omitempty"`
 	// configPatches are applied to the configuration of every machine, before those of its machine template: strategic
-	// merge patches, or RFC 6902 JSON patches if the configuration is a single document.
+	// merge patches, or RFC 6902 JSON patches.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ConfigPatches []string `json:"configPatches,omitempty"`
+	// configPatchesFrom are further patches for every machine, in ConfigMaps and Secrets of the namespace. They are applied
+	// in order, after configPatches.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	ConfigPatchesFrom []talosv1alpha1.ConfigPatchSource `json:"configPatchesFrom,omitempty"`
 }
 
 // KubernetesClusterSpec describes a whole cluster.

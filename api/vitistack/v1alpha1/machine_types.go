@@ -168,6 +168,12 @@ type MachineSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ConfigPatches []string `json:"configPatches,omitempty"`
+	// configPatchesFrom are further patches, in ConfigMaps and Secrets of the namespace. They are applied in order, after
+	// configPatches.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	ConfigPatchesFrom []talosv1alpha1.ConfigPatchSource `json:"configPatchesFrom,omitempty"`
 	// reclaimPolicy determines what the provider does when the Machine is deleted. Default: Delete. The operator sets
 	// Retain for clusters whose deletionPolicy is Preserve.
 	// +optional

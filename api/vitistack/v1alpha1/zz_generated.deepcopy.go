@@ -474,6 +474,13 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.ConfigPatchesFrom != nil {
+		in, out := &in.ConfigPatchesFrom, &out.ConfigPatchesFrom
+		*out = make([]apiv1alpha1.ConfigPatchSource, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.TalosConfig != nil {
 		in, out := &in.TalosConfig, &out.TalosConfig
 		*out = new(MachineTalosSettings)
@@ -643,6 +650,13 @@ func (in *TalosConfig) DeepCopyInto(out *TalosConfig) {
 		in, out := &in.ConfigPatches, &out.ConfigPatches
 		*out = make([]string, len(*in))
 		copy(*out, *in)
+	}
+	if in.ConfigPatchesFrom != nil {
+		in, out := &in.ConfigPatchesFrom, &out.ConfigPatchesFrom
+		*out = make([]apiv1alpha1.ConfigPatchSource, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
 	}
 }
 

@@ -208,7 +208,7 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 	}
 
 	if c := spec.TalosConfig; c != nil {
-		cp.Spec.ClusterConfigPatches = c.ConfigPatches
+		cp.Spec.ClusterConfigPatches, cp.Spec.ClusterConfigPatchesFrom = c.ConfigPatches, c.ConfigPatchesFrom
 
 		if c.Machine != nil {
 			cp.Spec.CertSANs = c.Machine.CertSANs
@@ -278,7 +278,7 @@ func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 		NodeOptions: v1alpha1.NodeOptions{
 			Install: m.Spec.Install, NodeLabels: m.Spec.NodeLabels, NodeTaints: m.Spec.NodeTaints,
 			ExtensionServices: m.Spec.ExtensionServices, StaticPods: m.Spec.StaticPods,
-			ConfigPatches: m.Spec.ConfigPatches,
+			ConfigPatches: m.Spec.ConfigPatches, ConfigPatchesFrom: m.Spec.ConfigPatchesFrom,
 		},
 	}
 }

@@ -85,7 +85,8 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 
 	// A cluster that runs is not stopped by it: only a machine whose network cannot work gets no other configuration.
 	if made.TalosVersion == "" {
-		patched := len(spec.ClusterConfigPatches)+len(spec.ConfigPatches) > 0
+		patched := len(spec.ClusterConfigPatches)+len(spec.ConfigPatches)+
+			len(spec.ClusterConfigPatchesFrom)+len(spec.ConfigPatchesFrom) > 0
 		failures = append(failures, validation.MachineNetworks(remediation.Listed(spec.Machines, spec.Spares), patched)...)
 	}
 

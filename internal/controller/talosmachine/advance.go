@@ -184,7 +184,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, in change.Input, o talo
 	err = node.ToItself(ctx, s.self(), func() error {
 		_, err := node.Apply(ctx, s.want, o)
 
-		return err
+		return s.unquoted(err)
 	})
 
 	switch {

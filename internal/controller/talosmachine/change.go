@@ -195,7 +195,7 @@ func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
 
 	would, err := node.Apply(ctx, s.want, talos.ApplyOptions{Mode: talos.ApplyAuto, DryRun: true})
 	if err != nil {
-		return fmt.Errorf("asking %s what a config change would do: %w", s.machine.Name, err)
+		return fmt.Errorf("asking %s what a config change would do: %w", s.machine.Name, s.unquoted(err))
 	}
 
 	if err := r.supersede(ctx, s, node); err != nil {

@@ -73,6 +73,10 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, fmt.Errorf("comparing the config of %s: %w", s.machine.Name, err)
 	}
 
+	if err := r.hide(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if err := r.findEdits(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -159,7 +163,7 @@ func (r *Reconciler) makeWanted(s *scope, disk string) error {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 
-	s.wantHash = rendered.Hash
+	s.wantHash, s.secretFields = rendered.Hash, rendered.Hidden
 
 	if s.image, err = machineconfig.InstallImage(rendered.Bytes); err != nil {
 		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
@@ -218,6 +222,7 @@ func (r *Reconciler) findEdits(ctx context.Context, s *scope) error {
 		}
 	}
 
+	edits.Hide(s.hidden)
 	s.edited = edits.Paths()
 	st.Drift, _ = fieldsOf(edits.Changes)
 

@@ -32,7 +32,7 @@ import (
 // Reconciler reconciles TalosMachines.
 type Reconciler struct {
 	Client client.Client
-	// Reader reads backups live, right before a node is disrupted.
+	// Reader reads backups live, right before a node is disrupted, and the sources of config patches.
 	Reader client.Reader
 	// States reads and writes state Secrets.
 	States *clusterstate.Store
@@ -126,6 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.awaitOwner,
 		r.fence,
 		r.recordPlace,
+		r.loadPatches,
 		r.configure,
 		r.compare,
 		r.compareSystem,
@@ -208,7 +209,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 
 	phases := []frame.Phase[*scope]{r.loadState, r.resolveAddress, r.watch, r.observe}
 	if !deleting(s.machine) && (s.machine.Spec.WorkerRef == nil || s.worker != nil) {
-		phases = append(phases, r.compare, r.compareSystem)
+		phases = append(phases, r.loadPatches, r.compare, r.compareSystem)
 
 		if s.hold.Live() {
 			phases = append(phases, r.planChange)

@@ -32,6 +32,8 @@ type look struct {
 	revert, retry, forget   string
 	configHash, workingHash string
 	configured              bool
+	// patches is the version of the objects that patches were read from.
+	patches string
 }
 
 // looks records, per machine, what was last compared without a difference, so that the configuration of an idle node is
@@ -114,6 +116,7 @@ func (s *scope) look() look {
 		retry:      s.machine.Annotations[v1alpha1.RetryAnnotation],
 		forget:     s.machine.Annotations[v1alpha1.ForgetAdoptedAnnotation],
 		configHash: s.machine.Status.ConfigHash, workingHash: s.machine.Status.WorkingHash, configured: s.everConfigured(),
+		patches: s.patches.Version,
 	}
 }
 

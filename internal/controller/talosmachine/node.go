@@ -244,12 +244,16 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
+	if err := r.keepSent(ctx, s, rendered); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if err := r.recordConfigured(ctx, s, rendered); err != nil {
 		return ctrl.Result{}, err
 	}
 
 	if _, err := node.Apply(ctx, rendered.Bytes); err != nil {
-		return ctrl.Result{}, fmt.Errorf("sending the first config to %s: %w", s.machine.Name, err)
+		return ctrl.Result{}, fmt.Errorf("sending the first config to %s: %w", s.machine.Name, s.unquoted(err))
 	}
 
 	if s.intends(v1alpha1.StepReset) {

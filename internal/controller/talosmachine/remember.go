@@ -74,6 +74,11 @@ func (r *Reconciler) remember(ctx context.Context, s *scope) error {
 
 	s.stored.Working = s.live
 
+	// No earlier version of a Secret is left, neither on the node nor in the record.
+	if s.compared && s.diff.Equal() && !s.reverting {
+		s.stored.Hidden = s.secretFields
+	}
+
 	if err := r.Configs.Save(ctx, s.machine, s.stored); err != nil {
 		return err
 	}

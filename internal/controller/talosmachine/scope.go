@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/patchsource"
 	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -42,6 +43,11 @@ type scope struct {
 	stranger bool
 	// fingerprint of the certificate that the machine presents in maintenance mode.
 	fingerprint string
+	// patches are those that the objects take from ConfigMaps and Secrets.
+	patches patchsource.Read
+	// secretFields are the fields that the desired configuration takes from Secrets; hidden are also those that the live
+	// or the last working one may have from an earlier version of one.
+	secretFields, hidden []string
 	// stored is the record about the configuration, as far as it was needed.
 	stored configstore.Config
 	// told is the version of the live configuration that the stream had reported before it was read.
@@ -134,7 +140,8 @@ func (s *scope) controlPlaneKey() types.NamespacedName {
 // sources are the objects that determine the machine's config.
 func (s *scope) sources() desired.Sources {
 	return desired.Sources{
-		ControlPlane: s.controlPlane, Worker: s.worker, Machine: s.machine, State: s.held.State, Adopted: s.stored.Adopted,
+		ControlPlane: s.controlPlane, Worker: s.worker, Machine: s.machine, State: s.held.State,
+		From: s.patches.Patches, Adopted: s.stored.Adopted,
 	}
 }
 

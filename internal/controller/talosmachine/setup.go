@@ -35,6 +35,7 @@ const machineRefIndex = "machineRef"
 // +kubebuilder:rbac:groups=vitistack.io,resources=kubernetesclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=talos-operator.io,resources=taloscontrolplanes;talosworkers,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;update
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // SetupWithManager registers the controller. Changes of a TalosMachine's status do not trigger it: only its spec and

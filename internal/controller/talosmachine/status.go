@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/patchsource"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -65,6 +66,10 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	if r.unwatched(s) {
 		res = condition.Within(res, err, pollUnwatched)
+	}
+
+	if !deleting(s.machine) && patchsource.Any(s.controlPlane, s.worker, s.machine) {
+		res = condition.Within(res, err, pollPatches)
 	}
 
 	return res, err

@@ -24,8 +24,15 @@ type Sources struct {
 	State   *clusterstate.State
 	// Disk is the install disk that was chosen.
 	Disk string
+	// From are the patches that ConfigMaps and Secrets hold.
+	From Patches
 	// Adopted are patches that keep changes made outside of the operator; they are applied last.
 	Adopted []string
+}
+
+// Patches are patches that were read from other objects, by the level of the object that names them.
+type Patches struct {
+	Cluster, Group, Machine []machineconfig.Sourced
 }
 
 // group returns the options that the machine shares with its group.
@@ -63,7 +70,10 @@ func Input(s Sources) machineconfig.Input {
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
 			Group:   group.ConfigPatches,
-			Machine: slices.Concat(m.ConfigPatches, s.Adopted),
+			Machine: m.ConfigPatches,
+
+			ClusterFrom: s.From.Cluster, GroupFrom: s.From.Group, MachineFrom: s.From.Machine,
+			Adopted: s.Adopted,
 		},
 	}
 }

@@ -1,0 +1,88 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/patchsource"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// pollPatches is how soon the ConfigMaps and Secrets that patches come from are read again. No event reports their
+// changes: a watch, also one of metadata alone, would need the permission to list all Secrets.
+const pollPatches = time.Minute
+
+// loadPatches reads the patches that the objects take from ConfigMaps and Secrets. Nothing is compared or sent without
+// them: a configuration without one of its patches would undo it.
+func (r *Reconciler) loadPatches(ctx context.Context, s *scope) (res ctrl.Result, err error) {
+	if s.answer != talos.StateMember && s.answer != talos.StateMaintenance {
+		return res, nil
+	}
+
+	s.patches, err = patchsource.For(ctx, r.Reader, s.controlPlane, s.worker, s.machine)
+
+	return res, err
+}
+
+// hide removes the values that come from Secrets from the difference between the configurations.
+func (r *Reconciler) hide(ctx context.Context, s *scope) error {
+	if len(s.secretFields) == 0 && s.diff.Equal() {
+		return nil // nothing is shown
+	}
+
+	if err := r.keepHidden(ctx, s); err != nil {
+		return err
+	}
+
+	s.diff.Hide(s.hidden)
+
+	return nil
+}
+
+// keepSent records the fields of a machine's first configuration that come from Secrets.
+func (r *Reconciler) keepSent(ctx context.Context, s *scope, rendered *machineconfig.Rendered) error {
+	if s.secretFields = rendered.Hidden; len(s.secretFields) == 0 {
+		return nil
+	}
+
+	return r.keepHidden(ctx, s)
+}
+
+// keepHidden records the fields that come from Secrets before the node has them: a later comparison, to a desired
+// configuration without them, must not show what they were. Fields that were recorded before stay.
+func (r *Reconciler) keepHidden(ctx context.Context, s *scope) error {
+	stored, err := r.Configs.Load(ctx, s.machine)
+	if err != nil {
+		return err
+	}
+
+	s.hidden = slices.Concat(stored.Hidden, s.secretFields)
+	slices.Sort(s.hidden)
+	s.hidden = slices.Compact(s.hidden)
+
+	if s.paused || len(s.hidden) == len(stored.Hidden) {
+		return nil
+	}
+
+	stored.Hidden, s.stored.Hidden = s.hidden, s.hidden
+
+	return r.Configs.Save(ctx, s.machine, stored)
+}
+
+// unquoted is an error without the text in which a node refuses a configuration that has values from Secrets: it may
+// quote one.
+func (s *scope) unquoted(err error) error {
+	if len(s.secretFields)+len(s.hidden) == 0 || failure.Reason(err) != v1alpha1.ReasonConfigRefused {
+		return err
+	}
+
+	return failure.Terminal(v1alpha1.ReasonConfigRefused, fmt.Sprintf("%s refused the machine config; the reason is not "+
+		"shown, because it may quote a Secret that a patch comes from", s.machine.Name), nil)
+}

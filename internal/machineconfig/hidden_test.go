@@ -1,0 +1,124 @@
+package machineconfig_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+)
+
+func fromSecret(text string) []machineconfig.Sourced {
+	return []machineconfig.Sourced{{Source: "Secret s, key k", Secret: true, Text: text}}
+}
+
+// TestHiddenFields: the fields that a patch from a Secret sets are listed, and a difference that hides them shows neither
+// their old nor their new values, nor those of the items of their lists.
+func TestHiddenFields(t *testing.T) {
+	t.Parallel()
+
+	in := plainInput(t, machineconfig.Worker)
+	before := render(t, in)
+
+	in.Patches.Cluster = []string{"machine: {sysctls: {open: shown}}"}
+	in.Patches.GroupFrom = fromSecret("machine:\n  sysctls: {shut: hunter2hunter2}\n  certSANs: [hunter2hunter2]\n" +
+		"---\napiVersion: v1alpha1\nkind: KmsgLogConfig\nname: remote\nurl: tcp://hunter2hunter2:1\n")
+	in.Patches.Machine = []string{"machine: {certSANs: [other.example.org]}"}
+
+	after := render(t, in)
+
+	want := []string{"KmsgLogConfig/remote", "machine.certSANs", "machine.sysctls.shut"}
+	if diff := cmp.Diff(want, after.Hidden); diff != "" || len(before.Hidden) > 0 {
+		t.Errorf("hidden (-want +got):\n%s\nand %q", diff, before.Hidden)
+	}
+
+	for _, pair := range [][2]*machineconfig.Rendered{{before, after}, {after, before}} {
+		d, err := machineconfig.Diff(pair[0].Bytes, pair[1].Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if !strings.Contains(fmt.Sprint(d), "hunter2hunter2") {
+			t.Fatal("the test shows nothing")
+		}
+
+		d.Hide(after.Hidden)
+		mustNotLeak(t, fmt.Sprint(d))
+
+		if text := fmt.Sprint(d); !strings.Contains(text, "shown") || !strings.Contains(text, "KmsgLogConfig/remote") {
+			t.Errorf("too much is hidden: %s", text)
+		}
+	}
+}
+
+// TestErrorsQuoteNoSecret: an error about a patch from a Secret names the Secret and its key, and nothing that it holds,
+// not even what looks like the name of a field. The same for what a Secret makes of the patches of others.
+func TestErrorsQuoteNoSecret(t *testing.T) {
+	t.Parallel()
+
+	const auth = "apiVersion: v1alpha1\nkind: RegistryAuthConfig\nname: a.example.org\n"
+
+	for name, tt := range map[string]struct {
+		secret, after, patch, says string
+	}{
+		"no patch":         {"hunter2hunter2", "", "from Secret s, key k (group)", "is no valid patch"},
+		"no YAML":          {"machine: [hunter2hunter2", "", "from Secret s, key k (group)", "is no valid patch"},
+		"unknown field":    {"machine: {hunter2hunter2: 1}", "", "from Secret s, key k (group)", "may quote"},
+		"unknown document": {"apiVersion: v1alpha1\nkind: hunter2hunter2\n$patch: delete\n", "", "from Secret s, key k (group)", "may quote"},
+		"no such target":   {"target: {kind: LinkConfig, name: hunter2hunter2}\noperations: [{op: remove, path: /mtu}]", "", "from Secret s, key k (group)", "may quote"},
+		"failed operation": {"- {op: remove, path: /machine/hunter2hunter2}", "", "from Secret s, key k (group)", "may quote"},
+		"owned field":      {"machine: {token: hunter2hunter2}", "", "from Secret s, key k (group)", "changes machine.token"},
+		"image":            {"machine: {kubelet: {image: 'hunter2hunter2:v1.36.2'}}", "", "from Secret s, key k (group)", "sets machine.kubelet.image"},
+		"invalid":          {"machine: {install: {extraKernelArgs: [hunter2hunter2]}}", "", "from Secret s, key k (group)", "may quote"},
+		"invalid document": {auth + "password: hunter2hunter2\n", auth + "identityToken: other\n", "machine[0]", "may quote"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			in := plainInput(t, machineconfig.ControlPlane)
+			in.Patches.GroupFrom = fromSecret(tt.secret)
+
+			if tt.after != "" {
+				in.Patches.GroupFrom = fromSecret(tt.secret + "username: hunter2hunter2\n")
+				in.Patches.Machine = []string{tt.after}
+			}
+
+			_, err := machineconfig.Render(in)
+
+			var (
+				refused *machineconfig.PatchError
+				invalid *machineconfig.InvalidError
+			)
+
+			switch {
+			case errors.As(err, &refused) && refused.Patch() == tt.patch:
+			case errors.As(err, &invalid) && invalid.Patch == tt.patch:
+			default:
+				t.Fatalf("got %v, want an error of patch %s", err, tt.patch)
+			}
+
+			if !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%q does not say %q", err, tt.says)
+			}
+
+			mustNotLeak(t, err.Error())
+		})
+	}
+}
+
+// TestProblemsWithoutTheSecret: a config that is invalid without the Secret, too, is explained.
+func TestProblemsWithoutTheSecret(t *testing.T) {
+	t.Parallel()
+
+	in := plainInput(t, machineconfig.ControlPlane)
+	in.Patches.Cluster = []string{"machine:\n  install:\n    extraKernelArgs: [quiet]\n"}
+	in.Patches.GroupFrom = fromSecret("machine: {sysctls: {a: hunter2hunter2}}")
+
+	_, err := machineconfig.Render(in)
+	if err == nil || !strings.Contains(err.Error(), "cluster[0]") || !strings.Contains(err.Error(), "grubUseUKICmdline") {
+		t.Errorf("got %v", err)
+	}
+}

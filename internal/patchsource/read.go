@@ -1,0 +1,210 @@
+// Package patchsource reads the config patches that the objects of a cluster take from ConfigMaps and Secrets.
+package patchsource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+)
+
+// longestPatch is how many bytes a patch may have: what it adds to a config is indented, and sent to each node.
+const longestPatch = 256 << 10
+
+// Read is what was read for one machine.
+type Read struct {
+	desired.Patches
+
+	// Version changes when an object that was read is written, created or deleted. It holds no content.
+	Version string
+}
+
+// For reads the patches of one machine, live: Secrets are not cached, and the operator may not watch them. worker is
+// nil for a machine of the control plane. A missing object or key is a *failure.Error with the reason
+// PatchSourceNotFound, unless the reference is optional; one that cannot be used has the reason InvalidPatch.
+func For(
+	ctx context.Context, reader client.Reader, cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker,
+	m *v1alpha1.TalosMachine,
+) (Read, error) {
+	var out Read
+
+	r := run{reader: reader, namespace: m.Namespace, machine: m.Name, objects: map[object]*content{}}
+
+	for _, l := range levels(cp, worker, m) {
+		into := map[string]*[]machineconfig.Sourced{
+			"cluster": &out.Cluster, "group": &out.Group, "machine": &out.Machine,
+		}[l.name]
+
+		for i := range l.sources {
+			one, err := r.read(ctx, fmt.Sprintf("%s[%d] of %s", l.field, i, l.owner), &l.sources[i])
+			if err != nil {
+				return Read{}, err
+			}
+
+			if one != nil {
+				*into = append(*into, *one)
+			}
+		}
+	}
+
+	out.Version = strings.Join(r.versions, " ")
+
+	return out, nil
+}
+
+// Any reports whether a machine has patches in other objects.
+func Any(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) bool {
+	return slices.ContainsFunc(levels(cp, worker, m), func(l level) bool { return len(l.sources) > 0 })
+}
+
+// level is one object that names patches.
+type level struct {
+	name, field, owner string
+	sources            []v1alpha1.ConfigPatchSource
+}
+
+func levels(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) []level {
+	var out []level
+
+	const field = "spec.configPatchesFrom"
+
+	if cp != nil {
+		owner := "TalosControlPlane " + cp.Name
+		out = append(out, level{"cluster", "spec.clusterConfigPatchesFrom", owner, cp.Spec.ClusterConfigPatchesFrom})
+
+		if worker == nil {
+			out = append(out, level{"group", field, owner, cp.Spec.ConfigPatchesFrom})
+		}
+	}
+
+	if worker != nil {
+		out = append(out, level{"group", field, "TalosWorker " + worker.Name, worker.Spec.ConfigPatchesFrom})
+	}
+
+	return append(out, level{"machine", field, "TalosMachine " + m.Name, m.Spec.ConfigPatchesFrom})
+}
+
+// object is a ConfigMap or a Secret.
+type object struct {
+	kind v1alpha1.ConfigPatchSourceKind
+	name string
+}
+
+func (o object) String() string { return fmt.Sprintf("%s %s", o.kind, o.name) }
+
+// content is what an object holds; nil for one that does not exist, with the reason.
+type content struct {
+	data    map[string][]byte
+	missing string
+}
+
+// run reads each object once, so that all patches of one object are of one version.
+type run struct {
+	reader             client.Reader
+	namespace, machine string
+	objects            map[object]*content
+	versions           []string
+}
+
+// read returns one patch, or nil for an optional one that does not exist.
+func (r *run) read(ctx context.Context, field string, s *v1alpha1.ConfigPatchSource) (*machineconfig.Sourced, error) {
+	from := object{s.Kind, s.Name}
+
+	c, err := r.get(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+
+	value, found := c.data[s.Key]
+
+	switch {
+	case found:
+	case s.Optional != nil && *s.Optional:
+		return nil, nil
+	case c.missing != "":
+		return nil, r.notFound(field, c.missing, "create it, or set optional")
+	default:
+		return nil, r.notFound(field, fmt.Sprintf("%s has no key %s", from, s.Key), "add the key, or set optional")
+	}
+
+	out := &machineconfig.Sourced{
+		Source: fmt.Sprintf("%s, key %s", from, s.Key), Secret: s.Kind != v1alpha1.ConfigPatchFromConfigMap,
+		Text: string(value),
+	}
+
+	if len(value) > longestPatch {
+		return nil, failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s has %d bytes, and a patch may have %d; "+
+			"nothing was sent to %s: divide it", out.Source, len(value), longestPatch, r.machine), nil)
+	}
+
+	if s.Path != "" {
+		var kind, name string
+		if s.Document != nil {
+			kind, name = s.Document.Kind, s.Document.Name
+		}
+
+		if out.Text, err = machineconfig.ValuePatch(kind, name, s.Path, out.Text); err != nil {
+			return nil, failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("the path in %s cannot be used: %s; "+
+				"nothing was sent to %s: correct it", field, err, r.machine), nil)
+		}
+	}
+
+	return out, nil
+}
+
+func (r *run) notFound(field, what, remedy string) error {
+	return failure.Terminal(v1alpha1.ReasonPatchSourceNotFound, fmt.Sprintf("%s, and %s takes a patch from it; nothing "+
+		"was sent to %s: %s", what, field, r.machine, remedy), nil)
+}
+
+func (r *run) get(ctx context.Context, from object) (*content, error) {
+	if c, known := r.objects[from]; known {
+		return c, nil
+	}
+
+	var (
+		c   = &content{}
+		key = client.ObjectKey{Namespace: r.namespace, Name: from.name}
+		o   client.Object
+		err error
+	)
+
+	if from.kind == v1alpha1.ConfigPatchFromConfigMap {
+		cm := &corev1.ConfigMap{}
+		if o, err = cm, r.reader.Get(ctx, key, cm); err == nil {
+			c.data = map[string][]byte{}
+			for k, v := range cm.Data {
+				c.data[k] = []byte(v)
+			}
+		}
+	} else {
+		secret := &corev1.Secret{}
+		if o, err = secret, r.reader.Get(ctx, key, secret); err == nil {
+			c.data = secret.Data
+		}
+	}
+
+	switch {
+	case apierrors.IsNotFound(err):
+		c.missing = fmt.Sprintf("%s does not exist", from)
+	case apierrors.IsForbidden(err):
+		return nil, failure.Terminal(v1alpha1.ReasonPatchSourceNotFound, fmt.Sprintf("the permission to get %s is "+
+			"missing; nothing was sent to %s: grant it in the namespace", from, r.machine), nil)
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", from, err)
+	}
+
+	r.objects[from] = c
+	r.versions = append(r.versions, fmt.Sprintf("%s %s/%s", from, o.GetUID(), o.GetResourceVersion()))
+
+	return c, nil
+}
