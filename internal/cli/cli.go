@@ -65,6 +65,7 @@ func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command 
 
 	return []*cobra.Command{
 		newPlanCommand(streams),
+		newConfigCommand(streams),
 		newApproveCommand(streams),
 		newRevertCommand(streams),
 		newRollbackCommand(streams),

@@ -68,7 +68,23 @@ func (d Difference) Paths() []string {
 type view map[string]string
 
 // Diff compares the meaning of two configs. Comments, the order of keys and documents, and empty fields do not count.
-func Diff(live, desired []byte) (Difference, error) {
+func Diff(live, desired []byte) (Difference, error) { return diff(live, desired, show) }
+
+// DiffWithSecrets is Diff with all values as they are, for the eyes of a user who asks for them.
+func DiffWithSecrets(live, desired []byte) (Difference, error) { return diff(live, desired, showAll) }
+
+// shower renders a value: show or showAll.
+type shower func(value string, present, secret bool, limit int) string
+
+func showAll(value string, present, _ bool, _ int) string {
+	if present && value == "" {
+		return `""`
+	}
+
+	return value
+}
+
+func diff(live, desired []byte, show shower) (Difference, error) {
 	var d Difference
 
 	// By far the most frequent case: the node runs exactly what was rendered for it.
@@ -101,11 +117,11 @@ func Diff(live, desired []byte) (Difference, error) {
 
 		switch {
 		case !hadIt:
-			d.Changes = append(d.Changes, Change{Document: id, New: "added", Content: now.contents(id, true)})
+			d.Changes = append(d.Changes, Change{Document: id, New: "added", Content: now.contents(id, true, show)})
 		case !hasIt:
-			d.Changes = append(d.Changes, Change{Document: id, Old: "removed", Content: old.contents(id, false)})
+			d.Changes = append(d.Changes, Change{Document: id, Old: "removed", Content: old.contents(id, false, show)})
 		default:
-			d.Changes = append(d.Changes, changesOf(id, old, now)...)
+			d.Changes = append(d.Changes, changesOf(id, old, now, show)...)
 		}
 	}
 
@@ -130,7 +146,7 @@ func (p parsed) comparable(other parsed) view {
 }
 
 // contents are the fields of a document that is new, or that went.
-func (p parsed) contents(id string, isNew bool) []Change {
+func (p parsed) contents(id string, isNew bool, show shower) []Change {
 	values, secret := p.comparable(p), p.isSecret()
 	out := make([]Change, 0, len(values))
 
@@ -181,7 +197,7 @@ func (p parsed) isSecret() func(path string) bool {
 	}
 }
 
-func changesOf(id string, old, now parsed) []Change {
+func changesOf(id string, old, now parsed, show shower) []Change {
 	before, after := old.comparable(now), now.comparable(old)
 
 	paths := slices.Sorted(maps.Keys(before))

@@ -43,7 +43,8 @@ func (p patch) failure(problem string) *PatchError {
 	return p.refused(problem)
 }
 
-const hiddenReason = "the reason is not shown, because it may quote the Secret"
+const hiddenReason = "the reason is not shown, because it may quote the Secret; talos-operator config render MACHINE " +
+	"--show-secrets prints it"
 
 // unlessNil is failure for an error that quotes the config.
 func (p patch) unlessNil(err error) error {

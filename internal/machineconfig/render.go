@@ -120,8 +120,12 @@ func validateOpen(in Patches, base config.Provider) error {
 	return err
 }
 
-// applyAll applies patches one by one, so that an error names its patch.
 func applyAll(base config.Provider, patches []patch) (*draft, error) {
+	return applyEach(base, patches, func(patch, *draft) error { return nil })
+}
+
+// applyEach applies patches one by one, so that an error names its patch, and calls a function after each.
+func applyEach(base config.Provider, patches []patch, applied func(patch, *draft) error) (*draft, error) {
 	want, err := guardOf(base)
 	if err != nil {
 		return nil, err
@@ -146,6 +150,10 @@ func applyAll(base config.Provider, patches []patch) (*draft, error) {
 
 		if field := want.firstDifference(have); field != "" {
 			return nil, p.refused("changes " + field + ", which the operator owns; remove it from the patch")
+		}
+
+		if err := applied(p, d); err != nil {
+			return nil, err
 		}
 	}
 

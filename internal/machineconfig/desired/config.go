@@ -280,3 +280,35 @@ func merged(base, over map[string]string) map[string]string {
 }
 
 func deref(b *bool) bool { return b != nil && *b }
+
+// Layers are what decides the configuration of a machine, for machineconfig.Explain: what follows from the cluster
+// alone, the fields of the group, and those of the machine with all patches.
+func Layers(s Sources) []machineconfig.Layer {
+	cluster, group := s, s
+
+	cluster.Machine, group.Machine = withoutFields(s.Machine), withoutFields(s.Machine)
+
+	groupName := "TalosControlPlane " + s.ControlPlane.Name
+
+	if s.Worker != nil {
+		groupName = "TalosWorker " + s.Worker.Name
+		cluster.Worker = s.Worker.DeepCopy()
+		cluster.Worker.Spec.NodeOptions = v1alpha1.NodeOptions{}
+	} else {
+		cluster.ControlPlane = s.ControlPlane.DeepCopy()
+		cluster.ControlPlane.Spec.NodeOptions = v1alpha1.NodeOptions{}
+	}
+
+	return []machineconfig.Layer{
+		{Name: "generated", Input: Input(cluster)},
+		{Name: "fields of " + groupName, Input: Input(group)},
+		{Name: "fields of TalosMachine " + s.Machine.Name, Input: Input(s)},
+	}
+}
+
+func withoutFields(m *v1alpha1.TalosMachine) *v1alpha1.TalosMachine {
+	out := m.DeepCopy()
+	out.Spec.NodeOptions, out.Spec.Network = v1alpha1.NodeOptions{}, nil
+
+	return out
+}
