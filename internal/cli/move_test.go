@@ -316,7 +316,7 @@ func moves(t *testing.T) {
 		Objects                      []string
 	}
 	if err := json.Unmarshal([]byte(out), &result); err != nil || !result.Moved || result.Paused || result.SourceDeleted ||
-		len(result.Objects) != 7 {
+		len(result.Objects) != 8 {
 		t.Errorf("result: %s", out)
 	}
 
