@@ -124,6 +124,8 @@ spec:
       network: {cni: {name: none}}
     configPatches:
       - "machine: {sysctls: {vm.max_map_count: '262144'}}"
+    configPatchesFrom:
+      - {kind: Secret, name: registry, key: patch.yaml}
 `)
 	b.reconcile(c)
 
@@ -134,6 +136,10 @@ spec:
 	if s := plane.Spec; s.Network.CNI == nil || s.Network.CNI.Name != v1alpha1.CNINone ||
 		s.AllowSchedulingOnControlPlanes == nil || !*s.AllowSchedulingOnControlPlanes || len(s.ClusterConfigPatches) != 1 {
 		t.Errorf("the control plane has %+v", s)
+	}
+
+	if from := plane.Spec.ClusterConfigPatchesFrom; len(from) != 1 || from[0].Name != "registry" {
+		t.Errorf("the control plane takes patches from %+v", from)
 	}
 
 	for name, r := range map[string]*v1alpha1.Registries{"control plane": plane.Spec.Registries, "web": web.Spec.Registries} {
