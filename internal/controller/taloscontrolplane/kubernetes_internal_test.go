@@ -249,6 +249,15 @@ func TestOneUnavailableMachine(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+
+	// What a missing source of patches says about a machine permits nothing: its node is healthy, and the change repairs none.
+	meta.SetStatusCondition(&machines[0].Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonPatchSourceNotFound,
+	})
+
+	if got := sickOther(machines, rollout.Candidate{Name: "a", Change: v1alpha1.MachineChange{Etcd: true}}); got != "b" {
+		t.Errorf("without its patches: %q", got)
+	}
 }
 
 // TestNoUpgradeWithoutEtcd: nothing but this decides about a component of Kubernetes, so it needs a healthy etcd.

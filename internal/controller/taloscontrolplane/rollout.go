@@ -203,6 +203,7 @@ func sickOther(machines []v1alpha1.TalosMachine, c rollout.Candidate) string {
 	for i := range machines {
 		switch m := &machines[i]; {
 		case meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady):
+		case m.Name == c.Name && unrendered(m):
 		case m.Name == c.Name && !kubernetes:
 			return ""
 		case m.Name != c.Name && sick == "":
@@ -211,6 +212,14 @@ func sickOther(machines []v1alpha1.TalosMachine, c rollout.Candidate) string {
 	}
 
 	return sick
+}
+
+// unrendered reports whether the machine is not ready because its configuration cannot be made: that says nothing about
+// its node, and no change repairs it.
+func unrendered(m *v1alpha1.TalosMachine) bool {
+	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
+
+	return c != nil && (c.Reason == v1alpha1.ReasonPatchSourceNotFound || c.Reason == v1alpha1.ReasonInvalidPatch)
 }
 
 func awaitsReboot(machines []v1alpha1.TalosMachine) string {

@@ -28,6 +28,17 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 		return ctrl.Result{}, nil
 	}
 
+	if s.unsourced != nil && !s.canEnd() {
+		step, err := r.handBack(ctx, s)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+
+		s.record(step.Before)
+
+		return requeue(step), nil
+	}
+
 	// Maintenance windows that cannot be read forbid reboots, and nothing else; the group reports them.
 	reboots, err := s.rollout().RebootsNow(r.Clock.Now())
 	if err != nil {
@@ -176,6 +187,10 @@ func (r *Reconciler) perform(ctx context.Context, s *scope, in change.Input, act
 
 // send applies the desired configuration. A rejection ends the change: only another configuration helps.
 func (r *Reconciler) send(ctx context.Context, s *scope, in change.Input, o talos.ApplyOptions) (*change.Step, error) {
+	if s.unsourced != nil && s.liveHash != s.wantHash {
+		return r.handBack(ctx, s)
+	}
+
 	node, err := r.node(ctx, s)
 	if err != nil {
 		return nil, err

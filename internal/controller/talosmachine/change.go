@@ -24,6 +24,14 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 		return ctrl.Result{}, nil
 	}
 
+	if s.unsourced != nil {
+		if s.systems != nil && s.systems.reverting {
+			r.planSystem(ctx, s)
+		}
+
+		return ctrl.Result{}, nil
+	}
+
 	in := r.input(s)
 	before := in.Record
 
@@ -116,7 +124,8 @@ func (r *Reconciler) input(s *scope) change.Input {
 			Drains: o.RebootPolicy != v1alpha1.RebootManual,
 		},
 		Record: change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, Grant: s.machine.Spec.Change,
-		Live: s.liveHash, Want: s.wantHash, Equal: s.diff.Equal(), Fields: change.List(s.diff.Paths()),
+		Live: s.liveHash, Want: s.wantHash, Fields: change.List(s.diff.Paths()),
+		Equal:  s.diff.Equal() && (s.unsourced == nil || s.liveHash == s.wantHash),
 		Cuts:   strings.Join(machineconfig.AffectsConnection(s.diff.Changes), ", "),
 		Edited: limited(s.edited), Reverting: s.reverting, Importing: s.heldImport, Retry: retry && !s.keeps(),
 		Pass: s.pass,

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -107,6 +108,12 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 
 	observeQuota(s)
 
+	if s.unsourced != nil {
+		r.standIn(s)
+
+		return nil
+	}
+
 	disk, err := installedDisk(s, s.live)
 	if err != nil {
 		return err
@@ -136,7 +143,7 @@ func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
 		return err
 	}
 
-	return r.makeWanted(s, disk)
+	return r.makeWanted(ctx, s, disk)
 }
 
 // observeQuota tells the metrics how large the database of etcd may become. A configuration that does not reveal it
@@ -153,8 +160,18 @@ func observeQuota(s *scope) {
 
 // makeWanted renders the desired configuration. It does not change versions, and it uses the last working configuration
 // if a user requested that.
-func (r *Reconciler) makeWanted(s *scope, disk string) error {
+func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) error {
 	rendered, err := r.render(s, disk)
+
+	// Nothing else tells the group that what the machine was compared to is no longer desired.
+	if failure.Reason(err) == v1alpha1.ReasonInvalidPatch && s.hasSources() {
+		if err = r.lack(ctx, s, err); err == nil {
+			r.standIn(s)
+
+			return nil
+		}
+	}
+
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return frame.Run(ctx, s, r.loadState, r.resolveAddress, r.watch, r.awaitOwner, r.leaveToRestore, r.delete)
 	}
 
-	return frame.Run(ctx, s,
+	return s.blame(frame.Run(ctx, s,
 		r.ensureFinalizer,
 		r.requireCluster,
 		r.loadState,
@@ -136,7 +136,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.findFaults,
 		r.rollBackFailed,
 		r.change,
-	)
+	))
 }
 
 // forgetAll ends what runs for a machine that is gone, and drops what is remembered of it: its event streams,
@@ -218,7 +218,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 		phases = append(phases, r.findFaults)
 	}
 
-	return frame.Run(ctx, s, phases...)
+	return s.blame(frame.Run(ctx, s, phases...))
 }
 
 func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (res ctrl.Result, err error) {

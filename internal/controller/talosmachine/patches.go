@@ -26,14 +26,19 @@ func (r *Reconciler) loadPatches(ctx context.Context, s *scope) (res ctrl.Result
 		return res, nil
 	}
 
-	s.patches, err = patchsource.For(ctx, r.Reader, s.controlPlane, s.worker, s.machine)
+	if s.patches, err = patchsource.For(ctx, r.Reader, s.controlPlane, s.worker, s.machine); err != nil {
+		err = r.lack(ctx, s, err)
+	}
 
 	return res, err
 }
 
+// hasSources reports whether patches of the machine come from ConfigMaps or Secrets.
+func (s *scope) hasSources() bool { return patchsource.Any(s.controlPlane, s.worker, s.machine) }
+
 // hide removes the values that come from Secrets from the difference between the configurations.
 func (r *Reconciler) hide(ctx context.Context, s *scope) error {
-	if len(s.secretFields) == 0 && s.diff.Equal() {
+	if len(s.secretFields) == 0 && s.diff.Equal() && s.unsourced == nil {
 		return nil // nothing is shown
 	}
 

@@ -75,7 +75,7 @@ func (r *Reconciler) remember(ctx context.Context, s *scope) error {
 	s.stored.Working = s.live
 
 	// No earlier version of a Secret is left, neither on the node nor in the record.
-	if s.compared && s.diff.Equal() && !s.reverting {
+	if s.compared && s.diff.Equal() && !s.reverting && s.unsourced == nil {
 		s.stored.Hidden = s.secretFields
 	}
 

@@ -45,6 +45,10 @@ type scope struct {
 	fingerprint string
 	// patches are those that the objects take from ConfigMaps and Secrets.
 	patches patchsource.Read
+	// unsourced is why the desired configuration is unknown, in a reconciliation that ends a change all the same; again is
+	// when to continue.
+	unsourced error
+	again     time.Duration
 	// secretFields are the fields that the desired configuration takes from Secrets; hidden are also those that the live
 	// or the last working one may have from an earlier version of one.
 	secretFields, hidden []string

@@ -18,7 +18,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/patchsource"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -38,7 +37,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	// New reports from a machine that was rejected rarely change the rejection.
-	r.Watcher.Refused(s.key().String(), failure.ClassOf(err) == failure.ClassTerminal)
+	r.Watcher.Refused(s.key().String(), failure.ClassOf(err) == failure.ClassTerminal && s.again == 0)
 
 	decided := computeStatus(s, err)
 	outage := condition.ExpectsOutage(s.machine)
@@ -68,7 +67,9 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		res = condition.Within(res, err, pollUnwatched)
 	}
 
-	if !deleting(s.machine) && patchsource.Any(s.controlPlane, s.worker, s.machine) {
+	res = condition.Within(res, err, s.again)
+
+	if !deleting(s.machine) && s.hasSources() {
 		res = condition.Within(res, err, pollPatches)
 	}
 
@@ -250,6 +251,8 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 	switch c := s.machine.Status.Change; {
 	case c != nil && c.Phase != v1alpha1.ChangePending:
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+s.systems.notReverted())
+	case s.unsourced != nil:
+		set.False(v1alpha1.ConditionUpToDate, failure.Reason(s.unsourced), failure.Message(s.unsourced))
 	case s.systems.verdict(c) != "":
 		set.False(v1alpha1.ConditionUpToDate, s.systems.verdict(c), s.systems.explain(c))
 	case s.diff.Equal() && s.reverting:

@@ -107,11 +107,18 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	}
 
 	from := s.sources()
-
-	found := compareSystems(s.controlPlane, s.machine, running{
+	runs := running{
 		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, config: config, image: image,
 		lost: losses(image.Names, s.image, from), mayLose: slices.Contains(from.Install().DropExtensions, "*"),
-	}, s.image)
+	}
+
+	var found systems
+	if s.unsourced != nil {
+		found = endSystems(s, runs)
+	} else {
+		found = compareSystems(s.controlPlane, s.machine, runs, s.image)
+	}
+
 	s.systems = &found
 
 	return ctrl.Result{}, nil

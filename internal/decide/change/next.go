@@ -190,6 +190,14 @@ func (in Input) giveBack(message string) Step {
 	return in.again(PollGate)
 }
 
+// GiveBack returns the grant of a change that cannot go on for a reason outside of it. The caller has made the node
+// schedulable again, and says so in Pass.
+func GiveBack(in Input, message string) Step {
+	in.Record = in.Record.copy()
+
+	return in.giveBack(message)
+}
+
 // newID revokes a grant: a grant applies to one ID, and it created a new generation of the machine.
 func (in *Input) newID() { in.Record.Change.ID = in.id(in.Record.Change) }
 

@@ -110,3 +110,20 @@ func TestHoldKeepsFailures(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingComparedRollsBack: a machine whose desired configuration is unknown cannot use a grant, not even to be
+// rolled back; the rollback of an operating system needs no configuration.
+func TestNothingComparedRollsBack(t *testing.T) {
+	for kind, ready := range map[v1alpha1.ChangeKind]int{"": 0, v1alpha1.ChangeTalos: 1} {
+		back := machine("b", pending("2", "1"), reverts)
+		back.Status.Change.Kind, back.Status.ComparedTo = kind, ""
+
+		out, err := rollout.Assess(rollout.Input{
+			Options: options(), ControlPlane: controlPlane(), Now: now,
+			Machines: []v1alpha1.TalosMachine{machine("a", differs("1", "2", v1alpha1.ChangeFailed)), back},
+		})
+		if err != nil || len(out.Ready) != ready {
+			t.Errorf("%q: %+v, %v", kind, out.Ready, err)
+		}
+	}
+}

@@ -476,8 +476,8 @@ func candidates(in Input, may func(*v1alpha1.MachineChange) bool) []Candidate {
 		m := &in.Machines[i]
 
 		c := m.Status.Change
-		if c == nil || !answers(m) || !may(c) {
-			continue
+		if c == nil || !answers(m) || !may(c) || m.Status.ComparedTo == "" && c.Kind != v1alpha1.ChangeTalos {
+			continue // what would be sent to a machine that was compared to nothing is unknown
 		}
 
 		staged := c.Phase == v1alpha1.ChangeAwaitingReboot && !mayReboot(m)

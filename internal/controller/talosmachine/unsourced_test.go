@@ -1,0 +1,144 @@
+package talosmachine_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// planFrom plans a change of w-0 whose patch comes from the Secret shut.
+func (e *env) planFrom(patch string) *v1alpha1.MachineChange {
+	e.Helper()
+	e.CreateSecret("shut", map[string]string{"patch.yaml": patch})
+	e.fromPatches(v1alpha1.ConfigPatchFromSecret, "shut")
+
+	return e.planned("w-0")
+}
+
+// loseSource deletes the Secret.
+func (e *env) loseSource() {
+	e.Helper()
+
+	if err := e.Admin.Delete(e.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: "shut"},
+	}); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// handedBack: the change waits for another grant, and its group begins nothing with the machine.
+func (e *env) handedBack(id string) {
+	e.Helper()
+
+	m := e.until("w-0", "it returns the grant", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Change != nil && m.Status.Change.ID != id
+	})
+	if !in(v1alpha1.ChangePending)(m) || m.Status.Intent != nil || m.Status.ComparedTo != "" || e.cordoned("w-0") ||
+		!strings.Contains(m.Status.Change.Message, "Secret shut does not exist") {
+		e.Errorf("cordoned: %t; compared to %q; %s", e.cordoned("w-0"), m.Status.ComparedTo, show(m))
+	}
+}
+
+// ended: the change is complete, whatever comes next.
+func ended(m *v1alpha1.TalosMachine) bool {
+	return m.Status.Change == nil && m.Status.Intent == nil && m.Status.WorkingHash == m.Status.ConfigHash
+}
+
+// TestSourceGoneBeforeGrant: a machine whose patch is gone counts as not compared, and returns the grant of what was
+// planned before. It goes on when the patch is back.
+func TestSourceGoneBeforeGrant(t *testing.T) {
+	e := found(t, 1, 1)
+	c, calls := e.planFrom(sysctl(firstValue)), e.mutations("w-0")
+	e.loseSource()
+
+	if m, _, err := e.pass("w-0"); err == nil || m.Status.ComparedTo != "" || m.Status.Change.ID != c.ID {
+		t.Errorf("%v; compared to %q; %s", err, m.Status.ComparedTo, show(m))
+	}
+
+	e.grant("w-0", false)
+	e.handedBack(c.ID)
+
+	if e.mutations("w-0") != calls {
+		t.Error("something was sent")
+	}
+
+	e.CreateSecret("shut", map[string]string{"patch.yaml": sysctl(firstValue)})
+	e.until("w-0", "it is compared", func(m *v1alpha1.TalosMachine) bool { return m.Status.ComparedTo != "" })
+	e.roll("w-0")
+
+	// The same holds for a patch that is there and cannot be used.
+	change(e, &corev1.Secret{}, "shut", func(s *corev1.Secret) { s.Data["patch.yaml"] = []byte("machine: {none: 1}") })
+
+	if m, _, err := e.pass("w-0"); err == nil || m.Status.ComparedTo != "" {
+		t.Errorf("%v; compared to %q; %s", err, m.Status.ComparedTo, show(m))
+	}
+}
+
+// TestSourceGoneMidReboot: a change that was sent ends without its patch, and the error is told meanwhile.
+func TestSourceGoneMidReboot(t *testing.T) {
+	e := found(t, 1, 1)
+	e.planFrom(needsReboot)
+	e.grant("w-0", true)
+	e.until("w-0", "it reboots", rebooting)
+	e.loseSource()
+
+	m := e.until("w-0", "the change ends", ended)
+	if e.cordoned("w-0") || !e.runs("w-0", "SHELF") {
+		t.Errorf("cordoned: %t; %s", e.cordoned("w-0"), show(m))
+	}
+
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonPatchSourceNotFound, "Secret shut")
+
+	stored, err := e.r.Configs.Load(t.Context(), e.machine("w-0"))
+	if err != nil || len(stored.Hidden) == 0 || !strings.Contains(string(stored.Working), "SHELF") {
+		t.Errorf("what is hidden is forgotten: %q, %v", stored.Hidden, err)
+	}
+}
+
+// TestSourceGoneMidTrial: a change on trial is proven without its patch.
+func TestSourceGoneMidTrial(t *testing.T) {
+	e := found(t, 1, 1)
+	e.planFrom(connection)
+	e.grant("w-0", false)
+	e.until("w-0", "it is tried", onTrial)
+	e.loseSource()
+	e.until("w-0", "the change ends", ended)
+
+	if !e.runs("w-0", "tried.example.org") {
+		t.Error("it was rolled back")
+	}
+}
+
+// TestSourceGoneMidSettling: a node that does not become healthy fails its change in time.
+func TestSourceGoneMidSettling(t *testing.T) {
+	e := found(t, 1, 1)
+	e.planFrom(sickening)
+	e.grant("w-0", false)
+	e.until("w-0", "it settles", in(v1alpha1.ChangeSettling))
+	e.loseSource()
+	e.pass("w-0")
+	e.sleep(patience)
+	e.until("w-0", "the change fails", failed)
+}
+
+// TestSourceGoneMidDrain: nothing was sent, and nothing can be: the node gets its pods back.
+func TestSourceGoneMidDrain(t *testing.T) {
+	e := found(t, 1, 1)
+	c := e.planFrom(needsReboot)
+	e.grant("w-0", true)
+
+	workloads := e.r.Workloads
+	e.lockOut()
+
+	if m, _, err := e.pass("w-0"); err == nil || !in(v1alpha1.ChangeDraining)(m) {
+		t.Fatalf("%v: %s", err, show(m))
+	}
+
+	e.r.Workloads = workloads
+	e.loseSource()
+	e.handedBack(c.ID)
+}
