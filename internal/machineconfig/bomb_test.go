@@ -32,6 +32,7 @@ func TestBombs(t *testing.T) {
 		"levels of lists":               "machine: {env: " + strings.Repeat("[", 30_000) + strings.Repeat("]", 30_000) + "}\n",
 		"levels of objects":             "apiVersion: v1alpha1\nkind: Later\na: " + strings.Repeat("{a: ", 10_000) + strings.Repeat("}", 10_000) + "\n",
 		"levels in JSON":                `[{"op": "add", "path": "/machine/env", "value": ` + strings.Repeat("[", 30_000) + strings.Repeat("]", 30_000) + "}]",
+		"copies of copies":              `[{"op": "add", "path": "/machine/env", "value": {"A": "lol"}}` + strings.Repeat(`, {"op": "copy", "from": "/machine/env", "path": "/machine/env/B"}`, 40) + "]",
 		"an alias to what it stands in": "machine: &a {env: *a}\n",
 	} {
 		patched := in

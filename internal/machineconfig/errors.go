@@ -236,6 +236,7 @@ func valuesIn(text string) []string {
 	var (
 		node yaml.Node
 		out  []string
+		top  *yaml.Node
 		walk func(n *yaml.Node)
 	)
 
@@ -245,6 +246,11 @@ func valuesIn(text string) []string {
 			out = append(out, n.Value)
 		case yaml.MappingNode:
 			for i := 1; i < len(n.Content); i += 2 {
+				// What names the document of a patch is in its errors anyway, and in many others.
+				if key := n.Content[i-1].Value; n == top && (key == "apiVersion" || key == "kind" || key == "name") {
+					continue
+				}
+
 				walk(n.Content[i])
 			}
 		default:
@@ -256,6 +262,10 @@ func valuesIn(text string) []string {
 
 	dec := yaml.NewDecoder(strings.NewReader(text))
 	for dec.Decode(&node) == nil {
+		if top = &node; node.Kind == yaml.DocumentNode && len(node.Content) > 0 {
+			top = node.Content[0]
+		}
+
 		walk(&node)
 
 		node = yaml.Node{}

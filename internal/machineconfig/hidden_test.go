@@ -122,3 +122,98 @@ func TestProblemsWithoutTheSecret(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestOpenPatchesCarryNoSecret: no operation of a patch that everybody may read takes a value from where it is hidden, or
+// tells whether it is another one.
+func TestOpenPatchesCarryNoSecret(t *testing.T) {
+	t.Parallel()
+
+	const target = "target: {kind: KmsgLogConfig, name: remote}\noperations:\n"
+
+	for operation, refused := range map[string]bool{
+		`- {op: copy, from: /machine/sysctls/shut, path: /machine/sysctls/open}`:  true,
+		`- {op: move, from: /machine/sysctls, path: /machine/sysfs}`:              true,
+		`- {op: copy, from: /machine/certSANs/0, path: /machine/sysctls/open}`:    true,
+		`- {op: test, path: /machine/sysctls/shut, value: a}`:                     true,
+		`- {op: test, path: /machine/sysctls, value: {}}`:                         true,
+		`- {op: copy, from: "", path: /machine/sysfs}`:                            true,
+		`- {op: copy, from: /machine/sysctls/clear, path: /machine/sysctls/open}`: false,
+		`- {op: remove, path: /machine/sysctls/shut}`:                             false,
+		target + `- {op: copy, from: /url, path: /name}`:                          true,
+	} {
+		in := plainInput(t, machineconfig.Worker)
+		in.Patches.Cluster = []string{"machine: {sysctls: {clear: shown}}"}
+		in.Patches.GroupFrom = fromSecret("machine:\n  sysctls: {shut: hunter2hunter2}\n  certSANs: [hunter2hunter2]\n" +
+			"---\napiVersion: v1alpha1\nkind: KmsgLogConfig\nname: remote\nurl: tcp://hunter2hunter2:1\n")
+		in.Patches.Machine = []string{operation}
+
+		_, err := machineconfig.Render(in)
+		if got := err != nil && strings.Contains(err.Error(), "which a Secret sets"); got != refused {
+			t.Errorf("%s: %v", operation, err)
+		}
+
+		in.Patches.Machine = nil
+		in.Patches.MachineFrom = fromSecret(operation)
+
+		if _, err := machineconfig.Render(in); err != nil && strings.Contains(err.Error(), "which a Secret sets") {
+			t.Errorf("%s from a Secret: %v", operation, err)
+		}
+	}
+}
+
+// TestMaskRemovesComments: those of a document that nobody knows come from the Secret with it.
+func TestMaskRemovesComments(t *testing.T) {
+	t.Parallel()
+
+	in := plainInput(t, machineconfig.Worker)
+	in.Patches.GroupFrom = fromSecret("# hunter2hunter2\napiVersion: v1alpha1\nkind: Later\n" +
+		"# hunter2hunter2\na: 1 # hunter2hunter2\n# hunter2hunter2\n")
+	rendered := render(t, in)
+
+	if !strings.Contains(string(rendered.Bytes), "hunter2hunter2") {
+		t.Fatal("the test shows nothing")
+	}
+
+	masked, err := machineconfig.Mask(rendered.Bytes, rendered.Hidden)
+	if err != nil || !strings.Contains(string(masked), "kind: Later") {
+		t.Fatalf("%v: %s", err, masked)
+	}
+
+	mustNotLeak(t, string(masked))
+}
+
+// TestProblemsOnlyWithoutTheSecret: what the config lacks without the Secret is not what is wrong with it.
+func TestProblemsOnlyWithoutTheSecret(t *testing.T) {
+	t.Parallel()
+
+	key := "apiVersion: v1alpha1\nkind: WireguardConfig\nname: wg0\nprivateKey: hunter2hunter2\n"
+
+	in := plainInput(t, machineconfig.Worker)
+	in.Patches.Cluster = []string{"apiVersion: v1alpha1\nkind: WireguardConfig\nname: wg0\naddresses: [{address: 10.1.0.1/24}]\n"}
+	in.Patches.GroupFrom = fromSecret(key)
+
+	_, err := machineconfig.Render(in)
+	if err == nil || !strings.Contains(err.Error(), "Secret s, key k") || !strings.Contains(err.Error(), "may quote") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLongestConfig: the sum of the patches has a limit, too.
+func TestLongestConfig(t *testing.T) {
+	t.Parallel()
+
+	in := plainInput(t, machineconfig.Worker)
+	for _, name := range []string{"a", "b", "c"} {
+		in.Patches.Cluster = append(in.Patches.Cluster,
+			"machine: {sysctls: {"+name+": "+strings.Repeat("x", 200<<10)+"}}")
+	}
+
+	var refused *machineconfig.PatchError
+	if _, err := machineconfig.Render(in); !errors.As(err, &refused) || refused.Index != 2 ||
+		!strings.Contains(refused.Problem, "the limit is 524288") {
+		t.Errorf("got %v", err)
+	}
+
+	in.Patches.Cluster = in.Patches.Cluster[:2]
+	render(t, in)
+}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -53,6 +55,11 @@ type operations struct {
 	patch  jsonpatch.Patch
 }
 
+// longestCopies is how many bytes the copy operations of one patch may add: each may double a document.
+const longestCopies = 1 << 20
+
+func init() { jsonpatch.AccumulatedCopySizeLimit = longestCopies } // the library has no other place for it
+
 // isList tells an RFC 6902 patch of the main document, which is a list, from all others, which are mappings.
 func isList(text string) bool {
 	var node yaml.Node
@@ -75,6 +82,17 @@ func parseList(text string) (*operations, error) {
 	}
 
 	return newOperations(selector{}, list)
+}
+
+// plainWord is what a misspelled field looks like. Anything else may be a value in its place.
+var plainWord = regexp.MustCompile(`^[A-Za-z]{1,10}$`)
+
+func misspelled(field string) string {
+	if plainWord.MatchString(field) {
+		return field
+	}
+
+	return fieldName("")
 }
 
 // parseTargeted reads the RFC 6902 patch of a named document.
@@ -107,7 +125,7 @@ func parseTargeted(text string, doc document) (*operations, error) {
 	return newOperations(in.Target, in.Operations)
 }
 
-// onlyKeys refuses what is no field: an operation that is misspelled must not be an operation less.
+// onlyKeys refuses what is no field: a misspelled one would be ignored.
 func onlyKeys(node *yaml.Node, known ...string) error {
 	if node == nil {
 		return nil
@@ -126,6 +144,9 @@ func onlyKeys(node *yaml.Node, known ...string) error {
 	return nil
 }
 
+// jsonFields are the fields of an operation.
+var jsonFields = []string{"op", "path", "from", "value"}
+
 var jsonOps = []string{"add", "remove", "replace", "move", "copy", "test"}
 
 func newOperations(target selector, list []map[string]any) (*operations, error) {
@@ -134,6 +155,13 @@ func newOperations(target selector, list []map[string]any) (*operations, error) 
 	}
 
 	for i, operation := range list {
+		for _, field := range slices.Sorted(maps.Keys(operation)) {
+			if !slices.Contains(jsonFields, field) {
+				return nil, fmt.Errorf("operation %d: unknown field %s: the fields are %s", i, misspelled(field),
+					strings.Join(jsonFields, ", "))
+			}
+		}
+
 		op, _ := operation["op"].(string)
 		if !slices.Contains(jsonOps, op) {
 			return nil, fmt.Errorf("operation %d: op must be one of %s", i, strings.Join(jsonOps, ", "))
@@ -170,9 +198,16 @@ func (d *draft) applyOperations(p patch) error {
 		return p.failure(describe(err))
 	}
 
-	at, err := p.json.target.find(append(slices.Clone(known), d.unknown...))
+	docs := append(slices.Clone(known), d.unknown...)
+
+	at, err := p.json.target.find(docs)
 	if err != nil {
 		return p.failure(err.Error())
+	}
+
+	if field := p.json.carries(docs[at].id(), d.hidden); field != "" && !p.secret {
+		return p.refused("has an operation copy, move or test at " + field + ", which a Secret sets: it would show what the " +
+			"Secret holds; use add, replace or remove, or take this patch from a Secret, too")
 	}
 
 	if i := at - len(known); i >= 0 {
@@ -198,6 +233,59 @@ func (d *draft) applyOperations(p patch) error {
 	d.known = patched
 
 	return nil
+}
+
+// carries returns the first of the hidden fields of a document whose value an operation would take elsewhere, or compare;
+// empty if there is none.
+func (o *operations) carries(document string, hidden []string) string {
+	for _, operation := range o.patch {
+		var pointers []string
+
+		if path, err := operation.Path(); err == nil {
+			pointers = append(pointers, path)
+		}
+
+		if from, err := operation.From(); err == nil {
+			pointers = append(pointers, from)
+		}
+
+		switch operation.Kind() {
+		case "copy", "move", "test":
+		default:
+			continue
+		}
+
+		for _, pointer := range pointers {
+			field := Change{Document: document, Path: pathOf(pointer)}.Field()
+
+			at := slices.IndexFunc(hidden, func(h string) bool {
+				return field == "" || covers(h, field) || covers(field, h)
+			})
+			if at >= 0 {
+				return hidden[at]
+			}
+		}
+	}
+
+	return ""
+}
+
+// pathOf is the path of flatten that a JSON pointer names. Items of lists are written as keys: what is hidden is never
+// below one.
+func pathOf(pointer string) string {
+	path := ""
+
+	for i, key := range strings.Split(pointer, "/") {
+		if i > 0 {
+			path = joinPath(path, unescapePointer(key))
+		}
+	}
+
+	return path
+}
+
+func unescapePointer(key string) string {
+	return strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
 }
 
 // find returns the place of the document. A patch that finds none, or several, is refused: it would do nothing, or
@@ -290,7 +378,7 @@ func ValuePatch(kind, name, pointer, value string) (string, error) {
 	var keys []string
 
 	for _, key := range strings.Split(path, "/") {
-		keys = append(keys, strings.NewReplacer("~1", "/", "~0", "~").Replace(key))
+		keys = append(keys, unescapePointer(key))
 	}
 
 	if child(root, keys[0]) != nil {

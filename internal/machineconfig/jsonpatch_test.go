@@ -111,6 +111,7 @@ func TestOperationsRefused(t *testing.T) {
 		"not its field":  {"target: {kind: LinkConfig, name: eth0}\noperations: [{op: add, path: /speed, value: 1}]\n", "unknown fields speed"},
 		"invalid value":  {"target: {kind: LinkConfig, name: eth0}\noperations: [{op: add, path: /mtu, value: hunter2hunter2}]\n", "LinkConfig/eth0"},
 		"no operations":  {"target: {kind: LinkConfig, name: eth0}\noperations: []\n", "empty"},
+		"no from":        {"operations: [{op: copy, form: /machine/type, path: /machine/env}]\n", "unknown field form"},
 		"unknown key":    {"targets: {kind: LinkConfig}\n" + replace, "unknown field targets"},
 		"key of target":  {"target: {kind: LinkConfig, mane: hunter2hunter2}\n" + replace, "target: unknown field mane"},
 		"with a merge":   {replace + "---\nmachine: {}\n", "patch of their own"},

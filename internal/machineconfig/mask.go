@@ -19,6 +19,10 @@ func Mask(config []byte, hidden []string) ([]byte, error) {
 	}
 
 	for _, doc := range docs {
+		if len(hidden) > 0 {
+			removeComments(doc.node)
+		}
+
 		typed, cfg := typedView(doc)
 		mask(doc.node, "", parsed{typed: typed, cfg: cfg}.secrets(doc.id(), hidden))
 	}
@@ -64,6 +68,15 @@ func mask(node *yaml.Node, path string, secret func(path string) bool) {
 	case yaml.AliasNode:
 		*node = *stringNode(Redacted) // rendered configs have none; what it stands for has another path
 	default: // documents and streams were taken apart before
+	}
+}
+
+// removeComments removes comments, which may have come from a Secret with the fields that they are about.
+func removeComments(node *yaml.Node) {
+	node.HeadComment, node.LineComment, node.FootComment = "", "", ""
+
+	for _, one := range node.Content {
+		removeComments(one)
 	}
 }
 

@@ -3,7 +3,9 @@ package machineconfig
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
@@ -45,6 +47,10 @@ func Render(in Input) (*Rendered, error) {
 		return nil, err
 	}
 
+	if len(raw) > longestConfig {
+		return nil, tooLong(base, patches, len(raw))
+	}
+
 	warnings, err := validate(d)
 	if err != nil {
 		return nil, clean.invalidError(in, base, patches, err)
@@ -65,6 +71,28 @@ func Render(in Input) (*Rendered, error) {
 	return &Rendered{Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings), Hidden: d.hidden}, nil
 }
 
+// longestConfig is how many bytes a config may have: the state of a cluster, which holds one besides much else, is a
+// Secret, and the live and the last working one are kept together in another.
+const longestConfig = 512 << 10
+
+// tooLong names the patch with which a config is too long.
+func tooLong(base config.Provider, patches []patch, size int) error {
+	problem := fmt.Sprintf("the config is %d bytes; the limit is %d: make the patches shorter", size, longestConfig)
+
+	for i, p := range patches {
+		d, err := applyAll(base, patches[:i+1])
+		if err != nil {
+			return p.refused(problem)
+		}
+
+		if raw, err := d.bytes(); err != nil || len(raw) > longestConfig {
+			return p.refused(problem)
+		}
+	}
+
+	return &InvalidError{Problems: []string{problem}}
+}
+
 func (s scrubber) patchError(err error) error {
 	var p *PatchError
 	if !errors.As(err, &p) {
@@ -78,24 +106,44 @@ func (s scrubber) patchError(err error) error {
 }
 
 // invalidError says what is wrong with a config. What is also wrong without the secret patches quotes none of them;
-// anything else might.
+// anything else might. What is wrong only without them is not what is wrong.
 func (s scrubber) invalidError(in Input, base config.Provider, patches []patch, err error) *InvalidError {
 	invalid := &InvalidError{Patch: culprit(base, patches)}
 
-	if slices.ContainsFunc(patches, func(p patch) bool { return p.secret }) {
-		if err = validateOpen(in.Patches, base); err == nil {
-			invalid.Problems = []string{"Talos refuses the result; " + hiddenReason}
+	invalid.Problems = problemsOf(err)
+
+	if secrets := secretSources(patches); len(secrets) > 0 {
+		open := validateOpen(in.Patches, base)
+		invalid.Problems = slices.DeleteFunc(invalid.Problems, func(problem string) bool {
+			return open == nil || !slices.Contains(problemsOf(open), problem)
+		})
+
+		if len(invalid.Problems) == 0 {
+			invalid.Problems = []string{"Talos refuses the result with the patch from " + strings.Join(secrets, ", ") + "; " +
+				hiddenReason}
 
 			return invalid
 		}
 	}
 
-	invalid.Problems = problemsOf(err)
 	for i, problem := range invalid.Problems {
 		invalid.Problems[i] = s.clean(problem)
 	}
 
 	return invalid
+}
+
+// secretSources lists the Secrets that patches come from.
+func secretSources(patches []patch) []string {
+	var out []string
+
+	for _, p := range patches {
+		if p.secret && !slices.Contains(out, p.source) {
+			out = append(out, p.source)
+		}
+	}
+
+	return out
 }
 
 // validateOpen validates the config without the secret patches. It returns nil where the others do not apply without
