@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -142,8 +143,8 @@ func (r *run) read(ctx context.Context, field string, s *v1alpha1.ConfigPatchSou
 	}
 
 	if len(value) > longestPatch {
-		return nil, failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s has %d bytes, and a patch may have %d; "+
-			"nothing was sent to %s: divide it", out.Source, len(value), longestPatch, r.machine), nil)
+		return nil, failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s is %d bytes; the limit is %d: split it; "+
+			"nothing was sent to %s", out.Source, len(value), longestPatch, r.machine), nil)
 	}
 
 	if s.Path != "" {
@@ -159,6 +160,23 @@ func (r *run) read(ctx context.Context, field string, s *v1alpha1.ConfigPatchSou
 	}
 
 	return out, nil
+}
+
+// reserved says what a Secret is that holds the keys of something else: naming it as the source of a patch would send
+// them to a machine. Empty if it may be one.
+func reserved(s *corev1.Secret) string {
+	own := func(o metav1.OwnerReference) bool {
+		return strings.HasPrefix(o.APIVersion, v1alpha1.GroupVersion.Group+"/")
+	}
+
+	switch _, labelled := s.Labels[v1alpha1.ControlPlaneLabel]; {
+	case s.Type == corev1.SecretTypeServiceAccountToken:
+		return "the token of a ServiceAccount"
+	case labelled, slices.ContainsFunc(s.OwnerReferences, own):
+		return "a Secret of the operator"
+	}
+
+	return ""
 }
 
 func (r *run) notFound(field, what, remedy string) error {
@@ -190,6 +208,11 @@ func (r *run) get(ctx context.Context, from object) (*content, error) {
 		secret := &corev1.Secret{}
 		if o, err = secret, r.reader.Get(ctx, key, secret); err == nil {
 			c.data = secret.Data
+
+			if what := reserved(secret); what != "" {
+				return nil, failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s is %s, which no patch may come from; "+
+					"nothing was sent to %s: put the patch into a Secret of its own", from, what, r.machine), nil)
+			}
 		}
 	}
 
@@ -197,8 +220,9 @@ func (r *run) get(ctx context.Context, from object) (*content, error) {
 	case apierrors.IsNotFound(err):
 		c.missing = fmt.Sprintf("%s does not exist", from)
 	case apierrors.IsForbidden(err):
-		return nil, failure.Terminal(v1alpha1.ReasonPatchSourceNotFound, fmt.Sprintf("the permission to get %s is "+
-			"missing; nothing was sent to %s: grant it in the namespace", from, r.machine), nil)
+		return nil, failure.Terminal(v1alpha1.ReasonPatchSourceNotFound, fmt.Sprintf("%s may not be read; nothing was sent "+
+			"to %s. Next: grant the permission to get %ss in the namespace %s", from, r.machine,
+			strings.ToLower(string(from.kind)), r.namespace), nil)
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", from, err)
 	}

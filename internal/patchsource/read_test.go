@@ -171,11 +171,11 @@ func TestRefused(t *testing.T) {
 		},
 		"not allowed": {
 			&api{fails: apierrors.NewForbidden(schema.GroupResource{}, "shut", nil)}, nil, v1alpha1.ReasonPatchSourceNotFound,
-			[]string{"the permission to get Secret shut is missing", "nothing was sent to m"},
+			[]string{"Secret shut may not be read", "Next: grant the permission to get secrets in the namespace", "nothing was sent to m"},
 		},
 		"too long": {
 			newAPI(secret("shut", "k", strings.Repeat("hush-hush", 30_000))), nil, v1alpha1.ReasonInvalidPatch,
-			[]string{"Secret shut, key k has 270000 bytes"},
+			[]string{"Secret shut, key k is 270000 bytes; the limit is 262144"},
 		},
 		"no pointer": {
 			newAPI(secret("shut", "k", "hush-hush")), path("machine"), v1alpha1.ReasonInvalidPatch,
@@ -225,5 +225,34 @@ func TestValue(t *testing.T) {
 
 	if diff := cmp.Diff(want, got.Machine); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestReservedSecrets: a Secret that the operator keeps, or the token of a ServiceAccount, is no source of patches.
+func TestReservedSecrets(t *testing.T) {
+	t.Parallel()
+
+	for name, edit := range map[string]func(*corev1.Secret){
+		"state": func(s *corev1.Secret) { s.Labels = map[string]string{v1alpha1.ControlPlaneLabel: "cp"} },
+		"config": func(s *corev1.Secret) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TalosMachine"}}
+		},
+		"token": func(s *corev1.Secret) { s.Type = corev1.SecretTypeServiceAccountToken },
+	} {
+		shut := secret("shut", "k", "hush-hush")
+		edit(shut)
+
+		optional := true
+		s := source("Secret", "shut")
+		s.Optional = &optional
+
+		cp, w, m := owners()
+		m.Spec.ConfigPatchesFrom = []v1alpha1.ConfigPatchSource{s}
+
+		_, err := patchsource.For(t.Context(), newAPI(shut), cp, w, m)
+		if failure.Reason(err) != v1alpha1.ReasonInvalidPatch || !strings.Contains(err.Error(), "Secret shut is ") ||
+			strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
