@@ -258,7 +258,7 @@ func (r *Reconciler) supersede(ctx context.Context, s *scope, node *talos.Node) 
 	err = node.ToItself(ctx, s.self(), func() error {
 		_, err := node.Apply(ctx, s.live, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
 
-		return err
+		return s.unquoted(err)
 	})
 	if err != nil {
 		return fmt.Errorf("removing the staged config of %s, which is no longer desired: %w", s.machine.Name, err)

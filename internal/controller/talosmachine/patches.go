@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -81,13 +82,27 @@ func (r *Reconciler) keepHidden(ctx context.Context, s *scope) error {
 	return r.Configs.Save(ctx, s.machine, stored)
 }
 
-// unquoted is an error without the text in which a node refuses a configuration that has values from Secrets: it may
-// quote one.
+// unquoted is an error of a node that was sent a configuration with values from Secrets, without the text of the node,
+// which may quote one, in the status and in the log alike.
 func (s *scope) unquoted(err error) error {
-	if len(s.secretFields)+len(s.hidden) == 0 || failure.Reason(err) != v1alpha1.ReasonConfigRefused {
+	if err == nil || len(s.secretFields)+len(s.hidden) == 0 {
 		return err
 	}
 
-	return failure.Terminal(v1alpha1.ReasonConfigRefused, fmt.Sprintf("%s refused the machine config; the reason is not "+
-		"shown, because it may quote a Secret that a patch comes from", s.machine.Name), nil)
+	what := "did not take the machine config"
+	if failure.Reason(err) == v1alpha1.ReasonConfigRefused {
+		what = "refused the machine config"
+	}
+
+	out := &failure.Error{
+		Class: failure.ClassOf(err), Reason: failure.Reason(err), Message: fmt.Sprintf("%s %s; the reason is not shown, "+
+			"because it may quote a Secret that a patch comes from: compare with talosctl apply-config --dry-run",
+			s.machine.Name, what),
+	}
+
+	if classified := (*failure.Error)(nil); errors.As(err, &classified) {
+		out.After = classified.After
+	}
+
+	return out
 }

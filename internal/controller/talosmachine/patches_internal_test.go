@@ -9,13 +9,12 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// TestRefusalQuotesNoSecret: the words of a node that refuses a configuration are passed on unless a Secret is in it, or
-// in the one before; other errors always are.
+// TestRefusalQuotesNoSecret: the words of a node that does not take a configuration are passed on unless a Secret is in it,
+// or in the one before. What kind of error it is always is.
 func TestRefusalQuotesNoSecret(t *testing.T) {
 	t.Parallel()
 
 	refused := failure.Terminal(v1alpha1.ReasonConfigRefused, "quotes hush-hush", nil)
-	silent := failure.Transient(v1alpha1.ReasonNodeUnreachable, "no answer", nil)
 
 	m := &v1alpha1.TalosMachine{}
 
@@ -32,8 +31,19 @@ func TestRefusalQuotesNoSecret(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 
-		if err := tt.s.unquoted(silent); !errors.Is(err, silent) {
-			t.Errorf("%s: another error became %v", name, err)
+		for class, err := range map[failure.Class]error{
+			failure.ClassTransient: errors.New("quotes hush-hush"),
+			failure.ClassAuth:      failure.Auth(v1alpha1.ReasonAuthFailed, "no access", errors.New("quotes hush-hush")),
+		} {
+			got := tt.s.unquoted(err)
+			if failure.ClassOf(got) != class || failure.Reason(got) != failure.Reason(err) ||
+				strings.Contains(got.Error(), "hush") == tt.hidden {
+				t.Errorf("%s: %v became %v", name, err, got)
+			}
+		}
+
+		if tt.s.unquoted(nil) != nil {
+			t.Errorf("%s: nothing became an error", name)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -141,4 +142,41 @@ func TestSourceGoneMidDrain(t *testing.T) {
 	e.r.Workloads = workloads
 	e.loseSource()
 	e.handedBack(c.ID)
+}
+
+// TestOptionalSourceGone: a patch that is optional is undone when its Secret is deleted, by a change that shows no value.
+func TestOptionalSourceGone(t *testing.T) {
+	e := found(t, 1, 1)
+	e.planFrom(sysctl(firstValue))
+
+	optional := true
+	change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) { w.Spec.ConfigPatchesFrom[0].Optional = &optional })
+	e.roll("w-0")
+	e.loseSource()
+
+	if c := e.planned("w-0"); len(c.Fields) != 1 || c.Fields[0].Old != "<redacted>" || c.Fields[0].New != "" {
+		t.Errorf("planned: %+v", c)
+	}
+
+	e.roll("w-0")
+	e.keepsSecrets(firstValue)
+
+	if e.runs("w-0", firstValue) {
+		t.Error("the node still has it")
+	}
+}
+
+// TestErrorsOfNodesQuoteNoSecret: what a node says when it does not take a configuration is neither told nor logged.
+func TestErrorsOfNodesQuoteNoSecret(t *testing.T) {
+	e := found(t, 1, 1)
+	e.planFrom(sysctl(firstValue))
+	e.nodes["w-0"].Faults().Fail("ApplyConfiguration", codes.Unknown, 1, 1)
+	e.grant("w-0", false)
+
+	_, _, err := e.pass("w-0")
+	if err == nil || !strings.Contains(err.Error(), "the reason is not shown") || strings.Contains(err.Error(), "injected") {
+		t.Errorf("got %v", err)
+	}
+
+	e.until("w-0", "it is changed", done)
 }
