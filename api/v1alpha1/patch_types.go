@@ -14,7 +14,7 @@ const (
 )
 
 // ConfigPatchSource names a config patch, or a value of one, in a ConfigMap or Secret of the namespace of the object.
-// +kubebuilder:validation:XValidation:rule="!has(self.document) || has(self.path)",message="document is for a path"
+// +kubebuilder:validation:XValidation:rule="!has(self.document) || has(self.path)",message="document requires path"
 type ConfigPatchSource struct {
 	// kind of the object: ConfigMap or Secret.
 	// +required

@@ -25,7 +25,7 @@ func newConfigDiffCommand(streams genericiooptions.IOStreams) *cobra.Command {
 the order of fields and documents do not count. Images keep the versions that run, as in a rollout; the standard error
 names those of which the spec has another one.
 
-Exit codes, as kubectl diff has them: 0 nothing differs, 1 something differs, 2 that could not be found out.`,
+Exit codes, as kubectl diff has them: 0 nothing differs, 1 something differs, 2 the comparison failed.`,
 		Example: `  talos-operator config diff prod-w-0 -n clusters`,
 	})
 
@@ -95,7 +95,7 @@ func (s *configShower) diff(ctx context.Context, name string) error {
 	}
 
 	for _, k := range kept {
-		fmt.Fprintf(s.ErrOut, "%s stays %s; the spec has %s, which is for an upgrade\n", k.Field(), shownImage(k.Old),
+		fmt.Fprintf(s.ErrOut, "%s keeps %s; %s from the spec is applied by an upgrade\n", k.Field(), shownImage(k.Old),
 			shownImage(k.New))
 	}
 
