@@ -206,8 +206,8 @@ func (d *draft) applyOperations(p patch) error {
 	}
 
 	if field := p.json.carries(docs[at].id(), d.hidden); field != "" && !p.secret {
-		return p.refused("has an operation copy, move or test at " + field + ", which a Secret sets: it would show what the " +
-			"Secret holds; use add, replace or remove, or take this patch from a Secret, too")
+		return p.refused("has an operation copy, move or test at " + field + ", which a Secret sets: it would show what " +
+			"the Secret holds; use add, replace or remove, or take this patch from a Secret, too")
 	}
 
 	if i := at - len(known); i >= 0 {
@@ -235,8 +235,8 @@ func (d *draft) applyOperations(p patch) error {
 	return nil
 }
 
-// carries returns the first of the hidden fields of a document whose value an operation would take elsewhere, or compare;
-// empty if there is none.
+// carries returns the first of the hidden fields of a document whose value an operation would take elsewhere, or
+// compare; empty if there is none.
 func (o *operations) carries(document string, hidden []string) string {
 	for _, operation := range o.patch {
 		var pointers []string

@@ -148,7 +148,8 @@ func (e *Env) statuses() []string {
 	var out []string
 
 	for _, list := range []client.ObjectList{
-		&v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosWorkerList{}, &v1alpha1.TalosMachineList{}, &v1alpha1.TalosEtcdBackupList{},
+		&v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosWorkerList{}, &v1alpha1.TalosMachineList{},
+		&v1alpha1.TalosEtcdBackupList{},
 		&v1alpha1.TalosEtcdBackupScheduleList{}, &v1alpha1.TalosEtcdRestoreList{},
 		&v1alpha1.TalosUpgradeList{}, &v1alpha1.KubernetesUpgradeList{}, &vitistackv1alpha1.KubernetesClusterList{},
 	} {

@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// lack handles a source of patches that cannot be used: the desired configuration is unknown. It returns nil if a change
-// has begun, which ends without it. Otherwise the machine counts as not compared, so that its group begins nothing with
+// lack handles a source of patches that cannot be used: the desired configuration is unknown. It returns nil if a
+// change has begun, which ends without it. Otherwise the machine counts as not compared, so that its group begins nothing with
 // it, and it returns a grant that it cannot use: that would keep all others from being disrupted.
 func (r *Reconciler) lack(ctx context.Context, s *scope, err error) error {
 	// What was compared last may be the same when the source is back, and would count as compared already.
@@ -31,7 +31,7 @@ func (r *Reconciler) lack(ctx context.Context, s *scope, err error) error {
 
 	s.machine.Status.ComparedTo = ""
 
-	if c := s.machine.Status.Change; c == nil || c.Phase == v1alpha1.ChangeFailed || !rollout.Granted(s.machine) || s.keeps() {
+	if !rollout.Granted(s.machine) || s.keeps() {
 		return err
 	}
 
