@@ -14,8 +14,8 @@ import (
 )
 
 // lack handles a source of patches that cannot be used: the desired configuration is unknown. It returns nil if a
-// change has begun, which ends without it. Otherwise the machine counts as not compared, so that its group begins nothing with
-// it, and it returns a grant that it cannot use: that would keep all others from being disrupted.
+// change has begun, which ends without it. Otherwise the machine counts as not compared, so that its group begins
+// nothing with it, and it returns a grant that it cannot use: that would keep all others from being disrupted.
 func (r *Reconciler) lack(ctx context.Context, s *scope, err error) error {
 	// What was compared last may be the same when the source is back, and would count as compared already.
 	r.looks.forget(s.key().String())
