@@ -86,11 +86,19 @@ func isReady(st *corev1.PodStatus) bool {
 	})
 }
 
+// quoted are the reasons whose messages are shown. Those of others may have command lines and what programs wrote in
+// them, as that of a failed hook, or change with each attempt, as that of a container that is restarted.
+var quoted = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"}
+
 // failureOf says why a container does not run; empty if it runs, or is about to.
 func failureOf(c *corev1.ContainerStatus) string {
 	switch w, ended := c.State.Waiting, c.State.Terminated; {
 	case w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing":
-		why := problem(w.Reason, w.Message)
+		why := w.Reason
+		if slices.Contains(quoted, w.Reason) {
+			why = problem(w.Reason, w.Message)
+		}
+
 		if last := c.LastTerminationState.Terminated; last != nil {
 			why += "; it ended with " + endOf(last)
 		}

@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestJudge: what a container waits for, or how it ended, is told in the words of the kubelet. A pod that may only need
+// TestJudge: what a container waits for, or how it ended, is told with the kubelet's error, unless
+// that may have the output or the command line of a program in it. A pod that may only need
 // more time is told apart, and one that is ready or has ended with success has no problem.
 func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -25,7 +26,7 @@ func TestJudge(t *testing.T) {
 		"crashes": {
 			"{phase: Running, containerStatuses: [{name: c, state: {waiting: {reason: CrashLoopBackOff, message: back-off 10s}}, " +
 				"lastState: {terminated: {exitCode: 137, reason: OOMKilled, message: hush-hush}}}]}",
-			"container c: CrashLoopBackOff: back-off 10s; it ended with exit code 137 (OOMKilled)", false,
+			"container c: CrashLoopBackOff; it ended with exit code 137 (OOMKilled)", false,
 		},
 		"init container ends": {
 			"{phase: Pending, initContainerStatuses: [{name: d, state: {terminated: {exitCode: 2, reason: Error}}}], " +
@@ -41,8 +42,17 @@ func TestJudge(t *testing.T) {
 		"failed":    {"{phase: Failed}", "Failed", false},
 		"no status": {"{}", "not ready", true},
 		"secret": {
-			"{containerStatuses: [{name: c, state: {waiting: {reason: RunContainerError, message: 'exec: -----BEGIN KEY-----x'}}}]}",
-			"container c: RunContainerError: exec: " + hidden, false,
+			"{containerStatuses: [{name: c, state: {waiting: {reason: ErrImagePull, message: 'exec: -----BEGIN KEY-----x'}}}]}",
+			"container c: ErrImagePull: exec: " + hidden, false,
+		},
+		"hook": {
+			"{containerStatuses: [{name: c, state: {waiting: {reason: PostStartHookError, message: 'Exec lifecycle hook " +
+				"([sh -c hush-hush]) failed, message: hush-hush'}}}]}",
+			"container c: PostStartHookError", false,
+		},
+		"does not start": {
+			"{containerStatuses: [{name: c, state: {waiting: {reason: RunContainerError, message: hush-hush}}}]}",
+			"container c: RunContainerError", false,
 		},
 		"long": {
 			"{phase: Failed, reason: A, message: " + strings.Repeat("b ", 400) + "}", "A: " + strings.Repeat("b ", 148) + "…", false,
