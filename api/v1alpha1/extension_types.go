@@ -1,8 +1,8 @@
 package v1alpha1
 
 // ExtensionService configures a service that a system extension of the installer image brings. Talos restarts the
-// service when its configuration changes. Whoever may read the object may read the configuration: keep secrets out of
-// it.
+// service when its configuration changes. Do not put secrets here: everyone with read access to the object can
+// read them.
 type ExtensionService struct {
 	// name of the service as its extension defines it, without the prefix ext- that Talos adds.
 	// +required

@@ -84,7 +84,7 @@ func TestExtensionServiceRefusals(t *testing.T) {
 		"root":        {files + "[{mountPath: /, content: x}]}]", "extensionServices[a].configFiles[/].mountPath", "directory"},
 		"dots":        {files + "[{mountPath: /etc/../a, content: x}]}]", "extensionServices[a].configFiles[/etc/../a].mountPath", "write /a"},
 		"same path":   {files + "[{mountPath: /a, content: x}, {mountPath: /a, content: y}]}]", "extensionServices[a].configFiles[/a].mountPath", "two files"},
-		"same file":   {files + "[{mountPath: /a/b, content: x}, {mountPath: /a-b, content: y}]}]", "extensionServices[a].configFiles[/a-b].mountPath", "same file as /a/b"},
+		"same file":   {files + "[{mountPath: /a/b, content: x}, {mountPath: /a-b, content: y}]}]", "extensionServices[a].configFiles[/a-b].mountPath", "conflicts with /a/b"},
 		"empty file":  {files + "[{mountPath: /a}]}]", "extensionServices[a].configFiles[/a].content", "no empty file"},
 		"variable":    {"[{name: a, environment: [{name: 1B}]}]", "extensionServices[a].environment[1B].name", "no digit first"},
 		"same":        {"[{name: a, environment: [{name: B}, {name: B}]}]", "extensionServices[a].environment[B]", "listed twice"},

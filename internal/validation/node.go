@@ -19,6 +19,16 @@ func StaticPods(at string, pods []runtime.RawExtension) Failures {
 	return failuresOf(staticpod.Check(field.NewPath(at, staticpod.Root), pods), "correct the pod")
 }
 
+// CombinedStaticPods checks the static pods that a machine gets: those of its group, and its own. at is the path of the
+// machine. What is wrong in one of the lists is not said again.
+func CombinedStaticPods(at string, group, machine []runtime.RawExtension) Failures {
+	if len(group) == 0 || len(machine) == 0 || len(StaticPods(at, group))+len(StaticPods(at, machine)) > 0 {
+		return nil
+	}
+
+	return StaticPods(at, staticpod.Merge(group, machine))
+}
+
 func failuresOf(problems field.ErrorList, remedy string) Failures {
 	out := make(Failures, 0, len(problems))
 	for _, problem := range problems {

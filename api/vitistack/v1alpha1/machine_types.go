@@ -154,8 +154,9 @@ type MachineSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	ExtensionServices []talosv1alpha1.ExtensionService `json:"extensionServices,omitempty"`
-	// staticPods are Pods (v1) that the kubelet runs without the Kubernetes API, as soon as it runs itself. Each is checked as
-	// Kubernetes checks it. Whoever may read the object may read them: keep secrets out of them.
+	// staticPods are Pods (v1) that the kubelet runs without the Kubernetes API, as soon as it runs itself. Fields
+	// for which the operator has no rule are refused, and the others are checked. Do not put secrets here: everyone with
+	// read access to the object can read them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

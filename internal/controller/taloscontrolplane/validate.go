@@ -183,6 +183,7 @@ func checkMachines(spec *v1alpha1.TalosControlPlaneSpec) validation.Failures {
 
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
 		failures = append(failures, checkNodeOptions(field, &m.NodeOptions, spec.KubernetesVersion)...)
+		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
 	}
 
 	return failures

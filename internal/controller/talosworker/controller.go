@@ -197,6 +197,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) erro
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
 		failures = append(failures, validation.ExtensionServices(field, m.ExtensionServices)...)
 		failures = append(failures, validation.StaticPods(field, m.StaticPods)...)
+		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
 	}
 
 	failures = append(failures, validation.Images(cp.TalosVersion, cp.ClusterImage, spec.Install,

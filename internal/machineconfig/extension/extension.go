@@ -1,5 +1,5 @@
-// Package extension turns the configuration of extension services into the documents that Talos reads. Talos accepts
-// nearly everything in them, and a service that got something else than was meant does not tell: Check looks for that.
+// Package extension turns the configuration of extension services into the documents that Talos reads. Talos
+// accepts nearly everything in them and reports no error for a misconfigured service: Check looks for that.
 package extension
 
 import (
@@ -102,7 +102,7 @@ func checkFiles(root *field.Path, files []v1alpha1.ExtensionFile) field.ErrorLis
 			errs = append(errs, field.Invalid(at.Child("mountPath"), f.MountPath, "is the path of two files"))
 		case taken:
 			errs = append(errs, field.Invalid(at.Child("mountPath"), f.MountPath,
-				"is for Talos the same file as "+first+", because it takes slashes for dashes; rename one of them"))
+				"conflicts with "+first+": Talos stores both as the same file (slashes become dashes); rename one of them"))
 		default:
 			kept[flat] = f.MountPath
 		}

@@ -2,6 +2,7 @@ package staticpod
 
 import (
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ type hostPort struct {
 
 func (c *checker) containers(at *field.Path, s *corev1.PodSpec, volumes map[string]bool) {
 	if len(s.Containers) == 0 {
-		c.add(field.Required(at.Child("containers"), "a pod needs a container"))
+		c.add(field.Required(at.Child("containers"), "is required: a pod needs a container"))
 	}
 
 	names := map[string]bool{}
@@ -39,13 +40,21 @@ func (c *checker) containers(at *field.Path, s *corev1.PodSpec, volumes map[stri
 			names[one.Name] = true
 
 			c.container(here, one, volumes)
-			c.ports(here.Child("ports"), one, s.HostNetwork)
+			c.lifecycle(here.Child("lifecycle"), one.Lifecycle, s.TerminationGracePeriodSeconds)
 
 			if list.field == "containers" && one.RestartPolicy != nil {
 				c.add(field.Forbidden(here.Child("restartPolicy"), "is for init containers; use that of the pod"))
 			}
 
 			isSidecar := one.RestartPolicy != nil && *one.RestartPolicy == corev1.ContainerRestartPolicyAlways
+			// Other init containers have ended, and left their ports, before the containers start.
+			c.ports(here.Child("ports"), one, s.HostNetwork, list.field == "containers" || isSidecar)
+
+			if list.field == "initContainers" && one.RestartPolicy != nil && !isSidecar {
+				c.add(field.NotSupported(here.Child("restartPolicy"), *one.RestartPolicy,
+					[]corev1.ContainerRestartPolicy{corev1.ContainerRestartPolicyAlways}))
+			}
+
 			if list.field == "initContainers" && !isSidecar &&
 				(one.Lifecycle != nil || one.LivenessProbe != nil || one.ReadinessProbe != nil || one.StartupProbe != nil) {
 				c.add(field.Forbidden(here, "probes and lifecycle of an init container need restartPolicy Always"))
@@ -75,10 +84,9 @@ func (c *checker) container(at *field.Path, one *corev1.Container, volumes map[s
 	}
 
 	c.environment(at, one)
-	c.mounts(at.Child("volumeMounts"), one.VolumeMounts, volumes)
+	c.mounts(at.Child("volumeMounts"), one, volumes)
 	c.resources(at.Child("resources"), &one.Resources)
 	c.security(at.Child("securityContext"), one.SecurityContext)
-	c.lifecycle(at.Child("lifecycle"), one.Lifecycle)
 
 	for name, probe := range map[string]*corev1.Probe{
 		"livenessProbe": one.LivenessProbe, "readinessProbe": one.ReadinessProbe, "startupProbe": one.StartupProbe,
@@ -89,7 +97,7 @@ func (c *checker) container(at *field.Path, one *corev1.Container, volumes map[s
 	}
 }
 
-func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork bool) {
+func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork, stays bool) {
 	names := map[string]bool{}
 
 	for i, p := range one.Ports {
@@ -108,6 +116,12 @@ func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork bool)
 			names[p.Name] = true
 		}
 
+		if p.HostIP != "" {
+			if _, err := netip.ParseAddr(p.HostIP); err != nil {
+				c.add(field.Invalid(here.Child("hostIP"), p.HostIP, "is not an IP address"))
+			}
+		}
+
 		port := p.HostPort
 		if port != 0 {
 			c.invalid(here.Child("hostPort"), port, validation.IsValidPortNum(int(port)))
@@ -121,7 +135,7 @@ func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork bool)
 			port = p.ContainerPort
 		}
 
-		if port != 0 {
+		if port != 0 && stays {
 			c.hostPort(here, hostPort{protocolOf(p), port})
 		}
 	}
@@ -135,8 +149,21 @@ func protocolOf(p corev1.ContainerPort) corev1.Protocol {
 	return p.Protocol
 }
 
+// reservedPorts are TCP ports of what Talos runs on machines.
+var reservedPorts = map[int32]string{
+	2379: "etcd", 2380: "etcd", 6443: "the Kubernetes API", 7445: "the local endpoint of the Kubernetes API",
+	10250: "the kubelet", 10257: "kube-controller-manager", 10259: "kube-scheduler", 50000: "the Talos API",
+	50001: "the Talos trust service",
+}
+
 // hostPort notes that a port of the machine is taken, also by another static pod.
 func (c *checker) hostPort(at *field.Path, port hostPort) {
+	if service, reserved := reservedPorts[port.port]; reserved && port.protocol == corev1.ProtocolTCP {
+		c.add(field.Invalid(at, port.port, "is the port of "+service+" on the machine; use another one"))
+
+		return
+	}
+
 	if first, taken := c.hostPorts[port]; taken {
 		c.add(field.Invalid(at, port.port, fmt.Sprintf("is the %s port of the machine that %s has; use another one",
 			port.protocol, first)))
@@ -173,10 +200,10 @@ func (c *checker) environment(at *field.Path, one *corev1.Container) {
 	}
 }
 
-func (c *checker) mounts(at *field.Path, mounts []corev1.VolumeMount, volumes map[string]bool) {
+func (c *checker) mounts(at *field.Path, one *corev1.Container, volumes map[string]bool) {
 	paths := map[string]bool{}
 
-	for i, m := range mounts {
+	for i, m := range one.VolumeMounts {
 		here := at.Index(i)
 
 		if !volumes[m.Name] {
@@ -185,7 +212,7 @@ func (c *checker) mounts(at *field.Path, mounts []corev1.VolumeMount, volumes ma
 
 		switch {
 		case m.MountPath == "":
-			c.add(field.Required(here.Child("mountPath"), "names the place of the volume in the container"))
+			c.add(field.Required(here.Child("mountPath"), "is required: the place of the volume in the container"))
 		case paths[m.MountPath]:
 			c.add(field.Invalid(here.Child("mountPath"), m.MountPath, "must be unique"))
 		}
@@ -205,6 +232,11 @@ func (c *checker) mounts(at *field.Path, mounts []corev1.VolumeMount, volumes ma
 		if m.MountPropagation != nil {
 			c.oneOf(here.Child("mountPropagation"), string(*m.MountPropagation), string(corev1.MountPropagationNone),
 				string(corev1.MountPropagationHostToContainer), string(corev1.MountPropagationBidirectional))
+
+			if *m.MountPropagation == corev1.MountPropagationBidirectional &&
+				(one.SecurityContext == nil || !isTrue(one.SecurityContext.Privileged)) {
+				c.add(field.Forbidden(here.Child("mountPropagation"), "Bidirectional needs a privileged container"))
+			}
 		}
 	}
 }
@@ -241,11 +273,16 @@ func (c *checker) handler(at *field.Path, h *corev1.ProbeHandler) {
 
 	switch {
 	case h.Exec != nil && len(h.Exec.Command) == 0:
-		c.add(field.Required(at.Child("exec", "command"), "names the command"))
+		c.add(field.Required(at.Child("exec", "command"), "is required: the command to run"))
 	case h.HTTPGet != nil:
 		c.probePort(at.Child("httpGet", "port"), h.HTTPGet.Port)
 		c.oneOf(at.Child("httpGet", "scheme"), string(h.HTTPGet.Scheme), string(corev1.URISchemeHTTP),
 			string(corev1.URISchemeHTTPS))
+
+		for i, header := range h.HTTPGet.HTTPHeaders {
+			c.invalid(at.Child("httpGet", "httpHeaders").Index(i).Child("name"), header.Name,
+				validation.IsHTTPHeaderName(header.Name))
+		}
 	case h.TCPSocket != nil:
 		c.probePort(at.Child("tcpSocket", "port"), h.TCPSocket.Port)
 	case h.GRPC != nil:

@@ -11,12 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// key is that of a label or an annotation, as a reference has it.
+const key = `\['([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?'\]` +
+	``
+
 // What variables and files may refer to, as Kubernetes 1.37 knows it.
 var (
 	variableFields = regexp.MustCompile(`^(metadata\.(name|namespace|uid)|spec\.(nodeName|serviceAccountName)|` +
-		`status\.(hostIP|hostIPs|podIP|podIPs)|metadata\.(labels|annotations)\['[^']+'\])$`)
-	fileFields     = regexp.MustCompile(`^metadata\.(name|namespace|uid|((labels|annotations)(\['[^']+'\])?))$`)
-	resourceFields = regexp.MustCompile(`^(limits|requests)\.(cpu|memory|ephemeral-storage|hugepages-[0-9A-Za-z]+)$`)
+		`status\.(hostIP|hostIPs|podIP|podIPs)|metadata\.(labels|annotations)` + key + `)$`)
+	fileFields     = regexp.MustCompile(`^metadata\.(name|namespace|uid|((labels|annotations)(` + key + `)?))$`)
+	resourceFields = regexp.MustCompile(`^(limits|requests)\.(cpu|memory|ephemeral-storage)$`)
 )
 
 // reference checks what a variable or a file refers to.
@@ -41,16 +45,17 @@ func (c *checker) downward(at *field.Path, files []corev1.DownwardAPIVolumeFile)
 			c.add(field.Invalid(at.Index(i).Child("path"), f.Path, "must be a relative path without '..'"))
 		}
 
+		c.mode(at.Index(i).Child("mode"), f.Mode)
 		c.reference(at.Index(i), f.FieldRef, f.ResourceFieldRef, fileFields)
 
 		if f.ResourceFieldRef != nil && f.ResourceFieldRef.ContainerName == "" {
-			c.add(field.Required(at.Index(i).Child("resourceFieldRef", "containerName"), "names the container"))
+			c.add(field.Required(at.Index(i).Child("resourceFieldRef", "containerName"),
+				"is required: the name of the container"))
 		}
 	}
 }
 
-// standard are the resources without a domain that a container may have, apart from huge pages. Only these and huge
-// pages are known to the kubelet without the Kubernetes API.
+// standard are the resources that a container may have: the kubelet knows them without the Kubernetes API.
 var standard = []string{
 	string(corev1.ResourceCPU), string(corev1.ResourceMemory), string(corev1.ResourceEphemeralStorage),
 }
@@ -61,18 +66,14 @@ func (c *checker) resources(at *field.Path, r *corev1.ResourceRequirements) {
 			here := at.Child(list).Key(string(name))
 			c.invalid(here, string(name), validation.IsQualifiedName(string(name)))
 
-			isHuge := strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-			if !isHuge && !slices.Contains(standard, string(name)) {
-				c.add(field.NotSupported(here, string(name), append(slices.Clone(standard), corev1.ResourceHugePagesPrefix+"SIZE")))
+			if !slices.Contains(standard, string(name)) {
+				c.add(field.NotSupported(here, string(name), standard))
 			}
 
 			if quantity.Sign() < 0 {
 				c.add(field.Invalid(here, quantity.String(), "must not be negative"))
 			}
 
-			if limit, ok := r.Limits[name]; isHuge && (!ok || limit.Cmp(quantity) != 0) {
-				c.add(field.Invalid(here, quantity.String(), "huge pages need a limit that is equal to the request"))
-			}
 		}
 	}
 
@@ -95,7 +96,7 @@ func (c *checker) security(at *field.Path, s *corev1.SecurityContext) {
 	}
 
 	if s.WindowsOptions != nil {
-		c.add(field.Forbidden(at.Child("windowsOptions"), "Talos runs no Windows"))
+		c.add(field.Forbidden(at.Child("windowsOptions"), "Windows options are not supported"))
 	}
 
 	if s.ProcMount != nil {
@@ -119,7 +120,7 @@ func (c *checker) podSecurity(at *field.Path, s *corev1.PodSecurityContext) {
 	}
 
 	if s.WindowsOptions != nil {
-		c.add(field.Forbidden(at.Child("windowsOptions"), "Talos runs no Windows"))
+		c.add(field.Forbidden(at.Child("windowsOptions"), "Windows options are not supported"))
 	}
 
 	c.accounts(at, map[string]*int64{"runAsUser": s.RunAsUser, "runAsGroup": s.RunAsGroup, "fsGroup": s.FSGroup})
@@ -129,13 +130,37 @@ func (c *checker) podSecurity(at *field.Path, s *corev1.PodSecurityContext) {
 			validation.IsValidGroupID(s.SupplementalGroups[i]))
 	}
 
-	for i, one := range s.Sysctls {
-		if !sysctlName.MatchString(one.Name) {
-			c.add(field.Invalid(at.Child("sysctls").Index(i).Child("name"), one.Name, "is not the name of a sysctl"))
-		}
+	c.profiles(at, s.SeccompProfile, s.AppArmorProfile)
+}
+
+// ipcSysctls begin the names of sysctls that belong to the IPC namespace; those that begin with net. belong to that of
+// the network.
+var ipcSysctls = []string{"kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."}
+
+func (c *checker) sysctls(at *field.Path, s *corev1.PodSpec) {
+	if s.SecurityContext == nil {
+		return
 	}
 
-	c.profiles(at, s.SeccompProfile, s.AppArmorProfile)
+	seen := map[string]bool{}
+
+	for i, one := range s.SecurityContext.Sysctls {
+		here, name := at.Index(i).Child("name"), strings.ReplaceAll(one.Name, "/", ".")
+		isIPC := slices.ContainsFunc(ipcSysctls, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+
+		switch {
+		case len(name) > validation.DNS1123SubdomainMaxLength || !sysctlName.MatchString(name):
+			c.add(field.Invalid(here, one.Name, "is not the name of a sysctl"))
+		case seen[name]:
+			c.add(field.Duplicate(here, one.Name))
+		case s.HostNetwork && strings.HasPrefix(name, "net."):
+			c.add(field.Forbidden(here, "cannot be set together with hostNetwork; use the sysctls of the machine"))
+		case s.HostIPC && isIPC:
+			c.add(field.Forbidden(here, "cannot be set together with hostIPC; use the sysctls of the machine"))
+		}
+
+		seen[name] = true
+	}
 }
 
 func (c *checker) accounts(at *field.Path, ids map[string]*int64) {
@@ -160,7 +185,7 @@ func (c *checker) profile(at *field.Path, kind string, file *string) {
 	const local = string(corev1.SeccompProfileTypeLocalhost)
 
 	if kind == "" {
-		c.add(field.Required(at.Child("type"), "names the kind of the profile"))
+		c.add(field.Required(at.Child("type"), "is required: the kind of the profile"))
 	}
 
 	c.oneOf(at.Child("type"), kind, local, string(corev1.SeccompProfileTypeRuntimeDefault),
@@ -173,7 +198,11 @@ func (c *checker) profile(at *field.Path, kind string, file *string) {
 	}
 }
 
-func (c *checker) lifecycle(at *field.Path, l *corev1.Lifecycle) {
+// defaultGrace is the terminationGracePeriodSeconds of Kubernetes, in seconds.
+const defaultGrace = 30
+
+// lifecycle checks the hooks of a container in a pod that has the grace period, in seconds.
+func (c *checker) lifecycle(at *field.Path, l *corev1.Lifecycle, grace *int64) {
 	if l == nil {
 		return
 	}
@@ -187,8 +216,19 @@ func (c *checker) lifecycle(at *field.Path, l *corev1.Lifecycle) {
 		case h == nil:
 		case h.Sleep == nil:
 			c.handler(at.Child(name), &corev1.ProbeHandler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket})
+		case h.Sleep.Seconds > graceOf(grace):
+			c.add(field.Invalid(at.Child(name, "sleep", "seconds"), h.Sleep.Seconds,
+				"must not be more than the terminationGracePeriodSeconds of the pod"))
 		case h.Exec != nil || h.HTTPGet != nil || h.TCPSocket != nil || h.Sleep.Seconds < 0:
 			c.add(field.Forbidden(at.Child(name), "sleep is the only handler, and its time not negative"))
 		}
 	}
+}
+
+func graceOf(seconds *int64) int64 {
+	if seconds == nil {
+		return defaultGrace
+	}
+
+	return *seconds
 }

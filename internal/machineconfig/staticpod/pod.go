@@ -100,10 +100,6 @@ func (c *checker) spec(at *field.Path, s *corev1.PodSpec) {
 			"must not be negative"))
 	}
 
-	if s.ActiveDeadlineSeconds != nil && *s.ActiveDeadlineSeconds < 1 {
-		c.add(field.Invalid(at.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, "must be at least 1"))
-	}
-
 	if s.Hostname != "" {
 		c.invalid(at.Child("hostname"), s.Hostname, validation.IsDNS1123Label(s.Hostname))
 	}
@@ -118,6 +114,8 @@ func (c *checker) spec(at *field.Path, s *corev1.PodSpec) {
 
 	c.sharing(at, s)
 	c.podSecurity(at.Child("securityContext"), s.SecurityContext)
+	c.sysctls(at.Child("securityContext", "sysctls"), s)
+	c.dns(at.Child("dnsConfig"), s)
 	c.hostAliases(at.Child("hostAliases"), s.HostAliases)
 	c.tolerations(at.Child("tolerations"), s.Tolerations)
 	c.containers(at, s, c.volumes(at.Child("volumes"), s.Volumes))
@@ -133,16 +131,43 @@ func (c *checker) sharing(at *field.Path, s *corev1.PodSpec) {
 		c.add(field.Forbidden(at.Child("hostUsers"), "cannot be false together with hostNetwork, hostPID or hostIPC"))
 	}
 
+}
+
+// longestSearches are the limits of Kubernetes for search domains: their number, and their length with spaces.
+const mostServers, mostSearches, longestSearches = 3, 32, 2048
+
+func (c *checker) dns(at *field.Path, s *corev1.PodSpec) {
 	// The API of Kubernetes may not be there to resolve names when the pod starts, which is what the policy needs.
 	if d := s.DNSConfig; s.DNSPolicy == corev1.DNSNone && (d == nil || len(d.Nameservers) == 0) {
-		c.add(field.Required(at.Child("dnsConfig", "nameservers"), "dnsPolicy None needs a nameserver"))
+		c.add(field.Required(at.Child("nameservers"), "dnsPolicy None needs a nameserver"))
 	}
 
-	if s.DNSConfig != nil {
-		for i, server := range s.DNSConfig.Nameservers {
-			if _, err := netip.ParseAddr(server); err != nil {
-				c.add(field.Invalid(at.Child("dnsConfig", "nameservers").Index(i), server, "is not an IP address"))
-			}
+	if s.DNSConfig == nil {
+		return
+	}
+
+	if len(s.DNSConfig.Nameservers) > mostServers {
+		c.add(field.TooMany(at.Child("nameservers"), len(s.DNSConfig.Nameservers), mostServers))
+	}
+
+	for i, server := range s.DNSConfig.Nameservers {
+		if _, err := netip.ParseAddr(server); err != nil {
+			c.add(field.Invalid(at.Child("nameservers").Index(i), server, "is not an IP address"))
+		}
+	}
+
+	searches := s.DNSConfig.Searches
+	if len(searches) > mostSearches || len(strings.Join(searches, " ")) > longestSearches {
+		c.add(field.TooMany(at.Child("searches"), len(searches), mostSearches))
+	}
+
+	for i, domain := range searches {
+		c.invalid(at.Child("searches").Index(i), domain, validation.IsDNS1123Subdomain(strings.TrimSuffix(domain, ".")))
+	}
+
+	for i, option := range s.DNSConfig.Options {
+		if option.Name == "" {
+			c.add(field.Required(at.Child("options").Index(i).Child("name"), "is required: the name of the option"))
 		}
 	}
 }
@@ -165,16 +190,16 @@ func (c *checker) tolerations(at *field.Path, tolerations []corev1.Toleration) {
 
 		if t.Key != "" {
 			c.invalid(here.Child("key"), t.Key, validation.IsQualifiedName(t.Key))
-		} else if t.Operator != corev1.TolerationOpExists {
-			c.add(field.Invalid(here.Child("operator"), t.Operator, "must be Exists where key is empty"))
 		}
 
-		c.oneOf(here.Child("operator"), string(t.Operator), string(corev1.TolerationOpEqual),
-			string(corev1.TolerationOpExists))
+		if t.Operator != corev1.TolerationOpExists {
+			c.add(field.Invalid(here.Child("operator"), t.Operator, "must be Exists in a static pod"))
+		}
+
 		c.oneOf(here.Child("effect"), string(t.Effect), string(corev1.TaintEffectNoSchedule),
 			string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute))
 
-		if t.Operator == corev1.TolerationOpExists && t.Value != "" {
+		if t.Value != "" {
 			c.add(field.Forbidden(here.Child("value"), "must be empty where operator is Exists"))
 		}
 
@@ -228,10 +253,31 @@ func (c *checker) volume(at *field.Path, v *corev1.Volume) {
 		c.hostPath(at.Child("hostPath"), v.HostPath)
 	case v.NFS != nil && (v.NFS.Server == "" || !path.IsAbs(v.NFS.Path)):
 		c.add(field.Invalid(at.Child("nfs"), v.NFS.Path, "needs a server and an absolute path"))
+	case v.EmptyDir != nil:
+		c.emptyDir(at.Child("emptyDir"), v.EmptyDir)
 	case v.DownwardAPI != nil:
+		c.mode(at.Child("downwardAPI", "defaultMode"), v.DownwardAPI.DefaultMode)
 		c.downward(at.Child("downwardAPI", "items"), v.DownwardAPI.Items)
 	case v.Image != nil && v.Image.Reference == "":
-		c.add(field.Required(at.Child("image", "reference"), "names the image"))
+		c.add(field.Required(at.Child("image", "reference"), "is required: the image to mount"))
+	case v.Image != nil:
+		c.oneOf(at.Child("image", "pullPolicy"), string(v.Image.PullPolicy), string(corev1.PullAlways),
+			string(corev1.PullIfNotPresent), string(corev1.PullNever))
+	}
+}
+
+func (c *checker) emptyDir(at *field.Path, e *corev1.EmptyDirVolumeSource) {
+	c.oneOf(at.Child("medium"), string(e.Medium), string(corev1.StorageMediumMemory))
+
+	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
+		c.add(field.Invalid(at.Child("sizeLimit"), e.SizeLimit.String(), "must not be negative"))
+	}
+}
+
+// mode checks the permissions of a file.
+func (c *checker) mode(at *field.Path, mode *int32) {
+	if mode != nil && (*mode < 0 || *mode > 0o777) {
+		c.add(field.Invalid(at, *mode, "must be between 0 and 0777 (511)"))
 	}
 }
 

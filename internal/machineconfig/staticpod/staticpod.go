@@ -1,4 +1,5 @@
-// Package staticpod reads the static pods of a machine, and checks them as the kubelet does. A kubelet gets all static
+// Package staticpod reads the static pods of a machine, and checks them with rules after those of the kubelet: fields
+// without a rule are refused. A kubelet gets all static
 // pods of its machine as one list and refuses the whole list for one pod that is invalid, on a control-plane machine
 // together with the pods of the control plane: those that run stay, and none of them starts after the next reboot.
 // Talos checks nothing, so it is done here.
@@ -7,6 +8,7 @@ package staticpod
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -45,16 +47,24 @@ func NameOf(pod runtime.RawExtension) (name Name, ok bool) {
 		} `json:"metadata"`
 	}
 
-	if err := kubejson.UnmarshalCaseSensitivePreserveInts(pod.Raw, &partial); err != nil || partial.Metadata.Name == "" {
+	if err := kubejson.UnmarshalCaseSensitivePreserveInts(pod.Raw, &partial); err != nil {
 		return Name{}, false
 	}
 
-	name = Name{Namespace: partial.Metadata.Namespace, Name: partial.Metadata.Name}
-	if name.Namespace == "" {
-		name.Namespace = corev1.NamespaceDefault
-	}
+	return nameOf(partial.Metadata.Namespace, partial.Metadata.Name)
+}
 
-	return name, true
+// NameOfObject is NameOf for a pod of a machine config.
+func NameOfObject(pod map[string]any) (name Name, ok bool) {
+	metadata, _ := pod["metadata"].(map[string]any)
+	namespace, _ := metadata["namespace"].(string)
+	own, _ := metadata["name"].(string)
+
+	return nameOf(namespace, own)
+}
+
+func nameOf(namespace, name string) (Name, bool) {
+	return Name{Namespace: cmp.Or(namespace, corev1.NamespaceDefault), Name: name}, name != ""
 }
 
 // Merge returns the pods of a group, replaced by those of the machine that have the same names, sorted by their names.
@@ -100,8 +110,8 @@ func Objects(pods []runtime.RawExtension) ([]talosv1alpha1.Unstructured, error) 
 	return out, nil
 }
 
-// Check returns what a kubelet would refuse, and what can have no effect, or nothing. The paths of the errors begin
-// with root and name pods by namespace and name. No error holds the value of a variable, an argument or an annotation.
+// Check returns what a kubelet is known to refuse, what has no rule here, and what can have no effect, or nothing. The
+// paths of the errors begin with root and name pods by namespace and name. No error holds the value of a variable, an argument or an annotation.
 func Check(root *field.Path, pods []runtime.RawExtension) field.ErrorList {
 	c := checker{names: map[Name]bool{}, ids: map[string]string{}, hostPorts: map[hostPort]string{}}
 
@@ -176,6 +186,7 @@ func (c *checker) pod(at *field.Path, pod *corev1.Pod) {
 	c.name(at.Child("metadata"), Name{pod.Namespace, pod.Name})
 	c.metadata(at.Child("metadata"), pod)
 	c.spec(at.Child("spec"), &pod.Spec)
+	c.supported(at, reflect.ValueOf(pod))
 
 	if pod.Status.Phase != "" || len(pod.Status.Conditions)+len(pod.Status.ContainerStatuses) > 0 {
 		c.add(field.Forbidden(at.Child("status"), "is set by the kubelet; remove it"))

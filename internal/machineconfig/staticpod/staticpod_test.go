@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 		"another kind":      {"[{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}]", at, `apiVersion "v1" and kind "Pod"`},
 		"unknown field":     {inContainer("imge: x"), at, `unknown field "spec.containers[0].imge"`},
 		"field of a case":   {inSpec("hostnetwork: true"), at, `unknown field "spec.hostnetwork"`},
-		"field twice":       {`[{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "label": {}}, "spec": {}}]`, at, `unknown field "metadata.label"`},
+		"metadata":          {meta("name: a, label: {}"), at, `unknown field "metadata.label"`},
 		"type":              {inContainer("args: {a: b}"), at, "is not a Pod"},
 		"no name":           {meta("labels: {}"), "spec.staticPods[0].metadata.name", "needs a name"},
 		"generated name":    {meta("generateName: a-"), "spec.staticPods[0].metadata.generateName", "use name"},
@@ -81,7 +81,36 @@ func TestCheck(t *testing.T) {
 		"DNS of nothing":     {inSpec("dnsPolicy: None"), at + ".spec.dnsConfig.nameservers", "nameserver"},
 		"nameserver":         {inSpec("dnsConfig: {nameservers: [dns]}"), at + ".spec.dnsConfig.nameservers[0]", "IP address"},
 		"grace":              {inSpec("terminationGracePeriodSeconds: -1"), at + ".spec.terminationGracePeriodSeconds", "negative"},
-		"deadline":           {inSpec("activeDeadlineSeconds: 0"), at + ".spec.activeDeadlineSeconds", "at least 1"},
+		"deadline":           {inSpec("activeDeadlineSeconds: 1"), at + ".spec.activeDeadlineSeconds", "patch of machine.pods"},
+		"runtime class":      {inSpec("runtimeClassName: a"), at + ".spec.runtimeClassName", "patch of machine.pods"},
+		"node name":          {inSpec("hostnameOverride: a, hostNetwork: true"), at + ".spec.hostnameOverride", "patch of machine.pods"},
+		"UID":                {meta("name: a, uid: b"), at + ".metadata.uid", "patch of machine.pods"},
+		"deletion":           {meta("name: a, deletionTimestamp: '2026-11-01T00:00:00Z'"), at + ".metadata.deletionTimestamp", "patch of machine.pods"},
+		"owner of files":     {inSpec("securityContext: {fsGroupChangePolicy: Never}"), at + ".spec.securityContext.fsGroupChangePolicy", "patch of machine.pods"},
+		"policy of groups":   {inSpec("securityContext: {supplementalGroupsPolicy: None}"), at + ".spec.securityContext.supplementalGroupsPolicy", "patch of machine.pods"},
+		"divisor":            {inContainer("env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 3}}}]"), at + ".spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor", "patch of machine.pods"},
+		"recursive":          {"[" + pod("a", "volumes: [{name: v, emptyDir: {}}],", "volumeMounts: [{name: v, mountPath: /a, recursiveReadOnly: Enabled}]") + "]", at + ".spec.containers[0].volumeMounts[0].recursiveReadOnly", "patch of machine.pods"},
+		"both ways":          {"[" + pod("a", "volumes: [{name: v, emptyDir: {}}],", "volumeMounts: [{name: v, mountPath: /a, mountPropagation: Bidirectional}]") + "]", at + ".spec.containers[0].volumeMounts[0].mountPropagation", "privileged"},
+		"sysctl of the host": {inSpec("hostNetwork: true, securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: '1'}]}"), at + ".spec.securityContext.sysctls[0].name", "hostNetwork"},
+		"sysctl of its IPC":  {inSpec("hostIPC: true, securityContext: {sysctls: [{name: kernel.shm_rmid_forced, value: '1'}]}"), at + ".spec.securityContext.sysctls[0].name", "hostIPC"},
+		"sysctl twice":       {inSpec("securityContext: {sysctls: [{name: a.b, value: '1'}, {name: a/b, value: '1'}]}"), at + ".spec.securityContext.sysctls[1].name", "Duplicate"},
+		"long sleep":         {inContainer("lifecycle: {preStop: {sleep: {seconds: 31}}}"), at + ".spec.containers[0].lifecycle.preStop.sleep.seconds", "terminationGracePeriodSeconds"},
+		"init container":     {inSpec("initContainers: [{name: d, image: i, restartPolicy: Never}]"), at + ".spec.initContainers[0].restartPolicy", "Always"},
+		"nameservers":        {inSpec("dnsConfig: {nameservers: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]}"), at + ".spec.dnsConfig.nameservers", "3"},
+		"search domain":      {inSpec("dnsConfig: {searches: [a b]}"), at + ".spec.dnsConfig.searches[0]", "RFC 1123"},
+		"search domains":     {inSpec("dnsConfig: {searches: [" + strings.Repeat("a, ", 33) + "]}"), at + ".spec.dnsConfig.searches", "32"},
+		"DNS option":         {inSpec("dnsConfig: {options: [{value: a}]}"), at + ".spec.dnsConfig.options[0].name", "required"},
+		"default mode":       {inSpec("volumes: [{name: v, downwardAPI: {defaultMode: 512}}]"), at + ".spec.volumes[0].downwardAPI.defaultMode", "0777"},
+		"mode of a file":     {inSpec("volumes: [{name: v, downwardAPI: {items: [{path: a, mode: -1, fieldRef: {fieldPath: metadata.name}}]}}]"), at + ".spec.volumes[0].downwardAPI.items[0].mode", "0777"},
+		"pull of a volume":   {inSpec("volumes: [{name: v, image: {reference: i, pullPolicy: Often}}]"), at + ".spec.volumes[0].image.pullPolicy", "IfNotPresent"},
+		"size":               {inSpec("volumes: [{name: v, emptyDir: {sizeLimit: -1}}]"), at + ".spec.volumes[0].emptyDir.sizeLimit", "negative"},
+		"medium":             {inSpec("volumes: [{name: v, emptyDir: {medium: HugePages}}]"), at + ".spec.volumes[0].emptyDir.medium", "Memory"},
+		"header":             {inContainer("livenessProbe: {httpGet: {port: 1, httpHeaders: [{name: a b}]}}"), at + ".spec.containers[0].livenessProbe.httpGet.httpHeaders[0].name", "header"},
+		"label of a field":   {inContainer("env: [{name: A, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['a b']\"}}}]"), at + ".spec.containers[0].env[0].valueFrom.fieldRef.fieldPath", "referred"},
+		"value of a taint":   {inSpec("tolerations: [{key: a, value: b}]"), at + ".spec.tolerations[0].operator", "Exists"},
+		"port of etcd":       {inContainer("ports: [{containerPort: 1, hostPort: 2379}]"), at + ".spec.containers[0].ports[0]", "etcd"},
+		"port of the API":    {"[" + pod("a", "hostNetwork: true,", "ports: [{containerPort: 6443}]") + "]", at + ".spec.containers[0].ports[0]", "Kubernetes API"},
+		"address of a port":  {inContainer("ports: [{containerPort: 1, hostPort: 2, hostIP: here}]"), at + ".spec.containers[0].ports[0].hostIP", "IP address"},
 		"host name":          {inSpec("hostname: A"), at + ".spec.hostname", "RFC 1123"},
 		"subdomain":          {inSpec("subdomain: A"), at + ".spec.subdomain", "RFC 1123"},
 		"priority":           {inSpec("priorityClassName: A"), at + ".spec.priorityClassName", "RFC 1123"},
@@ -135,7 +164,7 @@ func TestCheck(t *testing.T) {
 		"user":               {inContainer("securityContext: {runAsUser: -1}"), at + ".spec.containers[0].securityContext.runAsUser", "2147483647"},
 		"group":              {inContainer("securityContext: {runAsGroup: -1}"), at + ".spec.containers[0].securityContext.runAsGroup", "2147483647"},
 		"own resource":       {inContainer("resources: {limits: {example.org/gpu: 1}}"), at + ".spec.containers[0].resources.limits[example.org/gpu]", "ephemeral-storage"},
-		"huge pages":         {inContainer("resources: {requests: {hugepages-2Mi: 2Mi}}"), at + ".spec.containers[0].resources.requests[hugepages-2Mi]", "equal"},
+		"huge pages":         {inContainer("resources: {requests: {hugepages-2Mi: 2Mi}}"), at + ".spec.containers[0].resources.requests[hugepages-2Mi]", "memory"},
 		"resources of a pod": {inSpec("resources: {}"), at + ".spec.resources", "containers"},
 		"resize":             {inContainer("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]"), at + ".spec.containers[0]", "no effect"},
 		"restart of one":     {inContainer("restartPolicy: Always"), at + ".spec.containers[0].restartPolicy", "that of the pod"},
@@ -188,6 +217,17 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestFieldTwice: a field that is given twice is refused, because readers may take either.
+func TestFieldTwice(t *testing.T) {
+	t.Parallel()
+
+	errs := check([]runtime.RawExtension{{Raw: []byte(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","image":"j"}]}}`)}})
+	if len(errs) != 1 || !strings.Contains(errs[0].ErrorBody(), `duplicate field "spec.containers[0].image"`) {
+		t.Errorf("got %v", errs)
+	}
+}
+
 // TestAccepted: pods of many kinds are accepted, among them those of the golden files.
 func TestAccepted(t *testing.T) {
 	t.Parallel()
@@ -205,6 +245,12 @@ func TestAccepted(t *testing.T) {
 		"two protocols": "[" + pod("a", "hostNetwork: true,", "ports: [{containerPort: 53}, {containerPort: 53, protocol: UDP}]") + "]",
 		"two pods":      "[" + pod("a", "", "") + "," + strings.Replace(pod("a", "", ""), "name: a}", "name: a, namespace: b}", 1) + "]",
 		"none":          "[]",
+		"tuned": "[" + pod("a", "dnsConfig: {nameservers: [10.0.0.1], searches: [example.org.], options: [{name: ndots}]}, securityContext: "+
+			"{sysctls: [{name: net.ipv4.ip_forward, value: '1'}]}, volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}],",
+			"lifecycle: {preStop: {sleep: {seconds: 30}}}, securityContext: {privileged: true}, "+
+				"volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]") + "]",
+		"ports before": "[" + pod("a", "initContainers: [{name: d, image: i, ports: [{containerPort: 80}]}], hostNetwork: true,",
+			"ports: [{containerPort: 80}]") + "]",
 	} {
 		if errs := check(podsOf(t, pods)); len(errs) > 0 {
 			t.Errorf("%s: %v", name, errs)

@@ -1,0 +1,46 @@
+package validation_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/talos-operator/talos-operator/internal/validation"
+)
+
+func podWith(name, port string) runtime.RawExtension {
+	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":`+
+		`{"containers":[{"name":"c","image":"i","ports":[{"containerPort":80,"hostPort":%s}]}]}}`, name, port)}
+}
+
+// TestCombinedStaticPods: a pod of a machine may replace one of its group, and not conflict with another one. What is
+// wrong in a list of its own is left to the check of that.
+func TestCombinedStaticPods(t *testing.T) {
+	t.Parallel()
+
+	list := func(pods ...runtime.RawExtension) []runtime.RawExtension { return pods }
+
+	for name, c := range map[string]struct {
+		group, machine []runtime.RawExtension
+		problem        string
+	}{
+		"conflict": {list(podWith("a", "80")), list(podWith("b", "80")), "is the TCP port of the machine that"},
+		"replaced": {list(podWith("a", "80")), list(podWith("a", "80")), ""},
+		"invalid":  {list(podWith("a", "80")), list(podWith("b", "80"), podWith("b", "81")), ""},
+		"no own":   {list(podWith("a", "80")), nil, ""},
+	} {
+		got := validation.CombinedStaticPods("spec.machines[0]", c.group, c.machine)
+
+		if (len(got) == 0) != (c.problem == "") {
+			t.Errorf("%s: %v", name, got)
+		}
+
+		for _, f := range got {
+			if !strings.HasPrefix(f.Field, "spec.machines[0].staticPods[default/") || !strings.Contains(f.Problem, c.problem) {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+	}
+}
