@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -28,7 +29,7 @@ func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, nil
 	}
 
-	if s.lagging = r.lags(ctx, s); s.lagging == "" {
+	if s.lagging = cmp.Or(r.lags(ctx, s), r.podLag(ctx, s)); s.lagging == "" {
 		s.lagging, s.refuted = r.unsatisfied(ctx, s)
 	}
 

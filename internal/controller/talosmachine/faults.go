@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -21,8 +22,9 @@ const (
 	// faultPatience is how long something may not run before it is reported: after a change, services start again and
 	// images are pulled.
 	faultPatience = time.Minute
-	// pollFaults is how soon a machine is queried again of whose configuration something does not run.
-	pollFaults = 30 * time.Second
+	// pollFaults is how soon a machine is queried again of whose configuration something may only need more time,
+	// pollReported of which that was reported.
+	pollFaults, pollReported = 30 * time.Second, 2 * time.Minute
 	// longestFault is the maximum length of the message about all that does not run.
 	longestFault = 1024
 )
@@ -32,6 +34,8 @@ type fault struct {
 	reason, message string
 	// early: it may only need more time, and is not reported yet.
 	early bool
+	// fixed: only a change of the spec, or a boot, ends it.
+	fixed bool
 }
 
 // faultConditions are the conditions about what a machine is configured for and does not run.
@@ -45,19 +49,30 @@ func (r *Reconciler) forgetFaults(machine string) {
 	}
 }
 
-func (s *scope) hasFaults() bool {
+// lookAgain returns how soon the machine is queried again because of its faults; zero if none of them ends by itself.
+func (s *scope) lookAgain() time.Duration {
+	var soonest time.Duration
+
 	for _, f := range s.faults {
-		if f.message != "" {
-			return true
+		again := pollReported
+		if f.early {
+			again = pollFaults
+		}
+
+		if f.message != "" && !f.fixed && (soonest == 0 || again < soonest) {
+			soonest = again
 		}
 	}
 
-	return false
+	return soonest
 }
 
+// setFaults reports what does not run. What was reported and starts again has not run yet: patience is for the first
+// report only.
 func setFaults(s *scope, set condition.Set) {
 	for kind, f := range s.faults {
-		set.While(f.message != "" && !f.early, kind, f.reason, f.message)
+		reported := meta.IsStatusConditionTrue(*set.Conditions, kind)
+		set.While(f.message != "" && (!f.early || reported), kind, f.reason, f.message)
 	}
 }
 
@@ -153,20 +168,32 @@ func judgeServices(machine string, wanted []v1alpha1.ExtensionService, have map[
 		}
 	}
 
-	switch {
-	case len(missing) > 0:
-		return fault{reason: v1alpha1.ReasonExtensionServiceMissing, message: cut(fmt.Sprintf("machine %s is configured for "+
-			"the extension services %s and has no such services: its installer image has no extensions that bring them; add "+
-			"those to the image, or remove the entries", machine, strings.Join(missing, ", ")), longestFault)}
-	case len(idle) > 0:
+	if len(missing)+len(idle) == 0 {
+		return fault{}
+	}
+
+	var messages []string
+
+	if len(idle) > 0 {
+		messages = append(messages, fmt.Sprintf("on machine %s: %s; read their logs with talosctl", machine,
+			strings.Join(idle, "; ")))
+	}
+
+	if len(missing) == 0 {
 		return fault{
 			reason: v1alpha1.ReasonExtensionServiceNotRunning, early: true,
-			message: cut(fmt.Sprintf("on machine %s: %s; read their logs with talosctl", machine, strings.Join(idle, "; ")),
-				longestFault),
+			message: cut(strings.Join(messages, ""), longestFault),
 		}
 	}
 
-	return fault{}
+	messages = append([]string{fmt.Sprintf("machine %s is configured for the extension services %s and has no such "+
+		"services: its installer image has no extensions that bring them; add those to the image, or remove the entries",
+		machine, strings.Join(missing, ", "))}, messages...)
+
+	return fault{
+		reason: v1alpha1.ReasonExtensionServiceMissing, fixed: len(idle) == 0,
+		message: cut(strings.Join(messages, "; "), longestFault),
+	}
 }
 
 // podFault finds static pods that the machine is configured for, and that do not run. Workers do not report them.

@@ -30,6 +30,10 @@ func TestJudgeServices(t *testing.T) {
 			map[string]talos.Service{"ext-a": {State: "Failed"}, "b": {State: "Running"}},
 			v1alpha1.ReasonExtensionServiceMissing, false, "the extension services b and has no such services",
 		},
+		"missing, and another one failed": {
+			map[string]talos.Service{"ext-a": {State: "Failed"}},
+			v1alpha1.ReasonExtensionServiceMissing, false, "or remove the entries; on machine m: ext-a is Failed",
+		},
 		"waits": {
 			map[string]talos.Service{"ext-a": {State: "Running"}, "ext-b": {State: "Waiting", Message: "Waiting for network"}},
 			v1alpha1.ReasonExtensionServiceNotRunning, true, "ext-b is Waiting: Waiting for network",
@@ -43,7 +47,7 @@ func TestJudgeServices(t *testing.T) {
 }
 
 // TestFaultPatience: what may only need more time is reported after a minute, and begins anew once it has run. What was
-// not observed keeps its condition.
+// reported stays so while it starts again, also after a restart of the operator, and while it is not observed.
 func TestFaultPatience(t *testing.T) {
 	const kind = v1alpha1.ConditionExtensionServicesFailed
 
@@ -51,34 +55,33 @@ func TestFaultPatience(t *testing.T) {
 	r := &Reconciler{Clock: clock}
 	s := &scope{machine: &v1alpha1.TalosMachine{}}
 
+	var conditions []metav1.Condition
+
 	shown := func(f *fault) bool {
 		s.faults = nil
 		if f != nil {
 			s.faults = map[string]fault{kind: r.patient("m", *f)}
 		}
 
-		var conditions []metav1.Condition
-
-		set := condition.Begin(&conditions, 1)
-		set.True(kind, "Before", "of the last pass")
-		setFaults(s, set)
+		setFaults(s, condition.Begin(&conditions, 1))
 
 		return len(conditions) > 0
 	}
 
 	idle, healthy := &fault{reason: "R", message: "it waits", early: true}, &fault{}
+	missing := &fault{reason: "R", message: "no"}
 
-	if shown(idle) || !s.hasFaults() {
+	if shown(idle) || s.lookAgain() != pollFaults {
 		t.Error("it is reported at once, or not looked at again soon")
 	}
 
 	clock.Step(faultPatience)
 
-	if !shown(idle) {
-		t.Error("it is not reported after a minute")
+	if !shown(idle) || s.lookAgain() != pollReported {
+		t.Error("it is not reported after a minute, or looked at too often")
 	}
 
-	if shown(healthy) || s.hasFaults() {
+	if shown(healthy) || s.lookAgain() != 0 {
 		t.Error("what runs is reported")
 	}
 
@@ -86,12 +89,24 @@ func TestFaultPatience(t *testing.T) {
 		t.Error("the minute does not begin anew")
 	}
 
-	if !shown(&fault{reason: "R", message: "it is missing"}) {
+	if !shown(missing) {
 		t.Error("what is certain is not reported at once")
+	}
+
+	if !shown(idle) {
+		t.Error("what starts after a failure is taken for running")
+	}
+
+	if r = (&Reconciler{Clock: clock}); !shown(idle) {
+		t.Error("a restart of the operator ends the report")
 	}
 
 	if !shown(nil) {
 		t.Error("what was not observed is taken for running")
+	}
+
+	if shown(&fault{reason: "R", message: "no", fixed: true}); s.lookAgain() != 0 {
+		t.Error("what only a new spec ends is polled for")
 	}
 }
 

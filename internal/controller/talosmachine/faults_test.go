@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -79,4 +80,31 @@ func TestStaticPodFails(t *testing.T) {
 	e.until("cp-0", "the pod runs", func(m *v1alpha1.TalosMachine) bool {
 		return done(m) && meta.FindStatusCondition(m.Status.Conditions, kind) == nil
 	})
+}
+
+// TestStaticPodsSettle: a change of static pods is not complete before the kubelet can have reported the new ones, and
+// not while one of them does not run, although the node is healthy before. So the next machine does not get them.
+func TestStaticPodsSettle(t *testing.T) {
+	e := found(t, 1, 0)
+	change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) {
+		m.Spec.StaticPods = []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"own"},` +
+			`"spec":{"containers":[{"name":"c","image":"own:1"}]}}`)}}
+	})
+	e.planned("cp-0")
+	e.grant("cp-0", false)
+
+	began := e.until("cp-0", "it settles", in(v1alpha1.ChangeSettling)).Status.Change.Since.Time
+	m := e.until("cp-0", "it waits for the pods", func(m *v1alpha1.TalosMachine) bool {
+		return !in(v1alpha1.ChangeSettling)(m) || e.Clock.Now().Sub(began) >= 30*time.Second
+	})
+
+	if c := m.Status.Change; c == nil || !strings.Contains(c.Message, "to report the static pods") {
+		t.Fatalf("it is complete before the kubelet has reported its pods: %s", show(m))
+	}
+
+	e.until("cp-0", "the pods run", done)
+
+	if took := e.Clock.Now().Sub(began); took < time.Minute {
+		t.Errorf("it took %s", took)
+	}
 }

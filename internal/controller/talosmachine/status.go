@@ -59,8 +59,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		res = condition.Within(res, err, max(s.soakRecorded().Sub(r.Clock.Now()), time.Second))
 	}
 
-	if s.hasFaults() { // nothing reports the end of them
-		res = condition.Within(res, err, pollFaults)
+	if again := s.lookAgain(); again > 0 { // nothing reports the end of them
+		res = condition.Within(res, err, again)
 	}
 
 	if r.unwatched(s) {

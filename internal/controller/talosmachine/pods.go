@@ -1,0 +1,69 @@
+package talosmachine
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
+)
+
+// podTime is how long after a change the states of static pods are not believed: the kubelet reads its static pods
+// every 20 seconds, and Talos their states every 15. Until then, they may be those of the pods before.
+const podTime = time.Minute
+
+// podsField is where a machine config has its static pods.
+const podsField = "machine.pods"
+
+// podLag says which static pods a control-plane machine waits for that runs with a change of them; empty if for none.
+// Otherwise the next machine would get pods that do not run on this one. All pods count, also those of patches: the
+// kubelet refuses them all for one that is invalid, and then reports none.
+func (r *Reconciler) podLag(ctx context.Context, s *scope) string {
+	c := s.machine.Status.Change
+	if c == nil || s.worker != nil || s.controlPlane == nil || s.liveHash != c.Target || !changesPods(c) {
+		return ""
+	}
+
+	patience := min(podTime, s.rollout().HealthTimeout/2)
+	if c.Phase == v1alpha1.ChangeSettling && !c.Reboot && r.Clock.Now().Sub(c.Since.Time) < patience {
+		return "its kubelet to report the static pods that it has now"
+	}
+
+	pods, err := machineconfig.StaticPods(s.live)
+	if err != nil {
+		return "its static pods: " + err.Error()
+	}
+
+	if len(pods) == 0 {
+		return ""
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return "its static pods, which cannot be queried: " + err.Error()
+	}
+
+	have, err := node.StaticPods(ctx)
+	if err != nil {
+		return "its static pods, which cannot be queried: " + err.Error()
+	}
+
+	names := slices.SortedFunc(maps.Keys(pods), func(a, b staticpod.Name) int {
+		return strings.Compare(a.String(), b.String())
+	})
+
+	return judgePods(s.machine.Name, s.facts.Hostname, names, have).message
+}
+
+// changesPods reports whether a change brings, alters or removes static pods, or may do so.
+func changesPods(c *v1alpha1.MachineChange) bool {
+	return c.MoreFields > 0 || slices.ContainsFunc(c.Fields, func(f v1alpha1.FieldChange) bool {
+		rest, is := strings.CutPrefix(f.Field, podsField)
+
+		return is && (rest == "" || rest[0] == '[' || rest[0] == '.')
+	})
+}
