@@ -294,6 +294,9 @@ func (s *session) showPods() {
 
 	cfg, ok := s.complete()
 	if !ok {
+		s.store.SetStaticPods(nil)
+		s.store.SetStaticPodStatuses(nil)
+
 		return
 	}
 
