@@ -86,6 +86,7 @@ func TestExtensionServiceRefusals(t *testing.T) {
 		"same path":   {files + "[{mountPath: /a, content: x}, {mountPath: /a, content: y}]}]", "extensionServices[a].configFiles[/a].mountPath", "two files"},
 		"same file":   {files + "[{mountPath: /a/b, content: x}, {mountPath: /a-b, content: y}]}]", "extensionServices[a].configFiles[/a-b].mountPath", "conflicts with /a/b"},
 		"empty file":  {files + "[{mountPath: /a}]}]", "extensionServices[a].configFiles[/a].content", "no empty file"},
+		"large file":  {files + "[{mountPath: /a, content: " + strings.Repeat("ä", 40000) + "}]}]", "extensionServices[a].configFiles[/a].content", "65536"},
 		"variable":    {"[{name: a, environment: [{name: 1B}]}]", "extensionServices[a].environment[1B].name", "no digit first"},
 		"same":        {"[{name: a, environment: [{name: B}, {name: B}]}]", "extensionServices[a].environment[B]", "listed twice"},
 		"two lines":   {`[{name: a, environment: [{name: B, value: "hunter2hunter2\nC=1"}]}]`, "extensionServices[a].environment[B].value", "more than one line"},

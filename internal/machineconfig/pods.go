@@ -3,6 +3,10 @@ package machineconfig
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/types/runtime/extensions"
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
@@ -34,6 +38,73 @@ func StaticPods(config []byte) (map[staticpod.Name]map[string]any, error) {
 	for _, pod := range content.Machine.Pods {
 		if name, ok := staticpod.NameOfObject(pod); ok {
 			out[name] = pod
+		}
+	}
+
+	return out, nil
+}
+
+// SameStaticPods returns the static pods that two configs have alike.
+func SameStaticPods(a, b []byte) (map[staticpod.Name]bool, error) {
+	first, err := StaticPods(a)
+	if err != nil {
+		return nil, err
+	}
+
+	second, err := StaticPods(b)
+	if err != nil {
+		return nil, err
+	}
+
+	out := map[staticpod.Name]bool{}
+
+	for name, pod := range first {
+		if other, ok := second[name]; ok && reflect.DeepEqual(pod, other) {
+			out[name] = true
+		}
+	}
+
+	return out, nil
+}
+
+// SameExtensionServices returns the names of the extension services that two configs have alike.
+func SameExtensionServices(a, b []byte) (map[string]bool, error) {
+	first, err := extensionServices(a)
+	if err != nil {
+		return nil, err
+	}
+
+	second, err := extensionServices(b)
+	if err != nil {
+		return nil, err
+	}
+
+	out := map[string]bool{}
+
+	for name, service := range first {
+		if other, ok := second[name]; ok && maps.Equal(service, other) {
+			out[name] = true
+		}
+	}
+
+	return out, nil
+}
+
+func extensionServices(config []byte) (map[string]view, error) {
+	docs, err := splitDocuments(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the config: %s", describe(err)) // the cause may quote secrets
+	}
+
+	out := map[string]view{}
+
+	for _, doc := range docs {
+		if doc.kind != extensions.ServiceConfigKind {
+			continue
+		}
+
+		if out[doc.name], err = flatten(doc.node); err != nil {
+			return nil, fmt.Errorf("reading the config: %s", describe(err)) // the cause may quote secrets
 		}
 	}
 

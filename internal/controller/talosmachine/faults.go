@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -107,13 +108,13 @@ func (r *Reconciler) findFaults(ctx context.Context, s *scope) (ctrl.Result, err
 // quietPhases are those of a change in which the machine is not made to do anything.
 var quietPhases = []v1alpha1.ChangePhase{v1alpha1.ChangePending, v1alpha1.ChangeSettling, v1alpha1.ChangeFailed}
 
-// runsDesired reports whether the machine runs, with the desired configuration: what a change brings cannot run before.
-// What does not run may be why a change does not settle.
+// runsDesired reports whether the machine runs, and its configuration was compared: what a change brings cannot run
+// before, and is left out. What does not run may be why a change does not settle.
 func (s *scope) runsDesired() bool {
 	c := s.machine.Status.Change
 
 	return s.answer == talos.StateMember && s.facts != nil && s.facts.Stage == change.StageRunning && s.held != nil &&
-		s.controlPlane != nil && (s.settled || s.compared && s.diff.Equal() && !s.reverting) &&
+		s.controlPlane != nil && (s.settled || s.compared) &&
 		(c == nil || slices.Contains(quietPhases, c.Phase))
 }
 
@@ -134,6 +135,16 @@ func (r *Reconciler) patient(key string, f fault) fault {
 // serviceFault finds services of extensions that the machine is configured for, and that do not run.
 func (r *Reconciler) serviceFault(ctx context.Context, s *scope) (fault, error) {
 	wanted := desired.ExtensionServices(s.sources())
+
+	if s.compared {
+		same, err := machineconfig.SameExtensionServices(s.live, s.want)
+		if err != nil {
+			return fault{}, err
+		}
+
+		wanted = slices.DeleteFunc(slices.Clone(wanted), func(w v1alpha1.ExtensionService) bool { return !same[w.Name] })
+	}
+
 	if len(wanted) == 0 {
 		return fault{}, nil
 	}
@@ -198,9 +209,9 @@ func judgeServices(machine string, wanted []v1alpha1.ExtensionService, have map[
 
 // podFault finds static pods that the machine is configured for, and that do not run. Workers do not report them.
 func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
-	wanted := desired.StaticPods(s.sources())
-	if len(wanted) == 0 || s.worker != nil {
-		return fault{}, nil
+	names, err := s.ownPods()
+	if err != nil || len(names) == 0 || s.worker != nil {
+		return fault{}, err
 	}
 
 	node, err := r.node(ctx, s)
@@ -213,15 +224,26 @@ func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
 		return fault{}, err
 	}
 
+	return judgePods(s.machine.Name, s.facts.Hostname, names, have), nil
+}
+
+// ownPods returns the names of the static pods that the machine has as it should.
+func (s *scope) ownPods() ([]staticpod.Name, error) {
 	var names []staticpod.Name
 
-	for _, pod := range wanted {
+	for _, pod := range desired.StaticPods(s.sources()) {
 		if name, ok := staticpod.NameOf(pod); ok {
 			names = append(names, name)
 		}
 	}
 
-	return judgePods(s.machine.Name, s.facts.Hostname, names, have), nil
+	if !s.compared || len(names) == 0 {
+		return names, nil
+	}
+
+	same, err := machineconfig.SameStaticPods(s.live, s.want)
+
+	return slices.DeleteFunc(names, func(name staticpod.Name) bool { return !same[name] }), err
 }
 
 func judgePods(machine, node string, wanted []staticpod.Name, have map[string]talos.StaticPod) fault {

@@ -42,9 +42,11 @@ func TestExtensionServiceMissing(t *testing.T) {
 
 	e.keepsSecrets("hush-hush")
 
-	set()
+	// What the difference touches is not judged, also while the change waits.
+	change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) { m.Spec.ExtensionServices = nil })
+	e.planned("cp-0")
 	e.until("cp-0", "the condition goes", func(m *v1alpha1.TalosMachine) bool {
-		return meta.FindStatusCondition(m.Status.Conditions, kind) == nil
+		return meta.FindStatusCondition(m.Status.Conditions, kind) == nil && in(v1alpha1.ChangePending)(m)
 	})
 }
 

@@ -17,6 +17,9 @@ import (
 // Root is the name of the field, with which the paths of errors begin.
 const Root = "extensionServices"
 
+// longest is the maximum size of a file, in bytes. The schema of the API counts characters.
+const longest = 64 << 10
+
 var (
 	serviceName  = regexp.MustCompile(`^[a-z0-9_-]+$`)
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -105,6 +108,10 @@ func checkFiles(root *field.Path, files []v1alpha1.ExtensionFile) field.ErrorLis
 				"conflicts with "+first+": Talos stores both as the same file (slashes become dashes); rename one of them"))
 		default:
 			kept[flat] = f.MountPath
+		}
+
+		if len(f.Content) > longest {
+			errs = append(errs, field.TooLong(at.Child("content"), "", longest))
 		}
 
 		if f.Content == "" {
