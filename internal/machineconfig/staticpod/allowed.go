@@ -20,8 +20,8 @@ var allowed = map[reflect.Type]map[string]bool{
 	typeOf[metav1.TypeMeta]():   set("kind apiVersion"),
 	typeOf[metav1.ObjectMeta](): set("name namespace labels annotations !generateName !ownerReferences !finalizers"),
 	typeOf[corev1.PodSpec](): set("volumes initContainers containers restartPolicy terminationGracePeriodSeconds " +
-		"dnsPolicy automountServiceAccountToken hostNetwork hostPID hostIPC shareProcessNamespace securityContext hostname subdomain " +
-		"tolerations hostAliases priorityClassName priority dnsConfig enableServiceLinks os hostUsers " +
+		"dnsPolicy automountServiceAccountToken hostNetwork hostPID hostIPC shareProcessNamespace securityContext hostname " +
+		"subdomain tolerations hostAliases priorityClassName priority dnsConfig enableServiceLinks os hostUsers " +
 		"!affinity !ephemeralContainers !imagePullSecrets !nodeName !nodeSelector !preemptionPolicy !readinessGates " +
 		"!resourceClaims !schedulerName !schedulingGates !schedulingGroup !serviceAccount !serviceAccountName " +
 		"!topologySpreadConstraints !resources"),
@@ -86,16 +86,17 @@ func set(fields string) map[string]bool {
 
 // supported refuses the fields that are not allowed.
 func (c *checker) supported(at *field.Path, value reflect.Value) {
-	switch value.Kind() {
-	case reflect.Pointer:
-		if !value.IsNil() {
-			c.supported(at, value.Elem())
-		}
-	case reflect.Slice:
+	if value.Kind() == reflect.Pointer {
+		value = value.Elem()
+	}
+
+	if value.Kind() == reflect.Slice {
 		for i := range value.Len() {
 			c.supported(at.Index(i), value.Index(i))
 		}
-	case reflect.Struct:
+	}
+
+	if value.Kind() == reflect.Struct {
 		c.fields(at, value)
 	}
 }

@@ -42,24 +42,31 @@ func (c *checker) containers(at *field.Path, s *corev1.PodSpec, volumes map[stri
 			c.container(here, one, volumes)
 			c.lifecycle(here.Child("lifecycle"), one.Lifecycle, s.TerminationGracePeriodSeconds)
 
-			if list.field == "containers" && one.RestartPolicy != nil {
-				c.add(field.Forbidden(here.Child("restartPolicy"), "is for init containers; use that of the pod"))
-			}
-
 			isSidecar := one.RestartPolicy != nil && *one.RestartPolicy == corev1.ContainerRestartPolicyAlways
 			// Other init containers have ended, and left their ports, before the containers start.
 			c.ports(here.Child("ports"), one, s.HostNetwork, list.field == "containers" || isSidecar)
 
-			if list.field == "initContainers" && one.RestartPolicy != nil && !isSidecar {
-				c.add(field.NotSupported(here.Child("restartPolicy"), *one.RestartPolicy,
-					[]corev1.ContainerRestartPolicy{corev1.ContainerRestartPolicyAlways}))
-			}
-
-			if list.field == "initContainers" && !isSidecar &&
-				(one.Lifecycle != nil || one.LivenessProbe != nil || one.ReadinessProbe != nil || one.StartupProbe != nil) {
-				c.add(field.Forbidden(here, "probes and lifecycle of an init container need restartPolicy Always"))
+			if list.field == "initContainers" {
+				c.initContainer(here, one, isSidecar)
+			} else if one.RestartPolicy != nil {
+				c.add(field.Forbidden(here.Child("restartPolicy"), "is for init containers; use that of the pod"))
 			}
 		}
+	}
+}
+
+func (c *checker) initContainer(at *field.Path, one *corev1.Container, isSidecar bool) {
+	if isSidecar {
+		return
+	}
+
+	if one.RestartPolicy != nil {
+		c.add(field.NotSupported(at.Child("restartPolicy"), *one.RestartPolicy,
+			[]corev1.ContainerRestartPolicy{corev1.ContainerRestartPolicyAlways}))
+	}
+
+	if one.Lifecycle != nil || one.LivenessProbe != nil || one.ReadinessProbe != nil || one.StartupProbe != nil {
+		c.add(field.Forbidden(at, "probes and lifecycle of an init container need restartPolicy Always"))
 	}
 }
 
@@ -116,11 +123,7 @@ func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork, stay
 			names[p.Name] = true
 		}
 
-		if p.HostIP != "" {
-			if _, err := netip.ParseAddr(p.HostIP); err != nil {
-				c.add(field.Invalid(here.Child("hostIP"), p.HostIP, "is not an IP address"))
-			}
-		}
+		c.hostIP(here.Child("hostIP"), p.HostIP)
 
 		port := p.HostPort
 		if port != 0 {
@@ -138,6 +141,16 @@ func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork, stay
 		if port != 0 && stays {
 			c.hostPort(here, hostPort{protocolOf(p), port})
 		}
+	}
+}
+
+func (c *checker) hostIP(at *field.Path, address string) {
+	if address == "" {
+		return
+	}
+
+	if _, err := netip.ParseAddr(address); err != nil {
+		c.add(field.Invalid(at, address, "is not an IP address"))
 	}
 }
 
@@ -230,14 +243,17 @@ func (c *checker) mounts(at *field.Path, one *corev1.Container, volumes map[stri
 		}
 
 		if m.MountPropagation != nil {
-			c.oneOf(here.Child("mountPropagation"), string(*m.MountPropagation), string(corev1.MountPropagationNone),
-				string(corev1.MountPropagationHostToContainer), string(corev1.MountPropagationBidirectional))
-
-			if *m.MountPropagation == corev1.MountPropagationBidirectional &&
-				(one.SecurityContext == nil || !isTrue(one.SecurityContext.Privileged)) {
-				c.add(field.Forbidden(here.Child("mountPropagation"), "Bidirectional needs a privileged container"))
-			}
+			c.propagation(here.Child("mountPropagation"), *m.MountPropagation, one.SecurityContext)
 		}
+	}
+}
+
+func (c *checker) propagation(at *field.Path, mode corev1.MountPropagationMode, s *corev1.SecurityContext) {
+	c.oneOf(at, string(mode), string(corev1.MountPropagationNone), string(corev1.MountPropagationHostToContainer),
+		string(corev1.MountPropagationBidirectional))
+
+	if mode == corev1.MountPropagationBidirectional && (s == nil || !isTrue(s.Privileged)) {
+		c.add(field.Forbidden(at, "Bidirectional needs a privileged container"))
 	}
 }
 

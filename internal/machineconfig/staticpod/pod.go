@@ -130,7 +130,6 @@ func (c *checker) sharing(at *field.Path, s *corev1.PodSpec) {
 	if s.HostUsers != nil && !*s.HostUsers && (s.HostNetwork || s.HostPID || s.HostIPC) {
 		c.add(field.Forbidden(at.Child("hostUsers"), "cannot be false together with hostNetwork, hostPID or hostIPC"))
 	}
-
 }
 
 // longestSearches are the limits of Kubernetes for search domains: their number, and their length with spaces.

@@ -111,7 +111,8 @@ func Objects(pods []runtime.RawExtension) ([]talosv1alpha1.Unstructured, error) 
 }
 
 // Check returns what a kubelet is known to refuse, what has no rule here, and what can have no effect, or nothing. The
-// paths of the errors begin with root and name pods by namespace and name. No error holds the value of a variable, an argument or an annotation.
+// paths of the errors begin with root and name pods by namespace and name. No error holds the value of a variable, an
+// argument or an annotation.
 func Check(root *field.Path, pods []runtime.RawExtension) field.ErrorList {
 	c := checker{names: map[Name]bool{}, ids: map[string]string{}, hostPorts: map[hostPort]string{}}
 
