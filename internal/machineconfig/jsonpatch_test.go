@@ -73,7 +73,7 @@ func TestOperationsOnDocuments(t *testing.T) {
 			}
 
 			d, err := machineconfig.Diff(before, out)
-			if err != nil || len(documentsOf(d)) != 1 {
+			if err != nil || len(patchedDocuments(d)) != 1 {
 				t.Errorf("more than one document has changed: %q (%v)", d.Paths(), err)
 			}
 
@@ -84,7 +84,7 @@ func TestOperationsOnDocuments(t *testing.T) {
 	}
 }
 
-func documentsOf(d machineconfig.Difference) map[string]bool {
+func patchedDocuments(d machineconfig.Difference) map[string]bool {
 	out := map[string]bool{}
 	for _, c := range d.Changes {
 		out[c.Document] = true
