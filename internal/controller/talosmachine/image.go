@@ -3,6 +3,7 @@ package talosmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,13 +126,14 @@ func (s *scope) checkImage(config []byte) error {
 }
 
 // losses are the extensions that run and that an installer does not have, as far as the spec tells what it has: what is
-// in an installer that it names, or in a schematic that it names by ID, only the factory knows.
+// in an installer that it or a patch names, or in a schematic that it names by ID, only the factory knows.
 func losses(running []string, installer string, from desired.Sources) []string {
 	options, image := from.Install(), from.Image()
 	id := machineconfig.Schematic(installer)
+	_, known := imagefactory.Signing(installer)
 
 	switch {
-	case id == "" && options.Image != "":
+	case id == "" && (options.Image != "" || !known):
 		return nil
 	case id == "":
 		return imagefactory.Lost(running, nil, options.DropExtensions)
@@ -146,4 +148,9 @@ func losses(running []string, installer string, from desired.Sources) []string {
 
 	return imagefactory.Lost(running, image.Schematic.Customization.SystemExtensions.OfficialExtensions,
 		options.DropExtensions)
+}
+
+// mayLose reports whether the spec lets everything go that runs: by *, or each extension by its name.
+func mayLose(running, mayGo []string) bool {
+	return slices.Contains(mayGo, "*") || len(running) > 0 && len(imagefactory.Lost(running, nil, mayGo)) == 0
 }

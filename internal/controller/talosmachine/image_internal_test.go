@@ -65,9 +65,10 @@ func TestCheckImage(t *testing.T) {
 		"one of them is": {
 			inline, names("gvisor", "iscsi-tools"), plainFactory + iscsi + ":v1.13.9", v1alpha1.ReasonExtensionsLost, "extensions gvisor,",
 		},
-		"an ID says it all":  {byID, names("gvisor"), plainFactory + iscsi + ":v1.13.9", "", ""},
-		"so does an image":   {mine, names("gvisor"), "mine/installer:v1.13.9", "", ""},
-		"and one of a patch": {inline, names("gvisor"), plainFactory + strings.Repeat("0a", 32) + ":v1.13.9", "", ""},
+		"one's own of a patch": {none, names("gvisor"), "mine/installer:v1.13.9", "", ""},
+		"an ID says it all":    {byID, names("gvisor"), plainFactory + iscsi + ":v1.13.9", "", ""},
+		"so does an image":     {mine, names("gvisor"), "mine/installer:v1.13.9", "", ""},
+		"and one of a patch":   {inline, names("gvisor"), plainFactory + strings.Repeat("0a", 32) + ":v1.13.9", "", ""},
 	} {
 		err := imageScope(c.options, c.runs).checkImage([]byte("machine: {install: {image: \"" + c.installer + "\"}}\n"))
 		if failure.Reason(err) != c.reason || c.reason != "" &&
@@ -86,13 +87,17 @@ func TestRefuseImage(t *testing.T) {
 		runs        running
 		image, want string
 	}{
-		"plain":                     {running{image: secured(false)}, stockImage, ""},
-		"it would not boot":         {running{image: secured(true)}, stockImage, "not boot again"},
-		"nor from a factory":        {running{image: secured(true)}, plainFactory + iscsi + ":v1.13.9", "not boot again"},
-		"it would":                  {running{image: secured(true)}, signedImages + iscsi + ":v1.13.9", ""},
-		"of an unknown name":        {running{image: secured(true)}, "mine/installer:v1.13.9", ""},
-		"not to Secure Boot":        {running{image: secured(false)}, signedImages + iscsi + ":v1.13.9", "from one to the other"},
-		"its firmware has it off":   {running{image: signed}, signedImages + iscsi + ":v1.13.9", ""},
+		"plain":                   {running{image: secured(false)}, stockImage, ""},
+		"it would not boot":       {running{image: secured(true)}, stockImage, "not boot again"},
+		"nor from a factory":      {running{image: secured(true)}, plainFactory + iscsi + ":v1.13.9", "not boot again"},
+		"it would":                {running{image: secured(true)}, signedImages + iscsi + ":v1.13.9", ""},
+		"of an unknown name":      {running{image: secured(true)}, "mine/installer:v1.13.9", ""},
+		"not to Secure Boot":      {running{image: secured(false)}, signedImages + iscsi + ":v1.13.9", "from one to the other"},
+		"its firmware has it off": {running{image: signed}, signedImages + iscsi + ":v1.13.9", ""},
+		"not away from it":        {running{image: signed}, stockImage, "cannot be changed from one to the other"},
+		"nobody knows what it has": {
+			running{system: system{"v1.13.8", iscsi}, mayLose: true}, "mine/installer:v1.13.9", "which one it has",
+		},
 		"an old Talos does not say": {running{}, signedImages + iscsi + ":v1.13.9", ""},
 		"a schematic would go":      {running{system: system{"v1.13.8", iscsi}}, stockImage, "drop the extensions"},
 		"it may":                    {running{system: system{"v1.13.8", iscsi}, mayLose: true}, stockImage, ""},
@@ -101,6 +106,22 @@ func TestRefuseImage(t *testing.T) {
 		got := c.runs.refuse(c.image)
 		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+
+	// Nor does one that would not boot install again what runs, should the upgrade fail.
+	for name, c := range map[string]struct {
+		image     talos.Image
+		live, old string
+	}{
+		"signed":             {secured(true), signedImages + iscsi + ":v1.13.8", signedImages + iscsi + ":v1.13.8"},
+		"its config is not":  {secured(true), "ghcr.io/siderolabs/installer:v1.13.8", signedImages + iscsi + ":v1.13.8"},
+		"Secure Boot is off": {signed, "ghcr.io/siderolabs/installer:v1.13.8", signedImages + iscsi + ":v1.13.8"},
+		"it has none":        {secured(false), signedImages + iscsi + ":v1.13.8", ""},
+	} {
+		runs := running{system: system{version: "v1.13.8"}, installer: c.live, image: c.image}
+		if old, ok := runs.again(signedImages+iscsi+":v1.13.9", "v1.13.9"); old != c.old || ok != (old != "") {
+			t.Errorf("%s: %s installs again what runs", name, old)
 		}
 	}
 
@@ -166,5 +187,40 @@ func TestShownImage(t *testing.T) {
 
 	if got := imageScope(v1alpha1.InstallOptions{Image: plainFactory + iscsi + ":v1.13.9"}, runs); !*got.shownImage().AsWanted {
 		t.Error("the schematic of an installer that the spec names is not compared")
+	}
+}
+
+// TestMayLose: what runs may go if each of it is named, or all of it.
+func TestMayLose(t *testing.T) {
+	for mayGo, want := range map[string]bool{
+		"": false, "gvisor": false, "gvisor siderolabs/iscsi-tools": true, "*": true,
+	} {
+		if got := mayLose([]string{"gvisor", "iscsi-tools"}, strings.Fields(mayGo)); got != want {
+			t.Errorf("%q: %t", mayGo, got)
+		}
+	}
+
+	if mayLose(nil, []string{"gvisor"}) {
+		t.Error("a schematic without extensions is lost because of the name of one")
+	}
+}
+
+// TestSchematicGoes: an upgrade to an image without schematic, which the spec permits, wants none afterwards, and says
+// that it goes.
+func TestSchematicGoes(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}
+	live := plainFactory + iscsi + ":v1.13.8"
+
+	got := compareSystems(cp, &v1alpha1.TalosMachine{}, running{
+		system: system{"v1.13.8", iscsi}, installer: live, mayLose: true,
+	}, stockImage)
+	if got.want != (system{"v1.13.9", ""}) || got.refused != "" || got.old != live {
+		t.Errorf("%+v", got)
+	}
+
+	if f := got.fields(); len(f) != 2 || f[1].Old != iscsi || f[1].New != "" {
+		t.Errorf("it says %+v", f)
 	}
 }

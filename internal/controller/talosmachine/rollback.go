@@ -16,8 +16,8 @@ import (
 )
 
 // revert sets what is wanted of a machine that was rolled back, or is to be: what it ran before, if it runs what is not
-// wanted, and what it runs otherwise. live and image are the installers that the live config and the spec name.
-func (o *systems) revert(m *v1alpha1.TalosMachine, live, image, spec string) {
+// wanted, and what it runs otherwise. image is the installer that the spec names.
+func (o *systems) revert(m *v1alpha1.TalosMachine, of running, image, spec string) {
 	runs := m.Annotations[v1alpha1.RevertAnnotation] == o.live.hash()
 	o.reverting, o.want = true, o.live
 
@@ -27,7 +27,7 @@ func (o *systems) revert(m *v1alpha1.TalosMachine, live, image, spec string) {
 
 	if o.refused = o.cannotRevert(m); o.refused == "" {
 		o.want, o.image = systemOf(m.Status.PreviousSystem), m.Status.PreviousSystem.Image
-		o.old, _ = installerOf(o.live, live, image, spec)
+		o.old, _ = of.again(image, spec)
 	}
 }
 

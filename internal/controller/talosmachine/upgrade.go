@@ -3,7 +3,6 @@ package talosmachine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +60,7 @@ type running struct {
 	installer, config string
 	// image is what it has booted.
 	image talos.Image
-	// lost are extensions of it that the installer of the spec does not have; mayLose if the spec lets all of them go.
+	// lost are extensions of it that the installer of the spec does not have; mayLose if the spec lets all that run go.
 	lost    []string
 	mayLose bool
 }
@@ -109,7 +108,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	from := s.sources()
 	runs := running{
 		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, config: config, image: image,
-		lost: losses(image.Names, s.image, from), mayLose: slices.Contains(from.Install().DropExtensions, "*"),
+		lost: losses(image.Names, s.image, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
 	}
 
 	var found systems
@@ -158,7 +157,7 @@ func upgradesTalos(cp *v1alpha1.TalosControlPlane) bool {
 func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) systems {
 	out := systems{live: runs.system, want: runs.system, config: runs.config}
 	if upgradesTalos(cp) {
-		out.follow(cp, m, image)
+		out.follow(cp, m, runs, image)
 	}
 
 	// What a user does not want is not brought to the machine, whatever the path is, and however far it has come.
@@ -166,9 +165,9 @@ func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, ru
 
 	switch {
 	case unwanted == out.want.hash(), unwanted == out.live.hash():
-		out.revert(m, runs.installer, image, cp.Spec.TalosVersion)
+		out.revert(m, runs, image, cp.Spec.TalosVersion)
 	case out.want != out.live:
-		out.choose(cp.Spec.TalosVersion, runs.installer, image)
+		out.choose(cp.Spec.TalosVersion, runs, image)
 
 		if out.refused == "" {
 			out.refused = runs.refuse(image)
@@ -183,7 +182,7 @@ func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, ru
 }
 
 // follow sets what is wanted of a machine at this step of the path.
-func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, image string) {
+func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) {
 	u, worker := cp.Status.Upgrade, m.Spec.WorkerRef != nil
 	turn := !worker || u == nil || u.ControlPlaneDone
 
@@ -194,22 +193,35 @@ func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachin
 		o.want.version = u.TalosVersion
 	}
 
-	// A schematic comes with a version, or once nothing else is left.
-	if id := machineconfig.Schematic(image); id != "" && turn && (step || o.live.version == cp.Spec.TalosVersion) {
+	// A schematic comes, and goes, with a version, or once nothing else is left.
+	id := machineconfig.Schematic(image)
+	if turn && (step || o.live.version == cp.Spec.TalosVersion) && (id != "" || runs.drops(image)) {
 		o.want.schematic = id
 	}
 }
 
-// choose sets the images that install what is wanted and what runs, or why that is refused. live and image are the
-// installers that the live config and the spec name.
-func (o *systems) choose(spec, live, image string) {
+// drops reports whether an installer takes the schematic away from what runs, and may.
+func (o running) drops(image string) bool {
+	_, known := imagefactory.Signing(image)
+
+	return o.replaces(image) && known && o.mayLose
+}
+
+// replaces reports whether an installer without schematic comes from elsewhere than what runs.
+func (o running) replaces(image string) bool {
+	return machineconfig.Schematic(image) == "" && !machineconfig.SameRepository(o.installer, image)
+}
+
+// choose sets the images that install what is wanted and what runs, or why that is refused. image is the installer that
+// the spec names.
+func (o *systems) choose(spec string, runs running, image string) {
 	ok, tag := true, machineconfig.TagOf(image)
 
 	if o.image = image; o.want.version != spec {
 		o.image, ok = machineconfig.Retag(image, spec, o.want.version)
 	}
 
-	old, known := installerOf(o.live, live, image, spec)
+	old, known := runs.again(image, spec)
 	o.old = old
 
 	switch {
@@ -228,20 +240,25 @@ func (o *systems) choose(spec, live, image string) {
 // refuse says why what runs must not be replaced by an installer: what would be lost, or that the machine would not
 // boot again. Empty if it may be.
 func (o running) refuse(image string) string {
-	signed, known := imagefactory.Signing(image)
-	on := o.image.SecureBoot != nil && *o.image.SecureBoot
-	replaces := machineconfig.Schematic(image) == "" && !machineconfig.SameRepository(o.installer, image)
+	_, known := imagefactory.Signing(image)
+	replaces := o.schematic != "" && o.replaces(image)
 
 	switch {
-	case on && known && !signed:
+	case o.unsigns(image) && o.secured():
 		return fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so it would not boot again: set "+
 			"install.secureBoot, or name the installer whose name ends with -secureboot", image)
-	case o.image.SecureBoot != nil && !on && !o.image.Signed && signed:
+	case o.unsigns(image):
+		return fmt.Sprintf("it was installed for Secure Boot, and %s is not signed for that: Talos cannot be changed from "+
+			"one to the other by an upgrade; set install.secureBoot, or wipe the machine and install it without", image)
+	case o.signs(image):
 		return fmt.Sprintf("it was not installed for Secure Boot, and %s is: Talos cannot be changed from one to the other "+
 			"by an upgrade; remove install.secureBoot, or wipe the machine and boot it with Secure Boot", image)
-	case replaces && o.schematic != "" && !o.mayLose:
+	case replaces && !o.mayLose:
 		return fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+
 			"of the factory with that schematic, or another one, or install.dropExtensions to [\"*\"]", o.schematic, image)
+	case replaces && !known:
+		return fmt.Sprintf("it runs the schematic %s, and %s does not tell which one it has, so that nobody could tell whether "+
+			"the upgrade succeeded: set an installer of a factory, or that of the Talos project", o.schematic, image)
 	case len(o.lost) > 0:
 		return fmt.Sprintf("it would lose the extensions %s, which %s does not have: add them to install.schematic, or name "+
 			"them in install.dropExtensions", strings.Join(o.lost, ", "), image)
@@ -250,17 +267,35 @@ func (o running) refuse(image string) string {
 	return ""
 }
 
-// installerOf returns the image that installs what runs.
-func installerOf(runs system, live, image, spec string) (string, bool) {
-	for _, of := range []string{live, image} {
+// secured reports whether the firmware has verified what runs.
+func (o running) secured() bool { return o.image.SecureBoot != nil && *o.image.SecureBoot }
+
+// unsigns reports whether what runs is for Secure Boot, and an installer is known not to be.
+func (o running) unsigns(image string) bool {
+	signed, known := imagefactory.Signing(image)
+
+	return (o.secured() || o.image.Signed) && known && !signed
+}
+
+// signs reports whether an installer is for Secure Boot, and what runs is known not to be.
+func (o running) signs(image string) bool {
+	signed, _ := imagefactory.Signing(image)
+
+	return o.image.SecureBoot != nil && !o.secured() && !o.image.Signed && signed
+}
+
+// again returns the image that installs what runs, by what its config and the spec name. One that the machine would not
+// boot is none.
+func (o running) again(image, spec string) (string, bool) {
+	for _, of := range []string{o.installer, image} {
 		// A tag that is no version may stand for anything.
 		tag := machineconfig.TagOf(of)
-		if tag != runs.version && tag != spec && !upgrade.IsVersion(tag) {
+		if tag != o.version && tag != spec && !upgrade.IsVersion(tag) || o.unsigns(of) || o.signs(of) {
 			continue
 		}
 
-		if old, ok := machineconfig.Retag(of, tag, runs.version); ok {
-			return machineconfig.WithSchematic(old, runs.schematic), true
+		if old, ok := machineconfig.Retag(of, tag, o.version); ok {
+			return machineconfig.WithSchematic(old, o.schematic), true
 		}
 	}
 
