@@ -11,7 +11,7 @@ var renamed = map[string]string{
 	"talos-vmtoolsd": "vmtoolsd-guest-agent", "xe-guest-utilities": "xen-guest-agent",
 	"nvidia-container-toolkit": "nvidia-container-toolkit-lts", "nonfree-kmod-nvidia": "nonfree-kmod-nvidia-lts",
 	"nvidia-open-gpu-kernel-modules": "nvidia-open-gpu-kernel-modules-lts",
-	"nvidia-fabricmanager":           "nvidia-fabric-manager-lts",
+	"nvidia-fabricmanager":           "nvidia-fabricmanager-lts", "nvidia-fabric-manager-lts": "nvidia-fabricmanager-lts",
 	"i915-ucode":                     "i915", "amdgpu-firmware": "amdgpu",
 }
 

@@ -192,4 +192,11 @@ func TestLost(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
+
+	names := []string{"nvidia-fabricmanager", "nvidia-fabric-manager-lts", "nvidia-fabricmanager-lts"}
+	for _, name := range names {
+		if lost := imagefactory.Lost(names, []string{"siderolabs/" + name}, nil); len(lost) > 0 {
+			t.Errorf("%s is not %s", name, lost)
+		}
+	}
 }
