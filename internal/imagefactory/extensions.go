@@ -12,7 +12,7 @@ var renamed = map[string]string{
 	"nvidia-container-toolkit": "nvidia-container-toolkit-lts", "nonfree-kmod-nvidia": "nonfree-kmod-nvidia-lts",
 	"nvidia-open-gpu-kernel-modules": "nvidia-open-gpu-kernel-modules-lts",
 	"nvidia-fabricmanager":           "nvidia-fabricmanager-lts", "nvidia-fabric-manager-lts": "nvidia-fabricmanager-lts",
-	"i915-ucode":                     "i915", "amdgpu-firmware": "amdgpu",
+	"i915-ucode": "i915", "amdgpu-firmware": "amdgpu",
 }
 
 // plain is the name of an extension without its vendor, which a node does not know, and under its present name.
