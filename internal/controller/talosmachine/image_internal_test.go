@@ -213,6 +213,13 @@ func TestSchematicGoes(t *testing.T) {
 	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}
 	live := plainFactory + iscsi + ":v1.13.8"
 
+	// The config may name the image of the spec already, which is not what runs.
+	if got := compareSystems(cp, &v1alpha1.TalosMachine{}, running{
+		system: system{"v1.13.8", iscsi}, installer: "ghcr.io/siderolabs/installer:v1.13.8", mayLose: true,
+	}, stockImage); got.want != (system{"v1.13.9", ""}) || got.refused != "" {
+		t.Errorf("its config names it already: %+v", got)
+	}
+
 	got := compareSystems(cp, &v1alpha1.TalosMachine{}, running{
 		system: system{"v1.13.8", iscsi}, installer: live, mayLose: true,
 	}, stockImage)

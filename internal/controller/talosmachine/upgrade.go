@@ -207,9 +207,12 @@ func (o running) drops(image string) bool {
 	return o.replaces(image) && known && o.mayLose
 }
 
-// replaces reports whether an installer without schematic comes from elsewhere than what runs.
+// replaces reports whether an installer without schematic is that of the Talos project, or comes from elsewhere than the
+// one that the config names, which may have the schematic that runs.
 func (o running) replaces(image string) bool {
-	return machineconfig.Schematic(image) == "" && !machineconfig.SameRepository(o.installer, image)
+	_, known := imagefactory.Signing(image)
+
+	return machineconfig.Schematic(image) == "" && (known || !machineconfig.SameRepository(o.installer, image))
 }
 
 // choose sets the images that install what is wanted and what runs, or why that is refused. image is the installer that
