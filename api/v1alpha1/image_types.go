@@ -148,11 +148,11 @@ type RunningImage struct {
 	// secureBoot is true if the firmware has verified what was booted. Absent if the node does not say.
 	// +optional
 	SecureBoot *bool `json:"secureBoot,omitempty"`
-	// wantedSchematic is the ID of the schematic that the spec asks for; empty if it asks for none.
+	// desiredSchematic is the ID of the schematic that the spec asks for; empty if it asks for none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	WantedSchematic string `json:"wantedSchematic,omitempty"`
-	// asWanted is true if the schematic and Secure Boot are those of the spec. Absent if the spec asks for neither.
+	DesiredSchematic string `json:"desiredSchematic,omitempty"`
+	// matchesSpec is true if the schematic and Secure Boot are those of the spec. Absent if the spec asks for neither.
 	// +optional
-	AsWanted *bool `json:"asWanted,omitempty"`
+	MatchesSpec *bool `json:"matchesSpec,omitempty"`
 }

@@ -82,6 +82,11 @@ const (
 	// Next: set `install.secureBoot` with `install.schematic`, or name the installer whose name ends with `-secureboot`;
 	// or switch Secure Boot off in the firmware.
 	ReasonSecureBootMismatch = "SecureBootMismatch"
+	// ReasonPlatformMismatch: the installer of the spec is for another platform than the one that the machine was booted
+	// on, whose network it would lose; nothing was sent to it.
+	//
+	// Next: set `install.platform` to the platform that the message names, or boot the image of the other one.
+	ReasonPlatformMismatch = "PlatformMismatch"
 	// ReasonExtensionsLost: the medium that the machine was booted from has system extensions that the installer of the
 	// spec does not have; nothing was sent to it. The message names them.
 	//

@@ -1486,8 +1486,8 @@ func (in *RunningImage) DeepCopyInto(out *RunningImage) {
 		*out = new(bool)
 		**out = **in
 	}
-	if in.AsWanted != nil {
-		in, out := &in.AsWanted, &out.AsWanted
+	if in.MatchesSpec != nil {
+		in, out := &in.MatchesSpec, &out.MatchesSpec
 		*out = new(bool)
 		**out = **in
 	}

@@ -22,6 +22,7 @@ const (
 const (
 	maxExtensions, maxExtensionName = 64, 128
 	maxSchematic                    = 64
+	maxPlatform                     = 32
 )
 
 // Extensions of the image that a node runs.
@@ -39,6 +40,8 @@ type Image struct {
 	SecureBoot *bool
 	// Signed is true for an image that was built for Secure Boot, whether or not the firmware has verified it.
 	Signed bool
+	// Platform that the node runs on, such as metal or nocloud; empty if the node does not say.
+	Platform string
 }
 
 // Extensions lists the extensions of the running image, in addition to Talos itself.
@@ -89,6 +92,12 @@ func readImage(ctx context.Context, c *talosclient.Client) (Image, error) {
 		out.SecureBoot = &s.TypedSpec().SecureBoot
 		// Only images for Secure Boot have a signed PCR policy.
 		out.Signed = s.TypedSpec().PCRSigningKeyFingerprint != ""
+	}
+
+	p := get[*runtime.PlatformMetadata](
+		ctx, r, runtime.NamespaceName, runtime.PlatformMetadataType, runtime.PlatformMetadataID)
+	if p != nil {
+		out.Platform = clip(text.Name(p.TypedSpec().Platform), maxPlatform)
 	}
 
 	return out, r.err

@@ -57,19 +57,19 @@ func (s *scope) shownImage() *v1alpha1.RunningImage {
 	options := s.sources().Install()
 	secure := options.SecureBoot != nil && *options.SecureBoot
 
-	if out.WantedSchematic = s.wantedSchematic(options); out.WantedSchematic == "" && !secure {
+	if out.DesiredSchematic = s.desiredSchematic(options); out.DesiredSchematic == "" && !secure {
 		return &out
 	}
 
-	as := (out.WantedSchematic == "" || out.Schematic == out.WantedSchematic) &&
+	as := (out.DesiredSchematic == "" || out.Schematic == out.DesiredSchematic) &&
 		(!secure || out.SecureBoot != nil && *out.SecureBoot)
-	out.AsWanted = &as
+	out.MatchesSpec = &as
 
 	return &out
 }
 
-// wantedSchematic is the ID of the schematic that the spec asks for; empty if it asks for none.
-func (s *scope) wantedSchematic(options v1alpha1.InstallOptions) string {
+// desiredSchematic is the ID of the schematic that the spec asks for; empty if it asks for none.
+func (s *scope) desiredSchematic(options v1alpha1.InstallOptions) string {
 	image := s.sources().Image()
 	if image == nil {
 		return machineconfig.Schematic(options.Image)
@@ -116,6 +116,11 @@ func (s *scope) checkImage(config []byte) error {
 			installer))
 	}
 
+	if other := otherPlatform(s.booted.Platform, installer); other != "" {
+		return wait(v1alpha1.ReasonPlatformMismatch, fmt.Sprintf("it runs on the platform %s, and %s is for %s: set "+
+			"install.platform", s.booted.Platform, installer, other))
+	}
+
 	if lost := losses(s.booted.Names, installer, s.sources()); len(lost) > 0 {
 		return wait(v1alpha1.ReasonExtensionsLost, fmt.Sprintf("its boot medium has the extensions %s, and %s has not: add "+
 			"them to install.schematic, or name those that it may lose in install.dropExtensions", strings.Join(lost, ", "),
@@ -123,6 +128,17 @@ func (s *scope) checkImage(config []byte) error {
 	}
 
 	return nil
+}
+
+// otherPlatform is the platform of an installer of a factory, if it is another one than what runs: the machine would look
+// for its network and its name in another place. A node in a container runs no installer.
+func otherPlatform(runs, installer string) string {
+	image, ok := imagefactory.Parse(installer)
+	if !ok || image.Platform == "" || runs == "" || runs == "container" || image.Platform == runs {
+		return ""
+	}
+
+	return image.Platform
 }
 
 // losses are the extensions that run and that an installer does not have, as far as the spec tells what it has: what is

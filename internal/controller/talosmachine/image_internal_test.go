@@ -65,6 +65,10 @@ func TestCheckImage(t *testing.T) {
 		"one of them is": {
 			inline, names("gvisor", "iscsi-tools"), plainFactory + iscsi + ":v1.13.9", v1alpha1.ReasonExtensionsLost, "extensions gvisor,",
 		},
+		"of another platform": {
+			byID, talos.Image{Platform: "nocloud"}, plainFactory + iscsi + ":v1.13.9", v1alpha1.ReasonPlatformMismatch, "is for metal",
+		},
+		"of the same one":      {byID, talos.Image{Platform: "metal"}, plainFactory + iscsi + ":v1.13.9", "", ""},
 		"one's own of a patch": {none, names("gvisor"), "mine/installer:v1.13.9", "", ""},
 		"an ID says it all":    {byID, names("gvisor"), plainFactory + iscsi + ":v1.13.9", "", ""},
 		"so does an image":     {mine, names("gvisor"), "mine/installer:v1.13.9", "", ""},
@@ -98,6 +102,12 @@ func TestRefuseImage(t *testing.T) {
 		"nobody knows what it has": {
 			running{system: system{"v1.13.8", iscsi}, mayLose: true}, "mine/installer:v1.13.9", "which one it has",
 		},
+		"of another platform": {
+			running{image: talos.Image{Platform: "nocloud"}}, plainFactory + iscsi + ":v1.13.9", "runs on the platform nocloud",
+		},
+		"of the same one":           {running{image: talos.Image{Platform: "metal"}}, plainFactory + iscsi + ":v1.13.9", ""},
+		"of any platform":           {running{image: talos.Image{Platform: "nocloud"}}, stockImage, ""},
+		"in a container":            {running{image: talos.Image{Platform: "container"}}, plainFactory + iscsi + ":v1.13.9", ""},
 		"an old Talos does not say": {running{}, signedImages + iscsi + ":v1.13.9", ""},
 		"a schematic would go":      {running{system: system{"v1.13.8", iscsi}}, stockImage, "drop the extensions"},
 		"it may":                    {running{system: system{"v1.13.8", iscsi}, mayLose: true}, stockImage, ""},
@@ -164,8 +174,8 @@ func TestShownImage(t *testing.T) {
 		s := imageScope(v1alpha1.InstallOptions{ImageOptions: c.options}, runs)
 		check := func() {
 			got := s.shownImage()
-			if got == nil || got.Schematic != iscsi || got.WantedSchematic != c.wanted || (got.AsWanted == nil) != (c.as == nil) ||
-				c.as != nil && *got.AsWanted != *c.as || strings.Join(got.Extensions, " ") != "iscsi-tools" {
+			if got == nil || got.Schematic != iscsi || got.DesiredSchematic != c.wanted || (got.MatchesSpec == nil) != (c.as == nil) ||
+				c.as != nil && *got.MatchesSpec != *c.as || strings.Join(got.Extensions, " ") != "iscsi-tools" {
 				t.Errorf("%s: %+v", name, got)
 			}
 
@@ -181,11 +191,11 @@ func TestShownImage(t *testing.T) {
 	s := imageScope(v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{
 		SecureBoot: &yes, Schematic: &v1alpha1.Schematic{ID: iscsi},
 	}}, talos.Image{Extensions: runs.Extensions})
-	if got := s.shownImage(); got.AsWanted == nil || *got.AsWanted {
+	if got := s.shownImage(); got.MatchesSpec == nil || *got.MatchesSpec {
 		t.Errorf("a node that does not say whether Secure Boot is on is as wanted: %+v", got)
 	}
 
-	if got := imageScope(v1alpha1.InstallOptions{Image: plainFactory + iscsi + ":v1.13.9"}, runs); !*got.shownImage().AsWanted {
+	if got := imageScope(v1alpha1.InstallOptions{Image: plainFactory + iscsi + ":v1.13.9"}, runs); !*got.shownImage().MatchesSpec {
 		t.Error("the schematic of an installer that the spec names is not compared")
 	}
 }

@@ -62,9 +62,9 @@ func TestSecureBoot(t *testing.T) {
 	m := e.until("cp-0", "it runs what it should", func(m *v1alpha1.TalosMachine) bool {
 		i := m.Status.Image
 
-		return m.Status.BootID != "" && i != nil && i.AsWanted != nil && *i.AsWanted
+		return m.Status.BootID != "" && i != nil && i.MatchesSpec != nil && *i.MatchesSpec
 	})
-	if i := m.Status.Image; i.Schematic == "" || i.Schematic != i.WantedSchematic || i.SecureBoot == nil || !*i.SecureBoot ||
+	if i := m.Status.Image; i.Schematic == "" || i.Schematic != i.DesiredSchematic || i.SecureBoot == nil || !*i.SecureBoot ||
 		!slices.Equal(i.Extensions, []string{"iscsi-tools"}) {
 		t.Errorf("the status says %+v", i)
 	}

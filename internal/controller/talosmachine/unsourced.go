@@ -110,7 +110,7 @@ func endSystems(s *scope, runs running) systems {
 
 	if unwanted := s.machine.Annotations[v1alpha1.RevertAnnotation]; unwanted != "" &&
 		(unwanted == out.want.hash() || unwanted == out.live.hash()) {
-		out.revert(s.machine, runs.installer, c.Image, s.controlPlane.Spec.TalosVersion)
+		out.revert(s.machine, runs, c.Image, s.controlPlane.Spec.TalosVersion)
 	}
 
 	if out.refused != "" {

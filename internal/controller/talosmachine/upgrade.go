@@ -256,6 +256,9 @@ func (o running) refuse(image string) string {
 	case o.signs(image):
 		return fmt.Sprintf("it was not installed for Secure Boot, and %s is: Talos cannot be changed from one to the other "+
 			"by an upgrade; remove install.secureBoot, or wipe the machine and boot it with Secure Boot", image)
+	case otherPlatform(o.image.Platform, image) != "":
+		return fmt.Sprintf("it runs on the platform %s, and %s is for %s, so it would lose its network: set install.platform",
+			o.image.Platform, image, otherPlatform(o.image.Platform, image))
 	case replaces && !o.mayLose:
 		return fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+
 			"of the factory with that schematic, or another one, or install.dropExtensions to [\"*\"]", o.schematic, image)
