@@ -24,6 +24,7 @@ type ImageOptions struct {
 	// image without an extension that runs is not installed.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=128
@@ -64,6 +65,7 @@ type Schematic struct {
 	// ID.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=3
 	// +kubebuilder:validation:items:MaxLength=128
@@ -72,6 +74,7 @@ type Schematic struct {
 	// extraKernelArgs are added to the kernel command line. A name that begins with - removes an argument.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=512
@@ -83,6 +86,7 @@ type Schematic struct {
 	// meta are values of the META partition of boot images. Installers do not write them.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Meta []SchematicMeta `json:"meta,omitempty"`
 	// bootloader of boot images. Default: the factory chooses.
@@ -142,6 +146,7 @@ type RunningImage struct {
 	// extensions are the system extensions of the image, by the names that the node has for them, at most 64.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	Extensions []string `json:"extensions,omitempty"`
