@@ -146,7 +146,6 @@ type RunningImage struct {
 	// extensions are the system extensions of the image, by the names that the node has for them, at most 64.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	Extensions []string `json:"extensions,omitempty"`

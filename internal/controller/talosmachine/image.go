@@ -130,8 +130,8 @@ func (s *scope) checkImage(config []byte) error {
 	return nil
 }
 
-// otherPlatform is the platform of an installer of a factory, if it is another one than what runs: the machine would look
-// for its network and its name in another place. A node in a container runs no installer.
+// otherPlatform is the platform of an installer of a factory, if it is another one than what runs: the machine would
+// look for its network and its name in another place. A node in a container runs no installer.
 func otherPlatform(runs, installer string) string {
 	image, ok := imagefactory.Parse(installer)
 	if !ok || image.Platform == "" || runs == "" || runs == "container" || image.Platform == runs {

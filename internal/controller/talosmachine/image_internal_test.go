@@ -100,7 +100,7 @@ func TestRefuseImage(t *testing.T) {
 		"its firmware has it off": {running{image: signed}, signedImages + iscsi + ":v1.13.9", ""},
 		"not away from it":        {running{image: signed}, stockImage, "cannot be changed from one to the other"},
 		"nobody knows what it has": {
-			running{system: system{"v1.13.8", iscsi}, mayLose: true}, "mine/installer:v1.13.9", "which one it has",
+			running{system: system{"v1.13.8", iscsi}, mayLose: true}, "mine/installer:v1.13.9", "does not contain one",
 		},
 		"of another platform": {
 			running{image: talos.Image{Platform: "nocloud"}}, plainFactory + iscsi + ":v1.13.9", "runs on the platform nocloud",
