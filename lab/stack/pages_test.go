@@ -175,7 +175,10 @@ var (
 			"--s3-ca-secret s3/ca.crt", "--s3-ca-secret lab-s3/ca.crt", "age1...", "$(secret lab-age recipient)",
 		},
 		"docs/lab.md":             {"127.10", "@NET@", "examples/quickstart.yaml", "quickstart.yaml"},
-		"docs/sharding.md":        {"talosetcdbackups,talosetcdbackupschedules,talosetcdrestores NAME…", "talosetcdbackups tutorial"},
+		"docs/sharding.md":        {
+			"taloscontrolplane/NAME talosworker/… talosmachine/…", "taloscontrolplane/quickstart talosmachine/quickstart-cp-0",
+			"talosmachine/…", "talosmachine/quickstart-cp-0",
+		},
 		"docs/troubleshooting.md": {"talosmachine NAME", "talosmachine quickstart-cp-0", "NAME", "quickstart"},
 		"docs/runbooks.md":        {"NAME", "quickstart-cp-0"},
 		// The cluster of one machine, which is upgraded soonest.
