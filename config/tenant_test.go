@@ -20,6 +20,19 @@ import (
 // cluster, and never in the management cluster.
 var managed = regexp.MustCompile(`^spec\.upgrade\.(checks|hooks)\[\]\.(namespace|apiVersion|kind)$`)
 
+// inConfig are fields of a reference that name a place in a machine configuration, where the content of a key goes.
+var inConfig = regexp.MustCompile(`[cC]onfigPatchesFrom\[\]\.(optional|path|document|document\.(kind|name))$`)
+
+// readable are the kinds that a reference with a kind may choose from.
+var readable = []string{`"ConfigMap"`, `"Secret"`}
+
+// chooses reports whether a field is the kind of a reference, of kinds that are read in the namespace of its object.
+func chooses(name string, s *apiextensionsv1.JSONSchemaProps) bool {
+	return name == "kind" && len(s.Enum) > 0 && !slices.ContainsFunc(s.Enum, func(v apiextensionsv1.JSON) bool {
+		return !slices.Contains(readable, string(v.Raw))
+	})
+}
+
 // elsewhere are names of fields with which a reference could leave its namespace, or choose what is read there.
 var elsewhere = []string{"namespace", "namespaces", "uid", "apiVersion", "kind", "apiGroup", "group", "resource"}
 
@@ -29,7 +42,8 @@ func isReference(name string) bool {
 }
 
 // TestReferences: each reference in a spec, also one that will be added, leads to an object of the namespace of its own
-// object: it has a name, and the key in a Secret, and nothing else; and no name leads out of the namespace.
+// object: it has a name, the key in a Secret or ConfigMap, perhaps the kind of these two, and nothing else but a place in
+// a machine configuration; and no name leads out of the namespace.
 func TestReferences(t *testing.T) {
 	namespace, c := api.Namespace(t), api.Admin(t)
 	references := 0
@@ -43,7 +57,7 @@ func TestReferences(t *testing.T) {
 		for _, value := range []string{"b/secret", "../b/secret", "b%2Fsecret", "b:secret", "b\\secret", "Secret", ".", "..", "*", " "} {
 			for _, l := range f.unrefused(t, c, value) {
 				if len(l.path) > 1 && slices.ContainsFunc(l.path, func(step any) bool { return isReference(fmt.Sprint(step)) }) &&
-					l.path[len(l.path)-1] == "name" {
+					l.path[len(l.path)-1] == "name" && l.path[len(l.path)-2] != "document" {
 					t.Errorf("%s: %s may be %q", crd.Name, l, value)
 				}
 			}
@@ -63,7 +77,7 @@ func checkReferences(t *testing.T, kind string, s *apiextensionsv1.JSONSchemaPro
 
 	for name, one := range s.Properties {
 		at := path + "." + name
-		if slices.Contains(elsewhere, name) && !managed.MatchString(at) {
+		if slices.Contains(elsewhere, name) && !managed.MatchString(at) && !inConfig.MatchString(at) && !chooses(name, &one) {
 			t.Errorf("%s: %s could name something outside of the namespace of its object", kind, at)
 		}
 
@@ -75,8 +89,8 @@ func checkReferences(t *testing.T, kind string, s *apiextensionsv1.JSONSchemaPro
 		if isReference(name) && target.Type == "object" {
 			found++
 
-			for part := range target.Properties {
-				if part != "name" && part != "key" {
+			for part, of := range target.Properties {
+				if part != "name" && part != "key" && !inConfig.MatchString(at+"."+part) && !chooses(part, &of) {
 					t.Errorf("%s: the reference %s has the field %s", kind, at, part)
 				}
 			}

@@ -87,6 +87,7 @@ var exceptions = []exception{
 	{"docs/cli.md", "talos-operator backup verify --latest --schedule nightly", noData},
 	{"docs/cli.md", "talos-operator backup verify 20261122T120851Z", anError},
 	{"docs/images.md", "talos-operator image url prod-cp-0 -n clusters -o json", "asks an Image Factory in the internet"},
+	{"docs/config.md", "talos-operator config ", "needs a machine with such patches; TestConfig of internal/cli has one"},
 	{"docs/installation.md", "kubectl -n talos-operator-system rollout status", noCluster},
 	{"docs/installation.md", "kubectl delete ", "would end the cluster of this test; test/install uninstalls"},
 	{"docs/release.md", "digest=", "needs a registry; hack/image tests what an image holds"},
@@ -174,8 +175,8 @@ var (
 			"--storage s3://backups/site", inBucket, "--s3-credentials-secret s3", "--s3-credentials-secret lab-s3",
 			"--s3-ca-secret s3/ca.crt", "--s3-ca-secret lab-s3/ca.crt", "age1...", "$(secret lab-age recipient)",
 		},
-		"docs/lab.md":             {"127.10", "@NET@", "examples/quickstart.yaml", "quickstart.yaml"},
-		"docs/sharding.md":        {
+		"docs/lab.md": {"127.10", "@NET@", "examples/quickstart.yaml", "quickstart.yaml"},
+		"docs/sharding.md": {
 			"taloscontrolplane/NAME talosworker/… talosmachine/…", "taloscontrolplane/quickstart talosmachine/quickstart-cp-0",
 			"talosmachine/…", "talosmachine/quickstart-cp-0",
 		},
