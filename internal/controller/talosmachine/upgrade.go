@@ -264,7 +264,8 @@ func (o running) refuse(image string) string {
 			"of the factory with that schematic, or another one, or install.dropExtensions to [\"*\"]", o.schematic, image)
 	case replaces && !known:
 		return fmt.Sprintf("it runs the schematic %s, and the name of %s does not contain one, so it could not be "+
-			"told whether the upgrade succeeded: set an installer of a factory, or that of the Talos project", o.schematic, image)
+			"told whether the upgrade succeeded: set an installer of a factory, or that of the Talos project",
+			o.schematic, image)
 	case len(o.lost) > 0:
 		return fmt.Sprintf("it would lose the extensions %s, which %s does not have: add them to install.schematic, or name "+
 			"them in install.dropExtensions", strings.Join(o.lost, ", "), image)
