@@ -128,7 +128,7 @@ type SchematicMeta struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
 	Key int32 `json:"key"`
-	// value is text. It is no place for secrets: whoever reads the node, or has the image, reads it.
+	// value is text. It is no place for secrets: all who can read the node or the image can read it.
 	// +required
 	// +kubebuilder:validation:MaxLength=8192
 	Value string `json:"value"`

@@ -37,7 +37,7 @@ const (
 	mostRounds = 10
 )
 
-// errResumed: what holds the cluster for this move was changed by somebody else, so that work on it may have begun.
+// errResumed: what holds the cluster for this move was changed by another user, so that work on it may have begun.
 var errResumed = errors.New("the pause or the move was ended by a user or another process")
 
 // relocation is one move between shards.

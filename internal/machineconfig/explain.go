@@ -27,8 +27,8 @@ type Origin struct {
 }
 
 // Explain tells for each field of a rendered config which layer set it, sorted by field. The last layer is what is
-// rendered; its patches follow it in their order. An item of a list counts as set by whoever changed what stands at its
-// place. hidden are further fields whose values are secret. The error is one of Render.
+// rendered; its patches follow it in their order. An item of a list counts as set by the layer that changed what is at
+// its place. hidden are further fields whose values are secret. The error is one of Render.
 func Explain(layers []Layer, hidden []string, withSecrets bool) ([]Origin, error) {
 	e := explanation{origins: map[string]map[string]string{}}
 

@@ -14,8 +14,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// ShardHeld tells which shards this replica holds, and which others there are: a shard that is 0 on every replica has
-// nobody who works on its clusters.
+// ShardHeld tells which shards this replica holds, and which others there are: a shard that is 0 on every replica is
+// held by none, and its clusters are not worked on.
 var ShardHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "talos_operator_shard_held", Help: "1 for a shard whose clusters this replica works on, 0 for another one.",
 }, []string{"shard"})

@@ -16,7 +16,7 @@ const pcrKey = "4C:41:42:00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:2
 func (n *Node) SetSecureBoot(on bool) { n.secureBoot.Store(on) }
 
 // verify refuses an installed system that is not signed, as the firmware does: the boot loader itself is not, so that
-// the other boot entry helps nobody.
+// the other boot entry does not help.
 func (s *session) verify(installer string) error {
 	if s.n.secureBoot.Load() && !image.Signed(installer) {
 		return fmt.Errorf("the firmware refuses the boot loader of %s: it is not signed", installer)

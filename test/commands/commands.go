@@ -43,33 +43,42 @@ var documents = []string{
 func All(module string) ([]Command, error) {
 	var out []Command
 
+	err := each(module, func(name, text string) error {
+		found, err := Of(name, text)
+		out = append(out, found...)
+
+		return err
+	})
+
+	return out, err
+}
+
+// each reads all documents of the module, in their order.
+func each(module string, read func(name, text string) error) error {
 	for _, pattern := range documents {
 		paths, err := filepath.Glob(filepath.Join(module, pattern))
 		if err != nil {
-			return nil, fmt.Errorf("listing the documents: %w", err)
+			return fmt.Errorf("listing the documents: %w", err)
 		}
 
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
 			if err != nil {
-				return nil, fmt.Errorf("reading a document: %w", err)
+				return fmt.Errorf("reading a document: %w", err)
 			}
 
 			name, err := filepath.Rel(module, path)
 			if err != nil {
-				return nil, fmt.Errorf("naming a document: %w", err)
+				return fmt.Errorf("naming a document: %w", err)
 			}
 
-			found, err := Of(name, string(text))
-			if err != nil {
-				return nil, err
+			if err := read(name, string(text)); err != nil {
+				return err
 			}
-
-			out = append(out, found...)
 		}
 	}
 
-	return out, nil
+	return nil
 }
 
 var (

@@ -2,8 +2,6 @@ package commands
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -24,35 +22,16 @@ func (s Statement) String() string { return fmt.Sprintf("%s:%d: %s", s.Document,
 func Statements(module string) (map[string][]Statement, error) {
 	out := map[string][]Statement{}
 
-	for _, pattern := range documents {
-		paths, err := filepath.Glob(filepath.Join(module, pattern))
-		if err != nil {
-			return nil, fmt.Errorf("listing the documents: %w", err)
+	err := each(module, func(name, text string) error {
+		found, err := StatementsOf(name, text)
+		if len(found) > 0 {
+			out[name] = found
 		}
 
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return nil, fmt.Errorf("reading a document: %w", err)
-			}
+		return err
+	})
 
-			name, err := filepath.Rel(module, path)
-			if err != nil {
-				return nil, fmt.Errorf("naming a document: %w", err)
-			}
-
-			found, err := StatementsOf(name, string(text))
-			if err != nil {
-				return nil, err
-			}
-
-			if len(found) > 0 {
-				out[name] = found
-			}
-		}
-	}
-
-	return out, nil
+	return out, err
 }
 
 // StatementsOf returns the statements of one document: those of blocks marked sh and console.
