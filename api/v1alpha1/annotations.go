@@ -10,6 +10,9 @@ const (
 	MovedFromAnnotation = "talos-operator.io/moved-from"
 	// MovedToAnnotation on the top-level object of the source names the target of the move.
 	MovedToAnnotation = "talos-operator.io/moved-to"
+	// MovingAnnotation on the top-level object of the source contains the ID of the pause, which the condition Paused of
+	// each object repeats. It is removed in the end.
+	MovingAnnotation = "talos-operator.io/moving"
 )
 
 // MovingToShardAnnotation on the top-level object of a cluster contains the number of the shard that the command "shard
@@ -94,6 +97,7 @@ func Annotations() []Annotation {
 		},
 		{MovedFromAnnotation, all, "a UID", "set by `move`: the object is a copy", false},
 		{MovedToAnnotation, []string{kindCluster, kindControlPlane}, "the target", "set by `move`: the cluster has moved", false},
+		{MovingAnnotation, []string{kindCluster, kindControlPlane}, "an ID", "set by `move` while it is under way", false},
 		{
 			MovingToShardAnnotation,
 			[]string{kindCluster, kindControlPlane},

@@ -87,6 +87,7 @@ func (k kept) shows(kind, reason string, status metav1.ConditionStatus) {
 func movesBackups(t *testing.T) {
 	e := newEstate(t, "safe")
 	k := e.keepBackups()
+	e.operate()
 
 	k.restore.Status.Step = v1alpha1.RestoreUploading
 	e.status(k.restore)

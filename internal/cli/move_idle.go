@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
 // root returns the top-level object, which pauses everything below it.
@@ -84,15 +84,16 @@ func restoring(state *clusterstate.State, b *backups) error {
 	return nil
 }
 
-// unpaused returns the objects that do not report the pause yet.
-func unpaused(ctx context.Context, p *plane, name string) ([]string, error) {
+// unpaused returns the objects that do not report the pause with an ID yet. That they report another one is no sign
+// that what began before this one has ended.
+func unpaused(ctx context.Context, p *plane, name, id string) ([]string, error) {
 	c, err := findCluster(ctx, p, name)
 	if err != nil {
 		return nil, err
 	}
 
 	return c.reported(func(_ string, conditions []metav1.Condition) bool {
-		return !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionPaused)
+		return !pause.Shown(id, conditions)
 	}), nil
 }
 

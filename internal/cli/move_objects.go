@@ -217,6 +217,7 @@ func (t *transfer) copyOf(ctx context.Context, o *unstructured.Unstructured) (*u
 	}
 
 	delete(annotations, v1alpha1.MovedToAnnotation)
+	delete(annotations, v1alpha1.MovingAnnotation)
 	annotations[v1alpha1.MovedFromAnnotation] = string(o.GetUID())
 
 	if !(reference{kind: o.GroupVersionKind()}).isData() {

@@ -203,6 +203,12 @@ func (e *estate) still() {
 	}
 }
 
+// operate is the operator of the source: it shows each pause of the cluster on every object of it.
+func (e *estate) operate() {
+	e.t.Helper()
+	e.showPauses(e.cp, &v1alpha1.TalosControlPlaneList{}, e.cp, e.worker, e.machine[0], e.machine[1])
+}
+
 func (e *estate) move(args ...string) (out, errOut, failed string) {
 	e.t.Helper()
 
@@ -283,8 +289,8 @@ func (e *estate) arrived() {
 		e.t.Errorf("the source of patches: %+v", patches)
 	}
 
-	if _, ok := cp.Annotations[v1alpha1.PausedAnnotation]; ok {
-		e.t.Error("the copy is still paused")
+	if cp.Annotations[v1alpha1.PausedAnnotation] != "" || cp.Annotations[v1alpha1.MovingAnnotation] != "" {
+		e.t.Errorf("the copy is still paused: %v", cp.Annotations)
 	}
 }
 
@@ -292,6 +298,7 @@ func (e *estate) arrived() {
 // nothing, and the source is removed only on request.
 func moves(t *testing.T) {
 	e := newEstate(t, "here")
+	e.operate()
 
 	out, _, failed := e.move("--dry-run")
 	if failed != "" || !strings.Contains(out, "Would move 8 objects") || strings.Count(out, "\n") != 9 {
@@ -323,7 +330,8 @@ func moves(t *testing.T) {
 	e.arrived()
 
 	if err := e.client.Get(t.Context(), key, source); err != nil || source.Annotations[v1alpha1.PausedAnnotation] != "moved" ||
-		!strings.HasSuffix(source.Annotations["talos-operator.io/moved-to"], "/"+e.ns) {
+		!strings.HasSuffix(source.Annotations["talos-operator.io/moved-to"], "/"+e.ns) ||
+		source.Annotations[v1alpha1.MovingAnnotation] != "" {
 		t.Errorf("the source: %v, %v", source.Annotations, err)
 	}
 
@@ -360,6 +368,7 @@ func moves(t *testing.T) {
 // keepsAPause: what a person paused is paused where it arrives.
 func keepsAPause(t *testing.T) {
 	e := newEstate(t, "held")
+	e.operate()
 
 	e.cp.Annotations = map[string]string{v1alpha1.PausedAnnotation: "by hand"}
 	if err := e.client.Update(t.Context(), e.cp); err != nil {
@@ -420,6 +429,7 @@ func (c *crasher) kubeconfig(t *testing.T, cfg *rest.Config, namespace string) s
 // copy is paused, and at no moment are both sides released.
 func goesOnAfterACrash(t *testing.T) {
 	e := newEstate(t, "torn")
+	e.operate()
 
 	var c crasher
 

@@ -40,8 +40,9 @@ type transfer struct {
 	items   []reference
 	// uids maps the UIDs of the source to those of the target.
 	uids map[types.UID]types.UID
-	// paused is true once the source is paused.
-	paused bool
+	// paused is true once the source is paused; pauseID is what its objects have to show.
+	paused  bool
+	pauseID string
 	// done is true if an earlier run released the copy, which is not changed any more.
 	done bool
 }
@@ -240,7 +241,11 @@ func (t *transfer) move(ctx context.Context) error {
 
 // pause pauses the source and waits until all of its objects are paused.
 func (t *transfer) pause(ctx context.Context) error {
-	hold := []reference{t.top()}
+	if err := t.pauseTop(ctx); err != nil {
+		return err
+	}
+
+	var hold []reference
 	for i := range t.source.machines {
 		// Their providers do not check the objects above.
 		hold = append(hold, reference{kindMachine, t.source.machines[i].Name})
@@ -257,8 +262,6 @@ func (t *transfer) pause(ctx context.Context) error {
 				return err
 			}
 		}
-
-		t.paused = true
 	}
 
 	t.say("Paused at %s; waiting until every object shows it", t.from.config.Host)
@@ -272,7 +275,7 @@ func (t *transfer) pause(ctx context.Context) error {
 	var last []string
 
 	for {
-		left, err := unpaused(ctx, t.from, t.name)
+		left, err := unpaused(ctx, t.from, t.name, t.pauseID)
 		if err == nil && len(left) == 0 {
 			return nil
 		}
@@ -287,11 +290,39 @@ func (t *transfer) pause(ctx context.Context) error {
 				return fmt.Errorf("waiting for the pause: %w", cmp.Or(err, ctx.Err()))
 			}
 
-			return fmt.Errorf("%s did not show the pause within %s: is the operator at %s running?",
+			return fmt.Errorf("%s did not show the pause within %s: is the operator at %s running, and not older than this "+
+				"program?",
 				strings.Join(last, ", "), t.timeout, t.from.config.Host)
 		case <-tick.C:
 		}
 	}
+}
+
+// pauseTop pauses the top-level object with an ID. A pause of this command is gone on with; that of a person may have
+// been lifted and set again since an earlier run.
+func (t *transfer) pauseTop(ctx context.Context) error {
+	o, err := get(ctx, t.from, t.top())
+	if err != nil {
+		return err
+	}
+
+	id := pause.IDOfMove(o)
+	if id == "" || o.GetAnnotations()[v1alpha1.PausedAnnotation] != valueMoved {
+		id = pause.NewID()
+		set := map[string]any{v1alpha1.MovingAnnotation: id}
+
+		if !kube.IsPaused(o) {
+			set[v1alpha1.PausedAnnotation] = valueMoved
+		}
+
+		if err := annotateAll(ctx, t.from, o, set); err != nil {
+			return err
+		}
+	}
+
+	t.paused, t.pauseID = true, id
+
+	return nil
 }
 
 func (t *transfer) ensureNamespace(ctx context.Context) error {
@@ -385,7 +416,11 @@ func (t *transfer) markMoved(ctx context.Context, to string) error {
 		}
 	}
 
-	return annotate(ctx, t.from, o, v1alpha1.MovedToAnnotation, to)
+	if have := o.GetAnnotations(); have[v1alpha1.MovedToAnnotation] == to && have[v1alpha1.MovingAnnotation] == "" {
+		return nil
+	}
+
+	return annotateAll(ctx, t.from, o, map[string]any{v1alpha1.MovedToAnnotation: to, v1alpha1.MovingAnnotation: nil})
 }
 
 // annotate sets an annotation, or removes it if the value is empty. It writes nothing if nothing changes.
@@ -399,7 +434,12 @@ func annotate(ctx context.Context, p *plane, o *unstructured.Unstructured, key, 
 		v = value
 	}
 
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: v}}})
+	return annotateAll(ctx, p, o, map[string]any{key: v})
+}
+
+// annotateAll sets annotations in one write, and removes those that are nil.
+func annotateAll(ctx context.Context, p *plane, o *unstructured.Unstructured, set map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": set}})
 	if err != nil {
 		return fmt.Errorf("encoding an annotation: %w", err)
 	}

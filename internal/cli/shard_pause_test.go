@@ -1,85 +1,21 @@
 package cli_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/condition"
-	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // operate shows on objects whether the cluster is paused, as passes do that begin after each change of the root.
 func (s *sharded) operate(objects ...client.Object) {
 	s.t.Helper()
-
-	events, err := s.client.Watch(s.t.Context(), &v1alpha1.TalosControlPlaneList{}, client.InNamespace(s.ns))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-
-	// The test reads its own objects meanwhile.
-	root, done := client.ObjectKeyFromObject(s.cp), make(chan struct{})
-
-	for i, o := range objects {
-		objects[i], _ = o.DeepCopyObject().(client.Object)
-	}
-
-	go func() {
-		defer close(done)
-
-		for range events.ResultChan() {
-			for _, o := range objects {
-				if err := s.pass(s.t.Context(), root, o); err != nil && s.t.Context().Err() == nil {
-					s.t.Error(err)
-				}
-			}
-		}
-	}()
-
-	s.t.Cleanup(func() {
-		events.Stop()
-		<-done
-	})
-}
-
-// pass shows the pause on one object.
-func (s *sharded) pass(ctx context.Context, root client.ObjectKey, o client.Object) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		cp := &v1alpha1.TalosControlPlane{}
-		if err := s.client.Get(ctx, root, cp); err != nil {
-			return err
-		}
-
-		o, _ := o.DeepCopyObject().(client.Object)
-		if err := s.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-
-		conditions := map[string]*[]metav1.Condition{}
-
-		switch o := o.(type) {
-		case *v1alpha1.TalosControlPlane:
-			conditions[o.Name] = &o.Status.Conditions
-		case *v1alpha1.TalosWorker:
-			conditions[o.Name] = &o.Status.Conditions
-		case *v1alpha1.TalosMachine:
-			conditions[o.Name] = &o.Status.Conditions
-		}
-
-		set := condition.Set{Conditions: conditions[o.GetName()], Generation: o.GetGeneration()}
-		set.Transient(false, false, nil)
-		pause.Of(cp).Show(set)
-
-		return s.client.Status().Update(ctx, o)
-	})
+	s.showPauses(s.cp, &v1alpha1.TalosControlPlaneList{}, objects...)
 }
 
 // shown are the objects that show a pause.

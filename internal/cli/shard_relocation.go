@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -244,7 +243,7 @@ func (r *relocation) mark(ctx context.Context) error {
 		}
 
 		// Another process with the same target notices that, too, and waits for the new pause.
-		r.move = pause.Move{To: r.to, ID: uuid.NewString()[:8]}
+		r.move = pause.Move{To: r.to, ID: pause.NewID()}
 		all[v1alpha1.MovingToShardAnnotation] = r.move.String()
 
 		switch v, ok := all[v1alpha1.PausedAnnotation]; {

@@ -32,7 +32,7 @@ const (
 // Hold is what the annotations on an object and above it permit. The zero Hold permits everything.
 type Hold struct {
 	strength strength
-	// move is the ID of the move between shards that is under way.
+	// move is the ID of the move that is under way, between shards or management clusters.
 	move string
 }
 
@@ -92,7 +92,7 @@ func Of(o metav1.Object) Hold {
 
 	mode, ok := o.GetAnnotations()[v1alpha1.ReconcileModeAnnotation]
 	if !ok {
-		return Hold{strength: h, move: MoveOf(o).ID}
+		return Hold{strength: h, move: idOf(o)}
 	}
 
 	switch v1alpha1.ReconcileMode(mode) {
@@ -105,7 +105,7 @@ func Of(o metav1.Object) Hold {
 		h = unknown
 	}
 
-	return Hold{strength: h, move: MoveOf(o).ID}
+	return Hold{strength: h, move: idOf(o)}
 }
 
 // add applies the annotations of another object, too.

@@ -128,4 +128,18 @@ func TestMove(t *testing.T) {
 			t.Errorf("%q: the conditions are %v", annotation, conditions)
 		}
 	}
+
+	// A move to another management cluster has an ID of its own.
+	for annotation, want := range map[string]string{"": "", "0123abcd": "0123abcd", "<b>0123abcd": ""} {
+		o := &v1alpha1.TalosControlPlane{}
+		o.Annotations = map[string]string{v1alpha1.PausedAnnotation: "moved", v1alpha1.MovingAnnotation: annotation}
+
+		var conditions []metav1.Condition
+
+		pause.Of(o).Show(condition.Set{Conditions: &conditions})
+
+		if got := pause.IDOfMove(o); got != want || pause.Shown("0123abcd", conditions) != (want != "") {
+			t.Errorf("%q: %q, the conditions are %v", annotation, got, conditions)
+		}
+	}
 }

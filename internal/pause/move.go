@@ -1,9 +1,11 @@
 package pause
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -60,12 +62,31 @@ func (m Move) String() string {
 	return s
 }
 
-// Shown tells whether the conditions of an object report the pause of this move: a reconciliation of it has begun after
+// NewID returns the ID of a new pause.
+func NewID() string { return uuid.NewString()[:8] }
+
+// IDOfMove returns the ID of the pause of a move to another management cluster, from the annotations of the top-level
+// object; empty if there is none.
+func IDOfMove(o metav1.Object) string {
+	if id := o.GetAnnotations()[v1alpha1.MovingAnnotation]; moveID.MatchString(id) {
+		return id
+	}
+
+	return ""
+}
+
+// idOf returns the ID of the move that is under way.
+func idOf(o metav1.Object) string { return cmp.Or(MoveOf(o).ID, IDOfMove(o)) }
+
+// Shown tells whether the conditions of an object report the pause of this move.
+func (m Move) Shown(conditions []metav1.Condition) bool { return Shown(m.ID, conditions) }
+
+// Shown tells whether the conditions of an object report the pause with an ID: a reconciliation of it has begun after
 // the pause, and has ended.
-func (m Move) Shown(conditions []metav1.Condition) bool {
+func Shown(id string, conditions []metav1.Condition) bool {
 	for _, c := range conditions {
 		if c.Type == v1alpha1.ConditionPaused {
-			return m.ID != "" && c.Status == metav1.ConditionTrue && strings.HasSuffix(c.Message, shownMove(m.ID))
+			return id != "" && c.Status == metav1.ConditionTrue && strings.HasSuffix(c.Message, shownMove(id))
 		}
 	}
 
