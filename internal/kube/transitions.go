@@ -23,6 +23,9 @@ type Transitions struct {
 	Expected []string
 	// Were are reasons that were no news when they began, so their end is none for a routine condition.
 	Were []string
+	// Silent are conditions that are not told, Late those that are told although they have not changed: an outage that
+	// was expected, and turned out to be more.
+	Silent, Late []string
 }
 
 // Record emits the events of what has changed, with the conditions' reasons. What several conditions say with
@@ -34,7 +37,7 @@ func (t Transitions) Record(
 
 	for _, c := range after {
 		text := c.Reason + c.Message
-		if told[text] || !t.isNews(meta.FindStatusCondition(before, c.Type), c) {
+		if told[text] || !slices.Contains(t.Late, c.Type) && !t.isNews(meta.FindStatusCondition(before, c.Type), c) {
 			continue
 		}
 
@@ -58,7 +61,8 @@ func (t Transitions) isNews(old *metav1.Condition, c metav1.Condition) bool {
 	}
 
 	switch {
-	case old != nil && was == c.Status && old.Reason == c.Reason,
+	case slices.Contains(t.Silent, c.Type),
+		old != nil && was == c.Status && old.Reason == c.Reason,
 		c.Type == v1alpha1.ConditionReconciling, // Ready says the same
 		slices.Contains(t.Expected, c.Reason):
 		return false

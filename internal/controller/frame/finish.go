@@ -16,17 +16,19 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// Memory is what a controller remembers of its objects: when conditions were last decided, and when statuses were last
-// written. A restart may lose it. The zero value is ready to use and safe for concurrent use.
+// Memory is what a controller remembers of its objects: when conditions were last decided, when statuses were last
+// written, and which outages were not reported. A restart may lose it. The zero value is ready to use and safe for concurrent use.
 type Memory struct {
 	evidence condition.Evidence
 	writes   condition.Writes
+	hush     condition.Hush
 }
 
 // Forget drops what is remembered of an object that is gone.
 func (m *Memory) Forget(key types.NamespacedName) {
 	m.evidence.Forget(key)
 	m.writes.Forget(key)
+	m.hush.Forget(key)
 }
 
 // End is the end of one reconciliation: a status that was computed, and how it is written.
@@ -57,6 +59,9 @@ type End struct {
 	Claim bool
 	// Events are the transitions that are worth telling.
 	Events kube.Transitions
+	// Cause explains conditions that are not True for one of the reasons Waits: an intended outage is not told.
+	Cause condition.Cause
+	Waits []string
 	// Resync is when to reconcile again if nothing happens.
 	Resync time.Duration
 	// Written is called after the status was written or had not changed, Unwritten if nobody can read it; may be nil.
@@ -88,7 +93,8 @@ func (m *Memory) Finish(ctx context.Context, e End, res ctrl.Result, err error) 
 		return failure.Result(ctrl.Result{}, client.IgnoreNotFound(perr), e.Resync)
 	}
 
-	e.Events.Record(e.Recorder, e.Object, before, *e.Conditions)
+	told := m.hush.Over(e.Events, key, e.Cause, e.Waits, before, *e.Conditions)
+	told.Record(e.Recorder, e.Object, before, *e.Conditions)
 	call(e.Written)
 
 	res, err = failure.Result(res, err, e.Resync)

@@ -209,6 +209,43 @@ func TestFinish(t *testing.T) {
 	}
 }
 
+// TestFinishQuietly: an outage that is explained is not told, and neither is its end, unless the object was made anew.
+func TestFinishQuietly(t *testing.T) {
+	b := newBench(t)
+
+	waits := func(set condition.Set, _ *v1alpha1.TalosWorker) {
+		set.False(v1alpha1.ConditionReady, "Waiting", "it boots")
+	}
+	explained := func(e *frame.End) { e.Cause, e.Waits = condition.Intended, []string{"Waiting"} }
+	told := func() int {
+		n := len(b.events.Events)
+		for range n {
+			<-b.events.Events
+		}
+
+		return n
+	}
+
+	for i, step := range []struct {
+		set  func(condition.Set, *v1alpha1.TalosWorker)
+		want int
+	}{{ready, 1}, {waits, 0}, {ready, 0}, {waits, 0}} {
+		if _, err := b.pass(now.Add(time.Duration(i)*time.Second), step.set, explained, ctrl.Result{}, nil); err != nil {
+			t.Fatal(err)
+		}
+
+		if got := told(); got != step.want {
+			t.Errorf("pass %d: %d events", i, got)
+		}
+	}
+
+	b.memory.Forget(client.ObjectKeyFromObject(b.worker))
+
+	if _, err := b.pass(now.Add(time.Minute), ready, explained, ctrl.Result{}, nil); err != nil || told() != 1 {
+		t.Errorf("the end of an outage that is forgotten is not told: %v", err)
+	}
+}
+
 // TestFinishResults: what the phases returned decides when the object is reconciled again.
 func TestFinishResults(t *testing.T) {
 	b := newBench(t)

@@ -38,7 +38,6 @@ type Reconciler struct {
 
 	estate pace.Estate
 	memory frame.Memory
-	untold untold
 }
 
 // scope is one reconciliation of one KubernetesCluster.
@@ -74,7 +73,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		if failure.Gone(err) {
 			r.estate.Forget(req.NamespacedName)
 			r.memory.Forget(req.NamespacedName)
-			r.untold.forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, failure.IgnoreGone(err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
 // story is a cluster of one control-plane machine and one worker, as its reconciliations see it.
@@ -18,7 +20,7 @@ type story struct {
 	t        *testing.T
 	now      time.Time
 	recorder *events.FakeRecorder
-	r        *Reconciler
+	hush     condition.Hush
 	cluster  *vitistackv1alpha1.KubernetesCluster
 	plane    *v1alpha1.TalosControlPlane
 	group    v1alpha1.TalosWorker
@@ -32,7 +34,6 @@ func newStory(t *testing.T) *story {
 		t: t, now: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), recorder: events.NewFakeRecorder(100),
 		cluster: &vitistackv1alpha1.KubernetesCluster{}, plane: &v1alpha1.TalosControlPlane{},
 	}
-	st.r = &Reconciler{Recorder: st.recorder}
 	st.cluster.Name, st.plane.Name, st.group.Name = "c", "c", "c-w"
 	st.cluster.Spec.ControlPlane.Replicas = 1
 	st.cluster.Spec.Workers = []vitistackv1alpha1.WorkerGroup{{Name: "w", Replicas: 1}}
@@ -86,9 +87,9 @@ func (st *story) pass(want ...string) {
 
 	computeStatus(s, nil)
 
-	news, told := st.r.news(s, st.now)
-	news.Record(st.recorder, st.cluster, s.base.Status.Conditions, st.cluster.Status.Conditions)
-	told()
+	before, after := s.base.Status.Conditions, st.cluster.Status.Conditions
+	st.hush.Over(kube.Transitions{Bad: badReasons}, client.ObjectKeyFromObject(st.cluster), s.cause(st.now), waits,
+		before, after).Record(st.recorder, st.cluster, before, after)
 
 	var got []string
 	for len(st.recorder.Events) > 0 {
@@ -185,7 +186,7 @@ func TestForgottenCluster(t *testing.T) {
 	st.change(v1alpha1.ChangeRebooting)
 	st.below(false)
 	st.pass()
-	st.r.untold.forget(client.ObjectKeyFromObject(st.cluster))
+	st.hush.Forget(client.ObjectKeyFromObject(st.cluster))
 	st.below(true)
 	st.pass(again)
 }

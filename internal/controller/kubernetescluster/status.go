@@ -20,6 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/manifest"
 )
 
@@ -29,6 +30,9 @@ const pollDelete = 5 * time.Second
 var badReasons = append(slices.Clone(condition.BadReasons), vitistackv1alpha1.ReasonValidationFailed,
 	vitistackv1alpha1.ReasonCreationFailed, vitistackv1alpha1.ReasonGenerationFailed,
 	vitistackv1alpha1.ReasonValidationError, vitistackv1alpha1.ReasonOwnerReferenceError)
+
+// waits are the reasons of a cluster that is not ready and not broken.
+var waits = []string{vitistackv1alpha1.ReasonProvisioning}
 
 // finish derives the status from this reconciliation, writes it once and maps the error to a result.
 func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err error) (ctrl.Result, error) {
@@ -42,7 +46,6 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 
 	decided := computeStatus(s, err)
 	interval := r.estate.Interval(r.Resync)
-	news, told := r.news(s, r.Clock.Now())
 
 	return r.memory.Finish(ctx, frame.End{
 		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.cluster, Base: s.base,
@@ -50,7 +53,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(interval),
 		Weigh: s.weight, Details: r.Details, Undo: func() { s.cluster.Status = *s.base.Status.DeepCopy() },
 		Stamp:  func() { s.stamp(r.Clock.Now()) },
-		Events: news, Resync: interval, Written: func() { told(); r.logFiles(ctx, s) },
+		Events: kube.Transitions{Bad: badReasons}, Cause: s.cause(r.Clock.Now()), Waits: waits,
+		Resync: interval, Written: func() { r.logFiles(ctx, s) },
 	}, res, err)
 }
 

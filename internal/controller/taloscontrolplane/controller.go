@@ -182,7 +182,7 @@ func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (res ctrl.Res
 		Entries:        r.group(s).Entries(),
 	}, s.machines)
 	if err != nil {
-		s.scaling = "nothing was taken out in the last pass"
+		s.scaling = "no machine was removed in the last reconciliation"
 	}
 
 	return res, err

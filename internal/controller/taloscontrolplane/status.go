@@ -45,7 +45,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(r.estate.Interval(r.Resync)),
 		Weigh: s.weight, Details: r.Details, Undo: func() { s.cp.Status = *s.base.Status.DeepCopy() },
 		Claim:  rollout.Moved(s.base.Status.Plan, s.cp.Status.Plan),
-		Events: condition.Events(s.expectsOutage()), Resync: resync,
+		Events: condition.Events(s.expectsOutage()), Cause: s.cause(), Waits: condition.Waits, Resync: resync,
 	}, res, err)
 
 	// The reason why an import stalls may be fixed in a Secret or on a node, and neither causes an event.
@@ -102,6 +102,20 @@ func (s *scope) expectsOutage() bool {
 	}
 
 	return expected
+}
+
+// cause returns what explains that the control plane is not ready. Without a look at its nodes, nothing does.
+func (s *scope) cause() condition.Cause {
+	alarmed := slices.ContainsFunc(s.nodes, func(n safety.Node) bool { return len(n.Alarms) > 0 })
+
+	switch {
+	case s.held == nil:
+		return condition.Unexplained
+	case !s.established(), alarmed, len(s.extra) > 0, len(s.machines) < len(s.cp.Spec.Machines):
+		return condition.Notable
+	}
+
+	return condition.CauseOf(s.machines, s.now)
 }
 
 // observedConditions describe the current state of the nodes. Bootstrapped is not one of them: it records history.

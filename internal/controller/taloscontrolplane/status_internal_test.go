@@ -2,14 +2,48 @@ package taloscontrolplane
 
 import (
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
+
+// TestCause: a reboot that the operator has asked for explains a control plane that is not ready, unless there is more.
+func TestCause(t *testing.T) {
+	for name, tc := range map[string]struct {
+		turn func(*scope)
+		want condition.Cause
+	}{
+		"a reboot":             {func(*scope) {}, condition.Intended},
+		"the nodes not looked": {func(s *scope) { s.held = nil }, condition.Unexplained},
+		"an alarm":             {func(s *scope) { s.nodes = []safety.Node{{Alarms: []string{"NOSPACE"}}} }, condition.Notable},
+		"one leaves":           {func(s *scope) { s.extra = []string{"b"} }, condition.Notable},
+		"one is to be created": {func(s *scope) { s.cp.Spec.Machines = make([]v1alpha1.MachineEntry, 2) }, condition.Notable},
+		"not established":      {func(s *scope) { s.held.State.Runtime.Bootstrap = nil }, condition.Notable},
+		"a change has failed":  {func(s *scope) { s.machines[0].Status.Change.Phase = v1alpha1.ChangeFailed }, condition.Notable},
+	} {
+		m := v1alpha1.TalosMachine{}
+		m.Status.WorkingHash = "hash"
+		m.Status.Change = &v1alpha1.MachineChange{Phase: v1alpha1.ChangeRebooting}
+
+		s := &scope{
+			cp:       &v1alpha1.TalosControlPlane{Spec: v1alpha1.TalosControlPlaneSpec{Machines: make([]v1alpha1.MachineEntry, 1)}},
+			held:     &clusterstate.Held{State: &clusterstate.State{}},
+			machines: []v1alpha1.TalosMachine{m},
+		}
+		s.held.State.Runtime.Bootstrap = &clusterstate.Bootstrap{EstablishedAt: &time.Time{}}
+		tc.turn(s)
+
+		if got := s.cause(); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
 
 // TestWaitsFor: a control plane that is not ready always says what it waits for: also a machine that is ready and no
 // member of etcd, and one that does not exist yet while another one leaves.

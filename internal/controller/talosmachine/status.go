@@ -316,7 +316,7 @@ func upgradeMessage(c *v1alpha1.MachineChange) string {
 		return "the upgrade of " + strings.Join(out, ", ") + " has not begun: " + c.Message
 	}
 
-	return "the upgrade of " + strings.Join(out, ", ") + " waits for its turn"
+	return "the upgrade of " + strings.Join(out, ", ") + " waits for its slot"
 }
 
 func versions(kept []machineconfig.Change) string {

@@ -148,7 +148,7 @@ func (s *scope) sift(g remediation.Group) {
 		g.Replaced[p.Machine] = p.Spare
 	}
 
-	s.extra, s.scaling = machineset.Extra(g.Entries(), s.machines), "nothing was taken out in the last pass"
+	s.extra, s.scaling = machineset.Extra(g.Entries(), s.machines), "no machine was removed in the last reconciliation"
 }
 
 // observeOnly keeps the status of a paused group up to date, and writes nothing else.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,7 +37,8 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 		Decided: computeStatus(s, err), Observed: observedConditions, Bound: condition.Bound,
 		Weigh: s.weight, Details: r.Details, Undo: func() { s.worker.Status = *s.base.Status.DeepCopy() },
 		Claim:  rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan),
-		Events: condition.Events(s.expectsOutage()), Resync: s.remedy.Again(r.group(s).Within(r.Resync)),
+		Events: condition.Events(s.expectsOutage()), Cause: s.cause(r.Clock.Now()), Waits: condition.Waits,
+		Resync: s.remedy.Again(r.group(s).Within(r.Resync)),
 	}, res, err)
 }
 
@@ -69,6 +71,15 @@ func (s *scope) expectsOutage() bool {
 	}
 
 	return expected
+}
+
+// cause returns what explains that machines are not ready.
+func (s *scope) cause(now time.Time) condition.Cause {
+	if s.listed && (len(s.machines) < len(s.worker.Spec.Machines) || len(s.extra) > 0) {
+		return condition.Notable
+	}
+
+	return condition.CauseOf(s.machines, now)
 }
 
 // observedConditions describe the current state of the machines.

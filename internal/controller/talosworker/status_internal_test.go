@@ -3,11 +3,13 @@ package talosworker
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -78,6 +80,35 @@ func TestStatusClaimsNothing(t *testing.T) {
 	for _, c := range w.Status.Conditions {
 		if c.Type != v1alpha1.ConditionReconciling && c.Status != metav1.ConditionUnknown {
 			t.Errorf("claimed without a list of machines: %+v", c)
+		}
+	}
+}
+
+// TestCause: a reboot that the operator has asked for explains a group that is not ready, unless there is more.
+func TestCause(t *testing.T) {
+	at := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+
+	for name, tc := range map[string]struct {
+		turn func(*scope)
+		want condition.Cause
+	}{
+		"a reboot":             {func(*scope) {}, condition.Intended},
+		"one leaves":           {func(s *scope) { s.extra = []string{"b"} }, condition.Notable},
+		"one is to be created": {func(s *scope) { s.worker.Spec.Machines = make([]v1alpha1.MachineEntry, 2) }, condition.Notable},
+		"it takes too long":    {func(s *scope) { s.machines[0].Status.Change.Since.Time = at.Add(-time.Hour) }, condition.Notable},
+	} {
+		m := v1alpha1.TalosMachine{}
+		m.Status.WorkingHash = "hash"
+		m.Status.Change = &v1alpha1.MachineChange{Phase: v1alpha1.ChangeRebooting, Since: metav1.NewTime(at)}
+
+		s := &scope{
+			worker:   &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: make([]v1alpha1.MachineEntry, 1)}},
+			machines: []v1alpha1.TalosMachine{m}, listed: true,
+		}
+		tc.turn(s)
+
+		if got := s.cause(at); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
 }
