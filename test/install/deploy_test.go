@@ -7,7 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// TestDeploy: make deploy applies everything, with the image that it is told. make undeploy deletes that, but nothing that
+// TestDeploy: make deploy applies everything, with the image that it is told, and the API server takes it. make undeploy deletes that, but nothing that
 // holds clusters.
 func TestDeploy(t *testing.T) {
 	t.Parallel()
@@ -44,6 +44,10 @@ func TestDeploy(t *testing.T) {
 			if got := len(of(found, kind)) > 0; got != there {
 				t.Errorf("make %s: objects of the kind %s: %t", tc.target, kind, got)
 			}
+		}
+
+		if tc.target == "deploy" && tc.image == "" {
+			served(t, found)
 		}
 	}
 }

@@ -51,7 +51,10 @@ func TestChartRelease(t *testing.T) {
 		t.Fatalf("the older CRD has the field %s", field)
 	}
 
-	r.survives("after upgrade", func() { r.helm("upgrade", current, "--set", "image.tag=v2") })
+	r.survives("after upgrade", func() {
+		r.helm("upgrade", current, "--set", "image.tag=v2", "--set", "backups.existingClaim=backups")
+	})
+	r.replaces("Recreate", false)
 
 	if !r.served() {
 		t.Errorf("the CRD has not been upgraded: there is no field %s", field)
@@ -69,10 +72,13 @@ func TestChartRelease(t *testing.T) {
 	r.gone("rbac.authorization.k8s.io/v1", "ClusterRole", r.name+"-talos-operator")
 	r.gone("v1", "ServiceAccount", r.name+"-talos-operator-controller-manager")
 
-	r.survives("after the second install", func() { r.helm("install", current) })
-	r.get("apps/v1", "Deployment", r.name+"-talos-operator-controller-manager")
+	r.survives("after the second install", func() { r.helm("install", current, "--set", "backups.existingClaim=backups") })
+	r.replaces("Recreate", false)
 
-	r.survives("without CRDs", func() { r.helm("upgrade", current, "--reset-then-reuse-values", "--set", "crds.install=false") })
+	r.survives("without CRDs", func() {
+		r.helm("upgrade", current, "--reset-then-reuse-values", "--set", "crds.install=false", "--set", "backups.existingClaim=")
+	})
+	r.replaces("RollingUpdate", true)
 
 	// Older CRDs, which kubectl has applied, as a release of another name and namespace finds them.
 	manifest, err := run(helmPath, "template", r.name, older)
@@ -283,6 +289,18 @@ func (r *release) removeCRDs() {
 				r.Error(err)
 			}
 		}
+	}
+}
+
+// replaces checks how pods are replaced. The API server sets what a rolling update is, which Recreate must not keep.
+func (r *release) replaces(want string, rolling bool) {
+	r.Helper()
+
+	deployment := r.get("apps/v1", "Deployment", r.name+"-talos-operator-controller-manager")
+	strategy, _, _ := unstructured.NestedMap(deployment.Object, "spec", "strategy")
+
+	if _, rolls := strategy["rollingUpdate"]; strategy["type"] != want || rolls != rolling {
+		r.Errorf("strategy %v, want %s", strategy, want)
 	}
 }
 

@@ -45,6 +45,32 @@ func TestSame(t *testing.T) {
 	}
 }
 
+// TestSameShards: the further rights of an operator with shards are those of config/shards. The Role of the Leases has another
+// name in the chart, because the namespace of the release may be one of those with a Role for clusters.
+func TestSameShards(t *testing.T) {
+	t.Parallel()
+
+	rendered := template(t, "--set", "shards=3,replicaCount=3", "--show-only", "templates/rbac.yaml")
+
+	for _, o := range rendered {
+		if strings.HasSuffix(o.GetName(), "-shard-leases") {
+			name := strings.Replace(o.GetName(), "-shard-leases", "-shards", 1)
+			o.SetName(name)
+
+			if role, ok := o.Object["roleRef"].(map[string]any); ok {
+				role["name"] = strings.Replace(role["name"].(string), "-shard-leases", "-shards", 1)
+			}
+		}
+	}
+
+	got := index(t, rendered)
+	maps.DeleteFunc(got, func(key string, _ map[string]any) bool { return !strings.HasSuffix(key, "-shards") })
+
+	if diff := cmp.Diff(index(t, objects(t, kustomizePath, filepath.Join(manifests, "shards"))), got); diff != "" {
+		t.Errorf("config/shards (-) and the chart (+):\n%s", diff)
+	}
+}
+
 // TestSameNamespaced: the Role of each namespace is the one of config/namespaced.
 func TestSameNamespaced(t *testing.T) {
 	t.Parallel()

@@ -307,13 +307,14 @@ func TestStrategy(t *testing.T) {
 		"leaderElection.enabled=false":                           appsv1.RecreateDeploymentStrategyType,
 		"backups.existingClaim=backups":                          appsv1.RecreateDeploymentStrategyType,
 		"results.volume.persistentVolumeClaim.claimName=results": appsv1.RecreateDeploymentStrategyType,
-		"backups.existingClaim=backups,replicaCount=2":           "",
-		"replicaCount=1,leaderElection.enabled=true":             "",
+		"backups.existingClaim=backups,replicaCount=2":           appsv1.RollingUpdateDeploymentStrategyType,
+		"replicaCount=1,leaderElection.enabled=true":             appsv1.RollingUpdateDeploymentStrategyType,
 		// The times of the election are not what the strategy depends on.
-		"extraArgs={--leader-elect-retry-period=1s}": "",
+		"extraArgs={--leader-elect-retry-period=1s}": appsv1.RollingUpdateDeploymentStrategyType,
 	} {
 		rendered := template(t, "--set", set)
-		if got := only[appsv1.Deployment](t, rendered, "Deployment").Spec.Strategy; got.Type != want || got.RollingUpdate != nil {
+		got := only[appsv1.Deployment](t, rendered, "Deployment").Spec.Strategy
+		if got.Type != want || (got.RollingUpdate != nil) != (want == appsv1.RollingUpdateDeploymentStrategyType) {
 			t.Errorf("%s: strategy %v", set, got)
 		}
 	}
@@ -351,19 +352,26 @@ func TestRefused(t *testing.T) {
 func TestServed(t *testing.T) {
 	t.Parallel()
 
+	for _, args := range [][]string{nil, {"--values", fullValues(t)}} {
+		served(t, template(t, args...))
+	}
+}
+
+// served checks that the API server takes the objects, by a dry run: namespaces of theirs do not exist.
+func served(t *testing.T, found []*unstructured.Unstructured) {
+	t.Helper()
+
 	admin := client.WithFieldValidation(shared.Admin(t), "Strict")
 
-	for _, args := range [][]string{nil, {"--values", fullValues(t)}} {
-		for _, o := range template(t, args...) {
-			if o.GetNamespace() != "" {
-				o.SetNamespace("default")
-			}
+	for _, o := range found {
+		if o.GetNamespace() != "" {
+			o.SetNamespace("default")
+		}
 
-			err := admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.DryRunAll,
-				client.FieldOwner("test"), client.ForceOwnership)
-			if err != nil {
-				t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
-			}
+		err := admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.DryRunAll,
+			client.FieldOwner("test"), client.ForceOwnership)
+		if err != nil {
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
 }
