@@ -94,6 +94,8 @@ func f() {
 	x.Eventf(o, nil, kind, "Three", "Act", "%s")
 	c := C{Reason: "Four"}
 	c.Reason = "Five"
+	c.Status, c.Reason = 1, "Six"
+	c.Reason, c.Status = both()
 	put("Ready", ReasonFine)
 	put("Ready", "")
 	other("Fine")
@@ -111,7 +113,7 @@ func f() {
 	}
 
 	got := literalReasons(sources{files: files, parsed: []*ast.File{file}})
-	want := []string{"x.go:9:15", "x.go:10:7", "x.go:11:25", "x.go:12:17", "x.go:13:13"}
+	want := []string{"x.go:9:15", "x.go:10:7", "x.go:11:25", "x.go:12:17", "x.go:13:13", "x.go:14:26"}
 
 	if !slices.Equal(got, want) {
 		t.Errorf("found %v, want %v", got, want)
@@ -190,8 +192,11 @@ func literalReasons(s sources) []string {
 					found(n.Value)
 				}
 			case *ast.AssignStmt:
-				if field, ok := n.Lhs[0].(*ast.SelectorExpr); ok && field.Sel.Name == "Reason" {
-					found(n.Rhs[0])
+				for i, to := range n.Lhs {
+					field, ok := to.(*ast.SelectorExpr)
+					if ok && field.Sel.Name == "Reason" && len(n.Rhs) == len(n.Lhs) {
+						found(n.Rhs[i])
+					}
 				}
 			case *ast.CallExpr:
 				for _, i := range parameters[s.functionName(n.Pos(), callee(n))] {

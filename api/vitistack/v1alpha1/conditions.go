@@ -79,6 +79,10 @@ const (
 	//
 	// Next: nothing to do.
 	ReasonAddressListed = "AddressListed"
+	// ReasonNoAddress: the spec of the machine lists no address, so nothing can be asked of it.
+	//
+	// Next: list its address in `spec.provider.addresses`.
+	ReasonNoAddress = "NoAddress"
 )
 
 // Reasons of errors of a KubernetesCluster. The metric talos_operator_reconciliation_errors_total has them as error_type.

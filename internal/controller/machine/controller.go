@@ -56,7 +56,7 @@ func fill(m *vitistackv1alpha1.Machine) {
 	if len(m.Spec.Provider.Addresses) == 0 {
 		m.Status.Phase = vitistackv1alpha1.MachinePending
 		m.Status.Addresses = nil
-		ready.Status, ready.Reason = metav1.ConditionFalse, "NoAddress"
+		ready.Status, ready.Reason = metav1.ConditionFalse, vitistackv1alpha1.ReasonNoAddress
 		ready.Message = "spec.provider.addresses lists no address; list the address of the machine"
 	} else {
 		m.Status.Phase = vitistackv1alpha1.MachineRunning
