@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/app"
 	"github.com/talos-operator/talos-operator/internal/metrics/server"
 	"github.com/talos-operator/talos-operator/lab/certificate"
@@ -110,6 +111,35 @@ func (m *running) token(t *testing.T, ns, name string) string {
 
 // metrics are served over TLS to accounts with the role for readers and to no others, by an operator that has no other
 // rights than its own roles; and a certificate that changes is taken.
+// createAll creates an object of each kind that no other one leads to. They belong to a control plane that does not exist.
+func (m *running) createAll(t *testing.T, ns string) {
+	t.Helper()
+
+	ref := v1alpha1.ObjectReference{Name: "none"}
+	backup := v1alpha1.TalosEtcdBackupSpec{
+		ControlPlaneRef: ref, Storage: v1alpha1.BackupStorage{Directory: &v1alpha1.DirectoryStorage{}},
+		RecipientsFrom: []v1alpha1.SecretKeyReference{{Name: "readers", Key: "k"}},
+	}
+	at := metav1.ObjectMeta{Namespace: ns, Name: "loose"}
+
+	for _, o := range []client.Object{
+		&v1alpha1.TalosWorker{ObjectMeta: at, Spec: v1alpha1.TalosWorkerSpec{ControlPlaneRef: ref}},
+		&v1alpha1.TalosMachine{ObjectMeta: at, Spec: v1alpha1.TalosMachineSpec{ControlPlaneRef: ref, Role: v1alpha1.RoleWorker}},
+		&v1alpha1.TalosEtcdBackup{ObjectMeta: at, Spec: backup},
+		&v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: at, Spec: v1alpha1.TalosEtcdBackupScheduleSpec{
+			Schedule: "@yearly", BackupTemplate: v1alpha1.TalosEtcdBackupTemplate{Spec: backup},
+		}},
+		&v1alpha1.TalosEtcdRestore{ObjectMeta: at, Spec: v1alpha1.TalosEtcdRestoreSpec{
+			ControlPlaneRef: ref, Source: v1alpha1.RestoreSource{BackupRef: &ref},
+			IdentitiesFrom: []v1alpha1.SecretKeyReference{{Name: "reader", Key: "k"}},
+		}},
+	} {
+		if err := m.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func (m *running) metrics(t *testing.T, ns string) {
 	reader := m.token(t, ns, "reader")
 
@@ -145,12 +175,14 @@ func (m *running) metrics(t *testing.T, ns string) {
 		}
 	}
 
+	m.createAll(t, ns)
+
 	wait.For(t, "the passes of each controller are measured", func(ctx context.Context) error {
 		_, body, err := m.scrape(ctx, reader)
 
 		for _, name := range []string{
-			"kubernetescluster", "machine", "taloscontrolplane", "notification",
-			"upgradehistory",
+			"kubernetescluster", "machine", "taloscontrolplane", "talosworker", "talosmachine", "talosetcdbackup",
+			"talosetcdbackupschedule", "talosetcdrestore", "notification", "upgradehistory",
 		} {
 			if !strings.Contains(body, `talos_operator_reconciliation_duration_seconds_count{controller="`+name+`"}`) {
 				return fmt.Errorf("not those of %s: %w", name, errors.Join(err, errNotYet))
