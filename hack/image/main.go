@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -130,7 +131,7 @@ func writeLayout(directory string, image build.Result) error {
 	case v1.Image: // of one platform
 		return path.AppendImage(image)
 	default:
-		return fmt.Errorf("neither an image nor an index: %T", image)
+		return errors.New("what was built is neither an image nor an index")
 	}
 }
 

@@ -52,7 +52,7 @@ func listen(address string, path *path, firewall *atomic.Bool) (*listener, error
 
 	tcp, ok := inner.(*net.TCPListener)
 	if !ok {
-		return nil, fmt.Errorf("unexpected listener %T", inner)
+		return nil, fmt.Errorf("listening at %s: it is no TCP listener", address)
 	}
 
 	return &listener{

@@ -52,22 +52,23 @@ func observe(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	o := &Observer{clusters: map[types.NamespacedName]time.Time{}, machines: map[types.NamespacedName]machine{}}
 
 	for _, kind := range []struct {
+		name   string
 		object client.Object
 		note   func(any)
 	}{
-		{&vitistackv1alpha1.KubernetesCluster{}, o.noteCluster},
-		{&v1alpha1.TalosMachine{}, o.noteMachine},
+		{"KubernetesClusters", &vitistackv1alpha1.KubernetesCluster{}, o.noteCluster},
+		{"TalosMachines", &v1alpha1.TalosMachine{}, o.noteMachine},
 	} {
 		informer, err := informers.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
-			return nil, fmt.Errorf("watching %T: %w", kind.object, err)
+			return nil, fmt.Errorf("watching %s: %w", kind.name, err)
 		}
 
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc: kind.note, UpdateFunc: func(_, now any) { kind.note(now) },
 		})
 		if err != nil {
-			return nil, fmt.Errorf("watching %T: %w", kind.object, err)
+			return nil, fmt.Errorf("watching %s: %w", kind.name, err)
 		}
 	}
 

@@ -38,7 +38,12 @@ type probes struct {
 type outage struct {
 	gap, slowest   time.Duration
 	probes, failed int
+	// errors of the first probes that failed.
+	errors []error
 }
+
+// maxProbeErrors bounds the errors that are kept of one cluster.
+const maxProbeErrors = 5
 
 func (o outage) metrics() []bench.Metric {
 	return []bench.Metric{
@@ -56,7 +61,7 @@ func (w *world) probe(ctx context.Context) (*probes, error) {
 		return nil, err
 	}
 
-	var asks []func(context.Context) bool
+	var asks []func(context.Context) error
 
 	for _, kc := range w.clusters {
 		cluster := &demo.Cluster{Key: client.ObjectKeyFromObject(kc), Client: c}
@@ -71,14 +76,20 @@ func (w *world) probe(ctx context.Context) (*probes, error) {
 			return nil, fmt.Errorf("reading the kubeconfig of %s: %w", kc.Name, err)
 		}
 
-		asks = append(asks, ask)
+		asks = append(asks, func(ctx context.Context) error {
+			if err := ask(ctx); err != nil {
+				return fmt.Errorf("cluster %s: %w", kc.Name, err)
+			}
+
+			return nil
+		})
 	}
 
 	return startProbes(ctx, max(probePause, fleetPause*time.Duration(len(asks))), asks), nil
 }
 
 // startProbes asks until stop is called.
-func startProbes(ctx context.Context, pause time.Duration, asks []func(context.Context) bool) *probes {
+func startProbes(ctx context.Context, pause time.Duration, asks []func(context.Context) error) *probes {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &probes{cancel: cancel}
 
@@ -91,6 +102,7 @@ func startProbes(ctx context.Context, pause time.Duration, asks []func(context.C
 
 			p.total.gap, p.total.slowest = max(p.total.gap, o.gap), max(p.total.slowest, o.slowest)
 			p.total.probes, p.total.failed = p.total.probes+o.probes, p.total.failed+o.failed
+			p.total.errors = append(p.total.errors, o.errors...)
 		})
 	}
 
@@ -106,7 +118,7 @@ func (p *probes) stop() outage {
 
 // follow asks one cluster until the context ends. A gap lasts from the beginning of the first probe that fails to the
 // end of the next one that does not.
-func follow(ctx context.Context, pause time.Duration, ask func(context.Context) bool) outage {
+func follow(ctx context.Context, pause time.Duration, ask func(context.Context) error) outage {
 	var (
 		o     outage
 		since time.Time
@@ -114,8 +126,9 @@ func follow(ctx context.Context, pause time.Duration, ask func(context.Context) 
 
 	for {
 		began := time.Now()
-		ok := ask(ctx)
+		err := ask(ctx)
 		ended := time.Now()
+		ok := err == nil
 
 		if ctx.Err() != nil { // what the probe says was cut short
 			if !since.IsZero() {
@@ -133,7 +146,9 @@ func follow(ctx context.Context, pause time.Duration, ask func(context.Context) 
 			o.slowest = max(o.slowest, ended.Sub(began))
 		} else {
 			wait = retryPause
-			o.failed++
+			if o.failed++; o.failed <= maxProbeErrors {
+				o.errors = append(o.errors, err)
+			}
 		}
 
 		switch {
@@ -159,7 +174,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // asker returns a function that asks the API server of a kubeconfig, over a new connection each time.
-func asker(kubeconfig []byte) (func(context.Context) bool, error) {
+func asker(kubeconfig []byte) (func(context.Context) error, error) {
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -175,19 +190,23 @@ func asker(kubeconfig []byte) (func(context.Context) bool, error) {
 		Transport: &http.Transport{TLSClientConfig: tls, DisableKeepAlives: true},
 	}
 
-	return func(ctx context.Context) bool {
+	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/readyz", nil)
 		if err != nil {
-			return false
+			return err
 		}
 
 		res, err := c.Do(req)
 		if err != nil {
-			return false
+			return err
 		}
 
 		_ = res.Body.Close()
 
-		return res.StatusCode == http.StatusOK
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("the API server responded with %s", res.Status)
+		}
+
+		return nil
 	}, nil
 }

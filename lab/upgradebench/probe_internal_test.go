@@ -2,6 +2,7 @@ package upgradebench
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -21,19 +22,21 @@ func TestFollow(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			asked := 0
 
-			o := follow(ctx, time.Millisecond, func(context.Context) bool {
+			o := follow(ctx, time.Millisecond, func(context.Context) error {
 				if asked == len(c.answers) {
 					cancel()
 
-					return false
+					return ctx.Err()
 				}
 
-				asked++
+				if asked++; !c.answers[asked-1] {
+					return errors.New("away")
+				}
 
-				return c.answers[asked-1]
+				return nil
 			})
 
-			if o.probes != len(c.answers) || o.failed != c.failed {
+			if o.probes != len(c.answers) || o.failed != c.failed || len(o.errors) != c.failed {
 				t.Errorf("%d probes, %d failed", o.probes, o.failed)
 			}
 

@@ -75,6 +75,10 @@ func (w *world) measure(ctx context.Context, u upgrade) error {
 	machines := watch.stop()
 	gap := probes.stop()
 
+	for _, err := range gap.errors {
+		w.Logf("a probe failed: %v", err)
+	}
+
 	if err != nil {
 		return err
 	}
