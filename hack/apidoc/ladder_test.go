@@ -58,6 +58,61 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// TestLabLadder: each package of the lab is in its table, and imports only those of the rows above and of its own.
+func TestLabLadder(t *testing.T) {
+	text, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, table, ok := strings.Cut(string(text), "| packages of `lab/` |")
+	if !ok {
+		t.Fatal("docs/architecture.md has no table of the lab")
+	}
+
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := map[string]int{}
+
+	for i, row := range strings.Split(table, "\n")[2:] {
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			for _, one := range expand(name[1]) {
+				rows["lab/"+one] = i + 1
+			}
+		}
+	}
+
+	rows["lab"] = rows["lab/lab"]
+	delete(rows, "lab/lab")
+
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "../../lab/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+
+	for _, line := range lines {
+		fields := strings.Fields(line)
+		name := strings.TrimPrefix(fields[0], module)
+
+		if rows[name] == 0 {
+			t.Errorf("docs/architecture.md has no row for %s", name)
+
+			continue
+		}
+
+		for _, i := range fields[1:] {
+			if of := strings.TrimPrefix(i, module); strings.HasPrefix(of, "lab") && rows[of] > rows[name] {
+				t.Errorf("%s of row %d imports %s of row %d", name, rows[name], of, rows[of])
+			}
+		}
+	}
+
+	if len(lines) != len(rows) {
+		t.Errorf("docs/architecture.md lists %d packages of the lab, and there are %d", len(rows), len(lines))
+	}
+}
+
 // readLevels returns the level of each package in the table of docs/architecture.md.
 func readLevels(t *testing.T) map[string]int {
 	t.Helper()
