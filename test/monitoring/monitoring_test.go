@@ -142,7 +142,7 @@ func TestRunbooks(t *testing.T) {
 	for _, a := range alerts {
 		named = append(named, a.Alert)
 
-		want := "https://github.com/vitistack/talos-operator/blob/main/docs/runbooks.md#" + strings.ToLower(a.Alert)
+		want := "https://github.com/talos-operator/talos-operator/blob/main/docs/runbooks.md#" + strings.ToLower(a.Alert)
 		if got := a.Annotations["runbook_url"]; got != want {
 			t.Errorf("%s leads to %q, want %q", a.Alert, got, want)
 		}
