@@ -74,6 +74,13 @@ const (
 	//
 	// Next: follow its reason.
 	ConditionStaticPodsFailed = "StaticPodsFailed"
+	// ConditionTalosVersionUnknown: the machine runs a minor version of Talos that is newer than this version of the operator
+	// knows. It is observed, and Talos is neither upgraded nor downgraded.
+	//
+	// On: TalosMachine. Expected: absent.
+	//
+	// Next: see the reason TalosTooNew.
+	ConditionTalosVersionUnknown = "TalosVersionUnknown"
 	// ConditionCertificatesValid: neither the issued client certificates nor the CAs of the cluster expire soon.
 	//
 	// On: TalosControlPlane. Expected: True.

@@ -125,6 +125,10 @@ const (
 	//
 	// Next: correct or remove the pod in `staticPods`. `talosctl -n ADDRESS logs kubelet` says more.
 	ReasonStaticPodNotRunning = "StaticPodNotRunning"
+	// ReasonTalosTooNew: the machine runs a minor version of Talos that is newer than this version of the operator knows.
+	//
+	// Next: upgrade the operator. `talos-operator version` lists the versions that it knows.
+	ReasonTalosTooNew = "TalosTooNew"
 )
 
 // Reasons about machines that leave a cluster, are replaced, or return.

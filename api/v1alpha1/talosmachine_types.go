@@ -121,7 +121,7 @@ const (
 // TalosMachineStatus is the observed state of a node. The values are read live from the node.
 type TalosMachineStatus struct {
 	// conditions are Ready, Reachable, Configured and UpToDate; Paused, Deleting, Stalled, Drifted,
-	// ExtensionServicesFailed and StaticPodsFailed only while they are true.
+	// ExtensionServicesFailed, StaticPodsFailed and TalosVersionUnknown only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -36,6 +38,10 @@ type upgradePath struct {
 	Steps []upgrade.Step `json:"steps"`
 	// Reboots of all machines together.
 	Reboots int `json:"reboots"`
+	// Estimate is how long the steps take if nothing is waited for, such as 1h35m0s. Assumed is set if no earlier upgrade
+	// of the cluster tells.
+	Estimate string `json:"estimate,omitempty"`
+	Assumed  bool   `json:"assumed,omitempty"`
 	// Skipped are machines that are not part of the cluster: not configured yet, or on their way out.
 	Skipped []string `json:"skipped,omitempty"`
 }
@@ -60,6 +66,9 @@ go through, in which order, which machines each step upgrades, and how many rebo
 Talos and Kubernetes go minor by minor. They are interleaved so that each Talos supports the Kubernetes on it. A target
 that cannot be reached is refused, with the nearest one that can, if there is one. Releases on the way are the newest
 ones that this version of the operator knows; --via takes others.
+
+The time is that of earlier upgrades of the cluster, or assumed if there are none. Approvals, maintenance windows, soak
+times and backups come on top.
 
 Exit codes: 0 the target runs already, 2 there are steps, 1 there is no way.`,
 		Example: `  talos-operator upgrade plan prod -n clusters --talos v1.13.9
@@ -95,6 +104,15 @@ func (p *upgradePlanner) run(ctx context.Context, name string) error {
 	result, err := pathOf(c, p.target, p.via)
 	if err != nil {
 		return fmt.Errorf("planning the upgrade of %s: %w", name, err)
+	}
+
+	history, err := historyOf(ctx, plane, c.controlPlane, time.Now())
+	if err != nil {
+		return err
+	}
+
+	if pace := paceOf(c, history); len(result.Steps) > 0 {
+		result.Estimate, result.Assumed = pace.estimate(result.Steps).String(), pace.assumed
 	}
 
 	if err := p.output.print(p.Out, result, result.printTable); err != nil {
@@ -155,6 +173,21 @@ func (r upgradePath) printTable(w io.Writer) {
 	}
 }
 
+// about tells how long it takes.
+func (r upgradePath) about() string {
+	took, err := time.ParseDuration(r.Estimate)
+	if err != nil || took <= 0 {
+		return ""
+	}
+
+	text := ", about " + duration.HumanDuration(took)
+	if r.Assumed {
+		text += " (assumed)"
+	}
+
+	return text
+}
+
 func (r upgradePath) printSteps(w io.Writer) {
 	if len(r.Steps) == 0 {
 		fmt.Fprintf(w, "%s runs %s already.\n", r.Cluster, r.To)
@@ -162,8 +195,8 @@ func (r upgradePath) printSteps(w io.Writer) {
 		return
 	}
 
-	fmt.Fprintf(w, "%s: from %s to %s in %s, %s\n\n", r.Cluster, r.From, r.To, plural(len(r.Steps), "step"),
-		plural(r.Reboots, "reboot"))
+	fmt.Fprintf(w, "%s: from %s to %s in %s, %s%s\n\n", r.Cluster, r.From, r.To, plural(len(r.Steps), "step"),
+		plural(r.Reboots, "reboot"), r.about())
 
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, "STEP\tCOMPONENT\tFROM\tTO\tMACHINES\tREBOOTS\tREASON")

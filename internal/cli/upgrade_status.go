@@ -7,8 +7,10 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -54,6 +56,8 @@ type upgradeMachine struct {
 	// State and Message of its change; empty if it has none.
 	State   v1alpha1.ChangePhase `json:"state,omitempty"`
 	Message string               `json:"message,omitempty"`
+	// Since when it has been in that state.
+	Since *metav1.Time `json:"since,omitempty"`
 }
 
 type upgradeWatcher struct {
@@ -197,6 +201,9 @@ func upgradeStateOf(c *cluster) upgradeState {
 
 		if ch := m.Status.Change; ch != nil {
 			line.State, line.Message = ch.Phase, ch.Message
+			if !ch.Since.IsZero() {
+				line.Since = &ch.Since
+			}
 		}
 
 		out.Machines = append(out.Machines, line)
@@ -286,6 +293,15 @@ func (m upgradeMachine) String() string {
 		change.After(", ", string(m.State)), change.After(": ", m.Message))
 }
 
+// age returns for how long the machine has been in its state; empty if it has none.
+func (m upgradeMachine) age() string {
+	if m.Since == nil {
+		return ""
+	}
+
+	return took(&m.Since.Time, nil, time.Now())
+}
+
 func orUnknown(version string) string { return cmp.Or(version, "unknown") }
 
 // printLines prints what has changed since the last call.
@@ -326,7 +342,7 @@ func (s upgradeState) printTable(w io.Writer) {
 	fmt.Fprintln(w)
 
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(tw, "MACHINE\tROLE\tTALOS\tAPISERVER\tCONTROLLERMANAGER\tSCHEDULER\tKUBELET\tSTATE")
+	fmt.Fprintln(tw, "MACHINE\tROLE\tTALOS\tAPISERVER\tCONTROLLERMANAGER\tSCHEDULER\tKUBELET\tSINCE\tSTATE")
 
 	for _, m := range s.Machines {
 		v := v1alpha1.ComponentVersions{}
@@ -334,8 +350,8 @@ func (s upgradeState) printTable(w io.Writer) {
 			v = *m.Components
 		}
 
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", m.Name, m.Role, orDash(m.Talos), orDash(v.APIServer),
-			orDash(v.ControllerManager), orDash(v.Scheduler), orDash(m.Kubelet), orDash(string(m.State)),
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", m.Name, m.Role, orDash(m.Talos), orDash(v.APIServer),
+			orDash(v.ControllerManager), orDash(v.Scheduler), orDash(m.Kubelet), orDash(m.age()), orDash(string(m.State)),
 			change.After(": ", m.Message))
 	}
 

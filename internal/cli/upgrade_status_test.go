@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestUpgradeStatus: what machines run and do, what the rest waits for, and the exit codes.
@@ -31,9 +32,9 @@ func TestUpgradeStatus(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 
-	at := metav1.NewTime(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
+	at := metav1.NewTime(wait.Now().Add(-30 * time.Hour).Truncate(time.Second))
 
-	// A scheduler proves itself, and the worker waits for its turn.
+	// A scheduler proves itself, and the worker waits for its slot.
 	c.cp.Status.Upgrade = &v1alpha1.UpgradeStatus{
 		KubernetesVersion: "v1.35.10", TargetKubernetes: "v1.36.2", StepsLeft: 2, Machines: []string{"old-cp"},
 		Components: []v1alpha1.KubernetesComponent{
@@ -55,9 +56,9 @@ func TestUpgradeStatus(t *testing.T) {
 
 	want := "old: upgrading to Kubernetes v1.35.10 (Scheduler), the first of 2 steps left to Kubernetes v1.36.2; not yet done on old-cp\n" +
 		c.worker.Name + ": plan 1234 is AwaitingApproval: approval is required for plan 1234\n\n" +
-		"MACHINE ROLE TALOS APISERVER CONTROLLERMANAGER SCHEDULER KUBELET STATE\n" +
-		"old-cp controlplane " + talosV + " v1.35.10 v1.35.10 v1.35.10 v1.34.1 Settling: it waits for kube-scheduler to be ready\n" +
-		"old-w-0 worker " + talosV + " - - - v1.34.1-fat -\n"
+		"MACHINE ROLE TALOS APISERVER CONTROLLERMANAGER SCHEDULER KUBELET SINCE STATE\n" +
+		"old-cp controlplane " + talosV + " v1.35.10 v1.35.10 v1.35.10 v1.34.1 30h Settling: it waits for kube-scheduler to be ready\n" +
+		"old-w-0 worker " + talosV + " - - - v1.34.1-fat - -\n"
 
 	out, _, failed := s.run("upgrade", "status", "old")
 	if diff := cmp.Diff(squeeze(want), squeeze(out)); diff != "" || failed != "" {
@@ -66,12 +67,15 @@ func TestUpgradeStatus(t *testing.T) {
 
 	var state struct {
 		Upgrade  v1alpha1.UpgradeStatus
-		Machines []struct{ Name, State string }
+		Machines []struct {
+			Name, State string
+			Since       metav1.Time
+		}
 	}
 
 	out, _, _ = s.run("upgrade", "status", "old", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &state); err != nil || state.Upgrade.StepsLeft != 2 || len(state.Machines) != 2 ||
-		state.Machines[0].State != "Settling" {
+		state.Machines[0].State != "Settling" || !state.Machines[0].Since.Equal(&at) {
 		t.Errorf("%v: %s", err, out)
 	}
 

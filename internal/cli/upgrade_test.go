@@ -60,7 +60,7 @@ func TestUpgradePlan(t *testing.T) {
 	s.runsVersions(c, "v1.11.6", "v1.34.1")
 
 	out, _, failed := s.run("upgrade", "plan", "old", "--talos", "v1.13.9", "--kubernetes", "v1.35.8", "--via", "v1.12.9")
-	want := "old: from Talos v1.11.6 with Kubernetes v1.34.1 to Talos v1.13.9 with Kubernetes v1.35.8 in 3 steps, 4 reboots\n\n" +
+	want := "old: from Talos v1.11.6 with Kubernetes v1.34.1 to Talos v1.13.9 with Kubernetes v1.35.8 in 3 steps, 4 reboots, about 19m (assumed)\n\n" +
 		"STEP COMPONENT FROM TO MACHINES REBOOTS REASON\n" +
 		"1 Talos v1.11.6 v1.12.9 old-cp, old-w-0 2 minor by minor\n" +
 		"2 Talos v1.12.9 v1.13.9 old-cp, old-w-0 2 the target\n" +

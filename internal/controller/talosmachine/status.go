@@ -16,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -122,7 +123,7 @@ func (r *Reconciler) unwatched(s *scope) bool {
 // the node, and a machine that is unreachable for long is replaced only if it was configured.
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
-	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed,
+	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed, v1alpha1.ConditionTalosVersionUnknown,
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
@@ -153,10 +154,23 @@ func computeStatus(s *scope, err error) condition.Set {
 	setUpToDate(s, err, set)
 	setReady(s, err, set)
 	setFaults(s, set)
+	setVersionUnknown(s, set)
 	set.Transient(s.paused, deleting(s.machine), err)
 	s.hold.Show(set)
 
 	return set
+}
+
+// setVersionUnknown reports a Talos that the operator does not know. What its configuration means there is unknown as well.
+func setVersionUnknown(s *scope, set condition.Set) {
+	version := s.machine.Status.TalosVersion
+	if s.facts == nil && version != "" {
+		return
+	}
+
+	set.While(upgrade.TooNew(version), v1alpha1.ConditionTalosVersionUnknown, v1alpha1.ReasonTalosTooNew, fmt.Sprintf(
+		"the machine runs Talos %s, and this version of the operator knows Talos up to %s: it is observed, and Talos is "+
+			"neither upgraded nor downgraded; upgrade the operator", version, upgrade.NewestKnown(upgrade.Talos)))
 }
 
 func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {

@@ -163,3 +163,32 @@ func TestLongError(t *testing.T) {
 		t.Errorf("the last error has %d bytes", got)
 	}
 }
+
+// TestTalosTooNew: a Talos that the operator does not know is told, for as long as the machine runs it.
+func TestTalosTooNew(t *testing.T) {
+	m := &v1alpha1.TalosMachine{}
+	told := func(facts *talos.Facts) bool {
+		s := newScope(m, time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC))
+		s.facts = facts
+		computeStatus(s, nil)
+
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionTalosVersionUnknown)
+		if c != nil && (c.Reason != v1alpha1.ReasonTalosTooNew || !strings.Contains(c.Message, "v1.14.0")) {
+			t.Errorf("%+v", c)
+		}
+
+		return c != nil
+	}
+
+	if told(nil) || told(&talos.Facts{TalosVersion: "v1.13.9"}) {
+		t.Error("a known version is told")
+	}
+
+	if !told(&talos.Facts{TalosVersion: "v1.14.0"}) || !told(nil) {
+		t.Error("a newer minor is not told, or not any more while the machine does not respond")
+	}
+
+	if told(&talos.Facts{TalosVersion: "v1.13.10"}) {
+		t.Error("it is still told after the machine runs a known version")
+	}
+}

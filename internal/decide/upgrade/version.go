@@ -1,6 +1,9 @@
 package upgrade
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/blang/semver/v4"
 )
 
@@ -22,6 +25,18 @@ func IsVersion(text string) bool {
 	_, err := parse(Talos, text)
 
 	return err == nil
+}
+
+// NewestKnown returns the newest release of a component that this version of the operator knows.
+func NewestKnown(of Component) string { return latest[of][slices.Max(slices.Collect(maps.Keys(latest[of])))] }
+
+// TooNew reports whether a Talos has a newer minor version than the newest known one. It is false for a text that is no
+// version.
+func TooNew(talos string) bool {
+	v, err := parse(Talos, talos)
+	newest := semver.MustParse(NewestKnown(Talos)[1:])
+
+	return err == nil && (v.Major > newest.Major || v.Major == newest.Major && v.Minor > newest.Minor)
 }
 
 // installsOnly is the first Talos that installs without a reboot, by its LifecycleService. Source:

@@ -113,3 +113,20 @@ func TestSystemHash(t *testing.T) {
 		seen[hash] = system[0] + " " + system[1]
 	}
 }
+
+// TestTooNew: a newer patch release of a known minor is known; a newer minor is not, and neither is a text that is no
+// version too new.
+func TestTooNew(t *testing.T) {
+	newest := upgrade.NewestKnown(upgrade.Talos)
+	if !upgrade.IsVersion(newest) || upgrade.TooNew(newest) {
+		t.Errorf("the newest known version is %q", newest)
+	}
+
+	for version, want := range map[string]bool{
+		"v1.9.0": false, "v1.13.99": false, "v1.14.0": true, "v1.14.0-alpha.0": true, "v2.0.0": true, "": false, "latest": false,
+	} {
+		if got := upgrade.TooNew(version); got != want {
+			t.Errorf("%q: %t", version, got)
+		}
+	}
+}
