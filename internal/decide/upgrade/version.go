@@ -28,15 +28,16 @@ func IsVersion(text string) bool {
 }
 
 // NewestKnown returns the newest release of a component that this version of the operator knows.
-func NewestKnown(of Component) string { return latest[of][slices.Max(slices.Collect(maps.Keys(latest[of])))] }
+func NewestKnown(of Component) string {
+	return latest[of][slices.Max(slices.Collect(maps.Keys(latest[of])))]
+}
 
 // TooNew reports whether a Talos has a newer minor version than the newest known one. It is false for a text that is no
 // version.
 func TooNew(talos string) bool {
 	v, err := parse(Talos, talos)
-	newest := semver.MustParse(NewestKnown(Talos)[1:])
 
-	return err == nil && (v.Major > newest.Major || v.Major == newest.Major && v.Minor > newest.Minor)
+	return err == nil && v.Minor > slices.Max(slices.Collect(maps.Keys(latest[Talos])))
 }
 
 // installsOnly is the first Talos that installs without a reboot, by its LifecycleService. Source:

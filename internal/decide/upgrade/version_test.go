@@ -123,7 +123,7 @@ func TestTooNew(t *testing.T) {
 	}
 
 	for version, want := range map[string]bool{
-		"v1.9.0": false, "v1.13.99": false, "v1.14.0": true, "v1.14.0-alpha.0": true, "v2.0.0": true, "": false, "latest": false,
+		"v1.9.0": false, "v1.13.99": false, "v1.14.0": true, "v1.14.0-alpha.0": true, "": false, "latest": false,
 	} {
 		if got := upgrade.TooNew(version); got != want {
 			t.Errorf("%q: %t", version, got)
