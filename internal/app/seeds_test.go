@@ -315,6 +315,58 @@ func TestSeedRows(t *testing.T) {
 	checkLinks(t, filepath.Join(module, "docs"), text)
 }
 
+// TestNamedTests: each test that a document names exists, such as those that keep the promises of docs/upgrades.md. Each
+// end-to-end test is in docs/testing.md, once, but for those of the suite itself.
+func TestNamedTests(t *testing.T) {
+	tests := testsOf(t)
+
+	var pages []string
+
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+		found, err := filepath.Glob(filepath.Join(module, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		pages = append(pages, found...)
+	}
+
+	named := 0
+
+	for _, page := range pages {
+		for _, name := range testName.FindAllString(readFile(t, page), -1) {
+			if named++; !tests[name] {
+				t.Errorf("%s: there is no test %s", filepath.Base(page), name)
+			}
+		}
+	}
+
+	if named < 100 {
+		t.Errorf("the documents name %d tests", named)
+	}
+
+	_, scenarios, _ := strings.Cut(readFile(t, filepath.Join(module, "docs/testing.md")), "\n## Scenarios\n")
+	scenarios, _, _ = strings.Cut(scenarios, "\nOther packages use real etcd")
+	times := map[string]int{}
+
+	for _, name := range testName.FindAllString(scenarios, -1) {
+		times[name]++
+	}
+
+	files, err := filepath.Glob(filepath.Join(module, "test/e2e/*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files of end-to-end tests, %v", len(files), err)
+	}
+
+	for _, file := range files {
+		for _, m := range testFunc.FindAllStringSubmatch(readFile(t, file), -1) {
+			if !slices.Contains([]string{"TestMain", "TestPlaces", "TestRights", "TestRightsOfEveryTest"}, m[1]) && times[m[1]] != 1 {
+				t.Errorf("docs/testing.md names %s of %s %d times among the scenarios", m[1], filepath.Base(file), times[m[1]])
+			}
+		}
+	}
+}
+
 // testsOf are the names of all tests of the module.
 func testsOf(t *testing.T) map[string]bool {
 	t.Helper()
