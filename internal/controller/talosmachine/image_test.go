@@ -8,6 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // TestSecureBoot: a machine that is to have Secure Boot waits until it was booted with it, and until its installer has
@@ -67,5 +68,69 @@ func TestSecureBoot(t *testing.T) {
 	if i := m.Status.Image; i.Schematic == "" || i.Schematic != i.DesiredSchematic || i.SecureBoot == nil || !*i.SecureBoot ||
 		!slices.Equal(i.Extensions, []string{"iscsi-tools"}) {
 		t.Errorf("the status says %+v", i)
+	}
+}
+
+// follows lets a machine begin each change that is planned for it, until it has none left and is in the desired state.
+func (e *env) follows(name, what string, want func(*v1alpha1.TalosMachine) bool) *v1alpha1.TalosMachine {
+	e.Helper()
+
+	return e.until(name, what, func(m *v1alpha1.TalosMachine) bool {
+		c := m.Status.Change
+		if c != nil && c.Phase == v1alpha1.ChangePending && (m.Spec.Change == nil || m.Spec.Change.ID != c.ID) {
+			e.grant(name, true)
+		}
+
+		return want(m) && done(m)
+	})
+}
+
+// TestSchematicTakenAway: an upgrade takes a schematic with its extensions away where the spec permits that, by itself or
+// with another version, and ends.
+func TestSchematicTakenAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		version string
+		drops   []string
+	}{
+		"alone": {harness.TalosVersion, []string{"*"}}, "with a version": {newer, []string{"siderolabs/iscsi-tools"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.createGroups(1)
+			e.createState()
+			e.boot("cp-0", 1, nil)
+			e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group}, func(o *node.Options) { o.Extensions = []string{"iscsi-tools"} })
+			change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
+				w.Spec.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{
+					Schematic: &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}},
+				}}
+			})
+			e.bootstrap("cp-0")
+			e.follows("w-0", "it runs the schematic", func(m *v1alpha1.TalosMachine) bool {
+				return m.Status.Image != nil && m.Status.Image.Schematic != ""
+			})
+
+			boot := e.boots("w-0")
+
+			change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+				cp.Spec.TalosVersion, cp.Spec.Upgrade = c.version, &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+			})
+			change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
+				w.Spec.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{DropExtensions: c.drops}}
+			})
+			e.step(c.version, true)
+
+			m := e.follows("w-0", "it runs no schematic", func(m *v1alpha1.TalosMachine) bool {
+				if m.Status.TalosVersion == c.version {
+					e.arrived() // as the control plane says
+				}
+
+				return m.Status.Image != nil && m.Status.Image.Schematic == "" && m.Status.BootID != boot
+			})
+			if len(m.Status.Image.Extensions) > 0 || m.Status.TalosVersion != c.version || !e.runs("w-0", installer+c.version) ||
+				e.cordoned("w-0") || e.nodes["w-0"].Faults().Calls("Reboot") != 1 {
+				t.Errorf("it runs %+v: %s", m.Status.Image, show(m))
+			}
+		})
 	}
 }
