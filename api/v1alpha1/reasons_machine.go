@@ -76,6 +76,13 @@ const (
 	// Next: put the firmware of the machine into setup mode, boot an image for Secure Boot, and let it enroll the keys:
 	// `talos-operator image url MACHINE` has its address. Or remove `install.secureBoot`.
 	ReasonSecureBootOff = "SecureBootOff"
+	// ReasonImageUnknown: the machine does not report whether it was booted with Secure Boot, or which extensions its boot
+	// medium has, so that an installer could take them away, or not boot; nothing was sent to it. A machine that has just
+	// booted reports it within seconds.
+	//
+	// Next: wait. If it stays, `talosctl -n ADDRESS get securitystate --insecure` shows what the machine says; reboot it
+	// from its medium.
+	ReasonImageUnknown = "ImageUnknown"
 	// ReasonSecureBootMismatch: the installer of the spec is not signed for Secure Boot, and the machine was booted with
 	// it, or is to be; nothing was sent to it.
 	//

@@ -31,11 +31,17 @@ type Extensions struct {
 	Schematic string
 	// Names of the system extensions, sorted, at most 64.
 	Names []string
+	// refused: the node does not list them for this client.
+	refused bool
 }
 
 // Image is what a node reports about the image that it has booted. It stays the same until the next boot.
 type Image struct {
 	Extensions
+	// Told is true if the rest is all that the node knows: it has reported its security state, which it does after its
+	// extensions. Before, and on a node that refuses to report them, what is missing here may be there. Talos before 1.5
+	// has no such state and never tells.
+	Told bool
 	// SecureBoot is true if the firmware has verified the image; nil if the node does not say.
 	SecureBoot *bool
 	// Signed is true for an image that was built for Secure Boot, whether or not the firmware has verified it.
@@ -80,15 +86,18 @@ func readImage(ctx context.Context, c *talosclient.Client) (Image, error) {
 		err error
 	)
 
-	if out.Extensions, err = readExtensions(ctx, c); err != nil {
+	// The security state first: an extension that is listed after it was there is not missed.
+	r := &reader{c: c}
+	s := get[*runtime.SecurityState](
+		ctx, r, runtime.NamespaceName, runtime.SecurityStateType, runtime.SecurityStateID)
+
+	out.Extensions, err = readExtensions(ctx, c)
+	if err != nil {
 		return out, err
 	}
 
-	r := &reader{c: c}
-
-	s := get[*runtime.SecurityState](
-		ctx, r, runtime.NamespaceName, runtime.SecurityStateType, runtime.SecurityStateID)
 	if s != nil {
+		out.Told = !out.refused
 		out.SecureBoot = &s.TypedSpec().SecureBoot
 		// Only images for Secure Boot have a signed PCR policy.
 		out.Signed = s.TypedSpec().PCRSigningKeyFingerprint != ""
@@ -109,6 +118,8 @@ func readExtensions(ctx context.Context, c *talosclient.Client) (Extensions, err
 	list, err := safe.ReaderListAll[*runtime.ExtensionStatus](ctx, c.COSI)
 	if err != nil {
 		if isAbsent(err) {
+			out.refused = true
+
 			return out, nil
 		}
 

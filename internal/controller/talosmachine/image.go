@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -29,7 +30,7 @@ func (r *Reconciler) readImage(ctx context.Context, s *scope, node *talos.Node) 
 
 	image, err := node.Image(ctx)
 	if err != nil {
-		return fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
+		return err
 	}
 
 	s.booted = &image
@@ -103,6 +104,10 @@ func (s *scope) checkImage(config []byte) error {
 	}
 
 	switch {
+	case s.untold(*s.booted):
+		return wait(v1alpha1.ReasonImageUnknown, "it does not report whether it was booted with Secure Boot and which "+
+			"extensions its boot medium has, so that its installer might take them away, or not boot: it is queried again; if "+
+			"it never reports that, reboot it from its medium")
 	case wants && !on:
 		return wait(v1alpha1.ReasonSecureBootOff, "it was not booted with Secure Boot, and install.secureBoot asks for it: "+
 			"put its firmware into setup mode, boot an image for Secure Boot, and let it enroll the keys; or remove "+
@@ -130,11 +135,28 @@ func (s *scope) checkImage(config []byte) error {
 	return nil
 }
 
+// untold reports whether a node may have more than it has told of what it has booted: what is unknown must not be
+// overwritten. Talos before 1.5 has no security state to tell, nor images for Secure Boot, and counts as having what it
+// lists. A node in a container installs nothing.
+func (s *scope) untold(image talos.Image) bool {
+	version := s.facts.TalosVersion
+	old := upgrade.IsVersion(version) && !imagefactory.Since(version, firstTold)
+
+	return !image.Told && !old && image.Platform != container
+}
+
+// firstTold is the minor version of Talos 1 that first had a security state, container the platform of a node in a
+// container.
+const (
+	firstTold = 5
+	container = "container"
+)
+
 // otherPlatform is the platform of an installer of a factory, if it is another one than what runs: the machine would
 // look for its network and its name in another place. A node in a container runs no installer.
 func otherPlatform(runs, installer string) string {
 	image, ok := imagefactory.Parse(installer)
-	if !ok || image.Platform == "" || runs == "" || runs == "container" || image.Platform == runs {
+	if !ok || image.Platform == "" || runs == "" || runs == container || image.Platform == runs {
 		return ""
 	}
 

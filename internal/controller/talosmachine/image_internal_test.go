@@ -20,14 +20,16 @@ const (
 func imageScope(o v1alpha1.InstallOptions, runs talos.Image) *scope {
 	s := &scope{machine: &v1alpha1.TalosMachine{}, controlPlane: &v1alpha1.TalosControlPlane{}, held: &clusterstate.Held{}}
 	s.controlPlane.Spec.TalosVersion, s.machine.Name, s.machine.Spec.Install = "v1.13.9", "cp-0", &o
-	s.booted = &runs
+	s.booted, s.facts = &runs, &talos.Facts{TalosVersion: "v1.13.9"}
 
 	return s
 }
 
-func names(of ...string) talos.Image { return talos.Image{Extensions: talos.Extensions{Names: of}} }
+func names(of ...string) talos.Image {
+	return talos.Image{Told: true, Extensions: talos.Extensions{Names: of}}
+}
 
-func secured(on bool) talos.Image { return talos.Image{SecureBoot: &on} }
+func secured(on bool) talos.Image { return talos.Image{Told: true, SecureBoot: &on} }
 
 // TestCheckImage: which machine in maintenance mode is not installed, and why.
 func TestCheckImage(t *testing.T) {
@@ -53,7 +55,9 @@ func TestCheckImage(t *testing.T) {
 		reason, part string
 	}{
 		"plain":                   {none, secured(false), stockImage, "", ""},
-		"it does not say":         {secure, talos.Image{}, signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "install.secureBoot"},
+		"it does not say":         {secure, talos.Image{}, signedImages + iscsi, v1alpha1.ReasonImageUnknown, "whether it was booted"},
+		"nor what it would lose":  {none, talos.Image{}, stockImage, v1alpha1.ReasonImageUnknown, "which extensions"},
+		"in a container":          {none, talos.Image{Platform: "container"}, stockImage, "", ""},
 		"not with Secure Boot":    {secure, secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "setup mode"},
 		"with Secure Boot":        {secure, secured(true), signedImages + iscsi, "", ""},
 		"a patch names another":   {secure, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch, "not signed"},
@@ -66,9 +70,9 @@ func TestCheckImage(t *testing.T) {
 			inline, names("gvisor", "iscsi-tools"), plainFactory + iscsi + ":v1.13.9", v1alpha1.ReasonExtensionsLost, "extensions gvisor,",
 		},
 		"of another platform": {
-			byID, talos.Image{Platform: "nocloud"}, plainFactory + iscsi + ":v1.13.9", v1alpha1.ReasonPlatformMismatch, "is for metal",
+			byID, talos.Image{Told: true, Platform: "nocloud"}, plainFactory + iscsi + ":v1.13.9", v1alpha1.ReasonPlatformMismatch, "is for metal",
 		},
-		"of the same one":      {byID, talos.Image{Platform: "metal"}, plainFactory + iscsi + ":v1.13.9", "", ""},
+		"of the same one":      {byID, talos.Image{Told: true, Platform: "metal"}, plainFactory + iscsi + ":v1.13.9", "", ""},
 		"one's own of a patch": {none, names("gvisor"), "mine/installer:v1.13.9", "", ""},
 		"an ID says it all":    {byID, names("gvisor"), plainFactory + iscsi + ":v1.13.9", "", ""},
 		"so does an image":     {mine, names("gvisor"), "mine/installer:v1.13.9", "", ""},
@@ -79,6 +83,29 @@ func TestCheckImage(t *testing.T) {
 			(failure.ClassOf(err) != failure.ClassWaiting || !strings.Contains(err.Error(), c.part)) {
 			t.Errorf("%s: got %v, want %s", name, err, c.reason)
 		}
+	}
+}
+
+// TestNeverTold: Talos before 1.5 has no security state. It can be installed all the same, without Secure Boot.
+func TestNeverTold(t *testing.T) {
+	config := []byte("machine: {install: {image: \"" + stockImage + "\"}}\n")
+
+	for version, want := range map[string]string{
+		"v1.4.8": "", "v1.5.0": v1alpha1.ReasonImageUnknown, "v1.10.0": v1alpha1.ReasonImageUnknown, "": v1alpha1.ReasonImageUnknown,
+	} {
+		s := imageScope(v1alpha1.InstallOptions{}, talos.Image{})
+		s.facts.TalosVersion = version
+
+		if got := failure.Reason(s.checkImage(config)); got != want {
+			t.Errorf("%q: got %q, want %q", version, got, want)
+		}
+	}
+
+	s := imageScope(v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{SecureBoot: new(true)}}, talos.Image{})
+	s.facts.TalosVersion = "v1.4.8"
+
+	if got := failure.Reason(s.checkImage(config)); got != v1alpha1.ReasonSecureBootOff {
+		t.Errorf("without Secure Boot: got %q", got)
 	}
 }
 
@@ -111,6 +138,7 @@ func TestRefuseImage(t *testing.T) {
 		"an old Talos does not say": {running{}, signedImages + iscsi + ":v1.13.9", ""},
 		"a schematic would go":      {running{system: system{"v1.13.8", iscsi}}, stockImage, "drop the extensions"},
 		"it may":                    {running{system: system{"v1.13.8", iscsi}, mayLose: true}, stockImage, ""},
+		"it has not told":           {running{untold: true}, stockImage, "does not report"},
 		"extensions would go":       {running{lost: []string{"gvisor"}}, stockImage, "lose the extensions gvisor,"},
 	} {
 		got := c.runs.refuse(c.image)

@@ -63,6 +63,8 @@ type running struct {
 	// lost are extensions of it that the installer of the spec does not have; mayLose if the spec lets all that run go.
 	lost    []string
 	mayLose bool
+	// untold: it may have more than it has told.
+	untold bool
 }
 
 // systems are the operating systems that a comparison found.
@@ -76,6 +78,8 @@ type systems struct {
 	refused string
 	// reverting: what the cluster is upgraded to is not wanted on this machine, because it was rolled back.
 	reverting bool
+	// untold: the node may have more than it has told, and is asked again.
+	untold bool
 }
 
 // compareSystem compares the operating system of a node with the one that its cluster is upgraded to. It changes
@@ -92,7 +96,14 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 
 	image, err := node.Image(ctx)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
+		return ctrl.Result{}, err
+	}
+
+	untold := s.untold(image)
+	if c := s.machine.Status.Change; untold && isUpgrade(c) && change.Begun(c) {
+		c.Message = "it has not reported yet what it has booted" // which decides nothing
+
+		return ctrl.Result{}, nil
 	}
 
 	live, err := machineconfig.InstallImage(s.live)
@@ -109,6 +120,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	runs := running{
 		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, config: config, image: image,
 		lost: losses(image.Names, s.image, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
+		untold: untold,
 	}
 
 	var found systems
@@ -116,6 +128,10 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		found = endSystems(s, runs)
 	} else {
 		found = compareSystems(s.controlPlane, s.machine, runs, s.image)
+	}
+
+	if found.untold = untold; untold {
+		s.again = retryImage
 	}
 
 	s.systems = &found
@@ -247,6 +263,9 @@ func (o running) refuse(image string) string {
 	replaces := o.schematic != "" && o.replaces(image)
 
 	switch {
+	case o.untold:
+		return "it does not report whether it runs with Secure Boot and which extensions it has, so that it is unknown what " +
+			"an upgrade would take away: it is queried again; if it never reports that, reboot it"
 	case o.unsigns(image) && o.secured():
 		return fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so it would not boot again: set "+
 			"install.secureBoot, or name the installer whose name ends with -secureboot", image)
