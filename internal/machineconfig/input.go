@@ -113,6 +113,8 @@ type Install struct {
 	Image string
 	// Factory is the image of an image factory to install. Default: DefaultInstallImage of the Talos version.
 	Factory *imagefactory.Image
+	// Refused is why there is no such image; nil if nothing is known against it.
+	Refused *InputError
 	// Wipe allows an installation over something else.
 	Wipe bool
 	// Bootloader: nil means yes.

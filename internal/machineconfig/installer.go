@@ -11,16 +11,12 @@ const schematicLength = 64
 // installer is the image that a config names. What no factory builds is an error before a node tries to pull it.
 func installer(in Input) (string, error) {
 	switch {
+	case in.Install.Refused != nil:
+		return "", in.Install.Refused
 	case in.Install.Image != "":
 		return in.Install.Image, nil
 	case in.Install.Factory == nil:
 		return DefaultInstallImage(in.TalosVersion), nil
-	}
-
-	if problems := in.Install.Factory.Check(); len(problems) > 0 {
-		first := problems[0]
-
-		return "", &InputError{Field: "install." + first.Field, Problem: first.Text + "; " + first.Remedy}
 	}
 
 	image, err := in.Install.Factory.Resolve()

@@ -73,7 +73,7 @@ func TestInstallImage(t *testing.T) {
 	}
 }
 
-// TestFactory: a config names the installer of a factory, and what no factory builds is refused.
+// TestFactory: a config names the installer of a factory, and none is made with one that was refused.
 func TestFactory(t *testing.T) {
 	id := strings.Repeat("0a", 32)
 	in := plainInput(t, machineconfig.Worker)
@@ -84,17 +84,17 @@ func TestFactory(t *testing.T) {
 		t.Errorf("got %s, %v", image, err)
 	}
 
-	in.Install.Factory.Platform = "aws"
-
-	var bad *machineconfig.InputError
-	if _, err := machineconfig.Render(in); !errors.As(err, &bad) || bad.Field != "install.secureBoot" {
-		t.Errorf("got %v", err)
-	}
-
 	in.Install.Image = "mine/installer:v1.13.9"
 
 	image, err = machineconfig.InstallImage(render(t, in).Bytes)
 	if err != nil || image != "mine/installer:v1.13.9" {
 		t.Errorf("got %s, %v", image, err)
+	}
+
+	in.Install.Refused = &machineconfig.InputError{Field: "spec.install.image"}
+
+	var bad *machineconfig.InputError
+	if _, err := machineconfig.Render(in); !errors.As(err, &bad) || bad.Field != "spec.install.image" {
+		t.Errorf("got %v", err)
 	}
 }

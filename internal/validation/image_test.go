@@ -21,12 +21,18 @@ func TestImages(t *testing.T) {
 		return map[string]*v1alpha1.MachineEntry{"spec.machines[0]": machine(o)}
 	}
 
-	check(t, validation.Images("v1.13.9", nil, nil, maps.All(one(nil))))
-	check(t, validation.Images("v1.13.9", &aws, nil, maps.All(one(nil))), "spec.clusterImage.secureBoot: ")
-	check(t, validation.Images("v1.13.9", nil, group, maps.All(one(nil))), "spec.install.secureBoot: ")
-	check(t, validation.Images("v1.13.9", nil, nil, maps.All(one(group))), "spec.machines[0].install.secureBoot: ")
-	check(t, validation.Images("", nil, group, maps.All(one(nil))))
+	check(t, validation.Images("v1.13.9", "cluster", nil, nil, maps.All(one(nil))))
+	check(t, validation.Images("v1.13.9", "cluster", &aws, nil, maps.All(one(nil))), "cluster.secureBoot: ")
+	check(t, validation.Images("v1.13.9", "cluster", nil, group, maps.All(one(nil))), "spec.install.secureBoot: ")
+	check(t, validation.Images("v1.13.9", "cluster", nil, nil, maps.All(one(group))), "spec.machines[0].install.secureBoot: ")
+	check(t, validation.Images("", "cluster", nil, group, maps.All(one(nil))))
+
+	// The level that sets the field is told, whatever else others set.
+	disk := &v1alpha1.InstallOptions{Disk: "/dev/sda"}
+	onAWS := &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{Platform: "aws"}}
+	check(t, validation.Images("v1.13.9", "cluster", nil, group, maps.All(one(disk))), "spec.install.secureBoot: ")
+	check(t, validation.Images("v1.13.9", "cluster", &aws, disk, maps.All(one(onAWS))), "cluster.secureBoot: ")
 
 	metal := &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{Platform: "metal"}}
-	check(t, validation.Images("v1.13.9", &aws, group, maps.All(one(metal))))
+	check(t, validation.Images("v1.13.9", "cluster", &aws, group, maps.All(one(metal))))
 }

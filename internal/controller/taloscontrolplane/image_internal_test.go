@@ -7,9 +7,11 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 )
 
-// TestImpossibleImage: a control plane that asks for an image that no factory builds is refused, and nothing is done.
+// TestImpossibleImage: a control plane that is about to be created is refused if no factory builds its image. One that
+// runs is not: its machines are refused one by one.
 func TestImpossibleImage(t *testing.T) {
 	cp := &v1alpha1.TalosControlPlane{}
 	cp.Spec = v1alpha1.TalosControlPlaneSpec{
@@ -26,5 +28,9 @@ func TestImpossibleImage(t *testing.T) {
 	err := checkSpec(cp, clusterstate.BundleConfig{}, "")
 	if failure.Reason(err) != v1alpha1.ReasonInvalidSpec || !strings.Contains(err.Error(), "spec.clusterImage.secureBoot") {
 		t.Errorf("got %v", err)
+	}
+
+	if err := checkSpec(cp, desired.BundleConfig(cp), ""); err != nil {
+		t.Errorf("one that runs is refused: %v", err)
 	}
 }

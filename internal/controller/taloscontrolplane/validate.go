@@ -80,11 +80,12 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, subnets(spec).Check()...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)
-	failures = append(failures, validation.Images(spec.TalosVersion, spec.ClusterImage, spec.Install,
-		remediation.Listed(spec.Machines, spec.Spares))...)
 
-	// A cluster that runs is not stopped by it: only a machine whose network cannot work gets no other configuration.
+	// A cluster that runs is not stopped by it: only a machine whose network cannot work, or whose image there is not, gets
+	// no other configuration.
 	if made.TalosVersion == "" {
+		failures = append(failures, validation.Images(spec.TalosVersion, "spec.clusterImage", spec.ClusterImage, spec.Install,
+			remediation.Listed(spec.Machines, spec.Spares))...)
 		patched := len(spec.ClusterConfigPatches)+len(spec.ConfigPatches)+
 			len(spec.ClusterConfigPatchesFrom)+len(spec.ConfigPatchesFrom) > 0
 		failures = append(failures, validation.MachineNetworks(remediation.Listed(spec.Machines, spec.Spares), patched)...)

@@ -49,7 +49,7 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 
 		// One that waits is never permitted to go on while its machine counts as not compared.
 		if !change.MayBeDrained(s.machine.Status.Change) {
-			s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
+			s.noteCompared()
 		}
 
 		return ctrl.Result{}, r.endRetry(ctx, s)
@@ -68,9 +68,15 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 		r.planSystem(ctx, s)
 	}
 
-	s.machine.Status.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
+	s.noteCompared()
 
 	return res, r.endRetry(ctx, s)
+}
+
+// noteCompared records what the machine was compared to, so that its group knows that its plan is complete.
+func (s *scope) noteCompared() {
+	st := &s.machine.Status
+	st.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
 }
 
 func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan) (ctrl.Result, error) {

@@ -173,6 +173,8 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 	}
 
 	if err != nil {
+		s.sitOut(err)
+
 		return err
 	}
 
@@ -210,6 +212,21 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 	}
 
 	return nil
+}
+
+// sitOut records that a machine has no part in the rollout of a spec that is refused for it, so that its group does not
+// wait for it. What it has begun stays recorded, and is waited for.
+func (s *scope) sitOut(refused error) {
+	st := &s.machine.Status
+	c := st.Change
+
+	if failure.Reason(refused) != v1alpha1.ReasonInvalidSpec || s.keeps() || st.Intent != nil ||
+		c != nil && (c.Phase != v1alpha1.ChangePending || c.Staged) {
+		return
+	}
+
+	st.Change = nil
+	s.noteCompared()
 }
 
 // findEdits finds changes that were made outside of the operator: the live configuration is neither the desired nor the

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
@@ -133,4 +134,33 @@ func TestSchematicTakenAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestImpossibleImage: a machine whose image no factory builds is refused with the field of the level that sets it, and
+// gets nothing. It has no part in the rollout of its group any more, which does not wait for it.
+func TestImpossibleImage(t *testing.T) {
+	e := found(t, 1, 2)
+	e.patchAll(immediate)
+	e.planned("w-0")
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		m.Spec.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{Platform: "vsphere"}}
+	})
+
+	calls := e.mutations("w-0")
+
+	m, _, err := e.pass("w-0")
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec,
+		"machine w-0: install.platform: Talos has no platform")
+
+	cp, w := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
+	e.Get(cp, cluster)
+	e.Get(w, group)
+
+	if err == nil || m.Status.Change != nil || m.Status.ComparedTo != rollout.ComparedTo(cp, w, m) || e.mutations("w-0") != calls {
+		t.Errorf("%v, compared to %s: %s", err, m.Status.ComparedTo, show(m))
+	}
+
+	e.planned("w-1")
+	e.grant("w-1", false)
+	e.until("w-1", "it goes on", done)
 }

@@ -172,15 +172,15 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (err error) 
 }
 
 func (s *scope) check(cp *v1alpha1.TalosControlPlane) error {
-	err := checkSpec(s.worker, &cp.Spec)
+	err := checkSpec(s.worker, &cp.Spec, len(s.machines) == 0)
 	s.valid = err == nil
 
 	return err
 }
 
 // checkSpec rejects an invalid spec before anything is changed. It is pure. The spec of a control plane that does not
-// exist is empty.
-func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) error {
+// exist is empty. isNew is true for a group without machines.
+func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNew bool) error {
 	spec, kubernetes := &w.Spec, cp.KubernetesVersion
 
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
@@ -200,8 +200,12 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec) erro
 		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
 	}
 
-	failures = append(failures, validation.Images(cp.TalosVersion, cp.ClusterImage, spec.Install,
-		remediation.Listed(spec.Machines, spec.Spares))...)
+	// A group that runs is not stopped by it: only a machine whose image there is not gets no other configuration.
+	if isNew {
+		failures = append(failures, validation.Images(cp.TalosVersion,
+			fmt.Sprintf("TalosControlPlane %s: spec.clusterImage", spec.ControlPlaneRef.Name), cp.ClusterImage, spec.Install,
+			remediation.Listed(spec.Machines, spec.Spares))...)
+	}
 
 	if err := append(failures, remediation.Check(spec.Machines, spec.Spares)...).Err(); err != nil {
 		return failure.Terminal(v1alpha1.ReasonInvalidSpec, err.Error(), nil)

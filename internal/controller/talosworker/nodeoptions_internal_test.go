@@ -20,7 +20,7 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		NodeOptions: broken, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
 	}}
 
-	err := checkSpec(w, &v1alpha1.TalosControlPlaneSpec{KubernetesVersion: "v1.36.2", TalosVersion: "v1.13.9"})
+	err := checkSpec(w, &v1alpha1.TalosControlPlaneSpec{KubernetesVersion: "v1.36.2", TalosVersion: "v1.13.9"}, true)
 	for _, want := range []string{
 		"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: ",
 		"spec.staticPods[default/b].spec.containers: ", "spec.machines[0].staticPods[default/b].spec.containers: ",

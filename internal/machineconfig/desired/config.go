@@ -144,6 +144,7 @@ func install(s Sources) machineconfig.Install {
 		Disk:            s.Disk,
 		Image:           o.Image,
 		Factory:         s.Image(),
+		Refused:         s.refusal(),
 		Wipe:            deref(o.Wipe),
 		Bootloader:      o.Bootloader,
 		ExtraKernelArgs: o.ExtraKernelArgs,

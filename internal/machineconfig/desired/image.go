@@ -2,9 +2,11 @@ package desired
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
 // Install returns what the objects say about the installation of a machine: what the machine sets takes precedence over
@@ -19,13 +21,47 @@ func (s Sources) Image() *imagefactory.Image {
 	return imageOf(s.Install(), s.ControlPlane.Spec.TalosVersion)
 }
 
+// Level is whose options ask for a part of an image.
+type Level int
+
+// The levels, each with precedence over those before it.
+const (
+	ClusterLevel Level = iota
+	GroupLevel
+	MachineLevel
+)
+
+// ImageProblem is why there is no such image. Its field is below the options of a level.
+type ImageProblem struct {
+	imagefactory.Problem
+
+	Level Level
+}
+
 // CheckImage finds out why there is no image of a Talos version as the options of a cluster, of a group and of a
-// machine ask for it together.
+// machine ask for it together, and which of them sets the field that has to be corrected.
 func CheckImage(
 	version string, cluster *v1alpha1.ImageOptions, group, machine *v1alpha1.InstallOptions,
-) []imagefactory.Problem {
-	options := installOptions(cluster, group, machine)
+) []ImageProblem {
+	var out []ImageProblem
 
+	for _, p := range problemsOf(installOptions(cluster, group, machine), version) {
+		level := ClusterLevel
+
+		switch {
+		case sets(machine, p.Field):
+			level = MachineLevel
+		case sets(group, p.Field):
+			level = GroupLevel
+		}
+
+		out = append(out, ImageProblem{Problem: p, Level: level})
+	}
+
+	return out
+}
+
+func problemsOf(options v1alpha1.InstallOptions, version string) []imagefactory.Problem {
 	if image := imageOf(options, version); image != nil {
 		return image.Check()
 	}
@@ -39,6 +75,47 @@ func CheckImage(
 		Field: "image", Text: fmt.Sprintf("%s is not signed for Secure Boot", options.Image),
 		Remedy: "name the installer whose name ends with -secureboot, or set schematic instead",
 	}}
+}
+
+// sets reports whether options say what is at a field of the image.
+func sets(o *v1alpha1.InstallOptions, field string) bool {
+	if o == nil {
+		return false
+	}
+
+	switch name, _, _ := strings.Cut(field, "."); name {
+	case "platform":
+		return o.Platform != ""
+	case "secureBoot":
+		return o.SecureBoot != nil
+	}
+
+	return o.Image != "" || o.Schematic != nil
+}
+
+// refusal says why no installer is as the objects ask for it together; nil if nothing is known against it.
+func (s Sources) refusal() *machineconfig.InputError {
+	cp := s.ControlPlane
+
+	problems := CheckImage(cp.Spec.TalosVersion, cp.Spec.ClusterImage, s.group().Install, s.Machine.Spec.Install)
+	if len(problems) == 0 {
+		return nil
+	}
+
+	var at string
+
+	switch first := problems[0]; {
+	case first.Level == MachineLevel:
+		at = fmt.Sprintf("machine %s: install.%s", s.Machine.Name, first.Field)
+	case first.Level == GroupLevel && s.Worker != nil:
+		at = fmt.Sprintf("TalosWorker %s: spec.install.%s", s.Worker.Name, first.Field)
+	case first.Level == GroupLevel:
+		at = fmt.Sprintf("TalosControlPlane %s: spec.install.%s", cp.Name, first.Field)
+	default:
+		at = fmt.Sprintf("TalosControlPlane %s: spec.clusterImage.%s", cp.Name, first.Field)
+	}
+
+	return &machineconfig.InputError{Field: at, Problem: problems[0].Text + "; " + problems[0].Remedy}
 }
 
 // overrideImage replaces what other options set. An image and a schematic are two ways to say the same, so that the one

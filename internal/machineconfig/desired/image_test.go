@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 )
 
@@ -108,27 +109,47 @@ customization:
 	}
 }
 
-// TestCheckImage: what no factory builds is refused where the options of several levels come together, too.
+// TestCheckImage: what no factory builds is refused where the options of several levels come together, too, with the
+// level that sets the field.
 func TestCheckImage(t *testing.T) {
 	yes := true
 	pi := &v1alpha1.Schematic{Overlay: &v1alpha1.SchematicOverlay{Image: "siderolabs/sbc-raspberrypi", Name: "rpi_generic"}}
+	stock := &v1alpha1.InstallOptions{Image: "ghcr.io/siderolabs/installer:v1.13.9"}
+	secure := v1alpha1.ImageOptions{SecureBoot: &yes}
 
 	for name, c := range map[string]struct {
-		cluster *v1alpha1.ImageOptions
-		group   *v1alpha1.InstallOptions
-		field   string
+		cluster        *v1alpha1.ImageOptions
+		group, machine *v1alpha1.InstallOptions
+		field          string
 	}{
-		"nothing":            {nil, nil, ""},
-		"a board":            {nil, image(v1alpha1.ImageOptions{Schematic: pi}), ""},
-		"a board on nocloud": {&v1alpha1.ImageOptions{Platform: "nocloud"}, image(v1alpha1.ImageOptions{Schematic: pi}), "schematic.overlay"},
-		"not signed": {
-			&v1alpha1.ImageOptions{SecureBoot: &yes}, &v1alpha1.InstallOptions{Image: "ghcr.io/siderolabs/installer:v1.13.9"}, "image",
+		"nothing": {nil, nil, nil, ""},
+		"a board": {nil, image(v1alpha1.ImageOptions{Schematic: pi}), nil, ""},
+		"a board on nocloud": {
+			&v1alpha1.ImageOptions{Platform: "nocloud"}, image(v1alpha1.ImageOptions{Schematic: pi}), nil,
+			"TalosControlPlane c: spec.install.schematic.overlay",
 		},
-		"who knows": {&v1alpha1.ImageOptions{SecureBoot: &yes}, &v1alpha1.InstallOptions{Image: "mine/installer:v1.13.9"}, ""},
+		"of one machine": {
+			&v1alpha1.ImageOptions{Platform: "nocloud"}, nil, image(v1alpha1.ImageOptions{Schematic: pi}),
+			"machine m: install.schematic.overlay",
+		},
+		"no platform": {&v1alpha1.ImageOptions{Platform: "vsphere"}, nil, nil, "TalosControlPlane c: spec.clusterImage.platform"},
+		"not signed":  {&secure, stock, nil, "TalosControlPlane c: spec.install.image"},
+		"nor that of one machine": {
+			&secure, image(v1alpha1.ImageOptions{Schematic: &v1alpha1.Schematic{ID: strings.Repeat("0a", 32)}}), stock,
+			"machine m: install.image",
+		},
+		"who knows": {&secure, &v1alpha1.InstallOptions{Image: "mine/installer:v1.13.9"}, nil, ""},
 	} {
-		found := desired.CheckImage(version, c.cluster, c.group, nil)
-		if (len(found) == 0) != (c.field == "") || c.field != "" && found[0].Field != c.field {
-			t.Errorf("%s: got %+v, want %q", name, found, c.field)
+		from := sources(c.cluster, c.group, c.machine)
+		from.ControlPlane.Name, from.Machine.Name, from.State = "c", "m", &clusterstate.State{Bundle: &clusterstate.Bundle{}}
+
+		got := ""
+		if refused := desired.Input(from).Install.Refused; refused != nil {
+			got = refused.Field
+		}
+
+		if got != c.field {
+			t.Errorf("%s: got %q, want %q", name, got, c.field)
 		}
 	}
 }
