@@ -43,7 +43,7 @@ type ImageFactory struct {
 	// +kubebuilder:validation:Pattern=`^https?://[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]{1,5})?(/[-a-zA-Z0-9._/]*)?$`
 	Address string `json:"address,omitempty"`
 	// registry that installers are pulled from, a host with an optional port and path, for example
-	// registry.example.com/talos. Default: the host of address.
+	// registry.example.com/talos. Default: the host of address, without its path.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -19,7 +19,8 @@ const (
 
 // Image is an image of a version of Talos for one kind of machine.
 type Image struct {
-	// Registry is the host that installers are pulled from, with a path if it has one. Default: the host of Address.
+	// Registry is the host that installers are pulled from, with a path if it has one. Default: the host of Address, with
+	// its port and without its path.
 	Registry string
 	// Address is the URL of the factory, which boot images are fetched from. Default: that of the public factory.
 	Address string
@@ -42,7 +43,8 @@ func (i Image) Resolve() (Image, error) {
 	i.Address = strings.TrimSuffix(cmp.Or(i.Address, "https://"+DefaultRegistry), "/")
 
 	if i.Registry == "" {
-		_, i.Registry, _ = strings.Cut(i.Address, "://")
+		_, rest, _ := strings.Cut(i.Address, "://")
+		i.Registry, _, _ = strings.Cut(rest, "/") // a registry has its API at the root of its host
 	}
 
 	i.Version = "v" + strings.TrimPrefix(i.Version, "v")

@@ -76,6 +76,11 @@ func TestImage(t *testing.T) {
 			"factory.example:8080/metal-installer" + id + ":v1.13.9",
 			"http://factory.example:8080/image" + id + "/v1.13.9/metal-amd64.raw.zst",
 		},
+		"a factory below a path": {
+			imagefactory.Image{Version: "v1.13.9", Address: "https://mirror.example:8443/talos/factory"},
+			"mirror.example:8443/metal-installer" + id + ":v1.13.9",
+			"https://mirror.example:8443/talos/factory/image" + id + "/v1.13.9/metal-amd64.raw.zst",
+		},
 		"a registry of one's own": {
 			imagefactory.Image{Version: "v1.13.9", Registry: "mirror.example/talos"},
 			"mirror.example/talos/metal-installer" + id + ":v1.13.9",
