@@ -227,6 +227,23 @@ func (l *Lab) Kill(name string) error {
 // Wipe replaces the disks of a machine by empty ones, cutting its power before.
 func (l *Lab) Wipe(name string) error { return l.power(name, true, (*node.Node).WipeDisk) }
 
+// SetSecureBoot switches Secure Boot in the firmware of a machine on or off, from its next boot on. It stays so over
+// restarts of the lab.
+func (l *Lab) SetSecureBoot(name string, on bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	m := l.machines[name]
+	if m == nil {
+		return fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
+
+	m.node.SetSecureBoot(on)
+	m.SecureBoot = on
+
+	return l.save()
+}
+
 func (l *Lab) power(name string, off bool, change func(*node.Node) error) error {
 	l.mu.Lock()
 	m := l.machines[name]

@@ -84,21 +84,21 @@ func view(l *lab.Lab) map[string]string {
 
 	for _, name := range l.Names() {
 		n := l.Node(name)
-		v[name] = fmt.Sprintf("%s %s on=%t", n.Address(), n.UUID(), n.Powered())
+		v[name] = fmt.Sprintf("%s %s on=%t secure=%t", n.Address(), n.UUID(), n.Powered(), n.Status().SecureBoot)
 	}
 
 	return v
 }
 
 // TestCarriesOn opens an estate again after it was closed: the same machines at the same addresses with the same
-// configs, those on that were on.
+// configs and firmwares, those on that were on.
 func TestCarriesOn(t *testing.T) {
 	dir, network := t.TempDir(), loopback.Network(t)
 	first := open(t, dir, network)
 
 	cp := boot(t, first, "default/cp-0")
 	boot(t, first, "node-1", lab.WithSize(8, 16384))
-	boot(t, first, "node-2", lab.WithDisks(node.Disk{Name: "nvme0n1", Size: 100 * node.GiB}))
+	boot(t, first, "node-2", lab.WithDisks(node.Disk{Name: "nvme0n1", Size: 100 * node.GiB}), lab.WithSecureBoot(true))
 	boot(t, first, "spare", lab.PoweredOff(), lab.WithAddress(host(network, 9, 9)))
 
 	if got := []string{cp.Address(), first.Node("node-1").Address(), first.Node("node-2").Address()}; !cmp.Equal(got,
@@ -111,6 +111,12 @@ func TestCarriesOn(t *testing.T) {
 	}
 
 	configure(t, cp, "https://"+host(network, 255, 100)+":6443")
+
+	for name, on := range map[string]bool{"node-1": true, "node-2": false} {
+		if err := first.SetSecureBoot(name, on); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	before := view(first)
 	bootID := cp.Status().BootID

@@ -53,6 +53,7 @@ type Node struct {
 	Frozen            bool     `json:"frozen"`
 	Partitioned       bool     `json:"partitioned"`
 	DiskFull          bool     `json:"diskFull"`
+	SecureBoot        bool     `json:"secureBoot"`
 	Stage             string   `json:"stage,omitempty"`
 	Ready             bool     `json:"ready"`
 	Unmet             []string `json:"unmet,omitempty"`

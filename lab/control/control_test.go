@@ -112,6 +112,14 @@ func TestActions(t *testing.T) {
 		t.Errorf("after clear: %+v", d)
 	}
 
+	if d := do(control.ActionSecure); !d.SecureBoot {
+		t.Errorf("after secure-boot-on: %+v", d)
+	}
+
+	if d := do(control.ActionInsecure); d.SecureBoot {
+		t.Errorf("after secure-boot-off: %+v", d)
+	}
+
 	bootID := n.Status().BootID
 	if d := do(control.ActionRestart); !d.Powered || d.BootID == bootID {
 		t.Errorf("after restart: %+v", d)

@@ -156,8 +156,8 @@ func Describe(name string, n *node.Node) Node {
 	st := n.Status()
 	d := Node{
 		Name: name, Address: st.Address, Powered: st.Powered, Frozen: st.Frozen, Partitioned: st.Partitioned,
-		DiskFull: st.DiskFull,
-		Stage:    st.Stage, Ready: st.Ready, Unmet: st.Unmet, BootID: st.BootID, Installed: st.Installed,
+		DiskFull: st.DiskFull, SecureBoot: st.SecureBoot,
+		Stage: st.Stage, Ready: st.Ready, Unmet: st.Unmet, BootID: st.BootID, Installed: st.Installed,
 		TalosVersion: st.TalosVersion, Hostname: st.Hostname, MachineType: st.MachineType, ClusterID: st.ClusterID,
 		ClusterName: st.ClusterName, KubernetesVersion: st.KubernetesVersion, EtcdMember: st.EtcdMember,
 		MaintenanceFingerprint: st.MaintenanceFingerprint,
@@ -293,7 +293,7 @@ func (s *Server) actOn(ctx context.Context, name string, a Action) error {
 	case ActionFill:
 		n.FillDisk(true)
 	case ActionSecure, ActionInsecure:
-		n.SetSecureBoot(a.Action == ActionSecure)
+		return s.lab.SetSecureBoot(name, a.Action == ActionSecure)
 	case ActionSlow:
 		return slow(n, a)
 	case ActionFail:

@@ -63,8 +63,9 @@ type Timing struct {
 // Status is what a person wants to know of a machine at a glance.
 type Status struct {
 	Name, Address string
-	// Powered, Frozen, Partitioned and DiskFull are the machine's condition as the lab sees it.
-	Powered, Frozen, Partitioned, DiskFull bool
+	// Powered, Frozen, Partitioned and DiskFull are the machine's condition as the lab sees it, SecureBoot what its
+	// firmware does from the next boot on.
+	Powered, Frozen, Partitioned, DiskFull, SecureBoot bool
 	// Stage, Ready and Unmet are what MachineStatus says; empty while the power is off.
 	Stage string
 	Ready bool
@@ -409,7 +410,7 @@ func (n *Node) timed(phase string, start time.Time) {
 func (n *Node) Status() Status {
 	st := Status{
 		Name: n.opts.Name, Address: n.Address(), Frozen: n.frozen.Load(), Partitioned: n.partitioned.Load(),
-		DiskFull:  n.full.Load(),
+		DiskFull: n.full.Load(), SecureBoot: n.secureBoot.Load(),
 		Installed: n.system.Installed(),
 	}
 
