@@ -65,6 +65,8 @@ type Reconciler struct {
 	verdicts group.Verdicts
 	// faults are what does not run, and may only need more time.
 	faults sightings
+	// booted are the images that nodes have told of.
+	booted booted
 }
 
 // Reconcile reconciles one TalosMachine. It keeps no state between calls.
@@ -146,6 +148,7 @@ func (r *Reconciler) forgetAll(req ctrl.Request) {
 	r.Nodes.Drop(req.String())
 	r.looks.forget(req.String())
 	r.bare.forget(req.String())
+	r.booted.forget(req.String())
 	r.memory.Forget(req.NamespacedName)
 	r.Installs.Drop(req.NamespacedName)
 	r.outages.Forget(req.NamespacedName)

@@ -28,7 +28,7 @@ func (r *Reconciler) readImage(ctx context.Context, s *scope, node *talos.Node) 
 		return nil
 	}
 
-	image, err := node.Image(ctx)
+	image, err := r.imageOf(ctx, s, node)
 	if err != nil {
 		return err
 	}

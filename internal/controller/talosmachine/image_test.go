@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -163,4 +164,43 @@ func TestImpossibleImage(t *testing.T) {
 	e.planned("w-1")
 	e.grant("w-1", false)
 	e.until("w-1", "it goes on", done)
+}
+
+// TestImageIsReadOnce: what a node has booted is read once in each boot, however often its system is compared.
+func TestImageIsReadOnce(t *testing.T) {
+	e := found(t, 1, 1)
+	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+	})
+	e.pass("w-0")
+
+	value := 0
+
+	// lists counts the lists that a comparison reads.
+	lists := func() int {
+		value++
+		e.patchAll(fmt.Sprintf("machine: {nodeLabels: {shelf: s%d}}", value))
+
+		before := e.nodes["w-0"].Faults().Calls("List")
+		e.until("w-0", "it is compared", func(m *v1alpha1.TalosMachine) bool {
+			return m.Status.Change != nil && m.Status.Change.Fields[0].New == fmt.Sprintf("s%d", value)
+		})
+
+		return e.nodes["w-0"].Faults().Calls("List") - before
+	}
+
+	lists()
+
+	// A reconciliation that is repeated reads more.
+	usual := min(lists(), lists(), lists())
+
+	e.reboot("w-0")
+
+	if booted := lists(); booted <= usual {
+		t.Errorf("%d lists after a boot, %d before", booted, usual)
+	}
+
+	if later := min(lists(), lists(), lists()); later != usual {
+		t.Errorf("%d lists once it is known, %d before", later, usual)
+	}
 }

@@ -94,7 +94,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 
-	image, err := node.Image(ctx)
+	image, err := r.imageOf(ctx, s, node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

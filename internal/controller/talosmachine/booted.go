@@ -1,0 +1,67 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// booted is what machines have booted, which only a boot changes. A restart loses it, which costs one more read.
+type booted struct {
+	mu   sync.Mutex
+	last map[string]bootedImage
+}
+
+type bootedImage struct {
+	bootID string
+	image  talos.Image
+}
+
+func (b *booted) of(key, bootID string) (talos.Image, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	last, known := b.last[key]
+
+	return last.image, known && last.bootID == bootID
+}
+
+func (b *booted) keep(key, bootID string, image talos.Image) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	if b.last == nil {
+		b.last = map[string]bootedImage{}
+	}
+
+	b.last[key] = bootedImage{bootID, image}
+}
+
+func (b *booted) forget(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	delete(b.last, key)
+}
+
+// imageOf returns what a member has booted. It is asked once in each boot; one that has not told all of it yet is asked
+// again.
+func (r *Reconciler) imageOf(ctx context.Context, s *scope, node *talos.Node) (talos.Image, error) {
+	key := s.key().String()
+	if image, known := r.booted.of(key, s.facts.BootID); known {
+		return image, nil
+	}
+
+	image, err := node.Image(ctx)
+	if err != nil {
+		return image, fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
+	}
+
+	if image.Told && s.facts.BootID != "" {
+		r.booted.keep(key, s.facts.BootID, image)
+	}
+
+	return image, nil
+}
