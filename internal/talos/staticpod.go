@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
@@ -23,35 +24,58 @@ type StaticPod struct {
 // longestProblem is the maximum length of a text of a kubelet.
 const longestProblem = 300
 
-// StaticPods returns the static pods of a node by namespace/name, where name ends with that of the node. Only
-// control-plane nodes report them: on workers, the result is empty.
-func (n *Node) StaticPods(ctx context.Context) (map[string]StaticPod, error) {
+// StaticPods are what the kubelet of a node reports.
+type StaticPods struct {
+	// Node is the name that the kubelet registers with, which is not always the host name; empty while it has none.
+	Node string
+	// Pods by namespace/name, where name ends with that of the node.
+	Pods map[string]StaticPod
+}
+
+// Of finds a pod of the node by its namespace/name without that of the node.
+func (p StaticPods) Of(name string) (pod StaticPod, known bool) {
+	if p.Node == "" {
+		return StaticPod{}, false
+	}
+
+	pod, known = p.Pods[name+"-"+strings.ToLower(p.Node)]
+
+	return pod, known
+}
+
+// StaticPods returns the static pods of a node. Only control-plane nodes report them: on workers, there are none.
+func (n *Node) StaticPods(ctx context.Context) (StaticPods, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+
+	out := StaticPods{Pods: map[string]StaticPod{}}
 
 	list, err := safe.ReaderListAll[*k8s.StaticPodStatus](ctx, n.c.COSI)
 	if err != nil {
 		if isAbsent(err) {
-			return nil, nil
+			return out, nil
 		}
 
-		return nil, classify("its static pods", n.name(), err)
+		return out, classify("its static pods", n.name(), err)
 	}
-
-	out := map[string]StaticPod{}
 
 	for s := range list.All() {
 		var st corev1.PodStatus
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(s.TypedSpec().PodStatus, &st); err != nil {
-			out[s.Metadata().ID()] = StaticPod{Problem: "its status cannot be read"}
+			out.Pods[s.Metadata().ID()] = StaticPod{Problem: "its status cannot be read"}
 
 			continue
 		}
 
-		out[s.Metadata().ID()] = judge(&st)
+		out.Pods[s.Metadata().ID()] = judge(&st)
 	}
 
-	return out, nil
+	r := &reader{c: n.c}
+	if name := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID); name != nil {
+		out.Node = name.TypedSpec().Nodename
+	}
+
+	return out, classify("its static pods", n.name(), r.err)
 }
 
 // judge reads the status of a pod as kubectl shows it: what a container waits for, or how it ended, comes before the

@@ -224,7 +224,7 @@ func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
 		return fault{}, err
 	}
 
-	return judgePods(s.machine.Name, s.facts.Hostname, names, have), nil
+	return judgePods(s.machine.Name, names, have), nil
 }
 
 // ownPods returns the names of the static pods that the machine has as it should.
@@ -246,13 +246,13 @@ func (s *scope) ownPods() ([]staticpod.Name, error) {
 	return slices.DeleteFunc(names, func(name staticpod.Name) bool { return !same[name] }), err
 }
 
-func judgePods(machine, node string, wanted []staticpod.Name, have map[string]talos.StaticPod) fault {
+func judgePods(machine string, wanted []staticpod.Name, have talos.StaticPods) fault {
 	var problems []string
 
 	early := true
 
 	for _, name := range wanted {
-		pod, known := podOf(name, node, have)
+		pod, known := have.Of(name.String())
 
 		switch {
 		case !known:
@@ -269,17 +269,4 @@ func judgePods(machine, node string, wanted []staticpod.Name, have map[string]ta
 
 	return fault{reason: v1alpha1.ReasonStaticPodNotRunning, early: early, message: cut("static pods of machine "+machine+
 		" do not run: "+strings.Join(problems, "; "), longestFault)}
-}
-
-// podOf finds a pod of a node, whose name may be registered with its domain.
-func podOf(name staticpod.Name, node string, have map[string]talos.StaticPod) (talos.StaticPod, bool) {
-	prefix := name.String() + "-" + strings.ToLower(node)
-
-	for id, pod := range have {
-		if id == prefix || strings.HasPrefix(id, prefix+".") {
-			return pod, true
-		}
-	}
-
-	return talos.StaticPod{}, false
 }

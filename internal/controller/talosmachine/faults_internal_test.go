@@ -110,22 +110,26 @@ func TestFaultPatience(t *testing.T) {
 	}
 }
 
-// TestJudgePods: a pod is found by the name of its node, also with a domain. One that the kubelet does not report may only
-// need more time, one with a failure does not.
+// TestJudgePods: a pod is found by the name that its Node has, not by one that begins alike. One that the kubelet does not
+// report may only need more time, one with a failure does not.
 func TestJudgePods(t *testing.T) {
 	wanted := []staticpod.Name{{Namespace: "a", Name: "b"}, {Namespace: "a", Name: "b-n"}}
 
 	for name, c := range map[string]struct {
+		node  string
 		have  map[string]talos.StaticPod
 		early bool
 		part  string
 	}{
-		"both run":   {map[string]talos.StaticPod{"a/b-n": {}, "a/b-n-n.example.org": {}}, false, ""},
-		"other node": {map[string]talos.StaticPod{"a/b-m": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it"},
-		"starts":     {map[string]talos.StaticPod{"a/b-n": {Problem: "not ready", Starting: true}, "a/b-n-n": {}}, true, "a/b: not ready"},
-		"fails":      {map[string]talos.StaticPod{"a/b-n-n": {Problem: "Failed"}}, false, "a/b: the kubelet does not report it; a/b-n: Failed"},
+		"both run":       {"N", map[string]talos.StaticPod{"a/b-n": {}, "a/b-n-n": {}}, false, ""},
+		"with a domain":  {"n.example.org", map[string]talos.StaticPod{"a/b-n.example.org": {}, "a/b-n-n.example.org": {}}, false, ""},
+		"another domain": {"n", map[string]talos.StaticPod{"a/b-n.example.org": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it"},
+		"no name yet":    {"", map[string]talos.StaticPod{"a/b-": {}, "a/b-n-": {}}, true, "a/b: the kubelet does not report it"},
+		"other node":     {"n", map[string]talos.StaticPod{"a/b-m": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it"},
+		"starts":         {"n", map[string]talos.StaticPod{"a/b-n": {Problem: "not ready", Starting: true}, "a/b-n-n": {}}, true, "a/b: not ready"},
+		"fails":          {"n", map[string]talos.StaticPod{"a/b-n-n": {Problem: "Failed"}}, false, "a/b: the kubelet does not report it; a/b-n: Failed"},
 	} {
-		got := judgePods("m", "N", wanted, c.have)
+		got := judgePods("m", wanted, talos.StaticPods{Node: c.node, Pods: c.have})
 		if got.early != c.early || !strings.Contains(got.message, c.part) || (c.part == "") != (got.message == "") {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -56,7 +56,7 @@ func (r *Reconciler) podLag(ctx context.Context, s *scope) string {
 		return strings.Compare(a.String(), b.String())
 	})
 
-	return judgePods(s.machine.Name, s.facts.Hostname, names, have).message
+	return judgePods(s.machine.Name, names, have).message
 }
 
 // changesPods reports whether a change brings, alters or removes static pods, or may do so.
