@@ -13,10 +13,35 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// hostPort is a port of the machine. Addresses of it that are not named alike are not compared: 0.0.0.0 is all of them.
+// hostPort is a port of the machine.
 type hostPort struct {
 	protocol corev1.Protocol
 	port     int32
+}
+
+// claim is who has a port of the machine, on which address of it; the zero address is all of them.
+type claim struct {
+	address netip.Addr
+	at      string
+}
+
+// conflicts reports whether no more than one of two claims of a port can be had.
+func (c claim) conflicts(with netip.Addr) bool {
+	return !c.address.IsValid() || !with.IsValid() || c.address == with
+}
+
+// addressOf returns the address of a port; the zero one for all addresses. ok is false for what is no address.
+func addressOf(text string) (address netip.Addr, ok bool) {
+	if text == "" {
+		return netip.Addr{}, true
+	}
+
+	address, err := netip.ParseAddr(text)
+	if err != nil || address.IsUnspecified() {
+		return netip.Addr{}, err == nil
+	}
+
+	return address.Unmap(), true
 }
 
 func (c *checker) containers(at *field.Path, s *corev1.PodSpec, volumes map[string]bool) {
@@ -123,7 +148,10 @@ func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork, stay
 			names[p.Name] = true
 		}
 
-		c.hostIP(here.Child("hostIP"), p.HostIP)
+		address, ok := addressOf(p.HostIP)
+		if !ok {
+			c.add(field.Invalid(here.Child("hostIP"), p.HostIP, "is not an IP address"))
+		}
 
 		port := p.HostPort
 		if port != 0 {
@@ -138,19 +166,9 @@ func (c *checker) ports(at *field.Path, one *corev1.Container, hostNetwork, stay
 			port = p.ContainerPort
 		}
 
-		if port != 0 && stays {
-			c.hostPort(here, hostPort{protocolOf(p), port})
+		if port != 0 && stays && ok {
+			c.hostPort(here, hostPort{protocolOf(p), port}, address)
 		}
-	}
-}
-
-func (c *checker) hostIP(at *field.Path, address string) {
-	if address == "" {
-		return
-	}
-
-	if _, err := netip.ParseAddr(address); err != nil {
-		c.add(field.Invalid(at, address, "is not an IP address"))
 	}
 }
 
@@ -170,21 +188,23 @@ var reservedPorts = map[int32]string{
 }
 
 // hostPort notes that a port of the machine is taken, also by another static pod.
-func (c *checker) hostPort(at *field.Path, port hostPort) {
+func (c *checker) hostPort(at *field.Path, port hostPort, address netip.Addr) {
 	if service, reserved := reservedPorts[port.port]; reserved && port.protocol == corev1.ProtocolTCP {
 		c.add(field.Invalid(at, port.port, "is the port of "+service+" on the machine; use another one"))
 
 		return
 	}
 
-	if first, taken := c.hostPorts[port]; taken {
-		c.add(field.Invalid(at, port.port, fmt.Sprintf("is the %s port of the machine that %s has; use another one",
-			port.protocol, first)))
+	for _, first := range c.hostPorts[port] {
+		if first.conflicts(address) {
+			c.add(field.Invalid(at, port.port, fmt.Sprintf("is the %s port of the machine that %s has; use another one, or "+
+				"different hostIPs", port.protocol, first.at)))
 
-		return
+			return
+		}
 	}
 
-	c.hostPorts[port] = at.String()
+	c.hostPorts[port] = append(c.hostPorts[port], claim{address, at.String()})
 }
 
 func (c *checker) environment(at *field.Path, one *corev1.Container) {

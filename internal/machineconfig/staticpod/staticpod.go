@@ -114,7 +114,7 @@ func Objects(pods []runtime.RawExtension) ([]talosv1alpha1.Unstructured, error) 
 // paths of the errors begin with root and name pods by namespace and name. No error holds the value of a variable, an
 // argument or an annotation.
 func Check(root *field.Path, pods []runtime.RawExtension) field.ErrorList {
-	c := checker{names: map[Name]bool{}, ids: map[string]string{}, hostPorts: map[hostPort]string{}}
+	c := checker{names: map[Name]bool{}, ids: map[string]string{}, hostPorts: map[hostPort][]claim{}}
 
 	for i, raw := range pods {
 		at := root.Index(i)
@@ -139,7 +139,7 @@ type checker struct {
 	errs      field.ErrorList
 	names     map[Name]bool
 	ids       map[string]string
-	hostPorts map[hostPort]string
+	hostPorts map[hostPort][]claim
 }
 
 func (c *checker) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }

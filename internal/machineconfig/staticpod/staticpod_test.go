@@ -111,6 +111,10 @@ func TestCheck(t *testing.T) {
 		"port of etcd":       {inContainer("ports: [{containerPort: 1, hostPort: 2379}]"), at + ".spec.containers[0].ports[0]", "etcd"},
 		"port of the API":    {"[" + pod("a", "hostNetwork: true,", "ports: [{containerPort: 6443}]") + "]", at + ".spec.containers[0].ports[0]", "Kubernetes API"},
 		"address of a port":  {inContainer("ports: [{containerPort: 1, hostPort: 2, hostIP: here}]"), at + ".spec.containers[0].ports[0].hostIP", "IP address"},
+		"one address":        {inContainer("ports: [{containerPort: 1, hostPort: 2, hostIP: 10.0.0.1}, {containerPort: 3, hostPort: 2, hostIP: '::ffff:10.0.0.1'}]"), at + ".spec.containers[0].ports[1]", "different hostIPs"},
+		"all of them":        {inContainer("ports: [{containerPort: 1, hostPort: 2, hostIP: 10.0.0.1}, {containerPort: 3, hostPort: 2, hostIP: '::'}]"), at + ".spec.containers[0].ports[1]", "different hostIPs"},
+		"all of IPv4":        {inContainer("ports: [{containerPort: 1, hostPort: 2, hostIP: 0.0.0.0}, {containerPort: 3, hostPort: 2, hostIP: 10.0.0.1}]"), at + ".spec.containers[0].ports[1]", "different hostIPs"},
+		"no address":         {inContainer("ports: [{containerPort: 1, hostPort: 2}, {containerPort: 3, hostPort: 2, hostIP: 10.0.0.1}]"), at + ".spec.containers[0].ports[1]", "different hostIPs"},
 		"host name":          {inSpec("hostname: A"), at + ".spec.hostname", "RFC 1123"},
 		"subdomain":          {inSpec("subdomain: A"), at + ".spec.subdomain", "RFC 1123"},
 		"priority":           {inSpec("priorityClassName: A"), at + ".spec.priorityClassName", "RFC 1123"},
@@ -243,8 +247,10 @@ func TestAccepted(t *testing.T) {
 		"volumes": "[" + pod("a", "volumes: [{name: a, downwardAPI: {}}, {name: b, nfs: {server: s, path: /}}, {name: c, image: {reference: i}}, "+
 			"{name: d, hostPath: {path: /dev/kvm, type: CharDevice}}, {name: e, hostPath: {path: /a}}],", "") + "]",
 		"two protocols": "[" + pod("a", "hostNetwork: true,", "ports: [{containerPort: 53}, {containerPort: 53, protocol: UDP}]") + "]",
-		"two pods":      "[" + pod("a", "", "") + "," + strings.Replace(pod("a", "", ""), "name: a}", "name: a, namespace: b}", 1) + "]",
-		"none":          "[]",
+		"two addresses": "[" + pod("a", "", "ports: [{containerPort: 1, hostPort: 53, hostIP: 10.0.0.1}]") + "," +
+			pod("b", "", "ports: [{containerPort: 1, hostPort: 53, hostIP: 10.0.0.2}]") + "]",
+		"two pods": "[" + pod("a", "", "") + "," + strings.Replace(pod("a", "", ""), "name: a}", "name: a, namespace: b}", 1) + "]",
+		"none":     "[]",
 		"tuned": "[" + pod("a", "dnsConfig: {nameservers: [10.0.0.1], searches: [example.org.], options: [{name: ndots}]}, securityContext: "+
 			"{sysctls: [{name: net.ipv4.ip_forward, value: '1'}]}, volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}],",
 			"lifecycle: {preStop: {sleep: {seconds: 30}}}, securityContext: {privileged: true}, "+
