@@ -92,7 +92,7 @@ func (c *checker) security(at *field.Path, s *corev1.SecurityContext) {
 
 	if s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation && gainsPrivileges(s) {
 		c.add(field.Forbidden(at.Child("allowPrivilegeEscalation"),
-			"cannot be false where privileged is true or the capability SYS_ADMIN is added"))
+			"cannot be false where privileged is true or the capability CAP_SYS_ADMIN is added"))
 	}
 
 	if s.WindowsOptions != nil {
@@ -107,9 +107,9 @@ func (c *checker) security(at *field.Path, s *corev1.SecurityContext) {
 	c.profiles(at, s.SeccompProfile, s.AppArmorProfile)
 }
 
+// gainsPrivileges knows the capability by the name that Kubernetes looks for: under its other one, it is accepted.
 func gainsPrivileges(s *corev1.SecurityContext) bool {
-	return isTrue(s.Privileged) || s.Capabilities != nil && (slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") ||
-		slices.Contains(s.Capabilities.Add, "SYS_ADMIN"))
+	return isTrue(s.Privileged) || s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN")
 }
 
 var sysctlName = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)

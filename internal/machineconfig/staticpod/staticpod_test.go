@@ -172,7 +172,7 @@ func TestCheck(t *testing.T) {
 		"resources of a pod": {inSpec("resources: {}"), at + ".spec.resources", "containers"},
 		"resize":             {inContainer("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]"), at + ".spec.containers[0]", "no effect"},
 		"restart of one":     {inContainer("restartPolicy: Always"), at + ".spec.containers[0].restartPolicy", "that of the pod"},
-		"SYS_ADMIN":          {inContainer("securityContext: {capabilities: {add: [SYS_ADMIN]}, allowPrivilegeEscalation: false}"), at + ".spec.containers[0].securityContext.allowPrivilegeEscalation", "SYS_ADMIN"},
+		"SYS_ADMIN":          {inContainer("securityContext: {capabilities: {add: [CAP_SYS_ADMIN]}, allowPrivilegeEscalation: false}"), at + ".spec.containers[0].securityContext.allowPrivilegeEscalation", "SYS_ADMIN"},
 		"proc":               {inContainer("securityContext: {procMount: Unmasked}"), at + ".spec.containers[0].securityContext.procMount", "Default"},
 		"no profile":         {inContainer("securityContext: {seccompProfile: {}}"), at + ".spec.containers[0].securityContext.seccompProfile.type", "Required"},
 		"profile":            {inContainer("securityContext: {seccompProfile: {type: Strict}}"), at + ".spec.containers[0].securityContext.seccompProfile.type", "RuntimeDefault"},
