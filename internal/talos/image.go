@@ -2,14 +2,10 @@ package talos
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
-	"github.com/siderolabs/talos/pkg/machinery/api/common"
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 )
 
@@ -48,27 +44,17 @@ func (n *Node) MissingEtcdImage(ctx context.Context) (string, error) {
 
 // images returns the images of Talos' own services.
 func (n *Node) images(ctx context.Context) ([]string, error) {
-	stream, err := n.c.ImageClient.List(ctx, &machine.ImageServiceListRequest{Containerd: &common.ContainerdInstance{
-		Driver: common.ContainerDriver_CRI, Namespace: common.ContainerdNamespace_NS_SYSTEM,
-	}})
+	all, err := n.listed(ctx, systemImages())
 	if err != nil {
-		return nil, classify("its images", n.name(), err)
+		return nil, err
 	}
 
-	var out []string
-
-	for {
-		image, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-
-		if err != nil {
-			return nil, classify("its images", n.name(), err)
-		}
-
-		out = append(out, image.GetName())
+	out := make([]string, 0, len(all))
+	for _, image := range all {
+		out = append(out, image.name)
 	}
+
+	return out, nil
 }
 
 // title returns the last part of an image reference without its tag and digest: containerd completes the rest, and

@@ -23,33 +23,51 @@ const longestOutput = 300
 // Pull has the node pull an image, through its own mirrors: an installer, or that of the kubelet. It changes nothing
 // that runs, and may be repeated.
 func (n *Node) Pull(ctx context.Context, image string) error {
-	return n.pullTo(ctx, systemImages(), image)
+	_, err := n.pullTo(ctx, systemImages(), image)
+
+	return err
 }
 
 // PullPod has the node pull an image that its kubelet runs as a pod. It changes nothing that runs, and may be repeated.
 func (n *Node) PullPod(ctx context.Context, image string) error {
-	instance := systemImages()
-	instance.Namespace = common.ContainerdNamespace_NS_CRI
+	_, err := n.pullTo(ctx, podImages(), image)
 
-	return n.pullTo(ctx, instance, image)
+	return err
 }
 
-func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, image string) error {
-	stream, err := n.c.ImageClient.Pull(ctx, &machineapi.ImageServicePullRequest{Containerd: instance, ImageRef: image})
-
-	for err == nil {
-		_, err = stream.Recv()
-	}
-
+// pullTo has the node pull an image, and returns its name with a digest; empty for Talos before 1.13, which does not say.
+func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, image string) (string, error) {
+	name, err := n.stream(ctx, instance, image)
 	if status.Code(err) == codes.Unimplemented { // Talos before 1.13
 		err = n.c.ImagePull(ctx, instance.GetNamespace(), image) //nolint:staticcheck // they have no other call
 	}
 
-	if err == nil || errors.Is(err, io.EOF) {
-		return nil
+	if err != nil {
+		return "", n.installError(image, err)
 	}
 
-	return n.installError(image, err)
+	return name, nil
+}
+
+// stream pulls an image, and returns what the node calls it.
+func (n *Node) stream(ctx context.Context, instance *common.ContainerdInstance, image string) (name string, err error) {
+	stream, err := n.c.ImageClient.Pull(ctx, &machineapi.ImageServicePullRequest{Containerd: instance, ImageRef: image})
+	if err != nil {
+		return "", err
+	}
+
+	for {
+		msg, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return name, nil
+		}
+
+		if err != nil {
+			return "", err
+		}
+
+		name = msg.GetName()
+	}
 }
 
 // UpgradeLegacy has a node older than Talos 1.13 install an image and reboot into it, and keep its data. It returns
@@ -70,9 +88,18 @@ func (n *Node) UpgradeLegacy(ctx context.Context, image string) error {
 	return classify("the upgrade to "+image, n.name(), err)
 }
 
+// systemImages is where Talos keeps the images of installers and of its own services, such as the kubelet: on the disk.
+// The other driver is the containerd in memory, which is for machines without one.
 func systemImages() *common.ContainerdInstance {
 	return &common.ContainerdInstance{
-		Driver: common.ContainerDriver_CONTAINERD, Namespace: common.ContainerdNamespace_NS_SYSTEM,
+		Driver: common.ContainerDriver_CRI, Namespace: common.ContainerdNamespace_NS_SYSTEM,
+	}
+}
+
+// podImages is where the kubelet looks for the images of pods.
+func podImages() *common.ContainerdInstance {
+	return &common.ContainerdInstance{
+		Driver: common.ContainerDriver_CRI, Namespace: common.ContainerdNamespace_NS_CRI,
 	}
 }
 
@@ -130,24 +157,9 @@ func (n *Node) Install(ctx context.Context, image string, say func(line string))
 
 // pull has the node pull an image, and returns its name with a digest.
 func (n *Node) pull(ctx context.Context, instance *common.ContainerdInstance, image string) (string, error) {
-	stream, err := n.c.ImageClient.Pull(ctx, &machineapi.ImageServicePullRequest{Containerd: instance, ImageRef: image})
+	name, err := n.stream(ctx, instance, image)
 	if err != nil {
 		return "", n.installError(image, err)
-	}
-
-	name := ""
-
-	for {
-		msg, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-
-		if err != nil {
-			return "", n.installError(image, err)
-		}
-
-		name = msg.GetName()
 	}
 
 	if name == "" {

@@ -56,6 +56,16 @@ func checkInstance(c *common.ContainerdInstance) error {
 	return nil
 }
 
+// imagesOf returns the images of a containerd: that which keeps them in memory, for machines without a disk, has none of
+// what Talos and the kubelet run.
+func (s *session) imagesOf(c *common.ContainerdInstance) *image.Store {
+	if c.GetDriver() == common.ContainerDriver_CONTAINERD {
+		return &s.memory
+	}
+
+	return &s.images
+}
+
 // List implements the ImageService.
 func (s imageServer) List(
 	req *machine.ImageServiceListRequest, srv grpc.ServerStreamingServer[machine.ImageServiceListResponse],
@@ -64,7 +74,12 @@ func (s imageServer) List(
 		return err
 	}
 
-	for _, ref := range s.present() {
+	all := s.present()
+	if store := s.imagesOf(req.GetContainerd()); store == &s.memory {
+		all = store.List()
+	}
+
+	for _, ref := range all {
 		if err := srv.Send(&machine.ImageServiceListResponse{
 			Name: ref, Digest: image.Digest(ref), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
 		}); err != nil {
@@ -105,7 +120,9 @@ func (s imageServer) Pull(
 		}
 	}
 
-	if err := s.storeImage(req.GetImageRef()); err != nil {
+	if store := s.imagesOf(req.GetContainerd()); store == &s.memory {
+		store.Add(req.GetImageRef())
+	} else if err := s.storeImage(req.GetImageRef()); err != nil {
 		return err
 	}
 
@@ -151,7 +168,7 @@ func (s imageServer) Import(
 	}
 
 	name := fmt.Sprintf("imported.local/archive:%d", size)
-	s.images.Add(name)
+	s.imagesOf(first.GetContainerd()).Add(name)
 
 	return srv.SendAndClose(&machine.ImageServiceImportResponse{Name: name})
 }
@@ -162,7 +179,7 @@ func (s imageServer) Remove(_ context.Context, req *machine.ImageServiceRemoveRe
 		return nil, err
 	}
 
-	if !s.images.Remove(req.GetImageRef()) {
+	if !s.imagesOf(req.GetContainerd()).Remove(req.GetImageRef()) {
 		return nil, status.Errorf(codes.NotFound, "image %s not found", req.GetImageRef())
 	}
 

@@ -260,7 +260,7 @@ func (s lifecycleServer) Install(
 		return status.Errorf(codes.InvalidArgument, "invalid disk path: lstat %s: no such file or directory", path)
 	}
 
-	image, err := s.images.Find(image)
+	image, err := s.imagesOf(req.GetContainerd()).Find(image)
 	if err != nil {
 		return err
 	}
@@ -299,7 +299,7 @@ func (s lifecycleServer) Upgrade(
 		return status.Error(codes.InvalidArgument, "installer image name is required")
 	}
 
-	image, err := s.images.Find(image)
+	image, err := s.imagesOf(req.GetContainerd()).Find(image)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,8 @@ type session struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	images    image.Store // pulled
+	images    image.Store // pulled to the disk
+	memory    image.Store // pulled into memory
 	events    *event.Log
 	services  *service.Set
 	store     *cosi.Store

@@ -23,7 +23,7 @@ func (f *fleet) install(c *client.Client, image string) (int32, error) {
 	f.t.Helper()
 
 	instance := &common.ContainerdInstance{
-		Driver: common.ContainerDriver_CONTAINERD, Namespace: common.ContainerdNamespace_NS_SYSTEM,
+		Driver: common.ContainerDriver_CRI, Namespace: common.ContainerdNamespace_NS_SYSTEM,
 	}
 
 	pull, err := c.ImageClient.Pull(f.t.Context(), &machine.ImageServicePullRequest{Containerd: instance, ImageRef: image})
