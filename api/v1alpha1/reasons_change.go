@@ -74,7 +74,7 @@ const (
 	// Next: the message has the error; name another installer image or version, or fix the cause and `talos-operator
 	// retry MACHINE`.
 	ReasonInstallFailed = "InstallFailed"
-	// ReasonImagePull: the node cannot pull an installer image; the message names it and says why.
+	// ReasonImagePull: a node cannot pull an image of an upgrade; the message names it and says why.
 	//
 	// Next: check the image, the registry and its mirror in the machine configuration.
 	ReasonImagePull = "ImagePull"

@@ -241,6 +241,9 @@ type TalosMachineStatus struct {
 	// intent is the step that is in progress.
 	// +optional
 	Intent *MachineIntent `json:"intent,omitempty"`
+	// images are those of the version that the cluster is about to be upgraded to. Absent if there is none.
+	// +optional
+	Images *MachineImages `json:"images,omitempty"`
 	// soakingSince is the time since when the machine has been healthy after its last change. Absent once that was for the
 	// soakTime of its group.
 	// +optional

@@ -38,6 +38,18 @@ const (
 	RemovedAPIsIgnore RemovedAPIPolicy = "Ignore"
 )
 
+// PrePullPolicy determines whether machines pull the images of an upgrade before the first one begins.
+// +kubebuilder:validation:Enum=Always;Never
+type PrePullPolicy string
+
+// Policies for the images of an upgrade.
+const (
+	// PrePullAlways begins no version before each machine has pulled its images. It is the default.
+	PrePullAlways PrePullPolicy = "Always"
+	// PrePullNever has each machine pull an image when it is its turn.
+	PrePullNever PrePullPolicy = "Never"
+)
+
 // ManifestPolicy determines what becomes of the bootstrap manifests of Talos after an upgrade of Kubernetes.
 // +kubebuilder:validation:Enum=Report;Apply
 type ManifestPolicy string
@@ -68,6 +80,11 @@ type UpgradeOptions struct {
 	// what is in use: API resources with objects, flags, feature gates and admission plugins. With Ignore nothing is checked.
 	// +optional
 	RemovedAPIs RemovedAPIPolicy `json:"removedAPIs,omitempty"`
+	// prePull is Always (default), or Never. With Always, each machine pulls its images of a version before the first machine
+	// begins with that version: the installer of Talos, or the kubelet and, on the control plane, the images of its static
+	// pods. One that cannot holds the upgrade, unless the maxFailed of its group tolerates it.
+	// +optional
+	PrePull PrePullPolicy `json:"prePull,omitempty"`
 	// machineSelector selects the TalosMachines that are upgraded, by their labels; each one by default. The others stay as
 	// they are, and what comes after them in the order of the upgrade waits: workers for control-plane machines, and the
 	// next version for all machines.
@@ -238,6 +255,9 @@ type UpgradeStatus struct {
 	// stepsLeft of the path, with those of Kubernetes.
 	// +optional
 	StepsLeft int32 `json:"stepsLeft,omitempty"`
+	// prePull is the version whose images the machines pull before the first one begins with it. Absent once one has begun.
+	// +optional
+	PrePull *UpgradeImages `json:"prePull,omitempty"`
 	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,
 	// and that an upgrade goes on without a backup. They hold nothing.
 	// +optional
@@ -251,6 +271,37 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+}
+
+// UpgradeImages names the version that images belong to.
+type UpgradeImages struct {
+	// talosVersion of an installer.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TalosVersion string `json:"talosVersion,omitempty"`
+	// kubernetesVersion of the components.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+}
+
+// MachineImages tells whether a machine has pulled its images of a version that its cluster is about to be upgraded to.
+type MachineImages struct {
+	// wantedBy is the version, with the generations of the TalosControlPlane and the TalosWorker.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=160
+	WantedBy string `json:"wantedBy,omitempty"`
+	// pulled is true once the node lists each of them.
+	// +optional
+	Pulled bool `json:"pulled,omitempty"`
+	// message says why the node does not have them; empty while it pulls them.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// triedAt is when it last failed.
+	// +optional
+	TriedAt *metav1.Time `json:"triedAt,omitempty"`
 }
 
 // ManifestsStatus tells how the objects of a cluster differ from the bootstrap manifests of Talos after an upgrade of

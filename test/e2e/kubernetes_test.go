@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // upgradeKubernetes changes the version of Kubernetes in the spec of a cluster, and lets the operator bring it about.
@@ -279,7 +280,17 @@ func TestUpgradeOfKubernetesFails(t *testing.T) {
 	w.eventually("nothing is left to do", w.upToDate("stays"))
 
 	w.upgradeKubernetes("stays", "v1.36.3-rc.0-missing")
-	w.plan(w.planOfControlPlane("stays"), v1alpha1.PlanStopped, "kube-apiserver:v1.36.3-rc.0-missing")
+	w.eventually("no machine begins", func(ctx context.Context) error {
+		cp := &v1alpha1.TalosControlPlane{}
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "stays"}, cp); err != nil {
+			return err
+		}
+
+		u := cp.Status.Upgrade
+
+		return wait.True(u != nil && u.Reason == v1alpha1.ReasonImagePull && u.KubernetesVersion == "" &&
+			strings.Contains(u.Message, "kubelet:v1.36.3-rc.0-missing"))
+	})
 
 	if n := w.apiServers("stays", "v1.36.2"); n != 3 {
 		t.Errorf("%d of 3 API servers were left alone", n)

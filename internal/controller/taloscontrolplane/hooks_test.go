@@ -103,7 +103,7 @@ func TestUpgradeHooks(t *testing.T) {
 
 	job := runtime.RawExtension{Raw: []byte(`{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`)}
 	cp.Spec.TalosVersion = to
-	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Hooks: []v1alpha1.UpgradeHook{
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, PrePull: v1alpha1.PrePullNever, Hooks: []v1alpha1.UpgradeHook{
 		{Name: "check", When: v1alpha1.HookBefore, Namespace: e.Namespace, Job: runtime.RawExtension{Raw: []byte(`{"template":{},"nope":1}`)}},
 		{Name: "report", When: v1alpha1.HookAfter, Namespace: e.Namespace, Job: job},
 	}}
@@ -395,7 +395,7 @@ func TestBackupBeforeKubernetes(t *testing.T) {
 	ask := func(version string) {
 		e.Get(cp, cp.Name)
 		cp.Spec.KubernetesVersion = version
-		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic, RemovedAPIs: v1alpha1.RemovedAPIsIgnore}
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic, PrePull: v1alpha1.PrePullNever, RemovedAPIs: v1alpha1.RemovedAPIsIgnore}
 		e.Update(cp)
 		e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
 			m.Status.TalosVersion, m.Status.KubeletVersion, m.Status.Change = harness.TalosVersion, from, nil

@@ -90,6 +90,9 @@ func (r *Reconciler) preflight(
 	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) *v1alpha1.UpgradeStatus {
 	was := s.cp.Status.Upgrade
+	if next != nil {
+		next.PrePull = nil
+	}
 
 	switch {
 	case next == nil:
@@ -99,12 +102,17 @@ func (r *Reconciler) preflight(
 			return r.checkTalos(ctx, s, next.TalosVersion, machines)
 		})
 
-		if last.message != "" && !begunTalos(next.TalosVersion, machines) {
+		begun := begunTalos(next.TalosVersion, machines)
+		if last.message != "" && !begun {
 			return refused(next, was, last)
 		}
 
 		next.Obstacles = kube.Shorten(upgrade.JoinObstacles(last.message, last.obstacles, last.drains),
 			longestMessage)
+
+		if !begun {
+			return r.awaitImages(ctx, s, next, machines)
+		}
 	default:
 		runs, ok := notBegun(s.cp, next, r.group(s).Entries(), machines)
 		if !ok {
@@ -121,6 +129,8 @@ func (r *Reconciler) preflight(
 		if last.message != "" && (!last.unknown || !allowed) {
 			return refused(next, was, last)
 		}
+
+		return r.awaitImages(ctx, s, next, machines)
 	}
 
 	return next

@@ -13,6 +13,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/test/harness"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -66,7 +67,9 @@ func TestUpgradeRemovesFeatureGate(t *testing.T) {
 	}
 	ask := func(version string, policy v1alpha1.RemovedAPIPolicy) {
 		cp.Spec.KubernetesVersion = version
-		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic, RemovedAPIs: policy}
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{
+			Kubernetes: v1alpha1.UpgradeAutomatic, RemovedAPIs: policy, PrePull: v1alpha1.PrePullNever,
+		}
 		e.Update(cp)
 	}
 	expect := func(what, version, message string) {
@@ -183,8 +186,37 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	e.Update(cp)
 	nodes[0].FillDisk(false)
 
-	if u := later(); u == nil || u.TalosVersion != to || u.Obstacles != want+meet || u.Message+u.Reason != "" {
-		t.Errorf("with space: %+v", u)
+	// The images come after the space for them.
+	const waits = "the images of Talos v1.13.10 are pulled before the first machine begins: waiting for cp-0 (0 of 1 machines have them)"
+
+	u := later()
+	if u == nil || u.TalosVersion != "" || u.Reason != "" || u.Message != waits || u.PrePull == nil || u.PrePull.TalosVersion != to {
+		t.Fatalf("with space: %+v", u)
+	}
+
+	says := func(problem string) {
+		e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+			m.Status.Images = &v1alpha1.MachineImages{WantedBy: rollout.ImagesFor(cp, nil), Pulled: problem == "", Message: problem}
+		})
+	}
+
+	says("10.0.0.1 cannot pull the image x")
+
+	if u := later(); u == nil || u.TalosVersion != "" || u.Reason != v1alpha1.ReasonImagePull ||
+		!strings.Contains(u.Message, "cp-0: 10.0.0.1 cannot pull the image x; it is tried again every minute") {
+		t.Errorf("without image: %+v", u)
+	}
+
+	says("")
+
+	if u := later(); u == nil || u.TalosVersion != to || u.Obstacles != want+meet || u.Message+u.Reason != "" || u.PrePull == nil {
+		t.Errorf("with the image: %+v", u)
+	}
+
+	says("10.0.0.1 has lost it")
+
+	if u := later(); u == nil || u.TalosVersion != to || u.Reason != "" {
+		t.Errorf("allowed before: %+v", u)
 	}
 
 	m := e.talosMachine(0)
@@ -198,7 +230,7 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	})
 	nodes[0].FillDisk(true)
 
-	if u := later(); u == nil || u.TalosVersion != to || !strings.HasPrefix(u.Obstacles, want+full) || !strings.HasSuffix(u.Obstacles, meet) {
+	if u := later(); u == nil || u.PrePull != nil || u.TalosVersion != to || !strings.HasPrefix(u.Obstacles, want+full) || !strings.HasSuffix(u.Obstacles, meet) {
 		t.Errorf("begun: %+v", u)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -105,13 +106,21 @@ func byUpgradedWorker(_ context.Context, o client.Object) []reconcile.Request {
 	}}}
 }
 
-// upgraded passes the end of an upgrade of a machine, and versions that are observed after it. What happens in between
-// is of no use to the path, and a group may have hundreds of machines.
+// upgraded passes the end of an upgrade of a machine, versions that are observed after it, and whether it has its images
+// before. What happens in between is of no use to the path, and a group may have hundreds of machines.
 func upgraded(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.TalosMachine)
 	after, ok2 := e.ObjectNew.(*v1alpha1.TalosMachine)
 
-	if !ok || !ok2 || upgrades(after.Status.Change) {
+	if !ok || !ok2 {
+		return false
+	}
+
+	if !equality.Semantic.DeepEqual(before.Status.Images, after.Status.Images) {
+		return true
+	}
+
+	if upgrades(after.Status.Change) {
 		return false
 	}
 

@@ -105,22 +105,22 @@ func (r *Reconciler) settledMachines(ctx context.Context, s *scope) ([]v1alpha1.
 		return nil, nil
 	}
 
-	workers := &v1alpha1.TalosWorkerList{}
-	if err := r.Client.List(ctx, workers, client.InNamespace(s.cp.Namespace), kube.Shared); err != nil {
-		return nil, fmt.Errorf("listing the worker groups of %s: %w", s.cp.Name, err)
+	workers, err := r.workersOf(ctx, s.cp)
+	if err != nil {
+		return nil, err
 	}
 
-	for i := range workers.Items {
-		w := &workers.Items[i]
-		if w.Spec.ControlPlaneRef.Name == s.cp.Name && (deleting(w) || w.Status.ObservedGeneration != w.Generation ||
-			!meta.IsStatusConditionTrue(w.Status.Conditions, v1alpha1.ConditionReady)) {
+	for i := range workers {
+		w := &workers[i]
+		if deleting(w) || w.Status.ObservedGeneration != w.Generation ||
+			!meta.IsStatusConditionTrue(w.Status.Conditions, v1alpha1.ConditionReady) {
 			return nil, nil
 		}
 	}
 
 	list := &v1alpha1.TalosMachineList{}
 
-	err := r.Client.List(ctx, list, client.InNamespace(s.cp.Namespace),
+	err = r.Client.List(ctx, list, client.InNamespace(s.cp.Namespace),
 		client.MatchingLabels{v1alpha1.ControlPlaneLabel: s.cp.Name})
 	if err != nil {
 		return nil, fmt.Errorf("listing the machines of %s: %w", s.cp.Name, err)

@@ -182,7 +182,7 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 
-	s.wantHash, s.secretFields = rendered.Hash, rendered.Hidden
+	s.rendered, s.wantHash, s.secretFields = rendered.Bytes, rendered.Hash, rendered.Hidden
 
 	if s.image, err = machineconfig.InstallImage(rendered.Bytes); err != nil {
 		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)

@@ -134,6 +134,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.compareSystem,
 		r.planChange,
 		r.leaveToRestore,
+		frame.Always(r.pullAhead),
 		r.findLag,
 		r.findFaults,
 		r.rollBackFailed,

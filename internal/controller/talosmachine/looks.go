@@ -125,7 +125,7 @@ func (s *scope) look() look {
 // configurations is most of what an idle machine costs otherwise.
 func (r *Reconciler) isSettled(ctx context.Context, s *scope) (bool, error) {
 	if meta.IsStatusConditionPresentAndEqual(s.machine.Status.Conditions, v1alpha1.ConditionUpToDate,
-		metav1.ConditionUnknown) {
+		metav1.ConditionUnknown) || s.pullsAhead() {
 		return false, nil
 	}
 

@@ -86,6 +86,10 @@ type comparison struct {
 	diff               machineconfig.Difference
 	// image is the installer that the spec names.
 	image string
+	// rendered is the desired configuration with the versions of the spec; nil if that is unknown.
+	rendered []byte
+	// installer is the image of the version of Talos that is pulled ahead; empty if there is none.
+	installer string
 	// systems are what the node runs and should run; nil if that was not compared.
 	systems *systems
 	// kept are images whose versions differ from those of the spec.

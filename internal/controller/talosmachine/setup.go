@@ -161,6 +161,7 @@ func told(workers bool) predicate.Predicate {
 		after, also := e.ObjectNew.(*v1alpha1.TalosControlPlane)
 
 		return ok && also && ((before.Status.SecretBundle == nil) != (after.Status.SecretBundle == nil) ||
-			rollout.Step(before, workers) != rollout.Step(after, workers))
+			rollout.Step(before, workers) != rollout.Step(after, workers) ||
+			rollout.ImagesFor(before, nil) != rollout.ImagesFor(after, nil))
 	}}
 }

@@ -42,6 +42,10 @@ func NewInstalls(ctx context.Context) *Installs {
 
 // installation is what an installer runs for.
 type installation struct {
+	// ahead is what images are pulled for before any change begins, as in status.images; empty for a change.
+	ahead string
+	// cluster is the control plane that the machine belongs to.
+	cluster types.NamespacedName
 	// change is the ID of the change, act what is done for it with the image, in one boot of the node.
 	change string
 	act    change.Act
@@ -128,6 +132,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		found = endSystems(s, runs)
 	} else {
 		found = compareSystems(s.controlPlane, s.machine, runs, s.image)
+		s.installer = installerAhead(s.controlPlane, s.machine, runs, s.image)
 	}
 
 	if found.untold = untold; untold {
@@ -401,7 +406,7 @@ func (o *systems) fields() []v1alpha1.FieldChange {
 // at what has become of it. It returns another step if the work is done again later.
 func (r *Reconciler) installs(ctx context.Context, s *scope, in change.Input, act change.Act) (*change.Step, error) {
 	c := in.Record.Change
-	about := installation{change: c.ID, act: act, image: c.Image, boot: in.BootID}
+	about := installation{cluster: s.controlPlaneKey(), change: c.ID, act: act, image: c.Image, boot: in.BootID}
 
 	if act == change.Uninstall {
 		about.image = c.OldImage

@@ -46,3 +46,20 @@ func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 
 	return out + fmt.Sprintf("/%s/%s", u.KubernetesVersion, last)
 }
+
+// ImagesFor names the images that a machine pulls before its cluster is upgraded: the version, and the generations of
+// the control plane and of the worker group (nil for a control-plane machine), which determine them. It is empty if none
+// are pulled.
+func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
+	u := cp.Status.Upgrade
+	if u == nil || u.PrePull == nil {
+		return ""
+	}
+
+	var group int64
+	if w != nil {
+		group = w.Generation
+	}
+
+	return fmt.Sprintf("%d/%d/%s/%s", cp.Generation, group, u.PrePull.TalosVersion, u.PrePull.KubernetesVersion)
+}

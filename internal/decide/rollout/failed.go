@@ -70,11 +70,20 @@ func unwanted(m *v1alpha1.TalosMachine, group []v1alpha1.TalosMachine) string {
 
 // mayFail returns how many machines may have failed before the rollout stops: none of a control plane.
 func (in Input) mayFail() int {
-	if in.Worker == nil || in.Options.MaxFailed == nil {
+	if in.Worker == nil {
 		return 0
 	}
 
-	n, err := intstr.GetScaledValueFromIntOrPercent(in.Options.MaxFailed, len(in.Machines), false)
+	return in.Options.MayFail(len(in.Machines))
+}
+
+// MayFail returns how many of the machines of a worker group may have failed before its rollout stops.
+func (o Options) MayFail(machines int) int {
+	if o.MaxFailed == nil {
+		return 0
+	}
+
+	n, err := intstr.GetScaledValueFromIntOrPercent(o.MaxFailed, machines, false)
 	if err != nil {
 		return 0 // the schema rejects it
 	}
