@@ -101,4 +101,9 @@ const (
 	// Next: wait; the TalosEtcdBackup that the message names reports its progress. The message also says if the schedule
 	// does not exist, is paused or backs up another control plane.
 	ReasonWaitingForBackup = "WaitingForBackup"
+	// ReasonNoBackup: an upgrade goes on without a backup before it, and the message says why.
+	//
+	// Next: create a TalosEtcdBackupSchedule, or name one in `backupBeforeDisruption` (docs/backup.md). If no backup is
+	// wanted, set `upgrade.backup: None`.
+	ReasonNoBackup = "NoBackup"
 )

@@ -50,6 +50,18 @@ const (
 	PrePullNever PrePullPolicy = "Never"
 )
 
+// UpgradeBackupPolicy determines whether an upgrade waits for a backup although backupBeforeDisruption demands none.
+// +kubebuilder:validation:Enum=Scheduled;None
+type UpgradeBackupPolicy string
+
+// Policies for the backup before an upgrade.
+const (
+	// UpgradeBackupScheduled waits for a backup of the only schedule of the control plane. It is the default.
+	UpgradeBackupScheduled UpgradeBackupPolicy = "Scheduled"
+	// UpgradeBackupNone waits for none.
+	UpgradeBackupNone UpgradeBackupPolicy = "None"
+)
+
 // ManifestPolicy determines what becomes of the bootstrap manifests of Talos after an upgrade of Kubernetes.
 // +kubebuilder:validation:Enum=Report;Apply
 type ManifestPolicy string
@@ -85,6 +97,11 @@ type UpgradeOptions struct {
 	// pods. One that cannot holds the upgrade, unless the maxFailed of its group tolerates it.
 	// +optional
 	PrePull PrePullPolicy `json:"prePull,omitempty"`
+	// backup is Scheduled (default), or None, where the control plane has no backupBeforeDisruption. With Scheduled, the first
+	// machine of a version of Talos, or of another minor of Kubernetes, waits for a backup that is newer than the plan, if
+	// exactly one TalosEtcdBackupSchedule of the control plane is neither suspended nor paused.
+	// +optional
+	Backup UpgradeBackupPolicy `json:"backup,omitempty"`
 	// machineSelector selects the TalosMachines that are upgraded, by their labels; each one by default. The others stay as
 	// they are, and what comes after them in the order of the upgrade waits: workers for control-plane machines, and the
 	// next version for all machines.
@@ -259,7 +276,7 @@ type UpgradeStatus struct {
 	// +optional
 	PrePull *UpgradeImages `json:"prePull,omitempty"`
 	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,
-	// and that an upgrade goes on without a backup. They hold nothing.
+	// machines without images that maxFailed tolerates, and that an upgrade goes on without a backup. They hold nothing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Obstacles string `json:"obstacles,omitempty"`

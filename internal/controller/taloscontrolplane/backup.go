@@ -1,12 +1,19 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
@@ -55,4 +62,61 @@ func (r *Reconciler) withBackup(
 	}
 
 	return verdict, nil
+}
+
+// permitUpgrade asks for the backup that is newer than the plan of an upgrade. If there is none, it is created.
+func (r *Reconciler) permitUpgrade(
+	ctx context.Context, s *scope, run *clusterstate.UpgradeRun,
+) (safety.Verdict, error) {
+	what, now := run.Component+" "+run.To, r.Clock.Now()
+	permit := func(b safety.Backup) safety.Verdict { return safety.PermitUpgrade(what, b) }
+
+	cp := s.cp.DeepCopy()
+	cp.Spec.BackupBeforeDisruption = cmp.Or(cp.Spec.BackupBeforeDisruption, s.demand)
+
+	verdict, err := r.withBackup(ctx, s, scheduled.Since(cp, run.PlannedAt, now), what+" begins", permit)
+	if s.backup != nil && s.demand != nil {
+		s.backup.Message += "; to begin without a backup, set upgrade.backup to None"
+		verdict = *s.backup
+	}
+
+	return verdict, err
+}
+
+// demandBackup has an upgrade wait for a backup although the spec demands none, if there is a schedule that can take it,
+// and says so among the obstacles and in an event if there is none.
+func (r *Reconciler) demandBackup(ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus) error {
+	s.demand = nil
+
+	p := s.guard.Planned
+	if p == nil || p.Back() || s.cp.Spec.BackupBeforeDisruption != nil ||
+		s.cp.Spec.Upgrade.Backup == v1alpha1.UpgradeBackupNone || !upgrade.WaitsForBackup(p.Component, p.From, p.To) {
+		return nil
+	}
+
+	schedules := &v1alpha1.TalosEtcdBackupScheduleList{}
+	if err := r.Client.List(ctx, schedules, client.InNamespace(s.cp.Namespace), kube.Shared); err != nil {
+		return fmt.Errorf("listing the backup schedules of %s: %w", s.cp.Name, err)
+	}
+
+	demand, missing := scheduled.Default(s.cp, schedules.Items)
+	if demand != nil {
+		s.demand, s.guard.Backup = demand, true
+
+		return nil
+	}
+
+	text := "no backup before this upgrade: " + missing
+
+	// Both are short enough to be told whole.
+	if was := s.cp.Status.Upgrade; was == nil || !strings.Contains(was.Obstacles, text) {
+		r.Recorder.Eventf(s.cp, nil, corev1.EventTypeWarning, v1alpha1.ReasonNoBackup, "Upgrade", "%s %s: %s", p.Component,
+			p.To, text)
+	}
+
+	if !strings.Contains(next.Obstacles, text) {
+		next.Obstacles = kube.Shorten(upgrade.JoinObstacles(text, next.Obstacles), longestMessage)
+	}
+
+	return nil
 }

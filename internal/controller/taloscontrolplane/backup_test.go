@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/harness"
 )
 
 // demandsBackup makes the control plane demand a backup of a schedule, which it creates.
@@ -194,5 +195,79 @@ func TestBackupBeforeRemoval(t *testing.T) {
 
 	if d := e.disruption(); !strings.HasPrefix(d.Machine, "cp-") {
 		t.Errorf("%+v", d)
+	}
+}
+
+// TestBackupByDefault: without a demand in the spec, the first machine of a version waits for a backup of the only
+// schedule, and for none where there is no such schedule, which an event tells, or where the spec wants none.
+func TestBackupByDefault(t *testing.T) {
+	const to = "v1.13.10"
+
+	e := newEnv(t)
+	cp, _ := e.established(1)
+	e.until(cp, "the version of the API servers is known", func() bool { return cp.Status.ObservedKubeVersion != "" })
+
+	o := e.demandsBackup(cp)
+	e.Create(o)
+
+	cp.Spec.BackupBeforeDisruption = nil
+	cp.Spec.TalosVersion = to
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, PrePull: v1alpha1.PrePullNever}
+	e.Update(cp)
+
+	runs := func(change func(*v1alpha1.TalosMachine)) {
+		e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
+			m.Status.TalosVersion, m.Status.KubeletVersion = harness.TalosVersion, harness.KubernetesVersion
+			change(m)
+		})
+	}
+
+	runs(func(*v1alpha1.TalosMachine) {})
+	e.step(cp)
+
+	const without = "no backup before this upgrade: TalosEtcdBackupSchedule nightly is suspended"
+	if u := cp.Status.Upgrade; u == nil || u.TalosVersion != to || u.Obstacles != without {
+		t.Fatalf("suspended: %+v", u)
+	}
+
+	o.Spec.Suspend = false
+	e.Update(o)
+	e.step(cp)
+	runs(func(m *v1alpha1.TalosMachine) {
+		pending(m)
+		m.Status.Change.Kind = v1alpha1.ChangeTalos
+	})
+
+	for range 2 {
+		e.step(cp)
+	}
+
+	b := e.oneBackup("waiting")
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup,
+		"Talos v1.13.10 is blocked until TalosEtcdBackup "+b.Name)
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonWaitingForBackup,
+		"to begin without a backup, set upgrade.backup to None")
+
+	if u := cp.Status.Upgrade; e.granted(1) != "" || u.Obstacles != "" {
+		t.Fatalf("granted %q, %+v", e.granted(1), u)
+	}
+
+	// A backup that was complete before the plan does not count, and one after it does.
+	plannedAt := e.state().Runtime.Upgrade.PlannedAt
+	e.concludes(b, true, plannedAt.Add(-time.Minute))
+	e.step(cp)
+
+	if n := len(e.etcdBackups()); n != 2 || e.granted(1) != "" {
+		t.Fatalf("%d backups, granted %q", n, e.granted(1))
+	}
+
+	cp.Spec.Upgrade.Backup = v1alpha1.UpgradeBackupNone
+	e.Update(cp)
+	e.step(cp)
+	runs(func(*v1alpha1.TalosMachine) {})
+	e.step(cp)
+
+	if g, n := e.granted(1), len(e.etcdBackups()); g != "cp-0" || n != 2 || cp.Status.Upgrade.Obstacles != "" {
+		t.Errorf("without: granted %q, %d backups, %+v", g, n, cp.Status.Upgrade)
 	}
 }

@@ -5,16 +5,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
@@ -39,7 +36,7 @@ func (r *Reconciler) guardUpgrade(
 	was := s.held.State.Runtime.Upgrade
 	s.guard = guardOf(s.cp, r.group(s).Entries(), was, next, machines)
 
-	if err := r.noteMissingBackup(ctx, s, next); err != nil {
+	if err := r.demandBackup(ctx, s, next); err != nil {
 		return nil, err
 	}
 
@@ -353,49 +350,6 @@ func (r *Reconciler) awaitUpgrade(ctx context.Context, s *scope) (string, error)
 	}
 
 	return out.Message, nil
-}
-
-// permitUpgrade asks for the backup that is newer than the plan of an upgrade. If there is none, it is created.
-func (r *Reconciler) permitUpgrade(
-	ctx context.Context, s *scope, run *clusterstate.UpgradeRun,
-) (safety.Verdict, error) {
-	what, now := run.Component+" "+run.To, r.Clock.Now()
-	permit := func(b safety.Backup) safety.Verdict { return safety.PermitUpgrade(what, b) }
-
-	return r.withBackup(ctx, s, scheduled.Since(s.cp, run.PlannedAt, now), what+" begins", permit)
-}
-
-// noteMissingBackup adds to the obstacles of an upgrade that it goes on without a backup.
-func (r *Reconciler) noteMissingBackup(ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus) error {
-	p := s.guard.Planned
-	if p == nil || p.Back() {
-		return nil
-	}
-
-	schedules := &v1alpha1.TalosEtcdBackupScheduleList{}
-	if err := r.Client.List(ctx, schedules, client.InNamespace(s.cp.Namespace), kube.Shared); err != nil {
-		return fmt.Errorf("listing the backup schedules of %s: %w", s.cp.Name, err)
-	}
-
-	own := 0
-
-	for i := range schedules.Items {
-		if schedules.Items[i].Spec.BackupTemplate.Spec.ControlPlaneRef.Name == s.cp.Name {
-			own++
-		}
-	}
-
-	text := upgrade.WithoutBackup(p.Component, p.From, p.To, s.cp.Spec.BackupBeforeDisruption != nil, own)
-
-	switch {
-	case text == "" || strings.Contains(next.Obstacles, text):
-	case next.Obstacles == "":
-		next.Obstacles = text
-	default:
-		next.Obstacles = kube.Shorten(text+"; "+next.Obstacles, longestMessage)
-	}
-
-	return nil
 }
 
 // setHookFailed reports the hooks that have failed, until the next upgrade begins or the spec has none.

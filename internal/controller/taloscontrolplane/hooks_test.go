@@ -407,7 +407,7 @@ func TestBackupBeforeKubernetes(t *testing.T) {
 	ask(to)
 
 	if u := cp.Status.Upgrade; u == nil || u.KubernetesVersion != to ||
-		u.Obstacles != "no TalosEtcdBackupSchedule is known for the cluster: the upgrade goes on without a backup" {
+		u.Obstacles != "no backup before this upgrade: no TalosEtcdBackupSchedule is known for the cluster" {
 		t.Fatalf("%+v", u)
 	}
 

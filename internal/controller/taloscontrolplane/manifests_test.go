@@ -161,7 +161,7 @@ func TestBootstrapManifests(t *testing.T) {
 	}
 	ask := func(policy v1alpha1.ManifestPolicy) {
 		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{
-			PrePull: v1alpha1.PrePullNever,
+			PrePull:    v1alpha1.PrePullNever,
 			Kubernetes: v1alpha1.UpgradeAutomatic, RemovedAPIs: v1alpha1.RemovedAPIsIgnore, Manifests: policy,
 		}
 		e.Update(cp)

@@ -149,7 +149,7 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	const (
 		to   = "v1.13.10"
 		full = "cp-0 (0 MiB free): too little space on /var (EPHEMERAL) for the images of Talos v1.13.10, which need 1024 MiB"
-		want = "no TalosEtcdBackupSchedule is known for the cluster: the upgrade goes on without a backup; "
+		want = "no backup before this upgrade: no TalosEtcdBackupSchedule is known for the cluster; "
 		meet = "the drains will meet Nodes that were cordoned manually: cp-0"
 	)
 

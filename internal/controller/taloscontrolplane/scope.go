@@ -40,8 +40,10 @@ type scope struct {
 	// guard is what hooks are decided from; hooks says which one an upgrade waits for, and why, nil if it does not; poll
 	// is when the Job of one is observed again, zero if none runs.
 	guard hook.Input
-	hooks *safety.Verdict
-	poll  time.Time
+	// demand is the backup that an upgrade waits for although the spec demands none; nil if there is none.
+	demand *v1alpha1.BackupBeforeDisruption
+	hooks  *safety.Verdict
+	poll   time.Time
 
 	// remedy is the replacement that is due; nil if there is none.
 	remedy *remediation.Choice

@@ -7,14 +7,10 @@ func NeedsBackup(component Component, from, to string) bool {
 	return component == Kubernetes && !Newer(from, to) && minorDiffers(from, to)
 }
 
-// WithoutBackup says that a step goes on without a backup; empty where the control plane demands one, where a schedule
-// takes them, or where none would be demanded.
-func WithoutBackup(component Component, from, to string, demanded bool, schedules int) string {
-	if demanded || schedules > 0 || component == Kubernetes && !NeedsBackup(component, from, to) {
-		return ""
-	}
-
-	return "no TalosEtcdBackupSchedule is known for the cluster: the upgrade goes on without a backup"
+// WaitsForBackup reports whether a step waits for the backup that is taken by default, where a control plane demands none
+// before disruptions: what would be held there, and another Talos.
+func WaitsForBackup(component Component, from, to string) bool {
+	return component == Talos || NeedsBackup(component, from, to)
 }
 
 func minorDiffers(a, b string) bool {

@@ -1,44 +1,34 @@
 package upgrade_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
-// TestBackupBeforeStep: another minor of Kubernetes waits for a backup, and nothing else of it does. Where none is
-// demanded and no schedule takes any, that is said of each step that would be held.
+// TestBackupBeforeStep: another minor of Kubernetes waits for a backup, and nothing else of it does. By default, each
+// version of Talos waits for one, too.
 func TestBackupBeforeStep(t *testing.T) {
-	const says = "goes on without a backup"
-
 	for name, c := range map[string]struct {
-		of        upgrade.Component
-		from, to  string
-		needs     bool
-		demanded  bool
-		schedules int
-		without   string
+		of           upgrade.Component
+		from, to     string
+		needs, waits bool
 	}{
-		"a minor":               {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, without: says},
-		"demanded":              {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, demanded: true},
-		"scheduled":             {of: upgrade.Kubernetes, from: "v1.35.1", to: "v1.36.2", needs: true, schedules: 1},
-		"a patch":               {of: upgrade.Kubernetes, from: "v1.36.1", to: "v1.36.2"},
-		"taken back":            {of: upgrade.Kubernetes, from: "v1.36.2", to: "v1.35.1"},
-		"what is not known":     {of: upgrade.Kubernetes, from: "unknown", to: "v1.36.2", needs: true, without: says},
-		"not written so before": {of: upgrade.Kubernetes, from: "1.36.1", to: "v1.36.2", needs: true, without: says},
-		"not written so":        {of: upgrade.Kubernetes, from: "v1.36.1", to: "1.36.2", needs: true, without: says},
-		"Talos":                 {of: upgrade.Talos, from: "v1.12.4", to: "v1.13.9", without: says},
-		"a patch of Talos":      {of: upgrade.Talos, from: "v1.13.8", to: "v1.13.9", without: says},
-		"Talos with schedules":  {of: upgrade.Talos, from: "v1.12.4", to: "v1.13.9", schedules: 2},
+		"a minor":               {upgrade.Kubernetes, "v1.35.1", "v1.36.2", true, true},
+		"a patch":               {upgrade.Kubernetes, "v1.36.1", "v1.36.2", false, false},
+		"taken back":            {upgrade.Kubernetes, "v1.36.2", "v1.35.1", false, false},
+		"what is not known":     {upgrade.Kubernetes, "unknown", "v1.36.2", true, true},
+		"not written so before": {upgrade.Kubernetes, "1.36.1", "v1.36.2", true, true},
+		"not written so":        {upgrade.Kubernetes, "v1.36.1", "1.36.2", true, true},
+		"Talos":                 {upgrade.Talos, "v1.12.4", "v1.13.9", false, true},
+		"a patch of Talos":      {upgrade.Talos, "v1.13.8", "v1.13.9", false, true},
 	} {
 		if got := upgrade.NeedsBackup(c.of, c.from, c.to); got != c.needs {
 			t.Errorf("%s: needs %t", name, got)
 		}
 
-		got := upgrade.WithoutBackup(c.of, c.from, c.to, c.demanded, c.schedules)
-		if !strings.Contains(got, c.without) || c.without == "" && got != "" {
-			t.Errorf("%s: %q", name, got)
+		if got := upgrade.WaitsForBackup(c.of, c.from, c.to); got != c.waits {
+			t.Errorf("%s: waits %t", name, got)
 		}
 	}
 }

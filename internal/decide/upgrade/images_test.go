@@ -44,4 +44,6 @@ func TestJudgePulls(t *testing.T) {
 }
 
 // holds reports whether a text contains a part; an empty part means that there is no text.
-func holds(text, part string) bool { return (text == "") == (part == "") && strings.Contains(text, part) }
+func holds(text, part string) bool {
+	return (text == "") == (part == "") && strings.Contains(text, part)
+}
