@@ -13,7 +13,7 @@ const (
 )
 
 // NotificationEvent is what a notification tells of a run.
-// +kubebuilder:validation:Enum=Started;Finished;Failed;Waiting
+// +kubebuilder:validation:Enum=Started;Finished;Failed;MachineFailed;Waiting
 type NotificationEvent string
 
 // Events of a run.
@@ -22,10 +22,12 @@ const (
 	NotificationStarted NotificationEvent = "Started"
 	// NotificationFinished: a run has ended without a failure: it succeeded, or was called off.
 	NotificationFinished NotificationEvent = "Finished"
-	// NotificationFailed: a run has ended after the upgrade of a machine had failed.
+	// NotificationFailed: a run has stopped, because machines or a hook failed, and goes on with a retry only; or it has
+	// ended after that.
 	NotificationFailed NotificationEvent = "Failed"
-	// NotificationWaiting: a run waits for a user: a plan requires approval, or the upgrade of a machine failed, and the
-	// run goes on with a retry only.
+	// NotificationMachineFailed: the upgrade of a machine has failed, whether or not the run goes on without it.
+	NotificationMachineFailed NotificationEvent = "MachineFailed"
+	// NotificationWaiting: a run waits for a user: a plan requires approval, or bootstrap manifests are refused.
 	NotificationWaiting NotificationEvent = "Waiting"
 )
 
@@ -43,6 +45,6 @@ type UpgradeNotification struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:MaxItems=5
 	Events []NotificationEvent `json:"events,omitempty"`
 }

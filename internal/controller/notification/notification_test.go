@@ -36,9 +36,9 @@ func TestRun(t *testing.T) {
 		{running, []string{"url r-1 Started"}},
 		{waiting, nil},
 		{running, nil},
-		{stopped, []string{"url r-2 Waiting"}},
+		{stopped, []string{"url r-2 Failed"}},
 		{running, nil},
-		{stopped, []string{"url r-3 Waiting"}},
+		{stopped, []string{"url r-3 Failed"}},
 		{succeeded, []string{
 			"url r-4 Finished", "other r-4 Cluster clusters/c: the upgrade of Talos from v1.12.4 to v1.13.9 has succeeded (0 of 0 machines done)",
 		}},
@@ -134,7 +134,7 @@ func TestOldRecords(t *testing.T) {
 
 	w.record("open", stopped, "")
 	w.passes()
-	w.wants("what happens now", "url open-2 Waiting")
+	w.wants("what happens now", "url open-2 Failed")
 
 	// What happens while it is not configured is not told later.
 	w.change(func(cp *v1alpha1.TalosControlPlane) { cp.Spec.Upgrade = nil })

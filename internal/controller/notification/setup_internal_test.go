@@ -27,6 +27,12 @@ func TestChanged(t *testing.T) {
 	kubernetes := func(phase v1alpha1.UpgradeRunPhase) client.Object {
 		return &v1alpha1.KubernetesUpgrade{Status: v1alpha1.UpgradeRunStatus{Phase: phase}}
 	}
+	failing := func() client.Object {
+		return &v1alpha1.TalosUpgrade{Status: v1alpha1.UpgradeRunStatus{
+			Phase:    v1alpha1.UpgradeRunRunning,
+			Machines: []v1alpha1.UpgradeRunMachine{{Name: "a", State: v1alpha1.UpgradeMachineFailed}},
+		}}
+	}
 	refused := func() client.Object {
 		return &v1alpha1.KubernetesUpgrade{Status: v1alpha1.UpgradeRunStatus{Phase: v1alpha1.UpgradeRunWaiting, Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReconciling, Reason: v1alpha1.ReasonManifestsRefused},
@@ -44,6 +50,8 @@ func TestChanged(t *testing.T) {
 		"the same plan":    {group(awaits("a")), group(awaits("a")), false},
 		"a machine":        {talos(v1alpha1.UpgradeRunRunning, 1), talos(v1alpha1.UpgradeRunRunning, 2), false},
 		"stopped":          {talos(v1alpha1.UpgradeRunRunning, 1), talos(v1alpha1.UpgradeRunStopped, 1), true},
+		"a failed machine": {talos(v1alpha1.UpgradeRunRunning, 1), failing(), true},
+		"still failed":     {failing(), failing(), false},
 		"refused":          {kubernetes(v1alpha1.UpgradeRunWaiting), refused(), true},
 		"still refused":    {refused(), refused(), false},
 		"the other record": {kubernetes(""), kubernetes(v1alpha1.UpgradeRunRunning), true},

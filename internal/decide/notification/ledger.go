@@ -40,6 +40,8 @@ type Ledger struct {
 	Plans []string `json:"plans,omitempty"`
 	// Refused: that bootstrap manifests are refused is among the entries, or was.
 	Refused bool `json:"refused,omitempty"`
+	// Failing are the machines that have failed now, and whose failure is among the entries, or was.
+	Failing []string `json:"failing,omitempty"`
 	// Last is the number of the last entry.
 	Last int `json:"last,omitempty"`
 	// Entries are the transitions of the run, in their order.
@@ -113,13 +115,14 @@ func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Ti
 	case v1alpha1.UpgradeRunFailed:
 		l = l.add(st, v1alpha1.NotificationFailed, ended(st, began), st.Message)
 	case v1alpha1.UpgradeRunStopped:
+		l = l.failMachines(st, stopped(st, began))
 		if l.Phase != st.Phase {
-			l = l.add(st, v1alpha1.NotificationWaiting, stopped(st, began), st.Message)
+			l = l.add(st, v1alpha1.NotificationFailed, stopped(st, began), st.Message)
 		}
 
 		l = l.await(st, plans, now) // of other groups, which go on
 	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
-		l = l.await(st, plans, now).refuse(st, now)
+		l = l.failMachines(st, began).await(st, plans, now).refuse(st, now)
 	}
 
 	for i := range l.Entries {
@@ -134,6 +137,42 @@ func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Ti
 	}
 
 	return l
+}
+
+// failMachines adds the machines that have failed and were not told yet, as one entry. One that was retried, and fails
+// again, is told again.
+func (l Ledger) failMachines(st *v1alpha1.UpgradeRunStatus, at time.Time) Ledger {
+	told := l.Failing
+	l.Failing = Failing(st)
+
+	var messages []string
+
+	for _, m := range st.Machines {
+		if m.State == v1alpha1.UpgradeMachineFailed && !slices.Contains(told, m.Name) {
+			messages = append(messages, fmt.Sprintf("%s failed: %s", m.Name, m.Message))
+		}
+	}
+
+	if len(messages) == 0 {
+		return l
+	}
+
+	return l.add(st, v1alpha1.NotificationMachineFailed, at, strings.Join(messages, "; "))
+}
+
+// Failing returns the machines of a run that have failed now.
+func Failing(st *v1alpha1.UpgradeRunStatus) []string {
+	var out []string
+
+	for _, m := range st.Machines {
+		if m.State == v1alpha1.UpgradeMachineFailed {
+			out = append(out, m.Name)
+		}
+	}
+
+	slices.Sort(out)
+
+	return out
 }
 
 // await adds the plans that await approval and that were not told yet, as one entry. A plan that is told has to be
@@ -204,7 +243,7 @@ func (l Ledger) add(
 	l.Entries = append(l.Entries, Entry{
 		Number: l.Last, Event: event, Time: stamp(at), Phase: st.Phase, Message: kube.Shorten(message, longestMessage),
 		Total: st.Total, Done: st.Done, Failed: st.Failed,
-		Hook: event == v1alpha1.NotificationWaiting && st.Phase == v1alpha1.UpgradeRunStopped &&
+		Hook: event == v1alpha1.NotificationFailed && st.Phase == v1alpha1.UpgradeRunStopped &&
 			reasonOf(st) == v1alpha1.ReasonUpgradeHookFailed,
 	})
 	l.Entries = l.Entries[max(0, len(l.Entries)-kept):]
@@ -228,7 +267,8 @@ func (l Ledger) Worth(before Ledger) bool {
 		return false
 	}
 
-	return l.Phase != before.Phase || l.Last != before.Last || l.Refused != before.Refused
+	return l.Phase != before.Phase || l.Last != before.Last || l.Refused != before.Refused ||
+		!slices.Equal(l.Failing, before.Failing)
 }
 
 // entry returns a copy of the ledger, and the place of an entry in it, which may be changed; nil if there is none.

@@ -67,13 +67,13 @@ func TestObserve(t *testing.T) {
 		"to the end":                   {[]seen{{running, "", nil}, {running, "", nil}, {succeeded, "", nil}, {succeeded, "", nil}}, "1 Started 0, 2 Finished 30"},
 		"a window":                     {[]seen{{running, "", nil}, {waiting, "a window", nil}, {running, "", nil}}, "1 Started 0"},
 		"called off":                   {[]seen{{running, "", nil}, {off, "why", nil}}, "1 Started 0, 2 Finished 30 why"},
-		"stopped":                      {[]seen{{running, "", nil}, {stopped, "a failed", nil}, {stopped, "a failed; b failed", nil}}, "1 Started 0, 2 Waiting 20 a failed"},
-		"stopped again":                {[]seen{{stopped, "x", nil}, {waiting, "", nil}, {stopped, "y", nil}}, "1 Started 0, 2 Waiting 20 x, 3 Waiting 20 y"},
-		"failed":                       {[]seen{{stopped, "x", nil}, {failed, "z", nil}, {running, "", nil}}, "1 Started 0, 2 Waiting 20 x, 3 Failed 30 z"},
+		"stopped":                      {[]seen{{running, "", nil}, {stopped, "a failed", nil}, {stopped, "a failed; b failed", nil}}, "1 Started 0, 2 Failed 20 a failed"},
+		"stopped again":                {[]seen{{stopped, "x", nil}, {waiting, "", nil}, {stopped, "y", nil}}, "1 Started 0, 2 Failed 20 x, 3 Failed 20 y"},
+		"failed":                       {[]seen{{stopped, "x", nil}, {failed, "z", nil}, {running, "", nil}}, "1 Started 0, 2 Failed 20 x, 3 Failed 30 z"},
 		"over before it was observed":  {[]seen{{succeeded, "", nil}}, "1 Started 0, 2 Finished 30"},
 		"approvals, each once":         {[]seen{{running, "", nil}, {waiting, "", []notification.Plan{a}}, {running, "", nil}, {waiting, "", []notification.Plan{a, b}}}, "1 Started 0, 2 Waiting 70 c: plan a, 3 Waiting 90 b: plan b"},
 		"two approvals at once":        {[]seen{{running, "", []notification.Plan{a, b}}}, "1 Started 0, 2 Waiting 60 b: plan b; c: plan a"},
-		"a plan while it has stopped":  {[]seen{{stopped, "x", []notification.Plan{a}}}, "1 Started 0, 2 Waiting 20 x, 3 Waiting 60 c: plan a"},
+		"a plan while it has stopped":  {[]seen{{stopped, "x", []notification.Plan{a}}}, "1 Started 0, 2 Failed 20 x, 3 Waiting 60 c: plan a"},
 		"a plan after the end of that": {[]seen{{succeeded, "", []notification.Plan{a}}}, "1 Started 0, 2 Finished 30"},
 	} {
 		l, now := notification.Ledger{}, begin.Add(time.Hour)
@@ -91,6 +91,54 @@ func TestObserve(t *testing.T) {
 
 		if got := entries(l); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestMachineFails: the failure of each machine is told once, also of one that its group tolerates, and again after a
+// retry; that the run stops is told besides.
+func TestMachineFails(t *testing.T) {
+	l := notification.Ledger{}
+
+	for i, step := range []struct {
+		phase  v1alpha1.UpgradeRunPhase
+		failed string
+		want   string
+	}{
+		{v1alpha1.UpgradeRunRunning, "", "1 Started 0"},
+		{v1alpha1.UpgradeRunRunning, "a", "1 Started 0, 2 MachineFailed 1 a failed: why"},
+		{v1alpha1.UpgradeRunWaiting, "a", "1 Started 0, 2 MachineFailed 1 a failed: why"},
+		{v1alpha1.UpgradeRunRunning, "", "1 Started 0, 2 MachineFailed 1 a failed: why"},
+		{
+			v1alpha1.UpgradeRunStopped, "ba", "1 Started 0, 2 MachineFailed 1 a failed: why, 3 MachineFailed 20 b failed: why; a failed: why, " +
+				"4 Failed 20 stops",
+		},
+		{
+			v1alpha1.UpgradeRunStopped, "bac", "1 Started 0, 2 MachineFailed 1 a failed: why, 3 MachineFailed 20 b failed: why; a failed: why, " +
+				"4 Failed 20 stops, 5 MachineFailed 20 c failed: why",
+		},
+	} {
+		st := status(step.phase, "stops")
+		st.Machines = []v1alpha1.UpgradeRunMachine{{Name: "d", State: v1alpha1.UpgradeMachineDone}}
+
+		for _, name := range step.failed {
+			st.Machines = append(st.Machines, v1alpha1.UpgradeRunMachine{
+				Name: string(name), State: v1alpha1.UpgradeMachineFailed, Message: "why",
+			})
+		}
+
+		next := l.Observe(&st, nil, begin.Add(time.Duration(i)*time.Minute))
+		if !slices.Equal(next.Failing, l.Failing) && !next.Worth(l) {
+			t.Errorf("%d: what was told is not recorded", i)
+		}
+
+		if again := next.Observe(&st, nil, begin.Add(time.Hour)); again.Worth(next) {
+			t.Errorf("%d: told twice: %s", i, entries(again))
+		}
+
+		l = next
+		if got := entries(l); got != step.want {
+			t.Errorf("%d: %q, want %q", i, got, step.want)
 		}
 	}
 }

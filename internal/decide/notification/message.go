@@ -90,6 +90,9 @@ func (r Run) text(e *Entry) string {
 	switch {
 	case e.Event == v1alpha1.NotificationStarted:
 		return about + " has started" + done
+	case e.Event == v1alpha1.NotificationMachineFailed:
+		return about + " has failed on machines" + done + ": " + e.Message +
+			"; repair each, then run talos-operator retry MACHINE"
 	case e.Phase == v1alpha1.UpgradeRunSucceeded:
 		return about + " has succeeded" + done
 	case e.Phase == v1alpha1.UpgradeRunCalledOff:

@@ -33,10 +33,10 @@ func body(t *testing.T, r notification.Run, as v1alpha1.NotificationType, e *not
 // TestGeneric: the shape that is documented. A change of it is another version.
 func TestGeneric(t *testing.T) {
 	e := notification.Entry{
-		Number: 3, Event: v1alpha1.NotificationWaiting, Time: at(time.Minute), Phase: v1alpha1.UpgradeRunStopped,
+		Number: 3, Event: v1alpha1.NotificationFailed, Time: at(time.Minute), Phase: v1alpha1.UpgradeRunStopped,
 		Message: "a failed: <no> image", Total: 5, Done: 2, Failed: 1,
 	}
-	want := `{"apiVersion":"notifications.talos-operator.io/v1","kind":"UpgradeNotification","id":"u-3","event":"Waiting",` +
+	want := `{"apiVersion":"notifications.talos-operator.io/v1","kind":"UpgradeNotification","id":"u-3","event":"Failed",` +
 		`"time":"2026-05-04T10:01:00Z","text":"Cluster clusters/prod: the upgrade of Talos from v1.12.4 to v1.13.9 has stopped ` +
 		`(2 of 5 machines done): a failed: \u003cno\u003e image; repair the machine, then continue with talos-operator retry MACHINE",` +
 		`"cluster":{"namespace":"clusters","controlPlane":"prod"},` +
@@ -57,12 +57,13 @@ func TestSlack(t *testing.T) {
 		hook  bool
 		want  string
 	}{
-		"a hook":     {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunStopped, true, "has stopped (2 of 5 machines done): <!channel> & a"},
+		"a hook":     {v1alpha1.NotificationFailed, v1alpha1.UpgradeRunStopped, true, "has stopped (2 of 5 machines done): <!channel> & a"},
 		"started":    {v1alpha1.NotificationStarted, v1alpha1.UpgradeRunSucceeded, false, "has started (2 of 5 machines done)"},
 		"succeeded":  {v1alpha1.NotificationFinished, v1alpha1.UpgradeRunSucceeded, false, "has succeeded (2 of 5 machines done)"},
 		"called off": {v1alpha1.NotificationFinished, v1alpha1.UpgradeRunCalledOff, false, "was called off (2 of 5 machines done): <!channel> & a"},
 		"failed":     {v1alpha1.NotificationFailed, v1alpha1.UpgradeRunFailed, false, "has failed (2 of 5 machines done): <!channel> & a"},
-		"stopped":    {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunStopped, false, "has stopped (2 of 5 machines done): <!channel> & a; repair the machine, then continue with talos-operator retry MACHINE"},
+		"stopped":    {v1alpha1.NotificationFailed, v1alpha1.UpgradeRunStopped, false, "has stopped (2 of 5 machines done): <!channel> & a; repair the machine, then continue with talos-operator retry MACHINE"},
+		"a machine":  {v1alpha1.NotificationMachineFailed, v1alpha1.UpgradeRunStopped, false, "has failed on machines (2 of 5 machines done): <!channel> & a; repair each, then run talos-operator retry MACHINE"},
 		"manifests":  {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunWaiting, false, "is waiting for a user (2 of 5 machines done): <!channel> & a"},
 		"approval":   {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunRunning, false, "is waiting for a user (2 of 5 machines done): <!channel> & a; approve it with talos-operator approve CLUSTER"},
 	} {
