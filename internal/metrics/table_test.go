@@ -64,6 +64,7 @@ func fleet(t *testing.T) client.Client {
 		&v1alpha1.TalosMachine{ObjectMeta: meta, Status: v1alpha1.TalosMachineStatus{
 			Change: &v1alpha1.MachineChange{Phase: v1alpha1.ChangePending}, Conditions: ready,
 		}},
+		&v1alpha1.TalosUpgrade{ObjectMeta: meta, Status: v1alpha1.UpgradeRunStatus{Phase: v1alpha1.UpgradeRunRunning}},
 		backupObject("b", "c", 200, v1alpha1.VerificationDrill), schedule,
 	).Build()
 }
@@ -245,7 +246,7 @@ func TestGone(t *testing.T) {
 
 	for _, o := range []client.Object{
 		&vitistackv1alpha1.KubernetesCluster{}, &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosMachine{},
-		&v1alpha1.TalosEtcdBackup{}, &v1alpha1.TalosEtcdBackupSchedule{},
+		&v1alpha1.TalosEtcdBackup{}, &v1alpha1.TalosEtcdBackupSchedule{}, &v1alpha1.TalosUpgrade{},
 	} {
 		if err := c.DeleteAllOf(t.Context(), o, client.InNamespace("ns")); err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -18,10 +19,32 @@ var (
 			"Empty labels while it waits. Absent where there is none.", append(upgradeLabels[:2:2], "component", "version"), nil)
 	upgradeSteps = prometheus.NewDesc("talos_operator_upgrade_steps_left",
 		"Steps that are left of the path of an upgrade. Absent where there is none.", upgradeLabels, nil)
+	runMachines = prometheus.NewDesc("talos_operator_upgrade_run_machines",
+		"Machines of the open run of an upgrade by their state: Done, Failed, or Left. Absent where there is none.",
+		append(upgradeLabels[:2:2], "component", "state"), nil)
 	machineChanges = prometheus.NewDesc("talos_operator_machine_changes",
 		"Machines with a change of a kind, Config, Talos or Kubernetes, in a phase.",
 		append(upgradeLabels[:2:2], "kind", "phase"), nil)
 )
+
+// RunDuration of the runs of upgrades, by component and by how they ended.
+var RunDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	Name: "talos_operator_upgrade_run_duration_seconds", Help: "Duration of finished runs of upgrades, from their record.",
+	Buckets: []float64{60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400, 259200, 604800},
+}, []string{"component", "outcome"})
+
+func init() {
+	ctrlmetrics.Registry.MustRegister(RunDuration)
+
+	// A series that begins with its first run shows no increase.
+	for _, of := range []v1alpha1.ChangeKind{v1alpha1.ChangeTalos, v1alpha1.ChangeKubernetes} {
+		for _, outcome := range []v1alpha1.UpgradeRunPhase{
+			v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff,
+		} {
+			RunDuration.WithLabelValues(string(of), string(outcome))
+		}
+	}
+}
 
 // Upgrades tells of upgrades, and of the changes of machines, when it is scraped, from the cache.
 type Upgrades struct {
@@ -31,7 +54,7 @@ type Upgrades struct {
 
 // Describe implements prometheus.Collector.
 func (Upgrades) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{upgradeInfo, upgradeSteps, machineChanges} {
+	for _, d := range []*prometheus.Desc{upgradeInfo, upgradeSteps, runMachines, machineChanges} {
 		ch <- d
 	}
 }
@@ -42,8 +65,9 @@ func (u Upgrades) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 
 	planes, machines := &v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosMachineList{}
+	talos, kubernetes := &v1alpha1.TalosUpgradeList{}, &v1alpha1.KubernetesUpgradeList{}
 
-	for _, list := range []client.ObjectList{planes, machines} {
+	for _, list := range []client.ObjectList{planes, machines, talos, kubernetes} {
 		if err := u.Client.List(ctx, list, kube.Shared); err != nil {
 			ch <- prometheus.NewInvalidMetric(upgradeInfo, err)
 
@@ -56,6 +80,30 @@ func (u Upgrades) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	collectChanges(ch, machines.Items)
+
+	for i := range talos.Items {
+		collectRun(ch, v1alpha1.ChangeTalos, talos.Items[i].Namespace, &talos.Items[i].Spec, &talos.Items[i].Status)
+	}
+
+	for i := range kubernetes.Items {
+		k := &kubernetes.Items[i]
+		collectRun(ch, v1alpha1.ChangeKubernetes, k.Namespace, &k.Spec, &k.Status)
+	}
+}
+
+// collectRun tells of an open run: there is one at most of each component of a cluster.
+func collectRun(
+	ch chan<- prometheus.Metric, of v1alpha1.ChangeKind, namespace string, spec *v1alpha1.UpgradeRunSpec,
+	st *v1alpha1.UpgradeRunStatus,
+) {
+	if st.Phase == "" || st.CompletionTime != nil {
+		return
+	}
+
+	for state, n := range map[string]int32{"Done": st.Done, "Failed": st.Failed, "Left": st.Total - st.Done - st.Failed} {
+		ch <- prometheus.MustNewConstMetric(runMachines, prometheus.GaugeValue, float64(n), namespace,
+			spec.ControlPlaneRef.Name, string(of), state)
+	}
 }
 
 func collectUpgrade(ch chan<- prometheus.Metric, cp *v1alpha1.TalosControlPlane) {

@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,12 +32,20 @@ func TestUpgrades(t *testing.T) {
 		return m
 	}
 
+	end := metav1.NewTime(time.Unix(100, 0))
+	st := v1alpha1.UpgradeRunStatus{Phase: v1alpha1.UpgradeRunStopped, Total: 5, Done: 2, Failed: 1}
+	over := v1alpha1.UpgradeRunStatus{Phase: v1alpha1.UpgradeRunSucceeded, Total: 5, Done: 5, CompletionTime: &end}
+	spec := v1alpha1.UpgradeRunSpec{ControlPlaneRef: v1alpha1.ObjectReference{Name: "c"}}
+
 	u := metrics.Upgrades{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		plane("rests", nil), plane("waits", &v1alpha1.UpgradeStatus{StepsLeft: 3}),
 		plane("talos", &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9", StepsLeft: 1}),
 		plane("c", &v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2", StepsLeft: 2, Components: []v1alpha1.KubernetesComponent{
 			v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager,
 		}}),
+		&v1alpha1.KubernetesUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c-2"}, Spec: spec, Status: st},
+		&v1alpha1.TalosUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c-1"}, Spec: spec, Status: over},
+		&v1alpha1.TalosUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c-2"}, Spec: spec},
 		machine("1", nil), machine("2", &v1alpha1.MachineChange{Phase: v1alpha1.ChangePending}),
 		machine("3", &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeSettling}),
 		machine("4", &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeSettling}),
@@ -48,6 +57,9 @@ func TestUpgrades(t *testing.T) {
 		"talos_operator_upgrade_info  waits ns  1",
 		"talos_operator_upgrade_info ControllerManager c ns v1.36.2 1",
 		"talos_operator_upgrade_info Talos talos ns v1.13.9 1",
+		"talos_operator_upgrade_run_machines Kubernetes c ns Done 2",
+		"talos_operator_upgrade_run_machines Kubernetes c ns Failed 1",
+		"talos_operator_upgrade_run_machines Kubernetes c ns Left 2",
 		"talos_operator_upgrade_steps_left c ns 2",
 		"talos_operator_upgrade_steps_left talos ns 1",
 		"talos_operator_upgrade_steps_left waits ns 3",

@@ -24,6 +24,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
@@ -163,6 +164,7 @@ func (r *Reconciler) write(ctx context.Context, in observed, out history.Outcome
 		}
 
 		r.tell(in, o, run)
+		measure(in.Component, &run.Status)
 	}
 
 	if out.Create != nil {
@@ -209,6 +211,14 @@ func (r *Reconciler) patch(ctx context.Context, o client.Object, run *history.Ru
 	*status = run.Status
 
 	return kube.ClaimStatus(ctx, r.Client, o, base)
+}
+
+// measure observes how long a run took that has ended now.
+func measure(of upgrade.Component, st *v1alpha1.UpgradeRunStatus) {
+	if history.Finished(st) && st.StartTime != nil {
+		metrics.RunDuration.WithLabelValues(string(of), string(st.Phase)).
+			Observe(st.CompletionTime.Sub(st.StartTime.Time).Seconds())
+	}
 }
 
 // tell tells of the end of a run.

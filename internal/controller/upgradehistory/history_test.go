@@ -6,12 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
@@ -44,9 +47,17 @@ func TestRecord(t *testing.T) {
 		t.Errorf("told before the end: %v", told)
 	}
 
+	before := measured(t)
+
+	e.Clock.Sleep(time.Minute)
 	e.runs("c-1", target)
 	e.plan("v1.13.10")
 	e.pass()
+
+	if n := measured(t) - before; n != 1 {
+		t.Errorf("%d runs measured", n)
+	}
+
 	e.expect("the next one", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2, c-talos-2 v1.13.9>v1.13.10 Running 0/2")
 
 	if told := e.Told(); len(told) != 1 || !strings.Contains(told[0], "Normal Upgraded Succeeded: 2 of 2 machines run Talos v1.13.9") {
@@ -58,6 +69,23 @@ func TestRecord(t *testing.T) {
 	e.Delete(run)
 	e.pass()
 	e.expect("deleted", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2, c-talos-2 v1.13.9>v1.13.10 Running 0/2")
+}
+
+// measured returns how many runs of Talos have succeeded, by the metrics.
+func measured(t *testing.T) uint64 {
+	t.Helper()
+
+	h, ok := metrics.RunDuration.WithLabelValues("Talos", "Succeeded").(prometheus.Metric)
+	if !ok {
+		t.Fatal("it is no metric")
+	}
+
+	m := &dto.Metric{}
+	if err := h.Write(m); err != nil {
+		t.Fatal(err)
+	}
+
+	return m.GetHistogram().GetSampleCount()
 }
 
 // TestKubernetesRecord: the other kind, and the failure of a machine.
