@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,43 +18,75 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// awaitImages returns the status of an upgrade that has not begun: it does not begin before the machines have pulled
-// their images of its version, which they do once its status asks for it. One that was allowed to begin, and waits for
-// its approval or a window, stays allowed.
-func (r *Reconciler) awaitImages(
+// pollReady is how soon machines are looked at again that are not ready: those of worker groups do not tell.
+const pollReady = 30 * time.Second
+
+// awaitMachines returns the status of an upgrade that has not begun: it does not begin while workers are not ready, nor
+// before the machines have pulled their images of its version, which they do once its status asks for it. One that was
+// allowed to begin, and waits for its approval or a window, stays allowed.
+func (r *Reconciler) awaitMachines(
 	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) *v1alpha1.UpgradeStatus {
-	if s.cp.Spec.Upgrade.PrePull == v1alpha1.PrePullNever || next.TalosVersion+next.KubernetesVersion == "" {
+	if next.TalosVersion+next.KubernetesVersion == "" {
 		return next
 	}
 
 	was := s.cp.Status.Upgrade
-	next.PrePull = &v1alpha1.UpgradeImages{TalosVersion: next.TalosVersion, KubernetesVersion: next.KubernetesVersion}
+	if s.cp.Spec.Upgrade.PrePull != v1alpha1.PrePullNever {
+		next.PrePull = &v1alpha1.UpgradeImages{TalosVersion: next.TalosVersion, KubernetesVersion: next.KubernetesVersion}
+	}
 
-	wait, reason := "", ""
+	held := preflight{}
 
 	workers, err := r.workersOf(ctx, s.cp)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Listing the worker groups before an upgrade failed", "error", err.Error())
 
-		wait = "the worker groups cannot be listed: " + failure.Message(err)
+		held.message = "the worker groups cannot be listed: " + failure.Message(err)
 	} else {
-		found := judgeImages(s.cp, next, workers, machines)
-		next.Obstacles = kube.Shorten(upgrade.JoinObstacles(next.Obstacles, found.Tolerated), longestMessage)
-		wait = found.Wait
-
-		if found.Failed {
-			reason = v1alpha1.ReasonImagePull
-		}
+		held = r.judgeMachines(s, next, workers, machines)
+		next.Obstacles = kube.Shorten(upgrade.JoinObstacles(next.Obstacles, held.obstacles), longestMessage)
 	}
 
-	if wait == "" || was != nil && was.ObservedGeneration == s.cp.Generation &&
+	if held.message == "" || was != nil && was.ObservedGeneration == s.cp.Generation &&
 		was.TalosVersion == next.TalosVersion && was.KubernetesVersion == next.KubernetesVersion {
 		return next
 	}
 
-	out := refused(next, was, preflight{message: wait, reason: reason})
+	out := refused(next, was, held)
 	out.PrePull, out.Obstacles = next.PrePull, next.Obstacles
+
+	return out
+}
+
+// judgeMachines decides from what the machines say about themselves whether an upgrade may begin.
+func (r *Reconciler) judgeMachines(
+	s *scope, next *v1alpha1.UpgradeStatus, workers []v1alpha1.TalosWorker, machines []v1alpha1.TalosMachine,
+) preflight {
+	version := "Talos " + next.TalosVersion
+	if next.KubernetesVersion != "" {
+		version = "Kubernetes " + next.KubernetesVersion
+	}
+
+	concerned := concernedBy(s.cp, next, machines)
+	may := func(group string) int { return mayFail(s.cp, workers, machines, group) }
+
+	wait, sick := upgrade.JudgeHealth(version, sickOf(concerned), may)
+	if wait != "" {
+		s.poll = r.Clock.Now().Add(pollReady)
+	}
+
+	out := preflight{message: wait, obstacles: sick}
+
+	if next.PrePull != nil {
+		pulls := upgrade.JudgePulls(version, pullsOf(s.cp, next, workers, concerned), may)
+		out.obstacles = upgrade.JoinObstacles(sick, pulls.Tolerated)
+		out.message = upgrade.JoinObstacles(wait, pulls.Wait)
+
+		if pulls.Failed {
+			out.reason = v1alpha1.ReasonImagePull
+		}
+	}
 
 	return out
 }
@@ -75,33 +109,47 @@ func (r *Reconciler) workersOf(ctx context.Context, cp *v1alpha1.TalosControlPla
 	return out, nil
 }
 
-// judgeImages decides from what the machines say about their images whether the upgrade may begin. A machine that is not
-// selected, or is paused, gets none, and is not waited for. It is pure.
-func judgeImages(
+// concernedBy returns the machines that an upgrade has to bring to its version. It is not one that is not selected, or is
+// paused, because nothing is done to it. It is pure.
+func concernedBy(
+	cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
+) []*v1alpha1.TalosMachine {
+	unselected := rollout.Unselected(cp, machines)
+
+	return slices.DeleteFunc(configured(machines), func(m *v1alpha1.TalosMachine) bool {
+		return slices.Contains(unselected, m.Name) || m.Status.TalosVersion == next.TalosVersion ||
+			meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionPaused)
+	})
+}
+
+// sickOf returns the machines that respond and say that they are not ready. It is pure.
+func sickOf(machines []*v1alpha1.TalosMachine) []upgrade.Sick {
+	var out []upgrade.Sick
+
+	for _, m := range machines {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
+		if c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonNodeNotReady {
+			out = append(out, upgrade.Sick{Machine: m.Name, Group: groupOf(m), Why: c.Message})
+		}
+	}
+
+	return out
+}
+
+// pullsOf returns what the machines say about their images. It is pure.
+func pullsOf(
 	cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, workers []v1alpha1.TalosWorker,
-	machines []v1alpha1.TalosMachine,
-) upgrade.Pulls {
+	machines []*v1alpha1.TalosMachine,
+) []upgrade.Pull {
 	planned := cp.DeepCopy()
 	planned.Status.Upgrade = next
 
-	var pulls []upgrade.Pull
+	var out []upgrade.Pull
 
-	unselected := rollout.Unselected(cp, machines)
+	for _, m := range machines {
+		p := upgrade.Pull{Machine: m.Name, Group: groupOf(m)}
 
-	for _, m := range configured(machines) {
-		if slices.Contains(unselected, m.Name) || m.Status.TalosVersion == next.TalosVersion ||
-			meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionPaused) {
-			continue
-		}
-
-		w := workerOf(workers, m)
-		p := upgrade.Pull{Machine: m.Name}
-
-		if m.Spec.WorkerRef != nil {
-			p.Group = m.Spec.WorkerRef.Name
-		}
-
-		if said := m.Status.Images; said != nil && said.WantedBy == rollout.ImagesFor(planned, w) {
+		if said := m.Status.Images; said != nil && said.WantedBy == rollout.ImagesFor(planned, workerOf(workers, m)) {
 			p.Done, p.Problem = said.Pulled, said.Message
 		}
 
@@ -109,15 +157,19 @@ func judgeImages(
 			p.Problem = m.Name + " does not respond"
 		}
 
-		pulls = append(pulls, p)
+		out = append(out, p)
 	}
 
-	version := "Talos " + next.TalosVersion
-	if next.KubernetesVersion != "" {
-		version = "Kubernetes " + next.KubernetesVersion
+	return out
+}
+
+// groupOf returns the name of the group of a worker; empty for a control-plane machine.
+func groupOf(m *v1alpha1.TalosMachine) string {
+	if m.Spec.WorkerRef == nil {
+		return ""
 	}
 
-	return upgrade.JudgePulls(version, pulls, func(group string) int { return mayFail(cp, workers, machines, group) })
+	return m.Spec.WorkerRef.Name
 }
 
 // workerOf returns the group of a worker; nil for a control-plane machine, or if the group is gone.

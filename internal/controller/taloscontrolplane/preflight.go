@@ -111,7 +111,7 @@ func (r *Reconciler) preflight(
 			longestMessage)
 
 		if !begun {
-			return r.awaitImages(ctx, s, next, machines)
+			return r.awaitMachines(ctx, s, next, machines)
 		}
 	default:
 		runs, ok := notBegun(s.cp, next, r.group(s).Entries(), machines)
@@ -130,7 +130,7 @@ func (r *Reconciler) preflight(
 			return refused(next, was, last)
 		}
 
-		return r.awaitImages(ctx, s, next, machines)
+		return r.awaitMachines(ctx, s, next, machines)
 	}
 
 	return next
