@@ -111,10 +111,41 @@ func guardOf(
 
 				return change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
 			})
+			out.Halted = out.Phase == v1alpha1.UpgradeRunStopped && out.Planned != nil && out.Planned.Component == of &&
+				out.Planned.To == run.To && !out.Planned.Back() && !freesWorkers(next) && halted(in, cp, run.To, machines)
 		}
 	}
 
 	return out
+}
+
+// halted reports whether a control-plane machine has failed with a version, and no machine does anything: workers wait for
+// the control plane. One that is rolled back by itself is waited for. It is pure.
+func halted(in history.Input, cp *v1alpha1.TalosControlPlane, to string, machines []v1alpha1.TalosMachine) bool {
+	failed, o := false, cp.Spec.Upgrade
+
+	for i := range machines {
+		m := &machines[i]
+
+		c := m.Status.Change
+		if c == nil || deleting(m) {
+			continue
+		}
+
+		broken := c.Phase == v1alpha1.ChangeFailed
+
+		switch {
+		case broken && m.Annotations[v1alpha1.RetryAnnotation] != "", !broken && (change.Begun(c) || rollout.Granted(m)):
+			return false
+		case !broken || m.Spec.WorkerRef != nil || in.Brings(to, m) == nil:
+		case c.Kind == v1alpha1.ChangeTalos && c.Booted && o != nil && o.Rollback == v1alpha1.RollbackAutomatic:
+			return false
+		default:
+			failed = true
+		}
+	}
+
+	return failed
 }
 
 // unheld returns an upgrade without its wait for bootstrap manifests, which brings no machine to a version: hooks after

@@ -89,6 +89,61 @@ func TestGuardOf(t *testing.T) {
 	}
 }
 
+// TestHalted: an upgrade is halted once a control-plane machine has failed with it, nothing else goes on, and no worker
+// has begun.
+func TestHalted(t *testing.T) {
+	const old, wanted = "v1.35.1", "v1.36.2"
+
+	change := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{ID: "1", Kind: v1alpha1.ChangeKubernetes, Phase: phase, Image: "kube-apiserver:" + wanted}
+	}
+	broken := func(edit func(*v1alpha1.TalosMachine)) v1alpha1.TalosMachine {
+		m := kubernetesMachine("a", old, old, old, change(v1alpha1.ChangeFailed))
+		edit(&m)
+
+		return m
+	}
+	other := func(phase v1alpha1.ChangePhase) v1alpha1.TalosMachine {
+		return kubernetesMachine("b", old, old, old, change(phase))
+	}
+	plain := func(*v1alpha1.TalosMachine) {}
+	api := []v1alpha1.KubernetesComponent{v1alpha1.ComponentAPIServer}
+
+	for name, c := range map[string]struct {
+		machines   []v1alpha1.TalosMachine
+		components []v1alpha1.KubernetesComponent
+		to         string
+		want       bool
+	}{
+		"failed":                  {[]v1alpha1.TalosMachine{broken(plain), other(v1alpha1.ChangePending)}, api, wanted, true},
+		"with another version":    {[]v1alpha1.TalosMachine{broken(plain)}, api, "v1.36.4", false},
+		"nothing has failed":      {[]v1alpha1.TalosMachine{other(v1alpha1.ChangePending)}, api, wanted, false},
+		"another one goes on":     {[]v1alpha1.TalosMachine{broken(plain), other(v1alpha1.ChangeSettling)}, api, wanted, false},
+		"it is the workers' turn": {[]v1alpha1.TalosMachine{broken(plain)}, append(api[:1:1], v1alpha1.ComponentKubelet), wanted, false},
+		"another one is to go on": {[]v1alpha1.TalosMachine{broken(plain), func() v1alpha1.TalosMachine {
+			m := other(v1alpha1.ChangePending)
+			m.Spec.Change = &v1alpha1.ChangeGrant{ID: "1"}
+
+			return m
+		}()}, api, wanted, false},
+		"it is retried": {[]v1alpha1.TalosMachine{broken(func(m *v1alpha1.TalosMachine) {
+			m.Annotations = map[string]string{v1alpha1.RetryAnnotation: "true"}
+		})}, api, wanted, false},
+		"a worker": {[]v1alpha1.TalosMachine{broken(func(m *v1alpha1.TalosMachine) {
+			m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: "w"}
+		})}, api, wanted, false},
+	} {
+		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Name: "c", Generation: 7}}
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
+		next := &v1alpha1.UpgradeStatus{ObservedGeneration: 7, KubernetesVersion: c.to, Components: c.components}
+
+		run := &clusterstate.UpgradeRun{Component: "Kubernetes", From: old, To: c.to}
+		if got := guardOf(cp, nil, run, next, c.machines); got.Halted != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // TestGuardOfManifests: bootstrap manifests that are waited for do not keep the hooks after a version from running once
 // each machine has it; a machine that does not, or of which that is not known, does.
 func TestGuardOfManifests(t *testing.T) {

@@ -187,7 +187,16 @@ func TestUpgradeHooks(t *testing.T) {
 	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonUpgradeHookFailed, "BackoffLimitExceeded")
 	e.Condition(cp, v1alpha1.ConditionHookFailed, metav1.ConditionTrue, v1alpha1.ReasonUpgradeHookFailed, first.Name)
 
-	if open, all := e.jobs(); len(open) != 0 || all != 1 || e.granted(1) != "" ||
+	// What it may have begun is undone at once.
+	undo := e.oneJob("stopped", 2)
+	if got := variables(undo); !strings.HasPrefix(got, "Failed Talos ") {
+		t.Errorf("%s", got)
+	}
+
+	e.endJob(undo, true)
+	e.step(cp)
+
+	if open, all := e.jobs(); len(open) != 0 || all != 2 || e.granted(1) != "" ||
 		!strings.Contains(cp.Status.Upgrade.Message, "talos-operator retry "+name) {
 		t.Fatalf("%d Jobs, granted %q, %+v", all, e.granted(1), cp.Status.Upgrade)
 	}
@@ -198,14 +207,14 @@ func TestUpgradeHooks(t *testing.T) {
 	runs("", func(*v1alpha1.TalosMachine) {})
 	e.step(cp)
 
-	if _, all := e.jobs(); all != 1 || cp.Annotations[v1alpha1.RetryAnnotation] == "" {
+	if _, all := e.jobs(); all != 2 || cp.Annotations[v1alpha1.RetryAnnotation] == "" {
 		t.Fatalf("%d Jobs, %v", all, cp.Annotations)
 	}
 
 	runs(harness.TalosVersion, upgrades)
 	e.step(cp)
 
-	second := e.oneJob("retried", 2)
+	second := e.oneJob("retried", 3)
 	if cp.Annotations[v1alpha1.RetryAnnotation] != "" || e.granted(1) != "" {
 		t.Errorf("%v, granted %q", cp.Annotations, e.granted(1))
 	}
@@ -224,7 +233,7 @@ func TestUpgradeHooks(t *testing.T) {
 	runs(to, func(*v1alpha1.TalosMachine) {})
 	e.step(cp)
 
-	last := e.oneJob("after", 3)
+	last := e.oneJob("after", 4)
 	if got := variables(last); !strings.HasPrefix(got, "Succeeded Talos ") || cp.Status.Upgrade != nil {
 		t.Errorf("%s, %+v", got, cp.Status.Upgrade)
 	}
@@ -237,7 +246,7 @@ func TestUpgradeHooks(t *testing.T) {
 
 	e.Condition(cp, v1alpha1.ConditionHookFailed, metav1.ConditionTrue, v1alpha1.ReasonUpgradeHookFailed, last.Name)
 
-	if open, all := e.jobs(); len(open) != 0 || all != 3 || e.state().Runtime.Upgrade.Phase != clusterstate.UpgradeFinished {
+	if open, all := e.jobs(); len(open) != 0 || all != 4 || e.state().Runtime.Upgrade.Phase != clusterstate.UpgradeFinished {
 		t.Errorf("%d Jobs, %+v", all, e.state().Runtime.Upgrade)
 	}
 }

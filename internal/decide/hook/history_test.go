@@ -69,6 +69,8 @@ func (w *world) phase() v1alpha1.UpgradeRunPhase {
 	switch {
 	case w.stored == nil:
 		return ""
+	case w.halted():
+		return stopped
 	case p != nil && p.To == w.stored.To, w.busy != 0 && version(w.busy) == w.stored.To:
 		return running
 	case p == nil && version(w.oldest()) == w.stored.To:
@@ -80,6 +82,13 @@ func (w *world) phase() v1alpha1.UpgradeRunPhase {
 	}
 
 	return calledOff
+}
+
+// halted: a machine has failed with the version that is planned, and nothing goes on without a user.
+func (w *world) halted() bool {
+	p := w.planned()
+
+	return p != nil && w.stored != nil && p.To == w.stored.To && w.broken == w.target && w.busy == 0
 }
 
 func (w *world) observe(h *clusterstate.HookRun) hook.Job {
@@ -116,7 +125,7 @@ func (w *world) round() {
 	ready := w.busy == 0 && w.broken != w.target && (w.quiet || rapid.Bool().Draw(w.T, "slot"))
 	in := hook.Input{
 		UID: "uid", Name: "c", Hooks: w.hooks, Record: w.stored, Planned: w.planned(), Busy: w.busy == w.target,
-		Phase: w.phase(), Ready: ready, Retry: w.retry, Generation: w.spec, Now: w.now,
+		Phase: w.phase(), Halted: w.halted(), Ready: ready, Retry: w.retry, Generation: w.spec, Now: w.now,
 	}
 
 	if h := w.stored.Current(); h != nil {
@@ -133,6 +142,10 @@ func (w *world) round() {
 	}
 
 	w.write(out.Record, out.Ended)
+
+	if in.Halted && w.stored.Phase == begun && len(w.hooks) > 0 {
+		w.Fatalf("it is halted, and what hooks have set stays: %+v", w.stored)
+	}
 
 	if w.retry = false; w.killed() {
 		return
@@ -170,6 +183,10 @@ func (w *world) write(run *clusterstate.UpgradeRun, ended []clusterstate.HookRun
 		w.ledger = ledger{afters: map[string]bool{}}
 	}
 
+	if was != nil && run.Attempt != was.Attempt {
+		w.ledger.afters = map[string]bool{} // what they have undone is done again
+	}
+
 	for _, h := range run.Hooks {
 		w.ledger.tempted = w.ledger.tempted || h.When == before
 	}
@@ -203,6 +220,10 @@ func (w *world) create(h *clusterstate.HookRun) {
 		if j.hook != nil && j.state == hook.JobRunning && name != h.Job && j.hook.EndedAt == nil {
 			w.Fatalf("%s and %s run at once", name, h.Job)
 		}
+	}
+
+	if h.When == before && len(w.ledger.afters) > 0 {
+		w.Fatalf("%s runs after hooks after that attempt", h.Name)
 	}
 
 	if h.When == after && w.busy != 0 && version(w.busy) == w.stored.To {
@@ -289,7 +310,7 @@ func (w *world) aim(target int) {
 
 func (w *world) event() {
 	switch rapid.SampledFrom([]string{
-		"succeed", "fail", "vanish", "foreign", "away", "back", "aim", "retry", "machine", "machine fails", "later", "edit",
+		"succeed", "fail", "vanish", "foreign", "away", "back", "aim", "retry", "machine", "machine fails", "repair", "later", "edit",
 	}).Draw(w.T, "event") {
 	case "succeed":
 		w.end(hook.JobSucceeded)
@@ -315,6 +336,8 @@ func (w *world) event() {
 		w.machine(true)
 	case "machine fails":
 		w.machine(false)
+	case "repair":
+		w.broken = 0
 	case "later":
 		w.now = w.now.Add(time.Duration(rapid.IntRange(1, 20).Draw(w.T, "minutes")) * time.Minute)
 	case "edit":

@@ -26,6 +26,7 @@ func Next(in Input) Output {
 		in.end(out.Record)
 	}
 
+	in.halt(out.Record)
 	in.after(&out)
 
 	if in.Planned != nil {
@@ -65,7 +66,7 @@ func (in Input) settle(out *Output, over bool) {
 
 	fail := func(why string) {
 		h.EndedAt, h.Failure = in.stamp(), kube.Shorten(why, longestFailure)
-		if run.Phase == clusterstate.UpgradePlanned {
+		if run.Phase == clusterstate.UpgradePlanned && h.When == v1alpha1.HookBefore {
 			run.Generation = in.Generation
 		}
 	}
@@ -125,14 +126,27 @@ func (in Input) end(run *clusterstate.UpgradeRun) {
 	}
 }
 
-// Stopped returns the failed hook that begins no upgrade; nil if there is none.
+// halt has the hooks after a run come, and those before it again, where nothing goes on without a user: what hooks have set
+// must not stay until then. The next machine begins as the first one does.
+func (in Input) halt(run *clusterstate.UpgradeRun) {
+	if run == nil || run.Phase != clusterstate.UpgradeBegun || !in.Halted || len(in.Hooks) == 0 {
+		return
+	}
+
+	run.Phase, run.Entered, run.Outcome = clusterstate.UpgradePlanned, true, v1alpha1.UpgradeRunFailed
+	run.Attempt++
+	run.Hooks = nil
+}
+
+// Stopped returns the failed hook before an upgrade for which that does not begin; nil if there is none.
 func Stopped(run *clusterstate.UpgradeRun) *clusterstate.HookRun {
 	if run == nil || run.Phase != clusterstate.UpgradePlanned {
 		return nil
 	}
 
 	for i := range run.Hooks {
-		if h := &run.Hooks[i]; h.Failure != "" && h.OnFailure != v1alpha1.HookContinue {
+		h := &run.Hooks[i]
+		if h.When == v1alpha1.HookBefore && h.Failure != "" && h.OnFailure != v1alpha1.HookContinue {
 			return h
 		}
 	}
@@ -227,12 +241,35 @@ func (in Input) before(out *Output) {
 		if !in.Retry && in.Generation == run.Generation && in.spec(h.Name, h.When) != nil {
 			out.hold(v1alpha1.ReasonUpgradeHookFailed, fmt.Sprintf("%s failed: %s; no machine begins: fix the cause and run "+
 				"talos-operator retry %s, or change the spec", Describe(run, h), h.Failure, in.Name))
+			in.undo(out)
+
+			return
+		}
+
+		if after := run.Current(); after != nil {
+			out.hold(v1alpha1.ReasonUpgradeHookRunning, in.waiting(run, after))
 
 			return
 		}
 
 		run.Attempt++
-		run.Hooks = nil
+		run.Hooks, run.Outcome = nil, ""
+	}
+
+	if run.Outcome != "" { // halted
+		in.undo(out)
+
+		switch {
+		case run.Current() != nil:
+			out.hold(v1alpha1.ReasonUpgradeHookRunning, in.waiting(run, run.Current()))
+
+			return
+		case !in.Ready:
+			return
+		}
+
+		run.Attempt++
+		run.Hooks, run.Outcome = nil, ""
 	}
 
 	next := in.next(run, v1alpha1.HookBefore)
@@ -253,6 +290,20 @@ func (in Input) before(out *Output) {
 	out.hold(v1alpha1.ReasonUpgradeHookRunning, in.waiting(run, run.Current()))
 }
 
+// undo begins the next hook after a run that a hook before it has stopped. No machine has begun, and a user may come late:
+// what the hooks before it have set must not stay until then. Another attempt runs all hooks again.
+func (in Input) undo(out *Output) {
+	run := out.Record
+	if !run.Entered || run.Current() != nil {
+		return
+	}
+
+	if h := in.next(run, v1alpha1.HookAfter); h != nil {
+		run.Outcome = v1alpha1.UpgradeRunFailed
+		in.begin(out, h)
+	}
+}
+
 // waiting says what a hook waits for.
 func (in Input) waiting(run *clusterstate.UpgradeRun, h *clusterstate.HookRun) string {
 	out := "waiting for " + Describe(run, h)
@@ -271,7 +322,7 @@ func Refuse(in Input, record *clusterstate.UpgradeRun, why string) (*clusterstat
 	h := out.Current()
 	h.EndedAt, h.Failure = in.stamp(), kube.Shorten(cmp.Or(why, "the Job was refused"), longestFailure)
 
-	if out.Phase == clusterstate.UpgradePlanned {
+	if out.Phase == clusterstate.UpgradePlanned && h.When == v1alpha1.HookBefore {
 		out.Generation = in.Generation
 	}
 

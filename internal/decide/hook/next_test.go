@@ -57,6 +57,14 @@ func record(phase clusterstate.UpgradePhase, of ...clusterstate.HookRun) *cluste
 	return out
 }
 
+// halted returns the record of an upgrade that a machine has stopped, with hooks after it.
+func halted(of ...clusterstate.HookRun) *clusterstate.UpgradeRun {
+	out := record(planned, of...)
+	out.Entered, out.Outcome = true, failed
+
+	return out
+}
+
 // ran returns a hook that has ended, or that runs.
 func ran(name string, when v1alpha1.HookTime, change ...func(*clusterstate.HookRun)) clusterstate.HookRun {
 	end, seen := now.Add(-time.Minute), now.Add(-2*time.Minute)
@@ -167,7 +175,7 @@ func TestNext(t *testing.T) {
 				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobRunning}, Ready: true, Name: "prod",
 				Record: record(planned, ran("one", before, late)),
 			},
-			phase: planned, ended: "one", attempt: 3,
+			phase: planned, create: "end", ended: "one", attempt: 3,
 			message: "failed: the Job did not complete within 10m0s; no machine begins: fix the cause and run talos-operator retry prod",
 		},
 		"fails": {
@@ -175,7 +183,7 @@ func TestNext(t *testing.T) {
 				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobFailed, Message: "BackoffLimitExceeded"}, Ready: true,
 				Record: record(planned, ran("one", before, still)),
 			},
-			phase: planned, ended: "one", message: "hook one before Kubernetes v1.36.2 (Job ops/upgrade-one) failed: BackoffLimitExceeded",
+			phase: planned, create: "end", ended: "one", message: "hook one before Kubernetes v1.36.2 (Job ops/upgrade-one) failed: BackoffLimitExceeded",
 			attempt: 3,
 		},
 		"vanished": {
@@ -183,14 +191,14 @@ func TestNext(t *testing.T) {
 				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobAbsent}, Ready: true,
 				Record: record(planned, ran("one", before, still)),
 			},
-			phase: planned, ended: "one", message: "the Job was deleted before its end was observed", attempt: 3,
+			phase: planned, create: "end", ended: "one", message: "the Job was deleted before its end was observed", attempt: 3,
 		},
 		"foreign": {
 			in: hook.Input{
 				Planned: kubernetes, Hooks: all, Job: hook.Job{State: hook.JobForeign}, Ready: true,
 				Record: record(planned, ran("one", before, intended)),
 			},
-			phase: planned, ended: "one", message: "was not created for this run", attempt: 3,
+			phase: planned, create: "end", ended: "one", message: "was not created for this run", attempt: 3,
 		},
 		"fails, and that is ignored": {
 			in: hook.Input{
@@ -203,7 +211,34 @@ func TestNext(t *testing.T) {
 			in: hook.Input{
 				Planned: kubernetes, Hooks: all, Ready: true, Generation: 7, Record: record(planned, ran("one", before, broke)),
 			},
-			phase: planned, message: "failed: BackoffLimitExceeded", attempt: 3,
+			phase: planned, create: "end", message: "failed: BackoffLimitExceeded", attempt: 3,
+		},
+		"stays stopped, and the last hook after it has run": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Ready: true, Generation: 7,
+				Record: record(planned, ran("one", before, broke), ran("end", after, broke), ran("last", after)),
+			},
+			phase: planned, message: "hook one before Kubernetes v1.36.2 (Job ops/upgrade-one) failed", attempt: 3,
+		},
+		"one after a stopped run fails, and its spec has changed": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Ready: true, Generation: 8, Job: hook.Job{State: hook.JobFailed},
+				Record: record(planned, ran("one", before, broke), ran("end", after, still)),
+			},
+			phase: planned, create: "one", ended: "end", message: "waiting for hook one", attempt: 4,
+		},
+		"retry while one after a stopped run runs": {
+			in: hook.Input{
+				Planned: kubernetes, Hooks: all, Ready: true, Generation: 7, Retry: true, Job: hook.Job{State: hook.JobRunning},
+				Record: record(planned, ran("one", before, broke), ran("end", after, still)),
+			},
+			phase: planned, message: "waiting for hook end after Kubernetes v1.36.2", attempt: 3,
+		},
+		"called off after those after a stopped run": {
+			in: hook.Input{
+				Hooks: hooks(one, end), Phase: calledOff, Record: record(planned, ran("one", before, broke), ran("end", after)),
+			},
+			phase: finished, attempt: 3,
 		},
 		"retry": {
 			in: hook.Input{
@@ -321,6 +356,36 @@ func TestNext(t *testing.T) {
 		},
 		"stopped by a machine, and the same version is planned": {
 			in:    hook.Input{Hooks: all, Planned: kubernetes, Record: record(begun), Phase: stopped, Ready: true},
+			phase: begun, begin: true, attempt: 3,
+		},
+		"stopped by a machine, and nothing goes on without a user": {
+			in:    hook.Input{Hooks: all, Planned: kubernetes, Record: record(begun), Phase: stopped, Halted: true},
+			phase: planned, create: "end", message: "waiting for hook end after Kubernetes v1.36.2", attempt: 4,
+		},
+		"halted, and the hooks after it have run": {
+			in: hook.Input{
+				Hooks: all, Planned: kubernetes, Record: halted(ran("end", after), ran("last", after)), Phase: stopped, Halted: true,
+			},
+			phase: planned, attempt: 3,
+		},
+		"halted, and a machine is retried while one after it runs": {
+			in: hook.Input{
+				Hooks: all, Planned: kubernetes, Record: halted(ran("end", after, still)), Phase: running, Ready: true,
+				Job: hook.Job{State: hook.JobRunning},
+			},
+			phase: planned, message: "waiting for hook end after Kubernetes v1.36.2", attempt: 3,
+		},
+		"halted, and a machine is retried": {
+			in: hook.Input{
+				Hooks: all, Planned: kubernetes, Record: halted(ran("end", after), ran("last", after)), Phase: running, Ready: true,
+			},
+			phase: planned, create: "one", message: "waiting for hook one before Kubernetes v1.36.2", attempt: 4,
+		},
+		"halted, and called off": {
+			in: hook.Input{Hooks: all, Record: halted(ran("end", after)), Phase: calledOff}, phase: isOver, create: "last", attempt: 3,
+		},
+		"halted without hooks": {
+			in:    hook.Input{Planned: kubernetes, Record: record(begun), Phase: stopped, Halted: true, Ready: true},
 			phase: begun, begin: true, attempt: 3,
 		},
 		"stopped by a machine that the next version may repair": {
