@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node/boot"
 	"github.com/talos-operator/talos-operator/lab/node/disk"
 	"github.com/talos-operator/talos-operator/lab/node/hardware"
+	"github.com/talos-operator/talos-operator/lab/node/image"
 	"github.com/talos-operator/talos-operator/lab/node/pace"
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
@@ -32,6 +33,10 @@ func (s *session) main() {
 	}
 
 	s.n.timed("boot", start)
+
+	if s.faulty(image.BadStay) {
+		s.spawn(s.dies)
+	}
 
 	install := s.installPhases()
 	if err := s.sequences.Run(s.ctx, boot.Install, false, install); err != nil {
@@ -177,13 +182,14 @@ func (s *session) install(ctx context.Context) error {
 		return err
 	}
 
-	image := cfg.Machine().Install().Image()
-	if err := s.runInstaller(ctx, image, nil); err != nil {
+	installer := cfg.Machine().Install().Image()
+	if err := s.runInstaller(ctx, installer, nil); err != nil {
 		return err
 	}
 
 	loader := &disk.Loader{
-		Disk: name, Default: disk.SlotA, Entries: map[string]*disk.Entry{disk.SlotA: newEntry(image, s.n.opts.TalosVersion)},
+		Disk: name, Default: disk.SlotA,
+		Entries: map[string]*disk.Entry{disk.SlotA: newEntry(installer, s.n.opts.TalosVersion)},
 	}
 	if err := s.n.system.SetLoader(loader); err != nil {
 		return err
@@ -207,14 +213,14 @@ func (s *session) install(ctx context.Context) error {
 }
 
 // installStaged installs what an upgrade left in META for this boot.
-func (s *session) installStaged(ctx context.Context, image string) error {
+func (s *session) installStaged(ctx context.Context, installer string) error {
 	for _, key := range []uint8{meta.StagedUpgradeImageRef, meta.StagedUpgradeInstallOptions} {
 		if _, err := s.n.system.DeleteMeta(key); err != nil {
 			return err
 		}
 	}
 
-	return s.upgradeTo(ctx, image, nil)
+	return s.upgradeTo(ctx, installer, nil)
 }
 
 // bootPhases are those of a boot, as a real node's events show them.

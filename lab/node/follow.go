@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 
@@ -52,8 +51,7 @@ func (s *session) kubeletEnds(cfg config.Provider) error {
 		return errKubelet
 	}
 
-	if loader := s.n.system.Loader(); loader != nil && loader.Entries[s.slot] != nil &&
-		strings.Contains(loader.Entries[s.slot].Image, image.BadHealth) {
+	if s.faulty(image.BadHealth) || s.faulty(image.BadStay) {
 		return errKubelet
 	}
 

@@ -94,7 +94,7 @@ func (s *session) upgradeTo(ctx context.Context, ref string, say func(string) er
 
 	entry := newEntry(ref, s.tag)
 	entry.Broken = strings.Contains(ref, image.BadBoot)
-	entry.Tag = strings.TrimSuffix(entry.Tag, image.BadHealth) // it tells the version that it is
+	entry.Tag = image.Version(entry.Tag)
 	loader.Entries[next], loader.Default = entry, next
 
 	return s.n.system.SetLoader(loader)

@@ -154,6 +154,35 @@ func TestUpgradeWithoutReboot(t *testing.T) {
 	}
 }
 
+// TestUpgradeFallsBack: a system may run for a while, with its API, before the node falls back to the one before.
+func TestUpgradeFallsBack(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(t, true)
+	n := f.boot(1)
+	c := f.found(n)[0]
+
+	if code, err := f.install(c, installer+"v1.14.0-falls-back"); err != nil || code != 0 {
+		t.Fatalf("installing: %d, %v", code, err)
+	}
+
+	// A boot that is timed has come to an API that responds.
+	boots := func() (count int) {
+		for _, timing := range n.Timings() {
+			if timing.Phase == "boot" {
+				count++
+			}
+		}
+
+		return count
+	}
+	before := boots()
+
+	if got := f.rebooted(n, c); got != "v1.13.9" || boots() != before+2 {
+		t.Errorf("after %d boots runs %s", boots()-before, got)
+	}
+}
+
 // TestLegacyUpgrade: the call of the MachineService guards etcd, installs and reboots by itself.
 func TestLegacyUpgrade(t *testing.T) {
 	t.Parallel()

@@ -92,7 +92,7 @@ func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan)
 		return ctrl.Result{RequeueAfter: change.Poll}, r.takeOver(ctx, s)
 	case change.Described:
 		return ctrl.Result{}, r.describeChange(ctx, s)
-	case change.Kept, change.Unfinished:
+	case change.Kept, change.Unfinished, change.FellBack:
 	}
 
 	return ctrl.Result{}, nil

@@ -345,9 +345,20 @@ func (r *Reconciler) systemInput(s *scope) change.Input {
 	}
 
 	in.Equal = in.Live == in.Want
+	in.Worked = worked(&s.machine.Status, in.Live)
 	in.Legacy = upgrade.Legacy(s.systems.live.version)
 
 	return in
+}
+
+// worked returns the system with which the last upgrade of a machine was complete, if that has replaced what runs now.
+// A machine that runs something else was installed anew, or by hand.
+func worked(st *v1alpha1.TalosMachineStatus, live string) string {
+	if p := st.PreviousSystem; p == nil || p.ReplacedBy != st.WorkingSystem || systemOf(p).hash() != live {
+		return ""
+	}
+
+	return st.WorkingSystem
 }
 
 // stalePath reports whether the path of the upgrade is not planned for this spec yet: it neither begins an upgrade, nor
@@ -374,6 +385,11 @@ func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
 	}
 
 	switch o := s.systems; plan {
+	case change.FellBack:
+		var event *change.Event
+		if record, event = change.DescribeFallback(in, o.image, o.old, o.fields()); !s.keeps() {
+			r.tell(s, event)
+		}
 	case change.Described:
 		r.undrain(ctx, s)
 

@@ -165,6 +165,48 @@ func TestUpgradeFails(t *testing.T) {
 	}
 }
 
+// TestUpgradeFallsBack: a machine that has run the new system and falls back to the old one is not given it again by
+// itself, whether it was healthy with it or not.
+func TestUpgradeFallsBack(t *testing.T) {
+	e := found(t, 1, 1)
+	was := e.machine("w-0").Status.TalosVersion
+
+	for round, c := range []struct {
+		tag, message string
+		runs         func(*v1alpha1.TalosMachine) bool
+	}{
+		{"-unhealthy", "w-0 booted " + installer + newer + "-unhealthy and then another system", in(v1alpha1.ChangeSettling)},
+		{"", "was healthy with it, and does not run it any more", func(m *v1alpha1.TalosMachine) bool {
+			return m.Status.Change == nil
+		}},
+	} {
+		e.upgrade(newer + c.tag)
+		e.begins("w-0")
+
+		if m := e.until("w-0", "it runs the new system", c.runs); m.Status.TalosVersion != newer {
+			t.Fatalf("%s: %s", c.tag, show(m))
+		}
+
+		if err := e.nodes["w-0"].FallBack(); err != nil {
+			t.Fatal(err)
+		}
+
+		m := e.until("w-0", "the change fails", failed)
+		for range 3 {
+			e.sleep(time.Minute)
+			m, _, _ = e.pass("w-0")
+		}
+
+		if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != round+1 || m.Status.TalosVersion != was || !failed(m) ||
+			!strings.Contains(m.Status.Change.Message, c.message) || e.cordoned("w-0") {
+			t.Errorf("%q: %d reboots, cordoned: %t: %s", c.tag, n, e.cordoned("w-0"), show(m))
+		}
+	}
+
+	e.annotate("w-0", v1alpha1.RetryAnnotation, "true")
+	e.planned("w-0")
+}
+
 // TestUpgradeNeedsPermission: what was permitted before an installer ran is asked again before the reboot.
 func TestUpgradeNeedsPermission(t *testing.T) {
 	e := found(t, 3, 0)

@@ -105,6 +105,9 @@ type Input struct {
 	// Retry: a user requested that a failed change begins again.
 	Retry bool
 
+	// Worked is the hash of the system with which the last upgrade of the machine was complete, if that has replaced what
+	// it runs now; empty otherwise.
+	Worked string
 	// Legacy: the node installs and reboots by one call, because its Talos is older than 1.13.
 	Legacy bool
 

@@ -25,6 +25,8 @@ const (
 	TakenOver Plan = "TakenOver"
 	// Described: a new change replaces the recorded one, which may have been staged.
 	Described Plan = "Described"
+	// FellBack: the machine no longer runs the system with which its last upgrade was complete. Kind Talos only.
+	FellBack Plan = "FellBack"
 )
 
 // Arrived returns the record of a node whose live configuration is known. A config of the change that is live was

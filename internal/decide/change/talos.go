@@ -27,8 +27,21 @@ func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChan
 	return in.Record
 }
 
-// CompareTalos decides what a comparison of operating systems means for the recorded change: Kept, Described or
-// Forgone. A change that has begun is ended by NextTalos. One that has failed stays until a user asks for a retry, or
+// DescribeFallback returns the record of a machine that no longer runs what it was upgraded to, and the event about
+// that: a change that has failed. To begin it by itself would reboot the machine after each cold boot, if those boot
+// what it ran before.
+func DescribeFallback(in Input, image, oldImage string, fields []v1alpha1.FieldChange) (Record, *Event) {
+	in.Record = DescribeTalos(in, image, oldImage, fields)
+
+	step := in.fail(fmt.Sprintf("%s was upgraded to %s, was healthy with it, and does not run it any more: it fell back "+
+		"to what it ran before, as a cold boot may do, or was rolled back outside the operator; it is not upgraded to the "+
+		"same again unless you annotate the machine with %s", in.Name, image, v1alpha1.RetryAnnotation))
+
+	return step.Before, step.Event
+}
+
+// CompareTalos decides what a comparison of operating systems means for the recorded change: Kept, Described, FellBack
+// or Forgone. A change that has begun is ended by NextTalos. One that has failed stays until a user asks for a retry, or
 // until something else is wanted, or another image of the same: what is done again by itself would reboot a machine for
 // ever.
 func CompareTalos(in Input, image string) (Plan, Record) {
@@ -36,6 +49,8 @@ func CompareTalos(in Input, image string) (Plan, Record) {
 
 	switch c := in.Record.Change; {
 	case c == nil && in.Equal:
+	case c == nil && in.Worked == in.Want && !in.Reverting && !in.Retry:
+		return FellBack, in.Record
 	case c == nil:
 		return Described, in.Record
 	case c.Kind != v1alpha1.ChangeTalos: // the configuration first
@@ -99,6 +114,8 @@ func NextTalos(in Input) Step {
 		return in.settleTalos()
 	case in.Want != c.Target:
 		return in.withdrawTalos()
+	case c.Booted:
+		return in.fellBack()
 	case in.Pass.Failed != "":
 		return in.failTalos(in.Pass.Failed)
 	case c.Phase == v1alpha1.ChangeFailed || !in.granted() || !in.Grant.Reboot:
@@ -218,7 +235,7 @@ func (in Input) rebootingTalos() Step {
 	case in.BootID == i.BootID:
 		return in.rebootAgain(Reboot)
 	case in.Live == c.Target:
-		in.Record.Intent = nil
+		in.Record.Intent, c.Booted = nil, true
 		in.phase(v1alpha1.ChangeSettling, "")
 
 		return in.again(Poll)
@@ -237,6 +254,27 @@ func (in Input) rebootingTalos() Step {
 
 	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: %s; it is not tried again unless you annotate "+
 		"the machine with %s", in.Name, c.Image, why, v1alpha1.RetryAnnotation))
+}
+
+// fellBack ends a change whose image the node ran, and does not run any more. Talos takes a new system back until it is
+// healthy for the first time, so the API of a node may respond with it before the node falls back. To install it again
+// would reboot the node for ever. The same holds for what a node was rolled back to.
+func (in Input) fellBack() Step {
+	c := in.Record.Change
+	waits := c.Phase != v1alpha1.ChangeFailed && in.Now.Sub(c.Since.Time) < in.Options.HealthTimeout
+
+	switch {
+	case waits && !in.well():
+		return in.hold("it ran " + c.Image + " and has fallen back; " + in.unwell())
+	case MayBeDrained(c) && !in.Pass.Uncordoned:
+		return in.do(Uncordon)
+	}
+
+	c.Booted = false // so that this is told once
+
+	return in.failTalos(fmt.Sprintf("%s booted %s and then another system: it rolled back by itself, or another image "+
+		"was installed outside the operator; it is not tried again unless you annotate the machine with %s", in.Name,
+		c.Image, v1alpha1.RetryAnnotation))
 }
 
 // upgradeAgain repeats the call to a node that has not begun its legacy upgrade: it may have refused. One that has

@@ -116,6 +116,12 @@ func TestNextTalos(t *testing.T) {
 		"healthy after all":       {upgraded(installed, arrived, seen, phase(v1alpha1.ChangeFailed, health)), change.Uncordon, v1alpha1.ChangeFailed, "", ""},
 		"it came late":            {upgraded(installed, arrived, sick, phase(v1alpha1.ChangeFailed, health)), change.None, v1alpha1.ChangeSettling, "", "kubelet"},
 		"failed and unhealthy":    {upgraded(installed, arrived, seen, sick, phase(v1alpha1.ChangeFailed, health)), change.None, v1alpha1.ChangeFailed, "", ""},
+		"it falls back":           {upgraded(installed, seen, sick, phase(v1alpha1.ChangeSettling, time.Second)), change.None, v1alpha1.ChangeSettling, "", "has fallen back; it waits for kubelet"},
+		"it falls back for long":  {upgraded(installed, seen, sick, phase(v1alpha1.ChangeSettling, health)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
+		"it fell back":            {upgraded(installed, seen, phase(v1alpha1.ChangeSettling, time.Second)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
+		"it had fallen back":      {upgraded(installed, seen, phase(v1alpha1.ChangeSettling, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "it rolled back by itself"},
+		"it fell back, unwanted":  {upgraded(unwanted, installed, seen, phase(v1alpha1.ChangeSettling, time.Second)), change.Uninstall, v1alpha1.ChangeApplying, "Install", "installer:a again"},
+		"failed, and fell back":   {upgraded(installed, seen, sick, phase(v1alpha1.ChangeFailed, health)), change.Uncordon, v1alpha1.ChangeFailed, "", ""},
 		"done":                    {upgraded(installed, arrived, phase(v1alpha1.ChangeSettling, time.Second), pass(change.Pass{Uncordoned: true})), change.None, "", "", ""},
 		"unwanted":                {upgraded(unwanted), change.None, "", "", ""},
 		"unwanted, not pulled":    {upgraded(unwanted, intent("Pull", time.Second), pass(change.Pass{Failed: "not found"})), change.None, "", "", ""},
@@ -247,6 +253,7 @@ type machine struct {
 	now           time.Time
 	runs, boots   string
 	broken        bool // what is wanted does not boot
+	brief         bool // what is wanted boots, and falls back some time later
 	boot          int
 	record        change.Record
 	want          string
@@ -255,8 +262,9 @@ type machine struct {
 	missing       bool // the image cannot be had
 	busy          int  // how many reconciliations an installer still takes
 	rolledBack    bool
-	legacy        bool // it installs and reboots by one call
-	retry         bool // a user asks for it
+	worked        string // what it was healthy with after its last upgrade
+	legacy        bool   // it installs and reboots by one call
+	retry         bool   // a user asks for it
 }
 
 // TestTalosHistories: whatever happens in between, a machine is rebooted for an upgrade only when it is permitted, only
@@ -265,12 +273,13 @@ type machine struct {
 func TestTalosHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, now: now, runs: "a", boots: "a", want: "b", broken: rapid.Bool().Draw(t, "broken")}
-		m.legacy = rapid.Bool().Draw(t, "legacy")
+		m.legacy, m.brief = rapid.Bool().Draw(t, "legacy"), !m.broken && rapid.Bool().Draw(t, "brief")
 		m.record = change.DescribeTalos(m.input(), "b", "a", nil)
 
 		t.Repeat(map[string]func(*rapid.T){
 			"reconcile":   func(t *rapid.T) { m.reconcile(rapid.IntRange(0, 6).Draw(t, "acts")) },
 			"power cut":   func(*rapid.T) { m.restart() },
+			"fall back":   func(*rapid.T) { m.fallBack() },
 			"deny":        func(*rapid.T) { m.deny = !m.deny },
 			"crowd":       func(*rapid.T) { m.crowded = !m.crowded },
 			"change mind": func(*rapid.T) { m.want, m.rolledBack = map[string]string{"a": "b", "b": "a"}[m.want], false },
@@ -279,13 +288,14 @@ func TestTalosHistories(t *testing.T) {
 		})
 
 		m.deny, m.crowded, m.missing = false, false, false
-		m.retry = m.record.Change != nil && m.record.Change.Phase == v1alpha1.ChangeFailed && !m.broken
+		m.retry = m.record.Change != nil && m.record.Change.Phase == v1alpha1.ChangeFailed && !m.broken && !m.brief
 		for range 40 {
 			m.now = m.now.Add(time.Minute)
 			m.reconcile(16)
 		}
 
-		if c := m.record.Change; c == nil && m.runs != m.want || c != nil && (c.Phase != v1alpha1.ChangeFailed || !m.broken) {
+		if c := m.record.Change; c == nil && m.runs != m.want || c != nil &&
+			(c.Phase != v1alpha1.ChangeFailed || !m.broken && !m.brief) {
 			t.Fatalf("it runs %s, wanted is %s, the change is %+v", m.runs, m.want, c)
 		}
 	})
@@ -299,12 +309,22 @@ func (m *machine) restart() {
 	m.runs, m.busy = m.boots, 0
 }
 
+// fallBack boots the system of before, in the middle of what is wanted.
+func (m *machine) fallBack() {
+	if !m.brief || m.runs != "b" {
+		return
+	}
+
+	m.boots, m.rolledBack = "a", m.want == "b"
+	m.restart()
+}
+
 func (m *machine) input() change.Input {
 	in := change.Input{
 		Now: m.now, Name: "node", Key: "k", ControlPlane: true, Live: m.runs, Want: m.want, BootID: fmt.Sprint(m.boot),
 		Stage: change.StageRunning, Ready: true, Record: m.record, Equal: m.runs == m.want, Retry: m.retry,
 		Options: change.Options{HealthTimeout: health, TryTimeout: try, Drains: true, Reboots: true},
-		Legacy:  m.legacy,
+		Legacy:  m.legacy, Worked: m.worked,
 	}
 
 	if c := m.record.Change; c != nil {
@@ -322,6 +342,8 @@ func (m *machine) reconcile(acts int) {
 	switch plan {
 	case change.Described:
 		m.record = change.DescribeTalos(m.input(), m.want, m.runs, nil)
+	case change.FellBack:
+		m.record, _ = change.DescribeFallback(m.input(), m.want, m.runs, nil)
 	case change.Forgone:
 		m.record.Change, m.record.Intent = nil, nil
 	default:
@@ -338,7 +360,9 @@ func (m *machine) reconcile(acts int) {
 		in := m.input()
 		in.Pass = done
 		step := change.NextTalos(in)
-		m.record = step.Before
+		if m.record = step.Before; step.Completed {
+			m.worked = m.runs
+		}
 
 		m.perform(step.Act, &done)
 
@@ -422,6 +446,7 @@ func TestCompareTalos(t *testing.T) {
 	other := func(in *change.Input) { in.Want = "c" }
 	elsewhere := func(in *change.Input) { in.Live = "c" }
 	again := func(in *change.Input) { in.Retry = true }
+	complete := func(in *change.Input) { in.Worked = "b" }
 	older := func(in *change.Input) { in.Record.Change.Image = "elsewhere:b" }
 
 	for name, c := range map[string]struct {
@@ -452,6 +477,10 @@ func TestCompareTalos(t *testing.T) {
 		"no longer wanted, again":  {upgraded(failed, other, again), change.Kept, v1alpha1.ChangeFailed},
 		"yet another, installed":   {upgraded(installed, other), change.Described, v1alpha1.ChangePending},
 		"a rollback waits":         {rolledBack(), change.Kept, v1alpha1.ChangePending},
+		"it fell back, complete":   {upgraded(none, complete), change.FellBack, ""},
+		"it fell back, once more":  {upgraded(none, complete, again), change.Described, ""},
+		"it fell back, another":    {upgraded(none, complete, other), change.Described, ""},
+		"rolled back on purpose":   {upgraded(none, complete, func(in *change.Input) { in.Reverting = true }), change.Described, ""},
 		"unhealthy, back":          {upgraded(failed, unwanted, runsIt), change.Described, v1alpha1.ChangeFailed},
 	} {
 		before := c.in.Record.Change.DeepCopy()

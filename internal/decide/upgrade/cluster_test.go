@@ -54,8 +54,13 @@ type node struct {
 	away     bool
 	awayBoot int
 	cordoned bool
-	// fellBack is the version that it did not boot after an act; no person has asked for it again.
+	// fellBack is the version that it did not boot, or did not stay with, after an act; no person has asked for it again.
 	fellBack string
+	// before is the system that ran before, and fails when what runs falls back to it; zero if it stays. byAct: an act has
+	// booted what runs.
+	before string
+	fails  time.Time
+	byAct  bool
 }
 
 // job is an installer, or a pull. It ends with the manager that has started it.
@@ -167,6 +172,10 @@ func (w *world) proceed(n *node) {
 		w.endJob(n, false)
 	}
 
+	if !n.fails.IsZero() && !n.off && n.stage == stageRunning && !w.now.Before(n.fails) {
+		w.fallBack(n)
+	}
+
 	for !n.dead && !n.off && n.stage != stageRunning && !w.now.Before(n.due) {
 		switch n.stage {
 		case stageUpgrading:
@@ -190,7 +199,7 @@ func (w *world) proceed(n *node) {
 // goDown ends what runs on a machine.
 func (w *world) goDown(n *node) {
 	w.endJob(n, true)
-	n.stage, n.due = stageBooting, w.now.Add(w.duration("boot"))
+	n.stage, n.due, n.fails = stageBooting, w.now.Add(w.duration("boot")), time.Time{}
 	w.Logf("%s goes down", n.name)
 }
 
@@ -205,13 +214,34 @@ func (w *world) start(n *node) {
 	}
 
 	if n.next != n.runs {
-		n.other = n.runs
+		n.other, n.before = n.runs, n.runs
+		if w.brief[n.name+n.next] {
+			n.fails = w.now.Add(w.duration("falls back"))
+		}
 	}
 
+	n.byAct = n.away && n.boot == n.awayBoot
 	n.boot++
 	n.runs, n.live, n.stage = n.next, n.disk, stageRunning
 	n.etcdAt = w.now.Add(w.duration("etcd"))
 	w.Logf("%s runs %s in boot %d", n.name, n.runs, n.boot)
+}
+
+// fallBack boots the system of before, unless an installer has replaced that meanwhile.
+func (w *world) fallBack(n *node) {
+	if n.fails = (time.Time{}); n.dead || n.next != n.runs || n.other != n.before {
+		return
+	}
+
+	w.tick++
+	w.Logf("%s falls back from %s to %s", n.name, n.runs, n.before)
+
+	if n.byAct && !w.retries(n) {
+		n.fellBack = n.runs
+	}
+
+	n.next = n.before
+	w.goDown(n)
 }
 
 // endJob ends the job of a machine: by itself, or because of what it runs on or for.

@@ -36,7 +36,8 @@ type world struct {
 	// needs is the minor of etcd that the data needs.
 	needs int
 	// broken are the systems that do not boot, by the name of the machine and the version.
-	broken map[string]bool
+	// brief are those that boot, and fall back some time later.
+	broken, brief map[string]bool
 	// missing: images cannot be pulled. crowded: pods do not leave.
 	missing, crowded bool
 
@@ -55,6 +56,7 @@ func newWorld(t *rapid.T) *world {
 	from := rapid.SampledFrom(releases).Draw(t, "from")
 	w := &world{
 		T: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), needs: etcdOf(from), broken: map[string]bool{},
+		brief: map[string]bool{},
 	}
 	w.cp = &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{
 		Name: "c", Generation: 1, Labels: map[string]string{configLabel: "a"},
@@ -92,6 +94,8 @@ func (w *world) add(version string) *node {
 		if bad := rapid.SampledFrom(append([]string{"", "", ""}, releases...)).Draw(w.T, "does not boot"); bad != version {
 			w.broken[n.name+bad] = true
 		}
+
+		w.brief[n.name+rapid.SampledFrom(append([]string{"", "", ""}, releases...)).Draw(w.T, "falls back")] = true
 	}
 
 	m := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: n.name, Generation: 1}}
@@ -343,7 +347,7 @@ func (w *world) power(n *node) {
 		w.Logf("%s loses power", n.name)
 		w.endJob(n, true)
 
-		n.stage = stageBooting
+		n.stage, n.fails = stageBooting, time.Time{}
 
 		return
 	}

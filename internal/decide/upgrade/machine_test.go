@@ -173,7 +173,7 @@ func (s *machineScope) systemInput() change.Input {
 		in.Want = c.Target
 	}
 
-	in.Equal = in.Live == in.Want
+	in.Equal, in.Worked = in.Live == in.Want, s.m.Status.WorkingSystem
 	in.Legacy = upgrade.Legacy(s.facts.version)
 
 	return in
@@ -284,6 +284,8 @@ func (s *machineScope) planSystem() {
 
 		in.Record = record
 		record = change.DescribeTalos(in, installer+in.Want, installer+in.Live, nil)
+	case change.FellBack:
+		record, _ = change.DescribeFallback(in, installer+in.Want, installer+in.Live, nil)
 	case change.Forgone:
 		record.Change, record.Intent = nil, nil
 	default:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/safety"
@@ -313,6 +314,9 @@ func (s *controlPlaneScope) planUpgrade() (alive, goesOn bool) {
 	switch {
 	case errors.As(err, &refusal):
 		out.Message = refusal.Error()
+	case was != nil && was.TalosVersion != "" && was.TalosVersion != now.Talos && was.Target == out.Target && s.unproved():
+		out = was.DeepCopy()
+		out.ObservedGeneration = s.cp.Generation
 	case now.Left == 0:
 		out = nil
 	default:
@@ -322,6 +326,20 @@ func (s *controlPlaneScope) planUpgrade() (alive, goesOn bool) {
 	s.cp.Status.Upgrade = out
 
 	return true, true
+}
+
+// unproved reports whether a machine has not proved the Talos that it was given: the path stays meanwhile.
+func (s *controlPlaneScope) unproved() bool {
+	return slices.ContainsFunc(s.list(), func(m v1alpha1.TalosMachine) bool {
+		c := m.Status.Change
+		if !isUpgrade(c) || m.DeletionTimestamp != nil {
+			return false
+		}
+
+		failed := c.Phase == v1alpha1.ChangeFailed
+
+		return !failed && change.Begun(c) || failed && c.Booted
+	})
 }
 
 // rollOut lets one machine after the other begin, if the safety kernel permits it. The other conditions of the

@@ -45,7 +45,11 @@ func (w *world) settle() {
 
 	w.Logf("a person acts on %s", w.says())
 
-	w.broken = map[string]bool{}
+	w.broken, w.brief = map[string]bool{}, map[string]bool{}
+	for _, n := range w.nodes {
+		n.fails = time.Time{}
+	}
+
 	w.aim(releases[len(releases)-1])
 
 	for range 3 {

@@ -21,6 +21,8 @@ const (
 	BadBoot = "-broken-boot"
 	// BadHealth makes an installed system that boots, and whose kubelet ends at once.
 	BadHealth = "-unhealthy"
+	// BadStay makes an installed system that boots, is never healthy, and falls back to the one before after a while.
+	BadStay = "-falls-back"
 	// BadRun makes a component of Kubernetes that ends as soon as it is started.
 	BadRun = "-crashing"
 )
@@ -69,6 +71,16 @@ func Tag(image string) string {
 	}
 
 	return image[i+1:]
+}
+
+// Version returns what a system that was installed from an image with a tag says it is: the words of faults that show
+// once it runs are no part of that.
+func Version(tag string) string {
+	for _, word := range []string{BadHealth, BadStay} {
+		tag = strings.ReplaceAll(tag, word, "")
+	}
+
+	return tag
 }
 
 // Schematic returns the schematic ID in a reference to an image of the image factory.
