@@ -76,6 +76,10 @@ func (s *session) showMember(ctx context.Context, member quorum.Member, healthy 
 	}
 }
 
+// LagEtcd keeps a modelled member of the machine so many entries behind the others, over reboots, until it is zero. It
+// serves meanwhile, as a real one does that catches up.
+func (n *Node) LagEtcd(entries uint64) { n.opts.Cluster.model.Lag(n.Address(), entries) }
+
 // startupGrace is how long a member that has just started may refuse connections before that counts as a failure.
 const startupGrace = 10 * time.Second
 

@@ -63,6 +63,8 @@ type Reconciler struct {
 	outages condition.Outages
 	// verdicts are checks of machines that settle and were not satisfied: such a machine is reconciled every second.
 	verdicts group.Verdicts
+	// members are what etcd members of machines that settle lack: asking takes seconds where another machine is silent.
+	members group.Verdicts
 	// faults are what does not run, and may only need more time.
 	faults sightings
 	// booted are the images that nodes have told of.
@@ -154,6 +156,7 @@ func (r *Reconciler) forgetAll(req ctrl.Request) {
 	r.Installs.Drop(req.NamespacedName)
 	r.outages.Forget(req.NamespacedName)
 	r.verdicts.Forget(req.NamespacedName)
+	r.members.Forget(req.NamespacedName)
 	r.forgetFaults(req.String())
 }
 

@@ -65,7 +65,7 @@ type scope struct {
 	// heldImport: the machine was created elsewhere and would be imported if it were not paused.
 	heldImport bool
 	// lagging is what the machine waits for although what its change brings is live and the node reports itself as
-	// healthy: components of Kubernetes, static pods, and the checks of an upgrade.
+	// healthy: components of Kubernetes, static pods, the etcd member, and the checks of an upgrade.
 	lagging string
 	// refuted: it lags because the expression of a check is false, and not because evidence is missing.
 	refuted bool

@@ -239,6 +239,39 @@ func TestUpgradeNeedsPermission(t *testing.T) {
 	}
 }
 
+// TestUpgradeAwaitsEtcd: a control-plane machine that runs the new Talos and is ready has not finished before its etcd
+// member has caught up, and has failed if that takes too long.
+func TestUpgradeAwaitsEtcd(t *testing.T) {
+	e := found(t, 3, 0)
+
+	e.upgrade(newer)
+	e.begins("cp-1")
+	e.until("cp-1", "it reboots", in(v1alpha1.ChangeRebooting))
+	e.nodes["cp-1"].LagEtcd(5000)
+
+	m := e.until("cp-1", "it waits for etcd", func(m *v1alpha1.TalosMachine) bool {
+		return strings.Contains(m.Status.Change.Message, "it waits for etcd: cp-1 has not caught up with cp-")
+	})
+	if !e.cordoned("cp-1") || !in(v1alpha1.ChangeSettling)(m) || m.Status.TalosVersion != newer {
+		t.Errorf("cordoned: %t, %s", e.cordoned("cp-1"), show(m))
+	}
+
+	e.sleep(patience)
+
+	m = e.until("cp-1", "the change fails", failed)
+	if !strings.Contains(m.Status.Change.Message, "has not been healthy for") || len(m.Annotations) > 0 {
+		t.Errorf("%s, %v", show(m), m.Annotations)
+	}
+
+	e.nodes["cp-1"].LagEtcd(0)
+	e.sleep(time.Minute)
+	e.until("cp-1", "it has finished", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil })
+
+	if e.cordoned("cp-1") {
+		t.Error("it is still cordoned")
+	}
+}
+
 // TestUpgradeWaits: a worker begins nothing before the control plane runs the version, and a path that is planned for
 // another spec begins and ends nothing.
 func TestUpgradeWaits(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 // machineScope is one reconciliation of a TalosMachine.
@@ -171,6 +172,11 @@ func (s *machineScope) systemInput() change.Input {
 
 	if c := in.Record.Change; s.stalePath() && isUpgrade(c) {
 		in.Want = c.Target
+	}
+
+	if c := in.Record.Change; isUpgrade(c) && in.Live == c.Target && in.Ready {
+		nodes, _ := s.collect(s.list())
+		in.Lags = safety.MemberLag(nodes, s.m.Name)
 	}
 
 	in.Equal, in.Worked = in.Live == in.Want, s.m.Status.WorkingSystem

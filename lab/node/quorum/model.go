@@ -40,11 +40,12 @@ type Model struct {
 	clusters map[uint64]*modelCluster
 	founded  map[int]func(Founding)
 	nextID   int
+	lags     map[string]uint64 // by how many entries the member at an address is behind
 }
 
 // NewModel returns an engine without clusters.
 func NewModel() *Model {
-	return &Model{clusters: map[uint64]*modelCluster{}, founded: map[int]func(Founding){}}
+	return &Model{clusters: map[uint64]*modelCluster{}, founded: map[int]func(Founding){}, lags: map[string]uint64{}}
 }
 
 // modelCluster is one raft group. Model.mu guards all of it.

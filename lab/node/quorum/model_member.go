@@ -146,11 +146,11 @@ func (m *modelMember) Status(ctx context.Context) (*machine.EtcdMemberStatus, er
 	var s *machine.EtcdMemberStatus
 
 	err := m.serveAlone(ctx, func() error {
-		c := m.cluster
+		c, has := m.cluster, m.cluster.index-m.model.lags[m.entry.Address]
 		s = &machine.EtcdMemberStatus{
 			MemberId: m.entry.ID, ProtocolVersion: modelVersion, StorageVersion: "3.6.0",
 			DbSize: 36864, DbSizeInUse: 36864, Leader: c.leader, IsLearner: m.entry.Learner,
-			RaftIndex: c.index, RaftTerm: c.term, RaftAppliedIndex: c.index,
+			RaftIndex: has, RaftTerm: c.term, RaftAppliedIndex: has,
 		}
 
 		if c.leader == 0 {

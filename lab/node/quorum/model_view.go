@@ -74,6 +74,17 @@ func (m *Model) Founded(fn func(Founding)) (cancel func()) {
 	}
 }
 
+// Lag keeps the member at an address so many entries behind the others, until it is zero.
+func (m *Model) Lag(address string, entries uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	m.lags[address] = entries
+	for _, c := range m.clusters { // no member has less than nothing
+		c.index += entries
+	}
+}
+
 // Write writes a value to a cluster. It is kept where the answer is true, and is not where it is false.
 func (m *Model) Write(cluster uint64, value string) bool {
 	m.mu.Lock()
