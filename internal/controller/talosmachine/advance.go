@@ -40,7 +40,7 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 	}
 
 	// Maintenance windows that cannot be read forbid reboots, and nothing else; the group reports them.
-	reboots, err := s.rollout().RebootsNow(r.Clock.Now())
+	open, reboots, err := s.rollout().Now(r.Clock.Now())
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "The maintenance windows cannot be read; no machine is rebooted")
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 			in, next = r.systemInput(s), change.NextTalos
 		}
 
-		in.Options.Reboots = reboots && err == nil
+		in.Options.Reboots, in.Options.Closed = reboots && err == nil, s.closed(open)
 
 		step := next(in)
 

@@ -134,6 +134,14 @@ func (r *Reconciler) lags(ctx context.Context, s *scope) string {
 // notAsked is what a node lags behind while the API of its cluster does not tell: users read it after "it waits for".
 func notAsked(err error) string { return "the Kubernetes API: " + failure.Message(err) }
 
+// closed reports whether the change of the machine, one of Kubernetes, waits for a maintenance window. What takes an
+// upgrade back may be what repairs the cluster.
+func (s *scope) closed(open bool) bool {
+	c := s.machine.Status.Change
+
+	return !open && c != nil && !upgrade.TakesBack(c)
+}
+
 // kindOf returns the kind of the change that the difference needs, empty for one of the configuration, and the image
 // that it brings.
 func (s *scope) kindOf() (kind v1alpha1.ChangeKind, image string) {

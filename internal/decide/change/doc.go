@@ -75,6 +75,9 @@ type Options struct {
 	Drains bool
 	// Reboots: machines may be rebooted now.
 	Reboots bool
+	// Closed: no maintenance window is open, and the change may not begin outside of one although it reboots nothing. It
+	// counts for Kubernetes only.
+	Closed bool
 }
 
 // Input is the evidence for one decision, as of one reconciliation.

@@ -14,6 +14,34 @@ func component(in *change.Input) {
 	in.Record.Change.Kind, in.Record.Change.Image = v1alpha1.ChangeKubernetes, "kube-apiserver:v1.36.2"
 }
 
+// shut: the maintenance window has closed since the change was granted.
+func shut(in *change.Input) { in.Options.Closed = true }
+
+// TestKubernetesWindow: a pull that takes longer than the maintenance window gives the grant back, and what was sent
+// already, or is no upgrade, does not wait for a window.
+func TestKubernetesWindow(t *testing.T) {
+	pulled := pass(change.Pass{Pulled: true})
+
+	step := change.Next(planned(component, shut, intent(v1alpha1.StepPull, 0), pulled))
+	if c := step.Before.Change; step.Act != change.None || c.Phase != v1alpha1.ChangePending || c.ID == "id" ||
+		step.Before.Intent != nil || !strings.Contains(c.Message, "waiting for the next maintenance window") {
+		t.Errorf("the window has closed: %+v, %+v", step, c)
+	}
+
+	for name, c := range map[string]struct {
+		in   change.Input
+		want change.Act
+	}{
+		"it is still pulled":    {planned(component, shut), change.Pull},
+		"it may have been sent": {planned(component, shut, phase(v1alpha1.ChangeApplying, 0), intent(v1alpha1.StepApply, 0), pulled), change.Apply},
+		"a configuration":       {planned(shut), change.Apply},
+	} {
+		if step := change.Next(c.in); step.Act != c.want || step.Before.Change.ID != "id" {
+			t.Errorf("%s: %+v", name, step)
+		}
+	}
+}
+
 // TestNextKubernetes: an image is pulled before anything is replaced, and a component has to run before the change ends.
 func TestNextKubernetes(t *testing.T) {
 	settling := func(lag string) change.Input {

@@ -38,6 +38,9 @@ func Next(in Input) Step {
 		return in.tryOut(0)
 	case c.Kind == v1alpha1.ChangeKubernetes && !in.Pass.Pulled:
 		return in.pullFirst()
+	case c.Kind == v1alpha1.ChangeKubernetes && in.Options.Closed && !in.Record.intends(v1alpha1.StepApply):
+		// The pull may have taken longer than the window. The image stays on the node for the next one.
+		return in.giveBack(c.Image + " is on the node and not used yet: waiting for the next maintenance window")
 	}
 
 	return in.applyNow()

@@ -294,11 +294,11 @@ func (out *Output) holdReboots(in Input) error {
 	return nil
 }
 
-// RebootsNow reports whether the operator may reboot a machine at the given time.
-func (o Options) RebootsNow(now time.Time) (bool, error) {
-	open, _, err := o.window(now)
+// Now reports whether maintenance windows are open at the given time, and whether the operator may reboot a machine then.
+func (o Options) Now(now time.Time) (open, reboots bool, err error) {
+	open, _, err = o.window(now)
 
-	return open && o.RebootPolicy != v1alpha1.RebootManual, err
+	return open, open && o.RebootPolicy != v1alpha1.RebootManual, err
 }
 
 // Hold sets what the next machine waits for, unless another message is set or a change is running.
