@@ -107,6 +107,12 @@ func (s *session) loadConfig(ctx context.Context) error {
 func (s *session) bringUpNetwork(ctx context.Context) error {
 	s.publishAddresses("")
 
+	if s.faulty(image.BadNetwork) {
+		<-ctx.Done()
+
+		return ctx.Err()
+	}
+
 	if err := s.spend(ctx, pace.Network); err != nil {
 		return err
 	}

@@ -37,6 +37,12 @@ func (s *session) showSecurity() {
 
 // showExtensions shows the system extensions of the boot medium, or of an installed system with a schematic.
 func (s *session) showExtensions() {
+	if s.faulty(image.BadExtensions) {
+		s.store.SetExtensions()
+
+		return
+	}
+
 	var schematic, installer string
 
 	if loader := s.n.system.Loader(); loader != nil && loader.Current() != nil {

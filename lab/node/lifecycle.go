@@ -93,7 +93,7 @@ func (s *session) upgradeTo(ctx context.Context, ref string, say func(string) er
 	}
 
 	entry := newEntry(ref, s.tag)
-	entry.Broken = strings.Contains(ref, image.BadBoot)
+	entry.Broken, entry.WarmOnly = strings.Contains(ref, image.BadBoot), strings.Contains(ref, image.BadColdBoot)
 	entry.Tag = image.Version(entry.Tag)
 	loader.Entries[next], loader.Default = entry, next
 

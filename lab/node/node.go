@@ -189,12 +189,10 @@ func (n *Node) PowerOn(context.Context) error {
 
 // boot starts a new session, again after a reboot; the caller holds n.power.
 func (n *Node) boot(again bool) error {
-	s, err := newSession(n)
+	s, err := newSession(n, again)
 	if err != nil {
 		return fmt.Errorf("booting %s: %w", n.opts.Name, err)
 	}
-
-	s.again = again
 
 	n.mu.Lock()
 	n.session = s

@@ -87,10 +87,10 @@ type machineStatus struct {
 	known bool
 }
 
-func newSession(n *Node) (*session, error) {
+func newSession(n *Node, again bool) (*session, error) {
 	s := &session{
 		n: n, bootID: uuid.NewString(), booted: time.Now(), tag: n.opts.TalosVersion, journal: journal.New(n.opts.Log),
-		awake: make(chan struct{}, 1), configured: make(chan struct{}),
+		awake: make(chan struct{}, 1), configured: make(chan struct{}), again: again,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 
@@ -115,16 +115,15 @@ func newSession(n *Node) (*session, error) {
 	return s, nil
 }
 
-// pickEntry asks the boot loader what to boot. A broken entry falls back to the other one.
+// pickEntry asks the boot loader what to boot. An entry that does not boot falls back to the other one.
 func (s *session) pickEntry() error {
 	loader := s.n.system.Loader()
 	if loader == nil {
 		return nil
 	}
 
-	if e := loader.Current(); e == nil || e.Broken {
-		other := loader.Entries[loader.Other()]
-		if other == nil || other.Broken {
+	if !loader.Current().Boots(!s.again) {
+		if other := loader.Entries[loader.Other()]; !other.Boots(!s.again) {
 			return errors.New("no boot entry works")
 		}
 

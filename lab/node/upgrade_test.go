@@ -183,6 +183,36 @@ func TestUpgradeFallsBack(t *testing.T) {
 	}
 }
 
+// TestUpgradeUntilColdBoot: a system may survive reboots, and not that the machine is powered on.
+func TestUpgradeUntilColdBoot(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(t, true)
+	n := f.boot(1)
+	c := f.found(n)[0]
+
+	if code, err := f.install(c, installer+"v1.14.0-no-cold-boot"); err != nil || code != 0 {
+		t.Fatalf("installing: %d, %v", code, err)
+	}
+
+	for range 2 {
+		if got := f.rebooted(n, f.client(n)); got != "v1.14.0" {
+			t.Errorf("after a reboot runs %s", got)
+		}
+	}
+
+	boot := n.Status().BootID
+	n.Kill()
+
+	if err := n.PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if got := f.back(n, boot); got != "v1.13.9" {
+		t.Errorf("after a cold boot runs %s", got)
+	}
+}
+
 // TestLegacyUpgrade: the call of the MachineService guards etcd, installs and reboots by itself.
 func TestLegacyUpgrade(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
@@ -171,14 +173,21 @@ func TestUpgradeFallsBack(t *testing.T) {
 	e := found(t, 1, 1)
 	was := e.machine("w-0").Status.TalosVersion
 
+	n := e.nodes["w-0"]
+	coldBoot := func() error {
+		n.Kill()
+
+		return n.PowerOn(t.Context())
+	}
+	complete := func(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil }
+
 	for round, c := range []struct {
 		tag, message string
 		runs         func(*v1alpha1.TalosMachine) bool
+		fall         func() error
 	}{
-		{"-unhealthy", "w-0 booted " + installer + newer + "-unhealthy and then another system", in(v1alpha1.ChangeSettling)},
-		{"", "was healthy with it, and does not run it any more", func(m *v1alpha1.TalosMachine) bool {
-			return m.Status.Change == nil
-		}},
+		{"-unhealthy", "w-0 booted " + installer + newer + "-unhealthy and then another system", in(v1alpha1.ChangeSettling), n.FallBack},
+		{"-no-cold-boot", "was healthy with it, and does not run it any more", complete, coldBoot},
 	} {
 		e.upgrade(newer + c.tag)
 		e.begins("w-0")
@@ -187,7 +196,7 @@ func TestUpgradeFallsBack(t *testing.T) {
 			t.Fatalf("%s: %s", c.tag, show(m))
 		}
 
-		if err := e.nodes["w-0"].FallBack(); err != nil {
+		if err := c.fall(); err != nil {
 			t.Fatal(err)
 		}
 
@@ -197,14 +206,65 @@ func TestUpgradeFallsBack(t *testing.T) {
 			m, _, _ = e.pass("w-0")
 		}
 
-		if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != round+1 || m.Status.TalosVersion != was || !failed(m) ||
+		if reboots := n.Faults().Calls("Reboot"); reboots != round+1 || m.Status.TalosVersion != was || !failed(m) ||
 			!strings.Contains(m.Status.Change.Message, c.message) || e.cordoned("w-0") {
-			t.Errorf("%q: %d reboots, cordoned: %t: %s", c.tag, n, e.cordoned("w-0"), show(m))
+			t.Errorf("%q: %d reboots, cordoned: %t: %s", c.tag, reboots, e.cordoned("w-0"), show(m))
 		}
 	}
 
 	e.annotate("w-0", v1alpha1.RetryAnnotation, "true")
 	e.planned("w-0")
+}
+
+// TestUpgradeBootsBadly: a system that boots without its network, or without its extensions, is no success, and is booted
+// once.
+func TestUpgradeBootsBadly(t *testing.T) {
+	schematic := "factory.talos.dev/installer/" + strings.Repeat("a", 64) + ":"
+
+	for image, message := range map[string]string{
+		installer + newer + "-no-network":    "has not come back for",
+		schematic + newer + "-no-extensions": "its system extensions are not there",
+	} {
+		t.Run(message, func(t *testing.T) {
+			e := found(t, 1, 1)
+			boot := e.boots("w-0")
+
+			e.follow(newer, image)
+
+			// The configuration names another repository, and changes first.
+			if c := e.planned("w-0"); c.Kind != v1alpha1.ChangeTalos {
+				e.grant("w-0", false)
+			}
+
+			e.until("w-0", "an upgrade is planned", func(m *v1alpha1.TalosMachine) bool {
+				return m.Status.Change != nil && m.Status.Change.Kind == v1alpha1.ChangeTalos
+			})
+			e.grant("w-0", true)
+			e.until("w-0", "it reboots", in(v1alpha1.ChangeRebooting))
+
+			if strings.HasSuffix(image, "-no-network") {
+				e.until("w-0", "it is unreachable", func(m *v1alpha1.TalosMachine) bool {
+					return e.boots("w-0") != boot && meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionReachable)
+				})
+				e.sleep(patience)
+			}
+
+			e.until("w-0", "the change fails", failed)
+
+			for range 3 {
+				e.sleep(time.Minute)
+
+				m, _, _ := e.pass("w-0")
+				if !failed(m) || !strings.Contains(m.Status.Change.Message, message) {
+					t.Fatal(show(m))
+				}
+			}
+
+			if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != 1 {
+				t.Errorf("%d reboots", n)
+			}
+		})
+	}
 }
 
 // TestUpgradeNeedsPermission: what was permitted before an installer ran is asked again before the reboot.

@@ -41,9 +41,9 @@ func DescribeFallback(in Input, image, oldImage string, fields []v1alpha1.FieldC
 }
 
 // CompareTalos decides what a comparison of operating systems means for the recorded change: Kept, Described, FellBack
-// or Forgone. A change that has begun is ended by NextTalos. One that has failed stays until a user asks for a retry, or
-// until something else is wanted, or another image of the same: what is done again by itself would reboot a machine for
-// ever.
+// or Forgone. A change that has begun is ended by NextTalos. One that has failed stays until a user asks for a retry,
+// or until something else is wanted, or another image of the same: what is done again by itself would reboot a machine
+// for ever.
 func CompareTalos(in Input, image string) (Plan, Record) {
 	in.Record = in.Record.copy()
 
@@ -248,8 +248,13 @@ func (in Input) rebootingTalos() Step {
 	}
 
 	why := "it rolled back by itself, or another image was installed outside the operator"
-	if in.reverts() {
+
+	switch {
+	case in.reverts():
 		why = "what it ran before does not boot, is no longer installed, or the requests did not reach the node"
+	case in.Live != c.Base: // the schematic is one of the extensions that a node shows
+		why = "it does not run what it ran before either: another image was installed outside the operator, or its system " +
+			"extensions are not there"
 	}
 
 	return in.failTalos(fmt.Sprintf("%s has rebooted and does not run %s: %s; it is not tried again unless you annotate "+

@@ -108,6 +108,7 @@ func TestNextTalos(t *testing.T) {
 		"it rolls back":           {upgraded(installed, bootedAnew, sick, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second)), change.None, v1alpha1.ChangeRebooting, "Reboot", "kubelet"},
 		"it rolls back for long":  {upgraded(installed, bootedAnew, sick, intent("Reboot", health), phase(v1alpha1.ChangeRebooting, health)), change.Uncordon, v1alpha1.ChangeRebooting, "Reboot", ""},
 		"it had rolled back":      {upgraded(installed, bootedAnew, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "rolled back by itself"},
+		"it runs something else":  {upgraded(installed, bootedAnew, func(in *change.Input) { in.Live = "c" }, intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second), pass(change.Pass{Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "its system extensions are not there"},
 		"never again":             {upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second), pass(drained)), change.None, v1alpha1.ChangeFailed, "", ""},
 		"failed again":            {upgraded(phase(v1alpha1.ChangeFailed, time.Second), pass(change.Pass{Failed: "exit code 1"})), change.None, v1alpha1.ChangeFailed, "", "exit code 1"},
 		"booted, and not settled": {upgraded(installed, arrived, seen, phase(v1alpha1.ChangeRebooting, time.Second)), change.Uncordon, v1alpha1.ChangeSettling, "", ""},

@@ -294,7 +294,8 @@ func (out *Output) holdReboots(in Input) error {
 	return nil
 }
 
-// Now reports whether maintenance windows are open at the given time, and whether the operator may reboot a machine then.
+// Now reports whether maintenance windows are open at the given time, and whether the operator may reboot a machine
+// then.
 func (o Options) Now(now time.Time) (open, reboots bool, err error) {
 	open, _, err = o.window(now)
 

@@ -31,7 +31,12 @@ type Entry struct {
 	Schematic string `json:"schematic,omitempty"`
 	// Broken entries do not boot: the boot loader falls back to the other entry.
 	Broken bool `json:"broken,omitempty"`
+	// WarmOnly entries boot out of a system that runs. A cold boot falls back to the other entry.
+	WarmOnly bool `json:"warmOnly,omitempty"`
 }
+
+// Boots reports whether the entry boots, cold from the power button or warm out of a system that runs.
+func (e *Entry) Boots(cold bool) bool { return e != nil && !e.Broken && !(cold && e.WarmOnly) }
 
 // Loader is the boot loader's state: two slots, one of which boots.
 type Loader struct {

@@ -23,6 +23,13 @@ const (
 	BadHealth = "-unhealthy"
 	// BadStay makes an installed system that boots, is never healthy, and falls back to the one before after a while.
 	BadStay = "-falls-back"
+	// BadColdBoot makes an installed system that runs until the machine is powered on the next time: it boots only out of
+	// another one, and a cold boot falls back.
+	BadColdBoot = "-no-cold-boot"
+	// BadNetwork makes an installed system that boots without a network.
+	BadNetwork = "-no-network"
+	// BadExtensions makes an installed system that boots without its system extensions.
+	BadExtensions = "-no-extensions"
 	// BadRun makes a component of Kubernetes that ends as soon as it is started.
 	BadRun = "-crashing"
 )
@@ -76,7 +83,7 @@ func Tag(image string) string {
 // Version returns what a system that was installed from an image with a tag says it is: the words of faults that show
 // once it runs are no part of that.
 func Version(tag string) string {
-	for _, word := range []string{BadHealth, BadStay} {
+	for _, word := range []string{BadHealth, BadStay, BadColdBoot, BadNetwork, BadExtensions} {
 		tag = strings.ReplaceAll(tag, word, "")
 	}
 
