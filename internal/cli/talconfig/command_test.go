@@ -3,6 +3,7 @@ package talconfig_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -257,6 +258,70 @@ func TestGensecret(t *testing.T) {
 	out := f.mustRun("gensecret", "-o", "-", "--talos-version", "v1.6.0")
 	if !strings.Contains(out, "bootstraptoken:") {
 		t.Errorf("got %s", out)
+	}
+}
+
+// TestGensecretRedirected: what the shell redirects into a file is the PKI, and only that. A pipe gets it on request.
+func TestGensecretRedirected(t *testing.T) {
+	f := newFolder(t)
+	f.write("new.yaml", "")
+
+	if err := os.Chmod(f.path("new.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+
+	run := func(out *os.File, words ...string) error {
+		cmd := talconfig.NewCommand(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: &bytes.Buffer{}})
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(append([]string{"gensecret", "--talos-version", "v1.6.0"}, words...))
+
+		return cmd.ExecuteContext(t.Context())
+	}
+
+	t.Chdir(t.TempDir()) // where no PKI is
+
+	file, err := os.OpenFile(f.path("new.yaml"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := errors.Join(run(file), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	info, err := os.Stat(f.path("new.yaml"))
+	if err != nil || info.Mode().Perm() != 0o600 || !strings.HasPrefix(f.read("new.yaml"), "cluster:") {
+		t.Errorf("mode %v, %v: %.20s", info.Mode(), err, f.read("new.yaml"))
+	}
+
+	t.Chdir(f.dir) // where talsecret.yaml is
+	f.write("talsecret.sops.yaml", "")
+
+	if file, err = os.OpenFile("talsecret.sops.yaml", os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+
+	err = errors.Join(run(file), file.Close())
+	if err == nil || !strings.Contains(err.Error(), "talsecret.yaml exists") || f.read("talsecret.sops.yaml") != "" {
+		t.Errorf("beside a PKI: %v", err)
+	}
+
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+
+	if err := run(writer); err == nil || !strings.Contains(err.Error(), "--output -") {
+		t.Errorf("into a pipe: %v", err)
+	}
+
+	if err := errors.Join(run(writer, "--output", "-"), writer.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	if raw, err := io.ReadAll(reader); err != nil || !bytes.HasPrefix(raw, []byte("cluster:")) {
+		t.Errorf("into a pipe on request: %.20s, %v", raw, err)
 	}
 }
 

@@ -19,11 +19,16 @@ var secretFiles = []string{"talsecret.yaml", "talsecret.sops.yaml", "talsecret.y
 // stdout as the name of a file.
 const stdout = "-"
 
+// privateFile is the mode of files with private keys.
+const privateFile = 0o600
+
 type gensecret struct {
 	*environment
 
 	out, from, version string
 	force              bool
+	// isNamed: --output was given.
+	isNamed bool
 }
 
 func newGensecretCommand(env *environment) *cobra.Command {
@@ -34,13 +39,18 @@ func newGensecretCommand(env *environment) *cobra.Command {
 		Short: "Make the PKI of a new cluster",
 		Long: `Make the PKI of a new cluster: certificate authorities, tokens and encryption keys, in the format of talosctl
 gen secrets. The file is written with mode 0600, and never over a PKI that exists: machines of a cluster whose PKI was
-lost can only be wiped. Encrypt it with sops before it goes into Git.
+lost can only be wiped. Encrypt it with sops before it goes into Git. Redirected into a file without --output, as in
+gensecret > talsecret.yaml, the PKI goes there; into a pipe it goes with --output - only, because logs are pipes, too.
 
 With --from-configfile the PKI is that of an existing cluster.`,
 		Example: `  talos-operator talconfig gensecret
   talos-operator talconfig gensecret && sops encrypt --in-place talsecret.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return g.run() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			g.isNamed = cmd.Flags().Changed("output")
+
+			return g.run()
+		},
 	}
 	cmd.Flags().StringVarP(&g.out, "output", "o", secretFiles[0], `file to write; "-" prints`)
 	cmd.Flags().StringVarP(&g.from, "from-configfile", "f", "", "take the PKI from the machine config of a control plane")
@@ -51,6 +61,12 @@ With --from-configfile the PKI is that of an existing cluster.`,
 }
 
 func (g *gensecret) run() error {
+	if !g.isNamed {
+		if err := g.redirect(); err != nil {
+			return err
+		}
+	}
+
 	bundle, err := g.bundle()
 	if err != nil {
 		return err
@@ -76,6 +92,47 @@ func (g *gensecret) run() error {
 	}
 
 	fmt.Fprintf(g.Out, "Wrote %s. It has the private keys of the cluster: encrypt it with sops, and keep a copy.\n", g.out)
+
+	return nil
+}
+
+// redirect finds out where the shell has sent the output. The shell has made or emptied the file of > already, and a
+// message in it would be no PKI.
+func (g *gensecret) redirect() error {
+	file, ok := g.Out.(*os.File)
+	if !ok {
+		return nil
+	}
+
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("finding out where the output goes: %w", err)
+	}
+
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+	case mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0:
+		return fmt.Errorf("the output goes into a pipe, which may be a log: print the PKI there with --output -, or write it "+
+			"to a file with --output %s", secretFiles[0])
+	default:
+		return nil
+	}
+
+	for _, name := range secretFiles {
+		other, err := os.Lstat(name)
+		if err == nil && !os.SameFile(info, other) && !g.force {
+			return fmt.Errorf("%s exists: it may be the PKI of a running cluster, whose machines would not be reachable with "+
+				"another one; nothing was written to the file of the redirection, which is empty now: remove it, or write beside "+
+				"%s with --force", name, name)
+		}
+	}
+
+	// The shell gives it the mode of any file.
+	if err := file.Chmod(privateFile); err != nil {
+		return fmt.Errorf("making the file of the redirection private: %w", err)
+	}
+
+	g.out = stdout
 
 	return nil
 }

@@ -106,6 +106,8 @@ func (r *renderer) sharedDocuments(m *talconfig.Machine) ([]docconfig.Document, 
 	for _, base := range r.bases[m.ControlPlane] {
 		switch doc := base.Clone().(type) {
 		case *v1alpha1.Config:
+			ownEndpoint(doc)
+
 			if err := r.setMain(m, doc); err != nil {
 				return nil, err
 			}
@@ -122,6 +124,18 @@ func (r *renderer) sharedDocuments(m *talconfig.Machine) ([]docconfig.Document, 
 	docs = append(docs, r.settingDocuments(m)...)
 
 	return appendManifests(docs, m.Manifests)
+}
+
+// ownEndpoint copies the URL of the endpoint: the library's copy of a document shares it, and a patch of one node that
+// sets another endpoint would write into all of them.
+func ownEndpoint(doc *v1alpha1.Config) {
+	control := doc.ClusterConfig.ControlPlane
+	if control == nil || control.Endpoint == nil || control.Endpoint.URL == nil {
+		return
+	}
+
+	own := *control.Endpoint.URL
+	control.Endpoint = &v1alpha1.Endpoint{URL: &own}
 }
 
 func (r *renderer) setMain(m *talconfig.Machine, doc *v1alpha1.Config) error {

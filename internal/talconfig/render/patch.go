@@ -85,6 +85,14 @@ func apply(text string, docs []docconfig.Document) (out []docconfig.Document, er
 		return nil, fmt.Errorf("the machine config does not parse after it: %w", describe(err))
 	}
 
+	switch field, err := machineconfig.ChangedPKI(before, cfg); {
+	case err != nil:
+		return nil, err
+	case field != "":
+		return nil, fmt.Errorf("changes %s, which is part of the PKI: the machine would belong to another cluster than "+
+			"talsecret.yaml says, or not be reachable; remove it from the patch", field)
+	}
+
 	return append(cfg.Documents(), beside...), nil
 }
 

@@ -1,7 +1,9 @@
 package render_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -92,6 +94,28 @@ func TestPatches(t *testing.T) {
 	}
 }
 
+// TestEndpointOfOneNode: a patch of one node leaves the endpoint of the others alone, whichever is rendered first.
+func TestEndpointOfOneNode(t *testing.T) {
+	text := plainRoot + "nodes:\n" + plainNode + "    installDisk: /dev/sda\n" +
+		"    patches: [\"cluster: {controlPlane: {endpoint: https://10.0.0.9:6443}}\"]\n"
+
+	for i := 2; i < 6; i++ {
+		text += fmt.Sprintf("  - {hostname: cp-%d, ipAddress: 10.0.0.1%[1]d, controlPlane: true, installDisk: /dev/sda, "+
+			"nodeLabels: {example.org/n: \"%[1]d\"}}\n", i)
+	}
+
+	path := filepath.Join(t.TempDir(), "talconfig.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	for i, file := range renderAll(t, path) {
+		if patched := strings.Contains(string(file.Content), "endpoint: https://10.0.0.9:6443"); patched != (i == 0) {
+			t.Errorf("%s: the endpoint is patched: %t", file.Hostname, patched)
+		}
+	}
+}
+
 // TestErrorsNameThePatch and quote nothing of it.
 func TestErrorsNameThePatch(t *testing.T) {
 	for _, tt := range []struct{ root, node, want string }{
@@ -99,6 +123,15 @@ func TestErrorsNameThePatch(t *testing.T) {
 		{root: "controlPlane: {patches: [\"- {op: remove, path: /machine/hunter2}\"]}\n", want: "controlPlane.patches[0]: does not apply"},
 		{node: "patches: [\"machine: {install: {disk: [hunter2hunter2]}}\"]\n", want: "nodes[0].patches[0]: "},
 		{node: "patches: [\"hunter2hunter2\"]\n", want: "nodes[0].patches[0]: "},
+		{
+			node: "patches: [\"cluster: {token: hunter2hunter2}\"]\n",
+			want: "nodes[0].patches[0]: changes cluster.token, which is part of the PKI",
+		},
+		{
+			root: "patches: [\"[{op: replace, path: /machine/ca/crt, value: aHVudGVyMmh1bnRlcjI=}]\"]\n",
+			want: "patches[0]: changes machine.ca.crt",
+		},
+		{root: "controlPlane: {patches: [\"cluster: {etcd: {ca: {$$patch: delete}}}\"]}\n", want: "changes cluster.etcd.ca"},
 		{node: "extraManifests: [talconfig.yaml]\n", want: "nodes[0].extraManifests[0]: "},
 		{node: "nodeLabels: {a: \"{{ .Hunter2 }}\"}\n", want: "nodes[0].nodeLabels.a: the template names a field"},
 		{node: "nodeLabels: {a: \"{{ env \\\"HOME\\\" }}\"}\n", want: "uses a function that is not known"},
