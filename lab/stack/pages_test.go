@@ -106,6 +106,8 @@ var exceptions = []exception{
 	{"docs/state-secret.md", "kubectl annotate taloscontrolplane prod talos-operator.io/take-over", "needs a cluster that another object owns; TestMoveBetweenManagementPlanes has one"},
 	{"docs/state-secret.md", "kubectl delete secret prod-state", "would end the cluster of this test; TestLife loses one"},
 	{"docs/talhelper.md", "curl ", "asks an Image Factory in the internet"},
+	{"docs/talhelper.md", "kubectl create -f objects", noTalconf},
+	{"docs/talhelper.md", "kubectl annotate -n clusters ", noTalconf},
 	{"docs/upgrade-options.md", "talos-operator upgrade manifests ", "modelled API servers have no manifests; internal/workload and internal/controller/taloscontrolplane test them"},
 }
 

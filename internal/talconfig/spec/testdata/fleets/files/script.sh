@@ -1,0 +1,3 @@
+#!/bin/sh
+# a comment
+echo $1
