@@ -42,7 +42,7 @@ is needed, and no node is asked.`,
 	}
 	cmd.AddCommand(
 		newGenconfigCommand(env), newGensecretCommand(env), newGenurlCommand(env), newGencommandCommand(env),
-		newValidateCommand(env), newImportCommand(env),
+		newValidateCommand(env), newImportCommand(env), newApplyCommand(env),
 	)
 
 	return cmd

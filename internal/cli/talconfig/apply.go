@@ -1,0 +1,188 @@
+package talconfig
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	model "github.com/talos-operator/talos-operator/internal/talconfig"
+	"github.com/talos-operator/talos-operator/internal/talconfig/render"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+type applier struct {
+	*environment
+	source
+
+	secretFile, node string
+	compat, dryRun   bool
+	yes              bool
+	timeout          time.Duration
+}
+
+func newApplyCommand(env *environment) *cobra.Command {
+	a := &applier{environment: env}
+
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "Apply the machine configs to running nodes, one node at a time",
+		Long: `Apply the machine configs of a talconfig.yaml to the nodes of a running cluster, without a management cluster.
+Each node is asked for its live config, and by a dry run whether it would reboot; the plan is shown before anything
+is changed. Then one node at a time is changed, control planes first and the leader of etcd last of them. A node is only
+changed while etcd is healthy, as the safety rules of the operator demand, and the next one only once the node runs the
+new config, its services are healthy and etcd is healthy again. What may cut a node off is tried first: the node
+rolls it back by itself unless it stays reachable.
+
+The command stops at the first failure. Run it again to go on: what is left to do follows from what the nodes run.
+Versions of Kubernetes stay as they run: see gencommand upgrade and gencommand upgrade-k8s. Machines in maintenance mode
+are not configured, and etcd is never bootstrapped.`,
+		Example: `  talos-operator talconfig apply --dry-run
+  talos-operator talconfig apply`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
+	}
+	a.addPath(cmd)
+	a.addEnv(cmd, "e")
+	f := cmd.Flags()
+	f.StringVarP(&a.secretFile, "secret-file", "s", "",
+		"file with the PKI (default: the one of talsecret.yaml, talsecret.sops.yaml, … beside the talconfig.yaml)")
+	f.StringVarP(&a.node, "node", "n", "", "host name or address of the one node to change")
+	f.BoolVar(&a.dryRun, "dry-run", false,
+		"ask the nodes what they would do, and change nothing; ends with 2 if any would change")
+	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVar(&a.compat, "compat", false, "apply patches in the order of talhelper: those of all nodes last")
+	f.DurationVar(&a.timeout, "timeout", 10*time.Minute, "how long one node may take to become healthy")
+
+	return cmd
+}
+
+// accessTTL is the validity of the certificate that the command makes for itself.
+const accessTTL = 12 * time.Hour
+
+func (a *applier) run(ctx context.Context) error {
+	fleet, err := a.load(a.source, false)
+	if err != nil {
+		return err
+	}
+
+	bundle, err := a.readBundle(a.secretFile, a.path)
+	if err != nil {
+		return err
+	}
+
+	files, err := a.render(fleet, render.Options{Secrets: bundle.Secrets(), Compat: a.compat})
+	if err != nil {
+		return err
+	}
+
+	d, err := a.drive(fleet, bundle, files)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+
+	if err := d.look(ctx); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+
+	due := d.due()
+	a.describe(d)
+
+	switch {
+	case len(due) == 0:
+		return nil
+	case a.dryRun:
+		return &cli.ExitError{Code: codeChanges}
+	}
+
+	if err := a.confirm(); err != nil {
+		return err
+	}
+
+	return d.work(ctx, due)
+}
+
+// drive prepares what is asked of the nodes.
+func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []render.File) (*drive, error) {
+	access, err := bundle.TalosCredentials(a.now(), accessTTL)
+	if err != nil {
+		return nil, err
+	}
+
+	selected, err := selectNodes(fleet, a.node)
+	if err != nil {
+		return nil, err
+	}
+
+	d := &drive{
+		pool: talos.NewPool(), creds: talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key}, bundle: bundle,
+		timeout: a.timeout, say: func(format string, args ...any) { fmt.Fprintf(a.Out, format+"\n", args...) },
+	}
+
+	for i := range fleet.Nodes {
+		m := &fleet.Nodes[i]
+		d.nodes = append(d.nodes, &target{
+			Machine: m, config: files[i].Content,
+			isSelected: slices.ContainsFunc(selected, func(s *model.Machine) bool { return s == m }),
+		})
+	}
+
+	return d, nil
+}
+
+// describe shows the plan: names of fields only, as values may be secret.
+func (a *applier) describe(d *drive) {
+	tw := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, "NODE\tROLE\tADDRESS\tEFFECT\tCHANGES")
+
+	for _, t := range d.nodes {
+		if t.isSelected {
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", t.Hostname, t.role(), t.address, t.effect(), fields(t.fields()))
+		}
+	}
+
+	_ = tw.Flush() // the underlying writer reports its own errors
+
+	for _, t := range d.nodes {
+		for _, kept := range t.kept {
+			fmt.Fprintf(a.ErrOut, "Note: %s keeps the version of %s that it runs: change it by an upgrade\n", t.Hostname, kept)
+		}
+
+		for _, warning := range t.warnings {
+			fmt.Fprintf(a.ErrOut, "Warning: %s: %s\n", t.Hostname, warning)
+		}
+	}
+
+	due := d.due()
+	fmt.Fprintf(a.Out, "\n%s would change.\n", count(len(due), "node"))
+}
+
+// confirm asks the user.
+func (a *applier) confirm() error {
+	if a.yes {
+		return nil
+	}
+
+	fmt.Fprint(a.ErrOut, "\nGo on? [y/N] ")
+
+	answer, err := bufio.NewReader(a.In).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+
+	if slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
+		return nil
+	}
+
+	return errors.New("nothing was changed: it was not confirmed; answer y, or run the command with --yes")
+}

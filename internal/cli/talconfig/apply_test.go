@@ -1,0 +1,212 @@
+package talconfig_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/talconfig"
+	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/foreign"
+	"github.com/talos-operator/talos-operator/test/loopback"
+	"github.com/talos-operator/talos-operator/test/wait"
+)
+
+// running is a cluster of three modelled control planes, with the talconfig.yaml of it.
+type running struct {
+	folder
+
+	nodes []*node.Node
+}
+
+func newRunning(t *testing.T) *running {
+	t.Helper()
+
+	subnet := loopback.Subnet(t)
+	r := &running{folder: folder{t: t, dir: t.TempDir()}}
+	cluster := foreign.New(t, "prod", subnet+".1")
+	registry := node.NewRegistry()
+
+	for i := range 3 {
+		n, err := node.New(node.Options{
+			Name: fmt.Sprintf("cp-%d", i+1), Address: fmt.Sprintf("%s.%d", subnet, i+1), Dir: t.TempDir(), Modelled: true,
+			Cluster: registry,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		t.Cleanup(n.Kill)
+
+		if err := n.PowerOn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		r.nodes = append(r.nodes, n)
+		cluster.Join(foreign.ControlPlane, n.Address())
+	}
+
+	cluster.Bootstrap(r.nodes[0].Address(), 3)
+
+	r.write("talsecret.yaml", string(cluster.SecretsYAML()))
+	r.configure("one")
+
+	return r
+}
+
+// configure writes a talconfig.yaml that sets a field of all nodes.
+func (r *running) configure(value string) {
+	r.t.Helper()
+
+	text := "clusterName: prod\nendpoint: https://" + r.nodes[0].Address() + ":6443\nkubernetesVersion: v1.36.2\n" +
+		"patches: [\"machine: {sysctls: {vm.max_map_count: " + value + "}, env: {TOKEN: hunter2hunter2}, " +
+		"certSANs: [" + value + ".example.org]}\"]\nnodes:\n"
+
+	for _, n := range r.nodes {
+		text += fmt.Sprintf("  - {hostname: %s, ipAddress: %s, controlPlane: true, installDisk: /dev/sda}\n", n.Name(), n.Address())
+	}
+
+	r.write("talconfig.yaml", text)
+}
+
+func (r *running) mutating() []int {
+	out := make([]int, len(r.nodes))
+	for i, n := range r.nodes {
+		out[i] = n.Faults().MutatingCalls()
+	}
+
+	return out
+}
+
+// holds returns how many nodes run with a value.
+func (r *running) holds(value string) int {
+	out := 0
+
+	for _, n := range r.nodes {
+		if raw, ok := n.LiveConfig(); ok && strings.Contains(string(raw), "vm.max_map_count: "+value+"\n") {
+			out++
+		}
+	}
+
+	return out
+}
+
+// boots are the IDs of the boots of all nodes.
+func (r *running) boots() []string {
+	var out []string
+	for _, n := range r.nodes {
+		out = append(out, n.Status().BootID)
+	}
+
+	return out
+}
+
+// hook calls a function for what is printed.
+type hook struct {
+	bytes.Buffer
+
+	call func(text string)
+}
+
+func (h *hook) Write(p []byte) (int, error) {
+	h.call(string(p))
+
+	return h.Buffer.Write(p)
+}
+
+// TestApply: nodes are changed one at a time, after a look, a confirmation and with a healthy etcd alone; what a failure
+// leaves is done by the next run.
+func TestApply(t *testing.T) {
+	r := newRunning(t)
+	words := []string{"apply", "-c", "FOLDER/talconfig.yaml"}
+	before := r.mutating()
+
+	out, _, err := r.run(append(words, "--dry-run")...)
+	if cli.ExitCode(err) != 2 || !strings.Contains(out, "3 nodes would change") || strings.Count(out, "reboots") != 3 ||
+		strings.Contains(out, "hunter2") {
+		t.Errorf("a dry run: %s, %v", out, err)
+	}
+
+	if _, _, err := r.run(words...); err == nil || !strings.Contains(err.Error(), "it was not confirmed") {
+		t.Errorf("without an answer: %v", err)
+	}
+
+	if after := r.mutating(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the nodes were written to: %v, %v", before, after)
+	}
+
+	boots := r.boots()
+
+	if out := r.mustRun(append(words, "--yes")...); !strings.Contains(out, "(3 of 3)") || r.holds("one") != 3 ||
+		slices.ContainsFunc(r.boots(), func(id string) bool { return slices.Contains(boots, id) }) {
+		t.Errorf("%d nodes changed: %s", r.holds("one"), out)
+	}
+
+	if out := r.mustRun(append(words, "--yes")...); !strings.Contains(out, "0 nodes would change") {
+		t.Errorf("a second time: %s", out)
+	}
+
+	r.configure("two")
+	r.interrupt(words)
+
+	if out := r.mustRun(append(words, "--yes")...); !strings.Contains(out, "(2 of 2)") || r.holds("two") != 3 {
+		t.Errorf("%d nodes changed: %s", r.holds("two"), out)
+	}
+}
+
+// interrupt cuts a node off once the first one is done: the next one is not changed.
+func (r *running) interrupt(words []string) {
+	r.t.Helper()
+
+	lost := r.nodes[0]
+	out := &hook{call: func(text string) {
+		if !strings.Contains(text, "(1 of 3)") {
+			return
+		}
+
+		// One that is done already: it is missed all the same.
+		for _, n := range r.nodes {
+			if strings.HasPrefix(text, n.Name()) {
+				lost = n
+			}
+		}
+
+		lost.Partition(true)
+	}}
+
+	cmd := talconfig.NewCommand(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: &bytes.Buffer{}})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(append([]string{words[0], "-c", r.path("talconfig.yaml")}, "--yes", "--timeout", "12s"))
+
+	err := cmd.ExecuteContext(r.t.Context())
+	if err == nil || !strings.Contains(err.Error(), "1 of 3 nodes were changed, and no other one is") ||
+		strings.Count(out.String(), "no reboot, is tried first") != 3 {
+		r.t.Errorf("a node was lost: %v\n%s", err, out.String())
+	}
+
+	if r.holds("two") != 1 {
+		r.t.Errorf("%d nodes were changed", r.holds("two"))
+	}
+
+	if _, _, err := r.run(append(words, "--yes")...); err == nil || !strings.Contains(err.Error(), lost.Name()+": ") ||
+		!strings.Contains(err.Error(), "nothing was changed") {
+		r.t.Errorf("while a node is missing: %v", err)
+	}
+
+	lost.Partition(false)
+
+	wait.For(r.t, "the node responds again", func(context.Context) error {
+		if _, _, err := r.run(append(words, "--dry-run")...); cli.ExitCode(err) != 2 {
+			return errors.Join(errors.New("it does not"), err)
+		}
+
+		return nil
+	})
+}
