@@ -30,6 +30,7 @@ var texts = map[string]string{
 	`nodeLabels\.key`:             "checked with the machine configuration; what is no label is refused there",
 	`nodeTaints\[\]\.(key|value)`: "checked with the machine configuration; what is no taint is refused there",
 	`configFiles\[\]\.content`:    "a file of an extension service, which is marshalled",
+	`(sysctls|sysfs)\.key`:        "checked with the machine configuration, which refuses control characters",
 	`provider\.parameters\.key`:   "defined by the provider of machines; this operator does not read it",
 	`machineSelector\.match.*`:    "parsed as a selector of Kubernetes, which refuses what is no label",
 }

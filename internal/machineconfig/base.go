@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
@@ -76,6 +77,7 @@ func checkInput(in Input) (*config.VersionContract, error) {
 	problems := netconfig.Check(in.Machine, in.Role == Worker, in.Patches.any())
 	problems = append(problems, extension.Check(field.NewPath(extension.Root), in.ExtensionServices)...)
 	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods)...)
+	problems = append(problems, kernel.Check(nil, in.Kernel)...)
 
 	if len(problems) > 0 {
 		return nil, inputErrors(problems)
@@ -202,6 +204,7 @@ func adjustMachine(in Input, m *v1alpha1.MachineConfig) error {
 	}
 
 	m.MachinePods = append(m.MachinePods, pods...)
+	kernel.Apply(in.Kernel, m)
 
 	return addTaints(in.NodeTaints, m)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -75,6 +76,11 @@ func fullInput(tb testing.TB, role machineconfig.Role) machineconfig.Input {
 	}
 	in.NodeLabels = map[string]string{"example.org/rack": "r1"}
 	in.NodeAnnotations = map[string]string{"example.org/contact": "ops"}
+	in.Kernel = kernel.Settings{
+		Modules: []v1alpha1.KernelModule{{Name: "br_netfilter"}, {Name: "drbd", Parameters: []string{"usermode_helper=disabled"}}},
+		Sysctls: map[string]string{"vm.nr_hugepages": "1024", "net/ipv4/conf/eth0.100/rp_filter": "2"},
+		Sysfs:   map[string]string{"devices.system.cpu.cpu0.cpufreq.scaling_governor": "performance"},
+	}
 	in.NodeTaints = []machineconfig.Taint{{Key: "example.org/gpu", Value: "a100", Effect: "NoSchedule"}}
 	in.Machine = v1alpha1.MachineNetwork{
 		Hostname:    "prod-cp-0",

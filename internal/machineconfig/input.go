@@ -8,6 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 )
 
 // Role is the part a machine plays, in the words of Talos.
@@ -77,6 +78,8 @@ type Input struct {
 	ExtensionServices []v1alpha1.ExtensionService
 	// StaticPods are Pods of v1 that the kubelet runs by itself.
 	StaticPods []runtime.RawExtension
+	// Kernel are modules, and files below /proc/sys and /sys.
+	Kernel kernel.Settings
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.
 	Machine v1alpha1.MachineNetwork
 

@@ -106,6 +106,10 @@ func TestRenderMeansWhatWasAsked(t *testing.T) {
 				"taint":      cfg.Machine().NodeTaints()["example.org/gpu"],
 				"label":      cfg.Machine().NodeLabels()["example.org/slot"],
 				"sysctls":    len(cfg.Machine().Sysctls()),
+				"rp_filter":  cfg.Machine().Sysctls()["net/ipv4/conf/eth0.100/rp_filter"],
+				"governor":   cfg.Machine().Sysfs()["devices.system.cpu.cpu0.cpufreq.scaling_governor"],
+				"modules":    cfg.Machine().Kernel().Modules()[0].Name() + " " + cfg.Machine().Kernel().Modules()[1].Name(),
+				"parameters": cfg.Machine().Kernel().Modules()[1].Parameters(),
 				"sans":       slices.Contains(cfg.Machine().Security().CertSANs(), "api.example.org"),
 			}
 
@@ -117,7 +121,9 @@ func TestRenderMeansWhatWasAsked(t *testing.T) {
 				"password": "registry-password-4711", "insecure": true,
 				"pods":     []string{"10.50.0.0/16", "fd00:50::/56"},
 				"services": []string{"10.60.0.0/16", "fd00:60::/112"}, "domain": "prod.example.org", "cni": "custom",
-				"schedule": true, "taint": "a100:NoSchedule", "label": "3", "sysctls": 2, "sans": true,
+				"schedule": true, "taint": "a100:NoSchedule", "label": "3", "sysctls": 4, "sans": true,
+				"rp_filter": "2", "governor": "performance", "modules": "br_netfilter drbd",
+				"parameters": []string{"usermode_helper=disabled"},
 			}
 
 			if diff := cmp.Diff(want, got); diff != "" {

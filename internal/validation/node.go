@@ -6,6 +6,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
 
@@ -27,6 +28,11 @@ func CombinedStaticPods(at string, group, machine []runtime.RawExtension) Failur
 	}
 
 	return StaticPods(at, staticpod.Merge(group, machine))
+}
+
+// Kernel checks settings of the kernel. at is the path of the object that has them.
+func Kernel(at string, o *v1alpha1.KernelOptions, sysctls, sysfs map[string]string) Failures {
+	return failuresOf(kernel.Check(field.NewPath(at), kernel.Of(o, sysctls, sysfs)), "correct the entry, or remove it")
 }
 
 func failuresOf(problems field.ErrorList, remedy string) Failures {

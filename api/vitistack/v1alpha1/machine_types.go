@@ -163,6 +163,21 @@ type MachineSpec struct {
 	// +kubebuilder:validation:items:Type=object
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	StaticPods []runtime.RawExtension `json:"staticPods,omitempty"`
+	// kernel configures the kernel, without its command line.
+	// +optional
+	Kernel *talosv1alpha1.KernelOptions `json:"kernel,omitempty"`
+	// sysctls are parameters of the kernel below /proc/sys by their names, for example vm.max_map_count. Default: what
+	// Talos sets.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=128
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="a parameter has a name of at most 253 characters and a value of at most 1024"
+	Sysctls map[string]string `json:"sysctls,omitempty"`
+	// sysfs are files below /sys by their paths, with dots or slashes, and what is written into them, for example
+	// devices.system.cpu.cpu0.cpufreq.scaling_governor. Default: none.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=128
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="a file has a path of at most 253 characters and a value of at most 1024"
+	Sysfs map[string]string `json:"sysfs,omitempty"`
 	// configPatches are applied to the machine configuration.
 	// +optional
 	// +listType=atomic

@@ -114,6 +114,9 @@ spec:
         spec:
           extensionServices: [{name: nut-client, environment: [{name: NUT_UPS, value: rack}]}]
           staticPods: [{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}]
+          kernel: {modules: [{name: nbd, parameters: [nbds_max=8]}]}
+          sysctls: {vm.swappiness: "1"}
+          sysfs: {block.sda.queue.scheduler: none}
   talosConfig:
     machine:
       registries:
@@ -154,6 +157,11 @@ spec:
 
 	if s := web.Spec.Machines[0].StaticPods; len(s) != 1 || !strings.Contains(string(s[0].Raw), `"image":"i"`) {
 		t.Errorf("the machine of web has the static pods %s", s)
+	}
+
+	if m := web.Spec.Machines[0]; m.Kernel == nil || m.Kernel.Modules[0].Parameters[0] != "nbds_max=8" ||
+		m.Sysctls["vm.swappiness"] != "1" || m.Sysfs["block.sda.queue.scheduler"] != "none" {
+		t.Errorf("the kernel of the machine of web has %+v, %v, %v", m.Kernel, m.Sysctls, m.Sysfs)
 	}
 
 	c.Spec.TalosConfig.ConfigPatches = []string{"machine: ["}

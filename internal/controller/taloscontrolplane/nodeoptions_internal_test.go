@@ -16,6 +16,8 @@ func TestNodeOptionsOfControlPlanes(t *testing.T) {
 	broken := v1alpha1.NodeOptions{
 		ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}},
 		StaticPods:        []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`)}},
+		Kernel:            &v1alpha1.KernelOptions{Modules: []v1alpha1.KernelModule{{Name: "c.ko"}}},
+		Sysctls:           map[string]string{"net.ifnames": "0"}, Sysfs: map[string]string{"/sys/d": "1"},
 	}
 	cp := &v1alpha1.TalosControlPlane{Spec: v1alpha1.TalosControlPlaneSpec{
 		TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://10.0.0.10:6443", NodeOptions: broken,
@@ -26,6 +28,9 @@ func TestNodeOptionsOfControlPlanes(t *testing.T) {
 	for _, want := range []string{
 		"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: ",
 		"spec.staticPods[default/b].spec.containers: ", "spec.machines[0].staticPods[default/b].spec.containers: ",
+		"spec.kernel.modules[c.ko].name: ", "spec.machines[0].kernel.modules[c.ko].name: ",
+		"spec.sysctls[net.ifnames]: ", "spec.machines[0].sysctls[net.ifnames]: ",
+		"spec.sysfs[/sys/d]: ", "spec.machines[0].sysfs[/sys/d]: ",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

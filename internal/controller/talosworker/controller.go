@@ -187,6 +187,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
 	failures = append(failures, validation.ExtensionServices("spec", spec.ExtensionServices)...)
 	failures = append(failures, validation.StaticPods("spec", spec.StaticPods)...)
+	failures = append(failures, validation.Kernel("spec", spec.Kernel, spec.Sysctls, spec.Sysfs)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {
 		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
@@ -197,6 +198,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
 		failures = append(failures, validation.ExtensionServices(field, m.ExtensionServices)...)
 		failures = append(failures, validation.StaticPods(field, m.StaticPods)...)
+		failures = append(failures, validation.Kernel(field, m.Kernel, m.Sysctls, m.Sysfs)...)
 		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
 	}
 

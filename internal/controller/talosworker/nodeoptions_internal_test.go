@@ -15,6 +15,8 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 	broken := v1alpha1.NodeOptions{
 		ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}},
 		StaticPods:        []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`)}},
+		Kernel:            &v1alpha1.KernelOptions{Modules: []v1alpha1.KernelModule{{Name: "c.ko"}}},
+		Sysctls:           map[string]string{"net.ifnames": "0"}, Sysfs: map[string]string{"/sys/d": "1"},
 	}
 	w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{
 		NodeOptions: broken, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
@@ -24,6 +26,9 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 	for _, want := range []string{
 		"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: ",
 		"spec.staticPods[default/b].spec.containers: ", "spec.machines[0].staticPods[default/b].spec.containers: ",
+		"spec.kernel.modules[c.ko].name: ", "spec.machines[0].kernel.modules[c.ko].name: ",
+		"spec.sysctls[net.ifnames]: ", "spec.machines[0].sysctls[net.ifnames]: ",
+		"spec.sysfs[/sys/d]: ", "spec.machines[0].sysfs[/sys/d]: ",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
 
@@ -66,6 +67,7 @@ func Input(s Sources) machineconfig.Input {
 		NodeTaints:                     taints(group.NodeTaints, m.NodeTaints),
 		ExtensionServices:              ExtensionServices(s),
 		StaticPods:                     StaticPods(s),
+		Kernel:                         Kernel(s),
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
@@ -235,6 +237,13 @@ func ExtensionServices(s Sources) []v1alpha1.ExtensionService {
 // lists itself, sorted by both.
 func StaticPods(s Sources) []runtime.RawExtension {
 	return staticpod.Merge(s.group().StaticPods, s.Machine.Spec.StaticPods)
+}
+
+// Kernel returns the settings of the kernel of the group, replaced by those that the machine has itself.
+func Kernel(s Sources) kernel.Settings {
+	group, m := s.group(), &s.Machine.Spec
+
+	return kernel.Merge(kernel.Of(group.Kernel, group.Sysctls, group.Sysfs), kernel.Of(m.Kernel, m.Sysctls, m.Sysfs))
 }
 
 func taints(group, machine []corev1.Taint) []machineconfig.Taint {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 )
 
 // TestExtensionServices: a service of a machine replaces that of its group as a whole, and the others of the group stay.
@@ -31,6 +32,30 @@ func TestExtensionServices(t *testing.T) {
 
 	if diff := cmp.Diff(want[1:], desired.ExtensionServices(s)); diff != "" {
 		t.Errorf("of a control-plane machine (-want +got):\n%s", diff)
+	}
+}
+
+// TestKernel: what a machine sets for the kernel replaces the same thing of its group, in whatever spelling.
+func TestKernel(t *testing.T) {
+	s := desired.Sources{ControlPlane: &v1alpha1.TalosControlPlane{}, Machine: &v1alpha1.TalosMachine{}}
+	group, machine := &s.ControlPlane.Spec, &s.Machine.Spec
+
+	group.Kernel = &v1alpha1.KernelOptions{Modules: []v1alpha1.KernelModule{{Name: "br_netfilter"}, {Name: "a"}}}
+	group.Sysctls = map[string]string{"net.ipv4.ip_forward": "1", "vm.swappiness": "1"}
+	group.Sysfs = map[string]string{"a.b": "group"}
+	machine.Kernel = &v1alpha1.KernelOptions{Modules: []v1alpha1.KernelModule{
+		{Name: "z"}, {Name: "br-netfilter", Parameters: []string{"c=d"}},
+	}}
+	machine.Sysctls = map[string]string{"net/ipv4/ip_forward": "0"}
+	machine.Sysfs = map[string]string{"a/b": "machine", "c.d": "machine"}
+
+	want := kernel.Settings{
+		Modules: []v1alpha1.KernelModule{{Name: "br-netfilter", Parameters: []string{"c=d"}}, {Name: "a"}, {Name: "z"}},
+		Sysctls: map[string]string{"net/ipv4/ip_forward": "0", "vm.swappiness": "1"},
+		Sysfs:   map[string]string{"a/b": "machine", "c.d": "machine"},
+	}
+	if diff := cmp.Diff(want, desired.Kernel(s)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
