@@ -237,7 +237,7 @@ func (s *session) bootPhases() []boot.Phase {
 		{Name: "env", Tasks: []boot.Task{{Name: "waitForCARoots"}, {Name: "setUserEnvVars"}}},
 		boot.Single("dbus", "startDBus", nil),
 		boot.Single("sharedFilesystems", "setupSharedFilesystems", nil),
-		boot.Single("ephemeral", "mountEphemeralPartition", nil),
+		boot.Single("ephemeral", "mountEphemeralPartition", s.openVolumes),
 		boot.Single("userSetup", "writeUserFiles", nil),
 		boot.Single("startEverything", "startAllServices", s.startAll),
 	}

@@ -70,8 +70,9 @@ type session struct {
 	inStatus   machineStatus
 	network    bool
 	timeSync   bool
-	pulling    atomic.Bool // etcd waits for its image
-	pullLost   atomic.Bool // which never comes in this boot
+	volumes    map[string]volume // as this boot has opened them
+	pulling    atomic.Bool       // etcd waits for its image
+	pullLost   atomic.Bool       // which never comes in this boot
 
 	etcd etcdService
 	kube kubeService
@@ -90,7 +91,7 @@ type machineStatus struct {
 func newSession(n *Node, again bool) (*session, error) {
 	s := &session{
 		n: n, bootID: uuid.NewString(), booted: time.Now(), tag: n.opts.TalosVersion, journal: journal.New(n.opts.Log),
-		awake: make(chan struct{}, 1), configured: make(chan struct{}), again: again,
+		awake: make(chan struct{}, 1), configured: make(chan struct{}), again: again, volumes: map[string]volume{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 

@@ -65,5 +65,14 @@ func (s *session) showDisks() {
 	s.store.SetDisks(specs)
 	s.store.SetSystemDisk(system)
 	s.store.SetDiscoveredVolumes(found)
-	s.store.SetVolumes(hardware.SystemVolumes(system, found))
+
+	volumes := hardware.SystemVolumes(system, found)
+
+	s.mu.Lock()
+	for label, v := range s.volumes {
+		volumes[label] = v.show(label, volumes[label])
+	}
+	s.mu.Unlock()
+
+	s.store.SetVolumes(volumes)
 }

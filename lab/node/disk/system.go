@@ -239,6 +239,20 @@ func (s *System) EphemeralPath(elem ...string) string {
 	return s.path(append([]string{Ephemeral}, elem...)...)
 }
 
+// Keys returns the keys that open a partition, by their slots: none if it is not encrypted. ok is false while it is not
+// formatted.
+func (s *System) Keys(label string) (keys map[int]string, ok bool, err error) {
+	keys = map[int]string{}
+	ok, err = ReadJSON(s.path(label, "luks.json"), &keys)
+
+	return keys, ok, err
+}
+
+// SetKeys formats a partition with keys, or replaces those that it has.
+func (s *System) SetKeys(label string, keys map[int]string) error {
+	return WriteJSON(s.path(label, "luks.json"), keys)
+}
+
 // StateUsed reports whether the STATE partition has been formatted.
 func (s *System) StateUsed() bool {
 	_, err := os.Stat(s.path(State))
