@@ -158,6 +158,13 @@ func (f *filled) value(t *testing.T, s *apiextensionsv1.JSONSchemaProps, path []
 		return []any{f.value(t, s.Items.Schema, append(slices.Clone(path), 0))}
 	case s.Type == "boolean":
 		return true
+	case s.Type == "integer" && len(s.Enum) > 0:
+		var value int64
+		if err := json.Unmarshal(s.Enum[0].Raw, &value); err != nil {
+			t.Fatal(err)
+		}
+
+		return value
 	case s.Type == "integer" && s.Minimum != nil:
 		return int64(*s.Minimum)
 	case s.Type == "integer":

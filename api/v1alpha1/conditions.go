@@ -81,6 +81,13 @@ const (
 	//
 	// Next: see the reason TalosTooNew.
 	ConditionTalosVersionUnknown = "TalosVersionUnknown"
+	// ConditionVolumesFailed: volumes of the machine could not be opened, or their keys not be written; the message names
+	// them and says what Talos says. It is observed once in a boot, and as long as it is True.
+	//
+	// On: TalosMachine. Expected: absent.
+	//
+	// Next: follow its reason.
+	ConditionVolumesFailed = "VolumesFailed"
 	// ConditionCertificatesValid: neither the issued client certificates nor the CAs of the cluster expire soon.
 	//
 	// On: TalosControlPlane. Expected: True.

@@ -136,6 +136,23 @@ const (
 	//
 	// Next: upgrade the operator. `talos-operator version` lists the versions that it knows.
 	ReasonTalosTooNew = "TalosTooNew"
+	// ReasonVolumeFailed: Talos cannot use a volume; the message has its words. A machine without its volume EPHEMERAL
+	// does not become Ready.
+	//
+	// Next: an encrypted volume that does not open needs what its key depends on: the firmware and Secure Boot as they were
+	// for a TPM, the network for a key management service. Restore that, or add a key in another slot before you remove
+	// one. Wiping the machine is the last resort, and loses its data.
+	ReasonVolumeFailed = "VolumeFailed"
+	// ReasonVolumeKeysNotWritten: an encrypted volume was opened, and not all of its keys could be written or removed.
+	//
+	// Next: keep the key that opened it (`status.volumes[].keySlot`), and correct what the message says about the others.
+	// Talos tries again at the next boot.
+	ReasonVolumeKeysNotWritten = "VolumeKeysNotWritten"
+	// ReasonVolumeChangeRefused: the spec changes a volume in a way that Talos accepts, and that has no effect, or locks the
+	// volume at the next boot. Nothing is sent to the machine; it keeps its configuration.
+	//
+	// Next: the message says what to restore, or in which order to change keys.
+	ReasonVolumeChangeRefused = "VolumeChangeRefused"
 )
 
 // Reasons about machines that leave a cluster, are replaced, or return.

@@ -344,6 +344,9 @@ type NodeOptions struct {
 	// +kubebuilder:validation:items:Type=object
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	StaticPods []runtime.RawExtension `json:"staticPods,omitempty"`
+	// volumes determine where the volumes of Talos are provisioned, how large they become, and how they are encrypted.
+	// +optional
+	Volumes *Volumes `json:"volumes,omitempty"`
 	// kernel configures the kernel, without its command line.
 	// +optional
 	Kernel *KernelOptions `json:"kernel,omitempty"`

@@ -121,7 +121,7 @@ const (
 // TalosMachineStatus is the observed state of a node. The values are read live from the node.
 type TalosMachineStatus struct {
 	// conditions are Ready, Reachable, Configured and UpToDate; Paused, Deleting, Stalled, Drifted,
-	// ExtensionServicesFailed, StaticPodsFailed and TalosVersionUnknown only while they are true.
+	// ExtensionServicesFailed, StaticPodsFailed, TalosVersionUnknown and VolumesFailed only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -161,6 +161,12 @@ type TalosMachineStatus struct {
 	// image that the node has booted, as it was after the boot.
 	// +optional
 	Image *RunningImage `json:"image,omitempty"`
+	// volumes of Talos, and others that failed, as they were after the boot.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Volumes []MachineVolume `json:"volumes,omitempty"`
 	// kubeletVersion that the node runs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

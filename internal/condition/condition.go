@@ -28,6 +28,7 @@ var BadReasons = []string{
 	v1alpha1.ReasonBackupFailed, v1alpha1.ReasonUpgradeHookFailed,
 	v1alpha1.ReasonExtensionServiceMissing, v1alpha1.ReasonExtensionServiceNotRunning,
 	v1alpha1.ReasonStaticPodNotRunning,
+	v1alpha1.ReasonVolumeFailed, v1alpha1.ReasonVolumeKeysNotWritten, v1alpha1.ReasonVolumeChangeRefused,
 }
 
 // Set writes the conditions of one object.

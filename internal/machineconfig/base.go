@@ -20,6 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
 // generateBase makes the config before patches.
@@ -78,6 +79,7 @@ func checkInput(in Input) (*config.VersionContract, error) {
 	problems = append(problems, extension.Check(field.NewPath(extension.Root), in.ExtensionServices)...)
 	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods)...)
 	problems = append(problems, kernel.Check(nil, in.Kernel)...)
+	problems = append(problems, volume.Check(field.NewPath(volume.Root), in.Volumes)...)
 
 	if len(problems) > 0 {
 		return nil, inputErrors(problems)
@@ -142,6 +144,8 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 			if err := adjustMachine(in, doc.MachineConfig); err != nil {
 				return nil, err
 			}
+
+			volume.Legacy(in.Volumes, contract, doc.MachineConfig)
 		}
 
 		docs = append(docs, doc)
@@ -160,6 +164,13 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 	}
 
 	docs = append(docs, extension.Documents(in.ExtensionServices)...)
+
+	volumes, problems := volume.Documents(in.Volumes, contract)
+	if len(problems) > 0 {
+		return nil, inputErrors(problems)
+	}
+
+	docs = append(docs, volumes...)
 
 	out, err := container.New(docs...)
 	if err != nil {

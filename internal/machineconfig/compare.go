@@ -297,7 +297,11 @@ func viewOf(raw []byte, err error) (view, error) {
 	return flatten(docs[0].node)
 }
 
-// flatten lists the values of a document by path. Empty mappings and lists, and nulls, do not count.
+// emptyKey is a key of an encrypted volume whose type is the name of an empty mapping: without it, a volume that the
+// TPM opens would look like one that any thief of the disk opens.
+var emptyKey = regexp.MustCompile(`\.keys\[\d+\]\.(nodeID|tpm|tpm\.options)$`)
+
+// flatten lists the values of a document by path. Empty mappings and lists, and nulls, do not count, but for keys.
 func flatten(node *yaml.Node) (view, error) {
 	var content any
 	if err := node.Decode(&content); err != nil {
@@ -314,6 +318,10 @@ func flattenInto(out view, path string, content any) {
 	switch content := content.(type) {
 	case nil:
 	case map[string]any:
+		if len(content) == 0 && emptyKey.MatchString(path) {
+			out[path] = "{}"
+		}
+
 		for key, value := range content {
 			flattenInto(out, joinPath(path, key), value)
 		}

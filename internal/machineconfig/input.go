@@ -80,6 +80,8 @@ type Input struct {
 	StaticPods []runtime.RawExtension
 	// Kernel are modules, and files below /proc/sys and /sys.
 	Kernel kernel.Settings
+	// Volumes are those of Talos. Nil leaves them to Talos.
+	Volumes *v1alpha1.Volumes
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.
 	Machine v1alpha1.MachineNetwork
 

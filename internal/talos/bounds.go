@@ -58,6 +58,8 @@ var listBounds = map[string]bound{
 	block.DiskType: {items: 2048, bytes: 4 * mib},
 	// Each disk has several partitions, and there may be logical volumes.
 	block.DiscoveredVolumeType: {items: 4096, bytes: 8 * mib},
+	// Each directory of Talos on a volume is one, and each disk may have several.
+	block.VolumeStatusType: {items: 4096, bytes: 8 * mib},
 	// Kubernetes supports 5,000 nodes; each takes less than 1 KiB.
 	cluster.MemberType: {items: 10_000, bytes: 16 * mib},
 	// The image factory has about a hundred.

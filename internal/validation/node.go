@@ -8,6 +8,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
 // ExtensionServices checks the configuration of extension services. at is the path of the object that has them.
@@ -33,6 +34,11 @@ func CombinedStaticPods(at string, group, machine []runtime.RawExtension) Failur
 // Kernel checks settings of the kernel. at is the path of the object that has them.
 func Kernel(at string, o *v1alpha1.KernelOptions, sysctls, sysfs map[string]string) Failures {
 	return failuresOf(kernel.Check(field.NewPath(at), kernel.Of(o, sysctls, sysfs)), "correct the entry, or remove it")
+}
+
+// Volumes checks the volumes of Talos. at is the path of the object that has them.
+func Volumes(at string, volumes *v1alpha1.Volumes) Failures {
+	return failuresOf(volume.Check(field.NewPath(at, volume.Root), volumes), "correct the volume")
 }
 
 func failuresOf(problems field.ErrorList, remedy string) Failures {

@@ -163,6 +163,9 @@ type MachineSpec struct {
 	// +kubebuilder:validation:items:Type=object
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	StaticPods []runtime.RawExtension `json:"staticPods,omitempty"`
+	// volumes determine where the volumes of Talos are provisioned, how large they become, and how they are encrypted.
+	// +optional
+	Volumes *talosv1alpha1.Volumes `json:"volumes,omitempty"`
 	// kernel configures the kernel, without its command line.
 	// +optional
 	Kernel *talosv1alpha1.KernelOptions `json:"kernel,omitempty"`

@@ -469,6 +469,11 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Volumes != nil {
+		in, out := &in.Volumes, &out.Volumes
+		*out = new(apiv1alpha1.Volumes)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Kernel != nil {
 		in, out := &in.Kernel, &out.Kernel
 		*out = new(apiv1alpha1.KernelOptions)

@@ -278,7 +278,7 @@ func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 		NodeOptions: v1alpha1.NodeOptions{
 			Install: m.Spec.Install, NodeLabels: m.Spec.NodeLabels, NodeTaints: m.Spec.NodeTaints,
 			ExtensionServices: m.Spec.ExtensionServices, StaticPods: m.Spec.StaticPods,
-			Kernel: m.Spec.Kernel, Sysctls: m.Spec.Sysctls, Sysfs: m.Spec.Sysfs,
+			Kernel: m.Spec.Kernel, Sysctls: m.Spec.Sysctls, Sysfs: m.Spec.Sysfs, Volumes: m.Spec.Volumes,
 			ConfigPatches: m.Spec.ConfigPatches, ConfigPatchesFrom: m.Spec.ConfigPatchesFrom,
 		},
 	}

@@ -117,6 +117,7 @@ spec:
           kernel: {modules: [{name: nbd, parameters: [nbds_max=8]}]}
           sysctls: {vm.swappiness: "1"}
           sysfs: {block.sda.queue.scheduler: none}
+          volumes: {ephemeral: {maxSize: 50GiB}}
   talosConfig:
     machine:
       registries:
@@ -162,6 +163,10 @@ spec:
 	if m := web.Spec.Machines[0]; m.Kernel == nil || m.Kernel.Modules[0].Parameters[0] != "nbds_max=8" ||
 		m.Sysctls["vm.swappiness"] != "1" || m.Sysfs["block.sda.queue.scheduler"] != "none" {
 		t.Errorf("the kernel of the machine of web has %+v, %v, %v", m.Kernel, m.Sysctls, m.Sysfs)
+	}
+
+	if v := web.Spec.Machines[0].Volumes; v == nil || v.Ephemeral == nil || v.Ephemeral.MaxSize != "50GiB" {
+		t.Errorf("the machine of web has the volumes %+v", v)
 	}
 
 	c.Spec.TalosConfig.ConfigPatches = []string{"machine: ["}

@@ -166,6 +166,10 @@ func (b *bench) refused() {
 			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {staticPods: [{metadata: {name: b}}]}}}",
 			"spec.controlPlane.machineTemplate.spec.staticPods[default/b]",
 		},
+		"volume": {
+			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {volumes: {ephemeral: {minSize: large}}}}}",
+			"spec.controlPlane.machineTemplate.spec.volumes.ephemeral.minSize",
+		},
 		"kernel": {
 			"{replicas: 3}", "{replicas: 3, machineTemplate: {spec: {sysctls: {net.ifnames: '0'}}}}",
 			"spec.controlPlane.machineTemplate.spec.sysctls[net.ifnames]",

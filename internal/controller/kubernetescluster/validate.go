@@ -173,6 +173,7 @@ func (t topology) template(field string, m vitistackv1alpha1.MachineSpec, machin
 	out = append(out, validation.ExtensionServices(field, m.ExtensionServices)...)
 	out = append(out, validation.StaticPods(field, m.StaticPods)...)
 	out = append(out, validation.Kernel(field, m.Kernel, m.Sysctls, m.Sysfs)...)
+	out = append(out, validation.Volumes(field, m.Volumes)...)
 	out = append(out, validation.Patches([3]string{"", "", field + ".configPatches"},
 		machineconfig.Patches{Machine: m.ConfigPatches})...)
 

@@ -172,6 +172,7 @@ func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) 
 	failures = append(failures, validation.ExtensionServices(field, o.ExtensionServices)...)
 	failures = append(failures, validation.StaticPods(field, o.StaticPods)...)
 	failures = append(failures, validation.Kernel(field, o.Kernel, o.Sysctls, o.Sysfs)...)
+	failures = append(failures, validation.Volumes(field, o.Volumes)...)
 
 	if o.Kubelet != nil {
 		failures = append(failures, validation.KubeletImage(field+".kubelet.image", o.Kubelet.Image, kubernetes)...)

@@ -74,6 +74,10 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, fmt.Errorf("comparing the config of %s: %w", s.machine.Name, err)
 	}
 
+	if err := r.checkVolumes(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if err := r.hide(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}

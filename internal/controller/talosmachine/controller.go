@@ -5,6 +5,7 @@ package talosmachine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,6 +70,8 @@ type Reconciler struct {
 	faults sightings
 	// booted are the images that nodes have told of.
 	booted booted
+	// volumes are the boots, by machine, whose volumes were read.
+	volumes sync.Map
 }
 
 // Reconcile reconciles one TalosMachine. It keeps no state between calls.
@@ -158,6 +161,7 @@ func (r *Reconciler) forgetAll(req ctrl.Request) {
 	r.verdicts.Forget(req.NamespacedName)
 	r.members.Forget(req.NamespacedName)
 	r.forgetFaults(req.String())
+	r.volumes.Delete(req.String())
 }
 
 // loadOwners reads the objects that the machine belongs to; any of them may be missing.

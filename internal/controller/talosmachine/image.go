@@ -14,6 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -119,6 +120,11 @@ func (s *scope) checkImage(config []byte) error {
 		return wait(v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("it was booted with Secure Boot, and %s is not signed "+
 			"for that, so it would not boot again: set install.secureBoot, or switch Secure Boot off in its firmware",
 			installer))
+	}
+
+	if known && !signed && volume.HasTPM(desired.Volumes(s.sources())) {
+		return wait(v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("its volumes are to have keys in the TPM, and %s is not "+
+			"signed for Secure Boot, so it can seal none: set install.secureBoot, or use keys of another type", installer))
 	}
 
 	if other := otherPlatform(s.booted.Platform, installer); other != "" {

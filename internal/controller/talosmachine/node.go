@@ -201,7 +201,13 @@ func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
 
 	s.facts = &facts
 
-	return r.readImage(ctx, s, node)
+	if err := r.readImage(ctx, s, node); err != nil {
+		return err
+	}
+
+	r.readVolumes(ctx, s, node)
+
+	return nil
 }
 
 // configure sends the initial configuration to a machine in maintenance mode. This is recorded in the state Secret

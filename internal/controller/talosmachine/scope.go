@@ -39,6 +39,9 @@ type scope struct {
 	facts  *talos.Facts
 	// booted is what the node has booted; nil if it was not asked for that in this reconciliation.
 	booted *talos.Image
+	// volumes are those that the node has, as far as it was asked for them in this reconciliation.
+	volumes    []talos.VolumeStatus
+	sawVolumes bool
 	// stranger is true if another machine responds at the address.
 	stranger bool
 	// fingerprint of the certificate that the machine presents in maintenance mode.

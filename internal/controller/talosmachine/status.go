@@ -124,6 +124,7 @@ func (r *Reconciler) unwatched(s *scope) bool {
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
 	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed, v1alpha1.ConditionTalosVersionUnknown,
+	v1alpha1.ConditionVolumesFailed,
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
@@ -139,6 +140,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	}
 
 	copyFacts(st, s)
+	s.showVolumes()
 
 	st.LastError = ""
 	if err != nil && failure.ClassOf(err) != failure.ClassWaiting {
@@ -155,6 +157,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	setReady(s, err, set)
 	setFaults(s, set)
 	setVersionUnknown(s, set)
+	setVolumes(s, set)
 	set.Transient(s.paused, deleting(s.machine), err)
 	s.hold.Show(set)
 

@@ -14,6 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
 // Sources are the objects that determine the configuration of one machine.
@@ -68,6 +69,7 @@ func Input(s Sources) machineconfig.Input {
 		ExtensionServices:              ExtensionServices(s),
 		StaticPods:                     StaticPods(s),
 		Kernel:                         Kernel(s),
+		Volumes:                        Volumes(s),
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
@@ -244,6 +246,11 @@ func Kernel(s Sources) kernel.Settings {
 	group, m := s.group(), &s.Machine.Spec
 
 	return kernel.Merge(kernel.Of(group.Kernel, group.Sysctls, group.Sysfs), kernel.Of(m.Kernel, m.Sysctls, m.Sysfs))
+}
+
+// Volumes returns the volumes of the group, each replaced by that of the machine.
+func Volumes(s Sources) *v1alpha1.Volumes {
+	return volume.Merge(s.group().Volumes, s.Machine.Spec.Volumes)
 }
 
 func taints(group, machine []corev1.Taint) []machineconfig.Taint {

@@ -59,6 +59,29 @@ func TestKernel(t *testing.T) {
 	}
 }
 
+// TestVolumes: a volume of a machine replaces that of its group as a whole, and the others of the group stay.
+func TestVolumes(t *testing.T) {
+	s := desired.Sources{ControlPlane: &v1alpha1.TalosControlPlane{}, Machine: &v1alpha1.TalosMachine{}}
+	if desired.Volumes(s) != nil {
+		t.Error("there are volumes of nothing")
+	}
+
+	locked := &v1alpha1.StateVolume{Encryption: &v1alpha1.VolumeEncryption{}}
+	cache, own := &v1alpha1.VolumeOptions{MinSize: "1GiB"}, &v1alpha1.VolumeOptions{MaxSize: "2GiB"}
+	s.ControlPlane.Spec.Volumes = &v1alpha1.Volumes{Ephemeral: cache, State: locked, ImageCache: cache}
+
+	if diff := cmp.Diff(s.ControlPlane.Spec.Volumes, desired.Volumes(s)); diff != "" {
+		t.Errorf("of a group (-want +got):\n%s", diff)
+	}
+
+	s.Machine.Spec.Volumes = &v1alpha1.Volumes{Ephemeral: own}
+
+	want := &v1alpha1.Volumes{Ephemeral: own, State: locked, ImageCache: cache}
+	if diff := cmp.Diff(want, desired.Volumes(s)); diff != "" {
+		t.Errorf("of a machine (-want +got):\n%s", diff)
+	}
+}
+
 // TestStaticPods: a static pod of a machine replaces that of its group, and the others of the group stay.
 func TestStaticPods(t *testing.T) {
 	pod := func(name, of string) runtime.RawExtension {

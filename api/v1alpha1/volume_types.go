@@ -1,0 +1,188 @@
+package v1alpha1
+
+// Volumes are the volumes that Talos needs itself, by what they hold. A volume is provisioned once, when the
+// machine is installed: what is set for it later is refused until the machine is wiped, except for keys and grow.
+type Volumes struct {
+	// ephemeral is the volume of /var: images and logs of containers, data of Pods and of etcd.
+	// +optional
+	Ephemeral *VolumeOptions `json:"ephemeral,omitempty"`
+	// state is the volume of the machine configuration and the identity of the node. Its place and size are fixed.
+	// +optional
+	State *StateVolume `json:"state,omitempty"`
+	// imageCache is the volume of container images that an installation medium brings along.
+	// +optional
+	ImageCache *VolumeOptions `json:"imageCache,omitempty"`
+}
+
+// VolumeOptions determine where a volume is provisioned, how large it becomes, and how it is encrypted.
+type VolumeOptions struct {
+	// diskSelector is an expression (CEL) over the disks of the machine, the first match of which gets the volume, for
+	// example disk.transport == "nvme" && !system_disk. Default: the disk that Talos is installed on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
+	DiskSelector string `json:"diskSelector,omitempty"`
+	// minSize of the volume, for example 50GiB. Default: that of Talos.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
+	MinSize string `json:"minSize,omitempty"`
+	// maxSize of the volume, in the format of minSize, or a percentage of the disk such as 80%. Default: what the disk
+	// has.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
+	MaxSize string `json:"maxSize,omitempty"`
+	// grow lets the volume grow with its disk, at a boot. Default: that of Talos.
+	// +optional
+	Grow *bool `json:"grow,omitempty"`
+	// encryption of the volume. Default: none.
+	// +optional
+	Encryption *VolumeEncryption `json:"encryption,omitempty"`
+}
+
+// StateVolume determines how the volume of the machine configuration is encrypted.
+type StateVolume struct {
+	// encryption of the volume. Default: none.
+	// +optional
+	Encryption *VolumeEncryption `json:"encryption,omitempty"`
+}
+
+// VolumeEncryption encrypts a volume with LUKS2.
+type VolumeEncryption struct {
+	// keys that open the volume, by their slots. A boot tries them from the lowest slot on. A change takes effect at the
+	// next boot, and needs a key that the volume has already: add one, reboot, and remove the other one then.
+	// +required
+	// +listType=map
+	// +listMapKey=slot
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Keys []VolumeKey `json:"keys,omitempty"`
+	// cipher of the volume. Default: aes-xts-plain64.
+	// +optional
+	// +kubebuilder:validation:Enum=aes-xts-plain64;"xchacha12,aes-adiantum-plain64";"xchacha20,aes-adiantum-plain64"
+	Cipher string `json:"cipher,omitempty"`
+	// keySize of the volume in bits. Default: that of the cipher.
+	// +optional
+	// +kubebuilder:validation:Enum=256;512
+	KeySize int32 `json:"keySize,omitempty"`
+	// blockSize of the volume in bytes. Default: that of the disk.
+	// +optional
+	// +kubebuilder:validation:Enum=512;1024;2048;4096
+	BlockSize int32 `json:"blockSize,omitempty"`
+	// options for the speed of the volume. Default: none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:Enum=no_read_workqueue;no_write_workqueue;same_cpu_crypt;submit_from_crypt_cpus
+	Options []string `json:"options,omitempty"`
+}
+
+// VolumeKeyType is where the key of a volume comes from.
+// +kubebuilder:validation:Enum=tpm;nodeID;kms
+type VolumeKeyType string
+
+// Types of keys.
+const (
+	// VolumeKeyTPM is a random key that the TPM of the machine seals. It needs an installer for Secure Boot.
+	VolumeKeyTPM VolumeKeyType = "tpm"
+	// VolumeKeyNodeID follows from the UUID of the machine. It protects only a disk that is taken out of its machine.
+	VolumeKeyNodeID VolumeKeyType = "nodeID"
+	// VolumeKeyKMS is a random key that a key management service seals.
+	VolumeKeyKMS VolumeKeyType = "kms"
+)
+
+// VolumeKey opens an encrypted volume.
+// +kubebuilder:validation:XValidation:rule="(self.type == 'kms') == has(self.kms)",message="kms belongs to keys of the type kms, which need it"
+// +kubebuilder:validation:XValidation:rule="self.type == 'tpm' || !has(self.tpm)",message="tpm belongs to keys of the type tpm"
+type VolumeKey struct {
+	// slot of the key in the volume. The key of a slot is never replaced by another one: use another slot.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=31
+	Slot *int32 `json:"slot,omitempty"`
+	// type of the key: tpm, nodeID or kms.
+	// +required
+	Type VolumeKeyType `json:"type,omitempty"`
+	// tpm are the options of a key of the type tpm.
+	// +optional
+	TPM *VolumeKeyTPMOptions `json:"tpm,omitempty"`
+	// kms is the service of a key of the type kms.
+	// +optional
+	KMS *VolumeKeyKMSOptions `json:"kms,omitempty"`
+	// lockToState makes the key useless without the state volume of the machine, and the volume unreadable once that is
+	// wiped. Default: false.
+	// +optional
+	LockToState *bool `json:"lockToState,omitempty"`
+}
+
+// VolumeKeyTPMOptions are the options of a key that the TPM seals.
+// +kubebuilder:validation:XValidation:rule="!has(self.pcrs) || !has(self.signedPolicyOnly)",message="set pcrs or signedPolicyOnly, not both"
+type VolumeKeyTPMOptions struct {
+	// pcrs are the registers of the TPM whose values the key is bound to, beside the signed policy of the boot image.
+	// Default: 7, the keys and state of Secure Boot.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=24
+	// +kubebuilder:validation:items:Minimum=0
+	// +kubebuilder:validation:items:Maximum=23
+	PCRs []int32 `json:"pcrs,omitempty"`
+	// signedPolicyOnly binds the key to the signed policy of the boot image alone, so that an update of the firmware or of
+	// the keys of Secure Boot does not lock the volume. Default: false.
+	// +optional
+	SignedPolicyOnly *bool `json:"signedPolicyOnly,omitempty"`
+	// checkSecureBoot makes the key only while the firmware enforces Secure Boot. Default: false.
+	// +optional
+	CheckSecureBoot *bool `json:"checkSecureBoot,omitempty"`
+}
+
+// VolumeKeyKMSOptions name the service that seals a key.
+type VolumeKeyKMSOptions struct {
+	// endpoint of the service: https://HOST:PORT, or grpc://HOST:PORT without TLS. A machine that cannot reach it does not
+	// boot: the service must not run on the cluster whose volumes it opens.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^(https|grpc)://[^/?#@\s\pC]+$`
+	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// MachineVolume is what a node reports about one of its volumes.
+type MachineVolume struct {
+	// name of the volume, as Talos calls it: STATE, EPHEMERAL, IMAGECACHE, and, if they failed, those of users.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Name string `json:"name,omitempty"`
+	// phase of the volume, as Talos reports it: ready, failed, missing, …
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Phase string `json:"phase,omitempty"`
+	// sizeMiB is the size in MiB.
+	// +optional
+	SizeMiB int64 `json:"sizeMiB,omitempty"`
+	// encryption that the volume was opened with, such as luks2; empty if it is not encrypted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Encryption string `json:"encryption,omitempty"`
+	// keySlot is the slot of the key that opened the volume. Absent if the node does not tell.
+	// +optional
+	KeySlot *int32 `json:"keySlot,omitempty"`
+	// keys are the types of the keys that the volume was configured for when it was opened.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=64
+	Keys []string `json:"keys,omitempty"`
+	// failedKeys are keys that could not be written or removed when the volume was opened, and why.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=512
+	FailedKeys []string `json:"failedKeys,omitempty"`
+	// message of Talos about a volume that failed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+}

@@ -1,0 +1,193 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/volume"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// maxVolumes is how many volumes a status has.
+const maxVolumes = 16
+
+// retryVolumes is how soon a machine is queried again whose volumes may get their keys at a reboot.
+const retryVolumes = time.Minute
+
+// readVolumes asks a node for its volumes once in a boot, after it runs, and as long as one of them is reported to have
+// failed. Nothing depends on the answer but what is shown.
+func (r *Reconciler) readVolumes(ctx context.Context, s *scope, node *talos.Node) {
+	st, key := &s.machine.Status, s.key().String()
+	seen, _ := r.volumes.Load(key)
+
+	if st.BootID == s.facts.BootID && st.Stage == change.StageRunning && (len(st.Volumes) > 0 || seen == st.BootID) &&
+		!meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionVolumesFailed) {
+		return
+	}
+
+	volumes, err := node.Volumes(ctx)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("The volumes of the machine are unknown", "error", err.Error())
+
+		return
+	}
+
+	s.volumes, s.sawVolumes = volumes, true
+	r.volumes.Store(key, s.facts.BootID)
+}
+
+// showVolumes copies what the node reports about its volumes to the status.
+func (s *scope) showVolumes() {
+	st := &s.machine.Status
+
+	if s.answer == talos.StateMaintenance {
+		st.Volumes = nil // they belong to another installation, or do not exist yet
+	}
+
+	if !s.sawVolumes {
+		return
+	}
+
+	st.Volumes = nil
+
+	for _, v := range s.volumes {
+		if !v.System() && !v.Failed() || len(st.Volumes) == maxVolumes {
+			continue
+		}
+
+		out := v1alpha1.MachineVolume{
+			Name: v.Name, Phase: v.Phase, SizeMiB: int64(v.Size >> 20), Encryption: v.Encryption, Keys: v.Keys,
+			FailedKeys: v.Unsynced, Message: v.Problem,
+		}
+
+		if v.Slot != nil {
+			slot := int32(*v.Slot)
+			out.KeySlot = &slot
+		}
+
+		st.Volumes = append(st.Volumes, out)
+	}
+}
+
+// setVolumes reports volumes that failed, or whose keys could not be written.
+func setVolumes(s *scope, set condition.Set) {
+	if s.answer == talos.StateMaintenance {
+		set.While(false, v1alpha1.ConditionVolumesFailed, "", "")
+	}
+
+	if s.sawVolumes {
+		reason, message := judgeVolumes(s.machine.Name, s.volumes)
+		set.While(message != "", v1alpha1.ConditionVolumesFailed, reason, message)
+	}
+}
+
+func judgeVolumes(machine string, volumes []talos.VolumeStatus) (reason, message string) {
+	var failed, unsynced []string
+
+	for _, v := range volumes {
+		if v.Failed() {
+			failed = append(failed, v.Name+": "+v.Problem)
+		}
+
+		for _, why := range v.Unsynced {
+			unsynced = append(unsynced, v.Name+": "+why)
+		}
+	}
+
+	switch {
+	case len(failed) > 0:
+		return v1alpha1.ReasonVolumeFailed, cut(fmt.Sprintf("volumes of machine %s failed: %s", machine,
+			strings.Join(failed, "; ")), longestFault)
+	case len(unsynced) > 0:
+		return v1alpha1.ReasonVolumeKeysNotWritten, cut(fmt.Sprintf("not all keys of the volumes of machine %s could be "+
+			"written at its last boot: %s", machine, strings.Join(unsynced, "; ")), longestFault)
+	}
+
+	return "", ""
+}
+
+// checkVolumes refuses a change of volumes that Talos would accept, and then do nothing with it, or not open a volume
+// at the next boot. What the volumes have, only the node knows: its configuration may have changed since it opened
+// them.
+func (r *Reconciler) checkVolumes(ctx context.Context, s *scope) error {
+	if s.unsourced != nil || !s.diff.ChangesVolumes() {
+		return nil
+	}
+
+	live, err := machineconfig.ConfiguredVolumes(s.live)
+	if err != nil {
+		return fmt.Errorf("reading the volumes of %s: %w", s.machine.Name, err)
+	}
+
+	want, err := machineconfig.ConfiguredVolumes(s.want)
+	if err != nil {
+		return fmt.Errorf("reading the desired volumes of %s: %w", s.machine.Name, err)
+	}
+
+	if reflect.DeepEqual(live, want) {
+		return nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	have, err := node.Volumes(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the volumes of %s: %w", s.machine.Name, err)
+	}
+
+	var (
+		problems []string
+		passing  = true
+	)
+
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		was, known := live[name]
+		if !known {
+			continue // a new one
+		}
+
+		if refusal := volume.Judge(name, was, want[name], haveOf(have, name)); refusal != nil {
+			problems, passing = append(problems, refusal.Message()), passing && refusal.Passing
+		}
+	}
+
+	if len(problems) == 0 {
+		return nil
+	}
+
+	message := fmt.Sprintf("nothing is sent to machine %s: %s", s.machine.Name, strings.Join(problems, "; "))
+	if passing {
+		return failure.Waiting(v1alpha1.ReasonVolumeChangeRefused, message, retryVolumes)
+	}
+
+	return failure.Terminal(v1alpha1.ReasonVolumeChangeRefused, message, nil)
+}
+
+func haveOf(volumes []talos.VolumeStatus, name string) volume.Have {
+	at := slices.IndexFunc(volumes, func(v talos.VolumeStatus) bool { return v.Name == name })
+	if at < 0 {
+		return volume.Have{}
+	}
+
+	v := volumes[at]
+
+	return volume.Have{
+		InUse: v.InUse(), Encrypted: v.Encryption != "", Slot: v.Slot, Keys: v.Keys, Unsynced: len(v.Unsynced) > 0,
+	}
+}

@@ -1,0 +1,95 @@
+package talosmachine
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// TestShowVolumes: the status shows what was read, keeps it while nothing is read, and drops it with the installation. A
+// volume that failed is reported, and keys that could not be written, until neither is the case.
+func TestShowVolumes(t *testing.T) {
+	slot := 3
+	s := &scope{machine: &v1alpha1.TalosMachine{}}
+	s.machine.Name = "w-0"
+
+	var conditions []metav1.Condition
+
+	shown := func(volumes ...talos.VolumeStatus) string {
+		s.volumes, s.sawVolumes = volumes, volumes != nil
+		s.showVolumes()
+		setVolumes(s, condition.Begin(&conditions, 1))
+
+		if len(conditions) == 0 {
+			return ""
+		}
+
+		return conditions[0].Reason + ": " + conditions[0].Message
+	}
+
+	ready := talos.VolumeStatus{Name: "EPHEMERAL", Phase: "ready", Size: 1 << 30, Encryption: "luks2", Slot: &slot, Keys: []string{"tpm"}}
+	failed, unsynced := ready, ready
+	failed.Phase, failed.Problem = "failed", "no handlers available"
+	unsynced.Unsynced = []string{"error adding key slot 1"}
+
+	if got := shown(unsynced); !strings.Contains(got, "VolumeKeysNotWritten: ") || !strings.Contains(got, "w-0") ||
+		!strings.Contains(got, "EPHEMERAL: error adding key slot 1") {
+		t.Errorf("keys that were not written: %q", got)
+	}
+
+	if got := shown(failed, unsynced); !strings.Contains(got, "VolumeFailed: ") || !strings.Contains(got, "EPHEMERAL: no handlers") {
+		t.Errorf("a volume that failed: %q", got)
+	}
+
+	if s.lookAgain() != pollReported {
+		t.Errorf("it is looked at again in %s", s.lookAgain())
+	}
+
+	if got := shown(); got == "" || len(s.machine.Status.Volumes) != 2 {
+		t.Errorf("nothing was read, and it shows %q, %+v", got, s.machine.Status.Volumes)
+	}
+
+	if got := shown(ready); got != "" || s.lookAgain() != 0 {
+		t.Errorf("all is well: %q", got)
+	}
+
+	three := int32(3)
+	want := []v1alpha1.MachineVolume{{
+		Name: "EPHEMERAL", Phase: "ready", SizeMiB: 1024, Encryption: "luks2", KeySlot: &three, Keys: []string{"tpm"},
+	}}
+	if diff := cmp.Diff(want, s.machine.Status.Volumes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	shown(failed)
+
+	s.answer = talos.StateMaintenance
+	if got := shown(); got != "" || s.machine.Status.Volumes != nil {
+		t.Errorf("in maintenance mode: %q, %+v", got, s.machine.Status.Volumes)
+	}
+}
+
+// TestSealedVolumesNeedSecureBoot: a machine that is to have keys in its TPM gets no installer that is not signed: such a
+// system cannot seal any, and the machine would not boot.
+func TestSealedVolumesNeedSecureBoot(t *testing.T) {
+	for installer, held := range map[string]bool{
+		stockImage: true, plainFactory + iscsi + ":v1.13.9": true, signedImages + iscsi + ":v1.13.9": false, "mine/installer:v1.13.9": false,
+	} {
+		s := imageScope(v1alpha1.InstallOptions{}, talos.Image{})
+		s.machine.Spec.Volumes = &v1alpha1.Volumes{State: &v1alpha1.StateVolume{Encryption: &v1alpha1.VolumeEncryption{
+			Keys: []v1alpha1.VolumeKey{{Slot: new(int32), Type: v1alpha1.VolumeKeyTPM}},
+		}}}
+
+		err := s.checkImage([]byte("machine: {install: {image: \"" + installer + "\"}}\n"))
+		if (failure.Reason(err) == v1alpha1.ReasonSecureBootMismatch) != held || held && !strings.Contains(err.Error(), "TPM") {
+			t.Errorf("%s: %v", installer, err)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+// Package volume turns what the specs say about the volumes of Talos into the documents that Talos reads, or, for
+// clusters that are older than those, into fields of the main document. Check refuses what Talos would only notice on
+// the machine, when it is too late.
+package volume
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/cel"
+	"github.com/siderolabs/talos/pkg/machinery/cel/celenv"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/block"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	resources "github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	api "github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// Root is the name of the field, with which the paths of errors begin.
+const Root = "volumes"
+
+// Labels are the names that Talos has for its volumes, by their fields.
+var Labels = map[string]string{
+	"ephemeral":  constants.EphemeralPartitionLabel,
+	"state":      constants.StatePartitionLabel,
+	"imageCache": constants.ImageCachePartitionLabel,
+}
+
+// system is a volume, whatever its kind.
+type system struct {
+	field string
+	api.VolumeOptions
+}
+
+func all(v *api.Volumes) []system {
+	if v == nil {
+		return nil
+	}
+
+	var out []system
+	if v.Ephemeral != nil {
+		out = append(out, system{"ephemeral", *v.Ephemeral})
+	}
+
+	if v.State != nil {
+		out = append(out, system{"state", api.VolumeOptions{Encryption: v.State.Encryption}})
+	}
+
+	if v.ImageCache != nil {
+		out = append(out, system{"imageCache", *v.ImageCache})
+	}
+
+	return out
+}
+
+// Merge returns the volumes of a group. One that a machine describes itself replaces that of the group as a whole.
+func Merge(group, machine *api.Volumes) *api.Volumes {
+	if group == nil || machine == nil {
+		if machine != nil {
+			return machine
+		}
+
+		return group
+	}
+
+	out := *group
+	if machine.Ephemeral != nil {
+		out.Ephemeral = machine.Ephemeral
+	}
+
+	if machine.State != nil {
+		out.State = machine.State
+	}
+
+	if machine.ImageCache != nil {
+		out.ImageCache = machine.ImageCache
+	}
+
+	return &out
+}
+
+// HasTPM reports whether a volume has a key that the TPM seals.
+func HasTPM(v *api.Volumes) bool {
+	for _, s := range all(v) {
+		if s.Encryption == nil {
+			continue
+		}
+
+		for _, k := range s.Encryption.Keys {
+			if k.Type == api.VolumeKeyTPM {
+				return true
+			}
+		}
+	}
+
+	return false
+}
+
+// Documents returns the documents about volumes that have passed Check. What a version contract cannot express is an
+// error.
+func Documents(v *api.Volumes, contract *config.VersionContract) ([]docconfig.Document, field.ErrorList) {
+	var docs []docconfig.Document
+
+	problems := checkContract(field.NewPath(Root), v, contract)
+
+	for _, s := range all(v) {
+		doc := block.NewVolumeConfigV1Alpha1()
+		doc.MetaName = Labels[s.field]
+
+		spec, err := provisioning(s.VolumeOptions)
+		if err != nil {
+			problems = append(problems, field.Invalid(field.NewPath(Root, s.field), "", err.Error()))
+		}
+
+		doc.ProvisioningSpec = spec
+
+		if s.Encryption != nil && contract.VolumeConfigEncryptionSupported() {
+			doc.EncryptionSpec = encryption(s.Encryption)
+		}
+
+		if !doc.ProvisioningSpec.IsZero() || !doc.EncryptionSpec.IsZero() {
+			docs = append(docs, doc)
+		}
+	}
+
+	return docs, problems
+}
+
+func provisioning(v api.VolumeOptions) (block.ProvisioningSpec, error) {
+	out := block.ProvisioningSpec{ProvisioningGrow: v.Grow}
+
+	if v.DiskSelector != "" {
+		expression, err := cel.ParseBooleanExpression(v.DiskSelector, celenv.DiskLocator())
+		if err != nil {
+			return out, fmt.Errorf("reading the disk selector: %w", err)
+		}
+
+		out.DiskSelectorSpec.Match = expression
+	}
+
+	if err := out.ProvisioningMinSize.UnmarshalText([]byte(v.MinSize)); err != nil {
+		return out, fmt.Errorf("reading the minimum size: %w", err)
+	}
+
+	if err := out.ProvisioningMaxSize.UnmarshalText([]byte(v.MaxSize)); err != nil {
+		return out, fmt.Errorf("reading the maximum size: %w", err)
+	}
+
+	return out, nil
+}
+
+func encryption(e *api.VolumeEncryption) block.EncryptionSpec {
+	out := block.EncryptionSpec{
+		EncryptionProvider: resources.EncryptionProviderLUKS2, EncryptionCipher: e.Cipher,
+		EncryptionKeySize: uint(e.KeySize), EncryptionBlockSize: uint64(e.BlockSize), EncryptionPerfOptions: e.Options,
+	}
+
+	for _, k := range e.Keys {
+		key := block.EncryptionKey{KeySlot: slotOf(k), KeyLockToSTATE: k.LockToState}
+
+		switch k.Type {
+		case api.VolumeKeyTPM:
+			key.KeyTPM = tpm(k.TPM)
+		case api.VolumeKeyNodeID:
+			key.KeyNodeID = &block.EncryptionKeyNodeID{}
+		case api.VolumeKeyKMS:
+			key.KeyKMS = &block.EncryptionKeyKMS{KMSEndpoint: k.KMS.Endpoint}
+		}
+
+		out.EncryptionKeys = append(out.EncryptionKeys, key)
+	}
+
+	return out
+}
+
+func tpm(o *api.VolumeKeyTPMOptions) *block.EncryptionKeyTPM {
+	out := &block.EncryptionKeyTPM{}
+	if o == nil {
+		return out
+	}
+
+	out.TPMCheckSecurebootStatusOnEnroll = o.CheckSecureBoot
+
+	if len(o.PCRs) > 0 || o.SignedPolicyOnly != nil && *o.SignedPolicyOnly {
+		out.TPMOptions = &block.EncryptionKeyTPMOptions{PCRs: []int{}} // without options, Talos takes PCR 7
+	}
+
+	for _, pcr := range o.PCRs {
+		out.TPMOptions.PCRs = append(out.TPMOptions.PCRs, int(pcr))
+	}
+
+	return out
+}
+
+func slotOf(k api.VolumeKey) int {
+	if k.Slot == nil {
+		return 0
+	}
+
+	return int(*k.Slot)
+}
+
+// Legacy writes the encryption of volumes as Talos before 1.11 wants it: inside the main document.
+func Legacy(v *api.Volumes, contract *config.VersionContract, m *v1alpha1.MachineConfig) {
+	if contract.VolumeConfigEncryptionSupported() {
+		return
+	}
+
+	for _, s := range all(v) {
+		if s.Encryption == nil {
+			continue
+		}
+
+		if m.MachineSystemDiskEncryption == nil {
+			m.MachineSystemDiskEncryption = &v1alpha1.SystemDiskEncryptionConfig{}
+		}
+
+		switch s.field {
+		case "ephemeral":
+			m.MachineSystemDiskEncryption.EphemeralPartition = legacy(s.Encryption)
+		case "state":
+			m.MachineSystemDiskEncryption.StatePartition = legacy(s.Encryption)
+		}
+	}
+}
+
+func legacy(e *api.VolumeEncryption) *v1alpha1.EncryptionConfig {
+	out := &v1alpha1.EncryptionConfig{
+		EncryptionProvider: resources.EncryptionProviderLUKS2.String(), EncryptionCipher: e.Cipher,
+		EncryptionKeySize: uint(e.KeySize), EncryptionBlockSize: uint64(e.BlockSize), EncryptionPerfOptions: e.Options,
+	}
+
+	for _, k := range e.Keys {
+		key := &v1alpha1.EncryptionKey{KeySlot: slotOf(k)}
+
+		switch k.Type {
+		case api.VolumeKeyTPM:
+			key.KeyTPM = &v1alpha1.EncryptionKeyTPM{}
+			if k.TPM != nil {
+				key.KeyTPM.TPMCheckSecurebootStatusOnEnroll = k.TPM.CheckSecureBoot
+			}
+		case api.VolumeKeyNodeID:
+			key.KeyNodeID = &v1alpha1.EncryptionKeyNodeID{}
+		case api.VolumeKeyKMS:
+			key.KeyKMS = &v1alpha1.EncryptionKeyKMS{KMSEndpoint: k.KMS.Endpoint}
+		}
+
+		out.EncryptionKeys = append(out.EncryptionKeys, key)
+	}
+
+	return out
+}
+
+// checkContract refuses what clusters of a version contract cannot have.
+func checkContract(root *field.Path, v *api.Volumes, contract *config.VersionContract) field.ErrorList {
+	var errs field.ErrorList
+
+	since := func(at *field.Path, set bool, minor string, has bool) {
+		if set && !has {
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("needs a cluster that was created with Talos %s or later, and "+
+				"this one has the configuration of %s; remove the field", minor, contract)))
+		}
+	}
+
+	at11, at12 := contract.VolumeConfigEncryptionSupported(), contract.Greater(config.TalosVersion1_11)
+
+	for _, s := range all(v) {
+		at := root.Child(s.field)
+		since(at.Child("maxSize"), strings.HasSuffix(s.MaxSize, "%"), "v1.12", at12)
+
+		if s.Encryption == nil {
+			continue
+		}
+
+		since(at.Child("encryption"), s.field == "imageCache", "v1.11", at11)
+
+		for _, k := range s.Encryption.Keys {
+			at := at.Child("encryption", "keys").Key(fmt.Sprint(slotOf(k)))
+			since(at.Child("lockToState"), k.LockToState != nil && *k.LockToState, "v1.11", at11)
+
+			if k.TPM != nil {
+				since(at.Child("tpm", "pcrs"), len(k.TPM.PCRs) > 0, "v1.12", at12)
+				since(at.Child("tpm", "signedPolicyOnly"), k.TPM.SignedPolicyOnly != nil, "v1.12", at12)
+			}
+		}
+	}
+
+	return errs
+}
