@@ -82,7 +82,8 @@ const (
 	// Next: see the reason TalosTooNew.
 	ConditionTalosVersionUnknown = "TalosVersionUnknown"
 	// ConditionVolumesFailed: volumes of the machine could not be opened, or their keys not be written; the message names
-	// them and says what Talos says. It is observed once in a boot, and as long as it is True.
+	// them and says what Talos says. It is observed once in a boot, after a change of the configuration, and as long as it
+	// is True.
 	//
 	// On: TalosMachine. Expected: absent.
 	//

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// Volumes are the volumes that Talos needs itself, by what they hold. A volume is provisioned once, when the
+// Volumes are the volumes that Talos needs itself, by what they hold, and those of users. A volume is provisioned once, when the
 // machine is installed: what is set for it later is refused until the machine is wiped, except for keys and grow.
 type Volumes struct {
 	// ephemeral is the volume of /var: images and logs of containers, data of Pods and of etcd.
@@ -12,6 +12,30 @@ type Volumes struct {
 	// imageCache is the volume of container images that an installation medium brings along.
 	// +optional
 	ImageCache *VolumeOptions `json:"imageCache,omitempty"`
+	// user are volumes with a file system, mounted at /var/mnt/NAME, by their names.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	User []UserVolume `json:"user,omitempty"`
+	// raw are partitions without a file system, for storage that formats them itself, by their names.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Raw []PartitionVolume `json:"raw,omitempty"`
+	// swap are partitions for swap space, by their names. The kubelet has to be configured for it, too.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Swap []PartitionVolume `json:"swap,omitempty"`
+	// existing are volumes that something else has made, mounted at /var/mnt/NAME, by their names.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Existing []ExistingVolume `json:"existing,omitempty"`
 }
 
 // VolumeOptions determine where a volume is provisioned, how large it becomes, and how it is encrypted.
@@ -146,6 +170,72 @@ type VolumeKeyKMSOptions struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^(https|grpc)://[^/?#@\s\pC]+$`
 	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// UserVolumeType is what a volume of a user consists of.
+// +kubebuilder:validation:Enum=partition;disk;directory
+type UserVolumeType string
+
+// Types of volumes of users.
+const (
+	// UserVolumePartition is a partition of a disk. It is the default.
+	UserVolumePartition UserVolumeType = "partition"
+	// UserVolumeDisk is a whole disk.
+	UserVolumeDisk UserVolumeType = "disk"
+	// UserVolumeDirectory is a directory of the ephemeral volume.
+	UserVolumeDirectory UserVolumeType = "directory"
+)
+
+// UserVolume is a volume with a file system that Talos mounts at /var/mnt/NAME. One that is no longer listed is not
+// mounted any more; its data stays on the disk.
+type UserVolume struct {
+	// name of the volume.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=34
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
+	Name string `json:"name,omitempty"`
+	// type of the volume: partition (default), disk or directory.
+	// +optional
+	Type UserVolumeType `json:"type,omitempty"`
+	// filesystem of the volume. Default: xfs.
+	// +optional
+	// +kubebuilder:validation:Enum=xfs;ext4
+	Filesystem string `json:"filesystem,omitempty"`
+
+	VolumeOptions `json:",inline"`
+}
+
+// PartitionVolume is a partition without a file system. One that is no longer listed stays on its disk.
+type PartitionVolume struct {
+	// name of the volume.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=34
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
+	Name string `json:"name,omitempty"`
+
+	VolumeOptions `json:",inline"`
+}
+
+// ExistingVolume is a volume that something else has made, and that Talos mounts at /var/mnt/NAME.
+type ExistingVolume struct {
+	// name of the volume.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=34
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
+	Name string `json:"name,omitempty"`
+	// volumeSelector is an expression (CEL) over the volumes and disks of the machine, for example
+	// volume.partition_label == "DATA".
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^\P{C}*$`
+	VolumeSelector string `json:"volumeSelector,omitempty"`
+	// readOnly mounts the volume without write access. Default: false.
+	// +optional
+	ReadOnly *bool `json:"readOnly,omitempty"`
 }
 
 // MachineVolume is what a node reports about one of its volumes.

@@ -56,8 +56,8 @@ func (d Difference) ChangesVolumes() bool {
 	})
 }
 
-// ConfiguredVolumes reads what a config says about volumes, by the names that a node reports them with: EPHEMERAL, u-NAME and so
-// on. Those of Talos are always among them.
+// ConfiguredVolumes reads what a config says about volumes, by the names that a node reports them with: EPHEMERAL,
+// u-NAME and so on. Those of Talos are always among them.
 func ConfiguredVolumes(data []byte) (map[string]ConfiguredVolume, error) {
 	docs, err := splitDocuments(data)
 	if err != nil {

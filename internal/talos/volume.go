@@ -42,6 +42,11 @@ func (v VolumeStatus) InUse() bool {
 	return !v.Failed() && v.Phase != block.VolumePhaseMissing.String() && v.Phase != block.VolumePhaseWaiting.String()
 }
 
+// Settles reports whether a volume of a user is about to be provisioned or opened, or waits for a disk.
+func (v VolumeStatus) Settles() bool {
+	return !v.System() && !v.Failed() && v.Phase != block.VolumePhaseReady.String()
+}
+
 // System reports whether the volume is one of Talos itself.
 func (v VolumeStatus) System() bool { return slices.Contains(ownVolumes, v.Name) }
 

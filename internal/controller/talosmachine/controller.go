@@ -70,7 +70,7 @@ type Reconciler struct {
 	faults sightings
 	// booted are the images that nodes have told of.
 	booted booted
-	// volumes are the boots, by machine, whose volumes were read.
+	// volumes are the boots and configurations, by machine, whose volumes were read.
 	volumes sync.Map
 }
 

@@ -50,11 +50,13 @@ func (r *Reconciler) forgetFaults(machine string) {
 	}
 }
 
-// lookAgain returns how soon the machine is queried again because of its faults and volumes; zero if none of them ends by itself.
+// lookAgain returns how soon the machine is queried again because of its faults and volumes; zero if none of them ends
+// by itself.
 func (s *scope) lookAgain() time.Duration {
 	var soonest time.Duration
 
-	if _, message := judgeVolumes(s.machine.Name, s.volumes); message != "" {
+	_, message := judgeVolumes(s.machine.Name, s.volumes)
+	if message != "" || slices.ContainsFunc(s.volumes, talos.VolumeStatus.Settles) {
 		soonest = pollReported
 	}
 

@@ -94,37 +94,18 @@ func (s *scope) checkImage(config []byte) error {
 		return fmt.Errorf("reading the first config of %s: %w", s.machine.Name, err)
 	}
 
-	options := s.sources().Install()
-
-	signed, known := imagefactory.Signing(installer)
-	wants := options.SecureBoot != nil && *options.SecureBoot
-	on := s.booted.SecureBoot != nil && *s.booted.SecureBoot
-
 	wait := func(reason, text string) error {
 		return failure.Waiting(reason, fmt.Sprintf("nothing was sent to machine %s: %s", s.machine.Name, text), retryImage)
 	}
 
-	switch {
-	case s.untold(*s.booted):
+	if s.untold(*s.booted) {
 		return wait(v1alpha1.ReasonImageUnknown, "it does not report whether it was booted with Secure Boot and which "+
 			"extensions its boot medium has, so that its installer might take them away, or not boot: it is queried again; if "+
 			"it never reports that, reboot it from its medium")
-	case wants && !on:
-		return wait(v1alpha1.ReasonSecureBootOff, "it was not booted with Secure Boot, and install.secureBoot asks for it: "+
-			"put its firmware into setup mode, boot an image for Secure Boot, and let it enroll the keys; or remove "+
-			"install.secureBoot")
-	case wants && known && !signed:
-		return wait(v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("%s is not signed for Secure Boot: name the installer "+
-			"whose name ends with -secureboot, or set install.schematic", installer))
-	case on && known && !signed:
-		return wait(v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("it was booted with Secure Boot, and %s is not signed "+
-			"for that, so it would not boot again: set install.secureBoot, or switch Secure Boot off in its firmware",
-			installer))
 	}
 
-	if known && !signed && volume.HasTPM(desired.Volumes(s.sources())) {
-		return wait(v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("its volumes are to have keys in the TPM, and %s is not "+
-			"signed for Secure Boot, so it can seal none: set install.secureBoot, or use keys of another type", installer))
+	if reason, text := s.checkSigning(installer); reason != "" {
+		return wait(reason, text)
 	}
 
 	if other := otherPlatform(s.booted.Platform, installer); other != "" {
@@ -157,6 +138,36 @@ const (
 	firstTold = 5
 	container = "container"
 )
+
+// checkSigning returns why an installer, signed for Secure Boot or not, does not go with the machine or the spec.
+func (s *scope) checkSigning(installer string) (reason, text string) {
+	options := s.sources().Install()
+
+	signed, known := imagefactory.Signing(installer)
+	wants := options.SecureBoot != nil && *options.SecureBoot
+	on := s.booted.SecureBoot != nil && *s.booted.SecureBoot
+
+	switch {
+	case wants && !on:
+		return v1alpha1.ReasonSecureBootOff, "it was not booted with Secure Boot, and install.secureBoot asks for it: " +
+			"put its firmware into setup mode, boot an image for Secure Boot, and let it enroll the keys; or remove " +
+			"install.secureBoot"
+	case !known || signed:
+		return "", ""
+	case wants:
+		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("%s is not signed for Secure Boot: name the installer "+
+			"whose name ends with -secureboot, or set install.schematic", installer)
+	case on:
+		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("it was booted with Secure Boot, and %s is not signed "+
+			"for that, so it would not boot again: set install.secureBoot, or switch Secure Boot off in its firmware",
+			installer)
+	case volume.HasTPM(desired.Volumes(s.sources())):
+		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("its volumes are to have keys in the TPM, and %s is not "+
+			"signed for Secure Boot, so it can seal none: set install.secureBoot, or use keys of another type", installer)
+	}
+
+	return "", ""
+}
 
 // otherPlatform is the platform of an installer of a factory, if it is another one than what runs: the machine would
 // look for its network and its name in another place. A node in a container runs no installer.

@@ -90,7 +90,8 @@ func (r *Reconciler) tellOverdue(s *scope, expected bool) {
 	}
 }
 
-// weight returns the weight of the status changes of this reconciliation: the progress of a booting node is a detail.
+// weight returns the weight of the status changes of this reconciliation: the progress of a booting node is a detail,
+// and so are its volumes, unless one fails, which is a condition.
 func (s *scope) weight(outage bool) condition.Weight {
 	st, was := s.machine.Status.DeepCopy(), &s.base.Status
 	if equality.Semantic.DeepEqual(st, was) {
@@ -99,7 +100,7 @@ func (s *scope) weight(outage bool) condition.Weight {
 
 	st.Stage, st.UnmetConditions, st.Addresses = was.Stage, was.UnmetConditions, was.Addresses
 	st.BootID, st.KubeletVersion, st.LastError = was.BootID, was.KubeletVersion, was.LastError
-	st.Conditions = was.Conditions
+	st.Conditions, st.Volumes = was.Conditions, was.Volumes
 
 	return condition.Weigh(was.Conditions, s.machine.Status.Conditions, outage, !equality.Semantic.DeepEqual(st, was))
 }

@@ -27,14 +27,11 @@ const maxVolumes = 16
 // retryVolumes is how soon a machine is queried again whose volumes may get their keys at a reboot.
 const retryVolumes = time.Minute
 
-// readVolumes asks a node for its volumes once in a boot, after it runs, and as long as one of them is reported to have
-// failed. Nothing depends on the answer but what is shown.
+// readVolumes asks a node for its volumes once in a boot, after it runs, once after each change of its configuration,
+// and as long as one of them is reported to have failed, or settles. Nothing depends on the answer but what is shown.
 func (r *Reconciler) readVolumes(ctx context.Context, s *scope, node *talos.Node) {
-	st, key := &s.machine.Status, s.key().String()
-	seen, _ := r.volumes.Load(key)
-
-	if st.BootID == s.facts.BootID && st.Stage == change.StageRunning && (len(st.Volumes) > 0 || seen == st.BootID) &&
-		!meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionVolumesFailed) {
+	key := s.key().String()
+	if seen, _ := r.volumes.Load(key); s.knowsVolumes(seen) {
 		return
 	}
 
@@ -46,7 +43,25 @@ func (r *Reconciler) readVolumes(ctx context.Context, s *scope, node *talos.Node
 	}
 
 	s.volumes, s.sawVolumes = volumes, true
-	r.volumes.Store(key, s.facts.BootID)
+
+	if slices.ContainsFunc(volumes, talos.VolumeStatus.Settles) {
+		r.volumes.Store(key, "")
+	} else {
+		r.volumes.Store(key, s.volumesMark())
+	}
+}
+
+// volumesMark is what the volumes of a machine depend on.
+func (s *scope) volumesMark() string { return s.facts.BootID + " " + s.machine.Status.ConfigHash }
+
+// knowsVolumes reports whether the status has the volumes of the machine. seen is the mark with which they were read
+// last; nil after a restart of the operator.
+func (s *scope) knowsVolumes(seen any) bool {
+	st := &s.machine.Status
+
+	return st.BootID == s.facts.BootID && st.Stage == change.StageRunning &&
+		(seen == s.volumesMark() || seen == nil && len(st.Volumes) > 0) &&
+		!meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionVolumesFailed)
 }
 
 // showVolumes copies what the node reports about its volumes to the status.

@@ -56,7 +56,12 @@ func TestShowVolumes(t *testing.T) {
 		t.Errorf("nothing was read, and it shows %q, %+v", got, s.machine.Status.Volumes)
 	}
 
-	if got := shown(ready); got != "" || s.lookAgain() != 0 {
+	// Volumes of users show only if they failed.
+	if got := shown(ready, talos.VolumeStatus{Name: "u-data", Phase: "waiting"}); got != "" || s.lookAgain() != pollReported {
+		t.Errorf("a volume of a user waits for its disk: %q, %s", got, s.lookAgain())
+	}
+
+	if got := shown(ready, talos.VolumeStatus{Name: "u-data", Phase: "ready"}); got != "" || s.lookAgain() != 0 {
 		t.Errorf("all is well: %q", got)
 	}
 
@@ -73,6 +78,36 @@ func TestShowVolumes(t *testing.T) {
 	s.answer = talos.StateMaintenance
 	if got := shown(); got != "" || s.machine.Status.Volumes != nil {
 		t.Errorf("in maintenance mode: %q, %+v", got, s.machine.Status.Volumes)
+	}
+}
+
+// TestWhenVolumesAreRead: once in a boot that has come to its end and for each configuration, and as long as something of
+// them may change by itself. A restart of the operator reads nothing anew.
+func TestWhenVolumesAreRead(t *testing.T) {
+	known := []v1alpha1.MachineVolume{{Name: "STATE"}}
+	failed := []metav1.Condition{{Type: v1alpha1.ConditionVolumesFailed, Status: metav1.ConditionTrue}}
+
+	for name, c := range map[string]struct {
+		status v1alpha1.TalosMachineStatus
+		seen   any
+		knows  bool
+	}{
+		"idle":                {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known}, "b c", true},
+		"no volumes":          {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c"}, "b c", true},
+		"after a restart":     {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known}, nil, true},
+		"never read":          {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c"}, nil, false},
+		"another boot":        {v1alpha1.TalosMachineStatus{BootID: "a", Stage: "running", ConfigHash: "c", Volumes: known}, "a c", false},
+		"it boots":            {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "booting", ConfigHash: "c", Volumes: known}, "b c", false},
+		"other configuration": {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "d", Volumes: known}, "b c", false},
+		"one settles":         {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known}, "", false},
+		"one failed": {
+			v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known, Conditions: failed}, "b c", false,
+		},
+	} {
+		s := &scope{machine: &v1alpha1.TalosMachine{Status: c.status}, facts: &talos.Facts{BootID: "b"}}
+		if s.knowsVolumes(c.seen) != c.knows {
+			t.Errorf("%s: %t", name, !c.knows)
+		}
 	}
 }
 

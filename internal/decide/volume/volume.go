@@ -71,44 +71,26 @@ func Judge(name string, live, want machineconfig.ConfiguredVolume, have Have) *R
 // judgeKeys keeps at least one key that opens the volume. Talos writes keys into a volume, and removes them, when it
 // opens it at a boot, and for that it needs a key that the volume has already.
 func judgeKeys(name string, live, want machineconfig.ConfiguredVolume, have Have) *Refusal {
+	var stay []int
+
 	for _, slot := range slices.Sorted(maps.Keys(want.Keys)) {
-		if old, taken := live.Keys[slot]; taken && old != want.Keys[slot] {
+		old, taken := live.Keys[slot]
+
+		switch {
+		case taken && old != want.Keys[slot]:
 			return &Refusal{
 				Volume: name, Problem: fmt.Sprintf("slot %d has another key", slot),
 				Remedy: "leave that key as it is, and give the new one another slot; remove the old one after a reboot",
 			}
-		}
-	}
-
-	var stay []int
-
-	for slot := range live.Keys {
-		if _, ok := want.Keys[slot]; ok {
+		case taken:
 			stay = append(stay, slot)
 		}
 	}
 
-	// What opens the volume now still does.
-	if len(live.Keys) > 0 && len(stay) == len(live.Keys) {
+	switch {
+	case opens(live, want, have, stay):
 		return nil
-	}
-
-	if have.Slot != nil && slices.Contains(stay, *have.Slot) {
-		return nil
-	}
-
-	// The machine has all keys of its configuration if it was opened with that.
-	if len(stay) > 0 && !have.Unsynced && sameTypes(live.Keys, have.Keys) {
-		return nil
-	}
-
-	// Another program took the encryption out of the live configuration, and it is put back.
-	if _, opens := want.Keys[deref(have.Slot)]; len(live.Keys) == 0 && sameTypes(want.Keys, have.Keys) &&
-		(have.Slot == nil || opens) {
-		return nil
-	}
-
-	if len(stay) == 0 {
+	case len(stay) == 0:
 		return &Refusal{
 			Volume: name, Problem: "none of the keys is one that it has, so that Talos could not open it at the next boot",
 			Remedy: "keep a key with its slot, add the new one, reboot the machine, and remove the old one then",
@@ -120,6 +102,24 @@ func judgeKeys(name string, live, want machineconfig.ConfiguredVolume, have Have
 		Problem: "the machine does not show yet that the keys that stay open it: Talos writes new ones at a boot",
 		Remedy:  "keep the other key until the machine has been rebooted, and look for failed keys in status.volumes",
 	}
+}
+
+// opens reports whether one of the desired keys is known to open the volume. stay are the slots that do not change.
+func opens(live, want machineconfig.ConfiguredVolume, have Have, stay []int) bool {
+	switch {
+	case len(live.Keys) == 0:
+		// Another program took the encryption out of the live configuration, and it is put back.
+		_, opener := want.Keys[deref(have.Slot)]
+
+		return sameTypes(want.Keys, have.Keys) && (have.Slot == nil || opener)
+	case len(stay) == len(live.Keys): // what opens the volume now still does
+		return true
+	case have.Slot != nil && slices.Contains(stay, *have.Slot):
+		return true
+	}
+
+	// The volume has all keys of the live configuration if it was opened with that.
+	return len(stay) > 0 && !have.Unsynced && sameTypes(live.Keys, have.Keys)
 }
 
 func deref(slot *int) int {

@@ -74,9 +74,15 @@ func TestVolumes(t *testing.T) {
 		t.Errorf("of a group (-want +got):\n%s", diff)
 	}
 
-	s.Machine.Spec.Volumes = &v1alpha1.Volumes{Ephemeral: own}
+	user := func(name, size string) v1alpha1.UserVolume {
+		return v1alpha1.UserVolume{Name: name, VolumeOptions: v1alpha1.VolumeOptions{MinSize: size}}
+	}
+	s.ControlPlane.Spec.Volumes.User = []v1alpha1.UserVolume{user("b", "1GiB"), user("a", "1GiB")}
+	s.Machine.Spec.Volumes = &v1alpha1.Volumes{Ephemeral: own, User: []v1alpha1.UserVolume{user("b", "2GiB")}}
 
-	want := &v1alpha1.Volumes{Ephemeral: own, State: locked, ImageCache: cache}
+	want := &v1alpha1.Volumes{
+		Ephemeral: own, State: locked, ImageCache: cache, User: []v1alpha1.UserVolume{user("a", "1GiB"), user("b", "2GiB")},
+	}
 	if diff := cmp.Diff(want, desired.Volumes(s)); diff != "" {
 		t.Errorf("of a machine (-want +got):\n%s", diff)
 	}

@@ -30,7 +30,7 @@ func Check(root *field.Path, v *api.Volumes) field.ErrorList {
 		errs = append(errs, checkEncryption(at.Child("encryption"), s)...)
 	}
 
-	return errs
+	return append(errs, checkUser(root, v)...)
 }
 
 func checkProvisioning(at *field.Path, v api.VolumeOptions) field.ErrorList {
@@ -129,6 +129,12 @@ func checkKey(at *field.Path, volume string, k api.VolumeKey) field.ErrorList {
 	if k.LockToState != nil && *k.LockToState && volume == "state" {
 		errs = append(errs, field.Forbidden(at.Child("lockToState"), "the state volume cannot be locked to itself"))
 	}
+
+	return append(errs, checkKeyOptions(at, k)...)
+}
+
+func checkKeyOptions(at *field.Path, k api.VolumeKey) field.ErrorList {
+	var errs field.ErrorList
 
 	switch {
 	case k.TPM != nil && k.Type != api.VolumeKeyTPM:

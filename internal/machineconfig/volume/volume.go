@@ -5,6 +5,7 @@ package volume
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/cel"
@@ -68,6 +69,11 @@ func Merge(group, machine *api.Volumes) *api.Volumes {
 	}
 
 	out := *group
+	out.User = mergeNamed(group.User, machine.User, userName)
+	out.Raw = mergeNamed(group.Raw, machine.Raw, partitionName)
+	out.Swap = mergeNamed(group.Swap, machine.Swap, partitionName)
+	out.Existing = mergeNamed(group.Existing, machine.Existing, existingName)
+
 	if machine.Ephemeral != nil {
 		out.Ephemeral = machine.Ephemeral
 	}
@@ -85,19 +91,20 @@ func Merge(group, machine *api.Volumes) *api.Volumes {
 
 // HasTPM reports whether a volume has a key that the TPM seals.
 func HasTPM(v *api.Volumes) bool {
+	options := make([]api.VolumeOptions, 0, len(Labels))
 	for _, s := range all(v) {
-		if s.Encryption == nil {
-			continue
-		}
-
-		for _, k := range s.Encryption.Keys {
-			if k.Type == api.VolumeKeyTPM {
-				return true
-			}
-		}
+		options = append(options, s.VolumeOptions)
 	}
 
-	return false
+	for _, n := range allNamed(nil, v) {
+		options = append(options, n.VolumeOptions)
+	}
+
+	return slices.ContainsFunc(options, func(o api.VolumeOptions) bool {
+		return o.Encryption != nil && slices.ContainsFunc(o.Encryption.Keys, func(k api.VolumeKey) bool {
+			return k.Type == api.VolumeKeyTPM
+		})
+	})
 }
 
 // Documents returns the documents about volumes that have passed Check. What a version contract cannot express is an
@@ -127,7 +134,12 @@ func Documents(v *api.Volumes, contract *config.VersionContract) ([]docconfig.Do
 		}
 	}
 
-	return docs, problems
+	users, err := userDocuments(v)
+	if err != nil {
+		problems = append(problems, field.Invalid(field.NewPath(Root), "", err.Error()))
+	}
+
+	return append(docs, users...), problems
 }
 
 func provisioning(v api.VolumeOptions) (block.ProvisioningSpec, error) {
@@ -259,7 +271,7 @@ func legacy(e *api.VolumeEncryption) *v1alpha1.EncryptionConfig {
 func checkContract(root *field.Path, v *api.Volumes, contract *config.VersionContract) field.ErrorList {
 	var errs field.ErrorList
 
-	since := func(at *field.Path, set bool, minor string, has bool) {
+	var since sinceFunc = func(at *field.Path, set bool, minor string, has bool) {
 		if set && !has {
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("needs a cluster that was created with Talos %s or later, and "+
 				"this one has the configuration of %s; remove the field", minor, contract)))
@@ -270,24 +282,32 @@ func checkContract(root *field.Path, v *api.Volumes, contract *config.VersionCon
 
 	for _, s := range all(v) {
 		at := root.Child(s.field)
-		since(at.Child("maxSize"), strings.HasSuffix(s.MaxSize, "%"), "v1.12", at12)
-
-		if s.Encryption == nil {
-			continue
-		}
-
-		since(at.Child("encryption"), s.field == "imageCache", "v1.11", at11)
-
-		for _, k := range s.Encryption.Keys {
-			at := at.Child("encryption", "keys").Key(fmt.Sprint(slotOf(k)))
-			since(at.Child("lockToState"), k.LockToState != nil && *k.LockToState, "v1.11", at11)
-
-			if k.TPM != nil {
-				since(at.Child("tpm", "pcrs"), len(k.TPM.PCRs) > 0, "v1.12", at12)
-				since(at.Child("tpm", "signedPolicyOnly"), k.TPM.SignedPolicyOnly != nil, "v1.12", at12)
-			}
-		}
+		since(at.Child("encryption"), s.field == "imageCache" && s.Encryption != nil, "v1.11", at11)
+		checkOptions(at, s.VolumeOptions, at11, at12, since)
 	}
 
+	checkUserContract(root, v, contract, since)
+
 	return errs
+}
+
+// sinceFunc records a field that is set, and that only clusters of a later version can have.
+type sinceFunc func(at *field.Path, set bool, minor string, has bool)
+
+func checkOptions(at *field.Path, v api.VolumeOptions, at11, at12 bool, since sinceFunc) {
+	since(at.Child("maxSize"), strings.HasSuffix(v.MaxSize, "%"), "v1.12", at12)
+
+	if v.Encryption == nil {
+		return
+	}
+
+	for _, k := range v.Encryption.Keys {
+		at := at.Child("encryption", "keys").Key(fmt.Sprint(slotOf(k)))
+		since(at.Child("lockToState"), k.LockToState != nil && *k.LockToState, "v1.11", at11)
+
+		if k.TPM != nil {
+			since(at.Child("tpm", "pcrs"), len(k.TPM.PCRs) > 0, "v1.12", at12)
+			since(at.Child("tpm", "signedPolicyOnly"), k.TPM.SignedPolicyOnly != nil, "v1.12", at12)
+		}
+	}
 }

@@ -1,0 +1,96 @@
+package machineconfig_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+)
+
+// TestUserVolumes: each version of Talos gets the volumes of users, accepted by the machinery's own validation; those that
+// it cannot have are refused with the path of the field.
+func TestUserVolumes(t *testing.T) {
+	t.Parallel()
+
+	for sample, refusal := range map[string]map[string]string{
+		"v1.10": {}, "v1.11": {"v1.10": "volumes.raw"}, "v1.12": {"v1.10": "volumes.user[disk].type", "v1.11": "volumes.user[disk].type"},
+	} {
+		text, err := os.ReadFile("testdata/services/volumes-user-" + sample + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, versions := range contracts {
+			minor := versions.talos[:strings.LastIndex(versions.talos, ".")]
+			in := plainInput(t, machineconfig.Worker)
+			in.TalosVersion, in.KubernetesVersion = versions.talos, versions.kubernetes
+			in.Volumes = volumesOf(t, string(text))
+
+			if at := refusal[minor]; at != "" {
+				refused(t, sample+" of "+minor, in, at, sample+" or later")
+
+				continue
+			}
+
+			config := render(t, in).Bytes
+			judge(t, config)
+
+			var documents [][]byte
+			for _, kind := range []string{"UserVolumeConfig", "RawVolumeConfig", "SwapVolumeConfig", "ExistingVolumeConfig"} {
+				if part := documentsOf(config, kind); len(part) > 0 {
+					documents = append(documents, part)
+				}
+			}
+
+			golden(t, "volumes-user-"+sample+"-"+minor+".yaml", bytes.Join(documents, []byte("---\n")))
+
+			read, err := machineconfig.ConfiguredVolumes(config)
+			if err != nil || len(read) != 3+len(in.Volumes.User)+len(in.Volumes.Raw)+len(in.Volumes.Swap) {
+				t.Errorf("%s of %s is read as %+v, %v", sample, minor, read, err)
+			}
+
+			if sample == "v1.11" && (!read["r-csi"].Encrypted || read["u-data"].Keys[0].Type != "tpm" || read["s-swap0"].Place == "") {
+				t.Errorf("%s of %s is read as %+v", sample, minor, read)
+			}
+		}
+	}
+}
+
+// TestUserVolumeRefusals: what cannot work is refused with the path of the field.
+func TestUserVolumeRefusals(t *testing.T) {
+	t.Parallel()
+
+	const place = "diskSelector: 'disk.rotational', minSize: 1GiB"
+
+	for name, tt := range map[string]struct{ volumes, field, problem string }{
+		"name":             {"user: [{name: a_b, " + place + "}]", "volumes.user[a_b].name", "letters, digits and -"},
+		"twice":            {"user: [{name: a, " + place + "}, {name: a, " + place + "}]", "volumes.user[a]", "listed twice"},
+		"raw twice":        {"raw: [{name: a, " + place + "}, {name: a, " + place + "}]", "volumes.raw[a]", "listed twice"},
+		"no disk":          {"user: [{name: a, minSize: 1GiB}]", "volumes.user[a].diskSelector", "needs a disk"},
+		"no size":          {"swap: [{name: a, diskSelector: 'disk.rotational'}]", "volumes.swap[a].minSize", "maxSize, or both"},
+		"no expression":    {"raw: [{name: a, minSize: 1GiB, diskSelector: disk}]", "volumes.raw[a].diskSelector", "true or false"},
+		"no keys":          {"user: [{name: a, " + place + ", encryption: {}}]", "volumes.user[a].encryption.keys", "needs a key"},
+		"type":             {"user: [{name: a, type: tape, " + place + "}]", "volumes.user[a].type", "partition"},
+		"file system":      {"user: [{name: a, filesystem: fat, " + place + "}]", "volumes.user[a].filesystem", "ext4"},
+		"directory":        {"user: [{name: a, type: directory, minSize: 1GiB}]", "volumes.user[a]", "of the ephemeral volume"},
+		"size of a disk":   {"user: [{name: a, type: disk, " + place + "}]", "volumes.user[a]", "whole disk"},
+		"system disk":      {"user: [{name: a, type: disk, diskSelector: '!system_disk'}]", "volumes.user[a].diskSelector", "does not know"},
+		"existing":         {"existing: [{name: a, volumeSelector: volume}]", "volumes.existing[a].volumeSelector", "true or false"},
+		"one mount point":  {"existing: [{name: a, volumeSelector: 'true'}], user: [{name: a, type: directory}]", "volumes.existing[a]", "/var/mnt/a"},
+		"existing's name":  {"existing: [{name: a/b, volumeSelector: 'true'}]", "volumes.existing[a/b].name", "letters, digits and -"},
+		"key of an old":    {"user: [{name: a, " + place + ", encryption: {keys: [{slot: 0, type: tpm}]}}]", "volumes.user[a].encryption", "v1.11 or later"},
+		"share of an old":  {"user: [{name: a, diskSelector: 'disk.rotational', maxSize: 10%}]", "volumes.user[a].maxSize", "v1.12 or later"},
+		"policy of an old": {"raw: [{name: a, " + place + ", encryption: {keys: [{slot: 0, type: tpm, tpm: {pcrs: [1]}}]}}]", "volumes.raw", "v1.11 or later"},
+	} {
+		in := plainInput(t, machineconfig.Worker)
+		in.Volumes = volumesOf(t, "{"+tt.volumes+"}")
+
+		if strings.HasSuffix(name, "of an old") {
+			in.Contract = "v1.10"
+		}
+
+		refused(t, name, in, tt.field, tt.problem)
+	}
+}

@@ -1,0 +1,299 @@
+package volume
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/cel"
+	"github.com/siderolabs/talos/pkg/machinery/cel/celenv"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/block"
+	resources "github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	api "github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// fileSystems and userTypes are what Talos calls what a spec names.
+var (
+	fileSystems = map[string]resources.FilesystemType{
+		"": resources.FilesystemTypeNone, "xfs": resources.FilesystemTypeXFS, "ext4": resources.FilesystemTypeEXT4,
+	}
+	userTypes = map[api.UserVolumeType]resources.VolumeType{
+		api.UserVolumePartition: resources.VolumeTypePartition, api.UserVolumeDisk: resources.VolumeTypeDisk,
+		api.UserVolumeDirectory: resources.VolumeTypeDirectory,
+	}
+	volumeName = regexp.MustCompile(`^[A-Za-z0-9-]{1,34}$`)
+)
+
+// mergeNamed returns the volumes of a group, each replaced by that of the same name of a machine, sorted by name.
+func mergeNamed[T any](group, machine []T, name func(T) string) []T {
+	out := slices.DeleteFunc(slices.Clone(group), func(g T) bool {
+		return slices.ContainsFunc(machine, func(m T) bool { return name(m) == name(g) })
+	})
+	out = append(out, machine...)
+
+	slices.SortStableFunc(out, func(a, b T) int { return strings.Compare(name(a), name(b)) })
+
+	return out
+}
+
+func userName(v api.UserVolume) string           { return v.Name }
+func partitionName(v api.PartitionVolume) string { return v.Name }
+func existingName(v api.ExistingVolume) string   { return v.Name }
+
+// named is a volume of a user that Talos provisions.
+type named struct {
+	at   *field.Path
+	name string
+	api.VolumeOptions
+}
+
+func allNamed(root *field.Path, v *api.Volumes) []named {
+	if v == nil {
+		return nil
+	}
+
+	var out []named
+	for _, u := range v.User {
+		out = append(out, named{root.Child("user").Key(u.Name), u.Name, u.VolumeOptions})
+	}
+
+	for _, p := range v.Raw {
+		out = append(out, named{root.Child("raw").Key(p.Name), p.Name, p.VolumeOptions})
+	}
+
+	for _, p := range v.Swap {
+		out = append(out, named{root.Child("swap").Key(p.Name), p.Name, p.VolumeOptions})
+	}
+
+	return out
+}
+
+// userDocuments returns the documents about volumes of users, which have passed checkUser.
+func userDocuments(v *api.Volumes) ([]docconfig.Document, error) {
+	if v == nil {
+		return nil, nil
+	}
+
+	var docs []docconfig.Document
+
+	for _, u := range v.User {
+		doc := block.NewUserVolumeConfigV1Alpha1()
+		if err := fill(u.Name, u.VolumeOptions, &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
+			return nil, err
+		}
+
+		if u.Type != "" && u.Type != api.UserVolumePartition {
+			kind := userTypes[u.Type]
+			doc.VolumeType = &kind
+		}
+
+		doc.FilesystemSpec.FilesystemType = fileSystems[u.Filesystem]
+		docs = append(docs, doc)
+	}
+
+	for _, p := range v.Raw {
+		doc := block.NewRawVolumeConfigV1Alpha1()
+		if err := fill(p.Name, p.VolumeOptions, &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
+			return nil, err
+		}
+
+		docs = append(docs, doc)
+	}
+
+	for _, p := range v.Swap {
+		doc := block.NewSwapVolumeConfigV1Alpha1()
+		if err := fill(p.Name, p.VolumeOptions, &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
+			return nil, err
+		}
+
+		docs = append(docs, doc)
+	}
+
+	for _, e := range v.Existing {
+		expression, err := cel.ParseBooleanExpression(e.VolumeSelector, celenv.VolumeLocator())
+		if err != nil {
+			return nil, fmt.Errorf("reading the selector of %s: %w", e.Name, err)
+		}
+
+		doc := block.NewExistingVolumeConfigV1Alpha1()
+		doc.MetaName, doc.VolumeDiscoverySpec.VolumeSelectorConfig.Match = e.Name, expression
+		doc.MountSpec.MountReadOnly = e.ReadOnly
+		docs = append(docs, doc)
+	}
+
+	return docs, nil
+}
+
+func fill(
+	name string, v api.VolumeOptions, into *string, place *block.ProvisioningSpec, keys *block.EncryptionSpec,
+) (err error) {
+	if *place, err = provisioning(v); err != nil {
+		return err
+	}
+
+	if v.Encryption != nil {
+		*keys = encryption(v.Encryption)
+	}
+
+	*into = name
+
+	return nil
+}
+
+// checkUser refuses volumes of users that cannot work.
+func checkUser(root *field.Path, v *api.Volumes) field.ErrorList {
+	if v == nil {
+		return nil
+	}
+
+	var errs field.ErrorList
+
+	for _, n := range allNamed(root, v) {
+		errs = append(errs, checkName(n.at, n.name)...)
+		errs = append(errs, checkProvisioning(n.at, n.VolumeOptions)...)
+		errs = append(errs, checkEncryption(n.at.Child("encryption"), system{"", n.VolumeOptions})...)
+	}
+
+	mounted := map[string]bool{}
+
+	for _, u := range v.User {
+		at := root.Child("user").Key(u.Name)
+		if mounted[u.Name] {
+			errs = append(errs, field.Invalid(at, u.Name, "is listed twice"))
+		}
+
+		mounted[u.Name] = true
+
+		errs = append(errs, checkType(at, u)...)
+	}
+
+	for kind, volumes := range map[string][]api.PartitionVolume{"raw": v.Raw, "swap": v.Swap} {
+		seen := map[string]bool{}
+
+		for _, p := range volumes {
+			at := root.Child(kind).Key(p.Name)
+			if seen[p.Name] {
+				errs = append(errs, field.Invalid(at, p.Name, "is listed twice"))
+			}
+
+			seen[p.Name] = true
+
+			errs = append(errs, needsPlace(at, p.VolumeOptions)...)
+		}
+	}
+
+	return append(errs, checkExisting(root.Child("existing"), v.Existing, mounted)...)
+}
+
+func checkName(at *field.Path, name string) field.ErrorList {
+	if volumeName.MatchString(name) {
+		return nil
+	}
+
+	return field.ErrorList{field.Invalid(at.Child("name"), name,
+		"is not the name of a volume: use letters, digits and -, at most 34 of them")}
+}
+
+func checkType(at *field.Path, u api.UserVolume) field.ErrorList {
+	var errs field.ErrorList
+
+	if _, known := userTypes[u.Type]; !known && u.Type != "" {
+		errs = append(errs, field.NotSupported(at.Child("type"), u.Type,
+			[]api.UserVolumeType{api.UserVolumePartition, api.UserVolumeDisk, api.UserVolumeDirectory}))
+	}
+
+	if _, known := fileSystems[u.Filesystem]; !known {
+		errs = append(errs, field.NotSupported(at.Child("filesystem"), u.Filesystem, []string{"xfs", "ext4"}))
+	}
+
+	switch u.Type {
+	case api.UserVolumeDirectory:
+		if u.VolumeOptions != (api.VolumeOptions{}) || u.Filesystem != "" {
+			errs = append(errs, field.Forbidden(at, "is a directory of the ephemeral volume, which has a disk, a size, a file "+
+				"system and encryption of its own"))
+		}
+	case api.UserVolumeDisk:
+		if u.MinSize != "" || u.MaxSize != "" || u.Grow != nil {
+			errs = append(errs, field.Forbidden(at, "is a whole disk; remove minSize, maxSize and grow"))
+		}
+
+		switch {
+		case u.DiskSelector == "":
+			errs = append(errs, field.Required(at.Child("diskSelector"), "a volume needs a disk"))
+		case strings.Contains(u.DiskSelector, "system_disk"):
+			errs = append(errs, field.Invalid(at.Child("diskSelector"), u.DiskSelector,
+				"has system_disk, which Talos does not know where it selects whole disks"))
+		}
+	case api.UserVolumePartition, "":
+		errs = append(errs, needsPlace(at, u.VolumeOptions)...)
+	}
+
+	return errs
+}
+
+func needsPlace(at *field.Path, v api.VolumeOptions) field.ErrorList {
+	var errs field.ErrorList
+
+	if v.DiskSelector == "" {
+		errs = append(errs, field.Required(at.Child("diskSelector"), "a volume needs a disk"))
+	}
+
+	if v.MinSize == "" && v.MaxSize == "" {
+		errs = append(errs, field.Required(at.Child("minSize"), "a volume needs minSize, maxSize, or both"))
+	}
+
+	return errs
+}
+
+func checkExisting(root *field.Path, volumes []api.ExistingVolume, mounted map[string]bool) field.ErrorList {
+	var errs field.ErrorList
+
+	for _, e := range volumes {
+		at := root.Key(e.Name)
+		errs = append(errs, checkName(at, e.Name)...)
+
+		if mounted[e.Name] {
+			errs = append(errs, field.Invalid(at, e.Name, "has the name of another volume, and both are mounted at /var/mnt/"+
+				e.Name))
+		}
+
+		mounted[e.Name] = true
+
+		if _, err := cel.ParseBooleanExpression(e.VolumeSelector, celenv.VolumeLocator()); err != nil {
+			errs = append(errs, field.Invalid(at.Child("volumeSelector"), e.VolumeSelector,
+				"is not an expression about a volume that is true or false: "+oneLine(err)))
+		}
+	}
+
+	return errs
+}
+
+// checkUserContract refuses volumes of users that clusters of a version contract cannot have.
+func checkUserContract(root *field.Path, v *api.Volumes, contract *config.VersionContract, since sinceFunc) {
+	if v == nil {
+		return
+	}
+
+	at10, at11 := contract.Greater(config.TalosVersion1_9), contract.VolumeConfigEncryptionSupported()
+	at12 := contract.Greater(config.TalosVersion1_11)
+
+	since(root.Child("user"), len(v.User) > 0, "v1.10", at10)
+	since(root.Child("raw"), len(v.Raw) > 0, "v1.11", at11)
+	since(root.Child("swap"), len(v.Swap) > 0, "v1.11", at11)
+	since(root.Child("existing"), len(v.Existing) > 0, "v1.11", at11)
+
+	for _, u := range v.User {
+		at := root.Child("user").Key(u.Name)
+		since(at.Child("type"), u.Type != "" && u.Type != api.UserVolumePartition, "v1.12", at12)
+		since(at.Child("encryption"), u.Encryption != nil, "v1.11", at11)
+	}
+
+	for _, n := range allNamed(root, v) {
+		checkOptions(n.at, n.VolumeOptions, at11, at12, since)
+	}
+}
