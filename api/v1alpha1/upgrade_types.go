@@ -92,14 +92,14 @@ type UpgradeOptions struct {
 	// what is in use: API resources with objects, flags, feature gates and admission plugins. With Ignore nothing is checked.
 	// +optional
 	RemovedAPIs RemovedAPIPolicy `json:"removedAPIs,omitempty"`
-	// prePull is Always (default), or Never. With Always, each machine pulls its images of a version before the first machine
-	// begins with that version: the installer of Talos, or the kubelet and, on the control plane, the images of its static
-	// pods. One that cannot holds the upgrade, unless the maxFailed of its group tolerates it.
+	// prePull is Always (default), or Never. With Always, each machine pulls its images of a version before the first
+	// machine begins with that version: the installer of Talos, or the kubelet and, on the control plane, the images of
+	// its static pods. One that cannot holds the upgrade, unless the maxFailed of its group tolerates it.
 	// +optional
 	PrePull PrePullPolicy `json:"prePull,omitempty"`
-	// backup is Scheduled (default), or None, where the control plane has no backupBeforeDisruption. With Scheduled, the first
-	// machine of a version of Talos, or of another minor of Kubernetes, waits for a backup that is newer than the plan, if
-	// exactly one TalosEtcdBackupSchedule of the control plane is neither suspended nor paused.
+	// backup is Scheduled (default), or None, where the control plane has no backupBeforeDisruption. With Scheduled, the
+	// first machine of a version of Talos, or of another minor of Kubernetes, waits for a backup that is newer than the
+	// plan, if exactly one TalosEtcdBackupSchedule of the control plane is neither suspended nor paused.
 	// +optional
 	Backup UpgradeBackupPolicy `json:"backup,omitempty"`
 	// machineSelector selects the TalosMachines that are upgraded, by their labels; each one by default. The others stay as
@@ -272,7 +272,8 @@ type UpgradeStatus struct {
 	// stepsLeft of the path, with those of Kubernetes.
 	// +optional
 	StepsLeft int32 `json:"stepsLeft,omitempty"`
-	// prePull is the version whose images the machines pull before the first one begins with it. Absent once one has begun.
+	// prePull is the version whose images the machines pull before the first one begins with it. Absent once one has
+	// begun.
 	// +optional
 	PrePull *UpgradeImages `json:"prePull,omitempty"`
 	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,

@@ -35,7 +35,8 @@ func (n *Node) PullPod(ctx context.Context, image string) error {
 	return err
 }
 
-// pullTo has the node pull an image, and returns its name with a digest; empty for Talos before 1.13, which does not say.
+// pullTo has the node pull an image, and returns its name with a digest; empty for Talos before 1.13, which does not
+// say.
 func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, image string) (string, error) {
 	name, err := n.stream(ctx, instance, image)
 	if status.Code(err) == codes.Unimplemented { // Talos before 1.13

@@ -56,8 +56,8 @@ func checkInstance(c *common.ContainerdInstance) error {
 	return nil
 }
 
-// imagesOf returns the images of a containerd: that which keeps them in memory, for machines without a disk, has none of
-// what Talos and the kubelet run.
+// imagesOf returns the images of a containerd: that which keeps them in memory, for machines without a disk, has none
+// of what Talos and the kubelet run.
 func (s *session) imagesOf(c *common.ContainerdInstance) *image.Store {
 	if c.GetDriver() == common.ContainerDriver_CONTAINERD {
 		return &s.memory

@@ -83,8 +83,8 @@ func (r *Reconciler) permitUpgrade(
 	return verdict, err
 }
 
-// demandBackup has an upgrade wait for a backup although the spec demands none, if there is a schedule that can take it,
-// and says so among the obstacles and in an event if there is none.
+// demandBackup has an upgrade wait for a backup although the spec demands none, if there is a schedule that can take
+// it. If there is none, it says so among the obstacles and in an event.
 func (r *Reconciler) demandBackup(ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus) error {
 	s.demand = nil
 

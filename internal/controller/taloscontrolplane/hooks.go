@@ -119,8 +119,8 @@ func guardOf(
 	return out
 }
 
-// halted reports whether a control-plane machine has failed with a version, and no machine does anything: workers wait for
-// the control plane. One that is rolled back by itself is waited for. It is pure.
+// halted reports whether a control-plane machine has failed with a version, and no machine does anything: workers wait
+// for the control plane. One that is rolled back by itself is waited for. It is pure.
 func halted(in history.Input, cp *v1alpha1.TalosControlPlane, to string, machines []v1alpha1.TalosMachine) bool {
 	failed, o := false, cp.Spec.Upgrade
 

@@ -109,8 +109,8 @@ func (r *Reconciler) workersOf(ctx context.Context, cp *v1alpha1.TalosControlPla
 	return out, nil
 }
 
-// concernedBy returns the machines that an upgrade has to bring to its version. It is not one that is not selected, or is
-// paused, because nothing is done to it. It is pure.
+// concernedBy returns the machines that an upgrade has to bring to its version. Those that are not selected, or are
+// paused, are not among them, because nothing is done to them. It is pure.
 func concernedBy(
 	cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) []*v1alpha1.TalosMachine {

@@ -106,8 +106,8 @@ func byUpgradedWorker(_ context.Context, o client.Object) []reconcile.Request {
 	}}}
 }
 
-// upgraded passes the end of an upgrade of a machine, versions that are observed after it, and whether it has its images
-// before. What happens in between is of no use to the path, and a group may have hundreds of machines.
+// upgraded passes the end of an upgrade of a machine, versions that are observed after it, and whether it has its
+// images before. What happens in between is of no use to the path, and a group may have hundreds of machines.
 func upgraded(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.TalosMachine)
 	after, ok2 := e.ObjectNew.(*v1alpha1.TalosMachine)

@@ -53,7 +53,8 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 		}
 
 		return nil
-	case !s.pullsAhead(), !s.compared || s.facts == nil, st.Intent != nil, job != nil && job.About.ahead == "" && !job.Ended():
+	case !s.pullsAhead(), !s.compared || s.facts == nil, st.Intent != nil,
+		job != nil && job.About.ahead == "" && !job.Ended():
 		return nil
 	}
 
@@ -176,8 +177,8 @@ func (s *scope) imagesAhead() ([]talos.WantedImage, error) {
 	return kubernetesAhead(s.controlPlane, s.worker != nil, s.live, s.rendered)
 }
 
-// installerAhead returns the installer of the version of Talos that the cluster is about to be upgraded to; empty if the
-// machine does not get it. It is pure.
+// installerAhead returns the installer of the version of Talos that the cluster is about to be upgraded to; empty if
+// the machine does not get it. It is pure.
 func installerAhead(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) string {
 	u := cp.Status.Upgrade
 	if u == nil || u.PrePull == nil || u.PrePull.TalosVersion == "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// TestKubernetesAhead: a control-plane machine pulls what runs as static pods and the kubelet, a worker the kubelet, and
-// nobody what runs already or keeps a tag of its own.
+// TestKubernetesAhead: a control-plane machine pulls what runs as static pods and the kubelet, a worker the kubelet,
+// and nobody what runs already or keeps a tag of its own.
 func TestKubernetesAhead(t *testing.T) {
 	const config = `version: v1alpha1
 machine: {kubelet: {image: "ghcr.io/siderolabs/kubelet:KUBELET"}}

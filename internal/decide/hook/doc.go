@@ -71,8 +71,8 @@ type Input struct {
 	Busy bool
 	// Moving: a machine has begun to be brought to the version of the record, and has not ended or failed.
 	Moving bool
-	// Halted: a control-plane machine has failed with the version of the record, which is still planned, and nothing goes on
-	// without a user.
+	// Halted: a control-plane machine has failed with the version of the record, which is still planned, and nothing goes
+	// on without a user.
 	Halted bool
 	// Phase of the recorded run, by its machines.
 	Phase v1alpha1.UpgradeRunPhase

@@ -126,8 +126,8 @@ func (in Input) end(run *clusterstate.UpgradeRun) {
 	}
 }
 
-// halt has the hooks after a run come, and those before it again, where nothing goes on without a user: what hooks have set
-// must not stay until then. The next machine begins as the first one does.
+// halt has the hooks after a run come, and those before it again, where nothing goes on without a user: what hooks have
+// set must not stay until then. The next machine begins as the first one does.
 func (in Input) halt(run *clusterstate.UpgradeRun) {
 	if run == nil || run.Phase != clusterstate.UpgradeBegun || !in.Halted || len(in.Hooks) == 0 {
 		return
@@ -290,8 +290,8 @@ func (in Input) before(out *Output) {
 	out.hold(v1alpha1.ReasonUpgradeHookRunning, in.waiting(run, run.Current()))
 }
 
-// undo begins the next hook after a run that a hook before it has stopped. No machine has begun, and a user may come late:
-// what the hooks before it have set must not stay until then. Another attempt runs all hooks again.
+// undo begins the next hook after a run that a hook before it has stopped. No machine has begun, and a user may come
+// late: what the hooks before it have set must not stay until then. Another attempt runs all hooks again.
 func (in Input) undo(out *Output) {
 	run := out.Record
 	if !run.Entered || run.Current() != nil {

@@ -48,8 +48,8 @@ func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 }
 
 // ImagesFor names the images that a machine pulls before its cluster is upgraded: the version, and the generations of
-// the control plane and of the worker group (nil for a control-plane machine), which determine them. It is empty if none
-// are pulled.
+// the control plane and of the worker group (nil for a control-plane machine), which determine them. It is empty if
+// none are pulled.
 func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 	u := cp.Status.Upgrade
 	if u == nil || u.PrePull == nil {

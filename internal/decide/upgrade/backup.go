@@ -7,8 +7,8 @@ func NeedsBackup(component Component, from, to string) bool {
 	return component == Kubernetes && !Newer(from, to) && minorDiffers(from, to)
 }
 
-// WaitsForBackup reports whether a step waits for the backup that is taken by default, where a control plane demands none
-// before disruptions: what would be held there, and another Talos.
+// WaitsForBackup reports whether a step waits for the backup that is taken by default, where a control plane demands
+// none before disruptions: what would be held there, and another Talos.
 func WaitsForBackup(component Component, from, to string) bool {
 	return component == Talos || NeedsBackup(component, from, to)
 }

@@ -12,9 +12,9 @@ type Sick struct {
 }
 
 // JudgeHealth decides whether an upgrade may begin although machines are not ready: not if more workers of a group are
-// than may fail there (mayFail). What holds it is in wait, what does not in obstacles; both are empty if each machine is
-// ready. Control-plane machines hold nothing here: which of them may go on is decided machine by machine, because the
-// upgrade may be what repairs one.
+// than may fail there (mayFail). What holds it is in wait, what does not in obstacles; both are empty if each machine
+// is ready. Control-plane machines hold nothing here: which of them may go on is decided machine by machine, because
+// the upgrade may be what repairs one.
 func JudgeHealth(version string, all []Sick, mayFail func(group string) int) (wait, obstacles string) {
 	var held, told []string
 

@@ -6,8 +6,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
-// TestJudgeHealth: a worker that is not ready holds an upgrade, unless its group tolerates it; one of the control plane is
-// named.
+// TestJudgeHealth: a worker that is not ready holds an upgrade, unless its group tolerates it; one of the control plane
+// is named.
 func TestJudgeHealth(t *testing.T) {
 	worker := func(name, group string) upgrade.Sick {
 		return upgrade.Sick{Machine: name, Group: group, Why: "no network"}

@@ -74,12 +74,12 @@ func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pull
 
 	switch {
 	case len(failed) > 0:
-		out.Wait = fmt.Sprintf("the images of %s are not on each machine, so none begins: %s; it is tried again every minute; "+
-			"to go on without, leave such machines out with upgrade.machineSelector, or set upgrade.prePull to Never", version,
-			explain(failed))
+		out.Wait = fmt.Sprintf("the images of %s are not on each machine, so none begins: %s; it is tried again every "+
+			"minute; to go on without, leave such machines out with upgrade.machineSelector, or set upgrade.prePull to Never",
+			version, explain(failed))
 	case len(pulling) > 0:
-		out.Wait = fmt.Sprintf("the images of %s are pulled before the first machine begins: waiting for %s (%d of %d machines "+
-			"have them)", version, change.List(pulling), done, len(all))
+		out.Wait = fmt.Sprintf("the images of %s are pulled before the first machine begins: waiting for %s (%d of %d "+
+			"machines have them)", version, change.List(pulling), done, len(all))
 	}
 
 	if out.Tolerated != "" {
