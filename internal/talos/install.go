@@ -72,8 +72,8 @@ func (n *Node) stream(ctx context.Context, instance *common.ContainerdInstance, 
 }
 
 // UpgradeLegacy has a node older than Talos 1.13 install an image and reboot into it, and keep its data. It returns
-// before the node has begun. The node drains itself. It may refuse, where it looks at etcd: a control plane of two
-// members, or a member that is not healthy. Where it does not look, the caller has.
+// before the node has begun. The node drains itself. It refuses a control plane of two members, or with a member that
+// is not healthy, although its data is kept: only force, which is not used, would have it not look at etcd.
 func (n *Node) UpgradeLegacy(ctx context.Context, image string) error {
 	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()

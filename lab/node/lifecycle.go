@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/meta"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -120,7 +121,7 @@ func (s machineServer) Upgrade(ctx context.Context, req *machine.UpgradeRequest)
 		return nil, fmt.Errorf("error validating installer image %q: %w", req.GetImage(), err)
 	}
 
-	if s.machineType().IsControlPlane() && !req.GetForce() && !req.GetPreserve() {
+	if s.machineType().IsControlPlane() && !req.GetForce() && (!req.GetPreserve() || s.older()) {
 		if err := s.guardEtcd(ctx); err != nil {
 			return nil, fmt.Errorf("error validating etcd for upgrade: %w", err)
 		}
@@ -142,6 +143,13 @@ func (s machineServer) Upgrade(ctx context.Context, req *machine.UpgradeRequest)
 	return &machine.UpgradeResponse{
 		Messages: []*machine.Upgrade{{Ack: "Upgrade request received", ActorId: actor}},
 	}, nil
+}
+
+// older reports whether the node runs a Talos before 1.13, which looks at etcd also where data is kept.
+func (s *session) older() bool {
+	contract, err := config.ParseContractFromVersion(s.tag)
+
+	return err == nil && config.TalosVersion1_13.Greater(contract)
 }
 
 // guardEtcd refuses an upgrade that the etcd cluster would not survive.

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -260,15 +261,39 @@ func TestLegacyUpgrade(t *testing.T) {
 	}))
 }
 
-// TestUpgradeGuardsEtcd: two members would lose their quorum.
+// TestUpgradeGuardsEtcd: two members would lose their quorum. Talos before 1.13 refuses that also where data is kept.
 func TestUpgradeGuardsEtcd(t *testing.T) {
 	t.Parallel()
 
 	f := newFleet(t, true)
-	clients := f.found(f.boot(1), f.boot(2))
+	n := f.boot(1)
+	clients := f.found(n, f.boot(2))
+	upgrade := func(c *client.Client, keep bool) error {
+		_, err := c.MachineClient.Upgrade(t.Context(), &machine.UpgradeRequest{
+			Image: installer + "v1.12.4", Preserve: keep,
+		})
 
-	_, err := clients[0].MachineClient.Upgrade(t.Context(), &machine.UpgradeRequest{Image: installer + "v1.13.10"})
-	if err == nil || !strings.Contains(err.Error(), "etcd member count(2) is insufficient") {
-		t.Errorf("upgrading one of two members: %v", err)
+		return err
 	}
+	refuses := func(c *client.Client, keep bool) {
+		t.Helper()
+
+		if err := upgrade(c, keep); err == nil || !strings.Contains(err.Error(), "etcd member count(2) is insufficient") {
+			t.Errorf("upgrading one of two members: %v", err)
+		}
+	}
+
+	refuses(clients[0], false)
+
+	boot := n.Status().BootID
+	if err := upgrade(clients[0], true); err != nil {
+		t.Fatalf("Talos 1.13, with data kept: %v", err)
+	}
+
+	if got := f.back(n, boot); got != "v1.12.4" {
+		t.Fatalf("runs %s", got)
+	}
+
+	wait.For(t, "etcd serves", func(context.Context) error { return wait.True(n.Status().EtcdMember != "") })
+	refuses(f.client(n), true)
 }
