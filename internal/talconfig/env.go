@@ -115,6 +115,11 @@ func (l *loader) loadEnvFile(path string, required bool) {
 	}
 }
 
+// hasVariables looks for one, because the paths of all fields take longer to write than the texts to read.
+func hasVariables(n *yaml.Node) bool {
+	return strings.Contains(n.Value, "$") || slices.ContainsFunc(n.Content, hasVariables)
+}
+
 // substitute replaces variables in all texts of a tree. What a variable holds never becomes structure, except for a
 // value that is a single variable: that may be a number, a list or a mapping.
 func (l *loader) substitute(n *yaml.Node, path string) {

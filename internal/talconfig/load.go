@@ -77,11 +77,17 @@ type loader struct {
 
 	vars Variables
 	keys func() ([]age.Identity, error)
+
+	// known are kinds of expressions of which one was parsed.
+	known map[string]bool
 }
 
 // Load reads and checks a talconfig.yaml. The error is of type Problems, or that of reading the file.
 func Load(o Options) (*Fleet, error) {
-	l := &loader{Options: o, report: report{file: o.Path, lines: map[string]int{}}, dir: filepath.Dir(o.Path)}
+	l := &loader{
+		Options: o, report: report{file: o.Path, lines: map[string]int{}}, dir: filepath.Dir(o.Path),
+		known: map[string]bool{},
+	}
 
 	raw, err := l.read(o.Path)
 	if err != nil {
@@ -109,7 +115,9 @@ func Load(o Options) (*Fleet, error) {
 			return nil, err
 		}
 
-		l.substitute(root, "")
+		if hasVariables(root) {
+			l.substitute(root, "")
+		}
 	}
 
 	f := &Fleet{Variables: l.vars}
@@ -120,7 +128,7 @@ func Load(o Options) (*Fleet, error) {
 		return nil, err
 	}
 
-	if decode(withoutExtensions(root), &f.Config) != nil {
+	if decodeConfig(withoutExtensions(root), &f.Config) != nil {
 		l.add("", "cannot be read")
 
 		return nil, l.err()

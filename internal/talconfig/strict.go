@@ -178,19 +178,27 @@ func (s strict) checkList(n *yaml.Node, t reflect.Type, path string) {
 		return
 	}
 
-	for i, item := range n.Content {
-		at := fmt.Sprintf("%s[%d]", path, i)
+	if path == nodesKey {
+		s.checkNodes(n, t.Elem())
 
-		// The library dereferences entries of lists without a look.
-		if isNull(item) {
-			s.lines[at] = item.Line
-			s.add(at, "is empty; remove it or give it a value")
-
-			continue
-		}
-
-		s.check(item, t.Elem(), at)
+		return
 	}
+
+	for i, item := range n.Content {
+		s.checkItem(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+	}
+}
+
+func (s strict) checkItem(item *yaml.Node, t reflect.Type, path string) {
+	// The library dereferences entries of lists without a look.
+	if isNull(item) {
+		s.lines[path] = item.Line
+		s.add(path, "is empty; remove it or give it a value")
+
+		return
+	}
+
+	s.check(item, t, path)
 }
 
 func (s strict) checkStruct(n *yaml.Node, t reflect.Type, path string) {

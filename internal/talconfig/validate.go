@@ -168,8 +168,6 @@ func (l *loader) validateNodes(f *Fleet) {
 		m := &f.Nodes[i]
 
 		l.validateNode(m)
-		l.validateConfigs(m.Field, f.Config.Nodes[i].NodeConfigs)
-		l.validateDevices(m)
 		l.unique(hosts, m.Field+".hostname", m.Hostname)
 
 		for _, address := range m.Addresses() {
@@ -186,6 +184,31 @@ func (l *loader) validateNodes(f *Fleet) {
 		default:
 			l.unique(files, m.Field+".filenameTmpl", name)
 		}
+	}
+
+	l.validateAlone(f)
+}
+
+// validateAlone checks what of a node has nothing to do with another one, on all processors.
+func (l *loader) validateAlone(f *Fleet) {
+	problems := make([]Problems, parts(len(f.Nodes)))
+
+	_ = inParts(len(f.Nodes), func(part, from, to int) error {
+		own := *l
+		own.problems, own.known = nil, map[string]bool{}
+
+		for i := from; i < to; i++ {
+			own.validateConfigs(f.Nodes[i].Field, f.Config.Nodes[i].NodeConfigs)
+			own.validateDevices(&f.Nodes[i])
+		}
+
+		problems[part] = own.problems
+
+		return nil
+	})
+
+	for _, own := range problems {
+		l.problems = append(l.problems, own...)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -93,9 +94,17 @@ type output struct {
 
 func (o output) isChanged() bool { return !bytes.Equal(o.old, o.content) }
 
+// garbage is the share of the memory in use, in percent, that may become garbage before it is collected: the process
+// ends soon, and needs some 100 KiB a node.
+const garbage = 400
+
 func (g *genconfig) run(ctx context.Context) error {
 	if err := checkMode(g.mode); err != nil {
 		return err
+	}
+
+	if g.getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	}
 
 	fleet, err := g.load(g.source, false)

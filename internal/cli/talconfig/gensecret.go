@@ -112,8 +112,8 @@ func (g *gensecret) redirect() error {
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
 	case mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0:
-		return fmt.Errorf("the output goes into a pipe, which may be a log: print the PKI there with --output -, or write it "+
-			"to a file with --output %s", secretFiles[0])
+		return fmt.Errorf("the output goes into a pipe, which may be a log: print the PKI there with --output -, or write "+
+			"it to a file with --output %s", secretFiles[0])
 	default:
 		return nil
 	}

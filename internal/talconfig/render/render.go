@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/container"
@@ -171,7 +172,7 @@ func (r *renderer) composed(m *talconfig.Machine, own []docconfig.Document) ([]b
 	warnings := slices.Clone(s.warnings)
 
 	for _, doc := range own {
-		more, err := validateDocument(doc, s.main, r.options.Mode)
+		more, err := r.validateOwn(doc, s.main)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -184,6 +185,44 @@ func (r *renderer) composed(m *talconfig.Machine, own []docconfig.Document) ([]b
 	}
 
 	return out.Bytes(), warnings, nil
+}
+
+// validateOwn validates a document that no other node has. Of selectors of links that differ in one text only, the
+// first is parsed.
+func (r *renderer) validateOwn(doc docconfig.Document, main *v1alpha1.Config) ([]string, error) {
+	key, hasKey := selectorKey(doc)
+
+	if hasKey {
+		if _, known := r.selectors.Load(key); known {
+			return nil, nil
+		}
+	}
+
+	warnings, err := validateDocument(doc, main, r.options.Mode)
+	if err == nil && hasKey && len(warnings) == 0 {
+		r.selectors.Store(key, true)
+	}
+
+	return warnings, err
+}
+
+// selectorKey is the expression of an alias without its one text. It is for the aliases alone that have nothing else to
+// validate: a plain name, and no escaped text.
+func selectorKey(doc docconfig.Document) (string, bool) {
+	alias, ok := doc.(*network.LinkAliasConfigV1Alpha1)
+	if !ok || alias.MetaName == "" || strings.Contains(alias.MetaName, "%") {
+		return "", false
+	}
+
+	text, err := alias.Selector.Match.MarshalText()
+	if err != nil || bytes.Count(text, []byte(`"`)) != 2 || bytes.ContainsRune(text, '\\') {
+		return "", false
+	}
+
+	before, rest, _ := strings.Cut(string(text), `"`)
+	_, after, _ := strings.Cut(rest, `"`)
+
+	return before + `"` + after, true
 }
 
 func validateDocument(doc docconfig.Document, main *v1alpha1.Config, mode Mode) (warnings []string, err error) {

@@ -64,6 +64,43 @@ func renderAll(t *testing.T, path string) []render.File {
 	return files
 }
 
+// TestManyLinks: of selectors that differ in one address only the first is parsed. Each node gets what it gets where it
+// is the only one, byte by byte, and a selector of another form is still judged.
+func TestManyLinks(t *testing.T) {
+	selectors := []string{
+		`hardwareAddr: "00:1a:2b:3c:4d:01"`, `hardwareAddr: "00:1a:2b:3c:4d:02"`, `hardwareAddr: "00:1a:*"`,
+		`permanentAddr: "00:1a:2b:3c:4d:03"`, `permanentAddr: "00:1a:2b:3c:4d:04"`, `busPath: "0000:03:00.0"`,
+		`busPath: "0000:04:*"`, `driver: igc`, `driver: "a\"b\\c"`, `driver: " igb "`, `pciID: "8086:*", physical: true`,
+		`hardwareAddr: "00:1a:2b:3c:4d:05", driver: igc, busPath: "0000:00:1f.6", pciID: "8086:15bc", physical: true`,
+		`hardwareAddr: "00:1a:2b:3c:4d:06", driver: igc, busPath: "0000:00:1f.6", pciID: "8086:15bc", physical: true`,
+	}
+
+	node := func(i int) string {
+		return fmt.Sprintf("  - hostname: cp-%d\n    ipAddress: 10.0.0.%d\n    controlPlane: true\n    installDisk: /dev/sda\n"+
+			"    networkInterfaces: [{deviceSelector: {%s}, addresses: [10.0.0.%[2]d/24]}]\n", i, 20+i, selectors[i])
+	}
+
+	write := func(nodes string) string {
+		path := filepath.Join(t.TempDir(), "talconfig.yaml")
+		if err := os.WriteFile(path, []byte(plainRoot+"nodes:\n"+nodes), 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		return path
+	}
+
+	var all strings.Builder
+	for i := range selectors {
+		all.WriteString(node(i))
+	}
+
+	for i, file := range renderAll(t, write(all.String())) {
+		if alone := renderAll(t, write(node(i)))[0]; string(file.Content) != string(alone.Content) {
+			t.Errorf("%s: got\n%s\nand alone\n%s", selectors[i], file.Content, alone.Content)
+		}
+	}
+}
+
 // TestPatches of documents that a node has for itself, beside those of the main document.
 func TestPatches(t *testing.T) {
 	files := renderAll(t, keyCase{root: `patches:

@@ -31,6 +31,8 @@ type renderer struct {
 	shared sync.Map
 	// texts are the encoded settings of groups, by their address.
 	texts sync.Map
+	// selectors are those of links of which one was validated.
+	selectors sync.Map
 }
 
 // shared is the part of machine configs that several nodes have.
