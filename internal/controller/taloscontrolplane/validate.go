@@ -81,8 +81,8 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)
 
-	// A cluster that runs is not stopped by it: only a machine whose network cannot work, or whose image there is not, gets
-	// no other configuration.
+	// A cluster that runs is not stopped by it: only a machine whose network cannot work, or whose image is impossible,
+	// gets no other configuration.
 	if made.TalosVersion == "" {
 		failures = append(failures, validation.Images(spec.TalosVersion, "spec.clusterImage", spec.ClusterImage, spec.Install,
 			remediation.Listed(spec.Machines, spec.Spares))...)

@@ -121,7 +121,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 
 	r.tell(s, step.Event)
 
-	if step.Rest && (s.systems == nil || !s.systems.untold) { // nothing reports what a node tells later
+	if step.Rest && !s.systems.mayChange() {
 		r.looks.settle(s.key().String(), s.look(), r.Clock.Now())
 	}
 

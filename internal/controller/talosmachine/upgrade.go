@@ -56,6 +56,10 @@ type installation struct {
 // system is an operating system: what a node runs, or should.
 type system struct{ version, schematic string }
 
+// mayChange reports whether the systems are compared again although nothing reports a change: a node tells later what it
+// has not told yet.
+func (o *systems) mayChange() bool { return o != nil && o.untold }
+
 func (o system) hash() string { return upgrade.SystemHash(o.version, o.schematic) }
 
 // running is what a node runs: the system, the installer that its config names, and the hash of that config without it.
@@ -269,8 +273,8 @@ func (o running) refuse(image string) string {
 
 	switch {
 	case o.untold:
-		return "it does not report whether it runs with Secure Boot and which extensions it has, so that it is unknown what " +
-			"an upgrade would take away: it is queried again; if it never reports that, reboot it"
+		return "it does not report whether it runs with Secure Boot and which extensions it has, so that it is unknown " +
+			"what an upgrade would take away: it is queried again; if it never reports that, reboot it"
 	case o.unsigns(image) && o.secured():
 		return fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so it would not boot again: set "+
 			"install.secureBoot, or name the installer whose name ends with -secureboot", image)
