@@ -229,6 +229,11 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=160
 	ComparedTo string `json:"comparedTo,omitempty"`
+	// patchesVersion identifies the versions of the ConfigMaps and Secrets that the configuration of comparedTo takes
+	// patches from: a hash of their resource versions, and not of their contents. Empty if it takes none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PatchesVersion string `json:"patchesVersion,omitempty"`
 	// drift lists the fields that were changed outside of the operator since it last sent a configuration, at most 64: old
 	// is the last applied value, new the live value.
 	// +optional

@@ -3,6 +3,8 @@ package patchsource
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +27,8 @@ const longestPatch = 256 << 10
 type Read struct {
 	desired.Patches
 
-	// Version changes when an object that was read is written, created or deleted. It holds no content.
+	// Version changes when an object that was read is written, created or deleted. It holds no content. It is empty if no
+	// object was read.
 	Version string
 }
 
@@ -36,9 +39,37 @@ func For(
 	ctx context.Context, reader client.Reader, cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker,
 	m *v1alpha1.TalosMachine,
 ) (Read, error) {
+	return newRun(reader, m.Namespace).read(ctx, cp, worker, m)
+}
+
+// Versions returns the version of what each machine of a group takes from other objects now, by the names of the
+// machines. It reads each object once. Machines that cannot have their patches are left out: they say so themselves.
+func Versions(
+	ctx context.Context, reader client.Reader, cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker,
+	machines []v1alpha1.TalosMachine,
+) (map[string]string, error) {
+	out, r := map[string]string{}, newRun(reader, cp.Namespace)
+
+	for i := range machines {
+		m := &machines[i]
+
+		switch read, err := r.read(ctx, cp, worker, m); {
+		case err == nil:
+			out[m.Name] = read.Version
+		case failure.ClassOf(err) != failure.ClassTerminal:
+			return nil, err
+		}
+	}
+
+	return out, nil
+}
+
+func (r *run) read(
+	ctx context.Context, cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine,
+) (Read, error) {
 	var out Read
 
-	r := run{reader: reader, namespace: m.Namespace, machine: m.Name, objects: map[object]*content{}}
+	r.machine, r.used = m.Name, nil
 
 	for _, l := range levels(cp, worker, m) {
 		into := map[string]*[]machineconfig.Sourced{
@@ -46,7 +77,7 @@ func For(
 		}[l.name]
 
 		for i := range l.sources {
-			one, err := r.read(ctx, fmt.Sprintf("%s[%d] of %s", l.field, i, l.owner), &l.sources[i])
+			one, err := r.patch(ctx, fmt.Sprintf("%s[%d] of %s", l.field, i, l.owner), &l.sources[i])
 			if err != nil {
 				return Read{}, err
 			}
@@ -57,7 +88,10 @@ func For(
 		}
 	}
 
-	out.Version = strings.Join(r.versions, " ")
+	if len(r.used) > 0 {
+		sum := sha256.Sum256([]byte(strings.Join(r.used, " ")))
+		out.Version = hex.EncodeToString(sum[:16])
+	}
 
 	return out, nil
 }
@@ -102,27 +136,36 @@ type object struct {
 
 func (o object) String() string { return fmt.Sprintf("%s %s", o.kind, o.name) }
 
-// content is what an object holds; nil for one that does not exist, with the reason.
+// content is what a version of an object holds; nil for one that does not exist, with the reason.
 type content struct {
-	data    map[string][]byte
-	missing string
+	data             map[string][]byte
+	missing, version string
 }
 
-// run reads each object once, so that all patches of one object are of one version.
+// run reads each object once, so that all patches of one object are of one version. used are the versions of what the
+// machine needs.
 type run struct {
 	reader             client.Reader
 	namespace, machine string
 	objects            map[object]*content
-	versions           []string
+	used               []string
 }
 
-// read returns one patch, or nil for an optional one that does not exist.
-func (r *run) read(ctx context.Context, field string, s *v1alpha1.ConfigPatchSource) (*machineconfig.Sourced, error) {
+func newRun(reader client.Reader, namespace string) *run {
+	return &run{reader: reader, namespace: namespace, objects: map[object]*content{}}
+}
+
+// patch returns one patch, or nil for an optional one that does not exist.
+func (r *run) patch(ctx context.Context, field string, s *v1alpha1.ConfigPatchSource) (*machineconfig.Sourced, error) {
 	from := object{s.Kind, s.Name}
 
 	c, err := r.get(ctx, from)
 	if err != nil {
 		return nil, err
+	}
+
+	if !slices.Contains(r.used, c.version) {
+		r.used = append(r.used, c.version)
 	}
 
 	value, found := c.data[s.Key]
@@ -228,7 +271,7 @@ func (r *run) get(ctx context.Context, from object) (*content, error) {
 	}
 
 	r.objects[from] = c
-	r.versions = append(r.versions, fmt.Sprintf("%s %s/%s", from, o.GetUID(), o.GetResourceVersion()))
+	c.version = fmt.Sprintf("%s %s/%s", from, o.GetUID(), o.GetResourceVersion())
 
 	return c, nil
 }

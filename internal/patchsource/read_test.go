@@ -146,6 +146,31 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestVersions: a group reads each object once, and learns of each machine the version that the machine reads. What a
+// machine lacks is its own concern.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+
+	a := newAPI(configMap("open", "k", "a: 1"), secret("shut", "k", "b: 2"))
+	cp, w, m := owners()
+	own, lacks := m.DeepCopy(), m.DeepCopy()
+	own.Name, lacks.Name = "own", "lacks"
+	w.Spec.ConfigPatchesFrom = []v1alpha1.ConfigPatchSource{source("ConfigMap", "open")}
+	own.Spec.ConfigPatchesFrom = []v1alpha1.ConfigPatchSource{source("Secret", "shut"), source("ConfigMap", "open")}
+	lacks.Spec.ConfigPatchesFrom = []v1alpha1.ConfigPatchSource{source("Secret", "missing")}
+
+	got, err := patchsource.Versions(t.Context(), a, cp, w, []v1alpha1.TalosMachine{*own, *lacks, *m})
+	if err != nil || len(got) != 2 || a.reads != 3 || got["m"] == got["own"] {
+		t.Errorf("%v with %d reads: %v", got, a.reads, err)
+	}
+
+	for _, one := range []*v1alpha1.TalosMachine{m, own} {
+		if read, err := patchsource.For(t.Context(), a, cp, w, one); err != nil || read.Version != got[one.Name] {
+			t.Errorf("%s reads %s, its group %s: %v", one.Name, read.Version, got[one.Name], err)
+		}
+	}
+}
+
 // TestRefused: what is missing is named with who asks for it and what to do, and the content of a Secret is not quoted.
 func TestRefused(t *testing.T) {
 	t.Parallel()

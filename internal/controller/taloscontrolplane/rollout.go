@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/group"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/internal/patchsource"
 	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -40,11 +41,16 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 
 	machines = slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool { return slices.Contains(s.extra, m.Name) })
 
+	patches, err := patchsource.Versions(ctx, r.Reader, s.cp, nil, machines)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
 	out, err := group.Rollout{
 		Client: r.Client, Recorder: r.Recorder, Owner: s.cp, Base: s.base,
 		Input: rollout.Input{
 			Options: rollout.OptionsOf(s.cp, nil), Machines: ordered(s.nodes, machines),
-			ControlPlane: s.cp, Plan: s.cp.Status.Plan, Now: r.Clock.Now(),
+			ControlPlane: s.cp, Patches: patches, Plan: s.cp.Status.Plan, Now: r.Clock.Now(),
 		},
 	}.Assess(ctx)
 	if err != nil {

@@ -77,6 +77,7 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 func (s *scope) noteCompared() {
 	st := &s.machine.Status
 	st.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
+	st.PatchesVersion = s.patches.Version
 }
 
 func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan) (ctrl.Result, error) {

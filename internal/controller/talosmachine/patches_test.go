@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/patchsource"
 )
 
 // Values of a Secret, in a field that no rule takes for a secret one.
@@ -105,7 +106,8 @@ func TestPatchFromSecret(t *testing.T) {
 	}
 }
 
-// TestPatchFromConfigMap: what a ConfigMap holds is shown as the spec is.
+// TestPatchFromConfigMap: what a ConfigMap holds is shown as the spec is. The machine tells its group which version of the
+// ConfigMap it was compared with.
 func TestPatchFromConfigMap(t *testing.T) {
 	e := found(t, 1, 1)
 	e.Create(&corev1.ConfigMap{
@@ -116,6 +118,15 @@ func TestPatchFromConfigMap(t *testing.T) {
 
 	if c := e.planned("w-0"); len(c.Fields) != 1 || c.Fields[0].New != "shown" {
 		t.Errorf("planned: %+v", c)
+	}
+
+	cp, w, m := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}, e.machine("w-0")
+	e.Get(cp, cluster)
+	e.Get(w, group)
+
+	group, err := patchsource.Versions(t.Context(), e.Admin, cp, w, []v1alpha1.TalosMachine{*m})
+	if err != nil || m.Status.PatchesVersion == "" || m.Status.PatchesVersion != group["w-0"] {
+		t.Errorf("it was compared with %q, and its group reads %v: %v", m.Status.PatchesVersion, group, err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/patchsource"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
@@ -44,10 +45,15 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 		return ctrl.Result{}, err
 	}
 
+	patches, err := patchsource.Versions(ctx, r.Reader, cp, s.worker, machines)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
 	out, err := group.Rollout{
 		Client: r.Client, Recorder: r.Recorder, Owner: s.worker, Base: s.base,
 		Input: rollout.Input{
-			Options: options, Machines: machines, ControlPlane: cp, Worker: s.worker, First: first, Plan: was,
+			Options: options, Machines: machines, ControlPlane: cp, Worker: s.worker, Patches: patches, First: first, Plan: was,
 			Now: r.Clock.Now(),
 		},
 	}.Assess(ctx)

@@ -25,6 +25,24 @@ func ComparedToUpgrade(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine)
 		strings.HasSuffix(m.Status.ComparedTo, fmt.Sprintf("/%d%s", m.Generation, Step(cp, m.Spec.WorkerRef != nil)))
 }
 
+// notCompared returns the names of reachable machines that have not been compared to the current spec, with the current
+// versions of what they take from other objects.
+func notCompared(in Input) string {
+	var names []string
+
+	for i := range in.Machines {
+		m := &in.Machines[i]
+		patches, known := in.Patches[m.Name]
+
+		if answers(m) && (m.Status.ComparedTo != ComparedTo(in.ControlPlane, in.Worker, m) ||
+			known && m.Status.PatchesVersion != patches) {
+			names = append(names, m.Name)
+		}
+	}
+
+	return strings.Join(names, ", ")
+}
+
 // Step describes the step of an upgrade, as far as it concerns control-plane machines or workers; empty if there is
 // none. Workers have no component of Kubernetes but the kubelet, so that they need not compare their configuration at
 // each step before its turn.

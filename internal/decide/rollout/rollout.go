@@ -94,6 +94,9 @@ type Input struct {
 	// before any change begins.
 	ControlPlane *v1alpha1.TalosControlPlane
 	Worker       *v1alpha1.TalosWorker
+	// Patches are the versions of what the machines take from ConfigMaps and Secrets now, by their names; those of machines
+	// that are missing are unknown.
+	Patches map[string]string
 	// First are the machines of the control plane, if the group is a worker group and those have to soak before it begins.
 	First []v1alpha1.TalosMachine
 	// Plan is the current plan; nil if there is none.
@@ -423,20 +426,6 @@ func Reverted(m *v1alpha1.TalosMachine) bool {
 	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate)
 
 	return c != nil && c.Reason == v1alpha1.ReasonReverted
-}
-
-// notCompared returns the names of reachable machines that have not been compared to the current spec.
-func notCompared(in Input) string {
-	var names []string
-
-	for i := range in.Machines {
-		m := &in.Machines[i]
-		if answers(m) && m.Status.ComparedTo != ComparedTo(in.ControlPlane, in.Worker, m) {
-			names = append(names, m.Name)
-		}
-	}
-
-	return strings.Join(names, ", ")
 }
 
 func answers(m *v1alpha1.TalosMachine) bool {

@@ -70,3 +70,28 @@ func TestValidateUpgrade(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPatchesOfOneVersion: nothing begins before each machine that responds was compared with the patches that there are
+// now. A machine of which that is not known does not count.
+func TestPatchesOfOneVersion(t *testing.T) {
+	a, b := machine("a", pending("1", "2")), machine("b")
+	a.Status.PatchesVersion, b.Status.PatchesVersion = "2", "1"
+	in := rollout.Input{Options: options(), Machines: machines{a, b}, ControlPlane: controlPlane(), Now: now}
+
+	for _, c := range []struct {
+		patches map[string]string
+		ready   string
+	}{
+		{map[string]string{"a": "2", "b": "2"}, ""},
+		{map[string]string{"a": "2", "b": "1"}, "a"},
+		{map[string]string{"a": "2"}, "a"},
+		{nil, "a"},
+	} {
+		in.Patches = c.patches
+
+		out, err := rollout.Assess(in)
+		if err != nil || ready(out) != c.ready || c.ready == "" && !strings.Contains(out.Plan.Message, "waiting for b") {
+			t.Errorf("%v: %q may begin, %s: %v", c.patches, ready(out), out.Plan.Message, err)
+		}
+	}
+}
