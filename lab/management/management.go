@@ -22,6 +22,7 @@ const (
 	apiServerPort  = 6443
 	etcdClientPort = 2379
 	etcdPeerPort   = 2380
+	etcdHTTPPort   = 2381
 )
 
 // Options describe a management plane.
@@ -117,7 +118,7 @@ func (p *Plane) start(ctx context.Context) error {
 func (p *Plane) free(ctx context.Context) error {
 	var lc net.ListenConfig
 
-	for _, port := range []int{etcdClientPort, etcdPeerPort, apiServerPort} {
+	for _, port := range []int{etcdClientPort, etcdPeerPort, etcdHTTPPort, apiServerPort} {
 		l, err := lc.Listen(ctx, "tcp", fmt.Sprintf("%s:%d", p.opts.Address, port))
 		if err != nil {
 			return fmt.Errorf("is another lab running? %w", err)

@@ -54,6 +54,8 @@ func (p *Plane) startEtcd(ctx context.Context) error {
 		"--name=management",
 		"--data-dir=" + filepath.Join(p.opts.Dir, "etcd"),
 		"--listen-client-urls=" + p.etcdURL(), "--advertise-client-urls=" + p.etcdURL(),
+		// Where etcd serves HTTP on a port of its own, gRPC does not go through an HTTP server, which costs more.
+		"--listen-client-http-urls=" + p.etcdHTTP(),
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=management=" + peer,
 		"--client-cert-auth=true", "--trusted-ca-file=" + p.pki.path("etcd-ca.crt"),
 		"--cert-file=" + p.pki.path("etcd.crt"), "--key-file=" + p.pki.path("etcd.key"),
@@ -79,7 +81,7 @@ func (p *Plane) startEtcd(ctx context.Context) error {
 	defer probe.CloseIdleConnections()
 
 	return await(ctx, p.etcd, "etcd", func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.etcdURL()+"/health", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.etcdHTTP()+"/health", nil)
 		if err != nil {
 			return fmt.Errorf("asking for the health of etcd: %w", err)
 		}
@@ -100,6 +102,8 @@ func (p *Plane) startEtcd(ctx context.Context) error {
 }
 
 func (p *Plane) etcdURL() string { return fmt.Sprintf("https://%s:%d", p.opts.Address, etcdClientPort) }
+
+func (p *Plane) etcdHTTP() string { return fmt.Sprintf("https://%s:%d", p.opts.Address, etcdHTTPPort) }
 
 func (p *Plane) startAPIServer(ctx context.Context) error {
 	if err := p.pki.server(p.pki.cluster, "kube-apiserver"); err != nil {
