@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Environment is the variable with the path of a talos-operator that was built from this very tree. make test sets
@@ -56,7 +56,7 @@ type Runner interface {
 // Main runs the tests of a package that start the program, with its path in into, and ends the process. It is for
 // TestMain. What libraries of this process log is dropped.
 func Main(m Runner, into *string) {
-	ctrl.SetLogger(logr.Discard())
+	log.SetLogger(logr.Discard())
 
 	os.Exit(run(m, into))
 }
