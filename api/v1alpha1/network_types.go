@@ -1,7 +1,7 @@
 package v1alpha1
 
-// MachineNetwork is the network configuration of one machine. Clusters that were created with Talos 1.12 or later get it
-// as documents, older ones as machine.network. What a generation of Talos cannot express is refused, never dropped.
+// MachineNetwork is the network configuration of one machine. Clusters that were created with Talos 1.12 or later get
+// it as documents, older ones as machine.network. What a generation of Talos cannot express is refused, never dropped.
 type MachineNetwork struct {
 	// hostname of the machine. Default: the name of the TalosMachine.
 	// +optional
@@ -37,6 +37,18 @@ type MachineNetwork struct {
 	// +listMapKey=address
 	// +kubebuilder:validation:MaxItems=64
 	Hosts []StaticHost `json:"hosts,omitempty"`
+	// routingRules choose the routing table for packets. Talos 1.13 and later.
+	// +optional
+	// +listType=map
+	// +listMapKey=priority
+	// +kubebuilder:validation:MaxItems=64
+	RoutingRules []RoutingRule `json:"routingRules,omitempty"`
+	// blackholeRoutes drop packets to networks. Talos 1.13 and later.
+	// +optional
+	// +listType=map
+	// +listMapKey=network
+	// +kubebuilder:validation:MaxItems=64
+	BlackholeRoutes []BlackholeRoute `json:"blackholeRoutes,omitempty"`
 	// interfaces of the machine, with their addresses. As soon as one is listed for a cluster that was created with Talos
 	// 1.12 or later, Talos requests addresses by DHCP only on the interfaces that say so.
 	// +optional
@@ -64,12 +76,12 @@ type StaticHost struct {
 	Hostnames []string `json:"hostnames,omitempty"`
 }
 
-// NetworkInterface is one interface: an existing one, selected by its name, its hardware address or its properties, or one
-// that Talos creates, a bond, a bridge or a dummy.
+// NetworkInterface is one interface: an existing one, selected by its name, its hardware address or its properties, or
+// one that Talos creates: a bond, a bridge, a dummy or a WireGuard tunnel.
 // +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.macAddress), has(self.selector)].filter(x, x).size() == 1",message="set exactly one of name, macAddress and selector"
-// +kubebuilder:validation:XValidation:rule="[has(self.bond), has(self.bridge), has(self.dummy) && self.dummy].filter(x, x).size() <= 1",message="an interface is a bond, a bridge or a dummy, not several of them"
-// +kubebuilder:validation:XValidation:rule="!has(self.ignore) || !self.ignore || !(has(self.dhcp) && self.dhcp || has(self.addresses) || has(self.routes) || has(self.vlans) || has(self.vip) || has(self.bond) || has(self.bridge))",message="an interface that is ignored has no other configuration"
-// +kubebuilder:validation:XValidation:rule="has(self.name) || !(has(self.bond) || has(self.bridge) || has(self.dummy) && self.dummy)",message="a bond, a bridge and a dummy need a name"
+// +kubebuilder:validation:XValidation:rule="[has(self.bond), has(self.bridge), has(self.wireguard), has(self.dummy) && self.dummy].filter(x, x).size() <= 1",message="an interface is a bond, a bridge, a dummy or a WireGuard tunnel, not several of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.ignore) || !self.ignore || !(has(self.dhcp) && self.dhcp || has(self.addresses) || has(self.routes) || has(self.vlans) || has(self.vip) || has(self.bond) || has(self.bridge) || has(self.wireguard))",message="an interface that is ignored has no other configuration"
+// +kubebuilder:validation:XValidation:rule="has(self.name) || !(has(self.bond) || has(self.bridge) || has(self.wireguard) || has(self.dummy) && self.dummy)",message="a bond, a bridge, a dummy and a WireGuard tunnel need a name"
 type NetworkInterface struct {
 	// name of the interface, for example enp1s0, bond0, lo.
 	// +optional
@@ -123,6 +135,9 @@ type NetworkInterface struct {
 	// dummy makes the interface one without hardware. Default: false.
 	// +optional
 	Dummy *bool `json:"dummy,omitempty"`
+	// wireguard makes the interface a WireGuard tunnel.
+	// +optional
+	WireGuard *WireGuard `json:"wireguard,omitempty"`
 	// vlans on this interface.
 	// +optional
 	// +listType=map
@@ -131,7 +146,8 @@ type NetworkInterface struct {
 	VLANs []VLAN `json:"vlans,omitempty"`
 }
 
-// LinkSelector selects an interface by properties that all have to match. Values may have the wildcard *, apart from physical.
+// LinkSelector selects an interface by properties that all have to match. Values may have the wildcard *, apart from
+// physical.
 // +kubebuilder:validation:MinProperties=1
 type LinkSelector struct {
 	// busPath of the device, for example 0000:00:03.0 or 00:03.*.
@@ -185,8 +201,8 @@ type DHCPOptions struct {
 	// ignoreHostname ignores the host name that the DHCP server sends. Talos 1.12 and later. Default: false.
 	// +optional
 	IgnoreHostname *bool `json:"ignoreHostname,omitempty"`
-	// clientIdentifier is what the machine identifies itself with: none, mac (default) or duid. Before Talos 1.12 only mac,
-	// and duid for IPv6.
+	// clientIdentifier is what the machine identifies itself with: none, mac (default) or duid. Before Talos 1.12 only
+	// mac, and duid for IPv6.
 	// +optional
 	// +kubebuilder:validation:Enum=none;mac;duid
 	ClientIdentifier string `json:"clientIdentifier,omitempty"`
@@ -198,8 +214,8 @@ type DHCPOptions struct {
 	DUID string `json:"duid,omitempty"`
 }
 
-// Route is one static route: network, gateway, or both are set. The operator checks that: an expression in each of so many
-// places would cost more than the API server allows.
+// Route is one static route: network, gateway, or both are set. The operator checks that: an expression in each of so
+// many places would cost more than the API server allows.
 type Route struct {
 	// network is the destination in CIDR notation. Default: the default route of the gateway's family.
 	// +optional
@@ -227,6 +243,11 @@ type Route struct {
 	// +kubebuilder:validation:Minimum=68
 	// +kubebuilder:validation:Maximum=65535
 	MTU int32 `json:"mtu,omitempty"`
+	// table that has the route, by its number, for routingRules. Talos 1.12 and later. Default: the main one.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=255
+	Table int32 `json:"table,omitempty"`
 }
 
 // VirtualIP is an IP address that one of the control-plane machines has, and that moves to another one when that fails.
@@ -238,6 +259,12 @@ type VirtualIP struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Address string `json:"address,omitempty"`
+	// hcloud assigns the address by the API of Hetzner Cloud. Default: by gratuitous ARP.
+	// +optional
+	HCloud *CloudVIP `json:"hcloud,omitempty"`
+	// equinixMetal assigns the address by the API of Equinix Metal. Only for clusters that were created before Talos 1.12.
+	// +optional
+	EquinixMetal *CloudVIP `json:"equinixMetal,omitempty"`
 }
 
 // VLAN is a virtual network on an interface.

@@ -220,6 +220,10 @@ func newScrubber(in Input) scrubber {
 		add(host.Password, host.Auth, host.IdentityToken, host.ClientKey)
 	}
 
+	for _, value := range in.Values {
+		add(value)
+	}
+
 	for _, l := range in.Patches.levels() {
 		for _, from := range l.from {
 			if from.Secret {

@@ -59,7 +59,7 @@ func Explain(layers []Layer, hidden []string, withSecrets bool) ([]Origin, error
 		return nil, newScrubber(in).patchError(err)
 	}
 
-	return e.list(slices.Concat(d.hidden, hidden), withSecrets), nil
+	return e.list(slices.Concat(hiddenOf(in, d), hidden), withSecrets), nil
 }
 
 // explanation follows a config from layer to layer.

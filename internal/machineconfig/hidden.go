@@ -5,6 +5,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
 // applyHidden applies a secret patch and records which fields it sets.
@@ -41,6 +45,26 @@ func (d *draft) applyHidden(p patch) error {
 	d.hidden = slices.Compact(d.hidden)
 
 	return nil
+}
+
+// hiddenOf lists the fields of a config that Secrets set, sorted.
+func hiddenOf(in Input, d *draft) []string {
+	out := slices.Clone(d.hidden)
+
+	for _, s := range netconfig.Secrets(&in.Machine) {
+		field := Change{Path: s.Legacy}
+
+		holds := func(doc docconfig.Document) bool { return documentID(doc) == s.Document }
+		if slices.ContainsFunc(d.known.Documents(), holds) {
+			field = Change{Document: s.Document, Path: s.Path}
+		}
+
+		out = append(out, field.Field())
+	}
+
+	slices.Sort(out)
+
+	return slices.Compact(out)
 }
 
 // listItem is an item of a list and what is below it. Another patch may move items, so the whole list is hidden.

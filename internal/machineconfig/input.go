@@ -9,6 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
 // Role is the part a machine plays, in the words of Talos.
@@ -84,6 +85,8 @@ type Input struct {
 	Volumes *v1alpha1.Volumes
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.
 	Machine v1alpha1.MachineNetwork
+	// Values are those that Secrets hold for the network. They never show in errors or differences.
+	Values netconfig.Values
 
 	// Patches change the generated config, in the order cluster, group, machine, adopted.
 	Patches Patches
@@ -224,7 +227,7 @@ type Rendered struct {
 	Hash string
 	// Warnings of the machinery library and of the render, sorted. They hold no secrets.
 	Warnings []string
-	// Hidden are the fields that patches with a secret content set, sorted, for Difference.Hide.
+	// Hidden are the fields that Secrets set, sorted, for Difference.Hide.
 	Hidden []string
 }
 

@@ -18,7 +18,7 @@ func addLegacy(in Input, docs []docconfig.Document) error {
 			continue
 		}
 
-		if problems := netconfig.Legacy(in.Machine, main.MachineConfig); len(problems) > 0 {
+		if problems := netconfig.Legacy(in.Machine, in.Values, main.MachineConfig); len(problems) > 0 {
 			return inputErrors(problems)
 		}
 

@@ -25,7 +25,7 @@ func addDocuments(in Input, docs []docconfig.Document) ([]docconfig.Document, er
 		}
 	}
 
-	extra, problems := netconfig.Documents(in.Machine, in.Patches.any())
+	extra, problems := netconfig.Documents(in.Machine, in.TalosVersion, in.Values, in.Patches.any())
 	if len(problems) > 0 {
 		return nil, inputErrors(problems)
 	}

@@ -3,16 +3,21 @@ package machineconfig_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"go.yaml.in/yaml/v4"
 	kyaml "sigs.k8s.io/yaml"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
 // generations are a contract before documents about the network, and one with them.
@@ -66,6 +71,19 @@ func networkPart(t *testing.T, config []byte) []byte {
 	return out.Bytes()
 }
 
+// testValue is a key of WireGuard, and whatever else a Secret may hold for a network.
+const testValue = "OJ34O6J1z4ZZB+t16c+vYrzIrKddxyU3Z2eLhwYzqE8="
+
+// valuesOf are values for all Secrets of a network.
+func valuesOf(n v1alpha1.MachineNetwork) netconfig.Values {
+	out := netconfig.Values{}
+	for _, s := range netconfig.Secrets(&n) {
+		out[s.Field] = testValue
+	}
+
+	return out
+}
+
 // TestNetwork: each network as both generations of Talos read it, accepted by the machinery's own validation. The first
 // four are those of Talos' guide to advanced networking.
 func TestNetwork(t *testing.T) {
@@ -95,6 +113,7 @@ func TestNetwork(t *testing.T) {
 
 				in := plainInput(t, machineconfig.ControlPlane)
 				in.TalosVersion, in.Machine = version, networkOf(t, string(text))
+				in.Values = valuesOf(in.Machine)
 
 				golden(t, "network-"+name+"-"+generation+".yaml", networkPart(t, render(t, in).Bytes))
 			})
@@ -107,7 +126,12 @@ func TestNetwork(t *testing.T) {
 func TestNetworkRefusals(t *testing.T) {
 	t.Parallel()
 
-	const reached = "interfaces: [{name: eth0, dhcp: true}, "
+	const (
+		reached = "interfaces: [{name: eth0, dhcp: true}, "
+		private = "privateKeyFrom: {name: wg, key: k}, "
+	)
+
+	tunnel := func(content string) string { return "{name: wg0, wireguard: {" + content + "}}" }
 
 	for name, tt := range map[string]struct {
 		generation, network, field, problem string
@@ -151,6 +175,38 @@ func TestNetworkRefusals(t *testing.T) {
 		"target":                 {"documents", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], arpIPTargets: ['fd00::1']}}]", "network.interfaces[1].bond.arpIPTargets[0]", "IPv4"},
 		"target of IPv6":         {"documents", reached + "{name: b, bond: {mode: broadcast, interfaces: [a], nsIP6Targets: [10.0.0.1]}}]", "network.interfaces[1].bond.nsIP6Targets[0]", "IPv6"},
 
+		"tunnel without key":   {"", reached + tunnel("privateKeyFrom: {name: wg}") + "]", "network.interfaces[1].wireguard.privateKeyFrom", "a key in it"},
+		"tunnel with DHCP":     {"", "interfaces: [{name: wg0, dhcp: true, wireguard: {privateKeyFrom: {name: wg, key: k}}}]", "network.interfaces[0].wireguard", "remove dhcp"},
+		"no public key":        {"", reached + tunnel(private+"peers: [{publicKey: abc}]") + "]", "network.interfaces[1].wireguard.peers[0].publicKey", "wg pubkey"},
+		"peer twice":           {"", reached + tunnel(private+"peers: [{publicKey: "+testValue+"}, {publicKey: "+testValue+"}]") + "]", "network.interfaces[1].wireguard.peers[1].publicKey", "Duplicate"},
+		"name of a peer":       {"", reached + tunnel(private+"peers: [{publicKey: "+testValue+", endpoint: 'vpn.example.org:51820'}]") + "]", "network.interfaces[1].wireguard.peers[0].endpoint", "resolves no names"},
+		"rare keepalive":       {"", reached + tunnel(private+"peers: [{publicKey: "+testValue+", persistentKeepaliveInterval: 19h}]") + "]", "network.interfaces[1].wireguard.peers[0].persistentKeepaliveInterval", "65535"},
+		"host bits of a peer":  {"", reached + tunnel(private+"peers: [{publicKey: "+testValue+", allowedIPs: [10.1.2.3/8]}]") + "]", "network.interfaces[1].wireguard.peers[0].allowedIPs[0]", "10.0.0.0/8"},
+		"network of two peers": {"", reached + tunnel(private+"peers: [{publicKey: "+testValue+", allowedIPs: [10.0.0.0/8, 10.0.0.0/8]}]") + "]", "network.interfaces[1].wireguard.peers[0].allowedIPs[1]", "peers[0].allowedIPs[0]"},
+		"unread key":           {"", reached + tunnel("privateKeyFrom: {name: unread, key: k}") + "]", "network.interfaces[1].wireguard.privateKeyFrom", "was not read"},
+
+		"reserved priority":    {"documents", "routingRules: [{priority: 32500, table: 100}]", "network.routingRules[0].priority", "KubeSpan"},
+		"priority of KubeSpan": {"documents", "routingRules: [{priority: 32501, table: 100}]", "network.routingRules[0].priority", "KubeSpan"},
+		"high priority":        {"documents", "routingRules: [{priority: 32766, table: 100}]", "network.routingRules[0].priority", "32765"},
+		"priority twice":       {"documents", "routingRules: [{priority: 1, table: 100}, {priority: 1, table: 101}]", "network.routingRules[1].priority", "Duplicate"},
+		"no table":             {"documents", "routingRules: [{priority: 1, source: 10.0.0.0/8}]", "network.routingRules[0].table", "needs a table"},
+		"table of nothing":     {"documents", "routingRules: [{priority: 1, source: 10.0.0.0/8, table: 5, action: prohibit}]", "network.routingRules[0].table", "have none"},
+		"families of a rule":   {"documents", "routingRules: [{priority: 1, source: 10.0.0.0/8, destination: 'fd00::/8', table: 5}]", "network.routingRules[0].destination", "family"},
+		"host bits of a rule":  {"documents", "routingRules: [{priority: 1, source: 10.0.0.1/8, table: 5}]", "network.routingRules[0].source", "10.0.0.0/8"},
+		"mask without mark":    {"documents", "routingRules: [{priority: 1, firewallMask: 5, table: 5}]", "network.routingRules[0].firewallMark", "needs it"},
+		"drop everything":      {"documents", "routingRules: [{priority: 1, action: blackhole}]", "network.routingRules[0]", "drops all packets"},
+		"everything black":     {"documents", "blackholeRoutes: [{network: 0.0.0.0/0}]", "network.blackholeRoutes[0].network", "would drop everything"},
+		"black twice":          {"documents", "blackholeRoutes: [{network: 10.0.0.0/8}, {network: 10.0.0.0/8}]", "network.blackholeRoutes[1].network", "Duplicate"},
+		"black bits":           {"documents", "blackholeRoutes: [{network: 10.0.0.1/8}]", "network.blackholeRoutes[0].network", "10.0.0.0/8"},
+		"old rules":            {"legacy", "routingRules: [{priority: 1, table: 100}]", "network.routingRules[0]", "1.12"},
+		"old black holes":      {"legacy", "blackholeRoutes: [{network: 10.0.0.0/8}]", "network.blackholeRoutes[0]", "1.12"},
+		"old table":            {"legacy", "interfaces: [{name: a, dhcp: true, routes: [{network: 10.0.0.0/8, table: 5}]}]", "network.interfaces[0].routes[0].table", "1.12"},
+		"Equinix Metal":        {"documents", "interfaces: [{name: a, dhcp: true, vip: {address: 10.0.0.9, equinixMetal: {apiTokenFrom: {name: a, key: b}}}}]", "network.interfaces[0].vip.equinixMetal", "no document"},
+		"two clouds":           {"", "interfaces: [{name: a, dhcp: true, vip: {address: 10.0.0.9, hcloud: {apiTokenFrom: {name: a, key: b}}, equinixMetal: {apiTokenFrom: {name: a, key: b}}}}]", "network.interfaces[0].vip", "not by both"},
+		"unread token":         {"", "interfaces: [{name: a, dhcp: true, vip: {address: 10.0.0.9, hcloud: {apiTokenFrom: {name: unread, key: b}}}}]", "network.interfaces[0].vip.hcloud.apiTokenFrom", "was not read"},
+
+		"only a tunnel":         {"documents", "interfaces: [{name: wg0, addresses: [10.0.0.1/24], wireguard: {privateKeyFrom: {name: wg, key: k}}}]", "network.interfaces", "would not be reachable"},
+		"preshared key":         {"legacy", reached + tunnel(private+"peers: [{publicKey: "+testValue+", presharedKeyFrom: {name: wg, key: k}}]") + "]", "network.interfaces[1].wireguard.peers[0].presharedKeyFrom", "1.12"},
 		"not reachable":         {"documents", "interfaces: [{name: lo, addresses: [10.0.0.1/32]}]", "network.interfaces", "would not be reachable"},
 		"everything is ignored": {"documents", "interfaces: [{name: eth1, ignore: true}]", "network.interfaces", "would not be reachable"},
 		"primary":               {"documents", reached + "{name: b, bond: {mode: active-backup, interfaces: [a], primary: a}}]", "network.interfaces[1].bond.primary", "1.12"},
@@ -171,8 +227,22 @@ func TestNetworkRefusals(t *testing.T) {
 
 			in := plainInput(t, machineconfig.ControlPlane)
 			in.TalosVersion, in.Machine = version, networkOf(t, tt.network)
+
+			if in.Values = valuesOf(in.Machine); strings.Contains(tt.network, "unread") {
+				in.Values = nil
+			}
+
 			refused(t, name+" ("+generation+")", in, tt.field, tt.problem)
 		}
+	}
+
+	for field, text := range map[string]string{
+		"network.routingRules[0]":    "routingRules: [{priority: 1, table: 100}]",
+		"network.blackholeRoutes[0]": "blackholeRoutes: [{network: 10.0.0.0/8}]",
+	} {
+		in := plainInput(t, machineconfig.ControlPlane)
+		in.TalosVersion, in.KubernetesVersion, in.Machine = "v1.12.4", "v1.35.1", networkOf(t, text)
+		refused(t, field, in, field, "needs Talos 1.13")
 	}
 
 	in := plainInput(t, machineconfig.Worker)
@@ -194,5 +264,109 @@ func refused(t *testing.T, name string, in machineconfig.Input, field, problem s
 
 	if input.Field != field || !strings.Contains(input.Problem, problem) {
 		t.Errorf("%s: got %s, want %s: … %s …", name, err, field, problem)
+	}
+}
+
+// TestNetworkIsReadBack: what is rendered for each version of Talos passes its own validation, and is what is rendered
+// again once it was read.
+func TestNetworkIsReadBack(t *testing.T) {
+	t.Parallel()
+
+	samples, err := filepath.Glob("testdata/network/*.yaml")
+	if err != nil || len(samples) < 10 {
+		t.Fatalf("%d samples: %v", len(samples), err)
+	}
+
+	for _, sample := range samples {
+		text, err := os.ReadFile(sample)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for i, versions := range contracts {
+			name := filepath.Base(sample)
+			if strings.HasPrefix(name, "documents-") && i < 2 || strings.HasPrefix(name, "legacy-") && i > 1 ||
+				strings.HasSuffix(name, "-routing.yaml") && i < 3 {
+				continue
+			}
+
+			in := plainInput(t, machineconfig.ControlPlane)
+			in.TalosVersion, in.KubernetesVersion = versions.talos, versions.kubernetes
+			in.Machine = networkOf(t, string(text))
+			in.Values = valuesOf(in.Machine)
+
+			rendered := render(t, in).Bytes
+			judge(t, rendered)
+
+			cfg, err := configloader.NewFromBytes(rendered)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			again, err := cfg.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			diff, err := machineconfig.Diff(rendered, again)
+			if err != nil || !diff.Equal() {
+				t.Errorf("%s for %s is read back with other %v: %v", sample, versions.talos, diff.Paths(), err)
+			}
+		}
+	}
+}
+
+// TestNetworkSecretsAreHidden: the values of a network that Secrets hold are in no difference, error or warning, and
+// their fields are listed, so that they stay hidden once nothing names the Secret any more.
+func TestNetworkSecretsAreHidden(t *testing.T) {
+	t.Parallel()
+
+	text, err := os.ReadFile("testdata/network/documents-wireguard.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	plain, err := os.ReadFile("testdata/network/wireguard.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, tt := range map[string]struct {
+		version, network string
+		hidden           []string
+	}{
+		"documents": {"v1.13.9", string(text), []string{"WireguardConfig/wg0: peers", "WireguardConfig/wg0: privateKey"}},
+		"legacy":    {"v1.11.5", string(plain), []string{"machine.network.interfaces"}},
+	} {
+		in := plainInput(t, machineconfig.ControlPlane)
+		in.TalosVersion = tt.version
+		before := render(t, in)
+
+		in.Machine = networkOf(t, tt.network)
+		in.Values = valuesOf(in.Machine)
+		after := render(t, in)
+
+		if diff := cmp.Diff(tt.hidden, after.Hidden); diff != "" || !strings.Contains(string(after.Bytes), testValue) {
+			t.Errorf("%s: hidden (-want +got):\n%s", name, diff)
+		}
+
+		for _, pair := range [][2][]byte{{before.Bytes, after.Bytes}, {after.Bytes, before.Bytes}} {
+			d, err := machineconfig.Diff(pair[0], pair[1])
+			if err != nil || d.Equal() {
+				t.Fatalf("%s: %v", name, err)
+			}
+
+			d.Hide(after.Hidden)
+
+			if shown := fmt.Sprintf("%+v", d); strings.Contains(shown, testValue) {
+				t.Errorf("%s: %s", name, shown)
+			}
+		}
+
+		in.Patches.Machine = []string{"machine: {sysctls: {a: [" + testValue + "]}}"}
+
+		if _, err := machineconfig.Render(in); err == nil || strings.Contains(err.Error(), testValue) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -1,4 +1,5 @@
-// Package patchsource reads the config patches that the objects of a cluster take from ConfigMaps and Secrets.
+// Package patchsource reads the config patches that the objects of a cluster take from ConfigMaps and Secrets, and the
+// values of fields that name a key of a Secret.
 package patchsource
 
 import (
@@ -18,6 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
 // longestPatch is how many bytes a patch may have: what it adds to a config is indented, and sent to each node.
@@ -32,8 +34,8 @@ type Read struct {
 	Version string
 }
 
-// For reads the patches of one machine, live: Secrets are not cached, and the operator may not watch them. worker is
-// nil for a machine of the control plane. A missing object or key is a *failure.Error with the reason
+// For reads the patches and values of one machine, live: Secrets are not cached, and the operator may not watch them.
+// worker is nil for a machine of the control plane. A missing object or key is a *failure.Error with the reason
 // PatchSourceNotFound, unless the reference is optional; one that cannot be used has the reason InvalidPatch.
 func For(
 	ctx context.Context, reader client.Reader, cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker,
@@ -88,6 +90,10 @@ func (r *run) read(
 		}
 	}
 
+	if err := r.readValues(ctx, m, &out); err != nil {
+		return Read{}, err
+	}
+
 	if len(r.used) > 0 {
 		sum := sha256.Sum256([]byte(strings.Join(r.used, " ")))
 		out.Version = hex.EncodeToString(sum[:16])
@@ -96,9 +102,10 @@ func (r *run) read(
 	return out, nil
 }
 
-// Any reports whether a machine has patches in other objects.
+// Any reports whether a machine has patches or values in other objects.
 func Any(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) bool {
-	return slices.ContainsFunc(levels(cp, worker, m), func(l level) bool { return len(l.sources) > 0 })
+	return len(netconfig.Secrets(m.Spec.Network)) > 0 ||
+		slices.ContainsFunc(levels(cp, worker, m), func(l level) bool { return len(l.sources) > 0 })
 }
 
 // level is one object that names patches.
@@ -175,9 +182,9 @@ func (r *run) patch(ctx context.Context, field string, s *v1alpha1.ConfigPatchSo
 	case s.Optional != nil && *s.Optional:
 		return nil, nil
 	case c.missing != "":
-		return nil, r.notFound(field, c.missing, "create it, or set optional")
+		return nil, r.notFound(field, "patch", c.missing, "create it, or set optional")
 	default:
-		return nil, r.notFound(field, fmt.Sprintf("%s has no key %s", from, s.Key), "add the key, or set optional")
+		return nil, r.notFound(field, "patch", fmt.Sprintf("%s has no key %s", from, s.Key), "add the key, or set optional")
 	}
 
 	out := &machineconfig.Sourced{
@@ -222,9 +229,10 @@ func reserved(s *corev1.Secret) string {
 	return ""
 }
 
-func (r *run) notFound(field, what, remedy string) error {
-	return failure.Terminal(v1alpha1.ReasonPatchSourceNotFound, fmt.Sprintf("%s, and %s takes a patch from it; nothing "+
-		"was sent to %s: %s", what, field, r.machine, remedy), nil)
+// notFound is the error about a source that is missing, which a field takes a patch or a value from.
+func (r *run) notFound(field, taken, what, remedy string) error {
+	return failure.Terminal(v1alpha1.ReasonPatchSourceNotFound, fmt.Sprintf("%s, and %s takes a %s from it; nothing "+
+		"was sent to %s: %s", what, field, taken, r.machine, remedy), nil)
 }
 
 func (r *run) get(ctx context.Context, from object) (*content, error) {
@@ -253,8 +261,8 @@ func (r *run) get(ctx context.Context, from object) (*content, error) {
 			c.data = secret.Data
 
 			if what := reserved(secret); what != "" {
-				return nil, failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s is %s, which no patch may come from; "+
-					"nothing was sent to %s: put the patch into a Secret of its own", from, what, r.machine), nil)
+				return nil, failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s is %s, which no patch or value may come "+
+					"from; nothing was sent to %s: put the content into a Secret of its own", from, what, r.machine), nil)
 			}
 		}
 	}

@@ -17,6 +17,7 @@ func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], patched
 		failures Failures
 		claims   []Claim
 		virtual  = map[string]Failure{}
+		keys     = map[v1alpha1.SecretKeyReference]string{}
 	)
 
 	for path, m := range machines {
@@ -37,6 +38,8 @@ func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], patched
 		if len(problems) == 0 {
 			claims = append(claims, addressesOf(path, m)...)
 			virtualOf(path, m, virtual)
+
+			failures = append(failures, sharedKeys(path, m, keys)...)
 		}
 	}
 
@@ -53,6 +56,29 @@ func MachineNetworks(machines iter.Seq2[string, *v1alpha1.MachineEntry], patched
 	}
 
 	return failures.sorted()
+}
+
+// sharedKeys finds private keys of WireGuard that an interface before has, too: peers tell interfaces by their keys.
+// keys are those of all interfaces so far, with their owners.
+func sharedKeys(path string, m *v1alpha1.MachineEntry, keys map[v1alpha1.SecretKeyReference]string) Failures {
+	var failures Failures
+
+	for i, one := range m.Network.Interfaces {
+		if one.WireGuard == nil {
+			continue
+		}
+
+		if first, taken := keys[one.WireGuard.PrivateKeyFrom]; taken {
+			failures = append(failures, Failure{
+				Field:   fmt.Sprintf("%s.network.interfaces[%d].wireguard.privateKeyFrom", path, i),
+				Problem: "is also the private key of " + first, Remedy: "give every interface a key of its own",
+			})
+		}
+
+		keys[one.WireGuard.PrivateKeyFrom] = fmt.Sprintf("%s of %s", one.Name, m.Name)
+	}
+
+	return failures
 }
 
 // virtualOf adds the virtual addresses of a machine, with what to say where one is an address of a machine.

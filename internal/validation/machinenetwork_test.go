@@ -9,7 +9,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
-// TestMachineNetworks: what cannot work is told with its path, as is an address of two machines, unless it is on lo or a dummy.
+// TestMachineNetworks: what cannot work is told with its path, as is an address of two machines, unless it is on lo or
+// a dummy.
 func TestMachineNetworks(t *testing.T) {
 	t.Parallel()
 
@@ -35,6 +36,12 @@ func TestMachineNetworks(t *testing.T) {
 	tagged := v1alpha1.NetworkInterface{Name: "a", VLANs: []v1alpha1.VLAN{{ID: 5, Addresses: []string{"10.0.0.1/24"}}}}
 	virtual := v1alpha1.NetworkInterface{Name: "a", VIP: &v1alpha1.VirtualIP{Address: "10.0.0.9"}}
 
+	tunnel := v1alpha1.NetworkInterface{
+		Name: "wg0", WireGuard: &v1alpha1.WireGuard{PrivateKeyFrom: v1alpha1.SecretKeyReference{Name: "wg", Key: "k"}},
+	}
+
+	check(t, validation.MachineNetworks(list(of(tunnel), of(tunnel)), false),
+		"spec.machines[1].network.interfaces[0].wireguard.privateKeyFrom: is also the private key of wg0 of m0")
 	check(t, validation.MachineNetworks(list(nil, of(one("10.0.0.1/24")), of(one("10.0.0.2/24"))), false))
 	check(t, validation.MachineNetworks(list(of(anycast...), of(anycast...)), false))
 	check(t, validation.MachineNetworks(list(of(virtual), of(virtual)), false))

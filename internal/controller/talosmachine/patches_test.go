@@ -144,3 +144,30 @@ func TestBadPatchFromSecret(t *testing.T) {
 		"from Secret shut, key patch.yaml (group)")
 	e.keepsSecrets(firstValue)
 }
+
+// TestNetworkKeyFromSecret: nothing is sent while the Secret of a WireGuard interface is missing, and its key is nowhere but in
+// the configuration.
+func TestNetworkKeyFromSecret(t *testing.T) {
+	const key = "OJ34O6J1z4ZZB+t16c+vYrzIrKddxyU3Z2eLhwYzqE8="
+
+	e := found(t, 1, 1)
+	calls := e.mutations("w-0")
+
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		m.Spec.Network = &v1alpha1.MachineNetwork{Interfaces: []v1alpha1.NetworkInterface{
+			{Name: "eth0", DHCP: new(true)},
+			{Name: "wg0", WireGuard: &v1alpha1.WireGuard{PrivateKeyFrom: v1alpha1.SecretKeyReference{Name: "tunnel", Key: "private"}}},
+		}}
+	})
+
+	if m, res, err := e.pass("w-0"); err == nil || res.RequeueAfter > time.Minute || e.mutations("w-0") != calls {
+		t.Errorf("%+v, %v: %s", res, err, show(m))
+	}
+
+	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPatchSourceNotFound,
+		"Secret tunnel does not exist, and spec.network.interfaces[1].wireguard.privateKeyFrom of TalosMachine w-0 takes a value from it")
+
+	e.CreateSecret("tunnel", map[string]string{"private": key + "\n"})
+	e.planned("w-0")
+	e.keepsSecrets(key)
+}

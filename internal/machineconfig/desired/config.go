@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
@@ -32,9 +33,11 @@ type Sources struct {
 	Adopted []string
 }
 
-// Patches are patches that were read from other objects, by the level of the object that names them.
+// Patches are patches and values that were read from other objects, by the level of the object that names them.
 type Patches struct {
 	Cluster, Group, Machine []machineconfig.Sourced
+	// Values are those of the fields of the machine's network that name a key of a Secret.
+	Values netconfig.Values
 }
 
 // group returns the options that the machine shares with its group.
@@ -71,6 +74,7 @@ func Input(s Sources) machineconfig.Input {
 		Kernel:                         Kernel(s),
 		Volumes:                        Volumes(s),
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
+		Values:                         s.From.Values,
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
 			Group:   group.ConfigPatches,

@@ -31,6 +31,7 @@ func Check(n v1alpha1.MachineNetwork, worker, patched bool) field.ErrorList {
 	}
 
 	c.enslaved(n.Interfaces)
+	c.routing(n)
 
 	// Last, because an address may be listed after the virtual one.
 	for i, one := range n.Interfaces {
@@ -69,6 +70,7 @@ func (c *checker) one(path *field.Path, i v1alpha1.NetworkInterface) {
 	c.identity(path, i)
 	c.link(ofInterface(path, i))
 	c.bond(path.Child("bond"), i.Bond)
+	c.wireGuard(path, i)
 
 	if i.Bridge != nil {
 		for j, name := range i.Bridge.Interfaces {
@@ -268,6 +270,10 @@ func (c *checker) vip(path *field.Path, vip *v1alpha1.VirtualIP) {
 		c.add(err)
 
 		return
+	}
+
+	if vip.HCloud != nil && vip.EquinixMetal != nil {
+		c.add(field.Forbidden(path, "is assigned by hcloud or by equinixMetal, not by both"))
 	}
 
 	if c.worker {

@@ -14,9 +14,12 @@ import (
 )
 
 // Documents returns the network of a machine as Talos 1.12 and later reads it, apart from the host name. n has passed
-// Check. The errors name fields that documents cannot express. patched is true if patches may add documents to them.
-func Documents(n v1alpha1.MachineNetwork, patched bool) ([]config.Document, field.ErrorList) {
-	d := documents{}
+// Check. The errors name fields that documents cannot express, or not for the version of Talos. values are those of
+// its Secrets. patched is true if patches may add documents to them.
+func Documents(
+	n v1alpha1.MachineNetwork, talos string, values Values, patched bool,
+) ([]config.Document, field.ErrorList) {
+	d := documents{reader: reader{values: values}}
 
 	d.resolver(n)
 
@@ -36,6 +39,8 @@ func Documents(n v1alpha1.MachineNetwork, patched bool) ([]config.Document, fiel
 		d.one(interfacePath(i), one)
 	}
 
+	d.routing(n, talos)
+
 	if !patched {
 		d.reachable(n.Interfaces)
 	}
@@ -44,8 +49,9 @@ func Documents(n v1alpha1.MachineNetwork, patched bool) ([]config.Document, fiel
 }
 
 type documents struct {
+	reader
+
 	docs []config.Document
-	errs field.ErrorList
 }
 
 func (d *documents) resolver(n v1alpha1.MachineNetwork) {
@@ -71,7 +77,7 @@ func (d *documents) reachable(all []v1alpha1.NetworkInterface) {
 	}
 
 	for _, one := range all {
-		if one.Name != "lo" && !isTrue(one.Dummy) && (len(one.Addresses) > 0 || isTrue(one.DHCP)) {
+		if one.Name != "lo" && !isTrue(one.Dummy) && one.WireGuard == nil && (len(one.Addresses) > 0 || isTrue(one.DHCP)) {
 			return
 		}
 
@@ -108,6 +114,8 @@ func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
 		doc.BridgeLinks, doc.BridgeSTP.BridgeSTPEnabled = i.Bridge.Interfaces, i.Bridge.STP
 		doc.BridgeVLAN.BridgeVLANFiltering, doc.CommonLinkConfig = i.Bridge.VLANFiltering, common
 		d.docs = append(d.docs, doc)
+	case i.WireGuard != nil:
+		d.docs = append(d.docs, d.wireGuard(path.Child("wireguard"), name, i.WireGuard, common))
 	case isTrue(i.Dummy):
 		doc := network.NewDummyLinkConfigV1Alpha1(name)
 		doc.CommonLinkConfig = common
@@ -167,7 +175,7 @@ func (d *documents) common(l link) network.CommonLinkConfig {
 	for _, r := range l.routes {
 		route := network.RouteConfig{
 			RouteGateway: address(r.Gateway), RouteSource: address(r.Source),
-			RouteMetric: uint32(r.Metric), RouteMTU: uint32(r.MTU),
+			RouteMetric: uint32(r.Metric), RouteMTU: uint32(r.MTU), RouteTable: nethelpers.RoutingTable(r.Table),
 		}
 
 		// Talos writes the default route as one without destination, and refuses 0.0.0.0/0.
@@ -208,11 +216,29 @@ func (d *documents) rest(name string, l link) {
 		d.docs = append(d.docs, doc)
 	}
 
-	if l.vip != nil {
-		doc := network.NewLayer2VIPConfigV1Alpha1(l.vip.Address)
-		doc.LinkName = name
-		d.docs = append(d.docs, doc)
+	d.vip(l.path.Child("vip"), name, l.vip)
+}
+
+// vip adds the document of a virtual IP, which has the kind of who assigns it.
+func (d *documents) vip(path *field.Path, link string, vip *v1alpha1.VirtualIP) {
+	if vip == nil {
+		return
 	}
+
+	d.unsupported(path.Child("equinixMetal"), "Talos 1.12 and later has no document for it; remove it",
+		vip.EquinixMetal != nil)
+
+	if vip.HCloud != nil {
+		doc := network.NewHCloudVIPConfigV1Alpha1(vip.Address)
+		doc.LinkName, doc.APIToken = link, d.value(path.Child("hcloud", "apiTokenFrom"))
+		d.docs = append(d.docs, doc)
+
+		return
+	}
+
+	doc := network.NewLayer2VIPConfigV1Alpha1(vip.Address)
+	doc.LinkName = link
+	d.docs = append(d.docs, doc)
 }
 
 func (d *documents) duid(path *field.Path, text string) nethelpers.HardwareAddr {

@@ -13,8 +13,8 @@ import (
 // The fields below are deprecated by Talos 1.12, but they are the only ones that earlier versions know.
 
 // Legacy writes the network of a machine as Talos before 1.12 reads it, inside the main document. n has passed Check.
-// The errors name fields that machine.network cannot express.
-func Legacy(n v1alpha1.MachineNetwork, m *talosv1alpha1.MachineConfig) field.ErrorList {
+// values are those of its Secrets. The errors name fields that machine.network cannot express.
+func Legacy(n v1alpha1.MachineNetwork, values Values, m *talosv1alpha1.MachineConfig) field.ErrorList {
 	if m.MachineNetwork == nil {
 		m.MachineNetwork = &talosv1alpha1.NetworkConfig{}
 	}
@@ -37,7 +37,15 @@ func Legacy(n v1alpha1.MachineNetwork, m *talosv1alpha1.MachineConfig) field.Err
 			&talosv1alpha1.ExtraHost{HostIP: host.Address, HostAliases: host.Hostnames})
 	}
 
-	l := legacy{}
+	l := legacy{reader{values: values}}
+
+	for i := range n.RoutingRules {
+		l.unsupported(rulePath(i), true)
+	}
+
+	for i := range n.BlackholeRoutes {
+		l.unsupported(blackholePath(i), true)
+	}
 
 	for i, one := range n.Interfaces {
 		out.NetworkInterfaces = append(out.NetworkInterfaces, l.device(interfacePath(i), one))
@@ -46,16 +54,17 @@ func Legacy(n v1alpha1.MachineNetwork, m *talosv1alpha1.MachineConfig) field.Err
 	return l.errs
 }
 
-type legacy struct{ errs field.ErrorList }
+type legacy struct{ reader }
 
 func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1alpha1.Device {
 	link := ofInterface(path, i)
 
 	device := &talosv1alpha1.Device{
-		DeviceInterface: i.Name, DeviceAddresses: i.Addresses, DeviceMTU: int(i.MTU), DeviceRoutes: legacyRoutes(i.Routes),
-		DeviceDHCP: trueOrNil(i.DHCP), DeviceDHCPOptions: l.dhcp(link), DeviceVIPConfig: legacyVIP(i.VIP),
+		DeviceInterface: i.Name, DeviceAddresses: i.Addresses, DeviceMTU: int(i.MTU), DeviceRoutes: l.routes(path, i.Routes),
+		DeviceDHCP: trueOrNil(i.DHCP), DeviceDHCPOptions: l.dhcp(link), DeviceVIPConfig: l.vip(path.Child("vip"), i.VIP),
 		DeviceDummy: trueOrNil(i.Dummy),
 		DeviceBond:  l.bond(path.Child("bond"), i.Bond), DeviceIgnore: trueOrNil(i.Ignore),
+		DeviceWireguardConfig: l.wireGuard(path.Child("wireguard"), i.WireGuard),
 	}
 
 	switch {
@@ -86,19 +95,15 @@ func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1a
 
 		device.DeviceVlans = append(device.DeviceVlans, &talosv1alpha1.Vlan{
 			VlanID: uint16(v.ID), VlanAddresses: v.Addresses, VlanMTU: uint32(v.MTU),
-			VlanRoutes: legacyRoutes(v.Routes), VlanDHCP: trueOrNil(v.DHCP), VlanDHCPOptions: l.dhcp(ofVLAN(at, v)),
-			VlanVIP: legacyVIP(v.VIP),
+			VlanRoutes: l.routes(at, v.Routes), VlanDHCP: trueOrNil(v.DHCP), VlanDHCPOptions: l.dhcp(ofVLAN(at, v)),
+			VlanVIP: l.vip(at.Child("vip"), v.VIP),
 		})
 	}
 
 	return device
 }
 
-func (l *legacy) unsupported(path *field.Path, is bool) {
-	if is {
-		l.errs = append(l.errs, field.Forbidden(path, notBefore112))
-	}
-}
+func (l *legacy) unsupported(path *field.Path, is bool) { l.reader.unsupported(path, notBefore112, is) }
 
 func (l *legacy) dhcp(link link) *talosv1alpha1.DHCPOptions {
 	o := link.options
@@ -123,10 +128,12 @@ func (l *legacy) dhcp(link link) *talosv1alpha1.DHCPOptions {
 	return out
 }
 
-func legacyRoutes(routes []v1alpha1.Route) []*talosv1alpha1.Route {
+func (l *legacy) routes(path *field.Path, routes []v1alpha1.Route) []*talosv1alpha1.Route {
 	var out []*talosv1alpha1.Route
 
-	for _, r := range routes {
+	for i, r := range routes {
+		l.unsupported(path.Child("routes").Index(i).Child("table"), r.Table != 0)
+
 		destination := r.Network
 		if destination == "" {
 			destination = "0.0.0.0/0"
@@ -144,12 +151,24 @@ func legacyRoutes(routes []v1alpha1.Route) []*talosv1alpha1.Route {
 	return out
 }
 
-func legacyVIP(v *v1alpha1.VirtualIP) *talosv1alpha1.DeviceVIPConfig {
+func (l *legacy) vip(path *field.Path, v *v1alpha1.VirtualIP) *talosv1alpha1.DeviceVIPConfig {
 	if v == nil {
 		return nil
 	}
 
-	return &talosv1alpha1.DeviceVIPConfig{SharedIP: v.Address}
+	out := &talosv1alpha1.DeviceVIPConfig{SharedIP: v.Address}
+
+	if v.HCloud != nil {
+		out.HCloudConfig = &talosv1alpha1.VIPHCloudConfig{HCloudAPIToken: l.value(path.Child("hcloud", "apiTokenFrom"))}
+	}
+
+	if v.EquinixMetal != nil {
+		out.EquinixMetalConfig = &talosv1alpha1.VIPEquinixMetalConfig{
+			EquinixMetalAPIToken: l.value(path.Child("equinixMetal", "apiTokenFrom")),
+		}
+	}
+
+	return out
 }
 
 func legacySelector(s v1alpha1.LinkSelector) talosv1alpha1.NetworkDeviceSelector {
