@@ -37,6 +37,14 @@ type MachineNetwork struct {
 	// +listMapKey=address
 	// +kubebuilder:validation:MaxItems=64
 	Hosts []StaticHost `json:"hosts,omitempty"`
+	// kubeSpanEndpoints are further endpoints of this machine that KubeSpan publishes, with their UDP ports, for example
+	// those of a NAT in front of it: 192.0.2.1:51820.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
+	KubeSpanEndpoints []string `json:"kubeSpanEndpoints,omitempty"`
 	// routingRules choose the routing table for packets. Talos 1.13 and later.
 	// +optional
 	// +listType=map

@@ -97,8 +97,9 @@ const (
 	DeletionReset DeletionPolicy = "Reset"
 )
 
-// UnmarshalJSON reads a policy. The first documentation of this API printed the policies in lower case: an object keeps
-// that spelling, and whatever decodes it sees one of the constants, so that no comparison can take "reset" for no policy.
+// UnmarshalJSON reads a policy. The first documentation of this API printed the policies in lower case: an object
+// keeps that spelling, and whatever decodes it sees one of the constants, so that no comparison can take "reset" for
+// no policy.
 func (p *DeletionPolicy) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
@@ -329,6 +330,9 @@ type NodeOptions struct {
 	// registries configure where images are pulled from.
 	// +optional
 	Registries *Registries `json:"registries,omitempty"`
+	// ingressFirewall determines which packets from the network a machine accepts. Default: all.
+	// +optional
+	IngressFirewall *IngressFirewall `json:"ingressFirewall,omitempty"`
 	// extensionServices configure services that system extensions of the installer image bring, by their names.
 	// +optional
 	// +listType=map

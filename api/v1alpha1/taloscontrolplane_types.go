@@ -47,6 +47,12 @@ type TalosControlPlaneSpec struct {
 	// network configuration inside the cluster. Its subnets and its DNS domain are immutable.
 	// +optional
 	Network ClusterNetwork `json:"network,omitzero"`
+	// kubeSpan connects all machines of the cluster by WireGuard. It needs discovery. Default: off.
+	// +optional
+	KubeSpan *KubeSpan `json:"kubeSpan,omitempty"`
+	// discovery determines how the machines of the cluster find each other. Default: by the public discovery service.
+	// +optional
+	Discovery *Discovery `json:"discovery,omitempty"`
 	// certSANs are additional names and addresses in the certificates of the Talos and Kubernetes APIs.
 	// +optional
 	// +listType=atomic

@@ -77,7 +77,7 @@ func (s *configShower) load(ctx context.Context, name string) (*machineConfig, e
 	}
 
 	out := &machineConfig{plane: p, cluster: c, sources: desired.Sources{
-		ControlPlane: c.controlPlane, Machine: m, Disk: m.Status.InstallDisk,
+		ControlPlane: c.controlPlane, Machine: m, Disk: m.Status.InstallDisk, Machines: c.nodes,
 	}}
 
 	if ref := m.Spec.WorkerRef; ref != nil {

@@ -76,6 +76,9 @@ func checkInput(in Input) (*config.VersionContract, error) {
 	}
 
 	problems := netconfig.Check(in.Machine, in.Role == Worker, in.Patches.any())
+	problems = append(problems, in.cluster().Check(nil)...)
+	problems = append(problems, in.cluster().CheckMachine(in.Machine)...)
+	problems = append(problems, netconfig.CheckFirewall(field.NewPath(netconfig.FirewallRoot), in.Firewall)...)
 	problems = append(problems, extension.Check(field.NewPath(extension.Root), in.ExtensionServices)...)
 	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods)...)
 	problems = append(problems, kernel.Check(nil, in.Kernel)...)
@@ -146,6 +149,7 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 			}
 
 			volume.Legacy(in.Volumes, contract, doc.MachineConfig)
+			in.cluster().ApplyDiscovery(doc.ClusterConfig)
 		}
 
 		docs = append(docs, doc)
@@ -163,6 +167,8 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 		return nil, err
 	}
 
+	docs = append(docs, addKubeSpan(in, contract, docs)...)
+	docs = append(docs, netconfig.Shared(in.Machine, in.Firewall)...)
 	docs = append(docs, extension.Documents(in.ExtensionServices)...)
 
 	volumes, problems := volume.Documents(in.Volumes, contract)

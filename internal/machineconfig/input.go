@@ -85,6 +85,12 @@ type Input struct {
 	Volumes *v1alpha1.Volumes
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.
 	Machine v1alpha1.MachineNetwork
+	// KubeSpan and Discovery are how the machines of the cluster find and reach each other.
+	KubeSpan  *v1alpha1.KubeSpan
+	Discovery *v1alpha1.Discovery
+	// Firewall of the machine; nil if the fields say nothing about one. Neighbours are checked against it.
+	Firewall   *v1alpha1.IngressFirewall
+	Neighbours netconfig.Neighbours
 	// Values are those that Secrets hold for the network. They never show in errors or differences.
 	Values netconfig.Values
 

@@ -6,10 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/cri"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/meta"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -42,6 +45,45 @@ func addDocuments(in Input, docs []docconfig.Document) ([]docconfig.Document, er
 	})
 
 	return append(docs, extra...), nil
+}
+
+// cluster returns what the machines of the cluster share of their network.
+func (in Input) cluster() netconfig.Cluster {
+	return netconfig.Cluster{KubeSpan: in.KubeSpan, Discovery: in.Discovery, Kubernetes: in.KubernetesVersion}
+}
+
+// addKubeSpan writes KubeSpan into the main document of an older cluster, or returns its document. Talos refuses both
+// together.
+func addKubeSpan(in Input, contract *config.VersionContract, docs []docconfig.Document) []docconfig.Document {
+	if contract.KubeSpanMultidocConfig() {
+		return in.cluster().KubeSpanDocuments()
+	}
+
+	for _, doc := range docs {
+		if main, ok := doc.(*v1alpha1.Config); ok {
+			in.cluster().KubeSpanLegacy(main.MachineConfig)
+		}
+	}
+
+	return nil
+}
+
+// checkFirewall refuses a firewall that cuts the machine off. It looks at the rules after all patches.
+func checkFirewall(in Input, d *draft) error {
+	if in.Firewall == nil {
+		return nil
+	}
+
+	n := in.Neighbours
+	n.Machine.ControlPlane = in.Role == ControlPlane
+	n.KubeSpan = in.cluster().KubeSpans()
+	n.Flannel = in.Network.CNI.Name == "" || in.Network.CNI.Name == constants.FlannelCNI
+
+	if problems := n.Check(d.known.Documents()); len(problems) > 0 {
+		return inputErrors(problems)
+	}
+
+	return nil
 }
 
 func documentID(doc docconfig.Document) string {

@@ -56,6 +56,10 @@ func Render(in Input) (*Rendered, error) {
 		return nil, clean.invalidError(in, base, patches, err)
 	}
 
+	if err := checkFirewall(in, d); err != nil {
+		return nil, err
+	}
+
 	hash, err := in.Hashes.Hash(raw)
 	if err != nil {
 		return nil, err
@@ -68,7 +72,7 @@ func Render(in Input) (*Rendered, error) {
 
 	slices.Sort(warnings)
 
-	return &Rendered{Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings), Hidden: d.hidden}, nil
+	return &Rendered{Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings), Hidden: hiddenOf(in, d)}, nil
 }
 
 // longestConfig is how many bytes a config may have: the state of a cluster, which holds one besides much else, is a

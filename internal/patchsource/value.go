@@ -3,6 +3,7 @@ package patchsource
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -20,6 +21,10 @@ func (r *run) readValues(ctx context.Context, m *v1alpha1.TalosMachine, into *Re
 		c, err := r.get(ctx, from)
 		if err != nil {
 			return err
+		}
+
+		if !slices.Contains(r.used, c.version) {
+			r.used = append(r.used, c.version)
 		}
 
 		raw, found := c.data[s.From.Key]

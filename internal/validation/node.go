@@ -7,6 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
@@ -14,6 +15,17 @@ import (
 // ExtensionServices checks the configuration of extension services. at is the path of the object that has them.
 func ExtensionServices(at string, services []v1alpha1.ExtensionService) Failures {
 	return failuresOf(extension.Check(field.NewPath(at, extension.Root), services), "correct the service")
+}
+
+// IngressFirewall checks the rules of a firewall. at is the path of the object that has it.
+func IngressFirewall(at string, firewall *v1alpha1.IngressFirewall) Failures {
+	return failuresOf(netconfig.CheckFirewall(field.NewPath(at, netconfig.FirewallRoot), firewall), "correct the rule")
+}
+
+// ClusterNetwork checks how the machines of a cluster find and reach each other. at is the path of the object that has
+// the fields.
+func ClusterNetwork(at string, cluster netconfig.Cluster) Failures {
+	return failuresOf(cluster.Check(field.NewPath(at)), "correct the field")
 }
 
 // StaticPods checks static pods. at is the path of the object that has them.

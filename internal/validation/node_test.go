@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
@@ -43,4 +45,22 @@ func TestCombinedStaticPods(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestIngressFirewall: what is wrong with a rule, and with how machines find each other, is told with the path of the field.
+func TestIngressFirewall(t *testing.T) {
+	t.Parallel()
+
+	rule := v1alpha1.FirewallRule{
+		Name: "a", Protocol: "tcp", Ports: []string{"80"}, Ingress: []v1alpha1.FirewallSource{{Subnet: "10.0.0.0"}},
+	}
+
+	check(t, validation.IngressFirewall("spec", nil))
+	check(t, validation.IngressFirewall("spec.machines[1]", &v1alpha1.IngressFirewall{Rules: []v1alpha1.FirewallRule{rule}}),
+		"spec.machines[1].ingressFirewall.rules[0].ingress[0].subnet: ")
+
+	check(t, validation.ClusterNetwork("spec", netconfig.Cluster{}))
+	check(t, validation.ClusterNetwork("spec", netconfig.Cluster{
+		KubeSpan: &v1alpha1.KubeSpan{Enabled: new(true)}, Discovery: &v1alpha1.Discovery{Enabled: new(false)},
+	}), "spec.kubeSpan.enabled: ")
 }

@@ -183,6 +183,12 @@ type ClusterTalosConfig struct {
 	// network configuration inside the cluster.
 	// +optional
 	Network *ClusterNetworkConfig `json:"network,omitempty"`
+	// kubeSpan connects all machines of the cluster by WireGuard. It needs discovery. Default: off.
+	// +optional
+	KubeSpan *talosv1alpha1.KubeSpan `json:"kubeSpan,omitempty"`
+	// discovery determines how the machines of the cluster find each other. Default: by the public discovery service.
+	// +optional
+	Discovery *talosv1alpha1.Discovery `json:"discovery,omitempty"`
 	// allowSchedulingOnControlPlanes lets control-plane nodes run workloads. Default: false.
 	// +optional
 	AllowSchedulingOnControlPlanes *bool `json:"allowSchedulingOnControlPlanes,omitempty"`
@@ -239,8 +245,8 @@ type TalosConfig struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=65536
 	ConfigPatches []string `json:"configPatches,omitempty"`
-	// configPatchesFrom are further patches for every machine, in ConfigMaps and Secrets of the namespace. They are applied
-	// in order, after configPatches.
+	// configPatchesFrom are further patches for every machine, in ConfigMaps and Secrets of the namespace. They are
+	// applied in order, after configPatches.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

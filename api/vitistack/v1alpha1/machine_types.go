@@ -148,6 +148,9 @@ type MachineSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="a taint has a key of at most 317 characters, a value of at most 63, the effect NoSchedule, PreferNoSchedule or NoExecute, and no timeAdded"
 	NodeTaints []corev1.Taint `json:"nodeTaints,omitempty"`
+	// ingressFirewall determines which packets from the network the machine accepts. Default: that of the cluster.
+	// +optional
+	IngressFirewall *talosv1alpha1.IngressFirewall `json:"ingressFirewall,omitempty"`
 	// extensionServices configure services that system extensions of the installer image bring, by their names.
 	// +optional
 	// +listType=map

@@ -69,6 +69,16 @@ func (in *ClusterTalosConfig) DeepCopyInto(out *ClusterTalosConfig) {
 		*out = new(ClusterNetworkConfig)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.KubeSpan != nil {
+		in, out := &in.KubeSpan, &out.KubeSpan
+		*out = new(apiv1alpha1.KubeSpan)
+		(*in).DeepCopyInto(*out)
+	}
+	if in.Discovery != nil {
+		in, out := &in.Discovery, &out.Discovery
+		*out = new(apiv1alpha1.Discovery)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.AllowSchedulingOnControlPlanes != nil {
 		in, out := &in.AllowSchedulingOnControlPlanes, &out.AllowSchedulingOnControlPlanes
 		*out = new(bool)
@@ -454,6 +464,11 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
+	}
+	if in.IngressFirewall != nil {
+		in, out := &in.IngressFirewall, &out.IngressFirewall
+		*out = new(apiv1alpha1.IngressFirewall)
+		(*in).DeepCopyInto(*out)
 	}
 	if in.ExtensionServices != nil {
 		in, out := &in.ExtensionServices, &out.ExtensionServices

@@ -216,6 +216,7 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 
 		if c.Cluster != nil {
 			cp.Spec.AllowSchedulingOnControlPlanes = c.Cluster.AllowSchedulingOnControlPlanes
+			cp.Spec.KubeSpan, cp.Spec.Discovery = c.Cluster.KubeSpan, c.Cluster.Discovery
 		}
 	}
 
@@ -277,7 +278,7 @@ func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 		Network:    m.Spec.Network,
 		NodeOptions: v1alpha1.NodeOptions{
 			Install: m.Spec.Install, NodeLabels: m.Spec.NodeLabels, NodeTaints: m.Spec.NodeTaints,
-			ExtensionServices: m.Spec.ExtensionServices, StaticPods: m.Spec.StaticPods,
+			ExtensionServices: m.Spec.ExtensionServices, StaticPods: m.Spec.StaticPods, IngressFirewall: m.Spec.IngressFirewall,
 			Kernel: m.Spec.Kernel, Sysctls: m.Spec.Sysctls, Sysfs: m.Spec.Sysfs, Volumes: m.Spec.Volumes,
 			ConfigPatches: m.Spec.ConfigPatches, ConfigPatchesFrom: m.Spec.ConfigPatchesFrom,
 		},

@@ -112,6 +112,7 @@ spec:
       replicas: 1
       machineTemplate:
         spec:
+          ingressFirewall: {rules: [{name: a, protocol: tcp, ports: ["80", 90-99], ingress: [{subnet: 10.0.0.0/8}]}]}
           extensionServices: [{name: nut-client, environment: [{name: NUT_UPS, value: rack}]}]
           staticPods: [{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}]
           kernel: {modules: [{name: nbd, parameters: [nbds_max=8]}]}
@@ -126,6 +127,8 @@ spec:
     cluster:
       allowSchedulingOnControlPlanes: true
       network: {cni: {name: none}}
+      kubeSpan: {enabled: true, mtu: 1400}
+      discovery: {registries: {service: {endpoint: "https://discovery.example.org"}}}
     configPatches:
       - "machine: {sysctls: {vm.max_map_count: '262144'}}"
     configPatchesFrom:
@@ -140,6 +143,14 @@ spec:
 	if s := plane.Spec; s.Network.CNI == nil || s.Network.CNI.Name != v1alpha1.CNINone ||
 		s.AllowSchedulingOnControlPlanes == nil || !*s.AllowSchedulingOnControlPlanes || len(s.ClusterConfigPatches) != 1 {
 		t.Errorf("the control plane has %+v", s)
+	}
+
+	if s := plane.Spec; s.KubeSpan == nil || s.KubeSpan.MTU != 1400 || s.Discovery == nil || s.Discovery.Registries == nil {
+		t.Errorf("the control plane has KubeSpan %+v and discovery %+v", s.KubeSpan, s.Discovery)
+	}
+
+	if f := web.Spec.Machines[0].IngressFirewall; f == nil || len(f.Rules) != 1 || len(f.Rules[0].Ports) != 2 {
+		t.Errorf("a machine of web has the firewall %+v", f)
 	}
 
 	if from := plane.Spec.ClusterConfigPatchesFrom; len(from) != 1 || from[0].Name != "registry" {

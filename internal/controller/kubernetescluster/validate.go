@@ -9,6 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/hook"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
@@ -27,6 +28,7 @@ func (t topology) check(now time.Time) error {
 	failures = append(failures, t.templates()...)
 	failures = append(failures, t.policies()...)
 	failures = append(failures, t.patches()...)
+	failures = append(failures, t.machineNetwork()...)
 	failures = append(failures, hook.Check("spec.upgrade", spec.Upgrade)...)
 
 	return failures.Err()
@@ -88,6 +90,18 @@ func (t topology) patches() validation.Failures {
 
 	return validation.Patches([3]string{"spec.talosConfig.configPatches", "", ""},
 		machineconfig.Patches{Cluster: c.ConfigPatches})
+}
+
+// machineNetwork checks how the machines find and reach each other.
+func (t topology) machineNetwork() validation.Failures {
+	c := t.cluster.Spec.TalosConfig
+	if c == nil || c.Cluster == nil {
+		return nil
+	}
+
+	return validation.ClusterNetwork("spec.talosConfig.cluster", netconfig.Cluster{
+		KubeSpan: c.Cluster.KubeSpan, Discovery: c.Cluster.Discovery, Kubernetes: t.cluster.Spec.KubernetesVersion,
+	})
 }
 
 func (t topology) subnets() validation.ClusterSubnets {
@@ -174,6 +188,7 @@ func (t topology) template(field string, m vitistackv1alpha1.MachineSpec, machin
 	out = append(out, validation.StaticPods(field, m.StaticPods)...)
 	out = append(out, validation.Kernel(field, m.Kernel, m.Sysctls, m.Sysfs)...)
 	out = append(out, validation.Volumes(field, m.Volumes)...)
+	out = append(out, validation.IngressFirewall(field, m.IngressFirewall)...)
 	out = append(out, validation.Patches([3]string{"", "", field + ".configPatches"},
 		machineconfig.Patches{Machine: m.ConfigPatches})...)
 

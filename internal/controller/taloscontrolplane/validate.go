@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
@@ -78,6 +79,9 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, validation.DNSDomain("spec.network.dnsDomain", spec.Network.DNSDomain)...)
 	failures = append(failures, validation.CertSANs("spec.certSANs", spec.CertSANs)...)
 	failures = append(failures, subnets(spec).Check()...)
+	failures = append(failures, validation.ClusterNetwork("spec", netconfig.Cluster{
+		KubeSpan: spec.KubeSpan, Discovery: spec.Discovery, Kubernetes: spec.KubernetesVersion,
+	})...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)
 
@@ -173,6 +177,7 @@ func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) 
 	failures = append(failures, validation.StaticPods(field, o.StaticPods)...)
 	failures = append(failures, validation.Kernel(field, o.Kernel, o.Sysctls, o.Sysfs)...)
 	failures = append(failures, validation.Volumes(field, o.Volumes)...)
+	failures = append(failures, validation.IngressFirewall(field, o.IngressFirewall)...)
 
 	if o.Kubelet != nil {
 		failures = append(failures, validation.KubeletImage(field+".kubelet.image", o.Kubelet.Image, kubernetes)...)

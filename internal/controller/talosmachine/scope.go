@@ -48,6 +48,8 @@ type scope struct {
 	fingerprint string
 	// patches are those that the objects take from ConfigMaps and Secrets.
 	patches patchsource.Read
+	// neighbours are the machines of the cluster, for one that has a firewall.
+	neighbours []v1alpha1.TalosMachine
 	// unsourced is why the desired configuration is unknown, in a reconciliation that ends a change all the same; again is
 	// when to continue.
 	unsourced error
@@ -152,7 +154,7 @@ func (s *scope) controlPlaneKey() types.NamespacedName {
 func (s *scope) sources() desired.Sources {
 	return desired.Sources{
 		ControlPlane: s.controlPlane, Worker: s.worker, Machine: s.machine, State: s.held.State,
-		From: s.patches.Patches, Adopted: s.stored.Adopted,
+		From: s.patches.Patches, Adopted: s.stored.Adopted, Machines: s.neighbours,
 	}
 }
 

@@ -189,6 +189,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 	failures = append(failures, validation.StaticPods("spec", spec.StaticPods)...)
 	failures = append(failures, validation.Kernel("spec", spec.Kernel, spec.Sysctls, spec.Sysfs)...)
 	failures = append(failures, validation.Volumes("spec", spec.Volumes)...)
+	failures = append(failures, validation.IngressFirewall("spec", spec.IngressFirewall)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {
 		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
@@ -201,6 +202,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 		failures = append(failures, validation.StaticPods(field, m.StaticPods)...)
 		failures = append(failures, validation.Kernel(field, m.Kernel, m.Sysctls, m.Sysfs)...)
 		failures = append(failures, validation.Volumes(field, m.Volumes)...)
+		failures = append(failures, validation.IngressFirewall(field, m.IngressFirewall)...)
 		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
 	}
 

@@ -17,7 +17,8 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		StaticPods:        []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`)}},
 		Kernel:            &v1alpha1.KernelOptions{Modules: []v1alpha1.KernelModule{{Name: "c.ko"}}},
 		Sysctls:           map[string]string{"net.ifnames": "0"}, Sysfs: map[string]string{"/sys/d": "1"},
-		Volumes: &v1alpha1.Volumes{Ephemeral: &v1alpha1.VolumeOptions{MinSize: "e"}},
+		Volumes:         &v1alpha1.Volumes{Ephemeral: &v1alpha1.VolumeOptions{MinSize: "e"}},
+		IngressFirewall: &v1alpha1.IngressFirewall{Rules: []v1alpha1.FirewallRule{{Name: "c"}}},
 	}
 	w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{
 		NodeOptions: broken, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
@@ -31,6 +32,7 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		"spec.sysctls[net.ifnames]: ", "spec.machines[0].sysctls[net.ifnames]: ",
 		"spec.volumes.ephemeral.minSize: ", "spec.machines[0].volumes.ephemeral.minSize: ",
 		"spec.sysfs[/sys/d]: ", "spec.machines[0].sysfs[/sys/d]: ",
+		"spec.ingressFirewall.rules[0].ports: ", "spec.machines[0].ingressFirewall.rules[0].ports: ",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -31,6 +31,9 @@ type Sources struct {
 	From Patches
 	// Adopted are patches that keep changes made outside of the operator; they are applied last.
 	Adopted []string
+	// Machines are those of the cluster, for the firewall that one of them has. Without them, those that are listed with
+	// the machine are known.
+	Machines []v1alpha1.TalosMachine
 }
 
 // Patches are patches and values that were read from other objects, by the level of the object that names them.
@@ -75,6 +78,10 @@ func Input(s Sources) machineconfig.Input {
 		Volumes:                        Volumes(s),
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Values:                         s.From.Values,
+		KubeSpan:                       cp.KubeSpan,
+		Discovery:                      cp.Discovery,
+		Firewall:                       netconfig.MergeFirewalls(group.IngressFirewall, m.IngressFirewall),
+		Neighbours:                     neighbours(s),
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
 			Group:   group.ConfigPatches,

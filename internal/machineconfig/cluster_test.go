@@ -1,0 +1,225 @@
+package machineconfig_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
+	kyaml "sigs.k8s.io/yaml"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+)
+
+// clusterFields are what the files of testdata/cluster have.
+type clusterFields struct {
+	KubeSpan        *v1alpha1.KubeSpan        `json:"kubeSpan"`
+	Discovery       *v1alpha1.Discovery       `json:"discovery"`
+	IngressFirewall *v1alpha1.IngressFirewall `json:"ingressFirewall"`
+	Network         v1alpha1.MachineNetwork   `json:"network"`
+}
+
+// inCluster is an input with the fields of a text.
+func inCluster(t *testing.T, role machineconfig.Role, text string) machineconfig.Input {
+	t.Helper()
+
+	var f clusterFields
+	if err := kyaml.UnmarshalStrict([]byte(text), &f); err != nil {
+		t.Fatal(err)
+	}
+
+	in := plainInput(t, role)
+	in.KubeSpan, in.Discovery, in.Firewall, in.Machine = f.KubeSpan, f.Discovery, f.IngressFirewall, f.Network
+	in.Neighbours = netconfig.Neighbours{
+		Machine: netconfig.Machine{Name: "cp-0"},
+		Others: []netconfig.Machine{
+			{Name: "cp-0", ControlPlane: true, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+			{Name: "cp-1", ControlPlane: true, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("10.0.0.2")}},
+			{Name: "w-0", Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}},
+			{Name: "unknown"},
+		},
+	}
+
+	return in
+}
+
+// discoveryPart is networkPart with the section cluster.discovery.
+func discoveryPart(t *testing.T, config []byte) []byte {
+	t.Helper()
+
+	var main struct {
+		Cluster struct {
+			Discovery any `yaml:"discovery"`
+		} `yaml:"cluster"`
+	}
+	if err := yaml.Unmarshal(config, &main); err != nil {
+		t.Fatal(err)
+	}
+
+	raw, err := yaml.Marshal(main)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return append(raw, networkPart(t, config)...)
+}
+
+// TestClusterNetwork: KubeSpan, discovery and firewalls as each version of Talos reads them, accepted by its own
+// validation.
+func TestClusterNetwork(t *testing.T) {
+	t.Parallel()
+
+	samples, err := filepath.Glob("testdata/cluster/*.yaml")
+	if err != nil || len(samples) < 3 {
+		t.Fatalf("%d samples: %v", len(samples), err)
+	}
+
+	for _, sample := range samples {
+		text, err := os.ReadFile(sample)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, versions := range contracts {
+			in := inCluster(t, machineconfig.ControlPlane, string(text))
+			in.TalosVersion, in.KubernetesVersion = versions.talos, versions.kubernetes
+
+			out := render(t, in).Bytes
+			judge(t, out)
+			golden(t, "cluster-"+strings.TrimSuffix(filepath.Base(sample), ".yaml")+"-"+
+				versions.talos[:strings.LastIndex(versions.talos, ".")]+".yaml", discoveryPart(t, out))
+		}
+	}
+}
+
+// TestClusterNetworkRefusals: what cannot work is refused with the path of the field and what would be right.
+func TestClusterNetworkRefusals(t *testing.T) {
+	t.Parallel()
+
+	rule := func(content string) string {
+		return "ingressFirewall: {rules: [{name: a, protocol: tcp, " + content + "}]}"
+	}
+
+	for name, tt := range map[string]struct{ text, field, problem string }{
+		"no discovery":     {"{kubeSpan: {enabled: true}, discovery: {enabled: false}}", "kubeSpan.enabled", "needs discovery"},
+		"no registry":      {"{kubeSpan: {enabled: true}, discovery: {registries: {service: {enabled: false}}}}", "kubeSpan.enabled", "without a registry"},
+		"small":            {"kubeSpan: {mtu: 1000}", "kubeSpan.mtu", "1280"},
+		"no filter":        {"kubeSpan: {filters: {endpoints: [here]}}", "kubeSpan.filters.endpoints[0]", "CIDR"},
+		"nothing left":     {"kubeSpan: {filters: {endpoints: ['!10.0.0.0/8']}}", "kubeSpan.filters.endpoints", "publishes no address"},
+		"service":          {"discovery: {registries: {service: {endpoint: 'https://a.example.org/b'}}}", "discovery.registries.service.endpoint", "no path"},
+		"credentials":      {"discovery: {registries: {service: {endpoint: 'https://a:hush@a.example.org'}}}", "discovery.registries.service.endpoint", "no path"},
+		"annotations":      {"discovery: {registries: {kubernetes: {enabled: true}}}", "discovery.registries.kubernetes.enabled", "1.32"},
+		"endpoint":         {"network: {kubeSpanEndpoints: [192.0.2.1]}", "network.kubeSpanEndpoints[0]", "a port"},
+		"port of KubeSpan": {"{kubeSpan: {enabled: true}, network: {interfaces: [{name: e, dhcp: true}, {name: w, wireguard: {listenPort: 51820, privateKeyFrom: {name: a, key: b}}}]}}", "network.interfaces[1].wireguard.listenPort", "port of KubeSpan"},
+		"no ports":         {rule("ingress: [{subnet: 10.0.0.0/8}]"), "ingressFirewall.rules[0].ports", "list ports"},
+		"no networks":      {rule("ports: ['1']"), "ingressFirewall.rules[0].ingress", "list the networks"},
+		"port 0":           {rule("ports: ['0'], ingress: [{subnet: 10.0.0.0/8}]"), "ingressFirewall.rules[0].ports[0]", "neither a port"},
+		"high port":        {rule("ports: ['65536'], ingress: [{subnet: 10.0.0.0/8}]"), "ingressFirewall.rules[0].ports[0]", "neither a port"},
+		"backwards":        {rule("ports: ['9-8'], ingress: [{subnet: 10.0.0.0/8}]"), "ingressFirewall.rules[0].ports[0]", "neither a port"},
+		"overlap":          {rule("ports: ['1-9', '9'], ingress: [{subnet: 10.0.0.0/8}]"), "ingressFirewall.rules[0].ports[1]", "overlaps with 1-9"},
+		"no subnet":        {rule("ports: ['1'], ingress: [{subnet: 10.0.0.1}]"), "ingressFirewall.rules[0].ingress[0].subnet", "CIDR"},
+		"host bits":        {rule("ports: ['1'], ingress: [{subnet: 10.0.0.1/8}]"), "ingressFirewall.rules[0].ingress[0].subnet", "10.0.0.0/8"},
+		"no part":          {rule("ports: ['1'], ingress: [{subnet: 10.0.0.0/8, except: 11.0.0.0/16}]"), "ingressFirewall.rules[0].ingress[0].except", "no part of"},
+		"whole":            {rule("ports: ['1'], ingress: [{subnet: 10.0.0.0/8, except: 10.0.0.0/8}]"), "ingressFirewall.rules[0].ingress[0].except", "no part of"},
+		"twice":            {"ingressFirewall: {rules: [{name: a, protocol: tcp, ports: ['1'], ingress: [{subnet: 10.0.0.0/8}]}, {name: a, protocol: udp, ports: ['1'], ingress: [{subnet: 10.0.0.0/8}]}]}", "ingressFirewall.rules[1].name", "Duplicate"},
+	} {
+		refused(t, name, inCluster(t, machineconfig.ControlPlane, tt.text), tt.field, tt.problem)
+	}
+}
+
+// TestFirewallCutsNothingOff: a firewall that closes a port to a machine of the cluster that needs it is refused, and
+// names the port, what it is for, and the machines. One address of a machine is enough. What is not known is not
+// required.
+func TestFirewallCutsNothingOff(t *testing.T) {
+	t.Parallel()
+
+	raw, err := os.ReadFile("testdata/cluster/firewall.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, tt := range map[string]struct {
+		role     machineconfig.Role
+		old, new string
+		problem  string
+	}{
+		"all open":              {machineconfig.ControlPlane, "", "", ""},
+		"worker":                {machineconfig.Worker, "", "", ""},
+		"Talos API":             {machineconfig.ControlPlane, `["50000", "50001"]`, `["50001"]`, "tcp 50000 (the Talos API) to cp-1 (192.0.2.2); add"},
+		"Talos API of a worker": {machineconfig.Worker, `["50000", "50001"]`, `["50001"]`, "tcp 50000 (the Talos API) to cp-1 (192.0.2.2); add"},
+		"trustd":                {machineconfig.ControlPlane, `["50000", "50001"]`, `["50000"]`, "tcp 50001 (trustd) to cp-1 (192.0.2.2), w-0 (10.1.0.1); add"},
+		"no trustd on a worker": {machineconfig.Worker, `["50000", "50001"]`, `["50000"]`, ""},
+		"exception":             {machineconfig.ControlPlane, "except: 10.9.0.0/16", "except: 10.1.0.0/16", "tcp 50001 (trustd) to w-0 (10.1.0.1); add"},
+		"half of etcd":          {machineconfig.ControlPlane, `["2379-2380"]`, `["2380"]`, "tcp 2379-2380 (etcd) to cp-1 (192.0.2.2); add"},
+		"etcd for workers":      {machineconfig.ControlPlane, "subnet: 10.0.0.0/24", "subnet: 10.0.0.2/32", ""},
+		"kubelet":               {machineconfig.Worker, `["6443", "10250"]`, `["6443"]`, "tcp 10250 (the kubelet) to cp-1"},
+		"Kubernetes API":        {machineconfig.ControlPlane, `["6443", "10250"]`, `["10250"]`, "tcp 6443 (the Kubernetes API) to cp-1 (192.0.2.2), w-0 (10.1.0.1); add"},
+		"flannel":               {machineconfig.Worker, `["4789", "51820"]`, `["51820"]`, "udp 4789 (flannel) to cp-1 (192.0.2.2), w-0 (10.1.0.1); add"},
+		"KubeSpan":              {machineconfig.Worker, `["4789", "51820"]`, `["4789"]`, "udp 51820 (KubeSpan) to"},
+		"protocol":              {machineconfig.Worker, "protocol: udp", "protocol: tcp", "udp 4789"},
+		"closed by a rule":      {machineconfig.ControlPlane, "defaultAction: block", "defaultAction: accept", ""},
+		"accepted but for a rule": {
+			machineconfig.ControlPlane, "defaultAction: block\n  rules:", "defaultAction: accept\n  rules:\n" +
+				"    - {name: shut, protocol: tcp, ports: ['10250'], ingress: [{subnet: 10.1.0.0/16}]}", "tcp 10250 (the kubelet) to cp-1",
+		},
+	} {
+		in := inCluster(t, tt.role, strings.Replace(string(raw), tt.old, tt.new, 1))
+
+		if tt.problem != "" {
+			refused(t, name, in, "ingressFirewall.rules", tt.problem)
+
+			continue
+		}
+
+		render(t, in)
+	}
+
+	// The operator needs the Talos API, and the Kubernetes API, of a cluster of one machine, too.
+	for port, text := range map[string]string{"tcp 50000": "['6443']", "tcp 6443": "['50000']"} {
+		in := inCluster(t, machineconfig.ControlPlane, "ingressFirewall: {defaultAction: block, rules: [{name: a, protocol: tcp, ports: "+
+			text+", ingress: [{subnet: 10.0.0.0/8}]}]}")
+		in.Neighbours.Others = nil
+		refused(t, port, in, "ingressFirewall.rules", port)
+	}
+
+	// A patch may open what the fields do not, and close what they open.
+	in := inCluster(t, machineconfig.Worker, strings.Replace(string(raw), `["6443", "10250"]`, `["6443"]`, 1))
+	in.Patches.Machine = []string{"apiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: more\n" +
+		"portSelector: {ports: [10250], protocol: tcp}\ningress: [{subnet: 10.0.0.2/32}]\n"}
+	render(t, in)
+
+	in = inCluster(t, machineconfig.Worker, string(raw))
+	in.Patches.Machine = []string{"apiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: talos\n$patch: delete\n"}
+	refused(t, "deleted", in, "ingressFirewall.rules", "tcp 50000")
+}
+
+// TestMergedFirewall: a machine replaces the default action of its group and rules by their names, and keeps the others.
+func TestMergedFirewall(t *testing.T) {
+	t.Parallel()
+
+	rule := func(name, protocol string) v1alpha1.FirewallRule {
+		return v1alpha1.FirewallRule{Name: name, Protocol: protocol}
+	}
+	group := &v1alpha1.IngressFirewall{
+		DefaultAction: v1alpha1.FirewallBlock, Rules: []v1alpha1.FirewallRule{rule("a", "tcp"), rule("b", "tcp")},
+	}
+	own := &v1alpha1.IngressFirewall{Rules: []v1alpha1.FirewallRule{rule("b", "udp"), rule("c", "udp")}}
+	both := &v1alpha1.IngressFirewall{
+		DefaultAction: v1alpha1.FirewallBlock, Rules: []v1alpha1.FirewallRule{rule("a", "tcp"), rule("b", "udp"), rule("c", "udp")},
+	}
+	open := &v1alpha1.IngressFirewall{DefaultAction: v1alpha1.FirewallAccept}
+
+	for name, tt := range map[string]struct{ group, machine, want *v1alpha1.IngressFirewall }{
+		"none": {nil, nil, nil}, "group": {group, nil, group}, "machine": {nil, own, own}, "both": {group, own, both},
+		"action": {group, open, &v1alpha1.IngressFirewall{DefaultAction: v1alpha1.FirewallAccept, Rules: group.Rules}},
+	} {
+		if diff := cmp.Diff(tt.want, netconfig.MergeFirewalls(tt.group, tt.machine)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

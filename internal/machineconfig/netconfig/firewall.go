@@ -1,0 +1,371 @@
+package netconfig
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
+	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// FirewallRoot is the name of the field, with which the paths of errors begin.
+const FirewallRoot = "ingressFirewall"
+
+// CheckFirewall returns what of a firewall Talos cannot read, or nothing.
+func CheckFirewall(path *field.Path, f *v1alpha1.IngressFirewall) field.ErrorList {
+	if f == nil {
+		return nil
+	}
+
+	var errs field.ErrorList
+
+	names := map[string]bool{}
+
+	for i, rule := range f.Rules {
+		at := path.Child("rules").Index(i)
+
+		if names[rule.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), rule.Name))
+		}
+
+		names[rule.Name] = true
+
+		if len(rule.Ingress) == 0 {
+			errs = append(errs, field.Required(at.Child("ingress"), "list the networks that the ports are open to"))
+		}
+
+		errs = append(errs, checkPorts(at.Child("ports"), rule.Ports)...)
+
+		for j, from := range rule.Ingress {
+			errs = append(errs, checkSource(at.Child("ingress").Index(j), from)...)
+		}
+	}
+
+	return errs
+}
+
+func checkPorts(path *field.Path, ports []string) field.ErrorList {
+	var (
+		errs field.ErrorList
+		seen network.PortRanges
+	)
+
+	if len(ports) == 0 {
+		errs = append(errs, field.Required(path, "list ports, such as 10250 or 2379-2380"))
+	}
+
+	for i, text := range ports {
+		ports, ok := portRange(text)
+		if !ok {
+			errs = append(errs, field.Invalid(path.Index(i), text, "is neither a port nor a range of ports, such as 10250 "+
+				"and 2379-2380"))
+
+			continue
+		}
+
+		overlaps := func(other network.PortRange) bool { return ports.Lo <= other.Hi && other.Lo <= ports.Hi }
+		if at := slices.IndexFunc(seen, overlaps); at >= 0 {
+			errs = append(errs, field.Invalid(path.Index(i), text, "overlaps with "+seen[at].String()))
+		}
+
+		seen = append(seen, ports)
+	}
+
+	return errs
+}
+
+// portRange reads a port or a range of them.
+func portRange(text string) (network.PortRange, bool) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+
+	lo, err := strconv.ParseUint(first, 10, 16)
+	if err != nil || lo == 0 {
+		return network.PortRange{}, false
+	}
+
+	hi, err := strconv.ParseUint(last, 10, 16)
+
+	return network.PortRange{Lo: uint16(lo), Hi: uint16(hi)}, err == nil && lo <= hi
+}
+
+func checkSource(path *field.Path, from v1alpha1.FirewallSource) field.ErrorList {
+	var errs field.ErrorList
+
+	read := func(path *field.Path, text string) netip.Prefix {
+		prefix, err := parsePrefix(path, text)
+
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case prefix.Masked() != prefix:
+			errs = append(errs, field.Invalid(path, text, "has bits outside of its prefix; write "+prefix.Masked().String()))
+		default:
+			return prefix
+		}
+
+		return netip.Prefix{}
+	}
+
+	subnet := read(path.Child("subnet"), from.Subnet)
+
+	if from.Except == "" {
+		return errs
+	}
+
+	except := read(path.Child("except"), from.Except)
+	if subnet.IsValid() && except.IsValid() && (!subnet.Contains(except.Addr()) || except.Bits() <= subnet.Bits()) {
+		errs = append(errs, field.Invalid(path.Child("except"), from.Except, "is no part of the subnet "+from.Subnet))
+	}
+
+	return errs
+}
+
+// MergeFirewalls returns the firewall of a group with what the firewall of a machine says instead: its default action,
+// and rules by their names. Both may be nil.
+func MergeFirewalls(group, machine *v1alpha1.IngressFirewall) *v1alpha1.IngressFirewall {
+	if group == nil || machine == nil {
+		if machine == nil {
+			return group
+		}
+
+		return machine
+	}
+
+	out := &v1alpha1.IngressFirewall{DefaultAction: group.DefaultAction}
+	if machine.DefaultAction != "" {
+		out.DefaultAction = machine.DefaultAction
+	}
+
+	for _, rule := range group.Rules {
+		own := func(other v1alpha1.FirewallRule) bool { return other.Name == rule.Name }
+		if !slices.ContainsFunc(machine.Rules, own) {
+			out.Rules = append(out.Rules, rule)
+		}
+	}
+
+	out.Rules = append(out.Rules, machine.Rules...)
+
+	return out
+}
+
+// firewallDocuments returns the documents of a firewall, sorted by name.
+func firewallDocuments(f *v1alpha1.IngressFirewall) []config.Document {
+	if f == nil {
+		return nil
+	}
+
+	action := network.NewDefaultActionConfigV1Alpha1()
+	if f.DefaultAction == v1alpha1.FirewallBlock {
+		action.Ingress = nethelpers.DefaultActionBlock
+	}
+
+	out := []config.Document{action}
+
+	rules := slices.Clone(f.Rules)
+	slices.SortStableFunc(rules, func(a, b v1alpha1.FirewallRule) int { return strings.Compare(a.Name, b.Name) })
+
+	for _, rule := range rules {
+		doc := network.NewRuleConfigV1Alpha1()
+		doc.MetaName, doc.PortSelector.Protocol = rule.Name, nethelpers.ProtocolTCP
+
+		if rule.Protocol == "udp" {
+			doc.PortSelector.Protocol = nethelpers.ProtocolUDP
+		}
+
+		for _, text := range rule.Ports {
+			ports, _ := portRange(text)
+			doc.PortSelector.Ports = append(doc.PortSelector.Ports, ports)
+		}
+
+		for _, from := range rule.Ingress {
+			doc.Ingress = append(doc.Ingress, network.IngressRule{
+				Subnet: prefix(from.Subnet).Prefix, Except: prefix(from.Except),
+			})
+		}
+
+		out = append(out, doc)
+	}
+
+	return out
+}
+
+// Machine is one of the machines of a cluster, as far as firewalls are concerned.
+type Machine struct {
+	Name         string
+	ControlPlane bool
+	// Addresses that it has as far as is known. Nothing is told about a machine without any.
+	Addresses []netip.Addr
+}
+
+// Neighbours is what a machine has to be reached by.
+type Neighbours struct {
+	// Machine is the one with the firewall, and Others are those of its cluster.
+	Machine Machine
+	Others  []Machine
+	// KubeSpan and Flannel tell what the machines of the cluster are connected by.
+	KubeSpan, Flannel bool
+}
+
+// need is a port that has to be open, for some machines, or, if there are none, for the operator at least.
+type need struct {
+	protocol nethelpers.Protocol
+	lo, hi   uint16
+	what     string
+	all      bool
+	operator bool
+}
+
+func (n Neighbours) needs() []need {
+	out := []need{
+		{nethelpers.ProtocolTCP, 50000, 50000, "the Talos API", false, true},
+		{nethelpers.ProtocolTCP, 10250, 10250, "the kubelet", false, false},
+	}
+
+	if n.Machine.ControlPlane {
+		out = append(out,
+			need{nethelpers.ProtocolTCP, 50001, 50001, "trustd", true, false},
+			need{nethelpers.ProtocolTCP, 6443, 6443, "the Kubernetes API", true, true},
+			need{nethelpers.ProtocolTCP, 2379, 2380, "etcd", false, false})
+	}
+
+	if n.Flannel {
+		out = append(out, need{nethelpers.ProtocolUDP, 4789, 4789, "flannel", true, false})
+	}
+
+	if n.KubeSpan {
+		out = append(out, need{nethelpers.ProtocolUDP, 51820, 51820, "KubeSpan", true, false})
+	}
+
+	return out
+}
+
+// namesShown is how many machines an error names.
+const namesShown = 5
+
+// Check returns which ports the firewall of a configuration closes that the cluster or the operator needs. It looks at
+// the rules that the machine gets in the end, patches included.
+func (n Neighbours) Check(docs []config.Document) field.ErrorList {
+	var errs field.ErrorList
+
+	f := filterOf(docs)
+
+	for _, need := range n.needs() {
+		var shut []string
+
+		for _, m := range n.Others {
+			if m.Name == n.Machine.Name || len(m.Addresses) == 0 || !need.all && !m.ControlPlane {
+				continue
+			}
+
+			open := func(a netip.Addr) bool { return f.accepts(need, a) }
+			if !slices.ContainsFunc(m.Addresses, open) {
+				shut = append(shut, fmt.Sprintf("%s (%s)", m.Name, m.Addresses[0]))
+			}
+		}
+
+		if len(shut) == 0 && need.operator && !f.isOpen(need) {
+			shut = []string{"the operator"}
+		}
+
+		if len(shut) > namesShown {
+			shut = append(shut[:namesShown], fmt.Sprintf("%d more", len(shut)-namesShown))
+		}
+
+		if len(shut) > 0 {
+			errs = append(errs, field.Forbidden(field.NewPath(FirewallRoot, "rules"), fmt.Sprintf("do not open %s (%s) to %s; "+
+				"add the addresses to a rule for it", need, need.what, strings.Join(shut, ", "))))
+		}
+	}
+
+	return errs
+}
+
+// String is the port with its protocol.
+func (n need) String() string {
+	if n.lo == n.hi {
+		return fmt.Sprintf("%s %d", n.protocol, n.lo)
+	}
+
+	return fmt.Sprintf("%s %d-%d", n.protocol, n.lo, n.hi)
+}
+
+// filter is what a firewall does, as Talos makes it: where packets are accepted by default, each rule drops those for
+// its ports that come from elsewhere; where they are blocked, each rule accepts those that it names.
+type filter struct {
+	block bool
+	rules []*network.RuleConfigV1Alpha1
+}
+
+func filterOf(docs []config.Document) filter {
+	var f filter
+
+	for _, doc := range docs {
+		switch doc := doc.(type) {
+		case *network.DefaultActionConfigV1Alpha1:
+			f.block = doc.Ingress == nethelpers.DefaultActionBlock
+		case *network.RuleConfigV1Alpha1:
+			f.rules = append(f.rules, doc)
+		}
+	}
+
+	return f
+}
+
+// accepts tells whether all ports are open to an address.
+func (f filter) accepts(n need, from netip.Addr) bool {
+	for port := n.lo; port <= n.hi; port++ {
+		accepted := !f.block
+
+		for _, rule := range f.rules {
+			switch {
+			case !concerns(rule, n.protocol, port):
+			case f.block:
+				accepted = accepted || admits(rule, from)
+			default:
+				accepted = accepted && admits(rule, from)
+			}
+		}
+
+		if !accepted {
+			return false
+		}
+	}
+
+	return true
+}
+
+// isOpen tells whether all ports are open to some address.
+func (f filter) isOpen(n need) bool {
+	for port := n.lo; port <= n.hi; port++ {
+		open := func(rule *network.RuleConfigV1Alpha1) bool {
+			return concerns(rule, n.protocol, port) && len(rule.Ingress) > 0
+		}
+
+		if f.block && !slices.ContainsFunc(f.rules, open) {
+			return false
+		}
+	}
+
+	return true
+}
+
+func concerns(rule *network.RuleConfigV1Alpha1, protocol nethelpers.Protocol, port uint16) bool {
+	return rule.PortSelector.Protocol == protocol && slices.ContainsFunc(rule.PortSelector.Ports,
+		func(r network.PortRange) bool { return r.Lo <= port && port <= r.Hi })
+}
+
+// admits tells whether an address is in the networks of a rule. Talos takes all exceptions of a rule together.
+func admits(rule *network.RuleConfigV1Alpha1, from netip.Addr) bool {
+	return slices.ContainsFunc(rule.Ingress, func(r network.IngressRule) bool { return r.Subnet.Contains(from) }) &&
+		!slices.ContainsFunc(rule.Ingress, func(r network.IngressRule) bool { return r.Except.Contains(from) })
+}
