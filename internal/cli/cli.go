@@ -66,6 +66,7 @@ func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command 
 	return []*cobra.Command{
 		newPlanCommand(streams),
 		newConfigCommand(streams),
+		newNetworkCommand(streams),
 		newApproveCommand(streams),
 		newRevertCommand(streams),
 		newRollbackCommand(streams),

@@ -312,6 +312,32 @@ func (x configExport) one(ctx context.Context, m *v1alpha1.TalosMachine) (export
 
 // live reads the configuration from the node, which has to prove that it belongs to this cluster.
 func (x configExport) live(ctx context.Context, m *v1alpha1.TalosMachine) ([]byte, error) {
+	node, err := x.connect(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+
+	config, err := node.MachineConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	address := evidence.Address(m)
+
+	identity, err := machineconfig.IdentityOf(config)
+	if err != nil {
+		return nil, fmt.Errorf("the node at %s has a config that cannot be read", address)
+	}
+
+	if !identity.SameCluster(x.state.Bundle.Identity()) || string(identity.Role) != string(m.Spec.Role) {
+		return nil, fmt.Errorf("the node at %s has the config of another machine", address)
+	}
+
+	return config, nil
+}
+
+// connect returns a node of the cluster, which has its PKI.
+func (x configExport) connect(ctx context.Context, m *v1alpha1.TalosMachine) (*talos.Node, error) {
 	address := evidence.Address(m)
 	if address == "" {
 		return nil, errors.New("it has no address yet")
@@ -331,24 +357,5 @@ func (x configExport) live(ctx context.Context, m *v1alpha1.TalosMachine) ([]byt
 
 	ref := talos.NodeRef{Key: m.Namespace + "/" + m.Name, Address: address, Credentials: x.creds}
 
-	node, err := x.nodes.Node(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-
-	config, err := node.MachineConfig(ctx)
-	if err != nil {
-		return nil, err
-	}
-
-	identity, err := machineconfig.IdentityOf(config)
-	if err != nil {
-		return nil, fmt.Errorf("the node at %s has a config that cannot be read", address)
-	}
-
-	if !identity.SameCluster(x.state.Bundle.Identity()) || string(identity.Role) != string(m.Spec.Role) {
-		return nil, fmt.Errorf("the node at %s has the config of another machine", address)
-	}
-
-	return config, nil
+	return x.nodes.Node(ctx, ref)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	"github.com/siderolabs/talos/pkg/machinery/resources/kubespan"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
@@ -62,6 +64,12 @@ var listBounds = map[string]bound{
 	block.VolumeStatusType: {items: 4096, bytes: 8 * mib},
 	// Kubernetes supports 5,000 nodes; each takes less than 1 KiB.
 	cluster.MemberType: {items: 10_000, bytes: 16 * mib},
+	// Each pod has a link with an address and a route, and a node has up to a few hundred pods. Links have the peers of
+	// WireGuard: those of KubeSpan are the machines of the cluster.
+	network.LinkStatusType:    {items: 4096, bytes: 16 * mib},
+	network.AddressStatusType: {items: 4096, bytes: 4 * mib},
+	network.RouteStatusType:   {items: 8192, bytes: 8 * mib},
+	kubespan.PeerStatusType:   {items: 10_000, bytes: 16 * mib},
 	// The image factory has about a hundred.
 	runtime.ExtensionStatusType: {items: 512, bytes: mib},
 	// The live configuration, the one on the disk, and that of maintenance mode.

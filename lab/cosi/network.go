@@ -2,8 +2,14 @@ package cosi
 
 import (
 	"context"
+	"net/netip"
+	"slices"
+	"time"
 
+	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/resources/kubespan"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 )
 
@@ -22,6 +28,40 @@ func (s *Store) SetHostname(hostname string) {
 // SetNetworkStatus says how much of the network is up.
 func (s *Store) SetNetworkStatus(spec network.StatusSpec) {
 	s.Set(withSpec(network.NewStatus(network.NamespaceName, network.StatusID), spec))
+}
+
+// Peer is another node in KubeSpan.
+type Peer struct {
+	ID, Nodename string
+	Address      netip.Addr
+	// Up: the last handshake was lately.
+	Up        bool
+	Handshake time.Time
+}
+
+// SetPeers shows the other nodes that KubeSpan connects the node to; none if it is off.
+func (s *Store) SetPeers(peers ...Peer) {
+	s.mu.Lock()
+	shown := s.owned(kubespan.PeerStatusType)
+	s.mu.Unlock()
+
+	// Nearly no node has KubeSpan, and a type that a node shows itself takes memory.
+	if len(peers) == 0 && !shown {
+		return
+	}
+
+	show(s, kubespan.PeerStatusType, slices.All(peers), func(_ int, p Peer) resource.Resource {
+		spec := kubespan.PeerStatusSpec{
+			Label: p.Nodename, State: kubespan.PeerStateDown,
+			Endpoint: netip.AddrPortFrom(p.Address, constants.KubeSpanDefaultPort),
+		}
+
+		if p.Up {
+			spec.State, spec.LastHandshakeTime = kubespan.PeerStateUp, p.Handshake
+		}
+
+		return withSpec(kubespan.NewPeerStatus(kubespan.NamespaceName, p.ID), spec)
+	})
 }
 
 // ShowCachedPlatform shows beside what the platform says of the network what it said in the boot before: a node that

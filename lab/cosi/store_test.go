@@ -25,6 +25,7 @@ import (
 	clusterres "github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	"github.com/siderolabs/talos/pkg/machinery/resources/kubespan"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	runtimeres "github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
@@ -394,6 +395,20 @@ func TestWhatFollowsFromTheConfig(t *testing.T) {
 	pod, err := safe.StateGetByID[*k8s.StaticPod](ctx, st, "kube-scheduler")
 	if err != nil || !strings.Contains(fmt.Sprint(pod.TypedSpec().Pod), "kube-scheduler:v1.35.2") {
 		t.Errorf("scheduler %v, %v", pod, err)
+	}
+
+	s.SetPeers()
+	s.SetPeers(cosi.Peer{ID: "B", Nodename: "b", Address: netip.MustParseAddr("127.10.0.2"), Up: true})
+
+	peer, err := safe.StateGetByID[*kubespan.PeerStatus](ctx, st, "B")
+	if err != nil || peer.TypedSpec().State != kubespan.PeerStateUp || peer.TypedSpec().Endpoint.String() != "127.10.0.2:51820" {
+		t.Errorf("peer %v, %v", peer, err)
+	}
+
+	s.SetPeers()
+
+	if n := count(ctx, t, s, kubespan.PeerStatusType, kubespan.NamespaceName); n != 0 {
+		t.Errorf("%d peers left", n)
 	}
 
 	s.SetMembers()

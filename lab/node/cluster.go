@@ -74,13 +74,17 @@ func (s *session) certified() {
 	}
 }
 
-// showMembers shows the nodes of the cluster in the resources.
+// showMembers shows the nodes of the cluster, and the peers of KubeSpan, in the resources.
 func (s *session) showMembers() {
-	if _, ok := s.clusterKey(); !ok || s.n.isolated() {
+	cfg, ok := s.complete()
+	if _, inCluster := s.clusterKey(); !ok || !inCluster || s.n.isolated() {
 		return
 	}
 
-	var members []cosi.Member
+	var (
+		members []cosi.Member
+		peers   []cosi.Peer
+	)
 
 	for _, a := range s.affiliates() {
 		addr, err := netip.ParseAddr(a.Address)
@@ -92,9 +96,20 @@ func (s *session) showMembers() {
 			Nodename: a.Hostname, NodeID: a.ID, Addresses: []netip.Addr{addr}, MachineType: a.MachineType,
 			OperatingSystem: "Talos (" + a.Version + ")", APIServerPort: apiServerPort,
 		})
+
+		if a.KubeSpan && a.Node != s.n && kubeSpans(cfg) {
+			peers = append(peers, cosi.Peer{
+				ID: a.ID, Nodename: a.Hostname, Address: addr, Up: a.Node.Reachable(), Handshake: time.Now(),
+			})
+		}
+	}
+
+	if !cfg.Cluster().Discovery().Enabled() {
+		members = nil
 	}
 
 	s.store.SetMembers(members...)
+	s.store.SetPeers(peers...)
 }
 
 // apiServerPort is where API servers of emulated clusters listen.

@@ -200,6 +200,13 @@ func (s *session) identifies(old, cfg config.Provider) bool {
 		reflect.DeepEqual(was.IssuingCA(), is.IssuingCA()) && reflect.DeepEqual(was.AcceptedCAs(), is.AcceptedCAs())
 }
 
+// kubeSpans tells whether a config turns KubeSpan on.
+func kubeSpans(cfg config.Provider) bool {
+	k := cfg.NetworkKubeSpanConfig()
+
+	return k != nil && k.Enabled() && cfg.Cluster().Discovery().Enabled()
+}
+
 // announce tells discovery about the node, unless nobody can hear it.
 func (s *session) announce() {
 	cfg, ok := s.complete()
@@ -211,7 +218,7 @@ func (s *session) announce() {
 
 	s.n.opts.Cluster.nodes.Announce(key, discovery.Affiliate[*Node]{
 		Node: s.n, ID: s.nodeID, Hostname: s.hostname(), Address: s.n.Address(),
-		MachineType: cfg.Machine().Type(), Version: s.tag,
+		MachineType: cfg.Machine().Type(), Version: s.tag, KubeSpan: kubeSpans(cfg),
 	})
 }
 

@@ -34,6 +34,8 @@ type Affiliate[N Node] struct {
 	ID, Hostname, Address string
 	MachineType           machine.Type
 	Version               string
+	// KubeSpan: the node publishes a key, so that the others may reach it through KubeSpan.
+	KubeSpan bool
 
 	heard  time.Time
 	online bool

@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// newNetworkCommand shows what a node reports about its network.
+func newNetworkCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	s := &networkShower{session: newSession(streams)}
+	cmd := &cobra.Command{
+		Use:   "network MACHINE",
+		Short: "Show what a node reports about its network",
+		Long: `Show what a node reports about its network: its name, links, addresses, routes, resolvers, the peers of
+KubeSpan, and the machines of its cluster that it knows from discovery. The command connects to the node, reads the PKI
+of the cluster for it, and changes nothing. MACHINE is the name of a TalosMachine.
+
+A layer is where Talos has something from: the defaults, the kernel command line (cmdline), the platform, the operators
+of Talos for DHCP and virtual IPs (operator), or the machine config (configuration). Without a layer, Talos has not set
+it: it is of the kernel, or of the CNI.`,
+		Example: `  talos-operator network prod-cp-0 -n clusters
+  talos-operator network prod-cp-0 -o json | jq '.links[] | select(.carrier | not)'`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeObjects(&v1alpha1.TalosMachineList{}),
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.show(cmd.Context(), args[0]) },
+	}
+	addOutput(cmd, &s.output)
+
+	return s.attach(cmd)
+}
+
+type networkShower struct {
+	*session
+
+	output output
+}
+
+// networkReport is the output of the command.
+type networkReport struct {
+	Machine string `json:"machine"`
+	talos.Network
+	// Members are the machines that the node knows from discovery, and Missing those of the cluster that it does not know.
+	Members []string `json:"members"`
+	Missing []string `json:"missingMembers,omitempty"`
+}
+
+func (s *networkShower) show(ctx context.Context, name string) error {
+	if err := s.output.validate(); err != nil {
+		return err
+	}
+
+	p, m, err := s.findMachine(ctx, name)
+	if err != nil {
+		return err
+	}
+
+	c, err := findCluster(ctx, p, m.Spec.ControlPlaneRef.Name)
+	if err != nil {
+		return err
+	}
+
+	report, err := readNetwork(ctx, p, c, m)
+	if err != nil {
+		return err
+	}
+
+	now := clock.RealClock{}.Now()
+
+	return s.output.print(s.Out, report, func(w io.Writer) { report.write(w, now) })
+}
+
+func readNetwork(ctx context.Context, p *plane, c *cluster, m *v1alpha1.TalosMachine) (*networkReport, error) {
+	state, err := loadState(ctx, p, c)
+	if err != nil {
+		return nil, err
+	}
+
+	access, err := state.Bundle.TalosCredentials(clock.RealClock{}.Now(), accessTTL)
+	if err != nil {
+		return nil, err
+	}
+
+	x := configExport{
+		cluster: c, state: state, nodes: talos.NewPool(),
+		creds: talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key},
+	}
+	defer x.nodes.Close()
+
+	fail := func(err error) error { return fmt.Errorf("reading the network of %s: %w", m.Name, err) }
+
+	node, err := x.connect(ctx, m)
+	if err != nil {
+		return nil, fail(err)
+	}
+
+	out := &networkReport{Machine: m.Name, Members: []string{}}
+	if out.Network, err = node.Network(ctx); err != nil {
+		return nil, fail(err)
+	}
+
+	members, err := node.ClusterMembers(ctx)
+	if err != nil {
+		return nil, fail(err)
+	}
+
+	for _, member := range members {
+		out.Members = append(out.Members, member.Name)
+	}
+
+	out.Missing = missing(c.nodes, members)
+
+	return out, nil
+}
+
+// missing lists the machines of a cluster that are nodes, and that none of the members is, by their names.
+func missing(machines []v1alpha1.TalosMachine, members []talos.ClusterMember) []string {
+	var out []string
+
+	for i := range machines {
+		m := &machines[i]
+		if m.Status.Hostname == "" {
+			continue // it has not joined yet
+		}
+
+		known := slices.ContainsFunc(members, func(member talos.ClusterMember) bool {
+			return member.Name == m.Status.Hostname || slices.Contains(member.Addresses, m.Status.Address)
+		})
+		if !known {
+			out = append(out, m.Name)
+		}
+	}
+
+	slices.Sort(out)
+
+	return out
+}
+
+// write prints the report as text.
+func (r *networkReport) write(w io.Writer, now time.Time) {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+
+	fmt.Fprintf(tw, "HOSTNAME\t%s\t%s\n", orDash(r.Hostname), orDash(r.HostnameLayer))
+	fmt.Fprintf(tw, "RESOLVERS\t%s\t%s\n", orDash(strings.Join(r.Resolvers, ", ")), orDash(r.ResolversLayer))
+
+	if len(r.SearchDomains) > 0 {
+		fmt.Fprintf(tw, "SEARCH DOMAINS\t%s\t\n", strings.Join(r.SearchDomains, ", "))
+	}
+
+	fmt.Fprintf(tw, "READY\t%s\t\n", r.ready())
+	fmt.Fprintf(tw, "MEMBERS\t%s\t\n", r.members())
+	_ = tw.Flush() // the underlying writer reports its own errors
+
+	r.writeLinks(w)
+	r.writePeers(w, now)
+}
+
+func (r *networkReport) ready() string {
+	if r.Ready == nil {
+		return "unknown"
+	}
+
+	var lacks []string
+
+	for _, part := range []struct {
+		name string
+		up   bool
+	}{
+		{"addresses", r.Ready.Address},
+		{"connectivity", r.Ready.Connectivity},
+		{"hostname", r.Ready.Hostname},
+		{"files in /etc", r.Ready.EtcFiles},
+	} {
+		if !part.up {
+			lacks = append(lacks, part.name)
+		}
+	}
+
+	if len(lacks) == 0 {
+		return "yes"
+	}
+
+	return "no: " + strings.Join(lacks, ", ")
+}
+
+func (r *networkReport) members() string {
+	out := strconv.Itoa(len(r.Members))
+	if len(r.Missing) > 0 {
+		out += ", without " + strings.Join(r.Missing, ", ")
+	}
+
+	return out
+}
+
+func (r *networkReport) writeLinks(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, "\nLINK\tALIAS\tKIND\tSTATE\tCARRIER\tSPEED\tMTU\tMAC")
+
+	for _, l := range r.Links {
+		carrier, speed := "no", "-"
+		if l.Carrier {
+			carrier = "yes"
+		}
+
+		if l.SpeedMbit > 0 {
+			speed = fmt.Sprintf("%d Mbit/s", l.SpeedMbit)
+		}
+
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", l.Name, orDash(l.Alias), l.Kind, l.State, carrier, speed, l.MTU,
+			orDash(l.MAC))
+	}
+
+	fmt.Fprintln(tw, "\nADDRESS\tLINK\tLAYER")
+
+	for _, a := range r.Addresses {
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", a.Address, a.Link, orDash(a.Layer))
+	}
+
+	fmt.Fprintln(tw, "\nROUTE\tGATEWAY\tLINK\tTABLE\tMETRIC\tPROTOCOL\tLAYER")
+
+	for _, route := range r.Routes {
+		destination := route.Destination
+		if destination == "" {
+			destination = "default"
+		}
+
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", destination, orDash(route.Gateway), orDash(route.Link), route.Table,
+			route.Metric, orDash(route.Protocol), orDash(route.Layer))
+	}
+
+	_ = tw.Flush() // the underlying writer reports its own errors
+}
+
+func (r *networkReport) writePeers(w io.Writer, now time.Time) {
+	if len(r.Peers) == 0 {
+		return
+	}
+
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, "\nKUBESPAN PEER\tSTATE\tENDPOINT\tLAST HANDSHAKE")
+
+	for _, p := range r.Peers {
+		last := "never"
+		if p.LastHandshake != nil {
+			last = duration.HumanDuration(max(now.Sub(*p.LastHandshake), 0)) + " ago"
+		}
+
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", orDash(p.Name), p.State, orDash(p.Endpoint), last)
+	}
+
+	_ = tw.Flush() // the underlying writer reports its own errors
+}

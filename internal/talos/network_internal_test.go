@@ -1,0 +1,132 @@
+package talos
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
+	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
+	"github.com/google/go-cmp/cmp"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"github.com/siderolabs/talos/pkg/machinery/resources/kubespan"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
+)
+
+// sharedKey is what a link has in the clear, and nothing may show.
+const sharedKey = "UpH8htYK7yJBPg5+q4M/Tx0o5ipHbeSZtI/h/mHxOeU="
+
+func handshake() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+// networkResources are those of a node with a tunnel and KubeSpan.
+func networkResources() []resource.Resource {
+	const ns = network.NamespaceName
+
+	hostname := network.NewHostnameStatus(ns, network.HostnameID)
+	hostname.TypedSpec().Hostname, hostname.TypedSpec().Domainname = "cp-0", "example.org"
+	named := network.NewHostnameSpec(ns, network.HostnameID)
+	named.TypedSpec().ConfigLayer = network.ConfigMachineConfiguration
+
+	ready := network.NewStatus(ns, network.StatusID)
+	*ready.TypedSpec() = network.StatusSpec{AddressReady: true, HostnameReady: true, EtcFilesReady: true}
+
+	resolver := network.NewResolverStatus(ns, network.ResolverID)
+	resolver.TypedSpec().DNSServers = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+	resolver.TypedSpec().SearchDomains = []string{"example.org"}
+	resolved := network.NewResolverSpec(ns, network.ResolverID)
+	resolved.TypedSpec().ConfigLayer = network.ConfigOperator
+
+	eth0 := network.NewLinkStatus(ns, "eth0")
+	*eth0.TypedSpec() = network.LinkStatusSpec{
+		Type: nethelpers.LinkEther, OperationalState: nethelpers.OperStateUp, LinkState: true, SpeedMegabits: 1000, MTU: 1500,
+		Alias: "nic0", HardwareAddr: nethelpers.HardwareAddr{2, 0, 0, 0, 0, 1},
+	}
+	wg0 := network.NewLinkStatus(ns, "wg0")
+	*wg0.TypedSpec() = network.LinkStatusSpec{
+		Type: nethelpers.LinkNone, Kind: "wireguard", OperationalState: nethelpers.OperStateDown, SpeedMegabits: 4294967295, MTU: 1420,
+		Wireguard: network.WireguardSpec{PrivateKey: sharedKey, Peers: []network.WireguardPeer{{PublicKey: "a", PresharedKey: sharedKey}}},
+	}
+
+	address := network.NewAddressStatus(ns, "eth0/10.0.0.11/24")
+	address.TypedSpec().Address, address.TypedSpec().LinkName = netip.MustParsePrefix("10.0.0.11/24"), "eth0"
+	assigned := network.NewAddressSpec(ns, "eth0/10.0.0.11/24")
+	assigned.TypedSpec().ConfigLayer = network.ConfigMachineConfiguration
+	// What one layer says, before it is merged with the others.
+	layered := network.NewAddressSpec(network.ConfigNamespaceName, "eth0/10.0.0.11/24")
+	layered.TypedSpec().ConfigLayer = network.ConfigPlatform
+	own := network.NewAddressStatus(ns, "eth0/fe80::1/64")
+	own.TypedSpec().Address, own.TypedSpec().LinkName = netip.MustParsePrefix("fe80::1/64"), "eth0"
+
+	route := network.NewRouteStatus(ns, "inet4/10.0.0.1//1024")
+	*route.TypedSpec() = network.RouteStatusSpec{
+		Gateway: netip.MustParseAddr("10.0.0.1"), OutLinkName: "eth0", Table: nethelpers.TableMain, Priority: 1024,
+		Protocol: nethelpers.ProtocolStatic,
+	}
+	routed := network.NewRouteSpec(ns, "inet4/10.0.0.1//1024")
+	routed.TypedSpec().ConfigLayer = network.ConfigOperator
+	local := network.NewRouteStatus(ns, "local/inet4//10.0.0.11/32/0")
+	local.TypedSpec().Table = nethelpers.TableLocal
+
+	up := kubespan.NewPeerStatus(kubespan.NamespaceName, "keyOfB")
+	*up.TypedSpec() = kubespan.PeerStatusSpec{
+		Label: "w-1", State: kubespan.PeerStateUp, Endpoint: netip.MustParseAddrPort("192.0.2.1:51820"), LastHandshakeTime: handshake(),
+	}
+	down := kubespan.NewPeerStatus(kubespan.NamespaceName, "keyOfA")
+	*down.TypedSpec() = kubespan.PeerStatusSpec{Label: "w-0", State: kubespan.PeerStateDown}
+
+	return []resource.Resource{
+		hostname, named, ready, resolver, resolved, eth0, wg0, address, assigned, layered, own, route, routed, local, up, down,
+	}
+}
+
+// TestNetwork: everything has the layer that it comes from, what belongs to the kernel has none, and no key is read.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+
+	st := state.WrapCore(namespaced.NewState(inmem.Build))
+
+	for _, r := range networkResources() {
+		if err := st.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	n := &Node{ref: NodeRef{Address: "10.0.0.11"}, c: &talosclient.Client{COSI: st}}
+
+	got, err := n.Network(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	at := handshake()
+	want := Network{
+		Hostname: "cp-0.example.org", HostnameLayer: "configuration",
+		Ready:     &NetworkReady{Address: true, Hostname: true, EtcFiles: true},
+		Resolvers: []string{"10.0.0.2"}, ResolversLayer: "operator", SearchDomains: []string{"example.org"},
+		Links: []Link{
+			{Name: "eth0", Alias: "nic0", Kind: "physical", State: "up", Carrier: true, SpeedMbit: 1000, MTU: 1500, MAC: "02:00:00:00:00:01"},
+			{Name: "wg0", Kind: "wireguard", State: "down", MTU: 1420},
+		},
+		Addresses: []Address{
+			{Address: "10.0.0.11/24", Link: "eth0", Layer: "configuration"}, {Address: "fe80::1/64", Link: "eth0"},
+		},
+		Routes: []Route{{Gateway: "10.0.0.1", Link: "eth0", Table: "main", Metric: 1024, Protocol: "static", Layer: "operator"}},
+		Peers: []Peer{
+			{Name: "w-0", State: "down"}, {Name: "w-1", State: "up", Endpoint: "192.0.2.1:51820", LastHandshake: &at},
+		},
+	}
+
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	shown, err := json.Marshal(got)
+	if err != nil || strings.Contains(string(shown), sharedKey) {
+		t.Errorf("%v: %s", err, shown)
+	}
+}
