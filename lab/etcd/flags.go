@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"maps"
+	"net"
 	"slices"
 	"strings"
 )
@@ -20,6 +21,9 @@ func (o Options) flags() []string {
 		"--data-dir=" + o.Dir,
 		"--listen-peer-urls=" + o.peerURL(),
 		"--listen-client-urls=" + o.clientURL(),
+		// Where etcd serves HTTP on a port of its own, gRPC does not go through an HTTP server, which costs more. Nothing
+		// asks a member by HTTP.
+		"--listen-client-http-urls=https://" + net.JoinHostPort(o.Address, httpPort),
 		"--initial-advertise-peer-urls=" + o.peerURL(),
 		"--advertise-client-urls=" + o.clientURL(),
 		"--client-cert-auth=true",

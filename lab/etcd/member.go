@@ -21,6 +21,8 @@ import (
 const (
 	clientPort = "2379"
 	peerPort   = "2380"
+	// httpPort is none that machine configs give to etcd for its metrics, which is usually 2381.
+	httpPort = "2382"
 
 	// defaultRetry is how often joining and promotion are tried. A real node waits 3 s and 15 s.
 	defaultRetry = 500 * time.Millisecond
