@@ -117,13 +117,9 @@ func (c Cluster) checkDiscovery(path *field.Path) field.ErrorList {
 	r := c.Discovery.Registries
 	path = path.Child("registries")
 
-	if r.Service != nil && r.Service.Endpoint != "" {
-		u, err := url.Parse(r.Service.Endpoint)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil ||
-			strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			errs = append(errs, field.Invalid(path.Child("service", "endpoint"), withoutUser(r.Service.Endpoint),
-				"is not a URL with http or https, a host, and no path, such as https://discovery.example.org:3000"))
-		}
+	if r.Service != nil && r.Service.Endpoint != "" && !isService(r.Service.Endpoint) {
+		errs = append(errs, field.Invalid(path.Child("service", "endpoint"), withoutUser(r.Service.Endpoint),
+			"is not a URL with http or https, a host, and no path, such as https://discovery.example.org:3000"))
 	}
 
 	if r.Kubernetes == nil || !isTrue(r.Kubernetes.Enabled) {
@@ -137,6 +133,14 @@ func (c Cluster) checkDiscovery(path *field.Path) field.ErrorList {
 	}
 
 	return errs
+}
+
+// isService tells whether Talos reads a text as the address of a discovery service.
+func isService(text string) bool {
+	u, err := url.Parse(text)
+
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil &&
+		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
 // withoutUser is a URL without the credentials that it may hold.
