@@ -36,11 +36,22 @@ func Next(in Input) Step {
 		return in.withReboot()
 	case c.Try:
 		return in.tryOut(0)
-	case c.Kind == v1alpha1.ChangeKubernetes && !in.Pass.Pulled:
+	case c.Kind == v1alpha1.ChangeKubernetes && !in.Record.intends(v1alpha1.StepApply): // otherwise it may have been sent
+		return in.replaceComponent()
+	}
+
+	return in.applyNow()
+}
+
+// replaceComponent brings another version of a component of Kubernetes to the node.
+func (in Input) replaceComponent() Step {
+	switch {
+	case !in.Pass.Pulled:
 		return in.pullFirst()
-	case c.Kind == v1alpha1.ChangeKubernetes && in.Options.Closed && !in.Record.intends(v1alpha1.StepApply):
+	case in.Options.Closed:
 		// The pull may have taken longer than the window. The image stays on the node for the next one.
-		return in.giveBack(c.Image + " is on the node and not used yet: waiting for the next maintenance window")
+		return in.giveBack(in.Record.Change.Image + " is on the node and not used yet: waiting for the next maintenance " +
+			"window")
 	}
 
 	return in.applyNow()
@@ -52,8 +63,6 @@ func (in Input) pullFirst() Step {
 	c := in.Record.Change
 
 	switch {
-	case in.Record.intends(v1alpha1.StepApply): // sent already, as far as the record tells
-		return in.applyNow()
 	case in.Pass.Failed != "":
 		return in.fail(in.Pass.Failed)
 	case !in.Record.intends(v1alpha1.StepPull): // otherwise the message is why it has not been pulled yet

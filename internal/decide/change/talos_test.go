@@ -263,6 +263,7 @@ type machine struct {
 	missing       bool // the image cannot be had
 	busy          int  // how many reconciliations an installer still takes
 	rolledBack    bool
+	byAct         bool   // the operator has booted what runs
 	worked        string // what it was healthy with after its last upgrade
 	legacy        bool   // it installs and reboots by one call
 	retry         bool   // a user asks for it
@@ -310,13 +311,16 @@ func (m *machine) restart() {
 	m.runs, m.busy = m.boots, 0
 }
 
-// fallBack boots the system of before, in the middle of what is wanted.
+// fallBack boots the system of before, in the middle of what is wanted. One that a power cut has booted, and that fell
+// back before the operator saw it, may be booted once more.
 func (m *machine) fallBack() {
 	if !m.brief || m.runs != "b" {
 		return
 	}
 
-	m.boots, m.rolledBack = "a", m.want == "b"
+	c := m.record.Change
+	known := m.byAct || m.worked == "b" || c != nil && c.Booted
+	m.boots, m.rolledBack, m.byAct = "a", known && m.want == "b", false
 	m.restart()
 }
 
@@ -417,7 +421,7 @@ func (m *machine) reboot() {
 	}
 
 	m.restart()
-	m.rolledBack = m.runs != m.record.Change.Target
+	m.rolledBack, m.byAct = m.runs != m.record.Change.Target, true
 }
 
 // install takes a few reconciliations.

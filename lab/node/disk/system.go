@@ -36,7 +36,7 @@ type Entry struct {
 }
 
 // Boots reports whether the entry boots, cold from the power button or warm out of a system that runs.
-func (e *Entry) Boots(cold bool) bool { return e != nil && !e.Broken && !(cold && e.WarmOnly) }
+func (e *Entry) Boots(cold bool) bool { return e != nil && !e.Broken && (!cold || !e.WarmOnly) }
 
 // Loader is the boot loader's state: two slots, one of which boots.
 type Loader struct {
