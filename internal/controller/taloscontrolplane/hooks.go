@@ -123,6 +123,7 @@ func guardOf(
 // for the control plane. One that is rolled back by itself is waited for. It is pure.
 func halted(in history.Input, cp *v1alpha1.TalosControlPlane, to string, machines []v1alpha1.TalosMachine) bool {
 	failed, o := false, cp.Spec.Upgrade
+	automatic := o != nil && o.Rollback == v1alpha1.RollbackAutomatic
 
 	for i := range machines {
 		m := &machines[i]
@@ -138,7 +139,7 @@ func halted(in history.Input, cp *v1alpha1.TalosControlPlane, to string, machine
 		case broken && m.Annotations[v1alpha1.RetryAnnotation] != "", !broken && (change.Begun(c) || rollout.Granted(m)):
 			return false
 		case !broken || m.Spec.WorkerRef != nil || in.Brings(to, m) == nil:
-		case c.Kind == v1alpha1.ChangeTalos && c.Booted && o != nil && o.Rollback == v1alpha1.RollbackAutomatic:
+		case automatic && c.Booted: // only another Talos has booted
 			return false
 		default:
 			failed = true

@@ -10,7 +10,9 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -188,9 +190,17 @@ func TestCheckWithoutAPI(t *testing.T) {
 	nodes := talos.NewPool()
 	t.Cleanup(nodes.Close)
 
-	r := &Reconciler{Clock: clock, Nodes: nodes, Workloads: &workload.Clients{Clock: clock}}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+
+	r := &Reconciler{
+		Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Clock: clock, Nodes: nodes,
+		Workloads: &workload.Clients{Clock: clock},
+	}
 	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
-	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic, PrePull: v1alpha1.PrePullNever}
 	s := newScope(cp)
 	s.held = &clusterstate.Held{State: &clusterstate.State{Bundle: bundle}}
 

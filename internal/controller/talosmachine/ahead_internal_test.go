@@ -35,7 +35,8 @@ cluster:
 	}{
 		{true, live, []talos.WantedImage{kubelet}},
 		{false, live, []talos.WantedImage{
-			kubelet, {Name: "registry.k8s.io/kube-apiserver:v1.35.10", Pod: true},
+			kubelet,
+			{Name: "registry.k8s.io/kube-apiserver:v1.35.10", Pod: true},
 			{Name: "registry.k8s.io/kube-controller-manager:v1.35.10", Pod: true},
 		}},
 		{false, replaced(config, "v1.35.10", "v1.35.10-slim"), nil},

@@ -66,9 +66,7 @@ func (in Input) settle(out *Output, over bool) {
 
 	fail := func(why string) {
 		h.EndedAt, h.Failure = in.stamp(), kube.Shorten(why, longestFailure)
-		if run.Phase == clusterstate.UpgradePlanned && h.When == v1alpha1.HookBefore {
-			run.Generation = in.Generation
-		}
+		in.noteSpec(run, h)
 	}
 
 	switch in.Job.State {
@@ -109,6 +107,13 @@ func (in Input) settle(out *Output, over bool) {
 	}
 
 	out.Ended = append(out.Ended, *h)
+}
+
+// noteSpec records the spec for which a hook before a run has failed: another one runs it again.
+func (in Input) noteSpec(run *clusterstate.UpgradeRun, h *clusterstate.HookRun) {
+	if run.Phase == clusterstate.UpgradePlanned && h.When == v1alpha1.HookBefore {
+		run.Generation = in.Generation
+	}
 }
 
 // end ends a run. The hooks after it have to run if a hook before it has begun, or a machine may have.
@@ -322,9 +327,7 @@ func Refuse(in Input, record *clusterstate.UpgradeRun, why string) (*clusterstat
 	h := out.Current()
 	h.EndedAt, h.Failure = in.stamp(), kube.Shorten(cmp.Or(why, "the Job was refused"), longestFailure)
 
-	if out.Phase == clusterstate.UpgradePlanned && h.When == v1alpha1.HookBefore {
-		out.Generation = in.Generation
-	}
+	in.noteSpec(out, h)
 
 	return out, *h
 }
