@@ -56,8 +56,8 @@ type installation struct {
 // system is an operating system: what a node runs, or should.
 type system struct{ version, schematic string }
 
-// mayChange reports whether the systems are compared again although nothing reports a change: a node tells later what it
-// has not told yet.
+// mayChange reports whether the systems are compared again although nothing reports a change: a node tells later what
+// it has not told yet.
 func (o *systems) mayChange() bool { return o != nil && o.untold }
 
 func (o system) hash() string { return upgrade.SystemHash(o.version, o.schematic) }

@@ -94,8 +94,8 @@ type Input struct {
 	// before any change begins.
 	ControlPlane *v1alpha1.TalosControlPlane
 	Worker       *v1alpha1.TalosWorker
-	// Patches are the versions of what the machines take from ConfigMaps and Secrets now, by their names; those of machines
-	// that are missing are unknown.
+	// Patches are the versions of what the machines take from ConfigMaps and Secrets now, by their names; those of
+	// machines that are missing are unknown.
 	Patches map[string]string
 	// First are the machines of the control plane, if the group is a worker group and those have to soak before it begins.
 	First []v1alpha1.TalosMachine
