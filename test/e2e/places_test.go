@@ -19,7 +19,7 @@ var longest = []string{
 	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
 	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestOperatorIsUpdated", "TestReplaceByHand",
 	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestShards", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
-	"TestBadConfigStops", "TestSparesOfCluster",
+	"TestBadConfigStops", "TestBadStaticPodStops", "TestSparesOfCluster",
 }
 
 // rank orders the tests: the smaller it is, the earlier a test gets a place.
