@@ -53,6 +53,7 @@ func (e *estate) showPauses(top client.Object, list client.ObjectList, objects .
 // showPause shows the pause on one object.
 func (e *estate) showPause(ctx context.Context, top, o client.Object) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		top, _ := top.DeepCopyObject().(client.Object)
 		if err := e.client.Get(ctx, client.ObjectKeyFromObject(top), top); err != nil {
 			return err
 		}

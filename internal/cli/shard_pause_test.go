@@ -87,7 +87,7 @@ func TestShardMoveEndedByAnother(t *testing.T) {
 
 		for err == nil {
 			m := &v1alpha1.TalosMachine{}
-			if err = s.pass(t.Context(), client.ObjectKeyFromObject(s.cp), s.machine[1]); err == nil {
+			if err = s.showPause(t.Context(), s.cp, s.machine[1]); err == nil {
 				err = s.client.Get(t.Context(), client.ObjectKeyFromObject(s.machine[1]), m)
 			}
 

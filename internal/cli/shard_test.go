@@ -270,7 +270,7 @@ func TestShardMoveWaits(t *testing.T) {
 // standsStill shows the pause of the last machine once the command waits for it. First, a drain that began before it
 // has to end: the command resumes the cluster for that.
 func (s *sharded) standsStill(ctx context.Context) error {
-	m, root := s.machine[1], client.ObjectKey{Namespace: s.ns, Name: "busy"}
+	m, root := s.machine[1], &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "busy"}}
 	set := func(change func()) error {
 		return wait.Until(ctx, "the status is written", func(ctx context.Context) error {
 			if err := s.client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
@@ -283,7 +283,7 @@ func (s *sharded) standsStill(ctx context.Context) error {
 		})
 	}
 	show := func() error {
-		return wait.Until(ctx, "the status is written", func(ctx context.Context) error { return s.pass(ctx, root, m) })
+		return wait.Until(ctx, "the status is written", func(ctx context.Context) error { return s.showPause(ctx, root, m) })
 	}
 
 	if err := s.says(ctx, "TalosMachine/busy-w-0 does not show the pause"); err != nil {
