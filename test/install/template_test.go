@@ -97,7 +97,7 @@ func TestFull(t *testing.T) {
 	for what, ok := range map[string]bool{
 		"image":             strings.HasPrefix(manager.Image, "registry.example.com/talos-operator@sha256:0123") && manager.ImagePullPolicy == corev1.PullAlways,
 		"imagePullSecrets":  pod.Spec.ImagePullSecrets[0].Name == "registry",
-		"replicaCount":      *deployment.Spec.Replicas == 3 && deployment.Spec.Strategy.Type == "",
+		"replicaCount":      *deployment.Spec.Replicas == 3 && deployment.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType,
 		"env":               slices.Contains(manager.Env, corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxy:3128"}),
 		"backups":           slices.Contains(manager.Env, corev1.EnvVar{Name: "BACKUP_DIRECTORY", Value: "/backups"}) && claim(pod.Spec, manager, "/backups") == "backups",
 		"results":           claim(pod.Spec, manager, "/results") == "results",
