@@ -72,7 +72,7 @@ var walked = map[string]asked{
 	"machine.MachineService/ImageList":      {request: `{"namespace": "NS_SYSTEM"}`},
 	"machine.MachineService/ImagePull":      {request: `{"namespace": "NS_SYSTEM", "reference": "` + image + `"}`, silent: acts},
 	"machine.MachineService/PacketCapture":  {request: `{"interface": "eth0"}`, code: codes.DeadlineExceeded, silent: nothing},
-	"machine.ImageService/List":             {request: `{"containerd": {"namespace": "NS_SYSTEM"}}`},
+	"machine.ImageService/List":             {request: `{"containerd": {"driver": "CRI", "namespace": "NS_SYSTEM"}}`},
 	"machine.ImageService/Pull":             {request: `{"containerd": {"namespace": "NS_SYSTEM"}, "image_ref": "` + image + `"}`},
 	"machine.ImageService/Import":           {code: codes.InvalidArgument, silent: "needs the image"},
 	"machine.ImageService/Remove": {
