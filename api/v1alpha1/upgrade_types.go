@@ -272,10 +272,10 @@ type UpgradeStatus struct {
 	// stepsLeft of the path, with those of Kubernetes.
 	// +optional
 	StepsLeft int32 `json:"stepsLeft,omitempty"`
-	// prePull is the version whose images the machines pull before the first one begins with it. Absent once one has
+	// pulling is the version whose images the machines pull before the first one begins with it. Absent once one has
 	// begun.
 	// +optional
-	PrePull *UpgradeImages `json:"prePull,omitempty"`
+	Pulling *UpgradeImages `json:"pulling,omitempty"`
 	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,
 	// machines without images that maxFailed tolerates, and that an upgrade goes on without a backup. They hold nothing.
 	// +optional
@@ -305,11 +305,11 @@ type UpgradeImages struct {
 
 // MachineImages tells whether a machine has pulled its images of a version that its cluster is about to be upgraded to.
 type MachineImages struct {
-	// wantedBy is the version, with the generations of the TalosControlPlane and the TalosWorker.
+	// requestedFor is the version, with the generations of the TalosControlPlane and the TalosWorker.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=160
-	WantedBy string `json:"wantedBy,omitempty"`
+	RequestedFor string `json:"requestedFor,omitempty"`
 	// pulled is true once the node lists each of them.
 	// +optional
 	Pulled bool `json:"pulled,omitempty"`
@@ -317,9 +317,9 @@ type MachineImages struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// triedAt is when it last failed.
+	// lastAttemptTime is when the last pull failed.
 	// +optional
-	TriedAt *metav1.Time `json:"triedAt,omitempty"`
+	LastAttemptTime *metav1.Time `json:"lastAttemptTime,omitempty"`
 }
 
 // ManifestsStatus tells how the objects of a cluster differ from the bootstrap manifests of Talos after an upgrade of

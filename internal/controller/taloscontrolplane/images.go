@@ -33,7 +33,7 @@ func (r *Reconciler) awaitMachines(
 
 	was := s.cp.Status.Upgrade
 	if s.cp.Spec.Upgrade.PrePull != v1alpha1.PrePullNever {
-		next.PrePull = &v1alpha1.UpgradeImages{TalosVersion: next.TalosVersion, KubernetesVersion: next.KubernetesVersion}
+		next.Pulling = &v1alpha1.UpgradeImages{TalosVersion: next.TalosVersion, KubernetesVersion: next.KubernetesVersion}
 	}
 
 	held := preflight{}
@@ -54,7 +54,7 @@ func (r *Reconciler) awaitMachines(
 	}
 
 	out := refused(next, was, held)
-	out.PrePull, out.Obstacles = next.PrePull, next.Obstacles
+	out.Pulling, out.Obstacles = next.Pulling, next.Obstacles
 
 	return out
 }
@@ -78,7 +78,7 @@ func (r *Reconciler) judgeMachines(
 
 	out := preflight{message: wait, obstacles: sick}
 
-	if next.PrePull != nil {
+	if next.Pulling != nil {
 		pulls := upgrade.JudgePulls(version, pullsOf(s.cp, next, workers, concerned), may)
 		out.obstacles = upgrade.JoinObstacles(sick, pulls.Tolerated)
 		out.message = upgrade.JoinObstacles(wait, pulls.Wait)
@@ -149,7 +149,7 @@ func pullsOf(
 	for _, m := range machines {
 		p := upgrade.Pull{Machine: m.Name, Group: groupOf(m)}
 
-		if said := m.Status.Images; said != nil && said.WantedBy == rollout.ImagesFor(planned, workerOf(workers, m)) {
+		if said := m.Status.Images; said != nil && said.RequestedFor == rollout.ImagesFor(planned, workerOf(workers, m)) {
 			p.Done, p.Problem = said.Pulled, said.Message
 		}
 

@@ -23,7 +23,7 @@ func TestJudgeMachines(t *testing.T) {
 	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{
 		MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"selected": "yes"}},
 	}
-	next := &v1alpha1.UpgradeStatus{TalosVersion: version, PrePull: &v1alpha1.UpgradeImages{TalosVersion: version}}
+	next := &v1alpha1.UpgradeStatus{TalosVersion: version, Pulling: &v1alpha1.UpgradeImages{TalosVersion: version}}
 
 	planned := cp.DeepCopy()
 	planned.Status.Upgrade = next
@@ -47,7 +47,7 @@ func TestJudgeMachines(t *testing.T) {
 	silent := func(m *v1alpha1.TalosMachine) { m.Status.Conditions = m.Status.Conditions[:1] }
 	has := func(group *v1alpha1.TalosWorker) edit {
 		return func(m *v1alpha1.TalosMachine) {
-			m.Status.Images = &v1alpha1.MachineImages{WantedBy: rollout.ImagesFor(planned, group), Pulled: true}
+			m.Status.Images = &v1alpha1.MachineImages{RequestedFor: rollout.ImagesFor(planned, group), Pulled: true}
 		}
 	}
 	machine := func(group string, edits ...edit) v1alpha1.TalosMachine {

@@ -91,7 +91,7 @@ func (r *Reconciler) preflight(
 ) *v1alpha1.UpgradeStatus {
 	was := s.cp.Status.Upgrade
 	if next != nil {
-		next.PrePull = nil
+		next.Pulling = nil
 	}
 
 	switch {

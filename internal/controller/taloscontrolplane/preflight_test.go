@@ -190,13 +190,13 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	const waits = "the images of Talos v1.13.10 are pulled before the first machine begins: waiting for cp-0 (0 of 1 machines have them)"
 
 	u := later()
-	if u == nil || u.TalosVersion != "" || u.Reason != "" || u.Message != waits || u.PrePull == nil || u.PrePull.TalosVersion != to {
+	if u == nil || u.TalosVersion != "" || u.Reason != "" || u.Message != waits || u.Pulling == nil || u.Pulling.TalosVersion != to {
 		t.Fatalf("with space: %+v", u)
 	}
 
 	says := func(problem string) {
 		e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
-			m.Status.Images = &v1alpha1.MachineImages{WantedBy: rollout.ImagesFor(cp, nil), Pulled: problem == "", Message: problem}
+			m.Status.Images = &v1alpha1.MachineImages{RequestedFor: rollout.ImagesFor(cp, nil), Pulled: problem == "", Message: problem}
 		})
 	}
 
@@ -209,7 +209,7 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 
 	says("")
 
-	if u := later(); u == nil || u.TalosVersion != to || u.Obstacles != want+meet || u.Message+u.Reason != "" || u.PrePull == nil {
+	if u := later(); u == nil || u.TalosVersion != to || u.Obstacles != want+meet || u.Message+u.Reason != "" || u.Pulling == nil {
 		t.Errorf("with the image: %+v", u)
 	}
 
@@ -230,7 +230,7 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	})
 	nodes[0].FillDisk(true)
 
-	if u := later(); u == nil || u.PrePull != nil || u.TalosVersion != to || !strings.HasPrefix(u.Obstacles, want+full) || !strings.HasSuffix(u.Obstacles, meet) {
+	if u := later(); u == nil || u.Pulling != nil || u.TalosVersion != to || !strings.HasPrefix(u.Obstacles, want+full) || !strings.HasSuffix(u.Obstacles, meet) {
 		t.Errorf("begun: %+v", u)
 	}
 }

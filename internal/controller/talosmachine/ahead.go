@@ -36,7 +36,7 @@ const (
 func (s *scope) pullsAhead() bool {
 	want, has := rollout.ImagesFor(s.controlPlane, s.worker), s.machine.Status.Images
 
-	return want != "" && (has == nil || has.WantedBy != want || !has.Pulled)
+	return want != "" && (has == nil || has.RequestedFor != want || !has.Pulled)
 }
 
 // pullAhead has the node pull the images of that version: one that cannot be had is found before any machine has
@@ -58,8 +58,8 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 		return nil
 	}
 
-	if st.Images == nil || st.Images.WantedBy != want {
-		st.Images = &v1alpha1.MachineImages{WantedBy: want}
+	if st.Images == nil || st.Images.RequestedFor != want {
+		st.Images = &v1alpha1.MachineImages{RequestedFor: want}
 	}
 
 	images, err := s.imagesAhead()
@@ -73,7 +73,7 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 
 	switch {
 	case len(images) == 0:
-		st.Images.Pulled, st.Images.Message, st.Images.TriedAt = true, "", nil
+		st.Images.Pulled, st.Images.Message, st.Images.LastAttemptTime = true, "", nil
 	case job == nil || job.About != about:
 		return r.beginAhead(ctx, s, about, images)
 	case job.Ended():
@@ -87,7 +87,7 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installation, images []talos.WantedImage) error {
 	now := r.Clock.Now()
 
-	if at := s.machine.Status.Images.TriedAt; at != nil && now.Before(at.Add(retryAhead)) {
+	if at := s.machine.Status.Images.LastAttemptTime; at != nil && now.Before(at.Add(retryAhead)) {
 		s.lookSoon(at.Add(retryAhead).Sub(now))
 
 		return nil
@@ -143,13 +143,13 @@ func (r *Reconciler) endAhead(s *scope, job *work.Job[installation, struct{}]) {
 
 	if _, err := job.Result(); err != nil {
 		at := stamp(r.Clock.Now())
-		st.Message, st.TriedAt = kube.Shorten(failure.Message(err), longestMessage), &at
+		st.Message, st.LastAttemptTime = kube.Shorten(failure.Message(err), longestMessage), &at
 		s.lookSoon(retryAhead)
 
 		return
 	}
 
-	st.Pulled, st.Message, st.TriedAt = true, "", nil
+	st.Pulled, st.Message, st.LastAttemptTime = true, "", nil
 }
 
 // lookSoon has the machine reconciled again: nothing reports what it waits for.
@@ -166,7 +166,7 @@ func (s *scope) imagesAhead() ([]talos.WantedImage, error) {
 		return nil, s.unsourced
 	}
 
-	if s.controlPlane.Status.Upgrade.PrePull.TalosVersion != "" {
+	if s.controlPlane.Status.Upgrade.Pulling.TalosVersion != "" {
 		if s.installer == "" {
 			return nil, nil
 		}
@@ -181,13 +181,13 @@ func (s *scope) imagesAhead() ([]talos.WantedImage, error) {
 // the machine does not get it. It is pure.
 func installerAhead(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) string {
 	u := cp.Status.Upgrade
-	if u == nil || u.PrePull == nil || u.PrePull.TalosVersion == "" {
+	if u == nil || u.Pulling == nil || u.Pulling.TalosVersion == "" {
 		return ""
 	}
 
 	next := cp.DeepCopy()
 	next.Status.Upgrade = &v1alpha1.UpgradeStatus{
-		ObservedGeneration: cp.Generation, TalosVersion: u.PrePull.TalosVersion, ControlPlaneDone: true,
+		ObservedGeneration: cp.Generation, TalosVersion: u.Pulling.TalosVersion, ControlPlaneDone: true,
 	}
 
 	found := compareSystems(next, m, runs, image)
@@ -209,7 +209,7 @@ func kubernetesAhead(cp *v1alpha1.TalosControlPlane, worker bool, live, rendered
 	}
 
 	may := machineconfig.Released{
-		Kubernetes: cp.Status.Upgrade.PrePull.KubernetesVersion, Spec: cp.Spec.KubernetesVersion,
+		Kubernetes: cp.Status.Upgrade.Pulling.KubernetesVersion, Spec: cp.Spec.KubernetesVersion,
 	}
 	for _, c := range components {
 		may.Images = append(may.Images, machineconfig.ImageOf(c))

@@ -23,7 +23,7 @@ cluster:
 
 	cp := &v1alpha1.TalosControlPlane{}
 	cp.Spec.KubernetesVersion = "v1.36.2"
-	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{PrePull: &v1alpha1.UpgradeImages{KubernetesVersion: "v1.35.10"}}
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Pulling: &v1alpha1.UpgradeImages{KubernetesVersion: "v1.35.10"}}
 
 	live, want := replaced(config, "v1.34.3", "v1.34.3"), replaced(config, "v1.36.2", "v1.36.2-slim")
 	kubelet := talos.WantedImage{Name: "ghcr.io/siderolabs/kubelet:v1.35.10-slim"}
@@ -67,7 +67,7 @@ func TestInstallerAhead(t *testing.T) {
 		"it runs that":         {"v1.12.12", "v1.12.12", stock + "v1.13.9", ""},
 		"it would be refused":  {"v1.13.9", "v1.12.12", stock + "v1.12.7", ""},
 	} {
-		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{PrePull: &v1alpha1.UpgradeImages{TalosVersion: c.ahead}}
+		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Pulling: &v1alpha1.UpgradeImages{TalosVersion: c.ahead}}
 		runs := running{system: system{c.runs, ""}, installer: stock + c.runs}
 
 		if got := installerAhead(cp, m, runs, c.image); got != c.want {

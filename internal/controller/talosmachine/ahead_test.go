@@ -16,7 +16,7 @@ func (e *env) prePull(images *v1alpha1.UpgradeImages) string {
 
 	cp := &v1alpha1.TalosControlPlane{}
 	e.Get(cp, cluster)
-	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{ObservedGeneration: cp.Generation, PrePull: images}
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{ObservedGeneration: cp.Generation, Pulling: images}
 
 	if err := e.Admin.Status().Update(e.Context(), cp); err != nil {
 		e.Fatal(err)
@@ -43,7 +43,7 @@ func TestPullAhead(t *testing.T) {
 	m := e.until("w-0", "it cannot pull", func(m *v1alpha1.TalosMachine) bool {
 		return m.Status.Images != nil && m.Status.Images.Message != ""
 	})
-	if i := m.Status.Images; i.WantedBy != want || i.Pulled || !strings.Contains(i.Message, installer+newer+"-missing") {
+	if i := m.Status.Images; i.RequestedFor != want || i.Pulled || !strings.Contains(i.Message, installer+newer+"-missing") {
 		t.Errorf("without the image: %+v", i)
 	}
 
@@ -61,7 +61,7 @@ func TestPullAhead(t *testing.T) {
 	want = e.prePull(&v1alpha1.UpgradeImages{TalosVersion: newer})
 
 	has := func(m *v1alpha1.TalosMachine) bool {
-		return m.Status.Images != nil && m.Status.Images.WantedBy == want && m.Status.Images.Pulled
+		return m.Status.Images != nil && m.Status.Images.RequestedFor == want && m.Status.Images.Pulled
 	}
 	if m = e.until("w-0", "it has the image", has); m.Status.Images.Message != "" || m.Status.Change != nil {
 		t.Errorf("with the image: %+v, %s", m.Status.Images, show(m))

@@ -70,7 +70,7 @@ func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 // none are pulled.
 func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 	u := cp.Status.Upgrade
-	if u == nil || u.PrePull == nil {
+	if u == nil || u.Pulling == nil {
 		return ""
 	}
 
@@ -79,5 +79,5 @@ func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 		group = w.Generation
 	}
 
-	return fmt.Sprintf("%d/%d/%s/%s", cp.Generation, group, u.PrePull.TalosVersion, u.PrePull.KubernetesVersion)
+	return fmt.Sprintf("%d/%d/%s/%s", cp.Generation, group, u.Pulling.TalosVersion, u.Pulling.KubernetesVersion)
 }
