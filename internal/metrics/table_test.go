@@ -42,6 +42,8 @@ func fleet(t *testing.T) client.Client {
 	}
 
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "c"}
+	run := meta
+	run.OwnerReferences = []metav1.OwnerReference{{UID: "", Controller: new(true)}}
 	at := metav1.NewTime(time.Unix(200, 0))
 	ready := []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
 
@@ -64,7 +66,10 @@ func fleet(t *testing.T) client.Client {
 		&v1alpha1.TalosMachine{ObjectMeta: meta, Status: v1alpha1.TalosMachineStatus{
 			Change: &v1alpha1.MachineChange{Phase: v1alpha1.ChangePending}, Conditions: ready,
 		}},
-		&v1alpha1.TalosUpgrade{ObjectMeta: meta, Status: v1alpha1.UpgradeRunStatus{Phase: v1alpha1.UpgradeRunRunning}},
+		&v1alpha1.TalosUpgrade{
+			ObjectMeta: run, Spec: v1alpha1.UpgradeRunSpec{ControlPlaneRef: v1alpha1.ObjectReference{Name: "c"}},
+			Status: v1alpha1.UpgradeRunStatus{Phase: v1alpha1.UpgradeRunRunning},
+		},
 		backupObject("b", "c", 200, v1alpha1.VerificationDrill), schedule,
 	).Build()
 }

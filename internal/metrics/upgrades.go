@@ -2,8 +2,10 @@ package metrics
 
 import (
 	"context"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -81,28 +83,41 @@ func (u Upgrades) Collect(ch chan<- prometheus.Metric) {
 
 	collectChanges(ch, machines.Items)
 
+	runs := openRuns{planes: planes.Items, counts: map[[4]string]int32{}}
+
 	for i := range talos.Items {
-		collectRun(ch, v1alpha1.ChangeTalos, talos.Items[i].Namespace, &talos.Items[i].Spec, &talos.Items[i].Status)
+		runs.add(v1alpha1.ChangeTalos, &talos.Items[i], &talos.Items[i].Spec, &talos.Items[i].Status)
 	}
 
 	for i := range kubernetes.Items {
-		k := &kubernetes.Items[i]
-		collectRun(ch, v1alpha1.ChangeKubernetes, k.Namespace, &k.Spec, &k.Status)
+		runs.add(v1alpha1.ChangeKubernetes, &kubernetes.Items[i], &kubernetes.Items[i].Spec, &kubernetes.Items[i].Status)
+	}
+
+	for labels, n := range runs.counts {
+		ch <- prometheus.MustNewConstMetric(runMachines, prometheus.GaugeValue, float64(n), labels[:]...)
 	}
 }
 
-// collectRun tells of an open run: there is one at most of each component of a cluster.
-func collectRun(
-	ch chan<- prometheus.Metric, of v1alpha1.ChangeKind, namespace string, spec *v1alpha1.UpgradeRunSpec,
-	st *v1alpha1.UpgradeRunStatus,
+// openRuns counts the machines of open runs by the labels of their series: a series that is there twice would fail the
+// whole scrape.
+type openRuns struct {
+	planes []v1alpha1.TalosControlPlane
+	counts map[[4]string]int32
+}
+
+// add counts an open run, unless its control plane is gone or another one of its name: then it is never closed.
+func (r *openRuns) add(
+	of v1alpha1.ChangeKind, o metav1.Object, spec *v1alpha1.UpgradeRunSpec, st *v1alpha1.UpgradeRunStatus,
 ) {
-	if st.Phase == "" || st.CompletionTime != nil {
+	owned := slices.ContainsFunc(r.planes, func(cp v1alpha1.TalosControlPlane) bool {
+		return cp.Namespace == o.GetNamespace() && cp.Name == spec.ControlPlaneRef.Name && metav1.IsControlledBy(o, &cp)
+	})
+	if st.Phase == "" || st.CompletionTime != nil || !owned {
 		return
 	}
 
 	for state, n := range map[string]int32{"Done": st.Done, "Failed": st.Failed, "Left": st.Total - st.Done - st.Failed} {
-		ch <- prometheus.MustNewConstMetric(runMachines, prometheus.GaugeValue, float64(n), namespace,
-			spec.ControlPlaneRef.Name, string(of), state)
+		r.counts[[4]string{o.GetNamespace(), spec.ControlPlaneRef.Name, string(of), state}] += n
 	}
 }
 

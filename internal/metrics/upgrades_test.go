@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -22,7 +23,8 @@ func TestUpgrades(t *testing.T) {
 
 	plane := func(name string, u *v1alpha1.UpgradeStatus) *v1alpha1.TalosControlPlane {
 		return &v1alpha1.TalosControlPlane{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Status: v1alpha1.TalosControlPlaneStatus{Upgrade: u},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+			Status:     v1alpha1.TalosControlPlaneStatus{Upgrade: u},
 		}
 	}
 	machine := func(name string, c *v1alpha1.MachineChange) *v1alpha1.TalosMachine {
@@ -30,6 +32,12 @@ func TestUpgrades(t *testing.T) {
 		m.Spec.ControlPlaneRef.Name, m.Status.Change = "c", c
 
 		return m
+	}
+
+	record := func(name, owner string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "ns", Name: name, OwnerReferences: []metav1.OwnerReference{{
+			UID: types.UID(owner), Controller: new(true),
+		}}}
 	}
 
 	end := metav1.NewTime(time.Unix(100, 0))
@@ -43,9 +51,12 @@ func TestUpgrades(t *testing.T) {
 		plane("c", &v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2", StepsLeft: 2, Components: []v1alpha1.KubernetesComponent{
 			v1alpha1.ComponentAPIServer, v1alpha1.ComponentControllerManager,
 		}}),
-		&v1alpha1.KubernetesUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c-2"}, Spec: spec, Status: st},
-		&v1alpha1.TalosUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c-1"}, Spec: spec, Status: over},
-		&v1alpha1.TalosUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c-2"}, Spec: spec},
+		// A control plane that was deleted and created again has open records twice, and a series once.
+		&v1alpha1.KubernetesUpgrade{ObjectMeta: record("c-2", "c"), Spec: spec, Status: st},
+		&v1alpha1.KubernetesUpgrade{ObjectMeta: record("c-1", "earlier"), Spec: spec, Status: st},
+		&v1alpha1.KubernetesUpgrade{ObjectMeta: record("c-3", "c"), Spec: spec, Status: st},
+		&v1alpha1.TalosUpgrade{ObjectMeta: record("c-1", "c"), Spec: spec, Status: over},
+		&v1alpha1.TalosUpgrade{ObjectMeta: record("c-2", "c"), Spec: spec},
 		machine("1", nil), machine("2", &v1alpha1.MachineChange{Phase: v1alpha1.ChangePending}),
 		machine("3", &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeSettling}),
 		machine("4", &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeSettling}),
@@ -57,9 +68,9 @@ func TestUpgrades(t *testing.T) {
 		"talos_operator_upgrade_info  waits ns  1",
 		"talos_operator_upgrade_info ControllerManager c ns v1.36.2 1",
 		"talos_operator_upgrade_info Talos talos ns v1.13.9 1",
-		"talos_operator_upgrade_run_machines Kubernetes c ns Done 2",
-		"talos_operator_upgrade_run_machines Kubernetes c ns Failed 1",
-		"talos_operator_upgrade_run_machines Kubernetes c ns Left 2",
+		"talos_operator_upgrade_run_machines Kubernetes c ns Done 4",
+		"talos_operator_upgrade_run_machines Kubernetes c ns Failed 2",
+		"talos_operator_upgrade_run_machines Kubernetes c ns Left 4",
 		"talos_operator_upgrade_steps_left c ns 2",
 		"talos_operator_upgrade_steps_left talos ns 1",
 		"talos_operator_upgrade_steps_left waits ns 3",
