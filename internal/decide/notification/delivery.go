@@ -48,7 +48,7 @@ func (t Target) pending(e *Entry, now time.Time) bool {
 	d, tried := e.Deliveries[t.Key()]
 
 	switch {
-	case d.Result != "" || !t.wants(e.Event):
+	case d.Result != "" || !t.wants(e):
 		return false
 	case tried && !d.First.Time.Before(t.Since):
 		return true
@@ -57,8 +57,13 @@ func (t Target) pending(e *Entry, now time.Time) bool {
 	return !e.Time.Time.Before(t.Since) || now.Sub(e.Time.Time) <= Recent
 }
 
-func (t Target) wants(event v1alpha1.NotificationEvent) bool {
-	return len(t.Events) == 0 || slices.Contains(t.Events, event)
+// wants reports whether a target is told of an entry. A run that has stopped waits for a user, too: a receiver that was
+// configured for that is told.
+func (t Target) wants(e *Entry) bool {
+	stopped := e.Event == v1alpha1.NotificationFailed && e.Phase == v1alpha1.UpgradeRunStopped
+
+	return len(t.Events) == 0 || slices.Contains(t.Events, e.Event) ||
+		stopped && slices.Contains(t.Events, v1alpha1.NotificationWaiting)
 }
 
 // Claim returns the ledger with the attempts that are made now. It has to be recorded before they are made. What no

@@ -33,6 +33,15 @@ func tried(e notification.Entry, first, next time.Duration, result notification.
 func TestDue(t *testing.T) {
 	const now, sent, failed = 2 * time.Hour, notification.ResultSent, notification.ResultFailed
 
+	const waiting = v1alpha1.NotificationWaiting
+
+	ended := func(number int, phase v1alpha1.UpgradeRunPhase) notification.Entry {
+		e := entry(number, v1alpha1.NotificationFailed, 0)
+		e.Phase = phase
+
+		return e
+	}
+
 	for name, c := range map[string]struct {
 		target  notification.Target
 		entries []notification.Entry
@@ -50,6 +59,9 @@ func TestDue(t *testing.T) {
 		"not before the one that waits":        {target(0), []notification.Entry{tried(entry(1, started, 0), 0, 3*time.Hour, ""), entry(2, finished, 0)}, "next 180"},
 		"the next attempt":                     {target(0), []notification.Entry{tried(entry(1, started, 0), 0, now, "")}, "1"},
 		"an event that is not asked for":       {target(0, finished), []notification.Entry{entry(1, started, 0), entry(2, finished, 0)}, "2"},
+		"Waiting, and a stop":                  {target(0, waiting), []notification.Entry{ended(1, v1alpha1.UpgradeRunStopped)}, "1"},
+		"Waiting, and an end":                  {target(0, waiting), []notification.Entry{ended(1, v1alpha1.UpgradeRunFailed)}, ""},
+		"Finished, and a stop":                 {target(0, finished), []notification.Entry{ended(1, v1alpha1.UpgradeRunStopped)}, ""},
 		"tried while it was recent":            {target(30 * time.Minute), []notification.Entry{tried(entry(1, started, 0), time.Hour, now, "")}, "1"},
 		"tried before it was configured again": {target(90 * time.Minute), []notification.Entry{tried(entry(1, started, 0), time.Hour, now, "")}, ""},
 	} {
