@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
+	"github.com/distribution/reference"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc/codes"
@@ -36,7 +36,7 @@ func (w WantedImage) instance() *common.ContainerdInstance {
 type listedImage struct{ name, digest string }
 
 // Fetch has the node pull those images that it does not list, one after the other, through its own mirrors. It returns
-// nil only if the node lists each of them. It changes nothing that runs, and may be repeated.
+// nil only if the node lists each of them, or has pulled it by the call of Talos before 1.13, which returns at the end. It changes nothing that runs, and may be repeated.
 func (n *Node) Fetch(ctx context.Context, images []WantedImage) error {
 	for _, image := range images {
 		has, err := n.lists(ctx, image, "")
@@ -48,9 +48,13 @@ func (n *Node) Fetch(ctx context.Context, images []WantedImage) error {
 			continue
 		}
 
-		pulled, err := n.pullTo(ctx, image.instance(), image.Name)
+		pulled, legacy, err := n.pullTo(ctx, image.instance(), image.Name)
 		if err != nil {
 			return err
+		}
+
+		if legacy {
+			continue
 		}
 
 		if has, err = n.lists(ctx, image, pulled); err != nil {
@@ -73,11 +77,30 @@ func (n *Node) lists(ctx context.Context, image WantedImage, pulled string) (boo
 		return false, err
 	}
 
-	_, digest, _ := strings.Cut(pulled, "@")
+	name, digest := canonical(image.Name)
+	as, pinned := canonical(pulled)
 
 	return slices.ContainsFunc(all, func(have listedImage) bool {
-		return have.name == image.Name || digest != "" && (have.digest == digest || have.name == pulled)
+		listed, _ := canonical(have.name)
+
+		return digest != "" && have.digest == digest || pinned != "" && have.digest == pinned ||
+			listed == name || pulled != "" && listed == as
 	}), nil
+}
+
+// canonical returns an image reference as Talos and containerd list it, and its digest, if it has one: a short name
+// gets its registry, and a tag beside a digest is dropped. What is no reference stays as it is.
+func canonical(image string) (name, digest string) {
+	ref, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return image, ""
+	}
+
+	if d, ok := ref.(reference.Digested); ok {
+		digest = d.Digest().String()
+	}
+
+	return ref.String(), digest
 }
 
 // listed returns the images in one namespace of a containerd.

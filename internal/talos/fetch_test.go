@@ -7,6 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
@@ -46,5 +47,36 @@ func TestFetch(t *testing.T) {
 
 	if err := conn.Fetch(t.Context(), want); failure.Reason(err) != v1alpha1.ReasonNodeUnreachable {
 		t.Errorf("of a node that is off: %v", err)
+	}
+}
+
+// TestFetchShortNames: Talos lists images by their canonical names. One that was pulled by a short name, or by a tag and
+// a digest, is not pulled again, whichever call the node has.
+func TestFetchShortNames(t *testing.T) {
+	t.Parallel()
+
+	const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+	want := []talos.WantedImage{
+		{Name: "org/kubelet:v1.34.2"}, {Name: "ghcr.io/org/kubelet:v1.34.2" + digest}, {Name: "kube-apiserver:v1.34.2", Pod: true},
+	}
+
+	for version, call := range map[string]string{"v1.12.4": "ImagePull", "v1.13.9": "Pull"} {
+		address := loopback.Address(t)
+		c := newCluster(t, address)
+		n := boot(t, address, func(o *node.Options) { o.TalosVersion = version })
+		c.configure(n)
+
+		conn := c.open(n, c.creds())
+
+		for range 2 {
+			if err := conn.Fetch(t.Context(), want); err != nil {
+				t.Fatalf("%s: %v", version, err)
+			}
+		}
+
+		if pulls := n.Faults().Calls(call); pulls != len(want) {
+			t.Errorf("%s: %d pulls", version, pulls)
+		}
 	}
 }

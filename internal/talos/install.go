@@ -23,31 +23,33 @@ const longestOutput = 300
 // Pull has the node pull an image, through its own mirrors: an installer, or that of the kubelet. It changes nothing
 // that runs, and may be repeated.
 func (n *Node) Pull(ctx context.Context, image string) error {
-	_, err := n.pullTo(ctx, systemImages(), image)
+	_, _, err := n.pullTo(ctx, systemImages(), image)
 
 	return err
 }
 
 // PullPod has the node pull an image that its kubelet runs as a pod. It changes nothing that runs, and may be repeated.
 func (n *Node) PullPod(ctx context.Context, image string) error {
-	_, err := n.pullTo(ctx, podImages(), image)
+	_, _, err := n.pullTo(ctx, podImages(), image)
 
 	return err
 }
 
-// pullTo has the node pull an image, and returns its name with a digest; empty for Talos before 1.13, which does not
-// say.
-func (n *Node) pullTo(ctx context.Context, instance *common.ContainerdInstance, image string) (string, error) {
-	name, err := n.stream(ctx, instance, image)
-	if status.Code(err) == codes.Unimplemented { // Talos before 1.13
+// pullTo has the node pull an image, and returns its name with a digest; legacy is a node with Talos before 1.13, which
+// does not say.
+func (n *Node) pullTo(
+	ctx context.Context, instance *common.ContainerdInstance, image string,
+) (name string, legacy bool, err error) {
+	name, err = n.stream(ctx, instance, image)
+	if legacy = status.Code(err) == codes.Unimplemented; legacy {
 		err = n.c.ImagePull(ctx, instance.GetNamespace(), image) //nolint:staticcheck // they have no other call
 	}
 
 	if err != nil {
-		return "", n.installError(image, err)
+		return "", legacy, n.installError(image, err)
 	}
 
-	return name, nil
+	return name, legacy, nil
 }
 
 // stream pulls an image, and returns what the node calls it.

@@ -80,8 +80,10 @@ func (s imageServer) List(
 	}
 
 	for _, ref := range all {
+		name, digest := image.Listed(ref)
+
 		if err := srv.Send(&machine.ImageServiceListResponse{
-			Name: ref, Digest: image.Digest(ref), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
+			Name: name, Digest: digest, Size: imageSize, CreatedAt: timestamppb.New(s.booted),
 		}); err != nil {
 			return err
 		}
@@ -215,8 +217,10 @@ func (s machineServer) ImageList(
 	}
 
 	for _, ref := range s.present() {
+		name, digest := image.Listed(ref)
+
 		if err := srv.Send(&machine.ImageListResponse{
-			Name: ref, Digest: image.Digest(ref), Size: imageSize, CreatedAt: timestamppb.New(s.booted),
+			Name: name, Digest: digest, Size: imageSize, CreatedAt: timestamppb.New(s.booted),
 		}); err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/distribution/reference"
 )
 
 // Faults of images: what goes wrong with an installer, or with a component of Kubernetes, by a word in its reference;
@@ -44,6 +46,21 @@ func Canonical(image string) string {
 	}
 
 	return strings.TrimSuffix(image, ":"+Tag(image)) + "@" + Digest(image)
+}
+
+// Listed returns the name and the digest that a node lists an image under: a short name gets its registry, and a tag
+// beside a digest is dropped.
+func Listed(image string) (name, digest string) {
+	ref, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return image, Digest(image)
+	}
+
+	if d, ok := ref.(reference.Digested); ok {
+		return ref.String(), d.Digest().String()
+	}
+
+	return ref.String(), Digest(image)
 }
 
 // CheckPull says why an image cannot be pulled.
