@@ -54,12 +54,21 @@ func (r *Reconciler) guardUpgrade(
 	switch {
 	case s.guard.Planned == nil || out.Begin:
 	case freesWorkers(next):
-		next = refused(next, s.cp.Status.Upgrade, preflight{message: out.Message})
+		next = heldWorkers(next, s.cp.Status.Upgrade, out.Message)
 	case out.Message != "":
 		next.Message = kube.Shorten(out.Message, longestMessage)
 	}
 
 	return next, nil
+}
+
+// heldWorkers returns the status of an upgrade of workers that are left behind, while hooks hold it. Its obstacles stay,
+// because what is among them already is not told by another event. It is pure.
+func heldWorkers(next, was *v1alpha1.UpgradeStatus, why string) *v1alpha1.UpgradeStatus {
+	out := refused(next, was, preflight{message: why})
+	out.Obstacles = next.Obstacles
+
+	return out
 }
 
 // freesWorkers reports whether workers begin as soon as an upgrade is published, without a slot of the control plane:

@@ -233,6 +233,15 @@ func TestFreesWorkers(t *testing.T) {
 	}
 }
 
+// TestHeldWorkers: while hooks hold workers that are left behind, the obstacles of their upgrade stay.
+func TestHeldWorkers(t *testing.T) {
+	next := &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10", Obstacles: "no backup"}
+
+	if got := heldWorkers(next, nil, "a hook"); got.TalosVersion != "" || got.Message != "a hook" || got.Obstacles != "no backup" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestHookStays: a failed hook stays the reason for what is not up to date while it is not asked for, and no longer.
 func TestHookStays(t *testing.T) {
 	stopped := &clusterstate.UpgradeRun{
