@@ -120,6 +120,12 @@ func (in Input) noteSpec(run *clusterstate.UpgradeRun, h *clusterstate.HookRun) 
 func (in Input) end(run *clusterstate.UpgradeRun) {
 	owed := run.Entered || run.Phase == clusterstate.UpgradeBegun
 
+	// The hooks after it were told that it has failed, and a machine has recovered: they are told of the success as well.
+	if Stopped(run) == nil && run.Outcome == v1alpha1.UpgradeRunFailed && in.Phase == v1alpha1.UpgradeRunSucceeded {
+		run.Attempt++
+		run.Hooks = nil
+	}
+
 	run.Outcome = in.Phase
 	if in.Phase == v1alpha1.UpgradeRunStopped || Stopped(run) != nil {
 		run.Outcome = v1alpha1.UpgradeRunFailed

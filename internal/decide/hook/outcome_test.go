@@ -32,6 +32,24 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+// TestRecovered: hooks after a run that were told that it failed are told when it succeeds all the same.
+func TestRecovered(t *testing.T) {
+	halted := record(planned, ran("end", after))
+	halted.Entered, halted.Outcome = true, failed
+	was := halted.Attempt
+
+	out := hook.Next(hook.Input{Hooks: hooks(newHook("end", after)), Record: halted, Phase: succeeded, Now: now})
+	if out.Create == nil || out.Create.Name != "end" || out.Record.Outcome != succeeded || out.Record.Attempt != was+1 {
+		t.Errorf("recovered: %+v, %+v", out.Create, out.Record)
+	}
+
+	// Called off, they have run for the end of the run already.
+	out = hook.Next(hook.Input{Hooks: hooks(newHook("end", after)), Record: halted, Phase: calledOff, Now: now})
+	if out.Create != nil || out.Record.Phase != finished {
+		t.Errorf("called off: %+v, %+v", out.Create, out.Record)
+	}
+}
+
 // TestRefuse: a hook whose Job the API server does not take has failed, and stops what it is before.
 func TestRefuse(t *testing.T) {
 	in := hook.Input{Planned: kubernetes, Hooks: hooks(newHook("one", before)), Ready: true, Generation: 7, Now: now}
