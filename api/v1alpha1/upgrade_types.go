@@ -94,7 +94,9 @@ type UpgradeOptions struct {
 	RemovedAPIs RemovedAPIPolicy `json:"removedAPIs,omitempty"`
 	// prePull is Always (default), or Never. With Always, each machine pulls its images of a version before the first
 	// machine begins with that version: the installer of Talos, or the kubelet and, on the control plane, the images of
-	// its static pods. One that cannot holds the upgrade, unless the maxFailed of its group tolerates it.
+	// its static pods. One that cannot holds the upgrade, unless the maxFailed of its group tolerates it. One that does not
+	// respond, or is not ready, holds nothing. Talos deletes images that nothing uses about an hour after they were pulled:
+	// after a longer wait, a machine may have to pull again when it is its turn.
 	// +optional
 	PrePull PrePullPolicy `json:"prePull,omitempty"`
 	// backup is Scheduled (default), or None, where the control plane has no backupBeforeDisruption. With Scheduled, the
@@ -277,7 +279,8 @@ type UpgradeStatus struct {
 	// +optional
 	Pulling *UpgradeImages `json:"pulling,omitempty"`
 	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,
-	// machines without images that maxFailed tolerates, and that an upgrade goes on without a backup. They hold nothing.
+	// machines that do not respond, are not ready, or have no images although the upgrade goes on, and that it goes on
+	// without a backup. They hold nothing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Obstacles string `json:"obstacles,omitempty"`
@@ -320,6 +323,11 @@ type MachineImages struct {
 	// lastAttemptTime is when the last pull failed.
 	// +optional
 	LastAttemptTime *metav1.Time `json:"lastAttemptTime,omitempty"`
+	// failures is how many pulls have failed in a row. After the third one, the pull is retried every 30 minutes instead of
+	// every minute.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures int32 `json:"failures,omitempty"`
 }
 
 // ManifestsStatus tells how the objects of a cluster differ from the bootstrap manifests of Talos after an upgrade of

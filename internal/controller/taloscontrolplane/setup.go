@@ -116,7 +116,7 @@ func upgraded(e event.UpdateEvent) bool {
 		return false
 	}
 
-	if !equality.Semantic.DeepEqual(before.Status.Images, after.Status.Images) {
+	if !equality.Semantic.DeepEqual(saidOfImages(before), saidOfImages(after)) {
 		return true
 	}
 
@@ -126,6 +126,19 @@ func upgraded(e event.UpdateEvent) bool {
 
 	return upgrades(before.Status.Change) || before.Status.TalosVersion != after.Status.TalosVersion ||
 		before.Status.KubeletVersion != after.Status.KubeletVersion
+}
+
+// saidOfImages returns what a machine says about its images, without when and how often they could not be pulled: that
+// changes with each retry.
+func saidOfImages(m *v1alpha1.TalosMachine) v1alpha1.MachineImages {
+	if m.Status.Images == nil {
+		return v1alpha1.MachineImages{}
+	}
+
+	out := *m.Status.Images
+	out.LastAttemptTime, out.Failures = nil, 0
+
+	return out
 }
 
 func upgrades(c *v1alpha1.MachineChange) bool {

@@ -16,6 +16,14 @@ func TestUpgradedWorker(t *testing.T) {
 	talos, kubernetes := v1alpha1.ChangeTalos, v1alpha1.ChangeKubernetes
 	upgrading := func(st *v1alpha1.TalosMachineStatus) { st.Change = &v1alpha1.MachineChange{Kind: talos} }
 
+	pulling := func(failures int32, message string) func(*v1alpha1.TalosMachineStatus) {
+		at := metav1.NewTime(time.Unix(int64(failures), 0))
+
+		return func(st *v1alpha1.TalosMachineStatus) {
+			st.Images = &v1alpha1.MachineImages{RequestedFor: "x", Message: message, LastAttemptTime: &at, Failures: failures}
+		}
+	}
+
 	for name, c := range map[string]struct {
 		before, after func(*v1alpha1.TalosMachineStatus)
 		wakes         bool
@@ -38,6 +46,12 @@ func TestUpgradedWorker(t *testing.T) {
 		"a version late": {
 			before: func(*v1alpha1.TalosMachineStatus) {},
 			after:  func(st *v1alpha1.TalosMachineStatus) { st.TalosVersion = "v1.13.9" }, wakes: true,
+		},
+		"its images": {
+			before: pulling(0, ""), after: pulling(1, "no such image"), wakes: true,
+		},
+		"its images, again": {
+			before: pulling(1, "no such image"), after: pulling(2, "no such image"),
 		},
 		"a kubelet late": {
 			before: func(*v1alpha1.TalosMachineStatus) {},

@@ -20,11 +20,14 @@ import (
 )
 
 const (
-	// aheadTimeout limits the pull of all images of a version. The node itself tries an image that cannot be had for 20
-	// minutes, and does not say why meanwhile.
-	aheadTimeout = 10 * time.Minute
-	// retryAhead is how soon images are pulled again that could not be had.
-	retryAhead = time.Minute
+	// aheadTimeout limits the pull of one image. The node itself tries an image that cannot be pulled for 20 minutes, and
+	// does not say why meanwhile.
+	aheadTimeout = 30 * time.Minute
+	// retryAhead is how soon images are pulled again that could not be pulled, and retryAheadLater how soon after
+	// quickRetries failures: a registry must not be asked for ever each minute.
+	retryAhead      = time.Minute
+	retryAheadLater = 30 * time.Minute
+	quickRetries    = 3
 	// aheadAtOnce is how many machines of a cluster pull at the same time: they share a registry or a mirror.
 	aheadAtOnce = 10
 	// pollAhead is how soon a machine looks again whether it is its turn to pull.
@@ -34,16 +37,26 @@ const (
 // pullsAhead reports whether the node has not pulled the images of the version yet that its cluster is about to be
 // upgraded to.
 func (s *scope) pullsAhead() bool {
-	want, has := rollout.ImagesFor(s.controlPlane, s.worker), s.machine.Status.Images
+	want, has := s.requested(), s.machine.Status.Images
 
 	return want != "" && (has == nil || has.RequestedFor != want || !has.Pulled)
+}
+
+// requested names the images that the node pulls; empty if there are none. A machine that is not selected for upgrades
+// stays as it is.
+func (s *scope) requested() string {
+	if len(rollout.Unselected(s.controlPlane, []v1alpha1.TalosMachine{*s.machine})) > 0 {
+		return ""
+	}
+
+	return rollout.ImagesFor(s.controlPlane, s.worker)
 }
 
 // pullAhead has the node pull the images of that version: one that cannot be had is found before any machine has
 // changed. A change that is in progress comes first. The pull delays nothing.
 func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
-	want := rollout.ImagesFor(s.controlPlane, s.worker)
+	want := s.requested()
 	job := r.Installs.Find(s.key(), s.machine.UID)
 
 	switch {
@@ -65,6 +78,7 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 	images, err := s.imagesAhead()
 	if err != nil {
 		st.Images.Message = kube.Shorten(failure.Message(err), longestMessage)
+		st.Images.LastAttemptTime, st.Images.Failures = nil, 0 // nothing is pulled
 
 		return nil
 	}
@@ -73,8 +87,10 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 
 	switch {
 	case len(images) == 0:
-		st.Images.Pulled, st.Images.Message, st.Images.LastAttemptTime = true, "", nil
+		*st.Images = v1alpha1.MachineImages{RequestedFor: want, Pulled: true}
 	case job == nil || job.About != about:
+		r.Installs.Drop(s.key()) // a pull for an earlier request must not go on beside this one
+
 		return r.beginAhead(ctx, s, about, images)
 	case job.Ended():
 		r.endAhead(s, job)
@@ -85,10 +101,10 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 
 // beginAhead begins the pull, unless it has failed just now, or enough others of the cluster pull.
 func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installation, images []talos.WantedImage) error {
-	now := r.Clock.Now()
+	now, st := r.Clock.Now(), s.machine.Status.Images
 
-	if at := s.machine.Status.Images.LastAttemptTime; at != nil && now.Before(at.Add(retryAhead)) {
-		s.lookSoon(at.Add(retryAhead).Sub(now))
+	if at := st.LastAttemptTime; at != nil && now.Before(at.Add(pauseAhead(st.Failures))) {
+		s.lookSoon(at.Add(pauseAhead(st.Failures)).Sub(now))
 
 		return nil
 	}
@@ -101,7 +117,8 @@ func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installatio
 	self, full := s.self(), false
 
 	_, err = r.Installs.Do(work.Order[installation, struct{}]{
-		Key: s.key(), UID: s.machine.UID, About: about, Timeout: aheadTimeout, TimeoutReason: v1alpha1.ReasonImagePull,
+		Key: s.key(), UID: s.machine.UID, About: about, TimeoutReason: v1alpha1.ReasonImagePull,
+		Timeout: time.Duration(len(images)+1) * aheadTimeout,
 		Admit: func(running iter.Seq2[types.NamespacedName, installation]) error {
 			n := 0
 
@@ -118,7 +135,7 @@ func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installatio
 			return nil
 		},
 		Do: func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, node.ToItself(ctx, self, func() error { return node.Fetch(ctx, images) })
+			return struct{}{}, node.ToItself(ctx, self, func() error { return fetchEach(ctx, images, node.Fetch) })
 		},
 	})
 
@@ -135,6 +152,39 @@ func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installatio
 	return nil
 }
 
+// fetchEach fetches images, each with a time limit of its own.
+func fetchEach(
+	ctx context.Context, images []talos.WantedImage, fetch func(context.Context, []talos.WantedImage) error,
+) error {
+	for i := range images {
+		limited, cancel := context.WithTimeout(ctx, aheadTimeout)
+		err := fetch(limited, images[i:i+1])
+		late := limited.Err() != nil && ctx.Err() == nil
+
+		cancel()
+
+		if late && err != nil {
+			return failure.Transient(v1alpha1.ReasonImagePull, fmt.Sprintf("the image %s was not pulled within %s",
+				images[i].Name, aheadTimeout), err)
+		}
+
+		if err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// pauseAhead returns the pause after a number of failed pulls. It is pure.
+func pauseAhead(failures int32) time.Duration {
+	if failures > quickRetries {
+		return retryAheadLater
+	}
+
+	return retryAhead
+}
+
 // endAhead records what has become of the pull.
 func (r *Reconciler) endAhead(s *scope, job *work.Job[installation, struct{}]) {
 	r.Installs.Drop(s.key())
@@ -144,12 +194,13 @@ func (r *Reconciler) endAhead(s *scope, job *work.Job[installation, struct{}]) {
 	if _, err := job.Result(); err != nil {
 		at := stamp(r.Clock.Now())
 		st.Message, st.LastAttemptTime = kube.Shorten(failure.Message(err), longestMessage), &at
-		s.lookSoon(retryAhead)
+		st.Failures++
+		s.lookSoon(pauseAhead(st.Failures))
 
 		return
 	}
 
-	st.Pulled, st.Message, st.LastAttemptTime = true, "", nil
+	*st = v1alpha1.MachineImages{RequestedFor: st.RequestedFor, Pulled: true}
 }
 
 // lookSoon has the machine reconciled again: nothing reports what it waits for.

@@ -1,12 +1,22 @@
 package talosmachine
 
 import (
+	"context"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestKubernetesAhead: a control-plane machine pulls what runs as static pods and the kubelet, a worker the kubelet,
@@ -79,4 +89,108 @@ func TestInstallerAhead(t *testing.T) {
 // replaced fills a configuration in.
 func replaced(config, version, kubelet string) []byte {
 	return []byte(strings.NewReplacer("VERSION", version, "KUBELET", kubelet).Replace(config))
+}
+
+// TestRequested: a machine that is not selected for upgrades pulls nothing.
+func TestRequested(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Pulling: &v1alpha1.UpgradeImages{TalosVersion: "v1.13.10"}}
+	s := &scope{controlPlane: cp, machine: &v1alpha1.TalosMachine{}}
+
+	if !s.pullsAhead() {
+		t.Error("a selected machine does not pull")
+	}
+
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+
+	if s.pullsAhead() {
+		t.Error("a machine that is not selected pulls")
+	}
+}
+
+// TestFetchEach: each image has its own time, and what takes longer is named.
+func TestFetchEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := talos.WantedImage{Name: "slow"}
+		fetch := func(ctx context.Context, images []talos.WantedImage) error {
+			if images[0] != slow {
+				return nil
+			}
+
+			<-ctx.Done()
+
+			return ctx.Err()
+		}
+
+		if err := fetchEach(t.Context(), []talos.WantedImage{{Name: "a"}, {Name: "b"}}, fetch); err != nil {
+			t.Error(err)
+		}
+
+		err := fetchEach(t.Context(), []talos.WantedImage{{Name: "a"}, slow}, fetch)
+		if failure.Reason(err) != v1alpha1.ReasonImagePull || failure.Message(err) != "the image slow was not pulled within 30m0s" {
+			t.Errorf("too slow: %v", err)
+		}
+	})
+}
+
+// TestPauseAhead: a pull that fails again and again is retried more rarely.
+func TestPauseAhead(t *testing.T) {
+	for failures, want := range map[int32]time.Duration{1: time.Minute, 3: time.Minute, 4: 30 * time.Minute, 100: 30 * time.Minute} {
+		if got := pauseAhead(failures); got != want {
+			t.Errorf("after %d: %s", failures, got)
+		}
+	}
+}
+
+// TestRequestChanges: a pull for an earlier request ends when another one begins.
+func TestRequestChanges(t *testing.T) {
+	m := &v1alpha1.TalosMachine{}
+	m.Name = "m"
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Pulling: &v1alpha1.UpgradeImages{TalosVersion: "v1.13.10"}}
+
+	r := &Reconciler{Installs: NewInstalls(t.Context()), Nodes: talos.NewPool(), Clock: testclock.NewFakePassiveClock(time.Unix(100, 0))}
+	t.Cleanup(r.Installs.Stop)
+
+	s := newScope(m, time.Unix(100, 0))
+	s.controlPlane, s.compared, s.facts, s.installer = cp, true, &talos.Facts{}, "installer"
+
+	old, err := r.Installs.Do(work.Order[installation, struct{}]{
+		Key: s.key(), About: installation{ahead: "an earlier request"}, Timeout: time.Hour,
+		Do: func(ctx context.Context) (struct{}, error) {
+			<-ctx.Done()
+
+			return struct{}{}, ctx.Err()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// There are no credentials for the node: the new request fails.
+	if err := r.pullAhead(t.Context(), s); err == nil {
+		t.Error("a node without credentials pulls")
+	}
+
+	wait.For(t, "the earlier pull has ended", func(context.Context) error { return wait.True(old.Ended()) })
+}
+
+// TestRetryIsDetail: that a pull has failed once more is no news.
+func TestRetryIsDetail(t *testing.T) {
+	at, later := metav1.NewTime(time.Unix(10, 0)), metav1.NewTime(time.Unix(70, 0))
+	m := &v1alpha1.TalosMachine{}
+	m.Status.Images = &v1alpha1.MachineImages{RequestedFor: "x", Message: "no such image", LastAttemptTime: &at, Failures: 1}
+
+	s := newScope(m, time.Unix(100, 0))
+	m.Status.Images.LastAttemptTime, m.Status.Images.Failures = &later, 2
+
+	if got := s.weight(false); got != condition.Detail {
+		t.Errorf("a retry: %v", got)
+	}
+
+	m.Status.Images.Message = "no space"
+
+	if got := s.weight(false); got != condition.News {
+		t.Errorf("another error: %v", got)
+	}
 }

@@ -102,6 +102,10 @@ func (s *scope) weight(outage bool) condition.Weight {
 	st.BootID, st.KubeletVersion, st.LastError = was.BootID, was.KubeletVersion, was.LastError
 	st.Conditions, st.Volumes = was.Conditions, was.Volumes
 
+	if st.Images != nil && was.Images != nil { // a retry of a pull
+		st.Images.LastAttemptTime, st.Images.Failures = was.Images.LastAttemptTime, was.Images.Failures
+	}
+
 	return condition.Weigh(was.Conditions, s.machine.Status.Conditions, outage, !equality.Semantic.DeepEqual(st, was))
 }
 
