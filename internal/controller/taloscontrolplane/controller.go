@@ -62,6 +62,8 @@ type Reconciler struct {
 	orphans orphans
 	// preflights are the last checks before upgrades.
 	preflights preflights
+	// requests are those for images that machines have not responded to.
+	requests requests
 	// compared are the last comparisons to bootstrap manifests.
 	compared preflights
 	// checks are the last checks before machines that were not satisfied.
@@ -126,6 +128,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.records.forget(key)
 	r.orphans.forget(key)
 	r.preflights.forget(key)
+	r.requests.forget(key)
 	r.compared.forget(key)
 	r.checks.Forget(key)
 	r.stale.forget(key)

@@ -1,13 +1,16 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,14 +19,59 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
+	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
-// pollReady is how soon machines are looked at again that are not ready: those of worker groups do not tell.
-const pollReady = 30 * time.Second
+const (
+	// pollImages is how soon machines are observed again that images are awaited of: no event reports that a worker no
+	// longer responds or is not ready.
+	pollImages = 30 * time.Second
+	// longestSilence is how long a machine may say nothing about its images before the upgrade no longer waits for it: its
+	// reconciliation ends before the pull.
+	longestSilence = 15 * time.Minute
+)
 
-// awaitMachines returns the status of an upgrade that has not begun: it does not begin while workers are not ready, nor
-// before the machines have pulled their images of its version, which they do once its status asks for it. One that was
-// allowed to begin, and waits for its approval or a window, stays allowed.
+// requests remembers since when the machines of each cluster have not responded to a request for images. A restart
+// loses them, which prolongs the wait. The zero value is ready to use and safe for concurrent use.
+type requests struct {
+	mu    sync.Mutex
+	since map[types.NamespacedName]map[string]time.Time
+}
+
+// silent returns since when each machine says nothing, by what is requested of it, and forgets all others of the
+// cluster.
+func (r *requests) silent(key types.NamespacedName, asked []string, now time.Time) map[string]time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	out := map[string]time.Time{}
+
+	for _, one := range asked {
+		out[one] = now
+		if at, ok := r.since[key][one]; ok {
+			out[one] = at
+		}
+	}
+
+	if r.since == nil {
+		r.since = map[types.NamespacedName]map[string]time.Time{}
+	}
+
+	r.since[key] = out
+
+	return out
+}
+
+func (r *requests) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	delete(r.since, key)
+}
+
+// awaitMachines returns the status of an upgrade that has not begun: it does not begin before the machines have pulled
+// their images of its version, which they do once its status asks for it. One that was allowed to begin, and waits for
+// its approval or a window, stays allowed.
 func (r *Reconciler) awaitMachines(
 	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) *v1alpha1.UpgradeStatus {
@@ -44,7 +92,7 @@ func (r *Reconciler) awaitMachines(
 
 		held.message = "the worker groups cannot be listed: " + failure.Message(err)
 	} else {
-		held = r.judgeMachines(s, next, workers, machines)
+		held = r.judgeMachines(ctx, s, next, workers, machines)
 		next.Obstacles = kube.Shorten(upgrade.JoinObstacles(next.Obstacles, held.obstacles), longestMessage)
 	}
 
@@ -61,27 +109,32 @@ func (r *Reconciler) awaitMachines(
 
 // judgeMachines decides from what the machines say about themselves whether an upgrade may begin.
 func (r *Reconciler) judgeMachines(
-	s *scope, next *v1alpha1.UpgradeStatus, workers []v1alpha1.TalosWorker, machines []v1alpha1.TalosMachine,
+	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, workers []v1alpha1.TalosWorker,
+	machines []v1alpha1.TalosMachine,
 ) preflight {
 	version := "Talos " + next.TalosVersion
 	if next.KubernetesVersion != "" {
 		version = "Kubernetes " + next.KubernetesVersion
 	}
 
-	concerned := concernedBy(s.cp, next, machines)
-	may := func(group string) int { return mayFail(s.cp, workers, machines, group) }
+	concerned := slices.DeleteFunc(concernedBy(s.cp, next, machines), func(m *v1alpha1.TalosMachine) bool {
+		return r.holds(ctx, m, workerOf(workers, m))
+	})
+	out := preflight{obstacles: upgrade.ExplainHealth(unfit(concerned))}
 
-	wait, sick := upgrade.JudgeHealth(version, sickOf(concerned), may)
-	if wait != "" {
-		s.poll = r.Clock.Now().Add(pollReady)
+	was := s.cp.Status.Upgrade
+	if was == nil || was.Pulling == nil || next.Pulling == nil || *was.Pulling != *next.Pulling {
+		r.requests.forget(s.key()) // what machines did not say to an earlier request says nothing about this one
 	}
 
-	out := preflight{message: wait, obstacles: sick}
-
 	if next.Pulling != nil {
-		pulls := upgrade.JudgePulls(version, pullsOf(s.cp, next, workers, concerned), may)
-		out.obstacles = upgrade.JoinObstacles(sick, pulls.Tolerated)
-		out.message = upgrade.JoinObstacles(wait, pulls.Wait)
+		may := func(group string) int { return mayFail(s.cp, workers, machines, group) }
+		pulls := upgrade.JudgePulls(version, r.pullsOf(s, next, workers, concerned), may)
+		out.obstacles = upgrade.JoinObstacles(out.obstacles, pulls.Tolerated)
+
+		if out.message = pulls.Wait; out.message != "" {
+			s.poll = r.Clock.Now().Add(pollImages)
+		}
 
 		if pulls.Failed {
 			out.reason = v1alpha1.ReasonImagePull
@@ -89,6 +142,19 @@ func (r *Reconciler) judgeMachines(
 	}
 
 	return out
+}
+
+// holds reports whether a machine is paused. Its annotations and those above it count: its condition may be of before.
+// If that cannot be determined, the machine is waited for.
+func (r *Reconciler) holds(ctx context.Context, m *v1alpha1.TalosMachine, w *v1alpha1.TalosWorker) bool {
+	objects := []client.Object{m}
+	if w != nil {
+		objects = append(objects, w)
+	}
+
+	hold, err := pause.Find(ctx, r.Client, objects...)
+
+	return err == nil && hold.Any()
 }
 
 // workersOf returns the worker groups of a control plane.
@@ -109,52 +175,84 @@ func (r *Reconciler) workersOf(ctx context.Context, cp *v1alpha1.TalosControlPla
 	return out, nil
 }
 
-// concernedBy returns the machines that an upgrade has to bring to its version. Those that are not selected, or are
-// paused, are not among them, because nothing is done to them. It is pure.
+// concernedBy returns the machines that an upgrade has to bring to its version. Those that are not selected are not
+// among them, because nothing is done to them. It is pure.
 func concernedBy(
 	cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) []*v1alpha1.TalosMachine {
 	unselected := rollout.Unselected(cp, machines)
 
 	return slices.DeleteFunc(configured(machines), func(m *v1alpha1.TalosMachine) bool {
-		return slices.Contains(unselected, m.Name) || m.Status.TalosVersion == next.TalosVersion ||
-			meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionPaused)
+		return slices.Contains(unselected, m.Name) || next.TalosVersion != "" && m.Status.TalosVersion == next.TalosVersion
 	})
 }
 
-// sickOf returns the machines that respond and say that they are not ready. It is pure.
-func sickOf(machines []*v1alpha1.TalosMachine) []upgrade.Sick {
-	var out []upgrade.Sick
+// unfit returns the machines that do not respond, or are not ready. It is pure.
+func unfit(machines []*v1alpha1.TalosMachine) []upgrade.Unfit {
+	var out []upgrade.Unfit
 
 	for _, m := range machines {
-		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
-		if c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonNodeNotReady {
-			out = append(out, upgrade.Sick{Machine: m.Name, Group: groupOf(m), Why: c.Message})
+		if !responds(m) {
+			out = append(out, upgrade.Unfit{Machine: m.Name})
+		} else if c := notReady(m); c != nil {
+			out = append(out, upgrade.Unfit{Machine: m.Name, Why: cmp.Or(c.Message, c.Reason)})
 		}
 	}
 
 	return out
 }
 
-// pullsOf returns what the machines say about their images. It is pure.
-func pullsOf(
-	cp *v1alpha1.TalosControlPlane, next *v1alpha1.UpgradeStatus, workers []v1alpha1.TalosWorker,
-	machines []*v1alpha1.TalosMachine,
+func responds(m *v1alpha1.TalosMachine) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable)
+}
+
+// notReady returns the condition of a machine that says why it is not ready; nil if it does not.
+func notReady(m *v1alpha1.TalosMachine) *metav1.Condition {
+	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+
+	return c
+}
+
+// pullsOf returns what the machines say about their images.
+func (r *Reconciler) pullsOf(
+	s *scope, next *v1alpha1.UpgradeStatus, workers []v1alpha1.TalosWorker, machines []*v1alpha1.TalosMachine,
 ) []upgrade.Pull {
-	planned := cp.DeepCopy()
+	planned := s.cp.DeepCopy()
 	planned.Status.Upgrade = next
+
+	var asked []string
+
+	requested := func(m *v1alpha1.TalosMachine) string { return rollout.ImagesFor(planned, workerOf(workers, m)) }
+	request := func(m *v1alpha1.TalosMachine) string { return m.Name + " " + requested(m) }
+
+	for _, m := range machines {
+		if i := m.Status.Images; i == nil || i.RequestedFor != requested(m) {
+			asked = append(asked, request(m))
+		}
+	}
+
+	now := r.Clock.Now()
+	since := r.requests.silent(s.key(), asked, now)
 
 	var out []upgrade.Pull
 
 	for _, m := range machines {
-		p := upgrade.Pull{Machine: m.Name, Group: groupOf(m)}
+		p := upgrade.Pull{Machine: m.Name, Group: groupOf(m), Skipped: !responds(m) || notReady(m) != nil}
+		at, silent := since[request(m)]
 
-		if said := m.Status.Images; said != nil && said.RequestedFor == rollout.ImagesFor(planned, workerOf(workers, m)) {
-			p.Done, p.Problem = said.Pulled, said.Message
-		}
-
-		if !p.Done && p.Problem == "" && !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable) {
-			p.Problem = m.Name + " does not respond"
+		switch i := m.Status.Images; {
+		case silent && !p.Skipped && now.Sub(at) >= longestSilence:
+			p.Skipped, p.Why = true, fmt.Sprintf("it has not begun to pull them within %s", longestSilence)
+		case silent:
+		case i.Pulled:
+			p.Done = true
+		case i.Message != "" && i.LastAttemptTime == nil && !p.Skipped: // it cannot tell which images it needs
+			p.Skipped, p.Why = true, i.Message
+		case i.LastAttemptTime != nil && responds(m):
+			p.Problem = i.Message
 		}
 
 		out = append(out, p)

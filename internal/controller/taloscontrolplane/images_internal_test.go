@@ -8,13 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 )
 
-// TestJudgeMachines: which machines an upgrade waits for, of all groups: for those that it concerns, that are ready and
-// have their images for this spec, or as many as the group tolerates have not.
+// TestJudgeMachines: which machines an upgrade waits for, of all groups: those that respond, are ready, and still pull
+// their images for this spec or cannot. The others that it has to upgrade are obstacles, and so is one that says nothing
+// for long.
 func TestJudgeMachines(t *testing.T) {
 	const version = "v1.13.10"
 
@@ -34,6 +36,10 @@ func TestJudgeMachines(t *testing.T) {
 		}},
 	}
 
+	workers = append(workers, v1alpha1.TalosWorker{ObjectMeta: metav1.ObjectMeta{
+		Name: "held", Annotations: map[string]string{v1alpha1.PausedAnnotation: "true"},
+	}})
+
 	type edit = func(*v1alpha1.TalosMachine)
 
 	says := func(kind, status, reason string) edit {
@@ -49,6 +55,19 @@ func TestJudgeMachines(t *testing.T) {
 		return func(m *v1alpha1.TalosMachine) {
 			m.Status.Images = &v1alpha1.MachineImages{RequestedFor: rollout.ImagesFor(planned, group), Pulled: true}
 		}
+	}
+	fails := func(tried bool) edit {
+		return func(m *v1alpha1.TalosMachine) {
+			has(nil)(m)
+			m.Status.Images.Pulled, m.Status.Images.Message = false, "no such image"
+
+			if at := metav1.NewTime(time.Unix(50, 0)); tried {
+				m.Status.Images.LastAttemptTime = &at
+			}
+		}
+	}
+	annotated := func(m *v1alpha1.TalosMachine) {
+		m.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	}
 	machine := func(group string, edits ...edit) v1alpha1.TalosMachine {
 		m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: map[string]string{"selected": "yes"}}}
@@ -66,33 +85,63 @@ func TestJudgeMachines(t *testing.T) {
 		return m
 	}
 
+	now := time.Unix(100, 0)
+	late := now.Add(longestSilence)
+
 	for name, c := range map[string]struct {
 		machine                 v1alpha1.TalosMachine
 		wait, reason, obstacles string
-		polls                   bool
+		later                   string // what is an obstacle after longestSilence, when nothing is waited for any more
 	}{
 		"ready":                   {machine: machine("strict", has(&workers[0]))},
-		"the images of another":   {machine: machine("strict", has(&workers[1])), wait: "waiting for m (0 of 1"},
-		"nothing is said":         {machine: machine("", says(v1alpha1.ConditionReady, "True", "Ready")), wait: "waiting for m (0 of 1"},
-		"silent":                  {machine: machine("strict", silent), wait: "m does not respond", reason: v1alpha1.ReasonImagePull},
-		"silent, and had them":    {machine: machine("strict", silent, has(&workers[0]))},
-		"silent and tolerated":    {machine: machine("lax", silent), obstacles: "m does not respond"},
-		"not ready":               {machine: machine("strict", sick, has(&workers[0])), wait: "not ready: m: it waits for the network; repair", polls: true},
-		"not ready, tolerated":    {machine: machine("lax", sick, has(&workers[1])), obstacles: "not ready: m: it waits for the network"},
+		"the images of another":   {machine: machine("strict", has(&workers[1])), wait: "waiting for m (0 of 1", later: "m: it has not begun"},
+		"nothing is said":         {machine: machine("", says(v1alpha1.ConditionReady, "True", "Ready")), wait: "waiting for m (0 of 1", later: "m: it has not begun"},
+		"it cannot tell":          {machine: machine("", fails(false)), obstacles: "unknown: m: no such image"},
+		"it cannot pull":          {machine: machine("", fails(true)), wait: "m: no such image", reason: v1alpha1.ReasonImagePull},
+		"not ready, cannot pull":  {machine: machine("", sick, fails(true)), wait: "m: no such image", reason: v1alpha1.ReasonImagePull, obstacles: "not ready: m"},
+		"silent, could not pull":  {machine: machine("", silent, fails(true)), obstacles: "do not respond: m"},
+		"silent":                  {machine: machine("strict", silent), obstacles: "machines that do not respond: m"},
+		"silent, and had them":    {machine: machine("strict", silent, has(&workers[0])), obstacles: "machines that do not respond: m"},
+		"not ready":               {machine: machine("strict", sick), obstacles: "not ready: m: it waits for the network"},
 		"of the control plane":    {machine: machine("", sick, has(nil)), obstacles: "not ready: m: it waits for the network"},
-		"another reason":          {machine: machine("strict", says(v1alpha1.ConditionReady, "False", v1alpha1.ReasonInvalidPatch), has(&workers[0]))},
+		"another reason":          {machine: machine("strict", says(v1alpha1.ConditionReady, "False", v1alpha1.ReasonInvalidPatch)), obstacles: "not ready: m: it waits"},
 		"not selected":            {machine: machine("strict", sick, func(m *v1alpha1.TalosMachine) { m.Labels = nil })},
-		"paused":                  {machine: machine("strict", sick, says(v1alpha1.ConditionPaused, "True", "Test"))},
+		"paused":                  {machine: machine("strict", sick, annotated)},
+		"paused before":           {machine: machine("strict", says(v1alpha1.ConditionPaused, "True", "Test")), wait: "waiting for m", later: "m: it has not begun"},
+		"its group is paused":     {machine: machine("held", sick)},
 		"it runs the version":     {machine: machine("strict", sick, func(m *v1alpha1.TalosMachine) { m.Status.TalosVersion = version })},
-		"of a group that is gone": {machine: machine("gone", sick, has(nil)), wait: "not ready: m: it waits", polls: true},
+		"of a group that is gone": {machine: machine("gone", sick, has(nil)), obstacles: "not ready: m: it waits"},
 	} {
-		r := &Reconciler{Clock: testclock.NewFakePassiveClock(time.Unix(100, 0))}
-		s := &scope{cp: cp}
+		clock := testclock.NewFakePassiveClock(now)
+		r := &Reconciler{Clock: clock, Client: fake.NewClientBuilder().Build()}
+		s := &scope{cp: planned} // the images were requested before
+		judge := func() preflight {
+			return r.judgeMachines(t.Context(), s, next, workers, []v1alpha1.TalosMachine{c.machine})
+		}
 
-		got := r.judgeMachines(s, next, workers, []v1alpha1.TalosMachine{c.machine})
+		got := judge()
 		if !strings.Contains(got.message, c.wait) || (got.message == "") != (c.wait == "") || got.reason != c.reason ||
-			!strings.Contains(got.obstacles, c.obstacles) || (got.obstacles == "") != (c.obstacles == "") || s.poll.IsZero() == c.polls {
+			!strings.Contains(got.obstacles, c.obstacles) || (got.obstacles == "") != (c.obstacles == "") || s.poll.IsZero() != (c.wait == "") {
 			t.Errorf("%s: %+v, again at %v", name, got, s.poll)
+		}
+
+		clock.SetTime(late.Add(-time.Second))
+
+		if got = judge(); (got.message == "") != (c.wait == "") {
+			t.Errorf("%s, soon: %+v", name, got)
+		}
+
+		clock.SetTime(late)
+
+		if got = judge(); c.later != "" && (got.message != "" || !strings.Contains(got.obstacles, c.later)) ||
+			c.later == "" && (got.message == "") != (c.wait == "") {
+			t.Errorf("%s, later: %+v", name, got)
+		}
+
+		// Another request is waited for anew.
+		s.cp = cp
+		if got = judge(); (got.message == "") != (c.wait == "") {
+			t.Errorf("%s, anew: %+v", name, got)
 		}
 	}
 }

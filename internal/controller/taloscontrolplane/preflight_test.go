@@ -187,7 +187,8 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	nodes[0].FillDisk(false)
 
 	// The images come after the space for them.
-	const waits = "the images of Talos v1.13.10 are pulled before the first machine begins: waiting for cp-0 (0 of 1 machines have them)"
+	const waits = "the images of Talos v1.13.10 are pulled before the first machine begins: waiting for cp-0 (0 of 1 machines have them); " +
+		"to begin without them, exclude such machines with upgrade.machineSelector, or set upgrade.prePull to Never"
 
 	u := later()
 	if u == nil || u.TalosVersion != "" || u.Reason != "" || u.Message != waits || u.Pulling == nil || u.Pulling.TalosVersion != to {
@@ -197,13 +198,16 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	says := func(problem string) {
 		e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
 			m.Status.Images = &v1alpha1.MachineImages{RequestedFor: rollout.ImagesFor(cp, nil), Pulled: problem == "", Message: problem}
+			if at := metav1.NewTime(e.Clock.Now()); problem != "" {
+				m.Status.Images.LastAttemptTime = &at
+			}
 		})
 	}
 
 	says("10.0.0.1 cannot pull the image x")
 
 	if u := later(); u == nil || u.TalosVersion != "" || u.Reason != v1alpha1.ReasonImagePull ||
-		!strings.Contains(u.Message, "cp-0: 10.0.0.1 cannot pull the image x; it is tried again every minute") {
+		!strings.Contains(u.Message, "cp-0: 10.0.0.1 cannot pull the image x; the pull is retried automatically") {
 		t.Errorf("without image: %+v", u)
 	}
 

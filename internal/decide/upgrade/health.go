@@ -1,45 +1,37 @@
 package upgrade
 
-import "fmt"
+import "github.com/talos-operator/talos-operator/internal/decide/change"
 
-// Sick is a machine that responds and is not ready.
-type Sick struct {
+// Unfit is a machine that does not respond, or is not ready.
+type Unfit struct {
 	Machine string
-	// Group of a worker; empty for a control-plane machine.
-	Group string
-	// Why it is not ready.
+	// Why it is not ready; empty if it does not respond.
 	Why string
 }
 
-// JudgeHealth decides whether an upgrade may begin although machines are not ready: not if more workers of a group are
-// than may fail there (mayFail). What holds it is in wait, what does not in obstacles; both are empty if each machine
-// is ready. Control-plane machines hold nothing here: which of them may go on is decided machine by machine, because
-// the upgrade may be what repairs one.
-func JudgeHealth(version string, all []Sick, mayFail func(group string) int) (wait, obstacles string) {
-	var held, told []string
+// ExplainHealth names the machines of an upgrade that do not respond or are not ready; it is empty if there are none.
+// They hold nothing: one that does not respond cannot begin anyway, one that is not ready may be repaired by the
+// upgrade, and each machine is judged again when it is next in the rollout order.
+func ExplainHealth(all []Unfit) string {
+	var silent, sick []string
 
-	sick := map[string]int{}
-	for _, s := range all {
-		sick[s.Group]++
-	}
-
-	for _, s := range all {
-		text := s.Machine + ": " + s.Why
-		if s.Group != "" && sick[s.Group] > mayFail(s.Group) {
-			held = append(held, text)
+	for _, u := range all {
+		if u.Why == "" {
+			silent = append(silent, u.Machine)
 		} else {
-			told = append(told, text)
+			sick = append(sick, u.Machine+": "+u.Why)
 		}
 	}
 
-	if len(held) > 0 {
-		wait = fmt.Sprintf("%s does not begin while machines are not ready: %s; repair them, leave them out with "+
-			"upgrade.machineSelector, or have rollout.maxFailed of their group tolerate them", version, explain(held))
+	var texts []string
+
+	if len(silent) > 0 {
+		texts = append(texts, "machines that do not respond: "+change.List(silent))
 	}
 
-	if len(told) > 0 {
-		obstacles = "machines that are not ready: " + explain(told)
+	if len(sick) > 0 {
+		texts = append(texts, "machines that are not ready: "+explain(sick))
 	}
 
-	return wait, obstacles
+	return JoinObstacles(texts...)
 }

@@ -15,8 +15,12 @@ type Pull struct {
 	Group string
 	// Done: the node lists its images.
 	Done bool
-	// Problem says why it does not have them, or that it does not respond; empty while it pulls.
+	// Problem is the error of its last pull; empty while it pulls.
 	Problem string
+	// Skipped: it is not waited for, because it does not respond, is not ready, or does not say anything about its images.
+	Skipped bool
+	// Why it is skipped; empty if that is said elsewhere.
+	Why string
 }
 
 // Pulls is what the pulls of all machines amount to.
@@ -36,12 +40,13 @@ const (
 	longestPull = 200
 )
 
-// JudgePulls decides whether an upgrade may begin: once each machine has its images, but for as many of a worker group
-// as may fail there (mayFail). A machine that still pulls is waited for.
+// JudgePulls decides whether an upgrade may begin: a machine that still pulls is waited for, and an error of a pull
+// holds it, but for as many machines of a worker group as may fail there (mayFail). Machines that are skipped hold
+// nothing: they would do so for ever.
 func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pulls {
 	var (
-		failed, pulling, tolerated []string
-		done                       int
+		failed, pulling, tolerated, skipped []string
+		done                                int
 	)
 
 	problems := map[string]int{}
@@ -53,41 +58,55 @@ func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pull
 	}
 
 	for _, p := range all {
-		text := kube.Shorten(p.Problem, longestPull)
-		if !strings.HasPrefix(text, p.Machine+" ") {
-			text = p.Machine + ": " + text
-		}
-
 		switch {
 		case p.Done:
 			done++
-		case p.Problem == "":
+		case p.Problem != "" && p.Group != "" && problems[p.Group] <= mayFail(p.Group):
+			tolerated = append(tolerated, p.say(p.Problem))
+		case p.Problem != "":
+			failed = append(failed, p.say(p.Problem))
+		case !p.Skipped:
 			pulling = append(pulling, p.Machine)
-		case p.Group != "" && problems[p.Group] <= mayFail(p.Group):
-			tolerated = append(tolerated, text)
-		default:
-			failed = append(failed, text)
+		case p.Why != "":
+			skipped = append(skipped, p.say(p.Why))
 		}
 	}
 
-	out := Pulls{Failed: len(failed) > 0, Tolerated: explain(tolerated)}
+	out := Pulls{Failed: len(failed) > 0}
 
 	switch {
 	case len(failed) > 0:
-		out.Wait = fmt.Sprintf("the images of %s are not on each machine, so none begins: %s; it is tried again every "+
-			"minute; to go on without, leave such machines out with upgrade.machineSelector, or set upgrade.prePull to Never",
-			version, explain(failed))
+		out.Wait = fmt.Sprintf("machines cannot pull the images of %s, so the upgrade does not begin: %s; the pull is retried "+
+			"automatically; to continue without them, exclude such machines with upgrade.machineSelector, or set "+
+			"upgrade.prePull to Never", version, explain(failed))
 	case len(pulling) > 0:
 		out.Wait = fmt.Sprintf("the images of %s are pulled before the first machine begins: waiting for %s (%d of %d "+
-			"machines have them)", version, change.List(pulling), done, len(all))
+			"machines have them); to begin without them, exclude such machines with upgrade.machineSelector, or set "+
+			"upgrade.prePull to Never", version, change.List(pulling), done, len(all))
 	}
 
-	if out.Tolerated != "" {
-		out.Tolerated = fmt.Sprintf("the images of %s are missing on machines that rollout.maxFailed tolerates: %s", version,
-			out.Tolerated)
+	if len(tolerated) > 0 {
+		tolerated[0] = fmt.Sprintf("the images of %s are missing on machines that rollout.maxFailed tolerates: %s", version,
+			tolerated[0])
 	}
+
+	if len(skipped) > 0 {
+		skipped[0] = fmt.Sprintf("whether machines have the images of %s is unknown: %s", version, skipped[0])
+	}
+
+	out.Tolerated = JoinObstacles(explain(tolerated), explain(skipped))
 
 	return out
+}
+
+// say puts the name of the machine in front of a text about it.
+func (p Pull) say(text string) string {
+	text = kube.Shorten(text, longestPull)
+	if strings.HasPrefix(text, p.Machine+" ") {
+		return text
+	}
+
+	return p.Machine + ": " + text
 }
 
 // explain joins what is said about machines.
