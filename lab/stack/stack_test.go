@@ -343,7 +343,7 @@ func upgradeOfDemo(t *testing.T, s *stack.Stack) {
 	rest := out.String()
 
 	for _, want := range []string{
-		"$ talos-operator upgrade plan demo --talos v1.13.9\n", "in 1 step, 1 reboot\n", "complete: ",
+		"$ talos-operator upgrade plan demo --talos v1.13.9\n", "in 1 step, 1 reboot, about 4m (assumed)\n", "complete: ",
 		"healthy with Talos v1.13.9\n", "Every machine runs Talos v1.13.9", "demo-talos-1", "Succeeded   1/1",
 	} {
 		_, after, ok := strings.Cut(rest, want)

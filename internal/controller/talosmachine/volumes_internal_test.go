@@ -117,7 +117,7 @@ func TestSealedVolumesNeedSecureBoot(t *testing.T) {
 	for installer, held := range map[string]bool{
 		stockImage: true, plainFactory + iscsi + ":v1.13.9": true, signedImages + iscsi + ":v1.13.9": false, "mine/installer:v1.13.9": false,
 	} {
-		s := imageScope(v1alpha1.InstallOptions{}, talos.Image{})
+		s := imageScope(v1alpha1.InstallOptions{}, talos.Image{Told: true})
 		s.machine.Spec.Volumes = &v1alpha1.Volumes{State: &v1alpha1.StateVolume{Encryption: &v1alpha1.VolumeEncryption{
 			Keys: []v1alpha1.VolumeKey{{Slot: new(int32), Type: v1alpha1.VolumeKeyTPM}},
 		}}}
