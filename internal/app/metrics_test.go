@@ -124,7 +124,7 @@ func (m *running) createAll(t *testing.T, ns string) {
 
 	for _, o := range []client.Object{
 		&v1alpha1.TalosWorker{ObjectMeta: at, Spec: v1alpha1.TalosWorkerSpec{ControlPlaneRef: ref}},
-		&v1alpha1.TalosMachine{ObjectMeta: at, Spec: v1alpha1.TalosMachineSpec{ControlPlaneRef: ref, Role: v1alpha1.RoleWorker}},
+		&v1alpha1.TalosMachine{ObjectMeta: at, Spec: v1alpha1.TalosMachineSpec{ControlPlaneRef: ref, Role: v1alpha1.RoleControlPlane}},
 		&v1alpha1.TalosEtcdBackup{ObjectMeta: at, Spec: backup},
 		&v1alpha1.TalosEtcdBackupSchedule{ObjectMeta: at, Spec: v1alpha1.TalosEtcdBackupScheduleSpec{
 			Schedule: "@yearly", BackupTemplate: v1alpha1.TalosEtcdBackupTemplate{Spec: backup},

@@ -91,7 +91,7 @@ func TestUpgradePlan(t *testing.T) {
 	}
 
 	out, _, failed = s.run("upgrade", "plan", "old", "--talos", "v1.12.9", "--kubernetes", "v1.34.1")
-	if !strings.Contains(out, "in 1 step, 1 reboot\n") || !strings.HasSuffix(out, "\nNot part of the cluster now: old-w-0\n") {
+	if !strings.Contains(out, "in 1 step, 1 reboot, about 4m (assumed)\n") || !strings.HasSuffix(out, "\nNot part of the cluster now: old-w-0\n") {
 		t.Errorf("%q, %q", out, failed)
 	}
 

@@ -67,7 +67,7 @@ func TestCheckOfUpgrade(t *testing.T) {
 
 	e.sleep(soak - time.Minute)
 
-	if m, res, err := e.pass("w-0"); err != nil || m.Status.SoakingSince == nil || res.RequeueAfter > time.Minute+12*time.Second {
+	if m, res, err := e.pass("w-0"); err != nil || m.Status.SoakingSince == nil || res.RequeueAfter > time.Minute+15*time.Second {
 		t.Errorf("%v, again in %s: %s", err, res.RequeueAfter, show(m))
 	}
 
