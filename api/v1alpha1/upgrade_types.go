@@ -56,7 +56,7 @@ type UpgradeBackupPolicy string
 
 // Policies for the backup before an upgrade.
 const (
-	// UpgradeBackupScheduled waits for a backup of the only schedule of the control plane. It is the default.
+	// UpgradeBackupScheduled waits for a backup of a schedule of the control plane. It is the default.
 	UpgradeBackupScheduled UpgradeBackupPolicy = "Scheduled"
 	// UpgradeBackupNone waits for none.
 	UpgradeBackupNone UpgradeBackupPolicy = "None"
@@ -101,7 +101,8 @@ type UpgradeOptions struct {
 	PrePull PrePullPolicy `json:"prePull,omitempty"`
 	// backup is Scheduled (default), or None, where the control plane has no backupBeforeDisruption. With Scheduled, the
 	// first machine of a version of Talos, or of another minor of Kubernetes, waits for a backup that is newer than the
-	// plan, if exactly one TalosEtcdBackupSchedule of the control plane is neither suspended nor paused.
+	// plan, if a TalosEtcdBackupSchedule of the control plane is neither suspended nor paused; of several, it is taken by
+	// that with the newest good backup.
 	// +optional
 	Backup UpgradeBackupPolicy `json:"backup,omitempty"`
 	// machineSelector selects the TalosMachines that are upgraded, by their labels; each one by default. The others stay as

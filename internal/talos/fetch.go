@@ -36,7 +36,8 @@ func (w WantedImage) instance() *common.ContainerdInstance {
 type listedImage struct{ name, digest string }
 
 // Fetch has the node pull those images that it does not list, one after the other, through its own mirrors. It returns
-// nil only if the node lists each of them, or has pulled it by the call of Talos before 1.13, which returns at the end. It changes nothing that runs, and may be repeated.
+// nil only if the node lists each of them, or has pulled it by the call of Talos before 1.13, which returns at the end.
+// It changes nothing that runs, and may be repeated.
 func (n *Node) Fetch(ctx context.Context, images []WantedImage) error {
 	for _, image := range images {
 		has, err := n.lists(ctx, image, "")

@@ -3,6 +3,7 @@ package scheduled_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -10,7 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
 )
 
-// TestDefault: the only schedule that takes backups is asked for one by default; otherwise it is said why none is.
+// TestDefault: a schedule that takes backups is asked for one by default, of several that which did so last; otherwise
+// it is said why none is.
 func TestDefault(t *testing.T) {
 	with := func(name string, edit func(*v1alpha1.TalosEtcdBackupSchedule)) v1alpha1.TalosEtcdBackupSchedule {
 		s := newSchedule(name)
@@ -19,6 +21,11 @@ func TestDefault(t *testing.T) {
 		return *s
 	}
 	plain := func(*v1alpha1.TalosEtcdBackupSchedule) {}
+	good := func(at time.Duration) func(*v1alpha1.TalosEtcdBackupSchedule) {
+		last := metav1.NewTime(now.Add(at))
+
+		return func(s *v1alpha1.TalosEtcdBackupSchedule) { s.Status.LastSuccessTime = &last }
+	}
 	suspended := with("suspended", func(s *v1alpha1.TalosEtcdBackupSchedule) { s.Spec.Suspend = true })
 	paused := with("held", func(s *v1alpha1.TalosEtcdBackupSchedule) {
 		s.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
@@ -30,13 +37,15 @@ func TestDefault(t *testing.T) {
 		all           []v1alpha1.TalosEtcdBackupSchedule
 		want, missing string
 	}{
-		"none":            {nil, "", "no TalosEtcdBackupSchedule is known"},
-		"of others":       {[]v1alpha1.TalosEtcdBackupSchedule{other, gone}, "", "no TalosEtcdBackupSchedule is known"},
-		"one":             {[]v1alpha1.TalosEtcdBackupSchedule{other, with(nightly, plain), suspended, paused}, nightly, ""},
-		"suspended":       {[]v1alpha1.TalosEtcdBackupSchedule{suspended}, "", "TalosEtcdBackupSchedule suspended is suspended"},
-		"paused":          {[]v1alpha1.TalosEtcdBackupSchedule{paused}, "", "TalosEtcdBackupSchedule held is paused"},
-		"two":             {[]v1alpha1.TalosEtcdBackupSchedule{with("b", plain), with("a", plain)}, "", "2 TalosEtcdBackupSchedules could take it (a, b): name one"},
-		"several of them": {[]v1alpha1.TalosEtcdBackupSchedule{with("d", plain), with("c", plain), with("b", plain), with("a", plain)}, "", "(a, b, c and 1 more)"},
+		"none":        {nil, "", "no TalosEtcdBackupSchedule is known"},
+		"of others":   {[]v1alpha1.TalosEtcdBackupSchedule{other, gone}, "", "no TalosEtcdBackupSchedule is known"},
+		"one":         {[]v1alpha1.TalosEtcdBackupSchedule{other, with(nightly, plain), suspended, paused}, nightly, ""},
+		"suspended":   {[]v1alpha1.TalosEtcdBackupSchedule{suspended}, "", "TalosEtcdBackupSchedule suspended is suspended"},
+		"paused":      {[]v1alpha1.TalosEtcdBackupSchedule{paused}, "", "TalosEtcdBackupSchedule held is paused"},
+		"two":         {[]v1alpha1.TalosEtcdBackupSchedule{with("b", plain), with("a", plain), with("c", plain)}, "a", ""},
+		"one of two":  {[]v1alpha1.TalosEtcdBackupSchedule{with("a", plain), with("b", good(time.Hour))}, "b", ""},
+		"the newest":  {[]v1alpha1.TalosEtcdBackupSchedule{with("a", good(time.Hour)), with("c", good(2*time.Hour)), with("b", good(2*time.Hour)), suspended}, "b", ""},
+		"all are off": {[]v1alpha1.TalosEtcdBackupSchedule{suspended, paused}, "", "TalosEtcdBackupSchedule held is paused, suspended is suspended"},
 	} {
 		demand, missing := scheduled.Default(newControlPlane(), c.all)
 
