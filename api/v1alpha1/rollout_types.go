@@ -267,6 +267,10 @@ type MachineChange struct {
 	// booted is true once the node was seen running what the change brings. Kind Talos only.
 	// +optional
 	Booted bool `json:"booted,omitempty"`
+	// unfitSince is since when the node, whenever it was asked after it had booted what the change brings, was not healthy
+	// by itself or did not satisfy a check; absent if it was, also while only its etcd member lags. Kind Talos only.
+	// +optional
+	UnfitSince *metav1.Time `json:"unfitSince,omitempty"`
 	// rollbackBoot is the boot ID in which the node was asked to roll back. It is not asked again in that boot, because that
 	// would take back the first request.
 	// +optional

@@ -1141,6 +1141,10 @@ func (in *MachineChange) DeepCopyInto(out *MachineChange) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.UnfitSince != nil {
+		in, out := &in.UnfitSince, &out.UnfitSince
+		*out = (*in).DeepCopy()
+	}
 	in.Since.DeepCopyInto(&out.Since)
 }
 

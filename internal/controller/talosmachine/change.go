@@ -141,7 +141,7 @@ func (r *Reconciler) input(s *scope) change.Input {
 	in.Legacy = upgrade.Legacy(s.machine.Status.TalosVersion)
 
 	if f := s.facts; f != nil {
-		in.Lags = s.lagging
+		in.Lags, in.Refuted = s.lagging, s.refuted
 		in.BootID, in.Stage, in.Ready, in.Unmet = f.BootID, f.Stage, f.Ready, strings.Join(f.Unmet, ", ")
 	}
 

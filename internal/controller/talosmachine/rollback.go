@@ -3,8 +3,10 @@ package talosmachine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -139,7 +141,7 @@ func (r *Reconciler) rollBack(ctx context.Context, s *scope, in change.Input) (*
 func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result, error) {
 	o, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
 
-	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || s.keeps() || !s.mustRollBack() {
+	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || s.keeps() || !s.mustRollBack(r.Clock.Now()) {
 		return ctrl.Result{}, nil
 	}
 
@@ -168,11 +170,23 @@ func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result,
 }
 
 // mustRollBack reports whether the machine runs the Talos of an upgrade, had its time to become healthy, and is not. A
-// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine.
-func (s *scope) mustRollBack() bool {
+// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither is
+// an etcd member that lags.
+func (s *scope) mustRollBack(now time.Time) bool {
 	c := s.machine.Status.Change
 
 	return isUpgrade(c) && c.Phase == v1alpha1.ChangeFailed && c.Booted && c.Cause != v1alpha1.CauseRevert &&
 		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && (!s.facts.Ready || s.refuted) &&
-		s.machine.Annotations[v1alpha1.RevertAnnotation] != c.Target
+		s.machine.Annotations[v1alpha1.RevertAnnotation] != c.Target &&
+		change.StaysUnfit(c, s.answersSince(), now, s.rollout().HealthTimeout)
+}
+
+// answersSince returns since when the machine has been reachable; zero if it is not known to be.
+func (s *scope) answersSince() time.Time {
+	c := meta.FindStatusCondition(s.machine.Status.Conditions, v1alpha1.ConditionReachable)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return time.Time{}
+	}
+
+	return c.LastTransitionTime.Time
 }

@@ -120,6 +120,8 @@ type Input struct {
 	Unmet         string
 	// Lags is what of Kubernetes does not run yet that the live configuration names; empty if everything does.
 	Lags string
+	// Refuted: a check of an upgrade is what the node lags behind, and its expression is false.
+	Refuted bool
 
 	// Pass is what was already done in this reconciliation.
 	Pass Pass

@@ -1,6 +1,10 @@
 package change
 
-import "github.com/talos-operator/talos-operator/api/v1alpha1"
+import (
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
 
 // reverts reports whether the change returns to what ran before.
 func (in Input) reverts() bool { return in.Record.Change.Cause == v1alpha1.CauseRevert }
@@ -69,11 +73,34 @@ func Unsent(in Input, message string) Step {
 func (in *Input) settleAgain() {
 	c := in.Record.Change
 	c.Cause, c.Base, c.Target, c.Image, c.OldImage = v1alpha1.CauseSpec, c.Target, c.Base, c.OldImage, c.Image
-	c.Booted, c.Staged = true, false
+	c.Booted, c.Staged, c.UnfitSince = true, false, nil
 
 	for i, f := range c.Fields {
 		c.Fields[i].Old, c.Fields[i].New = f.New, f.Old
 	}
 
 	in.phase(v1alpha1.ChangeSettling, "")
+}
+
+// noteUnfit records since when a node that has booted another system is unfit: not healthy by itself, or refuted by a
+// check. What it lags behind otherwise, such as the other members of etcd, is no reason to boot an older system.
+func (in Input) noteUnfit() {
+	switch c, unfit := in.Record.Change, in.Stage != StageRunning || !in.Ready || in.Refuted; {
+	case !unfit:
+		c.UnfitSince = nil
+	case c.UnfitSince == nil:
+		c.UnfitSince = new(stamp(in.Now))
+	}
+}
+
+// StaysUnfit reports whether a node is unfit for long enough to boot what it ran before: for the time that it had to
+// become healthy. One that was fit, or did not respond, after its change had failed is given that time anew, because a
+// service that restarts, or a boot, makes any node unfit for a moment. answers is since when the node has responded,
+// zero if that is not known.
+func StaysUnfit(c *v1alpha1.MachineChange, answers, now time.Time, healthTimeout time.Duration) bool {
+	if c.UnfitSince == nil || now.Sub(c.UnfitSince.Time) < healthTimeout {
+		return false
+	}
+
+	return !c.UnfitSince.After(c.Since.Time) || !answers.IsZero() && now.Sub(answers) >= healthTimeout
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -291,4 +292,65 @@ func TestRollbackHistories(t *testing.T) {
 			t.Fatalf("%s boots next, and nothing says so: %+v", n.next, c)
 		}
 	})
+}
+
+// TestStaysUnfit: what a node lags behind when its change fails is no reason to boot an older system, and one sample of
+// an unhealthy node after that is none either; a node that was unfit all the time need not wait longer.
+func TestStaysUnfit(t *testing.T) {
+	lagging := func(in *change.Input) { in.Lags = "etcd: it has not caught up" }
+	refuted := func(in *change.Input) { in.Lags, in.Refuted = "check a: the expression is false", true }
+
+	for name, c := range map[string]struct {
+		first, then, last func(*change.Input)
+		atOnce, later     bool
+	}{
+		"unhealthy all the time":      {sick, sick, sick, true, true},
+		"refuted all the time":        {refuted, refuted, refuted, true, true},
+		"it lags all the time":        {lagging, lagging, lagging, false, false},
+		"it lags and then restarts":   {lagging, lagging, sick, false, true},
+		"it lags and then is refuted": {lagging, lagging, refuted, false, true},
+		"unhealthy only at the end":   {lagging, sick, sick, false, true},
+		"no longer unhealthy":         {sick, sick, lagging, false, false},
+	} {
+		in := upgraded(installed, arrived, seen, c.first, phase(v1alpha1.ChangeSettling, 0))
+		answers := in.Now
+
+		next := func(after time.Duration, edit func(*change.Input)) {
+			in.Now = in.Now.Add(after)
+			in.Ready, in.Unmet, in.Lags, in.Refuted = true, "", "", false
+			edit(&in)
+
+			in.Record = change.NextTalos(in).Before
+		}
+		unfit := func() bool { return change.StaysUnfit(in.Record.Change, answers, in.Now, health) }
+
+		next(0, c.first)
+		next(health, c.then)
+
+		if in.Record.Change.Phase != v1alpha1.ChangeFailed {
+			t.Fatalf("%s: %+v", name, in.Record.Change)
+		}
+
+		next(time.Second, c.last)
+
+		if got := unfit(); got != c.atOnce {
+			t.Errorf("%s: at once: %t", name, got)
+		}
+
+		next(health, c.last)
+
+		if got := unfit(); got != c.later {
+			t.Errorf("%s: later: %t", name, got)
+		}
+	}
+}
+
+// TestLateIsUnfitAnew: a node that comes back after its change had failed without it has its time to become healthy.
+func TestLateIsUnfitAnew(t *testing.T) {
+	in := upgraded(installed, arrived, sick, phase(v1alpha1.ChangeFailed, health))
+	in.Record.Change.UnfitSince = new(metav1.NewTime(in.Now.Add(-time.Hour)))
+
+	if c := change.NextTalos(in).Before.Change; c.UnfitSince == nil || in.Now.Sub(c.UnfitSince.Time) > time.Second {
+		t.Errorf("unfit since %v", c.UnfitSince)
+	}
 }

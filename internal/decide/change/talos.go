@@ -311,7 +311,12 @@ func (in Input) settleTalos() Step {
 		in.phase(v1alpha1.ChangeSettling, "")
 	}
 
+	if !c.Booted {
+		c.UnfitSince = nil // of an earlier boot
+	}
+
 	c.Booted = true
+	in.noteUnfit()
 
 	switch took := in.Now.Sub(c.Since.Time); {
 	case in.well() && !in.Pass.Uncordoned:
