@@ -17,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/schedule"
 )
@@ -164,8 +165,17 @@ func Assess(in Input) (Output, error) {
 // difference disappeared for another reason, because the change was reverted, proves nothing.
 func survived(in Input, p *v1alpha1.PlannedMachine) bool {
 	return slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool {
-		return m.Name == p.Name && (m.Status.WorkingHash == p.Target || m.Status.WorkingSystem == p.Target)
+		return m.Name == p.Name && (m.Status.WorkingHash == p.Target ||
+			m.Status.WorkingSystem == p.Target && !runsOther(&m, p.Target))
 	})
+}
+
+// runsOther reports whether a machine is known to run another system than the given one: it may have fallen back, which
+// does not change with what it was healthy after its last upgrade.
+func runsOther(m *v1alpha1.TalosMachine, system string) bool {
+	i := m.Status.Image
+
+	return i != nil && m.Status.TalosVersion != "" && upgrade.SystemHash(m.Status.TalosVersion, i.Schematic) != system
 }
 
 // say sets the phase and the message of the plan.
