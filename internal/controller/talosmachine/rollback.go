@@ -170,8 +170,8 @@ func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result,
 }
 
 // mustRollBack reports whether the machine runs the Talos of an upgrade, had its time to become healthy, and is not. A
-// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither is
-// an etcd member that lags.
+// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither
+// is an etcd member that lags.
 func (s *scope) mustRollBack(now time.Time) bool {
 	c := s.machine.Status.Change
 
