@@ -167,6 +167,9 @@ type TalosMachineStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Volumes []MachineVolume `json:"volumes,omitempty"`
+	// bootVolumes are the keys of volumes that the machine was configured with when it was first compared in its boot.
+	// +optional
+	BootVolumes *BootVolumes `json:"bootVolumes,omitempty"`
 	// kubeletVersion that the node runs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -245,6 +245,10 @@ type MachineVolume struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Name string `json:"name,omitempty"`
+	// opened is true if the machine has opened the volume since it was installed. Until it opens it again, encryption,
+	// keySlot, keys and failedKeys are those of the last time.
+	// +optional
+	Opened bool `json:"opened,omitempty"`
 	// phase of the volume, as Talos reports it: ready, failed, missing, …
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
@@ -275,4 +279,17 @@ type MachineVolume struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
+}
+
+// BootVolumes are the keys that a machine had for its volumes at a boot. Only these can open them at the next one.
+type BootVolumes struct {
+	// bootID of the boot.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	BootID string `json:"bootID,omitempty"`
+	// keys by VOLUME/SLOT: the type of each, and a hash with the secret of the cluster, which reveals nothing of it.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=1024
+	Keys map[string]string `json:"keys,omitempty"`
 }

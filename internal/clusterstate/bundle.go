@@ -3,6 +3,7 @@ package clusterstate
 import (
 	"bytes"
 	"crypto"
+	"crypto/hmac"
 	"crypto/sha256"
 	stdx509 "crypto/x509"
 	"encoding/base64"
@@ -166,6 +167,19 @@ func (b *Bundle) Secrets() *secrets.Bundle { return b.secrets }
 
 // ClusterID returns the ID that all nodes of the cluster share.
 func (b *Bundle) ClusterID() string { return b.secrets.Cluster.ID }
+
+// Mark returns a hash of a text that is the same for the same text of the cluster, and reveals nothing of the text to
+// those who do not have the secret of the cluster. It is empty if the cluster has none.
+func (b *Bundle) Mark(text string) string {
+	if b.secrets.Cluster.Secret == "" {
+		return ""
+	}
+
+	sum := hmac.New(sha256.New, []byte(b.secrets.Cluster.Secret))
+	sum.Write([]byte(text))
+
+	return hex.EncodeToString(sum.Sum(nil))
+}
 
 // Fingerprint returns the SHA-256 over the public CA certificates, in hexadecimal. It is no secret.
 func (b *Bundle) Fingerprint() string {

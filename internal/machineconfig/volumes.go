@@ -15,13 +15,39 @@ import (
 
 // ConfiguredVolume is what a config says about a volume that Talos provisions.
 type ConfiguredVolume struct {
-	// Place is where it is provisioned, and how large; Format is how it is encrypted, apart from its keys. Both can be
-	// compared, and are empty for the defaults of Talos.
-	Place, Format string
+	// Place is where it is provisioned, and its minimum size; Data is its type and file system; Format is how it is
+	// encrypted, apart from its keys. They can be compared, and are empty for the defaults of Talos.
+	Place, Data, Format string
+	// Limit is how large it becomes.
+	Limit VolumeLimit
+	// Grow is true if the config says so. Talos enlarges the volume up to its limit at a boot then.
+	Grow bool
 	// Encrypted is true if it is to be encrypted.
 	Encrypted bool
 	// Keys that open it, by their slots.
 	Keys map[int]VolumeKey
+}
+
+// VolumeLimit is the maximum size of a volume: in bytes, or a share of its disk in percent. Zero is no limit. Negative
+// means that the bytes stay free.
+type VolumeLimit struct {
+	Bytes, Share uint64
+	Negative     bool
+}
+
+// Above reports whether a volume with this limit may become larger than with the other one. It is false for limits that
+// cannot be compared.
+func (l VolumeLimit) Above(other VolumeLimit) bool {
+	switch {
+	case l == VolumeLimit{}:
+		return true
+	case l.Negative || other.Negative || other == VolumeLimit{} || (l.Share == 0) != (other.Share == 0):
+		return false
+	case l.Share > 0:
+		return l.Share > other.Share
+	}
+
+	return l.Bytes > other.Bytes
 }
 
 // VolumeKey is a key of a volume.
@@ -130,14 +156,18 @@ func (v *ConfiguredVolume) add(cfg config.Provider) error {
 			return err
 		}
 
-		v.Place = place
+		v.Place, v.Limit, v.Grow = place, limitOf(doc.Provisioning()), doc.Provisioning().Grow().ValueOrZero()
 		v.encrypt(doc.Encryption())
+
+		if user, ok := doc.(docconfig.UserVolumeConfig); ok {
+			v.Data = fmt.Sprint(user.Type().ValueOrZero(), " ", user.Filesystem().Type())
+		}
 	}
 
 	return nil
 }
 
-// placeOf leaves out whether the volume grows, which may change.
+// placeOf leaves out whether the volume grows, and how large, which may change.
 func placeOf(p docconfig.VolumeProvisioningConfig) (string, error) {
 	var parts []string
 
@@ -154,12 +184,16 @@ func placeOf(p docconfig.VolumeProvisioningConfig) (string, error) {
 		parts = append(parts, fmt.Sprintf("min %d", low))
 	}
 
-	if high, ok := p.MaxSize().Get(); ok {
-		share, _ := p.RelativeMaxSize().Get()
-		parts = append(parts, fmt.Sprintf("max %d %d%% %t", high, share, p.MaxSizeNegative()))
+	return strings.Join(parts, ", "), nil
+}
+
+func limitOf(p docconfig.VolumeProvisioningConfig) VolumeLimit {
+	high, limited := p.MaxSize().Get()
+	if !limited {
+		return VolumeLimit{}
 	}
 
-	return strings.Join(parts, ", "), nil
+	return VolumeLimit{Bytes: high, Share: p.RelativeMaxSize().ValueOrZero(), Negative: p.MaxSizeNegative()}
 }
 
 func (v *ConfiguredVolume) encrypt(e docconfig.EncryptionConfig) {

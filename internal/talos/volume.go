@@ -7,9 +7,12 @@ import (
 	"strings"
 
 	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/state"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/talos-operator/talos-operator/internal/text"
 )
@@ -37,14 +40,12 @@ type VolumeStatus struct {
 // Failed reports whether the node cannot use the volume.
 func (v VolumeStatus) Failed() bool { return v.Phase == block.VolumePhaseFailed.String() }
 
-// InUse reports whether the node has opened the volume.
-func (v VolumeStatus) InUse() bool {
-	return !v.Failed() && v.Phase != block.VolumePhaseMissing.String() && v.Phase != block.VolumePhaseWaiting.String()
-}
+// Open reports whether the node has opened the volume in this boot.
+func (v VolumeStatus) Open() bool { return v.Phase == block.VolumePhaseReady.String() }
 
 // Settles reports whether a volume of a user is about to be provisioned or opened, or waits for a disk.
 func (v VolumeStatus) Settles() bool {
-	return !v.System() && !v.Failed() && v.Phase != block.VolumePhaseReady.String()
+	return !v.System() && !v.Failed() && !v.Open()
 }
 
 // System reports whether the volume is one of Talos itself.
@@ -77,27 +78,49 @@ func (n *Node) Volumes(ctx context.Context) ([]VolumeStatus, error) {
 func readVolumes(ctx context.Context, c *talosclient.Client) ([]VolumeStatus, error) {
 	list, err := safe.ReaderListAll[*block.VolumeStatus](ctx, c.COSI)
 	if err != nil {
-		if isAbsent(err) {
+		if state.IsNotFoundError(err) || status.Code(err) == codes.NotFound {
 			return nil, nil
 		}
 
-		return nil, err
+		return nil, err // without permission nothing is known, which is not the same as having none
 	}
 
 	var out []VolumeStatus
 
 	for v := range list.All() {
-		status := volumeOf(v.Metadata().ID(), v.TypedSpec())
-		if status.System() || status.Failed() || slices.ContainsFunc(userVolumes, func(prefix string) bool {
-			return strings.HasPrefix(status.Name, prefix)
+		volume := volumeOf(v.Metadata().ID(), v.TypedSpec())
+		if volume.System() || volume.Failed() || slices.ContainsFunc(userVolumes, func(prefix string) bool {
+			return strings.HasPrefix(volume.Name, prefix)
 		}) {
-			out = append(out, status)
+			out = append(out, volume)
 		}
 	}
 
 	slices.SortFunc(out, func(a, b VolumeStatus) int {
 		return cmp.Or(cmp.Compare(rank(a.Name), rank(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
+
+	return out, nil
+}
+
+// Partitions returns what the partitions of the disks of a node hold, by their labels, which are the names of volumes:
+// luks, xfs, ext4 and so on; empty for what the node does not recognize.
+func (n *Node) Partitions(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	list, err := safe.ReaderListAll[*block.DiscoveredVolume](ctx, n.c.COSI)
+	if err != nil {
+		return nil, classify("its partitions", n.name(), err)
+	}
+
+	out := map[string]string{}
+
+	for v := range list.All() {
+		if label := v.TypedSpec().PartitionLabel; label != "" {
+			out[label] = text.Name(v.TypedSpec().Name)
+		}
+	}
 
 	return out, nil
 }

@@ -55,7 +55,7 @@ func encryptionOf(cfg config.Provider, label string) docconfig.EncryptionConfig 
 type volume struct {
 	failed string
 	slot   int
-	// keys are the types of the keys that it is configured for, sorted; none if it is not encrypted.
+	// keys are the types of the keys that it is configured for, sorted, each once; none if it is not encrypted.
 	keys []string
 }
 
@@ -83,6 +83,7 @@ func (s *session) openVolume(label string, encryption docconfig.EncryptionConfig
 		}
 
 		slices.Sort(out.keys)
+		out.keys = slices.Compact(out.keys) // Talos tells each type once
 	}
 
 	have, formatted, err := s.n.system.Keys(label)

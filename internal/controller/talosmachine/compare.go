@@ -74,7 +74,7 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, fmt.Errorf("comparing the config of %s: %w", s.machine.Name, err)
 	}
 
-	if err := r.checkVolumes(ctx, s); err != nil {
+	if err := s.noteBoot(); err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -86,9 +86,35 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
+	if err := r.endRefused(ctx, s, r.checkVolumes(ctx, s)); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	s.compared = true
 
 	return ctrl.Result{}, nil
+}
+
+// endRefused lets a change end that has begun, and returns an unused grant, when the desired configuration is refused:
+// the machine would stay drained otherwise, and keep others from being disrupted.
+func (r *Reconciler) endRefused(ctx context.Context, s *scope, refused error) error {
+	if failure.Reason(refused) != v1alpha1.ReasonVolumeChangeRefused {
+		return refused
+	}
+
+	if err := r.lack(ctx, s, refused); err != nil {
+		return err
+	}
+
+	r.standIn(s)
+	s.rendered, s.reverting, s.kubernetes = nil, false, ""
+
+	var err error
+	if s.diff, err = machineconfig.Diff(s.live, s.want); err != nil {
+		return fmt.Errorf("comparing the config of %s: %w", s.machine.Name, err)
+	}
+
+	return nil
 }
 
 // readConfigs reads the live configuration and renders the desired one.

@@ -162,8 +162,8 @@ func (s *scope) checkSigning(installer string) (reason, text string) {
 			"for that, so it would not boot again: set install.secureBoot, or switch Secure Boot off in its firmware",
 			installer)
 	case volume.HasTPM(desired.Volumes(s.sources())):
-		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("its volumes are to have keys in the TPM, and %s is not "+
-			"signed for Secure Boot, so it can seal none: set install.secureBoot, or use keys of another type", installer)
+		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("the volumes need TPM keys, but %s is not signed for Secure "+
+			"Boot: set install.secureBoot, or use keys of another type", installer)
 	}
 
 	return "", ""

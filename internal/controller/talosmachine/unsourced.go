@@ -20,7 +20,8 @@ func (r *Reconciler) lack(ctx context.Context, s *scope, err error) error {
 	// What was compared last may be the same when the source is back, and would count as compared already.
 	r.looks.forget(s.key().String())
 
-	if failure.ClassOf(err) != failure.ClassTerminal || s.answer != talos.StateMember {
+	held := failure.ClassOf(err) == failure.ClassTerminal || failure.Reason(err) == v1alpha1.ReasonVolumeChangeRefused
+	if !held || s.answer != talos.StateMember {
 		return err
 	}
 

@@ -3,8 +3,6 @@ package talosmachine
 import (
 	"context"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +13,6 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
-	"github.com/talos-operator/talos-operator/internal/decide/volume"
-	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -69,6 +64,7 @@ func (s *scope) showVolumes() {
 	st := &s.machine.Status
 
 	if s.answer == talos.StateMaintenance {
+		st.BootVolumes = nil
 		st.Volumes = nil // they belong to another installation, or do not exist yet
 	}
 
@@ -76,6 +72,7 @@ func (s *scope) showVolumes() {
 		return
 	}
 
+	last := st.Volumes
 	st.Volumes = nil
 
 	for _, v := range s.volumes {
@@ -85,12 +82,17 @@ func (s *scope) showVolumes() {
 
 		out := v1alpha1.MachineVolume{
 			Name: v.Name, Phase: v.Phase, SizeMiB: int64(v.Size >> 20), Encryption: v.Encryption, Keys: v.Keys,
-			FailedKeys: v.Unsynced, Message: v.Problem,
+			FailedKeys: v.Unsynced, Message: v.Problem, Opened: v.Open(),
 		}
 
 		if v.Slot != nil {
 			slot := int32(*v.Slot)
 			out.KeySlot = &slot
+		}
+
+		if was := volumeNamed(last, v.Name); was != nil && was.Opened && !out.Opened {
+			out.Opened, out.Encryption, out.KeySlot = true, was.Encryption, was.KeySlot
+			out.Keys, out.FailedKeys = was.Keys, was.FailedKeys
 		}
 
 		st.Volumes = append(st.Volumes, out)
@@ -134,75 +136,11 @@ func judgeVolumes(machine string, volumes []talos.VolumeStatus) (reason, message
 	return "", ""
 }
 
-// checkVolumes refuses a change of volumes that Talos would accept, and then do nothing with it, or not open a volume
-// at the next boot. What the volumes have, only the node knows: its configuration may have changed since it opened
-// them.
-func (r *Reconciler) checkVolumes(ctx context.Context, s *scope) error {
-	if s.unsourced != nil || !s.diff.ChangesVolumes() {
-		return nil
-	}
-
-	live, err := machineconfig.ConfiguredVolumes(s.live)
-	if err != nil {
-		return fmt.Errorf("reading the volumes of %s: %w", s.machine.Name, err)
-	}
-
-	want, err := machineconfig.ConfiguredVolumes(s.want)
-	if err != nil {
-		return fmt.Errorf("reading the desired volumes of %s: %w", s.machine.Name, err)
-	}
-
-	if reflect.DeepEqual(live, want) {
-		return nil
-	}
-
-	node, err := r.node(ctx, s)
-	if err != nil {
-		return err
-	}
-
-	have, err := node.Volumes(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the volumes of %s: %w", s.machine.Name, err)
-	}
-
-	var (
-		problems []string
-		passing  = true
-	)
-
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		was, known := live[name]
-		if !known {
-			continue // a new one
-		}
-
-		if refusal := volume.Judge(name, was, want[name], haveOf(have, name)); refusal != nil {
-			problems, passing = append(problems, refusal.Message()), passing && refusal.Passing
-		}
-	}
-
-	if len(problems) == 0 {
-		return nil
-	}
-
-	message := fmt.Sprintf("nothing is sent to machine %s: %s", s.machine.Name, strings.Join(problems, "; "))
-	if passing {
-		return failure.Waiting(v1alpha1.ReasonVolumeChangeRefused, message, retryVolumes)
-	}
-
-	return failure.Terminal(v1alpha1.ReasonVolumeChangeRefused, message, nil)
-}
-
-func haveOf(volumes []talos.VolumeStatus, name string) volume.Have {
-	at := slices.IndexFunc(volumes, func(v talos.VolumeStatus) bool { return v.Name == name })
+func volumeNamed(volumes []v1alpha1.MachineVolume, name string) *v1alpha1.MachineVolume {
+	at := slices.IndexFunc(volumes, func(v v1alpha1.MachineVolume) bool { return v.Name == name })
 	if at < 0 {
-		return volume.Have{}
+		return nil
 	}
 
-	v := volumes[at]
-
-	return volume.Have{
-		InUse: v.InUse(), Encrypted: v.Encryption != "", Slot: v.Slot, Keys: v.Keys, Unsynced: len(v.Unsynced) > 0,
-	}
+	return &volumes[at]
 }

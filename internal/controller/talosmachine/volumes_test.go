@@ -111,7 +111,7 @@ func TestEncryptedVolume(t *testing.T) {
 	e.until("w-0", "the key is added", done)
 
 	set(kms(1))
-	refuses("does not show yet")
+	refuses("not yet confirmed")
 	set(node(0), kms(1))
 	reboots()
 	e.until("w-0", "the key is written", opened(0, "kms", "nodeID"))

@@ -29,16 +29,46 @@ var (
 	volumeName = regexp.MustCompile(`^[A-Za-z0-9-]{1,34}$`)
 )
 
-// mergeNamed returns the volumes of a group, each replaced by that of the same name of a machine, sorted by name.
-func mergeNamed[T any](group, machine []T, name func(T) string) []T {
-	out := slices.DeleteFunc(slices.Clone(group), func(g T) bool {
-		return slices.ContainsFunc(machine, func(m T) bool { return name(m) == name(g) })
-	})
-	out = append(out, machine...)
+// mergeNamed returns the volumes of a group, each replaced by that of the same name of a machine, sorted by name. inherit
+// gives one of a machine what it keeps of that of the group; nil for nothing.
+func mergeNamed[T any](group, machine []T, name func(T) string, inherit func(group, machine T) T) []T {
+	var out []T
+
+	own := slices.Clone(machine)
+
+	for _, g := range group {
+		at := slices.IndexFunc(own, func(m T) bool { return name(m) == name(g) })
+
+		switch {
+		case at < 0:
+			out = append(out, g)
+		case inherit != nil:
+			own[at] = inherit(g, own[at])
+		}
+	}
+
+	out = append(out, own...)
 
 	slices.SortStableFunc(out, func(a, b T) int { return strings.Compare(name(a), name(b)) })
 
 	return out
+}
+
+// inheritUser keeps no encryption for a directory, which cannot have one.
+func inheritUser(group, machine api.UserVolume) api.UserVolume {
+	if machine.Encryption == nil && machine.Type != api.UserVolumeDirectory {
+		machine.Encryption = group.Encryption
+	}
+
+	return machine
+}
+
+func inheritPartition(group, machine api.PartitionVolume) api.PartitionVolume {
+	if machine.Encryption == nil {
+		machine.Encryption = group.Encryption
+	}
+
+	return machine
 }
 
 func userName(v api.UserVolume) string           { return v.Name }

@@ -58,7 +58,8 @@ func all(v *api.Volumes) []system {
 	return out
 }
 
-// Merge returns the volumes of a group. One that a machine describes itself replaces that of the group as a whole.
+// Merge returns the volumes of a group. One that a machine describes itself replaces that of the group, apart from the
+// encryption, which a machine that says nothing about it keeps: nobody turns it off by giving one another size.
 func Merge(group, machine *api.Volumes) *api.Volumes {
 	if group == nil || machine == nil {
 		if machine != nil {
@@ -69,22 +70,31 @@ func Merge(group, machine *api.Volumes) *api.Volumes {
 	}
 
 	out := *group
-	out.User = mergeNamed(group.User, machine.User, userName)
-	out.Raw = mergeNamed(group.Raw, machine.Raw, partitionName)
-	out.Swap = mergeNamed(group.Swap, machine.Swap, partitionName)
-	out.Existing = mergeNamed(group.Existing, machine.Existing, existingName)
+	out.User = mergeNamed(group.User, machine.User, userName, inheritUser)
+	out.Raw = mergeNamed(group.Raw, machine.Raw, partitionName, inheritPartition)
+	out.Swap = mergeNamed(group.Swap, machine.Swap, partitionName, inheritPartition)
+	out.Existing = mergeNamed(group.Existing, machine.Existing, existingName, nil)
+	out.Ephemeral = mergeOptions(group.Ephemeral, machine.Ephemeral)
+	out.ImageCache = mergeOptions(group.ImageCache, machine.ImageCache)
 
-	if machine.Ephemeral != nil {
-		out.Ephemeral = machine.Ephemeral
-	}
-
-	if machine.State != nil {
+	if machine.State != nil && machine.State.Encryption != nil {
 		out.State = machine.State
 	}
 
-	if machine.ImageCache != nil {
-		out.ImageCache = machine.ImageCache
+	return &out
+}
+
+func mergeOptions(group, machine *api.VolumeOptions) *api.VolumeOptions {
+	if group == nil || machine == nil || machine.Encryption != nil {
+		if machine != nil {
+			return machine
+		}
+
+		return group
 	}
+
+	out := *machine
+	out.Encryption = group.Encryption
 
 	return &out
 }
