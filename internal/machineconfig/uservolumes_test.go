@@ -6,7 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	kyaml "sigs.k8s.io/yaml"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	volumedocs "github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
 // TestUserVolumes: each version of Talos gets the volumes of users, accepted by the machinery's own validation; those that
@@ -92,5 +96,76 @@ func TestUserVolumeRefusals(t *testing.T) {
 		}
 
 		refused(t, name, in, tt.field, tt.problem)
+	}
+}
+
+// TestMachineKeepsEncryption: the machine of the example that has another disk than its group keeps its encryption, as do
+// volumes of users. One that describes keys has these.
+func TestMachineKeepsEncryption(t *testing.T) {
+	t.Parallel()
+
+	text, err := os.ReadFile("../../examples/volumes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, text, _ = bytes.Cut(text, []byte("\n---\n"))
+
+	var workers v1alpha1.TalosWorker
+	if err := kyaml.UnmarshalStrict(text, &workers); err != nil {
+		t.Fatal(err)
+	}
+
+	in := plainInput(t, machineconfig.Worker)
+	in.Volumes = volumedocs.Merge(workers.Spec.Volumes, workers.Spec.Machines[1].Volumes)
+
+	read, err := machineconfig.ConfiguredVolumes(render(t, in).Bytes)
+	if v := read["EPHEMERAL"]; err != nil || v.Keys[0].Type != "nodeID" || v.Place != "" || v.Limit.Share != 80 {
+		t.Errorf("%s is configured as %+v, %v", workers.Spec.Machines[1].Name, v, err)
+	}
+
+	const keys = "encryption: {keys: [{slot: 0, type: nodeID}]}"
+
+	merged := volumedocs.Merge(
+		volumesOf(t, "{state: {"+keys+"}, user: [{name: a, "+keys+"}, {name: b, "+keys+"}], raw: [{name: c, "+keys+"}]}"),
+		volumesOf(t, "{state: {}, user: [{name: b, maxSize: 1GiB}, {name: d, type: directory}], raw: [{name: c, maxSize: 1GiB, "+
+			strings.ReplaceAll(keys, "nodeID", "tpm")+"}]}"),
+	)
+	if len(merged.User) != 3 || merged.User[1].Encryption == nil || merged.User[1].MaxSize != "1GiB" || merged.State.Encryption == nil ||
+		merged.User[2].Encryption != nil || len(merged.Raw) != 1 || merged.Raw[0].Encryption.Keys[0].Type != v1alpha1.VolumeKeyTPM {
+		t.Errorf("merged: %+v", merged)
+	}
+}
+
+// TestWhatVolumesAreComparedBy: the file system and the type of a volume, its maximum size, and whether it grows.
+func TestWhatVolumesAreComparedBy(t *testing.T) {
+	t.Parallel()
+
+	read := func(fields string) machineconfig.ConfiguredVolume {
+		volumes, err := machineconfig.ConfiguredVolumes([]byte("apiVersion: v1alpha1\nkind: UserVolumeConfig\nname: data\n" + fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return volumes["u-data"]
+	}
+
+	plain := read("provisioning: {maxSize: 1GiB}\n")
+	if ext4 := read("provisioning: {maxSize: 1GiB}\nfilesystem: {type: ext4}\n"); ext4.Data == plain.Data {
+		t.Errorf("another file system: %+v", ext4)
+	}
+
+	if v := read("volumeType: directory\n"); v.Data == plain.Data {
+		t.Errorf("another type: %+v", v)
+	}
+
+	larger := read("provisioning: {maxSize: 2GiB, grow: true}\n")
+	if !larger.Grow || plain.Grow || larger.Place != plain.Place || !larger.Limit.Above(plain.Limit) || plain.Limit.Above(larger.Limit) {
+		t.Errorf("larger: %+v, and before %+v", larger, plain)
+	}
+
+	half, most := read("provisioning: {maxSize: 50%}\n"), read("provisioning: {maxSize: 80%}\n")
+	if !most.Limit.Above(half.Limit) || half.Limit.Above(most.Limit) || most.Limit.Above(plain.Limit) || plain.Limit.Above(most.Limit) {
+		t.Errorf("shares: %+v, %+v", half.Limit, most.Limit)
 	}
 }

@@ -81,6 +81,8 @@ func TestVolumesOpen(t *testing.T) {
 	shows("a key is added", "ready luks2 0 [kms nodeID]")
 	boots(volume + kms + "]}")
 	shows("the other key opens it", "ready luks2 2 [kms]")
+	boots(volume + kms + ", {slot: 3, kms: {endpoint: 'https://b'}}]}")
+	shows("each type is told once", "ready luks2 2 [kms] ")
 	boots(volume + nodeID + "]}")
 	shows("a key that it does not have", "failed none -1 [] error opening encrypted volume: no handlers available")
 	boots(none)

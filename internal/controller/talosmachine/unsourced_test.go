@@ -180,3 +180,24 @@ func TestErrorsOfNodesQuoteNoSecret(t *testing.T) {
 
 	e.until("w-0", "it is changed", done)
 }
+
+// TestVolumesRefusedMidReboot: a change that was sent ends although a later one of volumes is refused, and the node is
+// schedulable again.
+func TestVolumesRefusedMidReboot(t *testing.T) {
+	e := found(t, 1, 1)
+	e.planFrom(needsReboot)
+	e.grant("w-0", true)
+	e.until("w-0", "it reboots", rebooting)
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		m.Spec.Volumes = &v1alpha1.Volumes{Ephemeral: &v1alpha1.VolumeOptions{Encryption: &v1alpha1.VolumeEncryption{
+			Keys: []v1alpha1.VolumeKey{{Slot: new(int32), Type: v1alpha1.VolumeKeyNodeID}},
+		}}}
+	})
+
+	m := e.until("w-0", "the change ends", ended)
+	if e.cordoned("w-0") || !e.runs("w-0", "SHELF") {
+		t.Errorf("cordoned: %t; %s", e.cordoned("w-0"), show(m))
+	}
+
+	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonVolumeChangeRefused, "is not encrypted")
+}

@@ -67,17 +67,76 @@ func TestShowVolumes(t *testing.T) {
 
 	three := int32(3)
 	want := []v1alpha1.MachineVolume{{
-		Name: "EPHEMERAL", Phase: "ready", SizeMiB: 1024, Encryption: "luks2", KeySlot: &three, Keys: []string{"tpm"},
+		Name: "EPHEMERAL", Opened: true, Phase: "ready", SizeMiB: 1024, Encryption: "luks2", KeySlot: &three, Keys: []string{"tpm"},
 	}}
 	if diff := cmp.Diff(want, s.machine.Status.Volumes); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
+	failed.Encryption, failed.Slot, failed.Keys = "", nil, nil
 	shown(failed)
+
+	if v := s.machine.Status.Volumes[0]; !v.Opened || v.Encryption != "luks2" || v.KeySlot == nil || v.Phase != "failed" {
+		t.Errorf("it fails after it was opened: %+v", v)
+	}
 
 	s.answer = talos.StateMaintenance
 	if got := shown(); got != "" || s.machine.Status.Volumes != nil {
 		t.Errorf("in maintenance mode: %q, %+v", got, s.machine.Status.Volumes)
+	}
+}
+
+// TestWhatIsKnownOfVolumes: a volume that is not open is what it was when it was opened last, or what its partition holds.
+// Only one that never existed can be changed in each way.
+func TestWhatIsKnownOfVolumes(t *testing.T) {
+	t.Parallel()
+
+	opened := &v1alpha1.MachineVolume{Name: "EPHEMERAL", Opened: true, Encryption: "luks2"}
+
+	for name, c := range map[string]struct {
+		phase             string
+		last              *v1alpha1.MachineVolume
+		content           string
+		absent, encrypted bool
+	}{
+		"open, plain":            {"ready", opened, "luks", false, false},
+		"failed":                 {"failed", opened, "", false, true},
+		"waiting":                {"waiting", opened, "", false, true},
+		"located":                {"located", opened, "", false, true},
+		"provisioned":            {"provisioned", opened, "", false, true},
+		"missing":                {"missing", opened, "", false, true},
+		"not reported":           {"", opened, "", false, true},
+		"failed, on disk":        {"failed", nil, "luks", false, true},
+		"failed, on disk, plain": {"failed", &v1alpha1.MachineVolume{Name: "EPHEMERAL"}, "xfs", false, false},
+		"failed, never existed":  {"failed", nil, "", true, false},
+	} {
+		s := &scope{machine: &v1alpha1.TalosMachine{}, facts: &talos.Facts{BootID: "b"}, controlPlane: &v1alpha1.TalosControlPlane{}}
+		s.machine.Spec.Role = v1alpha1.RoleControlPlane
+		s.machine.Status.BootVolumes = &v1alpha1.BootVolumes{BootID: "b", Keys: map[string]string{"EPHEMERAL/2": "kms x"}}
+
+		known := volumeFacts{partitions: map[string]string{"META": "talosmeta"}}
+		if c.phase != "" {
+			known.volumes = []talos.VolumeStatus{{Name: "EPHEMERAL", Phase: c.phase}}
+		}
+
+		if c.content != "" {
+			known.partitions["EPHEMERAL"] = c.content
+		}
+
+		if c.last != nil {
+			s.machine.Status.Volumes = []v1alpha1.MachineVolume{*c.last}
+		}
+
+		got := known.of(s, "EPHEMERAL", true)
+		if got.Absent != c.absent || got.Encrypted != c.encrypted || got.Unlisted || !got.Needed ||
+			(len(got.Booted) == 1 && got.Booted[2].Type == "kms") != (c.phase == "ready") && !c.absent {
+			t.Errorf("%s: %+v", name, got)
+		}
+
+		s.facts.BootID = "another"
+		if got := known.of(s, "EPHEMERAL", false); len(got.Booted) > 0 || !got.Unlisted {
+			t.Errorf("%s, in another boot: %+v", name, got)
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ func TestVolumeChanges(t *testing.T) {
 		"volume EPHEMERAL: it holds data that is not encrypted": {Encryption: &v1alpha1.VolumeEncryption{
 			Keys: []v1alpha1.VolumeKey{{Slot: new(int32), Type: v1alpha1.VolumeKeyNodeID}},
 		}},
-		"volume EPHEMERAL: its disk and its size were determined": {MaxSize: "10GiB"},
+		"volume EPHEMERAL: its size was determined": {MaxSize: "10GiB"},
 	} {
 		set(volume)
 		e.pass("cp-0")

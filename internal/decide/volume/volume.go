@@ -65,21 +65,13 @@ func Judge(name string, live, want machineconfig.ConfiguredVolume, have Have) *R
 		return nil
 	}
 
-	// changes tells whether a property is changed, and not restored.
-	changes := func(of func(machineconfig.ConfiguredVolume) string) bool {
-		return !have.Unlisted && of(live) != of(want) && (have.Applied == nil || of(*have.Applied) != of(want))
-	}
 	refuse := func(problem string) *Refusal { return &Refusal{Volume: name, Problem: problem, Remedy: have.remedy()} }
 
+	if problem := judgePlace(live, want, have); problem != "" {
+		return refuse(problem)
+	}
+
 	switch {
-	case changes(func(v machineconfig.ConfiguredVolume) string { return v.Place }):
-		return refuse("its disk and its minimum size were determined when it was provisioned, and Talos ignores other ones")
-	case changes(func(v machineconfig.ConfiguredVolume) string { return fmt.Sprint(v.Limit) }) &&
-		!(want.Grow && want.Limit.Above(live.Limit)):
-		return refuse("its size was determined when it was provisioned, and Talos ignores another one; with grow it can become larger")
-	case changes(func(v machineconfig.ConfiguredVolume) string { return v.Data }):
-		return refuse("its type and its file system were determined when it was provisioned, and Talos would not mount it " +
-			"with others at the next boot")
 	case want.Encrypted && !have.Encrypted:
 		return refuse("it holds data that is not encrypted, and Talos would not open it at the next boot")
 	case !want.Encrypted && have.Encrypted:
@@ -88,11 +80,32 @@ func Judge(name string, live, want machineconfig.ConfiguredVolume, have Have) *R
 		return nil
 	case have.Unlisted:
 		return refuse("the machine has it from before it was unlisted, and whether these keys open it is not known")
-	case live.Encrypted && changes(func(v machineconfig.ConfiguredVolume) string { return v.Format }):
+	case live.Encrypted && have.changes(live, want, func(v machineconfig.ConfiguredVolume) any { return v.Format }):
 		return refuse("cipher, key size and block size were determined when it was encrypted, and Talos ignores other ones")
 	}
 
 	return judgeKeys(name, live, want, have)
+}
+
+// changes tells whether a property of a volume is changed, and not restored.
+func (h Have) changes(live, want machineconfig.ConfiguredVolume, of func(machineconfig.ConfiguredVolume) any) bool {
+	return !h.Unlisted && of(live) != of(want) && (h.Applied == nil || of(*h.Applied) != of(want))
+}
+
+// judgePlace returns what Talos would not do about where a volume is and what it is; empty for nothing.
+func judgePlace(live, want machineconfig.ConfiguredVolume, have Have) string {
+	switch {
+	case have.changes(live, want, func(v machineconfig.ConfiguredVolume) any { return v.Place }):
+		return "its disk and its minimum size were determined when it was provisioned, and Talos ignores other ones"
+	case have.changes(live, want, func(v machineconfig.ConfiguredVolume) any { return v.Limit }) &&
+		!(want.Grow && want.Limit.Above(live.Limit)):
+		return "its size was determined when it was provisioned, and Talos ignores another one; with grow it can become larger"
+	case have.changes(live, want, func(v machineconfig.ConfiguredVolume) any { return v.Data }):
+		return "its type and its file system were determined when it was provisioned, and Talos would not mount it with " +
+			"others at the next boot"
+	}
+
+	return ""
 }
 
 // judgeKeys keeps at least one key that opens the volume. Talos writes keys into a volume, and removes them, when it

@@ -259,7 +259,7 @@ func Kernel(s Sources) kernel.Settings {
 	return kernel.Merge(kernel.Of(group.Kernel, group.Sysctls, group.Sysfs), kernel.Of(m.Kernel, m.Sysctls, m.Sysfs))
 }
 
-// Volumes returns the volumes of the group, each replaced by that of the machine.
+// Volumes returns the volumes of the group, each replaced by that of the machine, apart from the encryption.
 func Volumes(s Sources) *v1alpha1.Volumes {
 	return volume.Merge(s.group().Volumes, s.Machine.Spec.Volumes)
 }
