@@ -15,6 +15,7 @@ export const sidebar = [
     'Import': '/docs/import',
     'Configuration of machines': '/docs/config',
     'Images of Talos': '/docs/images',
+    'Volumes of Talos': '/docs/volumes',
     'talconfig.yaml': '/docs/talhelper',
     'Operations': '/docs/operations',
     'Upgrades of the operator': '/docs/upgrading-the-operator',
