@@ -98,7 +98,7 @@ func judgePlace(live, want machineconfig.ConfiguredVolume, have Have) string {
 	case have.changes(live, want, func(v machineconfig.ConfiguredVolume) any { return v.Place }):
 		return "its disk and its minimum size were determined when it was provisioned, and Talos ignores other ones"
 	case have.changes(live, want, func(v machineconfig.ConfiguredVolume) any { return v.Limit }) &&
-		!(want.Grow && want.Limit.Above(live.Limit)):
+		(!want.Grow || !want.Limit.Above(live.Limit)):
 		return "its size was determined when it was provisioned, and Talos ignores another one; with grow it can become " +
 			"larger"
 	case have.changes(live, want, func(v machineconfig.ConfiguredVolume) any { return v.Data }):

@@ -29,8 +29,8 @@ var (
 	volumeName = regexp.MustCompile(`^[A-Za-z0-9-]{1,34}$`)
 )
 
-// mergeNamed returns the volumes of a group, each replaced by that of the same name of a machine, sorted by name. inherit
-// gives one of a machine what it keeps of that of the group; nil for nothing.
+// mergeNamed returns the volumes of a group, each replaced by that of the same name of a machine, sorted by name.
+// inherit gives one of a machine what it keeps of that of the group; nil for nothing.
 func mergeNamed[T any](group, machine []T, name func(T) string, inherit func(group, machine T) T) []T {
 	var out []T
 
