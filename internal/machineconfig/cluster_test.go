@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"go.yaml.in/yaml/v4"
 	kyaml "sigs.k8s.io/yaml"
 
@@ -38,8 +39,11 @@ func inCluster(t *testing.T, role machineconfig.Role, text string) machineconfig
 	in.Neighbours = netconfig.Neighbours{
 		Machine: netconfig.Machine{Name: "cp-0"},
 		Others: []netconfig.Machine{
-			{Name: "cp-0", ControlPlane: true, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-			{Name: "cp-1", ControlPlane: true, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("10.0.0.2")}},
+			{Name: "cp-0", ControlPlane: true, Reached: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+			{
+				Name: "cp-1", ControlPlane: true, Reached: []netip.Addr{netip.MustParseAddr("10.0.0.2")},
+				Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")},
+			},
 			{Name: "w-0", Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}},
 			{Name: "unknown"},
 		},
@@ -110,7 +114,7 @@ func TestClusterNetworkRefusals(t *testing.T) {
 		"no registry":      {"{kubeSpan: {enabled: true}, discovery: {registries: {service: {enabled: false}}}}", "kubeSpan.enabled", "without a registry"},
 		"small":            {"kubeSpan: {mtu: 1000}", "kubeSpan.mtu", "1280"},
 		"no filter":        {"kubeSpan: {filters: {endpoints: [here]}}", "kubeSpan.filters.endpoints[0]", "CIDR"},
-		"nothing left":     {"kubeSpan: {filters: {endpoints: ['!10.0.0.0/8']}}", "kubeSpan.filters.endpoints", "publishes no address"},
+		"nothing left":     {"kubeSpan: {filters: {endpoints: ['!10.0.0.0/8']}}", "kubeSpan.filters.endpoints", "all entries are exclusions"},
 		"service":          {"discovery: {registries: {service: {endpoint: 'https://a.example.org/b'}}}", "discovery.registries.service.endpoint", "no path"},
 		"credentials":      {"discovery: {registries: {service: {endpoint: 'https://a:hush@a.example.org'}}}", "discovery.registries.service.endpoint", "no path"},
 		"annotations":      {"discovery: {registries: {kubernetes: {enabled: true}}}", "discovery.registries.kubernetes.enabled", "1.32"},
@@ -133,8 +137,8 @@ func TestClusterNetworkRefusals(t *testing.T) {
 }
 
 // TestFirewallCutsNothingOff: a firewall that closes a port to a machine of the cluster that needs it is refused, and
-// names the port, what it is for, and the machines. One address of a machine is enough. What is not known is not
-// required.
+// names the port, what it is for, and the machines. Where it is not known at which address a machine is reached, one of its
+// others is enough. What is not known is not required.
 func TestFirewallCutsNothingOff(t *testing.T) {
 	t.Parallel()
 
@@ -150,16 +154,16 @@ func TestFirewallCutsNothingOff(t *testing.T) {
 	}{
 		"all open":              {machineconfig.ControlPlane, "", "", ""},
 		"worker":                {machineconfig.Worker, "", "", ""},
-		"Talos API":             {machineconfig.ControlPlane, `["50000", "50001"]`, `["50001"]`, "tcp 50000 (the Talos API) to cp-1 (192.0.2.2); add"},
-		"Talos API of a worker": {machineconfig.Worker, `["50000", "50001"]`, `["50001"]`, "tcp 50000 (the Talos API) to cp-1 (192.0.2.2); add"},
-		"trustd":                {machineconfig.ControlPlane, `["50000", "50001"]`, `["50000"]`, "tcp 50001 (trustd) to cp-1 (192.0.2.2), w-0 (10.1.0.1); add"},
+		"Talos API":             {machineconfig.ControlPlane, `["50000", "50001"]`, `["50001"]`, "tcp 50000 (the Talos API) to cp-1 (10.0.0.2); add"},
+		"Talos API of a worker": {machineconfig.Worker, `["50000", "50001"]`, `["50001"]`, "tcp 50000 (the Talos API) to cp-1 (10.0.0.2); add"},
+		"trustd":                {machineconfig.ControlPlane, `["50000", "50001"]`, `["50000"]`, "tcp 50001 (trustd) to cp-1 (10.0.0.2), w-0 (10.1.0.1); add"},
 		"no trustd on a worker": {machineconfig.Worker, `["50000", "50001"]`, `["50000"]`, ""},
 		"exception":             {machineconfig.ControlPlane, "except: 10.9.0.0/16", "except: 10.1.0.0/16", "tcp 50001 (trustd) to w-0 (10.1.0.1); add"},
-		"half of etcd":          {machineconfig.ControlPlane, `["2379-2380"]`, `["2380"]`, "tcp 2379-2380 (etcd) to cp-1 (192.0.2.2); add"},
+		"half of etcd":          {machineconfig.ControlPlane, `["2379-2380"]`, `["2380"]`, "tcp 2379-2380 (etcd) to cp-1 (10.0.0.2); add"},
 		"etcd for workers":      {machineconfig.ControlPlane, "subnet: 10.0.0.0/24", "subnet: 10.0.0.2/32", ""},
 		"kubelet":               {machineconfig.Worker, `["6443", "10250"]`, `["6443"]`, "tcp 10250 (the kubelet) to cp-1"},
-		"Kubernetes API":        {machineconfig.ControlPlane, `["6443", "10250"]`, `["10250"]`, "tcp 6443 (the Kubernetes API) to cp-1 (192.0.2.2), w-0 (10.1.0.1); add"},
-		"flannel":               {machineconfig.Worker, `["4789", "51820"]`, `["51820"]`, "udp 4789 (flannel) to cp-1 (192.0.2.2), w-0 (10.1.0.1); add"},
+		"Kubernetes API":        {machineconfig.ControlPlane, `["6443", "10250"]`, `["10250"]`, "tcp 6443 (the Kubernetes API) to cp-1 (10.0.0.2), w-0 (10.1.0.1); add"},
+		"flannel":               {machineconfig.Worker, `["4789", "51820"]`, `["51820"]`, "udp 4789 (flannel) to cp-1 (10.0.0.2), w-0 (10.1.0.1); add"},
 		"KubeSpan":              {machineconfig.Worker, `["4789", "51820"]`, `["4789"]`, "udp 51820 (KubeSpan) to"},
 		"protocol":              {machineconfig.Worker, "protocol: udp", "protocol: tcp", "udp 4789"},
 		"closed by a rule":      {machineconfig.ControlPlane, "defaultAction: block", "defaultAction: accept", ""},
@@ -196,6 +200,140 @@ func TestFirewallCutsNothingOff(t *testing.T) {
 	in = inCluster(t, machineconfig.Worker, string(raw))
 	in.Patches.Machine = []string{"apiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: talos\n$patch: delete\n"}
 	refused(t, "deleted", in, "ingressFirewall.rules", "tcp 50000")
+}
+
+// TestFirewallNeedsRealAddresses: to let in an address of the CNI, of KubeSpan or a virtual one is not enough, and neither is
+// another one than that at which the machine is reached.
+func TestFirewallNeedsRealAddresses(t *testing.T) {
+	t.Parallel()
+
+	in := inCluster(t, machineconfig.ControlPlane, "{kubeSpan: {enabled: true}, ingressFirewall: {defaultAction: block, rules: ["+
+		"{name: all, protocol: tcp, ports: ['50000-50001', '6443', '2379-2380'], ingress: [{subnet: 0.0.0.0/0}]}, "+
+		"{name: tunnels, protocol: udp, ports: ['4789', '51820'], ingress: [{subnet: 0.0.0.0/0}]}, "+
+		"{name: few, protocol: tcp, ports: ['10250'], ingress: [{subnet: 10.244.0.0/16}, {subnet: 'fd00::/8'}, "+
+		"{subnet: 10.96.0.0/12}, {subnet: 172.16.0.0/16}]}]}}")
+	in.Neighbours.VIPs = []netip.Addr{netip.MustParseAddr("172.16.0.9")}
+
+	var main struct {
+		Cluster struct{ ID string } `yaml:"cluster"`
+	}
+
+	plain := in
+	plain.Firewall = nil
+
+	if err := yaml.Unmarshal(render(t, plain).Bytes, &main); err != nil {
+		t.Fatal(err)
+	}
+
+	span := network.ULAPrefix(main.Cluster.ID, network.ULAKubeSpan).Addr().Next()
+	reported := []netip.Addr{
+		netip.MustParseAddr("10.244.0.1"), span, netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("172.16.0.9"),
+	}
+
+	for name, tt := range map[string]struct {
+		m    netconfig.Machine
+		shut string
+	}{
+		"reached elsewhere": {netconfig.Machine{Reached: []netip.Addr{netip.MustParseAddr("192.0.2.2")}, Addresses: reported}, "192.0.2.2"},
+		"two are reached": {netconfig.Machine{Reached: []netip.Addr{
+			netip.MustParseAddr("172.16.0.1"), netip.MustParseAddr("192.0.2.2"),
+		}}, "192.0.2.2"},
+		"reports another":  {netconfig.Machine{Addresses: append(reported, netip.MustParseAddr("192.0.2.2"))}, "192.0.2.2"},
+		"reports the same": {netconfig.Machine{Addresses: append(reported, netip.MustParseAddr("172.16.0.1"))}, ""},
+		"is reached":       {netconfig.Machine{Reached: []netip.Addr{netip.MustParseAddr("172.16.0.1")}}, ""},
+		"unknown":          {netconfig.Machine{Addresses: reported}, ""},
+	} {
+		tt.m.Name, tt.m.ControlPlane = "cp-1", true
+		in.Neighbours.Others = []netconfig.Machine{tt.m}
+
+		if tt.shut != "" {
+			refused(t, name, in, "ingressFirewall.rules", "tcp 10250 (the kubelet) to cp-1 ("+tt.shut+"); add")
+
+			continue
+		}
+
+		render(t, in)
+	}
+}
+
+// TestPatchesDecideNeeds: the CNI, KubeSpan and discovery count as they are after all patches.
+func TestPatchesDecideNeeds(t *testing.T) {
+	t.Parallel()
+
+	raw, err := os.ReadFile("testdata/cluster/firewall.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	without := func(ports string) string {
+		return strings.Replace(strings.Replace(string(raw), `["4789", "51820"]`, ports, 1), "kubeSpan: {enabled: true}", "kubeSpan: {}", 1)
+	}
+	span := "apiVersion: v1alpha1\nkind: KubeSpanConfig\nenabled: true\n"
+
+	in := inCluster(t, machineconfig.Worker, without(`["51820"]`))
+	refused(t, "flannel", in, "ingressFirewall.rules", "udp 4789")
+
+	in.Patches.Cluster = []string{"cluster: {network: {cni: {name: none}}}"}
+	render(t, in)
+
+	in = inCluster(t, machineconfig.Worker, without(`["4789"]`))
+	render(t, in)
+
+	in.Patches.Cluster = []string{span}
+	refused(t, "KubeSpan", in, "ingressFirewall.rules", "udp 51820")
+
+	for name, patch := range map[string]string{
+		"no discovery": "cluster: {discovery: {enabled: false}}",
+		"no registry":  "cluster: {discovery: {registries: {service: {disabled: true}, kubernetes: {disabled: true}}}}",
+	} {
+		in = inCluster(t, machineconfig.Worker, "kubeSpan: {enabled: true}")
+		in.Patches.Cluster = []string{patch}
+		refused(t, name, in, "kubeSpan.enabled", "needs discovery")
+	}
+
+	in = inCluster(t, machineconfig.Worker, "{}")
+	in.Patches.Cluster = []string{span, "cluster: {discovery: {registries: {service: {disabled: true}, kubernetes: {disabled: true}}}}"}
+	render(t, in)
+}
+
+// TestLiveFirewall: what the live firewall closes already is told and not refused; what would be closed besides is refused, as
+// is everything while the live configuration cannot be read.
+func TestLiveFirewall(t *testing.T) {
+	t.Parallel()
+
+	raw, err := os.ReadFile("testdata/cluster/firewall.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	in := inCluster(t, machineconfig.ControlPlane, string(raw))
+	in.Live = render(t, in).Bytes
+	in.Neighbours.Others = append(in.Neighbours.Others, netconfig.Machine{
+		Name: "w-1", Reached: []netip.Addr{netip.MustParseAddr("192.0.2.9")},
+	})
+
+	want := []string{"tcp 50001 (trustd) to w-1 (192.0.2.9)", "tcp 6443 (the Kubernetes API) to w-1 (192.0.2.9)"}
+	if diff := cmp.Diff(want, render(t, in).ShutOut); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	more := in
+	more.Firewall = in.Firewall.DeepCopy()
+	more.Firewall.Rules[1].Ports = []string{"6443"}
+	refused(t, "closes more", more, "ingressFirewall.rules", "do not open tcp 10250 (the kubelet) to cp-1 (10.0.0.2); add")
+
+	if _, err := machineconfig.Render(more); !machineconfig.ShutsOut(err) {
+		t.Errorf("%v is not what it is", err)
+	}
+
+	operator := inCluster(t, machineconfig.Worker, "ingressFirewall: {defaultAction: block, rules: []}")
+	operator.Live, operator.Neighbours.Others = render(t, inCluster(t, machineconfig.Worker, "{}")).Bytes, nil
+	refused(t, "the operator", operator, "ingressFirewall.rules", "tcp 50000 (the Talos API) to the operator")
+
+	for name, live := range map[string][]byte{"none": nil, "broken": []byte("{")} {
+		in.Live = live
+		refused(t, name, in, "ingressFirewall.rules", "tcp 50001 (trustd) to w-1 (192.0.2.9)")
+	}
 }
 
 // TestMergedFirewall: a machine replaces the default action of its group and rules by their names, and keeps the others.

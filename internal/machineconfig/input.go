@@ -91,6 +91,8 @@ type Input struct {
 	// Firewall of the machine; nil if the fields say nothing about one. Neighbours are checked against it.
 	Firewall   *v1alpha1.IngressFirewall
 	Neighbours netconfig.Neighbours
+	// Live is the config that the machine runs; nil if none is known. What its firewall closes is not refused again.
+	Live []byte
 	// Values are those that Secrets hold for the network. They never show in errors or differences.
 	Values netconfig.Values
 
@@ -235,6 +237,9 @@ type Rendered struct {
 	Warnings []string
 	// Hidden are the fields that Secrets set, sorted, for Difference.Hide.
 	Hidden []string
+	// ShutOut is what the firewall closes to machines that need it, each with port and machines, as far as the live
+	// firewall closes it, too.
+	ShutOut []string
 }
 
 // DefaultInstallImage is the installer image of a Talos version.

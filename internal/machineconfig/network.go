@@ -1,6 +1,7 @@
 package machineconfig
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -8,11 +9,11 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/cri"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/meta"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
-	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -68,22 +69,51 @@ func addKubeSpan(in Input, contract *config.VersionContract, docs []docconfig.Do
 	return nil
 }
 
-// checkFirewall refuses a firewall that cuts the machine off. It looks at the rules after all patches.
-func checkFirewall(in Input, d *draft) error {
+// checkShared refuses KubeSpan that cannot work, and a firewall that cuts the machine off. It looks at the configuration
+// after all patches. It returns what the live firewall closes already: to refuse that would keep other changes from the
+// machine, and open nothing.
+func checkShared(in Input, d *draft) ([]string, error) {
+	if problems := in.cluster().CheckConfig(d.known); len(problems) > 0 {
+		return nil, inputErrors(problems)
+	}
+
 	if in.Firewall == nil {
-		return nil
+		return nil, nil
 	}
 
 	n := in.Neighbours
 	n.Machine.ControlPlane = in.Role == ControlPlane
-	n.KubeSpan = in.cluster().KubeSpans()
-	n.Flannel = in.Network.CNI.Name == "" || in.Network.CNI.Name == constants.FlannelCNI
 
-	if problems := n.Check(d.known.Documents()); len(problems) > 0 {
-		return inputErrors(problems)
+	shut := n.Closed(d.known)
+	added := shut
+
+	// One that cannot be read excuses nothing.
+	if live, err := configloader.NewFromBytes(in.Live); err == nil && len(in.Live) > 0 {
+		added = shut.Without(n.Closed(live))
 	}
 
-	return nil
+	if len(added) > 0 {
+		return nil, inputErrors(added.Errors())
+	}
+
+	return shut.Texts(), nil
+}
+
+// ShutsOut tells whether a config was refused because its firewall closes a port that is needed.
+func ShutsOut(err error) bool {
+	var refused *InputError
+
+	return errors.As(err, &refused) && refused.Field == netconfig.FirewallRoot+"."+netconfig.RulesField
+}
+
+// Discovers tells whether a machine with a config learns of the other machines of its cluster.
+func Discovers(raw []byte) (bool, error) {
+	cfg, err := configloader.NewFromBytes(raw)
+	if err != nil {
+		return false, errors.New(describe(err))
+	}
+
+	return netconfig.Discovers(cfg), nil
 }
 
 func documentID(doc docconfig.Document) string {

@@ -56,7 +56,8 @@ func Render(in Input) (*Rendered, error) {
 		return nil, clean.invalidError(in, base, patches, err)
 	}
 
-	if err := checkFirewall(in, d); err != nil {
+	shut, err := checkShared(in, d)
+	if err != nil {
 		return nil, err
 	}
 
@@ -72,7 +73,9 @@ func Render(in Input) (*Rendered, error) {
 
 	slices.Sort(warnings)
 
-	return &Rendered{Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings), Hidden: hiddenOf(in, d)}, nil
+	return &Rendered{
+		Bytes: raw, Hash: hash, Warnings: slices.Compact(warnings), Hidden: hiddenOf(in, d), ShutOut: shut,
+	}, nil
 }
 
 // longestConfig is how many bytes a config may have: the state of a cluster, which holds one besides much else, is a

@@ -81,7 +81,7 @@ func Input(s Sources) machineconfig.Input {
 		KubeSpan:                       cp.KubeSpan,
 		Discovery:                      cp.Discovery,
 		Firewall:                       netconfig.MergeFirewalls(group.IngressFirewall, m.IngressFirewall),
-		Neighbours:                     neighbours(s),
+		Neighbours:                     Neighbours(s),
 		Patches: machineconfig.Patches{
 			Cluster: cp.ClusterConfigPatches,
 			Group:   group.ConfigPatches,

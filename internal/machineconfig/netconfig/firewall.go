@@ -1,7 +1,6 @@
 package netconfig
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -17,6 +16,9 @@ import (
 
 // FirewallRoot is the name of the field, with which the paths of errors begin.
 const FirewallRoot = "ingressFirewall"
+
+// RulesField is the field below it, to which errors about closed ports belong.
+const RulesField = "rules"
 
 // CheckFirewall returns what of a firewall Talos cannot read, or nothing.
 func CheckFirewall(path *field.Path, f *v1alpha1.IngressFirewall) field.ErrorList {
@@ -197,106 +199,6 @@ func firewallDocuments(f *v1alpha1.IngressFirewall) []config.Document {
 	}
 
 	return out
-}
-
-// Machine is one of the machines of a cluster, as far as firewalls are concerned.
-type Machine struct {
-	Name         string
-	ControlPlane bool
-	// Addresses that it has as far as is known. Nothing is told about a machine without any.
-	Addresses []netip.Addr
-}
-
-// Neighbours is what a machine has to be reached by.
-type Neighbours struct {
-	// Machine is the one with the firewall, and Others are those of its cluster.
-	Machine Machine
-	Others  []Machine
-	// KubeSpan and Flannel tell what the machines of the cluster are connected by.
-	KubeSpan, Flannel bool
-}
-
-// need is a port that has to be open, for some machines, or, if there are none, for the operator at least.
-type need struct {
-	protocol nethelpers.Protocol
-	lo, hi   uint16
-	what     string
-	all      bool
-	operator bool
-}
-
-func (n Neighbours) needs() []need {
-	out := []need{
-		{nethelpers.ProtocolTCP, 50000, 50000, "the Talos API", false, true},
-		{nethelpers.ProtocolTCP, 10250, 10250, "the kubelet", false, false},
-	}
-
-	if n.Machine.ControlPlane {
-		out = append(out,
-			need{nethelpers.ProtocolTCP, 50001, 50001, "trustd", true, false},
-			need{nethelpers.ProtocolTCP, 6443, 6443, "the Kubernetes API", true, true},
-			need{nethelpers.ProtocolTCP, 2379, 2380, "etcd", false, false})
-	}
-
-	if n.Flannel {
-		out = append(out, need{nethelpers.ProtocolUDP, 4789, 4789, "flannel", true, false})
-	}
-
-	if n.KubeSpan {
-		out = append(out, need{nethelpers.ProtocolUDP, 51820, 51820, "KubeSpan", true, false})
-	}
-
-	return out
-}
-
-// namesShown is how many machines an error names.
-const namesShown = 5
-
-// Check returns which ports the firewall of a configuration closes that the cluster or the operator needs. It looks at
-// the rules that the machine gets in the end, patches included.
-func (n Neighbours) Check(docs []config.Document) field.ErrorList {
-	var errs field.ErrorList
-
-	f := filterOf(docs)
-
-	for _, need := range n.needs() {
-		var shut []string
-
-		for _, m := range n.Others {
-			if m.Name == n.Machine.Name || len(m.Addresses) == 0 || !need.all && !m.ControlPlane {
-				continue
-			}
-
-			open := func(a netip.Addr) bool { return f.accepts(need, a) }
-			if !slices.ContainsFunc(m.Addresses, open) {
-				shut = append(shut, fmt.Sprintf("%s (%s)", m.Name, m.Addresses[0]))
-			}
-		}
-
-		if len(shut) == 0 && need.operator && !f.isOpen(need) {
-			shut = []string{"the operator"}
-		}
-
-		if len(shut) > namesShown {
-			shut = append(shut[:namesShown], fmt.Sprintf("%d more", len(shut)-namesShown))
-		}
-
-		if len(shut) > 0 {
-			errs = append(errs, field.Forbidden(field.NewPath(FirewallRoot, "rules"), fmt.Sprintf("do not open %s (%s) to %s; "+
-				"add the addresses to a rule for it", need, need.what, strings.Join(shut, ", "))))
-		}
-	}
-
-	return errs
-}
-
-// String is the port with its protocol.
-func (n need) String() string {
-	if n.lo == n.hi {
-		return fmt.Sprintf("%s %d", n.protocol, n.lo)
-	}
-
-	return fmt.Sprintf("%s %d-%d", n.protocol, n.lo, n.hi)
 }
 
 // filter is what a firewall does, as Talos makes it: where packets are accepted by default, each rule drops those for

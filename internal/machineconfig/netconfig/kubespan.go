@@ -54,8 +54,7 @@ func (c Cluster) checkKubeSpan(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 
 	if c.KubeSpans() && !c.discovers() {
-		errs = append(errs, field.Forbidden(path.Child("enabled"), "needs discovery: without it, or without a registry, the "+
-			"machines learn no peers; turn discovery and its registry service on, or KubeSpan off"))
+		errs = append(errs, withoutDiscovery(path))
 	}
 
 	if c.KubeSpan == nil {
@@ -85,10 +84,15 @@ func (c Cluster) checkKubeSpan(path *field.Path) field.ErrorList {
 
 	if len(c.KubeSpan.Filters.Endpoints) > 0 && !positive {
 		errs = append(errs, field.Invalid(path.Child("filters", "endpoints"), c.KubeSpan.Filters.Endpoints[0],
-			"publishes no address at all: begin with 0.0.0.0/0 and ::/0, and list what is left out after them"))
+			"publishes no address, because all entries are exclusions: begin with 0.0.0.0/0 and ::/0, and list what is left out after them"))
 	}
 
 	return errs
+}
+
+func withoutDiscovery(path *field.Path) *field.Error {
+	return field.Forbidden(path.Child("enabled"), "needs discovery: without it, or without a registry, the "+
+		"machines learn no peers; turn discovery and its registry service on, or KubeSpan off")
 }
 
 // discovers tells whether the machines find each other.
