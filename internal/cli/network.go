@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -56,6 +57,8 @@ type networkReport struct {
 	// Members are the machines that the node knows from discovery, and Missing those of the cluster that it does not know.
 	Members []string `json:"members"`
 	Missing []string `json:"missingMembers,omitempty"`
+	// DiscoveryOff: the machine config turns discovery off, or all its registries, so that no member can be known.
+	DiscoveryOff bool `json:"discoveryOff,omitempty"`
 }
 
 func (s *networkShower) show(ctx context.Context, name string) error {
@@ -121,7 +124,19 @@ func readNetwork(ctx context.Context, p *plane, c *cluster, m *v1alpha1.TalosMac
 		out.Members = append(out.Members, member.Name)
 	}
 
-	out.Missing = missing(c.nodes, members)
+	config, err := node.MachineConfig(ctx)
+	if err != nil {
+		return nil, fail(err)
+	}
+
+	discovers, err := machineconfig.Discovers(config)
+	if err != nil {
+		return nil, fail(err)
+	}
+
+	if out.DiscoveryOff = !discovers; discovers {
+		out.Missing = missing(c.nodes, members)
+	}
 
 	return out, nil
 }
@@ -197,6 +212,10 @@ func (r *networkReport) ready() string {
 }
 
 func (r *networkReport) members() string {
+	if r.DiscoveryOff {
+		return "discovery is off"
+	}
+
 	out := strconv.Itoa(len(r.Members))
 	if len(r.Missing) > 0 {
 		out += ", without " + strings.Join(r.Missing, ", ")

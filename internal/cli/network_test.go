@@ -78,3 +78,23 @@ func TestNetworkRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestNetworkWithoutDiscovery: a node that cannot know the others is not said to miss them.
+func TestNetworkWithoutDiscovery(t *testing.T) {
+	s := newShell(t)
+	c := s.sample("alone")
+	c.cp.Spec.Discovery = &v1alpha1.Discovery{Enabled: new(false)}
+	s.bootControlPlane(c)
+
+	for _, m := range c.machine {
+		m.Status.Hostname = m.Name
+		if err := s.client.Status().Update(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	out, _, failed := s.run("network", "alone-cp")
+	if !strings.Contains(out, "discovery is off") || strings.Contains(out, "without alone-w-0") {
+		t.Errorf("%s%s", out, failed)
+	}
+}
