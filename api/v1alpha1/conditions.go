@@ -81,6 +81,13 @@ const (
 	//
 	// Next: see the reason TalosTooNew.
 	ConditionTalosVersionUnknown = "TalosVersionUnknown"
+	// ConditionFirewallShutsOut: the firewall that the machine runs closes a port to machines of its cluster that need it.
+	// A change that would close more is refused.
+	//
+	// On: TalosMachine. Expected: absent.
+	//
+	// Next: follow its reason.
+	ConditionFirewallShutsOut = "FirewallShutsOut"
 	// ConditionVolumesFailed: volumes of the machine could not be opened, or their keys not be written; the message names
 	// them and says what Talos says. It is observed once in a boot, after a change of the configuration, and as long as it
 	// is True.

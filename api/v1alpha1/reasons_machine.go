@@ -136,6 +136,11 @@ const (
 	//
 	// Next: upgrade the operator. `talos-operator version` lists the versions that it knows.
 	ReasonTalosTooNew = "TalosTooNew"
+	// ReasonNeighbourShutOut: the firewall that the machine runs closes a port to a machine of the cluster that needs it;
+	// the message names both. Nothing is refused for it: the machine came later, or has another address now.
+	//
+	// Next: add the address in the message to a rule of `ingressFirewall` for that port.
+	ReasonNeighbourShutOut = "NeighbourShutOut"
 	// ReasonVolumeFailed: Talos cannot use a volume; the message has its words. A machine without its volume EPHEMERAL
 	// does not become Ready.
 	//

@@ -27,7 +27,7 @@ var BadReasons = []string{
 	v1alpha1.ReasonInvalidReconcileMode, v1alpha1.ReasonImportSecretInvalid, v1alpha1.ReasonImportRefused,
 	v1alpha1.ReasonBackupFailed, v1alpha1.ReasonUpgradeHookFailed,
 	v1alpha1.ReasonExtensionServiceMissing, v1alpha1.ReasonExtensionServiceNotRunning,
-	v1alpha1.ReasonStaticPodNotRunning,
+	v1alpha1.ReasonStaticPodNotRunning, v1alpha1.ReasonNeighbourShutOut,
 	v1alpha1.ReasonVolumeFailed, v1alpha1.ReasonVolumeKeysNotWritten, v1alpha1.ReasonVolumeChangeRefused,
 }
 

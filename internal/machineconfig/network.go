@@ -69,8 +69,8 @@ func addKubeSpan(in Input, contract *config.VersionContract, docs []docconfig.Do
 	return nil
 }
 
-// checkShared refuses KubeSpan that cannot work, and a firewall that cuts the machine off. It looks at the configuration
-// after all patches. It returns what the live firewall closes already: to refuse that would keep other changes from the
+// checkShared refuses KubeSpan that cannot work, and a firewall that cuts the machine off. It looks at the config after
+// all patches. It returns what the live firewall closes already: to refuse that would keep other changes from the
 // machine, and open nothing.
 func checkShared(in Input, d *draft) ([]string, error) {
 	if problems := in.cluster().CheckConfig(d.known); len(problems) > 0 {

@@ -193,8 +193,10 @@ func observeQuota(s *scope) {
 func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) error {
 	rendered, err := r.render(s, disk)
 
-	// Nothing else tells the group that what the machine was compared to is no longer desired.
-	if failure.Reason(err) == v1alpha1.ReasonInvalidPatch && s.hasSources() {
+	// Nothing else tells the group that what the machine was compared to is no longer desired. And where a machine that
+	// came meanwhile would be shut out, the change that is in progress ends all the same.
+	if failure.Reason(err) == v1alpha1.ReasonInvalidPatch && s.hasSources() ||
+		machineconfig.ShutsOut(err) && s.mustEnd() {
 		if err = r.lack(ctx, s, err); err == nil {
 			r.standIn(s)
 
@@ -213,6 +215,7 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 	}
 
 	s.rendered, s.wantHash, s.secretFields = rendered.Bytes, rendered.Hash, rendered.Hidden
+	s.shutOut = rendered.ShutOut
 
 	if s.image, err = machineconfig.InstallImage(rendered.Bytes); err != nil {
 		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)

@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ type look struct {
 	configured              bool
 	// patches is the version of the objects that patches were read from.
 	patches string
+	// neighbours are the machines and addresses that a firewall was compared with.
+	neighbours [sha256.Size]byte
 }
 
 // looks records, per machine, what was last compared without a difference, so that the configuration of an idle node is
@@ -116,7 +119,7 @@ func (s *scope) look() look {
 		retry:      s.machine.Annotations[v1alpha1.RetryAnnotation],
 		forget:     s.machine.Annotations[v1alpha1.ForgetAdoptedAnnotation],
 		configHash: s.machine.Status.ConfigHash, workingHash: s.machine.Status.WorkingHash, configured: s.everConfigured(),
-		patches: s.patches.Version,
+		patches: s.patches.Version, neighbours: s.neighboursDigest(),
 	}
 }
 

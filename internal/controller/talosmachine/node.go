@@ -377,7 +377,7 @@ func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machinec
 	from.Disk = disk
 
 	in := desired.Input(from)
-	in.KubernetesVersion, in.Hashes = kubernetes, r.Hashes
+	in.KubernetesVersion, in.Hashes, in.Live = kubernetes, r.Hashes, s.live
 
 	rendered, err := machineconfig.Render(in)
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/patchsource"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -34,26 +32,6 @@ func (r *Reconciler) loadPatches(ctx context.Context, s *scope) (res ctrl.Result
 	}
 
 	return res, r.loadNeighbours(ctx, s)
-}
-
-// loadNeighbours lists the machines of the cluster for one that has a firewall: what it closes is compared with their
-// addresses.
-func (r *Reconciler) loadNeighbours(ctx context.Context, s *scope) error {
-	if !s.sources().HasFirewall() {
-		return nil
-	}
-
-	list := &v1alpha1.TalosMachineList{}
-
-	err := r.Client.List(ctx, list, client.InNamespace(s.machine.Namespace),
-		client.MatchingLabels{v1alpha1.ControlPlaneLabel: s.controlPlane.Name}, kube.Shared)
-	if err != nil {
-		return fmt.Errorf("listing the TalosMachines of %s: %w", s.controlPlane.Name, err)
-	}
-
-	s.neighbours = list.Items
-
-	return nil
 }
 
 // hasSources reports whether patches of the machine come from ConfigMaps or Secrets.

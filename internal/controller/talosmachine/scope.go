@@ -50,6 +50,8 @@ type scope struct {
 	patches patchsource.Read
 	// neighbours are the machines of the cluster, for one that has a firewall.
 	neighbours []v1alpha1.TalosMachine
+	// shutOut is what the firewall closes to them, and the live one does, too.
+	shutOut []string
 	// unsourced is why the desired configuration is unknown, in a reconciliation that ends a change all the same; again is
 	// when to continue.
 	unsourced error

@@ -73,6 +73,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&vitistackv1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.byMachine)).
 		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(r.byAddress), builder.WithPredicates(gone())).
+		Watches(&v1alpha1.TalosMachine{}, handler.EnqueueRequestsFromMapFunc(r.byNeighbour),
+			builder.WithPredicates(moved())).
 		WatchesRawSource(source.Channel(r.Watcher.Events(), &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(r.Installs.Ends(), &handler.EnqueueRequestForObject{})).
 		WithOptions(opts).

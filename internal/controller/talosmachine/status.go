@@ -129,7 +129,7 @@ func (r *Reconciler) unwatched(s *scope) bool {
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
 	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed, v1alpha1.ConditionTalosVersionUnknown,
-	v1alpha1.ConditionVolumesFailed,
+	v1alpha1.ConditionVolumesFailed, v1alpha1.ConditionFirewallShutsOut,
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
@@ -163,6 +163,7 @@ func computeStatus(s *scope, err error) condition.Set {
 	setFaults(s, set)
 	setVersionUnknown(s, set)
 	setVolumes(s, set)
+	setFirewall(s, set)
 	set.Transient(s.paused, deleting(s.machine), err)
 	s.hold.Show(set)
 
