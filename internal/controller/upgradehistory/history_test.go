@@ -20,7 +20,7 @@ import (
 
 // TestRecord: one record for each version, with its owner, told of at its end, and nothing is written twice.
 func TestRecord(t *testing.T) {
-	e := newEnv(t)
+	e := newEnvAlone(t)
 	e.expect("idle", "")
 
 	e.plan(target)

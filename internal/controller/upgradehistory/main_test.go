@@ -37,6 +37,13 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
 
+	return newEnvAlone(t)
+}
+
+// newEnvAlone is for a test that no other one runs beside: it counts what all of them do.
+func newEnvAlone(t *testing.T) *env {
+	t.Helper()
+
 	const name = "c"
 
 	e := &env{Env: harness.New(t, api)}
