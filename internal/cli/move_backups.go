@@ -95,7 +95,7 @@ func (t *transfer) holdSchedules(ctx context.Context) error {
 			continue
 		}
 
-		if err := annotate(ctx, t.from, o, v1alpha1.PausedAnnotation, valueMoved); err != nil {
+		if err := setPaused(ctx, t.from, o, valueMoved); err != nil {
 			return err
 		}
 	}

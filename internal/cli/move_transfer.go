@@ -245,23 +245,8 @@ func (t *transfer) pause(ctx context.Context) error {
 		return err
 	}
 
-	var hold []reference
-	for i := range t.source.machines {
-		// Their providers do not check the objects above.
-		hold = append(hold, reference{kindMachine, t.source.machines[i].Name})
-	}
-
-	for _, r := range hold {
-		o, err := get(ctx, t.from, r)
-		if err != nil {
-			return err
-		}
-
-		if !kube.IsPaused(o) {
-			if err := annotate(ctx, t.from, o, v1alpha1.PausedAnnotation, valueMoved); err != nil {
-				return err
-			}
-		}
+	if err := t.pauseMachines(ctx); err != nil {
+		return err
 	}
 
 	t.say("Paused at %s; waiting until every object shows it", t.from.config.Host)
@@ -291,11 +276,28 @@ func (t *transfer) pause(ctx context.Context) error {
 			}
 
 			return fmt.Errorf("%s did not show the pause within %s: is the operator at %s running, and not older than this "+
-				"program?",
-				strings.Join(last, ", "), t.timeout, t.from.config.Host)
+				"program?", strings.Join(last, ", "), t.timeout, t.from.config.Host)
 		case <-tick.C:
 		}
 	}
+}
+
+// pauseMachines pauses the Machines: their providers do not check the objects above.
+func (t *transfer) pauseMachines(ctx context.Context) error {
+	for i := range t.source.machines {
+		o, err := get(ctx, t.from, reference{kindMachine, t.source.machines[i].Name})
+		if err != nil {
+			return err
+		}
+
+		if !kube.IsPaused(o) {
+			if err := setPaused(ctx, t.from, o, valueMoved); err != nil {
+				return err
+			}
+		}
+	}
+
+	return nil
 }
 
 // pauseTop pauses the top-level object with an ID. A pause of this command is gone on with; that of a person may have
@@ -377,7 +379,7 @@ func (t *transfer) release(ctx context.Context) error {
 			return err
 		}
 
-		if err := annotate(ctx, t.to, have, v1alpha1.PausedAnnotation, personal(o)); err != nil {
+		if err := setPaused(ctx, t.to, have, personal(o)); err != nil {
 			return err
 		}
 	}
@@ -411,7 +413,7 @@ func (t *transfer) markMoved(ctx context.Context, to string) error {
 
 	// An earlier run may have released the copy, and a user may have resumed the source since then.
 	if !kube.IsPaused(o) {
-		if err := annotate(ctx, t.from, o, v1alpha1.PausedAnnotation, valueMoved); err != nil {
+		if err := setPaused(ctx, t.from, o, valueMoved); err != nil {
 			return err
 		}
 	}
@@ -423,9 +425,9 @@ func (t *transfer) markMoved(ctx context.Context, to string) error {
 	return annotateAll(ctx, t.from, o, map[string]any{v1alpha1.MovedToAnnotation: to, v1alpha1.MovingAnnotation: nil})
 }
 
-// annotate sets an annotation, or removes it if the value is empty. It writes nothing if nothing changes.
-func annotate(ctx context.Context, p *plane, o *unstructured.Unstructured, key, value string) error {
-	if have, ok := o.GetAnnotations()[key]; have == value && ok == (value != "") {
+// setPaused sets the paused annotation, or removes it if the value is empty. It writes nothing if nothing changes.
+func setPaused(ctx context.Context, p *plane, o *unstructured.Unstructured, value string) error {
+	if have, ok := o.GetAnnotations()[v1alpha1.PausedAnnotation]; have == value && ok == (value != "") {
 		return nil
 	}
 
@@ -434,7 +436,7 @@ func annotate(ctx context.Context, p *plane, o *unstructured.Unstructured, key, 
 		v = value
 	}
 
-	return annotateAll(ctx, p, o, map[string]any{key: v})
+	return annotateAll(ctx, p, o, map[string]any{v1alpha1.PausedAnnotation: v})
 }
 
 // annotateAll sets annotations in one write, and removes those that are nil.

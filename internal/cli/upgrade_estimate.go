@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
-// What a machine takes where no earlier upgrade of the cluster tells: an installer, a reboot and the start of its services; the
-// three components of a control-plane machine; a kubelet.
+// What a machine takes where no earlier upgrade of the cluster tells: an installer, a reboot and the start of its
+// services; the three components of a control-plane machine; a kubelet.
 const (
 	assumedTalos      = 4 * time.Minute
 	assumedComponents = 2 * time.Minute
@@ -78,7 +78,8 @@ func durations(machines []upgradeRunMachine) []time.Duration {
 	return out
 }
 
-// roundsOf returns in how many rounds a group is upgraded: the canary alone, then as many at a time as the budget allows.
+// roundsOf returns in how many rounds a group is upgraded: the canary alone, then as many at a time as the budget
+// allows.
 func roundsOf(w *v1alpha1.TalosWorker) int {
 	var limit *intstr.IntOrString
 	if w.Spec.Rollout != nil {

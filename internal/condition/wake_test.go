@@ -97,8 +97,10 @@ func TestTransient(t *testing.T) {
 		"deletion that waits": {false, true, away, []string{"Deleting NodeUnreachable it is away"}},
 	} {
 		conditions := []metav1.Condition{
-			{Type: v1alpha1.ConditionPaused, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue},
-			{Type: v1alpha1.ConditionDeleting, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue},
+			{Type: v1alpha1.ConditionPaused, Status: metav1.ConditionTrue},
+			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue},
+			{Type: v1alpha1.ConditionDeleting, Status: metav1.ConditionTrue},
+			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue},
 		}
 		condition.Begin(&conditions, 1).Transient(tc.paused, tc.deleting, tc.err)
 

@@ -30,6 +30,7 @@ var foreign = []string{
 var verbs = map[string]int{
 	"annotate": 0, "apply": -1, "config": -1, "create": -1, "delete": 0, "describe": 0, "edit": 0, "events": -1, "explain": -1,
 	"get": 0, "label": 0, "logs": -1, "patch": 0, "replace": -1, "rollout": 1, "set": -1, "wait": 0, "debug": -1, "scale": 0, "top": -1,
+	"uncordon": -1,
 }
 
 // kubectl is what a command of kubectl says.

@@ -17,7 +17,8 @@ import (
 )
 
 // Memory is what a controller remembers of its objects: when conditions were last decided, when statuses were last
-// written, and which outages were not reported. A restart may lose it. The zero value is ready to use and safe for concurrent use.
+// written, and which outages were not reported. A restart may lose it. The zero value is ready to use and safe for
+// concurrent use.
 type Memory struct {
 	evidence condition.Evidence
 	writes   condition.Writes

@@ -62,8 +62,8 @@ func (r *Reconciler) guardUpgrade(
 	return next, nil
 }
 
-// heldWorkers returns the status of an upgrade of workers that are left behind, while hooks hold it. Its obstacles stay,
-// because what is among them already is not told by another event. It is pure.
+// heldWorkers returns the status of an upgrade of workers that are left behind, while hooks hold it. Its obstacles
+// stay, because what is among them already is not told by another event. It is pure.
 func heldWorkers(next, was *v1alpha1.UpgradeStatus, why string) *v1alpha1.UpgradeStatus {
 	out := refused(next, was, preflight{message: why})
 	out.Obstacles = next.Obstacles

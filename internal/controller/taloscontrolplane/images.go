@@ -240,25 +240,31 @@ func (r *Reconciler) pullsOf(
 	var out []upgrade.Pull
 
 	for _, m := range machines {
-		p := upgrade.Pull{Machine: m.Name, Group: groupOf(m), Skipped: !responds(m) || notReady(m) != nil}
 		at, silent := since[request(m)]
-
-		switch i := m.Status.Images; {
-		case silent && !p.Skipped && now.Sub(at) >= longestSilence:
-			p.Skipped, p.Why = true, fmt.Sprintf("it has not begun to pull them within %s", longestSilence)
-		case silent:
-		case i.Pulled:
-			p.Done = true
-		case i.Message != "" && i.LastAttemptTime == nil && !p.Skipped: // it cannot tell which images it needs
-			p.Skipped, p.Why = true, i.Message
-		case i.LastAttemptTime != nil && responds(m):
-			p.Problem = i.Message
-		}
-
-		out = append(out, p)
+		out = append(out, pullOf(m, silent, silent && now.Sub(at) >= longestSilence))
 	}
 
 	return out
+}
+
+// pullOf returns what a machine says about its images: silent if it has said nothing since it was asked, for too long if
+// it is overdue.
+func pullOf(m *v1alpha1.TalosMachine, silent, overdue bool) upgrade.Pull {
+	p := upgrade.Pull{Machine: m.Name, Group: groupOf(m), Skipped: !responds(m) || notReady(m) != nil}
+
+	switch i := m.Status.Images; {
+	case overdue && !p.Skipped:
+		p.Skipped, p.Why = true, fmt.Sprintf("it has not begun to pull them within %s", longestSilence)
+	case silent:
+	case i.Pulled:
+		p.Done = true
+	case i.Message != "" && i.LastAttemptTime == nil && !p.Skipped: // it cannot tell which images it needs
+		p.Skipped, p.Why = true, i.Message
+	case i.LastAttemptTime != nil && responds(m):
+		p.Problem = i.Message
+	}
+
+	return p
 }
 
 // groupOf returns the name of the group of a worker; empty for a control-plane machine.

@@ -193,10 +193,7 @@ func observeQuota(s *scope) {
 func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) error {
 	rendered, err := r.render(s, disk)
 
-	// Nothing else tells the group that what the machine was compared to is no longer desired. And where a machine that
-	// came meanwhile would be shut out, the change that is in progress ends all the same.
-	if failure.Reason(err) == v1alpha1.ReasonInvalidPatch && s.hasSources() ||
-		machineconfig.ShutsOut(err) && s.mustEnd() {
+	if s.lacks(err) {
 		if err = r.lack(ctx, s, err); err == nil {
 			r.standIn(s)
 
@@ -245,6 +242,13 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 	}
 
 	return nil
+}
+
+// lacks reports whether a refusal goes the way of a patch that is missing. Nothing else tells the group that what the
+// machine was compared to is no longer desired. And where a machine that came meanwhile would be shut out, the change
+// that is in progress ends all the same.
+func (s *scope) lacks(err error) bool {
+	return failure.Reason(err) == v1alpha1.ReasonInvalidPatch && s.hasSources() || machineconfig.ShutsOut(err) && s.mustEnd()
 }
 
 // sitOut records that a machine has no part in the rollout of a spec that is refused for it, so that its group does not

@@ -170,7 +170,8 @@ func computeStatus(s *scope, err error) condition.Set {
 	return set
 }
 
-// setVersionUnknown reports a Talos that the operator does not know. What its configuration means there is unknown as well.
+// setVersionUnknown reports a Talos that the operator does not know. What its configuration means there is unknown as
+// well.
 func setVersionUnknown(s *scope, set condition.Set) {
 	version := s.machine.Status.TalosVersion
 	if s.facts == nil && version != "" {

@@ -76,8 +76,8 @@ func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pull
 
 	switch {
 	case len(failed) > 0:
-		out.Wait = fmt.Sprintf("machines cannot pull the images of %s, so the upgrade does not begin: %s; the pull is retried "+
-			"automatically; to continue without them, exclude such machines with upgrade.machineSelector, or set "+
+		out.Wait = fmt.Sprintf("machines cannot pull the images of %s, so the upgrade does not begin: %s; the pull is "+
+			"retried automatically; to continue without them, exclude such machines with upgrade.machineSelector, or set "+
 			"upgrade.prePull to Never", version, explain(failed))
 	case len(pulling) > 0:
 		out.Wait = fmt.Sprintf("the images of %s are pulled before the first machine begins: waiting for %s (%d of %d "+

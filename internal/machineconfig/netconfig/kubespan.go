@@ -84,7 +84,8 @@ func (c Cluster) checkKubeSpan(path *field.Path) field.ErrorList {
 
 	if len(c.KubeSpan.Filters.Endpoints) > 0 && !positive {
 		errs = append(errs, field.Invalid(path.Child("filters", "endpoints"), c.KubeSpan.Filters.Endpoints[0],
-			"publishes no address, because all entries are exclusions: begin with 0.0.0.0/0 and ::/0, and list what is left out after them"))
+			"publishes no address, because all entries are exclusions: begin with 0.0.0.0/0 and ::/0, and list what is left "+
+				"out after them"))
 	}
 
 	return errs
