@@ -102,12 +102,18 @@ func (s *scope) weight(outage bool) condition.Weight {
 	st.BootID, st.KubeletVersion, st.LastError = was.BootID, was.KubeletVersion, was.LastError
 	st.Conditions, st.Volumes = was.Conditions, was.Volumes
 
+	if !hasKeys(st.BootVolumes) && !hasKeys(was.BootVolumes) { // a boot without keys has nothing to remember
+		st.BootVolumes = was.BootVolumes
+	}
+
 	if st.Images != nil && was.Images != nil { // a retry of a pull
 		st.Images.LastAttemptTime, st.Images.Failures = was.Images.LastAttemptTime, was.Images.Failures
 	}
 
 	return condition.Weigh(was.Conditions, s.machine.Status.Conditions, outage, !equality.Semantic.DeepEqual(st, was))
 }
+
+func hasKeys(b *v1alpha1.BootVolumes) bool { return b != nil && len(b.Keys) > 0 }
 
 // pollUnwatched is how soon a reachable machine without a stream is queried again: until then, no event reports
 // changes.
