@@ -247,8 +247,8 @@ func (r *Reconciler) pullsOf(
 	return out
 }
 
-// pullOf returns what a machine says about its images: silent if it has said nothing since it was asked, for too long if
-// it is overdue.
+// pullOf returns what a machine says about its images: silent if it has said nothing since it was asked, for too long
+// if it is overdue.
 func pullOf(m *v1alpha1.TalosMachine, silent, overdue bool) upgrade.Pull {
 	p := upgrade.Pull{Machine: m.Name, Group: groupOf(m), Skipped: !responds(m) || notReady(m) != nil}
 

@@ -248,7 +248,8 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 // machine was compared to is no longer desired. And where a machine that came meanwhile would be shut out, the change
 // that is in progress ends all the same.
 func (s *scope) lacks(err error) bool {
-	return failure.Reason(err) == v1alpha1.ReasonInvalidPatch && s.hasSources() || machineconfig.ShutsOut(err) && s.mustEnd()
+	return failure.Reason(err) == v1alpha1.ReasonInvalidPatch && s.hasSources() ||
+		machineconfig.ShutsOut(err) && s.mustEnd()
 }
 
 // sitOut records that a machine has no part in the rollout of a spec that is refused for it, so that its group does not
