@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/lab/metrics"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
+
+// restful is how long no manager writes at rest: details of a status wait for each other, and are no write of rest.
+const restful = condition.SummaryTogether + time.Second
 
 // quiet waits until the last writes of a convergence are through: no manager is in the middle of a pass, and none has
 // written for a while. A pass that waits for a node that does not answer takes longer than that while.
@@ -19,7 +23,7 @@ func (w *world) quiet() {
 			return err
 		}
 
-		writes, err := w.writes(wait.Now().Add(-5 * time.Second))
+		writes, err := w.writes(wait.Now().Add(-restful))
 		if err == nil && len(writes) > 0 {
 			err = fmt.Errorf("%v", writes)
 		}
