@@ -36,10 +36,11 @@ func (s *scope) volumesOf(config []byte) (map[string]machineconfig.ConfiguredVol
 }
 
 // noteBoot records the keys that the machine is configured with when it is first compared in its boot: that is what it
-// opened its volumes with, unless another program was faster, which the types of the keys show.
+// opened its volumes with, unless another program was faster, which the types of the keys show. Without the secret of
+// the cluster nothing is recorded: the identity of a key is in a status only if that hides it.
 func (s *scope) noteBoot() error {
 	st := &s.machine.Status
-	if s.facts.BootID == "" || st.BootVolumes != nil && st.BootVolumes.BootID == s.facts.BootID {
+	if s.held == nil || s.facts.BootID == "" || st.BootVolumes != nil && st.BootVolumes.BootID == s.facts.BootID {
 		return nil
 	}
 
@@ -52,10 +53,6 @@ func (s *scope) noteBoot() error {
 
 	for name, v := range live {
 		for slot, k := range v.Keys {
-			if k.Identity == "" {
-				continue
-			}
-
 			if st.BootVolumes.Keys == nil {
 				st.BootVolumes.Keys = map[string]string{}
 			}

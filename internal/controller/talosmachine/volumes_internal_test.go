@@ -140,6 +140,17 @@ func TestWhatIsKnownOfVolumes(t *testing.T) {
 	}
 }
 
+// TestKeysStayHidden: without the secret of the cluster, which hides them, no identities of keys get into the status.
+func TestKeysStayHidden(t *testing.T) {
+	s := &scope{machine: &v1alpha1.TalosMachine{}, facts: &talos.Facts{BootID: "b"}}
+	s.live = []byte("apiVersion: v1alpha1\nkind: VolumeConfig\nname: EPHEMERAL\nencryption:\n  provider: luks2\n  keys:\n" +
+		"    - {slot: 0, static: {passphrase: hunter2}}\n")
+
+	if err := s.noteBoot(); err != nil || s.machine.Status.BootVolumes != nil {
+		t.Errorf("the status has %+v (%v)", s.machine.Status.BootVolumes, err)
+	}
+}
+
 // TestWhenVolumesAreRead: once in a boot that has come to its end and for each configuration, and as long as something of
 // them may change by itself. A restart of the operator reads nothing anew.
 func TestWhenVolumesAreRead(t *testing.T) {
