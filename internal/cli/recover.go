@@ -1,13 +1,9 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -183,22 +179,7 @@ func (v *recovery) confirm() error {
 		return nil
 	}
 
-	fmt.Fprint(v.ErrOut, "\nGo on? [y/N] ")
-
-	answer, err := bufio.NewReader(v.In).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-
-	if slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
-		return nil
-	}
-
-	if answer == "" {
-		fmt.Fprintln(v.ErrOut)
-	}
-
-	return errors.New("nothing was changed: it was not confirmed; answer y, or run the command with --yes")
+	return Confirm(v.IOStreams)
 }
 
 // findStore opens the store locally, and determines how the operator accesses it.

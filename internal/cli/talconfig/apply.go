@@ -1,13 +1,9 @@
 package talconfig
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -173,16 +169,5 @@ func (a *applier) confirm() error {
 		return nil
 	}
 
-	fmt.Fprint(a.ErrOut, "\nGo on? [y/N] ")
-
-	answer, err := bufio.NewReader(a.In).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-
-	if slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
-		return nil
-	}
-
-	return errors.New("nothing was changed: it was not confirmed; answer y, or run the command with --yes")
+	return cli.Confirm(a.IOStreams)
 }

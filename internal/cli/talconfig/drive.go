@@ -436,12 +436,12 @@ func (d *drive) settled(ctx context.Context, t *target, boot string) error {
 		return err
 	}
 
-	wanted := []string{"apid", "kubelet"}
+	required := []string{"apid", "kubelet"}
 	if t.ControlPlane {
-		wanted = append(wanted, "etcd")
+		required = append(required, "etcd")
 	}
 
-	for _, name := range wanted {
+	for _, name := range required {
 		if s := services[name]; s.State != serviceRunning || !s.Healthy {
 			return fmt.Errorf("its service %s is not healthy: %s %s", name, s.State, s.Message)
 		}
