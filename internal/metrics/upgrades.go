@@ -109,10 +109,13 @@ type openRuns struct {
 func (r *openRuns) add(
 	of v1alpha1.ChangeKind, o metav1.Object, spec *v1alpha1.UpgradeRunSpec, st *v1alpha1.UpgradeRunStatus,
 ) {
-	owned := slices.ContainsFunc(r.planes, func(cp v1alpha1.TalosControlPlane) bool {
+	if st.Phase == "" || st.CompletionTime != nil { // most are finished
+		return
+	}
+
+	if !slices.ContainsFunc(r.planes, func(cp v1alpha1.TalosControlPlane) bool {
 		return cp.Namespace == o.GetNamespace() && cp.Name == spec.ControlPlaneRef.Name && metav1.IsControlledBy(o, &cp)
-	})
-	if st.Phase == "" || st.CompletionTime != nil || !owned {
+	}) {
 		return
 	}
 
