@@ -103,7 +103,7 @@ const (
 	ReasonWaitingForBackup = "WaitingForBackup"
 	// ReasonNoBackup: an upgrade goes on without a backup before it, and the message says why.
 	//
-	// Next: create a TalosEtcdBackupSchedule, or name one in `backupBeforeDisruption` (docs/backup.md). If no backup is
-	// wanted, set `upgrade.backup: None`.
+	// Next: create a TalosEtcdBackupSchedule, or name one in `backupBeforeDisruption` (docs/backup.md). To upgrade
+	// without one, set `upgrade.backup: None`.
 	ReasonNoBackup = "NoBackup"
 )

@@ -121,7 +121,8 @@ const (
 // TalosMachineStatus is the observed state of a node. The values are read live from the node.
 type TalosMachineStatus struct {
 	// conditions are Ready, Reachable, Configured and UpToDate; Paused, Deleting, Stalled, Drifted,
-	// ExtensionServicesFailed, StaticPodsFailed, TalosVersionUnknown and VolumesFailed only while they are true.
+	// ExtensionServicesFailed, StaticPodsFailed, TalosVersionUnknown, VolumesFailed and FirewallShutsOut only while they
+	// are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
