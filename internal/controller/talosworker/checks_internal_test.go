@@ -39,11 +39,13 @@ func newReconciler(t *testing.T, machines ...*v1alpha1.TalosMachine) (*Reconcile
 	w := &v1alpha1.TalosWorker{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}}
 	w.Spec.ControlPlaneRef.Name = "c"
 
-	return r, &scope{worker: w, base: w.DeepCopy()}, &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
+
+	return r, &scope{worker: w, base: w.DeepCopy(), controlPlane: cp}, cp
 }
 
-// TestChecked: the workers of a cluster that cannot be reached are not upgraded if it has checks, and the plan keeps the
-// time since when.
+// TestChecked: the workers of a cluster that cannot be reached are not upgraded if it has checks, and the plan keeps
+// the time since when.
 func TestChecked(t *testing.T) {
 	r, s, cp := newReconciler(t)
 	picked := []rollout.Candidate{
@@ -77,13 +79,13 @@ func TestSoakFirst(t *testing.T) {
 	r, s, cp := newReconciler(t, machine("c-0", "c", v1alpha1.RoleControlPlane), machine("w-0", "c", v1alpha1.RoleWorker),
 		machine("d-0", "d", v1alpha1.RoleControlPlane))
 
-	if got, err := r.soakFirst(t.Context(), s, cp); err != nil || len(got) != 0 {
+	if got, err := r.soakFirst(t.Context(), s); err != nil || len(got) != 0 {
 		t.Errorf("no soak: %d machines, %v", len(got), err)
 	}
 
 	cp.Spec.Rollout = &v1alpha1.RolloutOptions{SoakTime: &metav1.Duration{Duration: time.Minute}}
 
-	if got, err := r.soakFirst(t.Context(), s, cp); err != nil || len(got) != 1 || got[0].Name != "c-0" {
+	if got, err := r.soakFirst(t.Context(), s); err != nil || len(got) != 1 || got[0].Name != "c-0" {
 		t.Errorf("%d machines, %v", len(got), err)
 	}
 }

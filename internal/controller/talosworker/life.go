@@ -4,31 +4,11 @@ import (
 	"context"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
-
-// awaitOwner blocks the addition and removal of machines in a cluster that another control plane manages. Without a
-// control plane, or before its PKI exists, there is no owner.
-func (r *Reconciler) awaitOwner(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) error {
-	if cp.UID == "" {
-		return nil
-	}
-
-	held, err := r.States.Load(ctx, s.controlPlaneKey())
-
-	switch {
-	case clusterstate.IsUnusable(err):
-		return nil
-	case err != nil:
-		return err
-	}
-
-	return held.CheckOwner(cp)
-}
 
 // sign returns a sign of life of one of the group's machines; empty if there is none.
 func (r *Reconciler) sign(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) (string, error) {

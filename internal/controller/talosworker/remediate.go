@@ -3,8 +3,10 @@ package talosworker
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -17,22 +19,6 @@ func (s *scope) controlPlaneKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.worker.Namespace, Name: s.worker.Spec.ControlPlaneRef.Name}
 }
 
-// loadReplaced reads which spares replace which machines. A group that never had a spare has no replaced machines.
-func (r *Reconciler) loadReplaced(ctx context.Context, s *scope) error {
-	if len(s.worker.Spec.Spares) == 0 && len(s.worker.Status.Replacements) == 0 {
-		return nil
-	}
-
-	held, err := r.States.Require(ctx, s.controlPlaneKey())
-	if err != nil {
-		return err
-	}
-
-	s.replaced = held.State.Runtime.ReplacedWorkers[s.worker.Name]
-
-	return nil
-}
-
 func (r *Reconciler) group(s *scope) remediation.Group {
 	return remediation.Group{
 		Machines: s.worker.Spec.Machines, Spares: s.worker.Spec.Spares, Options: s.worker.Spec.Remediation,
@@ -40,8 +26,11 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 	}
 }
 
-// remediate replaces machines, one after the other. It returns true if the machine list has changed.
-func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
+// pollReplaced is how soon the machine list is reconciled again after a replacement was recorded.
+const pollReplaced = 100 * time.Millisecond
+
+// remediate replaces machines, one after the other.
+func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, error) {
 	g := r.group(s)
 	s.worker.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
 
@@ -66,7 +55,11 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (bool, error) {
 	}.Next(ctx)
 	s.remedy = due
 
-	return changed, err
+	if err != nil || !changed {
+		return ctrl.Result{}, err
+	}
+
+	return ctrl.Result{RequeueAfter: pollReplaced}, nil
 }
 
 func (r *Reconciler) recordReplaced(

@@ -23,7 +23,7 @@ import (
 
 // rollout maintains the plan of configuration changes and lets machines begin: a canary first, then as many as the
 // budget allows.
-func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane) (ctrl.Result, error) {
+func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !rollout.Pending(s.machines) && s.worker.Status.Plan == nil {
 		return ctrl.Result{}, nil
 	}
@@ -38,9 +38,10 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 	machines = slices.DeleteFunc(machines, func(m v1alpha1.TalosMachine) bool {
 		return slices.Contains(s.extra, m.Name) || lost(evidence, &m)
 	})
-	options, was := rollout.OptionsOf(cp, s.worker), s.worker.Status.Plan
+	cp, was := s.controlPlane, s.worker.Status.Plan
+	options := rollout.OptionsOf(cp, s.worker)
 
-	first, err := r.soakFirst(ctx, s, cp)
+	first, err := r.soakFirst(ctx, s)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -80,10 +81,8 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope, cp *v1alpha1.TalosCo
 }
 
 // soakFirst returns the machines of the control plane, read live, if those have to soak before workers begin.
-func (r *Reconciler) soakFirst(
-	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane,
-) ([]v1alpha1.TalosMachine, error) {
-	if rollout.OptionsOf(cp, nil).SoakTime <= 0 {
+func (r *Reconciler) soakFirst(ctx context.Context, s *scope) ([]v1alpha1.TalosMachine, error) {
+	if rollout.OptionsOf(s.controlPlane, nil).SoakTime <= 0 {
 		return nil, nil
 	}
 
@@ -145,7 +144,7 @@ func next(machines []v1alpha1.TalosMachine, options rollout.Options, out *rollou
 }
 
 // repairs reports whether a change takes back what a user does not want from a machine that is out of order anyway: it
-// waits for no others. A healthy machine that goes back to an earlier Talos reboots like any other.
+// waits for no others. A healthy machine that is rolled back to an earlier Talos reboots like any other.
 func repairs(machines []v1alpha1.TalosMachine, c rollout.Candidate) bool {
 	return c.Change.Cause == v1alpha1.CauseRevert && (c.Change.Kind != v1alpha1.ChangeTalos ||
 		slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {

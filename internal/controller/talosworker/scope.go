@@ -10,6 +10,9 @@ import (
 type scope struct {
 	worker *v1alpha1.TalosWorker
 	base   *v1alpha1.TalosWorker
+	// controlPlane is empty if it does not exist.
+	controlPlane *v1alpha1.TalosControlPlane
+
 	paused bool
 	hold   pause.Hold
 	listed bool
