@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -18,7 +17,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/manifest"
-	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
@@ -113,42 +111,4 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) error {
 	s.would, s.extra = s.pending(), s.surplus()
 
 	return r.validate(ctx, s)
-}
-
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (err error) {
-	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.cluster, s.base, vitistackv1alpha1.ClusterFinalizer)
-
-	return err
-}
-
-func (r *Reconciler) validate(_ context.Context, s *scope) error {
-	err := s.check(r.Clock.Now())
-	valid := err == nil
-	s.valid = &valid
-
-	if err != nil {
-		return failure.Terminal(vitistackv1alpha1.ReasonValidationError, err.Error(), nil)
-	}
-
-	return nil
-}
-
-func (r *Reconciler) writeFiles(_ context.Context, s *scope) error {
-	machines := s.machines()
-	for _, m := range machines {
-		if err := controllerutil.SetControllerReference(s.cluster, m, r.Client.Scheme()); err != nil {
-			return failure.Terminal(vitistackv1alpha1.ReasonOwnerReferenceError, "setting the owner of Machine "+m.Name, err)
-		}
-	}
-
-	s.wrote = true
-
-	// The files are for users only: a full disk does not prevent a cluster from being built.
-	if err := r.Manifests.Sync(s.name, s.owner(), machines); err != nil {
-		s.files = failure.Transient(vitistackv1alpha1.ReasonFileSystemError,
-			filesMessage(r.Manifests.Folder(s.name), err), err)
-		metrics.CountError("kubernetescluster", s.files)
-	}
-
-	return nil
 }

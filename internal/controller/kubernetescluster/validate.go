@@ -1,6 +1,7 @@
 package kubernetescluster
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -8,10 +9,23 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/hook"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
+
+func (r *Reconciler) validate(_ context.Context, s *scope) error {
+	err := s.check(r.Clock.Now())
+	valid := err == nil
+	s.valid = &valid
+
+	if err != nil {
+		return failure.Terminal(vitistackv1alpha1.ReasonValidationError, err.Error(), nil)
+	}
+
+	return nil
+}
 
 // check checks a cluster against all rules that need no other object. It is pure.
 func (t topology) check(now time.Time) error {

@@ -1,21 +1,13 @@
 package taloscontrolplane
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
-	"github.com/talos-operator/talos-operator/internal/controller/frame"
-	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
@@ -27,54 +19,6 @@ const (
 
 // authorityWarning is how long before its expiry a CA is reported: replacing a CA changes every node.
 const authorityWarning = 180 * 24 * time.Hour
-
-// renewCredentials renews the credentials of an established cluster. It runs before all phases that may stall for
-// months, for example because of a rejected spec or a lost node. Its errors are reported by the later phases that write
-// the Secrets.
-func (r *Reconciler) renewCredentials(ctx context.Context, s *scope) (ctrl.Result, error) {
-	s.seeAuthorities(r.Clock.Now())
-
-	if b := s.held.State.Runtime.Bootstrap; b == nil || b.EstablishedAt == nil {
-		return ctrl.Result{}, nil
-	}
-
-	machines, err := machineset.List(ctx, r.Client, s.cp)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-
-	s.machines = machines
-
-	for _, keep := range []frame.Phase[*scope]{r.ensureTalosconfig, r.ensureKubeconfig} {
-		if _, err := keep(ctx, s); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Keeping credentials failed")
-		}
-	}
-
-	return ctrl.Result{}, nil
-}
-
-// readCertificates reads when the certificates of a paused cluster expire, and writes nothing.
-func (r *Reconciler) readCertificates(ctx context.Context, s *scope) (ctrl.Result, error) {
-	s.seeAuthorities(r.Clock.Now())
-
-	for _, c := range []credentials{
-		{kind: certificateTalosconfig, key: talosconfigKey, end: clusterstate.TalosconfigExpiry},
-		{kind: certificateKubeconfig, key: kubeconfigKey, end: clusterstate.KubeconfigExpiry},
-	} {
-		secret := &corev1.Secret{}
-		name := s.clusterName() + "-" + c.kind
-
-		err := r.Reader.Get(ctx, client.ObjectKey{Namespace: s.cp.Namespace, Name: name}, secret)
-		if client.IgnoreNotFound(err) != nil {
-			return ctrl.Result{}, fmt.Errorf("reading Secret %s: %w", name, err)
-		}
-
-		s.seeCertificate(c, secret.Data[c.key])
-	}
-
-	return ctrl.Result{}, nil
-}
 
 func (s *scope) seeAuthorities(now time.Time) {
 	s.now = now

@@ -16,7 +16,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
 	"github.com/talos-operator/talos-operator/internal/controller/group"
-	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/controller/pace"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/metrics"
@@ -165,28 +164,4 @@ func (r *Reconciler) converge(ctx context.Context, s *scope) (ctrl.Result, error
 		r.keepRecord,
 		r.removeStaleNode,
 	)
-}
-
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (res ctrl.Result, err error) {
-	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.cp, s.base, v1alpha1.Finalizer)
-
-	return res, err
-}
-
-func (r *Reconciler) ensureMachines(ctx context.Context, s *scope) (res ctrl.Result, err error) {
-	if s.machines, err = machineset.List(ctx, r.Client, s.cp); err != nil {
-		return res, err
-	}
-
-	s.machines, s.extra, err = group.Sync(ctx, r.Client, machineset.Group{
-		Owner:          s.cp,
-		ControlPlane:   s.cp.Name,
-		DeletionPolicy: s.cp.Spec.DeletionPolicy,
-		Entries:        r.group(s).Entries(),
-	}, s.machines)
-	if err != nil {
-		s.scaling = "no machine was removed in the last reconciliation"
-	}
-
-	return res, err
 }

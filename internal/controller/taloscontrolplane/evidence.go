@@ -10,25 +10,11 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/evidence"
-	"github.com/talos-operator/talos-operator/internal/metrics"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
 func (r *Reconciler) source(s *scope) evidence.Source {
 	return evidence.Source{Nodes: r.Nodes, Credentials: s.creds, State: s.held.State}
-}
-
-// observe queries every control-plane node.
-func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
-	s.nodes = r.source(s).Collect(ctx, s.machines)
-	s.observed = true
-	metrics.ObserveEtcd(s.cp.Namespace, s.cp.Name, s.nodes)
-	s.noteDeparting()
-
-	s.etcd, s.quorum = safety.AssessEtcd(s.nodes), safety.AssessQuorum(s.nodes)
-	r.observePulls(ctx, s)
-
-	return ctrl.Result{}, ctx.Err()
 }
 
 // noteDeparting marks the nodes of machines that were removed from the list. An unreachable one that a user has

@@ -11,7 +11,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/decide/hook"
 	"github.com/talos-operator/talos-operator/internal/pause"
-	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -55,24 +54,6 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 
 	// Reading continues during a pause: a state that is not observed must not be reported.
 	return frame.Run(ctx, s, r.readCertificates, r.observe, r.judge, r.validate)
-}
-
-// judge reports what would be decided, and whether the Kubernetes API responds.
-func (r *Reconciler) judge(ctx context.Context, s *scope) (ctrl.Result, error) {
-	d, err := r.decideBootstrap(ctx, s)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-
-	s.bootstrap = &d
-
-	if d.Action != safety.BootstrapDone {
-		return ctrl.Result{}, nil
-	}
-
-	r.askVersion(ctx, s)
-
-	return ctrl.Result{}, nil
 }
 
 // askVersion queries the API servers of a cluster when the reconciliation does not depend on the response.

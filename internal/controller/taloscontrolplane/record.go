@@ -16,22 +16,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// ownerInterval is how often a cluster is asked for its owner if nothing is disrupted.
-const ownerInterval = 5 * time.Minute
-
 // records track when clusters last named this control plane as their owner. A restart asks again.
 type records struct {
 	mu    sync.Mutex
 	asked map[types.NamespacedName]time.Time
-}
-
-func (r *records) due(key types.NamespacedName, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	at, ok := r.asked[key]
-
-	return !ok || now.Sub(at) >= ownerInterval || now.Before(at)
 }
 
 func (r *records) note(key types.NamespacedName, now time.Time) {
@@ -98,20 +86,6 @@ func (r *Reconciler) askOwner(ctx context.Context, s *scope) (ownership, error) 
 	r.records.note(s.key(), r.Clock.Now())
 
 	return ownerConfirmed, nil
-}
-
-// keepRecord reads the owner of a cluster periodically, because writes to workers do not check it themselves.
-func (r *Reconciler) keepRecord(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if !r.records.due(s.key(), r.Clock.Now()) {
-		return ctrl.Result{}, nil
-	}
-
-	is, err := r.askOwner(ctx, s)
-	if err != nil || is != ownerOther {
-		return ctrl.Result{}, err
-	}
-
-	return ctrl.Result{}, ownedElsewhere(recordedRival, s.held.State.Runtime.RivalUID)
 }
 
 // disownTimeout limits how long a deletion waits for a cluster that may be gone.

@@ -15,25 +15,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
 
-// recall reads from the state whether the restore has run before. Its object may be recreated without a status, or with
-// an old one, by Kubernetes backup tools, GitOps, or copies of manifests. The nodes have no record of a restore.
-func (r *Reconciler) recall(ctx context.Context, s *scope) error {
-	held, err := r.States.Load(ctx, s.controlPlaneKey())
-	if clusterstate.IsUnusable(err) {
-		return nil // its errors are reported later, and it may come from the backup
-	}
-
-	if err != nil {
-		return err
-	}
-
-	if run := s.run(held.State); run != nil && run.UID == string(s.restore.UID) && run.EndedAt != nil && !s.mayRunAgain() {
-		return r.conclude(ctx, s, run)
-	}
-
-	return s.refuseAgain(held.State)
-}
-
 func (s *scope) run(state *clusterstate.State) *clusterstate.RestoreRun {
 	return state.Runtime.RestoreRun(s.restore.Name, string(s.restore.UID))
 }
@@ -67,17 +48,6 @@ func (s *scope) refuseAgain(state *clusterstate.State) error {
 		"this cluster, from backup %s (%s), and does not run again; create one with another name, or annotate this one "+
 		"with %s=%s",
 		run.Name, same, cmp.Or(run.Backup, "unknown"), end, v1alpha1.RunAgainAnnotation, s.restore.UID), nil)
-}
-
-// conclude writes to the status how the restore ended: the operator stopped before it could, or the status is an old
-// one.
-func (r *Reconciler) conclude(ctx context.Context, s *scope, run *clusterstate.RestoreRun) error {
-	if run.Step == string(v1alpha1.RestoreComplete) {
-		return r.succeed(ctx, s, "etcd runs from backup "+run.Backup)
-	}
-
-	return r.end(ctx, s, v1alpha1.ReasonRestoreFailed, "the restore was stopped, as the state Secret records; create "+
-		"another one")
 }
 
 // digest returns the hash of the spec.

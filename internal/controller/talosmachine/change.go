@@ -2,255 +2,225 @@ package talosmachine
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
-	"github.com/talos-operator/talos-operator/internal/decide/rollout"
-	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// planChange plans how the live configuration becomes the desired one; it sends nothing but a dry run. The machine
-// counts as compared only afterwards: a plan without the changes that a node rejects would be incomplete.
-func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if !s.compared {
+// maxSteps bounds the steps of one reconciliation; the longest sequence has six.
+const maxSteps = 16
+
+// errEndless is returned for a sequence of steps that does not end.
+var errEndless = errors.New("the steps of the change do not end")
+
+// change advances the configuration change of a machine that has its slot in the rollout. What is done is decided by
+// package change; here it is recorded, performed and told.
+func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !s.compared || s.facts == nil {
 		return ctrl.Result{}, nil
 	}
 
-	if s.unsourced != nil {
-		if s.systems != nil && s.systems.reverting {
-			r.planSystem(ctx, s)
-		}
-
-		return ctrl.Result{}, nil
-	}
-
-	in := r.input(s)
-	before := in.Record
-
-	if isUpgrade(before.Change) {
-		in.Record.Change = nil
-	}
-
-	plan, record := change.Compare(in)
-
-	switch {
-	case plan == change.Unfinished:
-		return ctrl.Result{}, nil
-	case plan == change.Described && s.mustFinish(before.Change):
-		r.planSystem(ctx, s)
-
-		// One that waits is never permitted to go on while its machine counts as not compared.
-		if !change.MayBeDrained(s.machine.Status.Change) {
-			s.noteCompared()
-		}
-
-		return ctrl.Result{}, r.endRetry(ctx, s)
-	case isUpgrade(before.Change) && plan != change.Described:
-		record.Change, record.Intent = before.Change, before.Intent
-	}
-
-	s.record(record)
-
-	res, err := r.followPlan(ctx, s, plan)
-	if err != nil {
-		return res, err
-	}
-
-	if plan == change.Kept || plan == change.Forgone {
-		r.planSystem(ctx, s)
-	}
-
-	s.noteCompared()
-
-	return res, r.endRetry(ctx, s)
-}
-
-// noteCompared records what the machine was compared to, so that its group knows that its plan is complete.
-func (s *scope) noteCompared() {
-	st := &s.machine.Status
-	st.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
-	st.PatchesVersion = s.patches.Version
-}
-
-func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan) (ctrl.Result, error) {
-	switch plan {
-	case change.Forgone:
-		return ctrl.Result{}, r.forgo(ctx, s)
-	case change.TakenOver:
-		err := r.forgo(ctx, s)
-		if err != nil || s.keeps() {
+	if s.unsourced != nil && !s.canEnd() {
+		step, err := r.handBack(ctx, s)
+		if err != nil {
 			return ctrl.Result{}, err
 		}
 
-		return ctrl.Result{RequeueAfter: change.Poll}, r.takeOver(ctx, s)
-	case change.Described:
-		return ctrl.Result{}, r.describeChange(ctx, s)
-	case change.Kept, change.Unfinished, change.FellBack:
+		s.record(step.Before)
+
+		return requeue(step), nil
 	}
 
-	return ctrl.Result{}, nil
-}
-
-// mustFinish reports whether an upgrade has to end before the configuration changes: while it is in progress, and while
-// its image may be the next to boot. One that has failed otherwise does not keep a correction from the machine.
-func (s *scope) mustFinish(c *v1alpha1.MachineChange) bool {
-	if !isUpgrade(c) {
-		return false
-	}
-
-	switch c.Phase {
-	case v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling:
-		return true
-	case v1alpha1.ChangePending, v1alpha1.ChangeAwaitingReboot, v1alpha1.ChangeFailed:
-	}
-
-	return c.Staged && (s.systems == nil || s.systems.live.hash() != c.Target)
-}
-
-func isUpgrade(c *v1alpha1.MachineChange) bool { return c != nil && c.Kind == v1alpha1.ChangeTalos }
-
-// input returns the evidence of this reconciliation for decisions about the change.
-func (r *Reconciler) input(s *scope) change.Input {
-	st, o := &s.machine.Status, s.rollout()
-	_, retry := s.machine.Annotations[v1alpha1.RetryAnnotation]
-
-	in := change.Input{
-		Now: r.Clock.Now(), Name: s.machine.Name,
-		Key:          string(s.machine.UID) + " " + rollout.ComparedTo(s.controlPlane, s.worker, s.machine),
-		ControlPlane: s.machine.Spec.Role == v1alpha1.RoleControlPlane,
-		Options: change.Options{
-			HealthTimeout: o.HealthTimeout, TryTimeout: o.TryTimeout, Drift: o.Drift,
-			Drains: o.RebootPolicy != v1alpha1.RebootManual,
-		},
-		Record: change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, Grant: s.machine.Spec.Change,
-		Live: s.liveHash, Want: s.wantHash, Fields: change.List(s.diff.Paths()),
-		Equal:  s.diff.Equal() && (s.unsourced == nil || s.liveHash == s.wantHash),
-		Cuts:   strings.Join(machineconfig.AffectsConnection(s.diff.Changes), ", "),
-		Edited: limited(s.edited), Reverting: s.reverting, Importing: s.heldImport, Retry: retry && !s.keeps(),
-		Pass: s.pass,
-	}
-
-	in.Legacy = upgrade.Legacy(s.machine.Status.TalosVersion)
-
-	if f := s.facts; f != nil {
-		in.Lags, in.Refuted = s.lagging, s.refuted
-		in.BootID, in.Stage, in.Ready, in.Unmet = f.BootID, f.Stage, f.Ready, strings.Join(f.Unmet, ", ")
-	}
-
-	return in
-}
-
-// record keeps a decided record in the status.
-func (s *scope) record(r change.Record) {
-	st := &s.machine.Status
-	st.Change, st.Intent, st.ConfigHash = r.Change, r.Intent, r.Sent
-
-	if st.Change != nil {
-		st.Change.Message = kube.Shorten(st.Change.Message, longestMessage)
-	}
-}
-
-// longestMessage is the maximum length of a status message.
-const longestMessage = 1000
-
-// keeps reports whether the node is left as it is: in a dry run, and while its cluster is being restored.
-func (s *scope) keeps() bool {
-	return s.paused || s.held != nil && s.held.State.Runtime.Restore != nil
-}
-
-// forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it; a dry run does not
-// change that, and keeps the change.
-func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
-	if c := s.machine.Status.Change; c == nil || isUpgrade(c) || s.keeps() {
-		return nil
-	}
-
-	node, err := r.node(ctx, s)
+	// Maintenance windows that cannot be read count as closed: they forbid reboots, and a change of Kubernetes that has
+	// not begun goes back to waiting. The group reports them.
+	open, reboots, err := s.rollout().Now(r.Clock.Now())
 	if err != nil {
-		return err
+		ctrl.LoggerFrom(ctx).Error(err, "The maintenance windows cannot be read, and count as closed")
 	}
 
-	if err := r.supersede(ctx, s, node); err != nil {
-		return err
+	for range maxSteps {
+		in, next := r.input(s), change.Next
+		if isUpgrade(s.machine.Status.Change) {
+			if s.systems == nil {
+				return ctrl.Result{RequeueAfter: change.Poll}, nil // nothing is known about what runs
+			}
+
+			in, next = r.systemInput(s), change.NextTalos
+		}
+
+		in.Options.Reboots, in.Options.Closed = reboots && err == nil, s.closed(open)
+
+		step := next(in)
+
+		last, err := r.take(ctx, s, in, step)
+		if last != nil || err != nil {
+			return requeue(last), err
+		}
+
+		if step.Act == change.None || step.Again > 0 {
+			return requeue(&step), nil
+		}
 	}
 
-	if err := r.uncordon(ctx, s); err != nil {
-		return err
-	}
-
-	s.machine.Status.Change, s.machine.Status.Intent = nil, nil
-
-	return nil
+	return ctrl.Result{}, fmt.Errorf("changing %s: %w", s.machine.Name, errEndless)
 }
 
-func (s *scope) rollout() rollout.Options { return rollout.OptionsOf(s.controlPlane, s.worker) }
-
-// intends reports whether a step is recorded.
-func (s *scope) intends(step string) bool {
-	return s.machine.Status.Intent != nil && s.machine.Status.Intent.Step == step
-}
-
-// describeChange records a new change, with its effect on the node as the node itself predicts it.
-func (r *Reconciler) describeChange(ctx context.Context, s *scope) error {
-	if s.keeps() && (r.input(s).MayBeStaged() || change.MayBeDrained(s.machine.Status.Change)) {
-		return nil // the record is all that tells what has to be undone on the node
+func requeue(step *change.Step) ctrl.Result {
+	if step == nil {
+		return ctrl.Result{}
 	}
 
-	node, err := r.node(ctx, s)
+	return ctrl.Result{RequeueAfter: step.Again}
+}
+
+// take records and performs one step. It returns another step if the act has not happened and the reconciliation ends
+// with that.
+func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step change.Step) (*change.Step, error) {
+	before, was := s.machine.Status.Intent, in.Record.Change
+	s.record(step.Before)
+	s.keepPrevious(step.Act)
+
+	if i := s.machine.Status.Intent; i != nil && (before == nil || i.Step != before.Step || i.Attempt != before.Attempt) {
+		if err := r.claim(ctx, s); err != nil {
+			return nil, fmt.Errorf("recording the step %s: %w", i.Step, err)
+		}
+	}
+
+	in.Record = step.Before
+
+	instead, err := r.perform(ctx, s, in, step.Act)
 	if err != nil {
-		return err
+		return nil, err
 	}
 
-	would, err := node.Apply(ctx, s.want, talos.ApplyOptions{Mode: talos.ApplyAuto, DryRun: true})
-	if err != nil {
-		return fmt.Errorf("asking %s what a config change would do: %w", s.machine.Name, s.unquoted(err))
+	if instead != nil {
+		s.record(instead.Before)
+		r.tell(s, instead.Event)
+
+		return instead, nil
 	}
 
-	if err := r.supersede(ctx, s, node); err != nil {
-		return err
+	if step.After != nil {
+		s.record(*step.After)
 	}
 
-	r.undrain(ctx, s)
-
-	effect := change.Effect{
-		Reboot: would.Mode == talos.ApplyReboot, Cuts: len(machineconfig.AffectsConnection(s.diff.Changes)) > 0,
-		Etcd: machineconfig.AffectsEtcd(s.diff.Changes),
+	if isUpgrade(was) && s.machine.Status.Change == nil && in.Live == was.Target {
+		s.machine.Status.WorkingSystem = in.Live
 	}
-	effect.Kind, effect.Image = s.kindOf()
-	effect.Fields, effect.MoreFields = fieldsOf(s.diff.Changes)
-	s.record(change.Describe(r.input(s), effect))
 
-	return nil
+	if step.Completed {
+		s.beginSoak(was, r.Clock.Now())
+	}
+
+	r.tell(s, step.Event)
+
+	if step.Rest && !s.systems.mayChange() {
+		r.looks.settle(s.key().String(), s.look(), r.Clock.Now())
+	}
+
+	return nil, nil
 }
 
-// undrain makes a node schedulable again whose change is replaced after it was drained: the successor may wait long for
-// its approval. An API that does not respond keeps no correction from a node; the end of the successor tries again.
-func (r *Reconciler) undrain(ctx context.Context, s *scope) {
-	if !change.MayBeDrained(s.machine.Status.Change) {
+func (r *Reconciler) tell(s *scope, e *change.Event) {
+	if e == nil {
 		return
 	}
 
-	if err := r.uncordon(ctx, s); err != nil {
-		ctrl.LoggerFrom(ctx).Info("The node stays unschedulable until the next change ends", "error", err.Error())
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
 	}
+
+	r.Recorder.Eventf(s.machine, nil, kind, e.Reason, e.Action, "%s", kube.Shorten(e.Message, longestMessage))
 }
 
-// supersede removes the configuration of a change from the disk that is dropped, or that another change replaces: the
-// successor may wait long for its approval, and the configuration would take effect at any reboot. The live
-// configuration takes its place. It is only sent while it is the one that the change started from: a different one may
-// be on trial, and sending it would make it permanent.
-func (r *Reconciler) supersede(ctx context.Context, s *scope, node *talos.Node) error {
-	c := s.machine.Status.Change
-	if !r.input(s).MayBeStaged() || c.Base != s.liveHash {
-		return nil
+// perform does what a step asks for, and notes it in s.pass. It returns another step if that has not happened.
+func (r *Reconciler) perform(ctx context.Context, s *scope, in change.Input, act change.Act) (*change.Step, error) {
+	switch act {
+	case change.AskStaged:
+		return nil, r.askStaged(ctx, s)
+	case change.Drain:
+		return nil, r.drainForChange(ctx, s, in)
+	case change.Permit:
+		return nil, r.permitChange(ctx, s)
+	case change.Prove:
+		return r.prove(ctx, s)
+	case change.Try:
+		return r.send(ctx, s, in, talos.ApplyOptions{Mode: talos.ApplyTry, TryTimeout: in.Options.TryTimeout})
+	case change.Apply:
+		s.pass.Sent = true
+
+		return r.send(ctx, s, in, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
+	case change.Stage:
+		s.pass.Staged = true
+
+		return r.send(ctx, s, in, talos.ApplyOptions{Mode: talos.ApplyStaged})
+	case change.Pull, change.Install, change.Uninstall, change.Upgrade, change.Rollback:
+		return r.performSystem(ctx, s, in, act)
+	case change.Reboot:
+		return nil, r.reboot(ctx, s)
+	case change.Uncordon:
+		s.pass.Uncordoned = true
+
+		err := r.uncordon(ctx, s)
+		if in.DrainsWithoutAPI() && failure.Reason(err) == v1alpha1.ReasonAPIServerUnavailable {
+			return nil, nil // the next change of this node may be what brings the API back
+		}
+
+		return nil, err
+	case change.Remember:
+		s.pass.Remembered = true
+
+		return nil, r.remember(ctx, s)
+	case change.None:
+	}
+
+	return nil, nil
+}
+
+// send applies the desired configuration. A rejection ends the change: only another configuration helps.
+func (r *Reconciler) send(ctx context.Context, s *scope, in change.Input, o talos.ApplyOptions) (*change.Step, error) {
+	if s.unsourced != nil && s.liveHash != s.wantHash {
+		return r.handBack(ctx, s)
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+
+	err = node.ToItself(ctx, s.self(), func() error {
+		_, err := node.Apply(ctx, s.want, o)
+
+		return s.unquoted(err)
+	})
+
+	switch {
+	case err == nil:
+		return nil, nil
+	case failure.ClassOf(err) == failure.ClassTerminal:
+		refused := change.Refuse(in, failure.Message(err))
+
+		return &refused, nil
+	}
+
+	return nil, fmt.Errorf("sending a config to %s: %w", s.machine.Name, err)
+}
+
+// askStaged asks the node whether the staged configuration is still there: any configuration that is sent replaces it.
+// A trial that was started outside of the operator is not disturbed, because sending anything would end it.
+func (r *Reconciler) askStaged(ctx context.Context, s *scope) error {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
 	}
 
 	state, err := node.ConfigState(ctx)
@@ -258,89 +228,77 @@ func (r *Reconciler) supersede(ctx context.Context, s *scope, node *talos.Node) 
 		return fmt.Errorf("looking for the staged config of %s: %w", s.machine.Name, err)
 	}
 
-	if state.NextBoot != talos.NextBootOther {
-		return nil
-	}
-
-	err = node.ToItself(ctx, s.self(), func() error {
-		_, err := node.Apply(ctx, s.live, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
-
-		return s.unquoted(err)
-	})
-	if err != nil {
-		return fmt.Errorf("removing the staged config of %s, which is no longer desired: %w", s.machine.Name, err)
-	}
+	s.pass.Asked, s.pass.Holds = true, state.NextBoot != talos.NextBootLive
 
 	return nil
 }
 
-func idOf(c *v1alpha1.MachineChange) string {
-	if c == nil {
-		return ""
+// prove checks a node on trial over a new connection. The response counts only if the change was still on trial at that
+// time: a node that had rolled the change back responds as well, and confirming would send the change again,
+// permanently.
+func (r *Reconciler) prove(ctx context.Context, s *scope) (*change.Step, error) {
+	st := &s.machine.Status
+	later := &change.Step{
+		Before: change.Record{Change: st.Change, Intent: st.Intent, Sent: st.ConfigHash}, Again: change.Poll,
 	}
 
-	return c.ID
+	ctrl.LoggerFrom(ctx).V(1).Info("Checking the change on trial", "since", r.Clock.Since(st.Intent.Since.Time))
+
+	if probe, err := r.Nodes.Probe(ctx, s.address, &s.creds); err != nil || probe.State != talos.StateMember {
+		return later, nil // that is what the trial is for
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+
+	live, err := node.MachineConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	hash, err := r.Hashes.Hash(live)
+	if err != nil {
+		return nil, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	if hash != st.Change.Target {
+		return later, nil
+	}
+
+	s.pass.Proven = true
+
+	return nil, nil
 }
 
-// Maximum lengths of a field in a status.
-const (
-	longestField = 512
-	longestValue = 256
-	longestError = 1024
-)
-
-func fieldsOf(differences []machineconfig.Change) ([]v1alpha1.FieldChange, int32) {
-	var changes []machineconfig.Change
-	for _, c := range differences {
-		changes = append(append(changes, c), c.Content...)
-	}
-
-	out := make([]v1alpha1.FieldChange, 0, min(len(changes), maxListed))
-
-	for _, c := range changes[:min(len(changes), maxListed)] {
-		out = append(out, v1alpha1.FieldChange{
-			Field: cut(c.Field(), longestField), Old: cut(c.Old, longestValue), New: cut(c.New, longestValue),
-		})
-	}
-
-	return out, int32(len(changes) - len(out))
-}
-
-func limited(fields []string) []string {
-	if len(fields) == 0 {
-		return nil
-	}
-
-	out := make([]string, 0, min(len(fields), maxListed))
-	for _, f := range fields[:min(len(fields), maxListed)] {
-		out = append(out, cut(f, longestField))
-	}
-
-	return out
-}
-
-// cut shortens a text to a number of bytes, at a character boundary.
-func cut(text string, longest int) string { return kube.Shorten(text, longest) }
-
-// endRetry removes the annotation after the status records the retry. In the reverse order, a crash would lose the
-// request.
-func (r *Reconciler) endRetry(ctx context.Context, s *scope) error {
-	if _, asked := s.machine.Annotations[v1alpha1.RetryAnnotation]; !asked || s.keeps() || s.stalePath() {
-		return nil
-	}
-
-	if err := r.claim(ctx, s); err != nil {
+// reboot requests the recorded reboot.
+func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
+	node, err := r.node(ctx, s)
+	if err != nil {
 		return err
 	}
 
-	base := s.machine.DeepCopy()
-	delete(s.machine.Annotations, v1alpha1.RetryAnnotation)
+	err = node.ToItself(ctx, s.self(), func() error {
+		r.forfeit(ctx, s, node)
 
-	if err := r.Client.Patch(ctx, s.machine, client.MergeFrom(base)); err != nil {
-		return fmt.Errorf("removing the annotation %s from %s: %w", v1alpha1.RetryAnnotation, s.machine.Name, err)
+		return node.Reboot(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("rebooting %s: %w", s.machine.Name, err)
 	}
 
-	s.base = s.machine.DeepCopy()
-
 	return nil
+}
+
+// forfeit moves the leadership of etcd away from a node that is about to reboot. A leader that stops without that costs
+// the cluster only one election timeout.
+func (r *Reconciler) forfeit(ctx context.Context, s *scope, node *talos.Node) {
+	if s.machine.Spec.Role != v1alpha1.RoleControlPlane || s.facts.EtcdMemberID == "" {
+		return
+	}
+
+	if err := node.ForfeitLeadership(ctx); err != nil {
+		ctrl.LoggerFrom(ctx).Info("Moving the leadership of etcd failed; rebooting all the same", "error", err.Error())
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/configstore"
@@ -230,108 +229,6 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 	}
 
 	return s.blame(frame.Run(ctx, s, phases...))
-}
-
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) (res ctrl.Result, err error) {
-	s.base, err = frame.EnsureFinalizer(ctx, r.Client, s.machine, s.base, v1alpha1.Finalizer)
-
-	return res, err
-}
-
-func (r *Reconciler) requireCluster(_ context.Context, s *scope) (ctrl.Result, error) {
-	if s.controlPlane == nil {
-		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
-			fmt.Sprintf("waiting for TalosControlPlane %s, which does not exist", s.controlPlaneKey().Name), r.Resync)
-	}
-
-	if s.machine.Spec.WorkerRef != nil && s.worker == nil {
-		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonWaitingForControlPlane,
-			fmt.Sprintf("waiting for TalosWorker %s, which does not exist", s.machine.Spec.WorkerRef.Name), r.Resync)
-	}
-
-	return ctrl.Result{}, nil
-}
-
-// loadState reads the PKI, which the TalosControlPlane creates; until then the machine waits.
-func (r *Reconciler) loadState(ctx context.Context, s *scope) (ctrl.Result, error) {
-	held, err := r.States.Require(ctx, s.controlPlaneKey())
-	if err != nil {
-		if deleting(s.machine) && failure.Reason(err) == v1alpha1.ReasonWaitingForControlPlane {
-			return ctrl.Result{}, nil
-		}
-
-		return ctrl.Result{}, err
-	}
-
-	access, err := r.States.Access(s.controlPlaneKey(), held.State.Bundle)
-	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("opening the PKI of %s: %w", s.controlPlaneKey().Name, err)
-	}
-
-	s.held = held
-	s.creds = talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key}
-
-	return ctrl.Result{}, nil
-}
-
-// awaitOwner prevents writes to a node of a cluster that another control plane manages. Objects that are deleted
-// without a reset write nothing anyway.
-func (r *Reconciler) awaitOwner(_ context.Context, s *scope) (ctrl.Result, error) {
-	if s.held == nil || s.controlPlane == nil || deleting(s.machine) && !s.decommissions() && !r.mustReset(s) {
-		return ctrl.Result{}, nil
-	}
-
-	return ctrl.Result{}, s.held.CheckOwner(s.controlPlane)
-}
-
-// resolveAddress determines the address of the machine: its own, or that of its Machine.
-func (r *Reconciler) resolveAddress(ctx context.Context, s *scope) (ctrl.Result, error) {
-	ref := s.machine.Spec.MachineRef
-	if ref == nil {
-		s.address = s.machine.Spec.Address
-
-		return ctrl.Result{}, nil
-	}
-
-	infra := &vitistackv1alpha1.Machine{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.machine.Namespace, Name: ref.Name}, infra); err != nil {
-		if !apierrors.IsNotFound(err) {
-			return ctrl.Result{}, fmt.Errorf("reading Machine %s: %w", ref.Name, err)
-		}
-	}
-
-	if err := r.nameNode(ctx, s, infra); err != nil {
-		return ctrl.Result{}, err
-	}
-
-	s.address = infra.Address()
-	if s.address == "" && deleting(s.machine) {
-		s.address = s.machine.Status.Address
-	}
-
-	if s.address == "" && !deleting(s.machine) {
-		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonWaitingForAddress,
-			fmt.Sprintf("waiting for a provider to give Machine %s an address", ref.Name), r.Resync)
-	}
-
-	return ctrl.Result{}, nil
-}
-
-// nameNode records on a Machine which TalosMachine runs on it: the only field of its status that the operator owns.
-func (r *Reconciler) nameNode(ctx context.Context, s *scope, infra *vitistackv1alpha1.Machine) error {
-	if infra.UID == "" || deleting(s.machine) || s.paused ||
-		infra.Status.ConsumerRef != nil && infra.Status.ConsumerRef.Name == s.machine.Name {
-		return nil
-	}
-
-	base := infra.DeepCopy()
-	infra.Status.ConsumerRef = &v1alpha1.ObjectReference{Name: s.machine.Name}
-
-	if err := r.Client.Status().Patch(ctx, infra, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("naming TalosMachine %s in the status of Machine %s: %w", s.machine.Name, infra.Name, err)
-	}
-
-	return nil
 }
 
 func (r *Reconciler) event(s *scope, reason, action, format string, args ...any) {

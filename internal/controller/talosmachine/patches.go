@@ -7,32 +7,15 @@ import (
 	"slices"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/patchsource"
-	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 // pollPatches is how soon the ConfigMaps and Secrets that patches come from are read again. No event reports their
 // changes: a watch, also one of metadata alone, would need the permission to list all Secrets.
 const pollPatches = time.Minute
-
-// loadPatches reads the patches that the objects take from ConfigMaps and Secrets. Nothing is compared or sent without
-// them: a configuration without one of its patches would undo it.
-func (r *Reconciler) loadPatches(ctx context.Context, s *scope) (res ctrl.Result, err error) {
-	if s.answer != talos.StateMember && s.answer != talos.StateMaintenance {
-		return res, nil
-	}
-
-	if s.patches, err = patchsource.For(ctx, r.Reader, s.controlPlane, s.worker, s.machine); err != nil {
-		return res, r.lack(ctx, s, err)
-	}
-
-	return res, r.loadNeighbours(ctx, s)
-}
 
 // hasSources reports whether patches of the machine come from ConfigMaps or Secrets.
 func (s *scope) hasSources() bool { return patchsource.Any(s.controlPlane, s.worker, s.machine) }

@@ -13,15 +13,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// noteTrial records that the operator has looked at a node while a change is on trial.
-func (r *Reconciler) noteTrial(_ context.Context, s *scope) (ctrl.Result, error) {
-	if i := s.machine.Status.Intent; i != nil {
-		i.Checked = i.Checked || change.Checked(i, s.rollout().TryTimeout, r.Clock.Now())
-	}
-
-	return ctrl.Result{}, nil
-}
-
 // missPatience ends the change of a node that became unreachable during it and does not come back.
 func (r *Reconciler) missPatience(s *scope) {
 	if s.paused {

@@ -1,0 +1,215 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+)
+
+// compareSystem compares the operating system of a node with the one that its cluster is upgraded to. It changes
+// nothing.
+func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !s.compared || s.facts == nil || s.facts.TalosVersion == "" || !s.mayUpgrade() {
+		return ctrl.Result{}, nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	image, err := r.imageOf(ctx, s, node)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	untold := s.untold(image)
+	if c := s.machine.Status.Change; untold && isUpgrade(c) && change.Begun(c) {
+		c.Message = "it has not reported yet what it has booted" // which decides nothing
+
+		return ctrl.Result{}, nil
+	}
+
+	live, err := machineconfig.InstallImage(s.live)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	config, err := r.Hashes.HashWithoutInstaller(s.live)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	from := s.sources()
+	runs := running{
+		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, config: config, image: image,
+		lost: losses(image.Names, s.image, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
+		untold: untold,
+	}
+
+	var found systems
+	if s.unsourced != nil {
+		found = endSystems(s, runs)
+	} else {
+		found = compareSystems(s.controlPlane, s.machine, runs, s.image)
+		s.installer = installerAhead(s.controlPlane, s.machine, runs, s.image)
+	}
+
+	if found.untold = untold; untold {
+		s.again = retryImage
+	}
+
+	s.systems = &found
+
+	return ctrl.Result{}, nil
+}
+
+// mayUpgrade reports whether the operating system of the machine is looked at: where upgrades are automatic, where one
+// has been planned, and where one may have to be rolled back.
+func (s *scope) mayUpgrade() bool {
+	u, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
+
+	return u != nil && u.Talos == v1alpha1.UpgradeAutomatic || c != nil && c.Kind == v1alpha1.ChangeTalos ||
+		s.machine.Annotations[v1alpha1.RevertAnnotation] != "" && s.machine.Status.PreviousSystem != nil
+}
+
+// upgradesTalos reports whether machines may be given another Talos: one upgrade at a time, so not while they are given
+// another Kubernetes.
+func upgradesTalos(cp *v1alpha1.TalosControlPlane) bool {
+	o, u := cp.Spec.Upgrade, cp.Status.Upgrade
+
+	return o != nil && o.Talos == v1alpha1.UpgradeAutomatic &&
+		(u == nil || u.KubernetesVersion == "" && u.KubernetesBegun == "")
+}
+
+// compareSystems is pure. image is the installer that the spec names.
+func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) systems {
+	out := systems{live: runs.system, want: runs.system, config: runs.config}
+	if upgradesTalos(cp) {
+		out.follow(cp, m, runs, image)
+	}
+
+	// What a user does not want is not brought to the machine, whatever the path is, and however far it has come.
+	unwanted := m.Annotations[v1alpha1.RevertAnnotation]
+
+	switch {
+	case unwanted == out.want.hash(), unwanted == out.live.hash():
+		out.revert(m, runs, image, cp.Spec.TalosVersion)
+	case out.want != out.live:
+		out.choose(cp.Spec.TalosVersion, runs, image)
+
+		if out.refused == "" {
+			out.refused = runs.refuse(image)
+		}
+	}
+
+	if out.refused != "" {
+		out.want = out.live
+	}
+
+	return out
+}
+
+// follow sets what is wanted of a machine at this step of the path.
+func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) {
+	u, worker := cp.Status.Upgrade, m.Spec.WorkerRef != nil
+	turn := !worker || u == nil || u.ControlPlaneDone
+
+	// The version of the path, never that of the spec: no machine goes ahead of a path that others have not gone. One that
+	// is ahead of it, because its first config was that of the spec, stays where it is.
+	step := u != nil && turn && upgrade.Newer(u.TalosVersion, o.live.version)
+	if step {
+		o.want.version = u.TalosVersion
+	}
+
+	// A schematic comes, and goes, with a version, or once nothing else is left.
+	id := machineconfig.Schematic(image)
+	if turn && (step || o.live.version == cp.Spec.TalosVersion) && (id != "" || runs.drops(image)) {
+		o.want.schematic = id
+	}
+}
+
+// drops reports whether an installer takes the schematic away from what runs, and may.
+func (o running) drops(image string) bool {
+	_, known := imagefactory.Signing(image)
+
+	return o.replaces(image) && known && o.mayLose
+}
+
+// replaces reports whether an installer without schematic is that of the Talos project, or comes from elsewhere than
+// the one that the config names, which may have the schematic that runs.
+func (o running) replaces(image string) bool {
+	_, known := imagefactory.Signing(image)
+
+	return machineconfig.Schematic(image) == "" && (known || !machineconfig.SameRepository(o.installer, image))
+}
+
+// choose sets the images that install what is wanted and what runs, or why that is refused. image is the installer that
+// the spec names.
+func (o *systems) choose(spec string, runs running, image string) {
+	ok, tag := true, machineconfig.TagOf(image)
+
+	if o.image = image; o.want.version != spec {
+		o.image, ok = machineconfig.Retag(image, spec, o.want.version)
+	}
+
+	old, known := runs.again(image, spec)
+	o.old = old
+
+	switch {
+	case tag != "" && tag != spec && !strings.HasPrefix(tag, spec+"-"):
+		o.refused = fmt.Sprintf("the spec asks for Talos %s, and its installer is %s: name the one of that version", spec,
+			image)
+	case !ok:
+		o.refused = fmt.Sprintf("the path of the upgrade goes through Talos %s, and %s does not tell which image that is: "+
+			"name the installer with the tag %s", o.want.version, image, spec)
+	case !known:
+		o.refused = fmt.Sprintf("the image that installs Talos %s again, should the upgrade fail, is unknown: name the "+
+			"installer with its version as the tag", o.live.version)
+	}
+}
+
+// refuse says why what runs must not be replaced by an installer: what would be lost, or that the machine would not
+// boot again. Empty if it may be.
+func (o running) refuse(image string) string {
+	_, known := imagefactory.Signing(image)
+	replaces := o.schematic != "" && o.replaces(image)
+
+	switch {
+	case o.untold:
+		return "it does not report whether it runs with Secure Boot and which extensions it has, so that it is unknown " +
+			"what an upgrade would take away: it is queried again; if it never reports that, reboot it"
+	case o.unsigns(image) && o.secured():
+		return fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so it would not boot again: set "+
+			"install.secureBoot, or name the installer whose name ends with -secureboot", image)
+	case o.unsigns(image):
+		return fmt.Sprintf("it was installed for Secure Boot, and %s is not signed for that: Talos cannot be changed from "+
+			"one to the other by an upgrade; set install.secureBoot, or wipe the machine and install it without", image)
+	case o.signs(image):
+		return fmt.Sprintf("it was not installed for Secure Boot, and %s is: Talos cannot be changed from one to the other "+
+			"by an upgrade; remove install.secureBoot, or wipe the machine and boot it with Secure Boot", image)
+	case otherPlatform(o.image.Platform, image) != "":
+		return fmt.Sprintf("it runs on the platform %s, and %s is for %s, so it would lose its network: set install.platform",
+			o.image.Platform, image, otherPlatform(o.image.Platform, image))
+	case replaces && !o.mayLose:
+		return fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+
+			"of the factory with that schematic, or another one, or install.dropExtensions to [\"*\"]", o.schematic, image)
+	case replaces && !known:
+		return fmt.Sprintf("it runs the schematic %s, and the name of %s does not contain one, so it could not be "+
+			"told whether the upgrade succeeded: set an installer of a factory, or that of the Talos project",
+			o.schematic, image)
+	case len(o.lost) > 0:
+		return fmt.Sprintf("it would lose the extensions %s, which %s does not have: add them to install.schematic, or name "+
+			"them in install.dropExtensions", strings.Join(o.lost, ", "), image)
+	}
+
+	return ""
+}

@@ -1,0 +1,71 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
+)
+
+// rollBackFailed requests the rollback of a machine that booted another Talos and did not become healthy, as a user
+// would: the annotation stays, so that the machine is not upgraded to the same again by itself.
+func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result, error) {
+	o, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
+
+	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || s.keeps() || !s.mustRollBack(r.Clock.Now()) {
+		return ctrl.Result{}, nil
+	}
+
+	if s.systems.refused = s.systems.cannotRevert(s.machine); s.systems.refused != "" {
+		s.systems.reverting = true
+
+		return ctrl.Result{}, nil
+	}
+
+	if err := r.claim(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
+	base := s.machine.DeepCopy()
+	metav1.SetMetaDataAnnotation(&s.machine.ObjectMeta, v1alpha1.RevertAnnotation, c.Target)
+
+	if err := r.Client.Patch(ctx, s.machine, client.MergeFrom(base)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("requesting the rollback of %s: %w", s.machine.Name, err)
+	}
+
+	s.base = s.machine.DeepCopy()
+	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, v1alpha1.ReasonChangeFailed, "Rollback",
+		"Rolling back to Talos %s: it did not become healthy with %s", s.machine.Status.PreviousSystem.TalosVersion, c.Image)
+
+	return ctrl.Result{}, nil
+}
+
+// mustRollBack reports whether the machine runs the Talos of an upgrade, had its time to become healthy, and is not. A
+// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither
+// is an etcd member that lags.
+func (s *scope) mustRollBack(now time.Time) bool {
+	c := s.machine.Status.Change
+
+	return isUpgrade(c) && c.Phase == v1alpha1.ChangeFailed && c.Booted && c.Cause != v1alpha1.CauseRevert &&
+		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && (!s.facts.Ready || s.refuted) &&
+		s.machine.Annotations[v1alpha1.RevertAnnotation] != c.Target &&
+		change.StaysUnfit(c, s.answersSince(), now, s.rollout().HealthTimeout)
+}
+
+// answersSince returns since when the machine has been reachable; zero if it is not known to be.
+func (s *scope) answersSince() time.Time {
+	c := meta.FindStatusCondition(s.machine.Status.Conditions, v1alpha1.ConditionReachable)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return time.Time{}
+	}
+
+	return c.LastTransitionTime.Time
+}
