@@ -23,6 +23,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // balance runs a load balancer in front of the API servers of some machines, and returns its host. Its port is 6443.
@@ -116,7 +117,7 @@ type availability struct {
 	mu sync.Mutex
 	// counts is how often the ready pods were counted, fewest the lowest count.
 	counts, fewest int
-	// answers of the API, and the longest row of attempts without one.
+	// responses of the API, and the longest row of attempts without one.
 	answers, row, longest int
 	last                  error
 	// left are pods on machines that were told to reboot.
@@ -127,12 +128,12 @@ type availability struct {
 const attemptTimeout = 20 * time.Second
 
 // watchAvailability watches from now on that at least so many pods are ready, that no pod is on a machine when that is
-// told to reboot, and that the API answers at its endpoint. The returned function ends that, and fails the test for what
-// was seen.
+// told to reboot, and that the API answers at its endpoint. The returned function ends that, and fails the test for
+// what was observed.
 //
 // The bound for the API counts attempts: the load balancer takes members in turn, and a member that goes down cuts its
-// connections and refuses further ones. While one of three is away, one attempt may be cut, and the next one is answered
-// by another member. Each attempt has a connection of its own, so that each member is asked again and again.
+// connections and refuses further ones. While one of three is away, one attempt may be cut, and the next one is
+// answered by another member. Each attempt has a connection of its own, so that each member is asked again and again.
 func (w *world) watchAvailability(cluster string, least int, machines ...int) (check func()) {
 	w.t.Helper()
 
@@ -161,9 +162,9 @@ func (w *world) watchAvailability(cluster string, least int, machines ...int) (c
 
 	probe := prober(w, cluster)
 
-	work.Go(func() { every(ctx, 50*time.Millisecond, a.count) })
+	work.Go(func() { wait.Every(ctx, 50*time.Millisecond, a.count) })
 	work.Go(func() {
-		every(ctx, 100*time.Millisecond, func(ctx context.Context) { a.note(ctx, probe(ctx)) })
+		wait.Every(ctx, 100*time.Millisecond, func(ctx context.Context) { a.note(ctx, probe(ctx)) })
 	})
 
 	return func() {
@@ -177,22 +178,6 @@ func (w *world) watchAvailability(cluster string, least int, machines ...int) (c
 // takesAway: the machine reboots for the call.
 func takesAway(c apid.Call) bool {
 	return strings.HasSuffix(c.Method, "MachineService/Reboot") || strings.HasSuffix(c.Method, "MachineService/Upgrade")
-}
-
-// every does something again and again.
-func every(ctx context.Context, pause time.Duration, do func(context.Context)) {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-
-	for {
-		do(ctx)
-
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // prober returns an attempt to have an answer of the API at its endpoint.

@@ -21,9 +21,10 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// TestMoveBetweenManagementPlanes: a running cluster goes from one management plane to another, with an operator at work
-// on both. The command is killed in the middle, several times, and run again; then both operators are. No node is written to, none reboots, the
-// PKI is the same; then the objects go from the first plane, and the nodes do not notice that either.
+// TestMoveBetweenManagementPlanes: a running cluster goes from one management plane to another, with an operator at
+// work on both. The command is killed in the middle, several times, and run again; then both operators are. No node is
+// written to, none reboots, the PKI is the same; then the objects go from the first plane, and the nodes do not notice
+// that either.
 func TestMoveBetweenManagementPlanes(t *testing.T) {
 	w := newRealWorld(t)
 	for i := 1; i <= 4; i++ {
@@ -134,28 +135,28 @@ func (w *world) commandDespite(kill func(), args ...string) string {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 
-	next := time.NewTimer(0)
-	defer next.Stop()
+	var err error
 
-	for kills := 0; ; {
-		select {
-		case err := <-done:
-			if err != nil {
-				w.t.Fatalf("talos-operator %s: %v: %s", args[0], err, failed.String())
-			}
+	kills, ended := 0, false
 
-			w.t.Logf("talos-operator %s ended after %d kills", args[0], kills)
+	for ; kills < 5 && !ended; kills++ {
+		kill()
 
-			return out.String()
-		case <-next.C:
-			kill()
-
-			// After a few of them it has to come to its end.
-			if kills++; kills < 5 {
-				next.Reset(time.Duration(200+rand.IntN(1000)) * time.Millisecond)
-			}
-		}
+		err, ended = wait.Within(done, time.Duration(200+rand.IntN(1000))*time.Millisecond)
 	}
+
+	// After a few of them it has to come to its end.
+	if !ended {
+		err = wait.Done(w.t, "the end of talos-operator "+args[0], done)
+	}
+
+	if err != nil {
+		w.t.Fatalf("talos-operator %s: %v: %s", args[0], err, failed.String())
+	}
+
+	w.t.Logf("talos-operator %s ended after %d kills", args[0], kills)
+
+	return out.String()
 }
 
 func (w *world) mutatingCalls() int {

@@ -23,7 +23,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// change edits an object, again and again until nobody came between.
+// change edits an object, again and again until no other write came between.
 func change[T client.Object](w *world, o T, name string, edit func(T)) {
 	w.t.Helper()
 
@@ -48,8 +48,8 @@ func (w *world) machine(name string) *v1alpha1.TalosMachine {
 	return m
 }
 
-// upToDate: control plane and workers run the wanted configs, all of them compared to the spec as it is, and no plan is
-// left.
+// upToDate: control plane and workers run the desired configs, all of them compared to the spec as it is, and no plan
+// is left.
 func (w *world) upToDate(cluster string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		k := &vitistackv1alpha1.KubernetesCluster{}
@@ -157,8 +157,8 @@ func (w *world) patchFromConfigMap(cluster, patch string) {
 }
 
 // TestConfigRollout: changes reach every machine, those without a reboot without one, the others one control-plane node
-// at a time, drained and let loose again. The first one loses power while it reboots, and the manager is killed at random
-// moments before and after that.
+// at a time, drained and let loose again. The first one loses power while it reboots, and the manager is killed at
+// random moments before and after that.
 func TestConfigRollout(t *testing.T) {
 	w := newEtcdWorld(t)
 	for i := range 5 {
@@ -206,7 +206,7 @@ func TestConfigRollout(t *testing.T) {
 		t.Errorf("only %v rebooted", rebooted)
 	}
 
-	identity.boots = w.boots() // from here on nobody reboots
+	identity.boots = w.boots() // from here on no machine reboots
 
 	w.nodesReady("rolled", 5)
 	w.eventually("no node is cordoned", w.schedulable("rolled", 5))
@@ -292,7 +292,7 @@ type reboots struct {
 	asked  int
 }
 
-// watchReboots begins to watch. The returned function ends it, and fails the test for what was seen.
+// watchReboots begins to watch. The returned function ends it, and fails the test for what was observed.
 func (w *world) watchReboots(cluster string, machines ...int) (check func()) {
 	w.t.Helper()
 
@@ -373,10 +373,9 @@ func (r *reboots) follows(machine int) bool {
 
 // mostAway counts how many of the machines are away at once, at most.
 func (r *reboots) mostAway(ctx context.Context) int {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
+	worst := 0
 
-	for worst := 0; ; {
+	wait.Every(ctx, 20*time.Millisecond, func(context.Context) {
 		away := 0
 
 		for _, i := range r.machines {
@@ -386,11 +385,7 @@ func (r *reboots) mostAway(ctx context.Context) int {
 		}
 
 		worst = max(worst, away)
+	})
 
-		select {
-		case <-ctx.Done():
-			return worst
-		case <-tick.C:
-		}
-	}
+	return worst
 }

@@ -21,6 +21,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // takeouts watches how control-plane nodes are taken out of a cluster, call by call, and notes what comes too early.
@@ -73,7 +74,7 @@ func (o *takeouts) fault(format string, args ...any) {
 	}
 }
 
-// called looks at the world right before a node does what it is asked to.
+// called checks the world right before a node does what it is asked to.
 func (o *takeouts) called(n *node.Node, method string) {
 	switch method {
 	case "EtcdForfeitLeadership":
@@ -188,25 +189,16 @@ func (o *takeouts) gone(n *node.Node) {
 // followObjects: a Machine goes after its TalosMachine, and that after its Node object. What is gone at one moment is
 // gone at the next one, so the three are read in this order.
 func (o *takeouts) followObjects(ctx context.Context) {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-
+	wait.Every(ctx, 200*time.Millisecond, func(ctx context.Context) {
 		machines, talosMachines := &vitistackv1alpha1.MachineList{}, &v1alpha1.TalosMachineList{}
 
 		if o.w.client.List(ctx, machines) != nil || o.w.client.List(ctx, talosMachines) != nil {
-			continue
+			return
 		}
 
 		nodes, err := o.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
-			continue
+			return
 		}
 
 		listed, left := map[string]bool{}, map[string]bool{}
@@ -225,10 +217,10 @@ func (o *takeouts) followObjects(ctx context.Context) {
 				o.fault("TalosMachine %s went before its Node object", n.Name)
 			}
 		}
-	}
+	})
 }
 
-// check compares what was seen of so many nodes that were taken out.
+// check compares what was observed of so many nodes that were taken out.
 func (o *takeouts) check(want int) {
 	o.w.t.Helper()
 
@@ -244,7 +236,7 @@ func (o *takeouts) check(want int) {
 	}
 
 	for address, calls := range o.calls {
-		// A crash repeats steps, and never goes back.
+		// A crash repeats steps, and undoes none.
 		order := slices.Compact(slices.Clone(calls))
 		order = slices.DeleteFunc(order, func(m string) bool { return m == "EtcdForfeitLeadership" })
 		order = slices.Compact(order)

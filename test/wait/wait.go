@@ -104,13 +104,43 @@ func Stays(t testing.TB, what string, d time.Duration, check func(context.Contex
 }
 
 // Pass lets time pass. It is for tests in which other processes need it, and whose result does not depend on it: when
-// to strike, how often to look.
+// to strike, how often to check.
 func Pass(t testing.TB, d time.Duration) {
 	t.Helper()
 
 	select {
 	case <-t.Context().Done():
 	case <-time.After(d):
+	}
+}
+
+// Every does something at once, and again after each pause, until the context ends. It is for tests that observe other
+// processes for as long as those run.
+func Every(ctx context.Context, pause time.Duration, do func(context.Context)) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+
+	for {
+		do(ctx)
+
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Within returns what a channel delivers, and false if it delivers nothing for d. It is for tests that disturb
+// something again and again until it ends, and whose result does not depend on when that is.
+func Within[T any](c <-chan T, d time.Duration) (T, bool) {
+	select {
+	case v := <-c:
+		return v, true
+	case <-time.After(d):
+		var none T
+
+		return none, false
 	}
 }
 

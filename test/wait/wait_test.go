@@ -8,6 +8,45 @@ import (
 	"time"
 )
 
+// TestEvery: something is done until the context ends, the first time at once.
+func TestEvery(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	count := 0
+
+	Every(ctx, time.Millisecond, func(context.Context) {
+		if count++; count == 3 {
+			cancel()
+		}
+	})
+
+	if count < 3 {
+		t.Errorf("it was done %d times", count)
+	}
+
+	once := 0
+
+	Every(ctx, deadline, func(context.Context) { once++ })
+
+	if once != 1 {
+		t.Errorf("it was done %d times after the end of the context", once)
+	}
+}
+
+// TestWithin: what a channel delivers is told from its silence.
+func TestWithin(t *testing.T) {
+	c := make(chan int, 1)
+
+	if v, ok := Within(c, time.Millisecond); ok {
+		t.Errorf("a channel that delivers nothing gave %d", v)
+	}
+
+	c <- 7
+
+	if v, ok := Within(c, deadline); !ok || v != 7 {
+		t.Errorf("got %d, %v", v, ok)
+	}
+}
+
 func TestUntil(t *testing.T) {
 	count := 0
 
