@@ -21,7 +21,7 @@ type SecretKeyReference struct {
 }
 
 // BackupStorage is where backups are stored: a bucket, or a directory that is mounted into the operator.
-// +kubebuilder:validation:XValidation:rule="has(self.s3) != has(self.directory)",message="set s3 or directory"
+// +kubebuilder:validation:XValidation:rule="has(self.s3) != has(self.directory)",message="set exactly one of s3 and directory"
 type BackupStorage struct {
 	// s3 is a bucket of S3 or of a compatible store.
 	// +optional
@@ -78,7 +78,7 @@ type S3Storage struct {
 }
 
 // ServerSideEncryption is encryption by the store.
-// +kubebuilder:validation:XValidation:rule="!has(self.kmsKeyID) || self.type == 'KMS'",message="kmsKeyID goes with type KMS"
+// +kubebuilder:validation:XValidation:rule="!has(self.kmsKeyID) || self.type == 'KMS'",message="kmsKeyID requires the type KMS"
 type ServerSideEncryption struct {
 	// type is AES256 (keys of the store) or KMS.
 	// +required
@@ -100,7 +100,7 @@ type ObjectLock struct {
 	Mode string `json:"mode,omitempty"`
 	// duration is the minimum time for which an object is kept.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="duration must be 1m at least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="duration must be at least 1m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Duration metav1.Duration `json:"duration,omitzero"`
@@ -146,7 +146,7 @@ const (
 )
 
 // BackupVerification is how backups are verified.
-// +kubebuilder:validation:XValidation:rule="!(self.level in ['Database', 'Drill']) || has(self.identitiesFrom) || self.plain",message="Database and Drill read the snapshot: name an identity, or set plain for backups that are not encrypted"
+// +kubebuilder:validation:XValidation:rule="!(self.level in ['Database', 'Drill']) || has(self.identitiesFrom) || self.plain",message="Database and Drill read the snapshot: set identitiesFrom, or plain for backups that are not encrypted"
 type BackupVerification struct {
 	// level of the verification. Default: Checksum.
 	// +optional
@@ -185,7 +185,7 @@ type BackupBeforeDisruption struct {
 	ScheduleRef ObjectReference `json:"scheduleRef,omitzero"`
 	// maxAge is the maximum age of the backup when a disruption begins. Default: 1h.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="maxAge must be 1m at least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="maxAge must be at least 1m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`

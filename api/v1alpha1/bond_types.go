@@ -2,7 +2,7 @@ package v1alpha1
 
 // Bond joins interfaces into one, for bandwidth or against failures. Its options are those of the kernel's bonding driver,
 // with its defaults.
-// +kubebuilder:validation:XValidation:rule="has(self.interfaces) != has(self.selectors)",message="set interfaces or selectors, not both"
+// +kubebuilder:validation:XValidation:rule="has(self.interfaces) != has(self.selectors)",message="set exactly one of interfaces and selectors"
 type Bond struct {
 	// interfaces are the names of the members.
 	// +optional

@@ -33,7 +33,7 @@ const (
 )
 
 // UpgradeHook is a Job that runs in the managed cluster before or after each version that its machines are brought to.
-// +kubebuilder:validation:XValidation:rule="self.when == 'Before' || !has(self.onFailure)",message="onFailure is for hooks that run before an upgrade"
+// +kubebuilder:validation:XValidation:rule="self.when == 'Before' || !has(self.onFailure)",message="onFailure is only valid for hooks that run before an upgrade"
 type UpgradeHook struct {
 	// name of the hook. It begins the name of its Jobs.
 	// +required

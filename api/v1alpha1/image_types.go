@@ -52,9 +52,9 @@ type ImageFactory struct {
 }
 
 // Schematic is what an image factory puts into an image: what is written here, or what the factory has under an ID. The
-// ID of what is written here is computed, and equal to the one that a factory answers.
+// ID of what is written here is computed, and equal to the one that a factory returns.
 // +kubebuilder:validation:MinProperties=1
-// +kubebuilder:validation:XValidation:rule="!has(self.id) || !(has(self.extensions) || has(self.extraKernelArgs) || has(self.overlay) || has(self.meta) || has(self.bootloader) || has(self.secureBootCertificates))",message="an id says everything: set id, or the other fields"
+// +kubebuilder:validation:XValidation:rule="!has(self.id) || !(has(self.extensions) || has(self.extraKernelArgs) || has(self.overlay) || has(self.meta) || has(self.bootloader) || has(self.secureBootCertificates))",message="set id or the other fields, not both: the ID already identifies the schematic"
 type Schematic struct {
 	// id of a schematic that the factory knows.
 	// +optional
@@ -117,7 +117,7 @@ type SchematicOverlay struct {
 	// options of the overlay.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 64 && size(self[k]) <= 4096)",message="an option has a name of at most 64 characters and a value of at most 4096"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 64 && size(self[k]) <= 4096)",message="the name of an option must have at most 64 characters, and its value at most 4096"
 	Options map[string]string `json:"options,omitempty"`
 }
 

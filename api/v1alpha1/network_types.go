@@ -87,9 +87,9 @@ type StaticHost struct {
 // NetworkInterface is one interface: an existing one, selected by its name, its hardware address or its properties, or
 // one that Talos creates: a bond, a bridge, a dummy or a WireGuard tunnel.
 // +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.macAddress), has(self.selector)].filter(x, x).size() == 1",message="set exactly one of name, macAddress and selector"
-// +kubebuilder:validation:XValidation:rule="[has(self.bond), has(self.bridge), has(self.wireguard), has(self.dummy) && self.dummy].filter(x, x).size() <= 1",message="an interface is a bond, a bridge, a dummy or a WireGuard tunnel, not several of them"
-// +kubebuilder:validation:XValidation:rule="!has(self.ignore) || !self.ignore || !(has(self.dhcp) && self.dhcp || has(self.addresses) || has(self.routes) || has(self.vlans) || has(self.vip) || has(self.bond) || has(self.bridge) || has(self.wireguard))",message="an interface that is ignored has no other configuration"
-// +kubebuilder:validation:XValidation:rule="has(self.name) || !(has(self.bond) || has(self.bridge) || has(self.wireguard) || has(self.dummy) && self.dummy)",message="a bond, a bridge, a dummy and a WireGuard tunnel need a name"
+// +kubebuilder:validation:XValidation:rule="[has(self.bond), has(self.bridge), has(self.wireguard), has(self.dummy) && self.dummy].filter(x, x).size() <= 1",message="set at most one of bond, bridge, dummy and wireguard"
+// +kubebuilder:validation:XValidation:rule="!has(self.ignore) || !self.ignore || !(has(self.dhcp) && self.dhcp || has(self.addresses) || has(self.routes) || has(self.vlans) || has(self.vip) || has(self.bond) || has(self.bridge) || has(self.wireguard))",message="an ignored interface must not have any other configuration"
+// +kubebuilder:validation:XValidation:rule="has(self.name) || !(has(self.bond) || has(self.bridge) || has(self.wireguard) || has(self.dummy) && self.dummy)",message="name is required for a bond, a bridge, a dummy and a WireGuard tunnel"
 type NetworkInterface struct {
 	// name of the interface, for example enp1s0, bond0, lo.
 	// +optional

@@ -21,7 +21,7 @@ type RemediationOptions struct {
 	// timeout after which an unreachable machine counts as permanently lost and is replaced by a spare machine, if one is
 	// available.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be 10s at least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be at least 10s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Timeout metav1.Duration `json:"timeout,omitzero"`

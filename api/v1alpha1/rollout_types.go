@@ -83,7 +83,7 @@ type MaintenanceWindow struct {
 }
 
 // RolloutOptions determine how configuration changes are rolled out to the machines.
-// +kubebuilder:validation:XValidation:rule="!has(self.rebootPolicy) || self.rebootPolicy != 'Window' || (has(self.windows) && size(self.windows) > 0)",message="rebootPolicy Window needs windows"
+// +kubebuilder:validation:XValidation:rule="!has(self.rebootPolicy) || self.rebootPolicy != 'Window' || (has(self.windows) && size(self.windows) > 0)",message="rebootPolicy Window requires windows"
 type RolloutOptions struct {
 	// approval is Automatic (default), which starts a rollout as soon as it is planned, or Manual, which waits for a user
 	// to approve the plan.
@@ -264,7 +264,7 @@ type MachineChange struct {
 	// at the next boot, whatever causes it.
 	// +optional
 	Staged bool `json:"staged,omitempty"`
-	// booted is true once the node was seen running what the change brings. Kind Talos only.
+	// booted is true once the node was observed running what the change brings. Kind Talos only.
 	// +optional
 	Booted bool `json:"booted,omitempty"`
 	// unfitSince is since when the node, whenever it was asked after it had booted what the change brings, was not healthy

@@ -213,7 +213,7 @@ type KubeletOptions struct {
 	// extraArgs are passed to the kubelet; names without leading dashes.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 4096)",message="an argument has a name of at most 253 characters and a value of at most 4096"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 4096)",message="the name of an argument must have at most 253 characters, and its value at most 4096"
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
@@ -266,7 +266,7 @@ const (
 )
 
 // CNI is the pod network plugin of a cluster.
-// +kubebuilder:validation:XValidation:rule="self.name == 'custom' ? has(self.urls) : !has(self.urls)",message="urls belong to the custom CNI, which needs them"
+// +kubebuilder:validation:XValidation:rule="self.name == 'custom' ? has(self.urls) : !has(self.urls)",message="urls are required for the custom CNI, and only valid for it"
 type CNI struct {
 	// name of the CNI.
 	// +required
@@ -319,13 +319,13 @@ type NodeOptions struct {
 	// nodeLabels are labels of the Kubernetes Node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="a label has a key of at most 317 characters and a value of at most 63"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="the key of a label must have at most 317 characters, and its value at most 63"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 	// nodeTaints are taints of the Kubernetes Node.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="a taint has a key of at most 317 characters, a value of at most 63, the effect NoSchedule, PreferNoSchedule or NoExecute, and no timeAdded"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="the key of a taint must have at most 317 characters, its value at most 63, its effect must be NoSchedule, PreferNoSchedule or NoExecute, and timeAdded must not be set"
 	NodeTaints []corev1.Taint `json:"nodeTaints,omitempty"`
 	// registries configure where images are pulled from.
 	// +optional
@@ -358,13 +358,13 @@ type NodeOptions struct {
 	// Talos sets.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=128
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="a parameter has a name of at most 253 characters and a value of at most 1024"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="the name of a parameter must have at most 253 characters, and its value at most 1024"
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	// sysfs are files below /sys by their paths, with dots or slashes, and what is written into them, for example
 	// devices.system.cpu.cpu0.cpufreq.scaling_governor. Default: none.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=128
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="a file has a path of at most 253 characters and a value of at most 1024"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="the path of a file must have at most 253 characters, and its value at most 1024"
 	Sysfs map[string]string `json:"sysfs,omitempty"`
 	// configPatches are applied to the generated machine configuration, in order: strategic merge patches (also
 	// multi-document and with "$patch: delete"), or RFC 6902 JSON patches: a list of operations on the main document, or
@@ -433,7 +433,7 @@ const (
 )
 
 // MachineEntry is one machine of a control plane or a worker group.
-// +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.machineRef)",message="set address or machineRef, not both"
+// +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.machineRef)",message="set exactly one of address and machineRef"
 type MachineEntry struct {
 	// name of the TalosMachine, and of the node unless network.hostname is set. Unique in the namespace.
 	// +required

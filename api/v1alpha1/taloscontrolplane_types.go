@@ -42,7 +42,7 @@ type TalosControlPlaneSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=9
-	// +kubebuilder:validation:XValidation:rule="size(self) % 2 == 1",message="a control plane has an odd number of machines"
+	// +kubebuilder:validation:XValidation:rule="size(self) % 2 == 1",message="a control plane must have an odd number of machines"
 	Machines []MachineEntry `json:"machines,omitempty"`
 	// network configuration inside the cluster. Its subnets and its DNS domain are immutable.
 	// +optional
@@ -206,7 +206,7 @@ type TalosControlPlaneStatus struct {
 
 // TalosControlPlane is the control plane of one Talos Linux Kubernetes cluster.
 //
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || size(self.metadata.name) <= 63",message="the name may have at most 63 characters: labels hold it",optionalOldSelf=true
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || size(self.metadata.name) <= 63",message="the name must have at most 63 characters, because labels contain it",optionalOldSelf=true
 // +kubebuilder:validation:XValidation:rule="(has(self.spec.clusterName) ? self.spec.clusterName : self.metadata.name) == (has(oldSelf.spec.clusterName) ? oldSelf.spec.clusterName : oldSelf.metadata.name)",message="clusterName is immutable"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

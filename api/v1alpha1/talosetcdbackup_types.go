@@ -6,7 +6,7 @@ import (
 )
 
 // TalosEtcdBackupSpec describes one backup. It is immutable, except for deletionPolicy and verification.
-// +kubebuilder:validation:XValidation:rule="self.allowUnencrypted || has(self.recipients) || has(self.recipientsFrom)",message="the backup holds the root credentials of the cluster: name a recipient, or set allowUnencrypted"
+// +kubebuilder:validation:XValidation:rule="self.allowUnencrypted || has(self.recipients) || has(self.recipientsFrom)",message="backups contain the root credentials of the cluster: set recipients, recipientsFrom or allowUnencrypted"
 // +kubebuilder:validation:XValidation:rule="!self.allowUnencrypted || (!has(self.recipients) && !has(self.recipientsFrom))",message="set recipients or allowUnencrypted, not both"
 type TalosEtcdBackupSpec struct {
 	// controlPlaneRef names the TalosControlPlane.
@@ -39,13 +39,13 @@ type TalosEtcdBackupSpec struct {
 	Compression BackupCompression `json:"compression,omitempty"`
 	// timeout of one attempt. Default: 1h.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be 10s at least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="timeout must be at least 10s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// stallTimeout is how long the node or the store may make no progress before the attempt is cancelled. Default: 2m.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="stallTimeout must be 1s at least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="stallTimeout must be at least 1s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	StallTimeout *metav1.Duration `json:"stallTimeout,omitempty"`
@@ -191,7 +191,7 @@ type TalosEtcdBackupStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Location",type=string,priority=1,JSONPath=`.status.location`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="self.spec.controlPlaneRef == oldSelf.spec.controlPlaneRef && self.spec.storage == oldSelf.spec.storage",message="a backup does not change: controlPlaneRef and storage are immutable"
+// +kubebuilder:validation:XValidation:rule="self.spec.controlPlaneRef == oldSelf.spec.controlPlaneRef && self.spec.storage == oldSelf.spec.storage",message="controlPlaneRef and storage are immutable: create another TalosEtcdBackup"
 type TalosEtcdBackup struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata of the object.

@@ -53,14 +53,14 @@ type TalosEtcdBackupScheduleSpec struct {
 	// startingDeadline is how late a backup may start when its scheduled time was missed, for example because the operator
 	// was down. Default: until the next backup is due.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="startingDeadline must be 10s at least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="startingDeadline must be at least 10s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	StartingDeadline *metav1.Duration `json:"startingDeadline,omitempty"`
 	// maxAge is the maximum age of the last good backup before the condition RecoveryPointMet becomes False. Default: the
 	// age is not monitored.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="maxAge must be 1m at least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="maxAge must be at least 1m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`

@@ -5,7 +5,7 @@ import (
 )
 
 // TalosEtcdRestoreSpec describes one restore of a cluster's etcd from a backup.
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a restore does not change: make another one"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a restore is immutable: create another TalosEtcdRestore"
 type TalosEtcdRestoreSpec struct {
 	// controlPlaneRef names the TalosControlPlane whose etcd is restored. If it has no state Secret yet, it gets the one
 	// in the backup. The TalosControlPlane may be created after the restore.
@@ -75,10 +75,10 @@ const (
 )
 
 // RestoreSource is the backup that is restored.
-// +kubebuilder:validation:XValidation:rule="(has(self.backupRef) ? 1 : 0) + (has(self.storage) ? 1 : 0) == 1",message="set backupRef or storage"
-// +kubebuilder:validation:XValidation:rule="!has(self.backupRef) || (!has(self.before) && !has(self.key) && !has(self.cluster))",message="before, key and cluster go with storage"
+// +kubebuilder:validation:XValidation:rule="(has(self.backupRef) ? 1 : 0) + (has(self.storage) ? 1 : 0) == 1",message="set exactly one of backupRef and storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.backupRef) || (!has(self.before) && !has(self.key) && !has(self.cluster))",message="before, key and cluster require storage"
 // +kubebuilder:validation:XValidation:rule="!has(self.before) || !has(self.key)",message="set before or key, not both"
-// +kubebuilder:validation:XValidation:rule="!has(self.allowUnauthenticated) || !self.allowUnauthenticated || has(self.key) || has(self.backupRef)",message="allowUnauthenticated accepts one backup: name it with key or backupRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.allowUnauthenticated) || !self.allowUnauthenticated || has(self.key) || has(self.backupRef)",message="allowUnauthenticated applies to one backup: set key or backupRef"
 type RestoreSource struct {
 	// backupRef names a TalosEtcdBackup.
 	// +optional

@@ -6,7 +6,7 @@ import (
 
 // TalosMachineSpec describes one Talos node. The operator writes it from the machine list of a TalosControlPlane or a
 // TalosWorker.
-// +kubebuilder:validation:XValidation:rule="(self.role == 'worker') == has(self.workerRef)",message="workerRef belongs to workers, and only to them"
+// +kubebuilder:validation:XValidation:rule="(self.role == 'worker') == has(self.workerRef)",message="workerRef is required for workers, and only valid for them"
 type TalosMachineSpec struct {
 	// controlPlaneRef names the TalosControlPlane of the cluster. Immutable.
 	// +required

@@ -62,7 +62,7 @@ type TalosWorkerStatus struct {
 
 // TalosWorker is a group of workers of one cluster.
 //
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || size(self.metadata.name) <= 63",message="the name may have at most 63 characters: labels hold it",optionalOldSelf=true
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || size(self.metadata.name) <= 63",message="the name must have at most 63 characters, because labels contain it",optionalOldSelf=true
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=tw,categories=talos

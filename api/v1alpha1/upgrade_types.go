@@ -46,7 +46,7 @@ type PrePullPolicy string
 const (
 	// PrePullAlways begins no version before each machine has pulled its images. It is the default.
 	PrePullAlways PrePullPolicy = "Always"
-	// PrePullNever has each machine pull an image when it is its turn.
+	// PrePullNever has each machine pull an image when it is next in the rollout order.
 	PrePullNever PrePullPolicy = "Never"
 )
 
@@ -96,7 +96,7 @@ type UpgradeOptions struct {
 	// machine begins with that version: the installer of Talos, or the kubelet and, on the control plane, the images of
 	// its static pods. One that cannot holds the upgrade, unless the maxFailed of its group tolerates it. One that does not
 	// respond, or is not ready, holds nothing. Talos deletes images that nothing uses about an hour after they were pulled:
-	// after a longer wait, a machine may have to pull again when it is its turn.
+	// after a longer wait, a machine may have to pull again when it is next.
 	// +optional
 	PrePull PrePullPolicy `json:"prePull,omitempty"`
 	// backup is Scheduled (default), or None, where the control plane has no backupBeforeDisruption. With Scheduled, the
@@ -157,8 +157,8 @@ const (
 )
 
 // UpgradeCheck is a condition on objects of the cluster that is upgraded.
-// +kubebuilder:validation:XValidation:rule="has(self.objectName) != has(self.selector)",message="set objectName or selector, not both"
-// +kubebuilder:validation:XValidation:rule="self.kind != 'Secret' || self.apiVersion != 'v1'",message="Secrets are not read"
+// +kubebuilder:validation:XValidation:rule="has(self.objectName) != has(self.selector)",message="set exactly one of objectName and selector"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'Secret' || self.apiVersion != 'v1'",message="checks must not read Secrets"
 type UpgradeCheck struct {
 	// name of the check, for messages.
 	// +required
@@ -236,7 +236,7 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// kubernetesFrom is the oldest version of Kubernetes in the cluster. Machines that join before it is the turn of kubelets
+	// kubernetesFrom is the oldest version of Kubernetes in the cluster. Machines that join before kubelets are upgraded
 	// get that one, so that no kubelet is newer than an API server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -7,7 +7,7 @@ import (
 // UpgradeRunSpec says what a run is: one version of the path of an upgrade, to which the machines of one cluster are
 // brought. The operator writes it when the run begins. It is a record, and no command: which versions a cluster gets
 // is determined by the spec of its KubernetesCluster or TalosControlPlane alone.
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a record of an upgrade does not change: the versions of a cluster are in the spec of the cluster"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an upgrade record is immutable: set the versions in the spec of the cluster"
 type UpgradeRunSpec struct {
 	// controlPlaneRef names the TalosControlPlane of the cluster.
 	// +required

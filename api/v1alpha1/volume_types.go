@@ -117,8 +117,8 @@ const (
 )
 
 // VolumeKey opens an encrypted volume.
-// +kubebuilder:validation:XValidation:rule="(self.type == 'kms') == has(self.kms)",message="kms belongs to keys of the type kms, which need it"
-// +kubebuilder:validation:XValidation:rule="self.type == 'tpm' || !has(self.tpm)",message="tpm belongs to keys of the type tpm"
+// +kubebuilder:validation:XValidation:rule="(self.type == 'kms') == has(self.kms)",message="kms is required for keys of the type kms, and only valid for them"
+// +kubebuilder:validation:XValidation:rule="self.type == 'tpm' || !has(self.tpm)",message="tpm is only valid for keys of the type tpm"
 type VolumeKey struct {
 	// slot of the key in the volume. The key of a slot is never replaced by another one: use another slot.
 	// +required

@@ -1,5 +1,6 @@
 // Command texts lists what the product tells people, so that a reviewer reads it in one go: the messages of conditions,
-// events and errors, and the words of the commands, as they stand in the source.
+// events and errors, and the words of the commands, as they stand in the source, and the messages of the API server, as
+// they stand in the CRDs.
 package main
 
 import (

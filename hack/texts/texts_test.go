@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 const module = "../.."
@@ -49,6 +51,60 @@ func TestWords(t *testing.T) {
 				t.Errorf("%s: %q in %q", file, word, strings.TrimSpace(line))
 			}
 		}
+	}
+}
+
+// TestRules: the messages of all kinds and policies are listed, and one that several fields of a kind have is listed
+// once.
+func TestRules(t *testing.T) {
+	sections, err := rules(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	total := 0
+
+	for _, s := range sections {
+		total += len(s.texts)
+
+		seen := map[string]bool{}
+
+		for _, text := range s.texts {
+			_, message, ok := strings.Cut(text, ": ")
+			if seen[message] && ok {
+				t.Errorf("%s: %q is listed twice", s.name, message)
+			}
+
+			seen[message] = true
+		}
+	}
+
+	if total < 80 || len(sections) < 10 {
+		t.Errorf("only %d messages in %d sections were found", total, len(sections))
+	}
+
+	k := kindRules{told: map[string]bool{}}
+	k.collect("", &apiextensionsv1.JSONSchemaProps{
+		XValidations: apiextensionsv1.ValidationRules{{Rule: "true", Message: "one of all"}},
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"b": {XValidations: apiextensionsv1.ValidationRules{{Rule: "true", Message: "no x"}}},
+			"a": {
+				Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+					XValidations: apiextensionsv1.ValidationRules{
+						{Rule: "true", Message: "no x"}, {Rule: "true", MessageExpression: "'no ' + self"},
+					},
+				}},
+			},
+			"c": {
+				AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Schema: &apiextensionsv1.JSONSchemaProps{
+					XValidations: apiextensionsv1.ValidationRules{{Rule: "true", Message: "no y"}},
+				}},
+			},
+		},
+	})
+
+	if got, want := strings.Join(k.texts, "|"), "one of all|a[]: no x|a[]: 'no ' + self|c{}: no y"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -78,7 +78,7 @@ type WorkerGroup struct {
 }
 
 // CertificateAuthority is a CA certificate with its key, both in PEM format, plain or base64-encoded.
-// +kubebuilder:validation:XValidation:rule="has(self.crt) == has(self.key)",message="a CA certificate needs its key, and a key its certificate"
+// +kubebuilder:validation:XValidation:rule="has(self.crt) == has(self.key)",message="set the certificate and the key of a CA together"
 type CertificateAuthority struct {
 	// crt is the CA certificate.
 	// +optional
@@ -100,7 +100,7 @@ type KubeletConfig struct {
 	// extraArgs are additional kubelet arguments.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 4096)",message="an argument has a name of at most 253 characters and a value of at most 4096"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 4096)",message="the name of an argument must have at most 253 characters, and its value at most 4096"
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
@@ -254,7 +254,7 @@ type TalosConfig struct {
 }
 
 // KubernetesClusterSpec describes a whole cluster.
-// +kubebuilder:validation:XValidation:rule="has(self.clusterEndpoint) || (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.controlPlane) && has(self.talosConfig.cluster.controlPlane.endpoint))",message="clusterEndpoint is required: https, a host and a port"
+// +kubebuilder:validation:XValidation:rule="has(self.clusterEndpoint) || (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.controlPlane) && has(self.talosConfig.cluster.controlPlane.endpoint))",message="clusterEndpoint is required: a URL with https, a host and a port"
 // +kubebuilder:validation:XValidation:rule="(has(self.clusterEndpoint) ? self.clusterEndpoint : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.controlPlane) && has(self.talosConfig.cluster.controlPlane.endpoint) ? self.talosConfig.cluster.controlPlane.endpoint : \"\")) == (has(oldSelf.clusterEndpoint) ? oldSelf.clusterEndpoint : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.controlPlane) && has(oldSelf.talosConfig.cluster.controlPlane.endpoint) ? oldSelf.talosConfig.cluster.controlPlane.endpoint : \"\"))",message="clusterEndpoint is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.podSubnets) ? self.podSubnets : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.podSubnets) ? self.talosConfig.cluster.network.podSubnets : ['10.244.0.0/16'])) == (has(oldSelf.podSubnets) ? oldSelf.podSubnets : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.podSubnets) ? oldSelf.talosConfig.cluster.network.podSubnets : ['10.244.0.0/16']))",message="podSubnets are immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.serviceSubnets) ? self.serviceSubnets : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.serviceSubnets) ? self.talosConfig.cluster.network.serviceSubnets : ['10.96.0.0/12'])) == (has(oldSelf.serviceSubnets) ? oldSelf.serviceSubnets : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.serviceSubnets) ? oldSelf.talosConfig.cluster.network.serviceSubnets : ['10.96.0.0/12']))",message="serviceSubnets are immutable"

@@ -13,8 +13,8 @@ import (
 const ProviderStatic = "static"
 
 // Provider determines which infrastructure provider supplies a machine.
-// +kubebuilder:validation:XValidation:rule="!has(self.addresses) || (has(self.name) && self.name == 'static')",message="addresses belong to the static provider"
-// +kubebuilder:validation:XValidation:rule="!has(self.maintenanceFingerprints) || (has(self.addresses) && size(self.maintenanceFingerprints) <= size(self.addresses))",message="maintenanceFingerprints belong to addresses, one to each"
+// +kubebuilder:validation:XValidation:rule="!has(self.addresses) || (has(self.name) && self.name == 'static')",message="addresses are only valid for the static provider"
+// +kubebuilder:validation:XValidation:rule="!has(self.maintenanceFingerprints) || (has(self.addresses) && size(self.maintenanceFingerprints) <= size(self.addresses))",message="maintenanceFingerprints must not have more entries than addresses"
 type Provider struct {
 	// name of the provider: static, or the name that another provider handles. Without a name, the machine waits until a
 	// provider claims it.
@@ -44,7 +44,7 @@ type Provider struct {
 	// parameters for the provider, which defines their meaning.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 16384)",message="a parameter has a name of at most 253 characters and a value of at most 16384"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 16384)",message="the name of a parameter must have at most 253 characters, and its value at most 16384"
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type Disk struct {
 	// +required
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="it must be a quantity such as 16Gi"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="must be a quantity such as 16Gi"
 	Size resource.Quantity `json:"size"`
 	// class of the storage, as the provider names it.
 	// +optional
@@ -79,7 +79,7 @@ type Hardware struct {
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="it must be a quantity such as 16Gi"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="must be a quantity such as 16Gi"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 	// disks of the machine.
 	// +optional
@@ -140,13 +140,13 @@ type MachineSpec struct {
 	// nodeLabels are labels of the Kubernetes Node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="a label has a key of at most 317 characters and a value of at most 63"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="the key of a label must have at most 317 characters, and its value at most 63"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 	// nodeTaints are taints of the Kubernetes Node.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="a taint has a key of at most 317 characters, a value of at most 63, the effect NoSchedule, PreferNoSchedule or NoExecute, and no timeAdded"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] && !has(t.timeAdded))",message="the key of a taint must have at most 317 characters, its value at most 63, its effect must be NoSchedule, PreferNoSchedule or NoExecute, and timeAdded must not be set"
 	NodeTaints []corev1.Taint `json:"nodeTaints,omitempty"`
 	// ingressFirewall determines which packets from the network the machine accepts. Default: that of the cluster.
 	// +optional
@@ -176,13 +176,13 @@ type MachineSpec struct {
 	// Talos sets.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=128
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="a parameter has a name of at most 253 characters and a value of at most 1024"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="the name of a parameter must have at most 253 characters, and its value at most 1024"
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	// sysfs are files below /sys by their paths, with dots or slashes, and what is written into them, for example
 	// devices.system.cpu.cpu0.cpufreq.scaling_governor. Default: none.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=128
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="a file has a path of at most 253 characters and a value of at most 1024"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="the path of a file must have at most 253 characters, and its value at most 1024"
 	Sysfs map[string]string `json:"sysfs,omitempty"`
 	// configPatches are applied to the machine configuration.
 	// +optional

@@ -22,12 +22,12 @@ func TestNetworkSchema(t *testing.T) {
 		"hosts: [{address: 'fd00::1', hostnames: [a.example.org]}]":                                       "",
 		"interfaces: [{name: eth0, macAddress: '00:1a:2b:3c:4d:5e'}]":                                     "exactly one of name, macAddress and selector",
 		"interfaces: [{dhcp: true}]":                                                                      "exactly one of name, macAddress and selector",
-		"interfaces: [{name: b, dummy: true, bridge: {}}]":                                                "not several of them",
-		"interfaces: [{macAddress: '00:1a:2b:3c:4d:5e', dummy: true}]":                                    "need a name",
+		"interfaces: [{name: b, dummy: true, bridge: {}}]":                                                "at most one of bond, bridge, dummy and wireguard",
+		"interfaces: [{macAddress: '00:1a:2b:3c:4d:5e', dummy: true}]":                                    "name is required",
 		"interfaces: [{name: eth1, ignore: true, dhcp: true}]":                                            "ignored",
 		"interfaces: [{name: eth1, selector: {}}]":                                                        "selector",
 		"interfaces: [{name: eth1, vlans: [{id: 5}, {id: 5}]}]":                                           "Duplicate",
-		"interfaces: [{name: b, bond: {mode: 802.3ad}}]":                                                  "interfaces or selectors",
+		"interfaces: [{name: b, bond: {mode: 802.3ad}}]":                                                  "exactly one of interfaces and selectors",
 		"interfaces: [{name: b, bond: {mode: fast, interfaces: [a]}}]":                                    "802.3ad",
 		"interfaces: [{name: 'eth0 ', dhcp: true}]":                                                       "name",
 		"interfaces: [{name: eth0, vlans: [{id: 4095}]}]":                                                 "4094",
@@ -37,7 +37,7 @@ func TestNetworkSchema(t *testing.T) {
 		"timeServers: [\"ntp.example.org\\n\"]":                                                           "timeServers",
 		"interfaces: [{selector: {driver: '\" || true || \"'}}]":                                          "driver",
 		"interfaces: [{selector: {busPath: '*\") || glob(\"*'}}]":                                         "busPath",
-		"interfaces: [{name: b, bond: {mode: active-backup, interfaces: [a], selectors: [{driver: x}]}}]": "interfaces or selectors",
+		"interfaces: [{name: b, bond: {mode: active-backup, interfaces: [a], selectors: [{driver: x}]}}]": "exactly one of interfaces and selectors",
 	} {
 		plane := &unstructured.Unstructured{}
 		manifest := "{apiVersion: talos-operator.io/v1alpha1, kind: TalosControlPlane, spec: {talosVersion: v1.13.9, " +

@@ -149,9 +149,9 @@ func TestAPIRefuses(t *testing.T) {
 	e := newEnv(t, must(t, modelled))
 
 	for want, edit := range map[string]func(*v1alpha1.TalosEtcdBackup){
-		"name a recipient, or set allowUnencrypted":    func(b *v1alpha1.TalosEtcdBackup) { b.Spec.RecipientsFrom = nil },
-		"set recipients or allowUnencrypted, not both": func(b *v1alpha1.TalosEtcdBackup) { b.Spec.AllowUnencrypted = true },
-		"set s3 or directory":                          func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.Directory = &v1alpha1.DirectoryStorage{} },
+		"set recipients, recipientsFrom or allowUnencrypted": func(b *v1alpha1.TalosEtcdBackup) { b.Spec.RecipientsFrom = nil },
+		"set recipients or allowUnencrypted, not both":       func(b *v1alpha1.TalosEtcdBackup) { b.Spec.AllowUnencrypted = true },
+		"set exactly one of s3 and directory":                func(b *v1alpha1.TalosEtcdBackup) { b.Spec.Storage.Directory = &v1alpha1.DirectoryStorage{} },
 		"Database and Drill read the snapshot": func(b *v1alpha1.TalosEtcdBackup) {
 			b.Spec.Verification = &v1alpha1.BackupVerification{Level: v1alpha1.VerificationDrill}
 		},
@@ -189,7 +189,7 @@ func TestHeldByARestore(t *testing.T) {
 	e.Condition(b, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRestoreInProgress, "TalosEtcdRestore r")
 	e.empty("during a restore")
 
-	// One that waits for a person goes on by itself, once that person has mended what it waits for. Where it has touched
+	// One that waits for a person goes on by itself, once that person has repaired what it waits for. Where it has touched
 	// nothing yet, it does not keep the cluster from its backups until then.
 	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBackupNotFound,
@@ -236,7 +236,7 @@ func (e *env) restoreAt(r *v1alpha1.TalosEtcdRestore, step v1alpha1.RestoreStep)
 	e.UpdateStatus(r)
 }
 
-// TestPaused: an annotation on the control plane holds its backups, and what is held is not a failure.
+// TestPaused: an annotation on the control plane pauses its backups, and what is paused is not a failure.
 func TestPaused(t *testing.T) {
 	t.Parallel()
 

@@ -146,7 +146,7 @@ func TestSpec(t *testing.T) {
 	r := e.restore("good")
 	r.Spec.DiscardNewerData = true
 
-	if err := e.Admin.Update(t.Context(), r); err == nil || !strings.Contains(err.Error(), "make another one") {
+	if err := e.Admin.Update(t.Context(), r); err == nil || !strings.Contains(err.Error(), "create another TalosEtcdRestore") {
 		t.Errorf("a restore was changed: %v", err)
 	}
 }
@@ -263,7 +263,7 @@ func (e *env) bucket(r backup.Request) (*s3.Server, *s3.Proxy, *v1alpha1.S3Stora
 	return server, proxy, bucket
 }
 
-// TestStoreInTrouble: a bucket that refuses, is gone or does not answer is told as what it is, and the restore goes on
+// TestStoreInTrouble: a bucket that refuses, is gone or does not respond is told as what it is, and the restore goes on
 // when it is back.
 func TestStoreInTrouble(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func TestRecord(t *testing.T) {
 	}
 
 	run.Spec.To = "v1.13.10"
-	if err := e.Admin.Update(e.Context(), run); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "a record of an upgrade does not change") {
+	if err := e.Admin.Update(e.Context(), run); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "the spec of an upgrade record is immutable") {
 		t.Errorf("another version in a record: %v", err)
 	}
 
@@ -123,7 +123,8 @@ func TestKubernetesRecord(t *testing.T) {
 	}
 }
 
-// TestTolerated: a failed worker stops a run once its group does, and not before. The groups of other clusters do not count.
+// TestTolerated: a failed worker stops a run once its group does, and not before. The groups of other clusters do not
+// count.
 func TestTolerated(t *testing.T) {
 	e := newEnv(t)
 	one := intstr.FromInt32(1)
