@@ -56,7 +56,7 @@ type End struct {
 	Undo    func()
 	// Stamp completes a status that is written; may be nil.
 	Stamp func()
-	// Claim: the status is written only if nobody has written it since it was read.
+	// Claim: the status is written only if it was not written since it was read.
 	Claim bool
 	// Events are the transitions that are worth telling.
 	Events kube.Transitions
@@ -65,7 +65,7 @@ type End struct {
 	Waits []string
 	// Resync is when to reconcile again if nothing happens.
 	Resync time.Duration
-	// Written is called after the status was written or had not changed, Unwritten if nobody can read it; may be nil.
+	// Written is called after the status was written or had not changed, Unwritten if it was not; may be nil.
 	Written, Unwritten func()
 }
 

@@ -267,7 +267,7 @@ func TestFinishResults(t *testing.T) {
 	}
 }
 
-// TestFinishLater: details are collected, and a status that nobody can read is told.
+// TestFinishLater: details are collected, and a status that was not written is told.
 func TestFinishLater(t *testing.T) {
 	b := newBench(t)
 	detail := func(e *frame.End) {

@@ -56,7 +56,7 @@ type Replacement struct {
 	// Group is the evidence, and Extra the machines that are no longer listed.
 	Group remediation.Group
 	Extra []string
-	// Look asks spares and machines.
+	// Look queries spares and machines.
 	Look remediation.Look
 	// Permit decides whether a machine may be replaced now. It sets the reason of the choice if not.
 	Permit func(context.Context, remediation.Choice) (remediation.Choice, error)

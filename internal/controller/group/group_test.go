@@ -109,7 +109,7 @@ func TestSync(t *testing.T) {
 // TestSyncFails: what could not be written is an error, and which machines left the list is known all the same.
 func TestSyncFails(t *testing.T) {
 	left, other := machine("m9", "10.0.0.9", ""), machine("m1", "10.0.0.1", "")
-	other.OwnerReferences = nil // it belongs to nobody
+	other.OwnerReferences = nil // it has no owner
 
 	_, extra, err := group.Sync(t.Context(), newClient(t, left, other),
 		machineset.Group{Owner: owner(), ControlPlane: "c", Worker: "w", Entries: entries("m1")}, []v1alpha1.TalosMachine{*left})
@@ -216,7 +216,8 @@ func TestReplacementHeld(t *testing.T) {
 	}
 }
 
-// TestReplacementEnds: a replacement that the spec has taken over is dropped from the record, before another one begins.
+// TestReplacementEnds: a replacement that the spec has taken over is dropped from the record, before another one
+// begins.
 func TestReplacementEnds(t *testing.T) {
 	b := newBench(t, map[string]string{"gone": "s3"}, machine("m1", "10.0.0.1", "s3"))
 

@@ -217,7 +217,7 @@ func (e *estate) pass() {
 			continue
 		}
 
-		// Of a group that is not seen, the numbers are those of the last time.
+		// Of a group that is not observed, the numbers are those of the last time.
 		if is := e.below[g.Name]; !is.hidden {
 			if g.Status.ReadyReplicas = 0; is.ready {
 				g.Status.ReadyReplicas = int32(len(g.Spec.Machines))
@@ -386,7 +386,7 @@ func (e *estate) check() {
 	}
 }
 
-// checkSeen: a spec that some object below was changed for, and has not seen yet, is not claimed to be done.
+// checkSeen: a spec that some object below was changed for, and has not observed yet, is not claimed to be done.
 func (e *estate) checkSeen() {
 	c := e.cluster()
 
@@ -435,7 +435,7 @@ func TestNoConditionLies(t *testing.T) {
 				e.happen()
 			}
 
-			// What just changed is not claimed to be done before those below have seen it.
+			// What just changed is not claimed to be done before those below have observed it.
 			e.lag = true
 			e.pass()
 			e.checkSeen()

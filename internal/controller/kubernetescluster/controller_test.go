@@ -144,7 +144,7 @@ func (b *bench) expansion() {
 	}
 }
 
-// foreign: what somebody else made keeps its name, its content and its owner.
+// foreign: what another owner made keeps its name, its content and its owner.
 func (b *bench) foreign() {
 	theirs := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "shared-cp-1", Namespace: b.ns}}
 	if err := b.admin.Create(b.t.Context(), theirs); err != nil {
@@ -169,7 +169,7 @@ func (b *bench) foreign() {
 	}
 }
 
-// invalid: a spec that breaks a rule makes nothing, says why, and works once it is mended.
+// invalid: a spec that breaks a rule makes nothing, says why, and works once it is corrected.
 func (b *bench) invalid() {
 	c := b.create("broken", strings.Replace(good, "v1.13.9", "v1.2.0", 1))
 	b.reconcile(c)
@@ -216,7 +216,7 @@ func (b *bench) deletion() {
 	c := b.create("ended", good)
 	b.reconcile(c)
 
-	// Whoever is responsible for them holds them with finalizers of their own.
+	// Those that are responsible for them hold them with finalizers of their own.
 	group, plane := &v1alpha1.TalosWorker{}, &v1alpha1.TalosControlPlane{}
 	b.hold(group, "ended-web")
 	b.hold(plane, "ended")

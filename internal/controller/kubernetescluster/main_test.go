@@ -84,7 +84,7 @@ func (b *bench) reconcile(c *vitistackv1alpha1.KubernetesCluster) {
 	b.t.Helper()
 
 	for range 3 {
-		// What it waits for, and what a person has to mend, shows in the conditions.
+		// What it waits for, and what a user has to correct, shows in the conditions.
 		_, _ = b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 	}
 

@@ -37,7 +37,7 @@ func (s *scope) isBroken() bool {
 	})
 }
 
-// isAhead reports whether an object below is ready, and has not seen the spec yet that the cluster has written.
+// isAhead reports whether an object below is ready, and has not observed the spec yet that the cluster has written.
 func (s *scope) isAhead() bool {
 	ahead := func(o client.Object, conditions []metav1.Condition) bool {
 		return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) && !s.current(o, conditions)

@@ -108,7 +108,8 @@ const (
 	again = "Normal Ready Ready is True: control plane and workers are ready"
 )
 
-// TestRebootsAreNoNews: the reboots of a rollout, whose plan is told, are not told by the cluster, however many there are.
+// TestRebootsAreNoNews: the reboots of a rollout, whose plan is told, are not told by the cluster, however many there
+// are.
 func TestRebootsAreNoNews(t *testing.T) {
 	st := newStory(t)
 
@@ -120,7 +121,7 @@ func TestRebootsAreNoNews(t *testing.T) {
 		st.change(v1alpha1.ChangeSettling)
 		st.pass()
 
-		// The control plane has not seen yet that its machine is done.
+		// The control plane has not observed yet that its machine is done.
 		st.change("")
 		st.pass()
 		st.below(true)
@@ -163,8 +164,8 @@ func (st *story) lose(i int) {
 	st.nodes[i].Status.Conditions = st.condition(v1alpha1.ConditionReachable, false, v1alpha1.ReasonNodeUnreachable, "gone")
 }
 
-// TestNewSpecIsNoNews: that the objects below have not seen a new spec yet is told neither when it begins nor when it
-// ends. That a group grows is.
+// TestNewSpecIsNoNews: that the objects below have not observed a new spec yet is told neither when it begins nor when
+// it ends. That a group grows is.
 func TestNewSpecIsNoNews(t *testing.T) {
 	st := newStory(t)
 	st.plane.Generation = 2

@@ -130,7 +130,7 @@ func (b *bench) file(m *vitistackv1alpha1.Machine) {
 	}
 }
 
-// drift: what somebody changes or deletes below the cluster comes back.
+// drift: what others change or delete below the cluster comes back.
 func (b *bench) drift() {
 	c := b.create("drift", good)
 	b.reconcile(c)
@@ -194,7 +194,7 @@ func (outrun) Apply(context.Context, runtime.ApplyConfiguration, ...client.Apply
 	return apierrors.NewConflict(schema.GroupResource{Resource: "taloscontrolplanes"}, "handed", errors.New("outrun"))
 }
 
-// handed: a spec counts as observed once it is handed on. Until then nobody can tell what it changes.
+// handed: a spec counts as observed once it is handed on. Until then it is unknown what it changes.
 func (b *bench) handed() {
 	c := b.create("handed", good)
 	b.reconcile(c)

@@ -10,7 +10,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 )
 
-// TestNotListed: a pass that has not looked at the objects below claims nothing of them.
+// TestNotListed: a reconciliation that has not observed the objects below claims nothing of them.
 func TestNotListed(t *testing.T) {
 	c := &vitistackv1alpha1.KubernetesCluster{Status: vitistackv1alpha1.KubernetesClusterStatus{ControlPlaneReady: true}}
 	ready := []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}

@@ -137,7 +137,7 @@ func (b *bench) refusedBelow() {
 	}
 }
 
-// refused: rules that the API server cannot check. Each one makes nothing, names the field and is mended by an edit.
+// refused: rules that the API server cannot check. Each one makes nothing, names the field and is corrected by an edit.
 func (b *bench) refused() {
 	const twoNodes = `
       machineTemplate: {spec: {provider: {name: static, addresses: [10.1.1.1, 10.1.1.1]}}}
@@ -264,7 +264,7 @@ func (b *bench) held() {
 	}
 }
 
-// modes: a dry run shows what the spec is worth and makes nothing; a disabled cluster is not even looked at.
+// modes: a dry run shows what the spec is worth and makes nothing; a disabled cluster is not even observed.
 func (b *bench) modes() {
 	c := b.create("modes", strings.Replace(good, "{name: NAME", "{name: NAME, annotations: {"+
 		v1alpha1.ReconcileModeAnnotation+": DryRun}", 1))
@@ -385,7 +385,7 @@ func (b *bench) counted(errorType string) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// again: a name that somebody else has is looked at again, although it is no event of the cluster that it is free. It
+// again: a name that another owner has is checked again, although it is no event of the cluster that it is free. It
 // counts as an error all the same.
 func (b *bench) again() {
 	theirs := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "again-cp-1", Namespace: b.ns}}

@@ -33,7 +33,7 @@ const (
 	address = "https://hooks.example.com/" + secret
 )
 
-// receiver is what is behind the addresses. Its answers are given one after the other, the last one for ever.
+// receiver is what is behind the addresses. Its responses are given one after the other, the last one for ever.
 type receiver struct {
 	mu      sync.Mutex
 	answers []decide.Outcome
@@ -89,7 +89,7 @@ type world struct {
 	log      *harness.Log
 	receiver *receiver
 	r        *notification.Reconciler
-	// context is that of a pass.
+	// context is that of a reconciliation.
 	context func() context.Context
 }
 

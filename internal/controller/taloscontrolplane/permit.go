@@ -37,7 +37,7 @@ func (r *Reconciler) permit(ctx context.Context, s *scope, d safety.Disruption) 
 }
 
 // withBackup asks with the backup that cp demands, which is s.cp or has another maximum age. If only a missing one
-// blocks what is asked for, it is created. before says what it is for.
+// blocks the request, it is created. before says what it is for.
 func (r *Reconciler) withBackup(
 	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane, before string,
 	permit func(safety.Backup) safety.Verdict,

@@ -104,7 +104,7 @@ func (s *scope) expectsOutage() bool {
 	return expected
 }
 
-// cause returns what explains that the control plane is not ready. Without a look at its nodes, nothing does.
+// cause returns what explains that the control plane is not ready. Without an observation of its nodes, nothing does.
 func (s *scope) cause() condition.Cause {
 	alarmed := slices.ContainsFunc(s.nodes, func(n safety.Node) bool { return len(n.Alarms) > 0 })
 

@@ -91,7 +91,7 @@ func upgradeOf(
 }
 
 // awaitVersions returns the status while the versions of some machines are not known. What machines do meanwhile goes
-// on: a node that boots tells its versions later than it answers.
+// on: a node that boots reports its versions later than it responds.
 func awaitVersions(
 	cp *v1alpha1.TalosControlPlane, out *v1alpha1.UpgradeStatus, target upgrade.Target, missing []string,
 ) *v1alpha1.UpgradeStatus {
@@ -141,7 +141,7 @@ func goesOn(out *v1alpha1.UpgradeStatus, now upgrade.Now, runs upgrade.Cluster) 
 	}
 }
 
-// rolledBack says which of the machines whose turn it is are not given the Talos from which they were rolled back.
+// rolledBack says which of the machines that are next are not given the Talos from which they were rolled back.
 func rolledBack(machines []v1alpha1.TalosMachine, now upgrade.Now) string {
 	var names []string
 
@@ -160,7 +160,7 @@ func rolledBack(machines []v1alpha1.TalosMachine, now upgrade.Now) string {
 		v1alpha1.RevertAnnotation)
 }
 
-// stuck says which of the machines whose turn it is will not take it, and why. out is the status of now, which names
+// stuck says which of the machines that are next will not take it, and why. out is the status of now, which names
 // some of them only. What is taken back is taken back on machines that are not selected, too.
 func stuck(
 	cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine, out *v1alpha1.UpgradeStatus, now upgrade.Now,

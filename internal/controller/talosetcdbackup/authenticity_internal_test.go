@@ -30,8 +30,8 @@ func signer(t *testing.T, cluster byte) *signature.Key {
 	return key
 }
 
-// TestResolveTakesOursOnly: somebody who knows the name that a try has recorded can put a backup there. It is not taken
-// for ours, and not deleted either.
+// TestResolveTakesOursOnly: a stranger who knows the name that a try has recorded can put a backup there. It is not
+// taken for ours, and not deleted either.
 func TestResolveTakesOursOnly(t *testing.T) {
 	t.Parallel()
 

@@ -42,7 +42,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("key %s, location %s, tries %d", st.Key, st.Location, st.Tries)
 	}
 
-	// Nobody keeps another one from being elected meanwhile.
+	// Another one may be elected meanwhile.
 	leads := on.Leader(t)
 	if st.Source == nil || leads == led && st.Source.Machine == on.Nodes[leads].Name() || st.Source.Leader || st.Source.MemberID == "" ||
 		st.Source.WithoutQuorum {
@@ -141,7 +141,7 @@ func (e *env) decrypted(key string) []byte {
 	return b
 }
 
-// opens has etcdutl look at a snapshot, and compares what it says with the status.
+// opens has etcdutl read a snapshot, and compares what it says with the status.
 func (e *env) opens(b *v1alpha1.TalosEtcdBackup, key string) {
 	e.Helper()
 
@@ -312,7 +312,7 @@ func TestSnapshotCutShort(t *testing.T) {
 	e.keepsSecrets()
 }
 
-// TestFoundDamaged: a backup that was verified, and is not what it was when it is looked at again, is not offered as a
+// TestFoundDamaged: a backup that was verified, and is not what it was when it is read again, is not offered as a
 // verified one any more.
 func TestFoundDamaged(t *testing.T) {
 	t.Parallel()

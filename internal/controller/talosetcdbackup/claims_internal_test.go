@@ -40,7 +40,7 @@ type claims struct {
 
 	broken, held, orphaned bool
 	// finish ends the work that is under way; nil when there is none. ended is what came of work that the operator has
-	// not looked at yet.
+	// not yet observed.
 	finish chan result
 	ended  *result
 	doing  about
@@ -146,7 +146,7 @@ func (e *claims) restart() {
 	e.r.Runner, e.finish, e.ended = NewRunner(e.ctx, 0), nil, nil
 }
 
-// due is the work that a pass would have started if there had been a place.
+// due is the work that a reconciliation would have started if there had been a place.
 func (e *claims) due(b *v1alpha1.TalosEtcdBackup) (kind, bool) {
 	waits := b.Status.NextTryAt != nil && e.clock.Now().Before(b.Status.NextTryAt.Time)
 	idle := e.r.Runner.Find(claimed, b.UID) == nil
@@ -195,7 +195,7 @@ func (e *claims) work() {
 	e.pass()
 }
 
-// end has the work that is under way end, well or not, and the operator look at it, while it is cut off or not.
+// end has the work that is under way end, successfully or not, and the operator observe it, while it is cut off or not.
 func (e *claims) end() {
 	b := e.backup()
 	if b == nil || e.finish == nil || e.r.Runner.Find(claimed, b.UID) == nil || !b.DeletionTimestamp.IsZero() {
@@ -213,7 +213,7 @@ func (e *claims) end() {
 	<-e.r.Runner.Ends()
 	e.finish, e.ended = nil, &res
 
-	// A spec that is changed, or an operator that dies, before the end is looked at.
+	// A spec that is changed, or an operator that dies, before the end is observed.
 	before := rapid.SampledFrom([]string{"", "", "", "edit", "restart", "break"}).Draw(e.T, "before it is looked at")
 	if before != "" {
 		e.happen(before)
@@ -320,7 +320,7 @@ func (e *claims) check(b *v1alpha1.TalosEtcdBackup) {
 
 	for what, lie := range map[string]bool{
 		"Ready": is(v1alpha1.ConditionReady) && !good,
-		// A backup that is being deleted may be done and not recorded as such: nobody counts on it any more.
+		// A backup that is being deleted may be done and not recorded as such: nothing counts on it any more.
 		"no Ready":            !is(v1alpha1.ConditionReady) && good && !deleting,
 		"Verified":            is(v1alpha1.ConditionVerified) && !reached,
 		"Complete":            is(v1alpha1.ConditionComplete) && (!e.confirmed || pending),
@@ -387,7 +387,7 @@ func TestNoConditionLies(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(rt, "events") {
 			e.happen(rapid.SampledFrom(happens).Draw(rt, "event"))
 
-			// A pass in the middle of it sees what it sees.
+			// A reconciliation in the middle of it observes what it observes.
 			e.pass()
 			e.clock.SetTime(e.clock.Now().Add(condition.Bound))
 			e.pass()

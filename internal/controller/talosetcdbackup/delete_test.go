@@ -124,8 +124,8 @@ func TestDeletionInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestDeletionDuringARestore: what a restore works from stays until the restore has ended, and so does the object that it
-// names, even where the data would stay.
+// TestDeletionDuringARestore: what a restore works from stays until the restore has ended, and so does the object that
+// it names, even where the data would stay.
 func TestDeletionDuringARestore(t *testing.T) {
 	t.Parallel()
 
@@ -162,7 +162,7 @@ func TestDeletionDuringARestore(t *testing.T) {
 	e.once(named)
 }
 
-// restoreFrom makes a restore that nobody works on.
+// restoreFrom makes a restore that no controller works on.
 func (e *env) restoreFrom(name, backup string) *v1alpha1.TalosEtcdRestore {
 	e.Helper()
 

@@ -30,10 +30,10 @@ var (
 	estates   []*estate
 	estatesMu sync.Mutex
 
-	// modelled has one node with a modelled etcd; nobody breaks it.
+	// modelled has one node with a modelled etcd; no test breaks it.
 	modelled = sync.OnceValues(func() (*estate, error) { return found(1) })
 	// threesome has three nodes with real members and 20 MiB in them. Tests that break it run one after the other, and
-	// mend it.
+	// repair it.
 	threesome = sync.OnceValues(func() (*estate, error) {
 		e, err := found(3, harness.RealEtcd)
 		if err != nil {

@@ -33,7 +33,7 @@ func (e *env) forged() func(*backup.Request) {
 	}
 }
 
-// TestPlantedBackups: newer backups that somebody else wrote do not push ours out, and are told of.
+// TestPlantedBackups: newer backups that a stranger wrote do not push ours out, and are told of.
 func TestPlantedBackups(t *testing.T) {
 	e := newEnv(t)
 	forge := e.forged()
@@ -107,7 +107,7 @@ func TestVerificationOfTheUnsigned(t *testing.T) {
 }
 
 // TestStrippedRecoveryPoint: a newest backup that has lost its signature in the store is no recovery point. One that
-// somebody else adds changes nothing.
+// a stranger adds changes nothing.
 func TestStrippedRecoveryPoint(t *testing.T) {
 	e := newEnv(t)
 	o := e.schedule(e.verification(v1alpha1.VerificationChecksum), func(s *spec) { s.Suspend = false })

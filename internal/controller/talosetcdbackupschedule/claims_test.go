@@ -145,7 +145,7 @@ func (e *claims) backups() []v1alpha1.TalosEtcdBackup {
 	return list.Items
 }
 
-// pass has backups be taken, and the schedule looked at before and after.
+// pass has backups be taken, and the schedule observed before and after.
 func (e *claims) pass() {
 	runs := func(b v1alpha1.TalosEtcdBackup) bool { return ours(&b) && !scheduled.Finished(&b) }
 	if slices.ContainsFunc(e.backups(), runs) {
@@ -205,7 +205,7 @@ func (e *claims) happen() {
 			e.must(e.api.Create(e.ctx, newPlane()))
 		}
 	case "taken":
-		// An object of somebody else has the name of the next backup.
+		// An object of another owner has the name of the next backup.
 		b := &v1alpha1.TalosEtcdBackup{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: scheduled.Name(name, e.clock.Now().Truncate(time.Hour).Add(time.Hour)),
 		}}
@@ -292,7 +292,7 @@ func TestNoConditionLies(t *testing.T) {
 				e.happen()
 			}
 
-			// A pass in the middle of it sees what it sees.
+			// A reconciliation in the middle of it observes what it observes.
 			e.pass()
 
 			e.clock.SetTime(e.clock.Now().Add(condition.Bound))

@@ -312,7 +312,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestInvalid: a schedule that never fires, or a zone that does not exist, is told, and can be mended.
+// TestInvalid: a schedule that never fires, or a zone that does not exist, is told, and can be corrected.
 func TestInvalid(t *testing.T) {
 	for name, tt := range map[string]struct {
 		break_ func(*spec)
@@ -468,7 +468,7 @@ func TestScheduleDeleted(t *testing.T) {
 	}
 }
 
-// TestNameTaken: an object of the name that somebody else made is not taken for the backup.
+// TestNameTaken: an object of the name that another owner made is not taken for the backup.
 func TestNameTaken(t *testing.T) {
 	e := newEnv(t)
 	o := e.schedule()

@@ -168,7 +168,7 @@ func TestRetentionKeepsCopies(t *testing.T) {
 	e.until(o, "it is looked at again", func() bool { return o.Status.Stored.Count == 1 })
 }
 
-// restore makes one that nobody works on.
+// restore makes one that no controller works on.
 func (e *env) restore(name string, from v1alpha1.RestoreSource) *v1alpha1.TalosEtcdRestore {
 	e.Helper()
 
@@ -202,7 +202,7 @@ func TestRetentionShared(t *testing.T) {
 	}
 }
 
-// lateRestore makes a restore right after somebody has seen that there is none.
+// lateRestore makes a restore right after it was observed that there is none.
 type lateRestore struct {
 	client.Reader
 
@@ -327,7 +327,7 @@ func stoppedBy(o *v1alpha1.TalosEtcdBackupSchedule, restore string) func() bool 
 	}
 }
 
-// look makes a restore into another cluster that nobody works on.
+// look makes a restore into another cluster that no controller works on.
 func (e *env) look(name string, from v1alpha1.RestoreSource) *v1alpha1.TalosEtcdRestore {
 	e.Helper()
 
@@ -342,7 +342,7 @@ func (e *env) look(name string, from v1alpha1.RestoreSource) *v1alpha1.TalosEtcd
 	return r
 }
 
-// TestRetentionFails: what keeps the store from being looked at is told, and it is tried again after a while, not at
+// TestRetentionFails: what keeps the store from being read is told, and it is tried again after a while, not at
 // once.
 func TestRetentionFails(t *testing.T) {
 	e := newEnv(t)

@@ -14,7 +14,8 @@ import (
 
 const weeksLater = "/registry/configmaps/default/weeks-later"
 
-// refusedAgain: the restore has run before, and says what a person can do. It touches nothing and keeps nobody off.
+// refusedAgain: the restore has run before, and says what a person can do. It touches nothing and blocks no other
+// controller.
 func (e *env) refusedAgain(r *v1alpha1.TalosEtcdRestore, part string) {
 	e.Helper()
 
@@ -37,8 +38,8 @@ func (e *env) runAgain(r *v1alpha1.TalosEtcdRestore, uid string) {
 	})
 }
 
-// TestRunsOnce: a restore is complete, and weeks later its object is applied again: without its status, or with that of a
-// backup tool. It does not run again without a person's word, which counts once and for one object.
+// TestRunsOnce: a restore is complete, and weeks later its object is applied again: without its status, or with that of
+// a backup tool. It does not run again without a person's word, which counts once and for one object.
 func TestRunsOnce(t *testing.T) {
 	t.Parallel()
 
@@ -176,7 +177,7 @@ func TestOldStatus(t *testing.T) {
 	}
 }
 
-// TestBootsAreRecorded: what is wiped was seen in the boot that it is wiped in.
+// TestBootsAreRecorded: what is wiped was observed in the boot that it is wiped in.
 func TestBootsAreRecorded(t *testing.T) {
 	t.Parallel()
 

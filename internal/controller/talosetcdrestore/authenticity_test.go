@@ -18,7 +18,7 @@ func unsigned(r *backup.Request) { r.Sign = nil }
 
 func unauthenticated(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.AllowUnauthenticated = true }
 
-// forged: somebody who has the recipients' public key, and reads manifests, encrypts another PKI and another database
+// forged: a stranger who has the recipients' public key, and reads manifests, encrypts another PKI and another database
 // and says that they are of our cluster.
 func (e *env) forged(r *backup.Request) {
 	st, err := harness.NewState(cluster, e.estate.Endpoint())
@@ -110,7 +110,7 @@ func TestUnauthenticatedIsAccepted(t *testing.T) {
 	e.untouched()
 }
 
-// TestPKIIsAuthenticated: without a state Secret, the PKI of the backup becomes that of the cluster. Nobody else's does.
+// TestPKIIsAuthenticated: without a state Secret, the PKI of the backup becomes that of the cluster. No other PKI does.
 func TestPKIIsAuthenticated(t *testing.T) {
 	t.Parallel()
 
@@ -122,7 +122,7 @@ func TestPKIIsAuthenticated(t *testing.T) {
 	e.refused(named, backup.ReasonNotAuthentic, "not the verification key of the cluster")
 	e.gone(named)
 
-	// The parts of two backups: signed by somebody, and the PKI in it is not theirs.
+	// The parts of two backups: signed by one key, and the PKI in it is not that one's.
 	mixed := e.backUp(e.later(2), func(r *backup.Request) {
 		ours := r.State.Data
 		e.forged(r)
@@ -145,7 +145,7 @@ func TestPKIIsAuthenticated(t *testing.T) {
 	}
 }
 
-// TestPKIIsReplacedMeanwhile: what was chosen is looked at once more when its PKI is taken over. The choice is recorded
+// TestPKIIsReplacedMeanwhile: what was chosen is checked once more when its PKI is taken over. The choice is recorded
 // by the checksum of the snapshot, which a forgery can have, too.
 func TestPKIIsReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -181,7 +181,7 @@ func TestPKIIsReplacedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestPlantedCopy: somebody who knows what the copy of the data that is about to be wiped is going to be called puts
+// TestPlantedCopy: a stranger who knows what the copy of the data that is about to be wiped is going to be called puts
 // something there. That is no copy: nothing is wiped before there is one of ours.
 func TestPlantedCopy(t *testing.T) {
 	t.Parallel()
@@ -213,8 +213,8 @@ func TestPlantedCopy(t *testing.T) {
 	}
 }
 
-// TestRememberedKeys: what this management plane still knows of a cluster checks its backups without a person: the state
-// Secret of the one that is looked into, the status of a control plane whose Secret is gone, and a TalosEtcdBackup.
+// TestRememberedKeys: what this management plane still knows of a cluster checks its backups without a person: the
+// state Secret of the one that is read, the status of a control plane whose Secret is gone, and a TalosEtcdBackup.
 func TestRememberedKeys(t *testing.T) {
 	t.Parallel()
 

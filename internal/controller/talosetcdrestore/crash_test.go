@@ -37,14 +37,14 @@ func TestCrashes(t *testing.T) {
 					deaths++
 				}
 
-				// Nobody knows whether a call was made whose intent was recorded; in this case it was not.
+				// It is unknown whether a call was made whose intent was recorded; in this case it was not.
 				if !before && r.Status.Step == v1alpha1.RestoreUploading {
 					e.Clock.Sleep(5 * time.Second)
 				}
 
 				e.restart()
 
-				// Each operator lives for one write, and dies at the next one; or sees no answer to one of its first.
+				// Each operator survives one write, and dies at the next one; or gets no response to one of its first.
 				if before {
 					e.Client.DieBefore(2)
 				} else {
@@ -135,8 +135,8 @@ func (e *env) ephemeral(name string) string {
 	return filepath.Join(e.estate.Dir(0), "system", "EPHEMERAL", filepath.FromSlash(name))
 }
 
-// TestReboot: a node that reboots between bootstrap and recovery has forgotten that there was something to recover from.
-// That is seen, and done again.
+// TestReboot: a node that reboots between bootstrap and recovery has forgotten that there was something to recover
+// from. That is observed, and done again.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 
@@ -160,8 +160,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestDebris: a snapshot that arrives damaged leaves data behind that refuses every later bootstrap. It is wiped without
-// leave to lose anything: it came from the restore itself.
+// TestDebris: a snapshot that arrives damaged leaves data behind that refuses every later bootstrap. It is wiped
+// without leave to lose anything: it came from the restore itself.
 func TestDebris(t *testing.T) {
 	t.Parallel()
 
@@ -193,7 +193,7 @@ func TestDebris(t *testing.T) {
 }
 
 // TestHalfADatabase: a power cut while etcd takes up the snapshot leaves data that etcd tries to start from for ever.
-// Nobody waits for ever.
+// No restore waits for ever.
 func TestHalfADatabase(t *testing.T) {
 	t.Parallel()
 
@@ -216,7 +216,7 @@ func TestHalfADatabase(t *testing.T) {
 		return harness.Has(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "has data and does not respond yet")
 	})
 
-	// Time in which nobody looks does not count.
+	// Time in which nothing is observed does not count.
 	e.Clock.Sleep(6 * time.Minute)
 	look := func() {
 		if _, err := e.pass(r); err != nil {

@@ -37,7 +37,7 @@ type estate struct {
 	*harness.Estate
 
 	apis []*kubeAPI
-	// mutations that the nodes had seen when all was made.
+	// mutations that the nodes had received when all was made.
 	mutations int
 }
 
@@ -45,7 +45,7 @@ var (
 	shared   []*estate
 	sharedMu sync.Mutex
 
-	// modelled has one node with a modelled etcd, which has quorum. Nobody may touch it: see untouched.
+	// modelled has one node with a modelled etcd, which has quorum. No test may touch it: see untouched.
 	modelled = sync.OnceValues(func() (*estate, error) {
 		on, err := harness.Reserve(api.Dir)
 		if err != nil {
@@ -86,7 +86,7 @@ func closeAll() {
 	}
 }
 
-// fresh are machines of one test in maintenance mode, and a state that nobody knows of yet.
+// fresh are machines of one test in maintenance mode, and a state that no object names yet.
 func fresh(t *testing.T, size int, change ...func(*node.Options)) *estate {
 	t.Helper()
 

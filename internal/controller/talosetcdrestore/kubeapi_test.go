@@ -153,9 +153,9 @@ func (a *kubeAPI) routes() http.Handler {
 	return mux
 }
 
-// from answers with what etcd has below a prefix.
+// from responds with what etcd has below a prefix.
 func (a *kubeAPI) from(w http.ResponseWriter, r *http.Request, prefix string, answer func(keys int, revision int64) any) {
-	// An API server gives up as well, and is asked again.
+	// An API server times out as well, and is asked again.
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
 

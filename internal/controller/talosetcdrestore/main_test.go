@@ -67,7 +67,7 @@ type env struct {
 	store *store.Directory
 	r     *talosetcdrestore.Reconciler
 	id    *age.X25519Identity
-	// each is called before each pass: what others do meanwhile.
+	// each is called before each reconciliation: what others do meanwhile.
 	each func()
 }
 

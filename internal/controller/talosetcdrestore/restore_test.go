@@ -87,7 +87,7 @@ func (e *env) once(bootstraps int) {
 	}
 }
 
-// TestOneNode: a cluster of one goes back to its backup. What it lost is kept, nothing but etcd is wiped, and then
+// TestOneNode: a cluster of one is restored from its backup. What it lost is kept, nothing but etcd is wiped, and then
 // nothing happens any more.
 func TestOneNode(t *testing.T) {
 	t.Parallel()
@@ -153,8 +153,8 @@ func TestOneNode(t *testing.T) {
 	e.gone(r)
 }
 
-// TestKubeletThatStandsAlone: a node whose config keeps its kubelet from registering is not waited for in Kubernetes, which
-// never hears of it. One that should be there is.
+// TestKubeletThatStandsAlone: a node whose config keeps its kubelet from registering is not waited for in Kubernetes,
+// which never hears of it. One that should be there is.
 func TestKubeletThatStandsAlone(t *testing.T) {
 	t.Parallel()
 
@@ -244,8 +244,8 @@ func TestThreeNodes(t *testing.T) {
 // election is for how long an etcd without a leader may be choosing one.
 const election = 15 * time.Second
 
-// TestLostMachines: with two of three gone for ever etcd has no quorum and answers nobody: its database is copied, and
-// the third one starts anew from the backup.
+// TestLostMachines: with two of three gone for ever etcd has no quorum and does not respond: its database is copied,
+// and the third one starts anew from the backup.
 func TestLostMachines(t *testing.T) {
 	t.Parallel()
 
@@ -262,7 +262,7 @@ func TestLostMachines(t *testing.T) {
 	e.gone(waiting)
 
 	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
-	// As far as anybody can tell it chooses a leader just now.
+	// As far as it is known, it chooses a leader just now.
 	e.waits(r, v1alpha1.ReasonWaitingForEvidence, "etcd runs without a leader")
 	e.Clock.Sleep(election)
 	e.complete(r)
@@ -283,7 +283,7 @@ func TestLostMachines(t *testing.T) {
 	e.copied(r)
 }
 
-// copied: the restore kept the database of an etcd that did not answer. It goes back where its missing checksum is
+// copied: the restore kept the database of an etcd that did not respond. It is restored where its missing checksum is
 // allowed.
 func (e *env) copied(first *v1alpha1.TalosEtcdRestore) {
 	e.Helper()
@@ -368,7 +368,7 @@ func TestTotalLoss(t *testing.T) {
 	e := recovering(t, 3)
 	e.backUp()
 
-	// Whoever has nothing but the bucket may have written what is in it.
+	// A stranger with nothing but the bucket may have written what is in it.
 	keyless := e.restore("keyless", func(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.VerificationKeys = nil })
 	e.refused(keyless, backup.ReasonUnauthenticated, "source.verificationKeys")
 	e.gone(keyless)

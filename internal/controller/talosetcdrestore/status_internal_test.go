@@ -14,8 +14,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/pause"
 )
 
-// TestNoConditionLies: wherever passes end, in whatever step, held or not, the conditions tell of that pass: nothing is
-// claimed to be restored, under way, refused or held that is not.
+// TestNoConditionLies: wherever reconciliations end, in whatever step, paused or not, the conditions tell of that one:
+// nothing is claimed to be restored, under way, refused or held that is not.
 func TestNoConditionLies(t *testing.T) {
 	refused := failure.Terminal(v1alpha1.ReasonRestoreRefused, "it cannot be", nil)
 	errs := []error{
@@ -35,7 +35,7 @@ func TestNoConditionLies(t *testing.T) {
 			s := newScope(o)
 			s.hold = pause.Of(o)
 
-			// A pass that is held goes no further.
+			// A reconciliation that is paused goes no further.
 			var err error
 
 			if !s.hold.Any() {

@@ -16,8 +16,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
-// TestDeletedWhileANodeReads: a node that was sent the snapshot looks empty until it has read it. Until then the restore
-// stays, so that nobody sends another one.
+// TestDeletedWhileANodeReads: a node that was sent the snapshot looks empty until it has read it. Until then the
+// restore stays, so that no other one is sent.
 func TestDeletedWhileANodeReads(t *testing.T) {
 	t.Parallel()
 

@@ -32,8 +32,8 @@ func (c *neighbour) List(ctx context.Context, list client.ObjectList, opts ...cl
 	return nil
 }
 
-// TestAddressOfAnotherNamespace: a machine that runs in a cluster of another namespace is not configured by whoever names
-// its address, and is told nothing of whose it is.
+// TestAddressOfAnotherNamespace: a machine that runs in a cluster of another namespace is not configured by an object
+// that names its address, and is told nothing of whose it is.
 func TestAddressOfAnotherNamespace(t *testing.T) {
 	e := newEnv(t)
 	e.createGroups(1)

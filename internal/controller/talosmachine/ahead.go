@@ -18,7 +18,7 @@ const (
 	quickRetries    = 3
 	// aheadAtOnce is how many machines of a cluster pull at the same time: they share a registry or a mirror.
 	aheadAtOnce = 10
-	// pollAhead is how soon a machine looks again whether it is its turn to pull.
+	// pollAhead is how soon a machine checks again whether it is next to pull.
 	pollAhead = 10 * time.Second
 )
 

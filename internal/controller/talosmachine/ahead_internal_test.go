@@ -20,7 +20,7 @@ import (
 )
 
 // TestKubernetesAhead: a control-plane machine pulls what runs as static pods and the kubelet, a worker the kubelet,
-// and nobody what runs already or keeps a tag of its own.
+// and no machine what runs already or keeps a tag of its own.
 func TestKubernetesAhead(t *testing.T) {
 	const config = `version: v1alpha1
 machine: {kubelet: {image: "ghcr.io/siderolabs/kubelet:KUBELET"}}
@@ -62,7 +62,7 @@ cluster:
 	}
 }
 
-// TestInstallerAhead: a worker pulls the installer of the version before its turn, and none that it would refuse.
+// TestInstallerAhead: a worker pulls the installer of the version before it is next, and none that it would refuse.
 func TestInstallerAhead(t *testing.T) {
 	const stock = "ghcr.io/siderolabs/installer:"
 

@@ -28,7 +28,7 @@ func (e *env) prePull(images *v1alpha1.UpgradeImages) string {
 	return rollout.ImagesFor(cp, w)
 }
 
-// TestPullAhead: a worker pulls the images of an upgrade before its turn, says why it cannot, tries again, and is not
+// TestPullAhead: a worker pulls the images of an upgrade before it is next, says why it cannot, tries again, and is not
 // asked again once it has them. Nothing else changes on it.
 func TestPullAhead(t *testing.T) {
 	e := found(t, 1, 1)

@@ -40,7 +40,7 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 	}
 
 	// Maintenance windows that cannot be read count as closed: they forbid reboots, and a change of Kubernetes that has
-	// not begun goes back to waiting. The group reports them.
+	// not begun waits again. The group reports them.
 	open, reboots, err := s.rollout().Now(r.Clock.Now())
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "The maintenance windows cannot be read, and count as closed")

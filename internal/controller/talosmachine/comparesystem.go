@@ -72,7 +72,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// mayUpgrade reports whether the operating system of the machine is looked at: where upgrades are automatic, where one
+// mayUpgrade reports whether the operating system of the machine is compared: where upgrades are automatic, where one
 // has been planned, and where one may have to be rolled back.
 func (s *scope) mayUpgrade() bool {
 	u, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
@@ -118,7 +118,7 @@ func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, ru
 	return out
 }
 
-// follow sets what is wanted of a machine at this step of the path.
+// follow sets the desired system of a machine at this step of the path.
 func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) {
 	u, worker := cp.Status.Upgrade, m.Spec.WorkerRef != nil
 	turn := !worker || u == nil || u.ControlPlaneDone
@@ -152,8 +152,8 @@ func (o running) replaces(image string) bool {
 	return machineconfig.Schematic(image) == "" && (known || !machineconfig.SameRepository(o.installer, image))
 }
 
-// choose sets the images that install what is wanted and what runs, or why that is refused. image is the installer that
-// the spec names.
+// choose sets the images that install the desired system and what runs, or why that is refused. image is the installer
+// that the spec names.
 func (o *systems) choose(spec string, runs running, image string) {
 	ok, tag := true, machineconfig.TagOf(image)
 

@@ -63,7 +63,8 @@ type Reconciler struct {
 	outages condition.Outages
 	// verdicts are checks of machines that settle and were not satisfied: such a machine is reconciled every second.
 	verdicts group.Verdicts
-	// members are what etcd members of machines that settle lack: asking takes seconds where another machine is silent.
+	// members are what etcd members of machines that settle lack: asking takes seconds where another machine is
+	// unreachable.
 	members group.Verdicts
 	// faults are what does not run, and may only need more time.
 	faults sightings
@@ -104,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, err
 	}
 
-	// What is held or taken out gets no other system meanwhile: the record begins it again.
+	// What is paused or taken out gets no other system meanwhile: the record begins it again.
 	if s.paused || deleting(m) {
 		r.Installs.Drop(req.NamespacedName)
 	}

@@ -95,8 +95,8 @@ func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Res
 		return ctrl.Result{}, err
 	}
 
-	// Whether it has a member is asked in each pass, also after the reset was recorded: where the call was not made, a
-	// machine that had only just got its config may have joined since.
+	// Whether it has a member is asked in each reconciliation, also after the reset was recorded: where the call was not
+	// made, a machine that had only just got its config may have joined since.
 	if s.machine.Spec.Role == v1alpha1.RoleControlPlane {
 		if err := r.leaveEtcd(ctx, s); err != nil {
 			return ctrl.Result{}, err

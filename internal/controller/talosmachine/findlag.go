@@ -36,7 +36,7 @@ func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error)
 }
 
 // etcdLag says what the etcd member of a control-plane machine lacks that runs the Talos of its change; empty if
-// nothing. A node reports itself as ready before its member was found healthy, and never looks at how far it is behind.
+// nothing. A node reports itself as ready before its member was found healthy, and never checks how far it is behind.
 // The facts are those that the safety kernel decides by. It is no reason to roll the machine back by itself: an older
 // Talos catches up no faster, and a member that hangs makes the node unhealthy.
 func (r *Reconciler) etcdLag(ctx context.Context, s *scope) (string, error) {

@@ -77,7 +77,7 @@ func (s *scope) desiredSchematic(options v1alpha1.InstallOptions) string {
 		return machineconfig.Schematic(options.Image)
 	}
 
-	// A schematic that cannot be rendered is refused before it counts as wanted.
+	// A schematic that cannot be rendered is refused before it counts as desired.
 	resolved, err := image.Resolve()
 	if err != nil {
 		return ""

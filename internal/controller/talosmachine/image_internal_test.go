@@ -163,7 +163,7 @@ func TestRefuseImage(t *testing.T) {
 		}
 	}
 
-	// What is refused is not wanted.
+	// What is refused is not desired.
 	cp := &v1alpha1.TalosControlPlane{}
 	cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
 	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}

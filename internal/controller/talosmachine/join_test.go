@@ -138,7 +138,7 @@ func TestResetThatIsNotRecorded(t *testing.T) {
 		t.Errorf("%d resets: %v", e.resets("cp-2"), err)
 	}
 
-	// An etcd that has been stopped does not answer before the deadline of the call.
+	// An etcd that has been stopped does not respond before the deadline of the call.
 	if n := e.nodes["cp-2"].Faults().Calls("EtcdMemberList") - asked; n > 0 {
 		t.Errorf("a node that has left etcd was asked %d times for its members", n)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 )
 
-// noteTrial records that the operator has looked at a node while a change is on trial.
+// noteTrial records that the operator has observed a node while a change is on trial.
 func (r *Reconciler) noteTrial(_ context.Context, s *scope) (ctrl.Result, error) {
 	if i := s.machine.Status.Intent; i != nil {
 		i.Checked = i.Checked || change.Checked(i, s.rollout().TryTimeout, r.Clock.Now())

@@ -10,8 +10,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
-// revert sets what is wanted of a machine that was rolled back, or is to be: what it ran before, if it runs what is not
-// wanted, and what it runs otherwise. image is the installer that the spec names.
+// revert sets the desired system of a machine that was rolled back, or is to be: what it ran before, if it runs what is
+// not desired, and what it runs otherwise. image is the installer that the spec names.
 func (o *systems) revert(m *v1alpha1.TalosMachine, of running, image, spec string) {
 	runs := m.Annotations[v1alpha1.RevertAnnotation] == o.live.hash()
 	o.reverting, o.want = true, o.live

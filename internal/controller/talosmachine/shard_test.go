@@ -30,7 +30,7 @@ func (c *elsewhere) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 }
 
 // TestMachineLeavesTheShard: once a machine is in another shard, its event stream and its connection end, in the middle
-// of the move already; when the whole cluster is there, it is not looked at again; and one that comes back is watched
+// of the move already; when the whole cluster is there, it is not reconciled again; and one that comes back is watched
 // again.
 func TestMachineLeavesTheShard(t *testing.T) {
 	e := found(t, 1, 0)

@@ -7,8 +7,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
-// TestEndSystems: while the desired configuration is unknown, an upgrade goes on to what it was planned for, and one that
-// a user does not want goes back.
+// TestEndSystems: while the desired configuration is unknown, an upgrade goes on to what it was planned for, and one
+// that a user does not want is reverted.
 func TestEndSystems(t *testing.T) {
 	t.Parallel()
 

@@ -38,11 +38,11 @@ type systems struct {
 	live, want system
 	// config is the hash of the live config, without the installer.
 	config string
-	// image installs what is wanted, old what runs.
+	// image installs the desired system, old what runs.
 	image, old string
-	// refused says why what is wanted is not installed; empty if it may be.
+	// refused says why the desired system is not installed; empty if it may be.
 	refused string
-	// reverting: what the cluster is upgraded to is not wanted on this machine, because it was rolled back.
+	// reverting: what the cluster is upgraded to is not desired on this machine, because it was rolled back.
 	reverting bool
 	// untold: the node may have more than it has told, and is asked again.
 	untold bool

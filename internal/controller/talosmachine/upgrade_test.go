@@ -117,7 +117,7 @@ func TestUpgrade(t *testing.T) {
 	e.keepsSecrets()
 }
 
-// TestUpgradeFails: an image that cannot be had disturbs nobody, an installer that fails gives the machine back, and a
+// TestUpgradeFails: an image that cannot be had disturbs nothing, an installer that fails gives the machine back, and a
 // system that does not boot is booted once.
 func TestUpgradeFails(t *testing.T) {
 	for tag, c := range map[string]struct {
@@ -153,7 +153,7 @@ func TestUpgradeFails(t *testing.T) {
 				t.Errorf("%d reboots, cordoned: %t: %s", n, e.cordoned("w-0"), show(m))
 			}
 
-			// The spec goes back: nothing newer stays installed, and nothing is left to do.
+			// The spec is reverted: nothing newer stays installed, and nothing is left to do.
 			e.follow(was, installer+was)
 			e.arrived()
 			e.until("w-0", "it is changed", done)
@@ -216,8 +216,8 @@ func TestUpgradeFallsBack(t *testing.T) {
 	e.planned("w-0")
 }
 
-// TestUpgradeBootsBadly: a system that boots without its network, or without its extensions, is no success, and is booted
-// once.
+// TestUpgradeBootsBadly: a system that boots without its network, or without its extensions, is no success, and is
+// booted once.
 func TestUpgradeBootsBadly(t *testing.T) {
 	schematic := "factory.talos.dev/installer/" + strings.Repeat("a", 64) + ":"
 

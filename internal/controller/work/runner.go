@@ -25,7 +25,7 @@ const wakeups = 1024
 // with the process.
 type Runner[A, O any] struct {
 	object func(types.NamespacedName) client.Object
-	ctx    context.Context //nolint:containedctx // the life of the work, which outlives the pass that starts it
+	ctx    context.Context //nolint:containedctx // the life of the work, which outlives the reconciliation that starts it
 	end    context.CancelFunc
 	wake   chan event.GenericEvent
 	group  sync.WaitGroup
