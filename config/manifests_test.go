@@ -13,7 +13,7 @@ import (
 )
 
 // TestTemporaryFiles: where the root of a container is read-only, a volume that can be written to is at the folder for
-// temporary files. Databases are looked at there.
+// temporary files. Databases are read there.
 func TestTemporaryFiles(t *testing.T) {
 	files, err := config.Manifests("manager")
 	if err != nil {

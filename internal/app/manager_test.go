@@ -92,7 +92,7 @@ func TestManager(t *testing.T) {
 
 const cluster = "taken"
 
-// names: a cluster whose names are taken is refused, and goes on when they are given up.
+// names: a cluster whose names are taken is refused, and goes on when they are released.
 func (m *running) names(t *testing.T, ns string) {
 	theirs := &vitistackv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: cluster + "-cp-0"}}
 	if err := m.admin.Create(t.Context(), theirs); err != nil {
@@ -223,7 +223,7 @@ func (m *running) cleanStop(t *testing.T, ns string) {
 		t.Fatal(err)
 	}
 
-	// Somebody talks to the machine now, and is not answered.
+	// A user talks to the machine now, and gets no response.
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func (m *running) errors() []string {
 	return out
 }
 
-// becomes waits until an object is as wanted.
+// becomes waits until an object is as desired.
 func (m *running) becomes(t *testing.T, o client.Object, what string, is func() bool) {
 	t.Helper()
 	wait.For(t, o.GetName()+": "+what, func(ctx context.Context) error {

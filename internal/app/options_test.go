@@ -66,7 +66,7 @@ func TestShardsFlag(t *testing.T) {
 	}
 }
 
-// TestPassTimeout: a pass that is shorter than its questions never ends with an answer.
+// TestPassTimeout: a reconciliation that is shorter than its questions never ends with a response.
 func TestPassTimeout(t *testing.T) {
 	for text, valid := range map[string]bool{"1s": false, "9s": false, "10s": true, "1m": true} {
 		o, err := app.Defaults()

@@ -74,8 +74,8 @@ func TestStopOfStuck(t *testing.T) {
 	}
 }
 
-// TestStopTimes: an action may end before its manager gives up, and that before the kubelet kills the process, which it
-// does after 30 s unless a pod says otherwise.
+// TestStopTimes: an action may end before its manager stops waiting, and that before the kubelet kills the process,
+// which it does after 30 s unless a pod says otherwise.
 func TestStopTimes(t *testing.T) {
 	const kubelet = 30 * time.Second
 	if talos.StopGrace >= stopTimeout || stopTimeout >= kubelet {

@@ -226,7 +226,7 @@ func eachField(v reflect.Value, name string, each func(string, func() func())) {
 	}
 }
 
-// TestForgedInTheStore: what somebody does who can write to the store and has no key of the cluster.
+// TestForgedInTheStore: what a stranger does who can write to the store and has no key of the cluster.
 func TestForgedInTheStore(t *testing.T) {
 	t.Parallel()
 

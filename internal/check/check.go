@@ -30,7 +30,7 @@ const (
 	maxCost = 1_000_000
 	// maxTime ends what is cheap by its cost, and takes long all the same.
 	maxTime = time.Second
-	// checkTime is after how many iterations of a loop the time is looked at.
+	// checkTime is after how many iterations of a loop the time is checked.
 	checkTime = 100
 )
 

@@ -162,7 +162,7 @@ func TestForgedVerification(t *testing.T) {
 	}
 }
 
-// TestRecoverAuthenticates: what somebody else wrote into the store is not restored, whatever its name.
+// TestRecoverAuthenticates: what a stranger wrote into the store is not restored, whatever its name.
 func TestRecoverAuthenticates(t *testing.T) {
 	s := newShell(t)
 	st, dir := folder(t)

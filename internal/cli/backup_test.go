@@ -41,8 +41,8 @@ func columns(t *testing.T, table string) map[string][]string {
 	return out
 }
 
-// TestBackupList: whole backups, incomplete ones, damaged ones, locked ones and those of other tools, in a bucket, by its
-// address and by the objects that name it.
+// TestBackupList: whole backups, incomplete ones, damaged ones, locked ones and those of other tools, in a bucket, by
+// its address and by the objects that name it.
 func TestBackupList(t *testing.T) {
 	s := newShell(t)
 	v := newVault(t, true)
@@ -254,8 +254,8 @@ func TestBackupStoreFlags(t *testing.T) {
 	}
 }
 
-// TestBackupVerify: each level says what it saw, an identity is needed where it is, a damaged backup is told from a look
-// that failed, and results are recorded only when asked for.
+// TestBackupVerify: each level says what it saw, an identity is needed where it is, a damaged backup is told from a
+// look that failed, and results are recorded only when asked for.
 func TestBackupVerify(t *testing.T) {
 	s := newShell(t)
 	st, dir := folder(t)
@@ -298,7 +298,7 @@ func TestBackupVerify(t *testing.T) {
 	s.damaged(st, flags, key, newer)
 }
 
-// damaged: one flipped bit, and the recorded result goes where that was asked for.
+// damaged: one flipped bit, and the recorded result goes where it was requested.
 func (s *shell) damaged(st store.Store, flags []string, key string, m *backup.Manifest) {
 	t := s.t
 	t.Helper()
@@ -335,7 +335,7 @@ func (s *shell) damaged(st store.Store, flags []string, key string, m *backup.Ma
 	}
 }
 
-// TestBackupInspect: what is in a backup, from what was recorded or by a look into it now, without a secret.
+// TestBackupInspect: what is in a backup, from what was recorded or by reading it now, without a secret.
 func TestBackupInspect(t *testing.T) {
 	s := newShell(t)
 	st, dir := folder(t)

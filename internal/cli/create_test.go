@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// controlPlane makes one that nobody works on.
+// controlPlane makes one that no controller works on.
 func (s *shell) controlPlane(name string) {
 	s.t.Helper()
 
@@ -189,7 +189,7 @@ func (s *shell) operate(name string, end func(*v1alpha1.TalosEtcdBackup)) {
 
 	b := &v1alpha1.TalosEtcdBackup{}
 
-	// Each step waits until the command has seen the one before.
+	// Each step waits until the command has observed the one before.
 	s.play(client.ObjectKey{Namespace: s.ns, Name: name}, b, act{"waiting for the operator", func() {
 		b.Status.ObservedGeneration = b.Generation
 		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{

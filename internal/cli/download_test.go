@@ -26,7 +26,7 @@ import (
 )
 
 // TestBackupDownload: etcdutl reads the snapshot, kubectl's libraries the state, plain age and zstd what is stored; and
-// nobody else can read the files.
+// no other user can read the files.
 func TestBackupDownload(t *testing.T) {
 	s := newShell(t)
 	v := newVault(t, false)
@@ -110,7 +110,7 @@ func (s *shell) downloadRaw(v *vault, m *backup.Manifest, id *age.X25519Identity
 	}
 }
 
-// TestBackupDownloadRefuses: nothing is overwritten, nothing half-written stays, and a state that anybody could read
+// TestBackupDownloadRefuses: nothing is overwritten, nothing half-written stays, and a state that all users could read
 // comes only when it is asked for.
 func TestBackupDownloadRefuses(t *testing.T) {
 	s := newShell(t)

@@ -62,7 +62,7 @@ func read(t *testing.T, path ...string) []byte {
 	return data
 }
 
-// TestExport: everything is there, talosctl's own libraries read it, nobody else can, and the node was only read.
+// TestExport: everything is there, talosctl's own libraries read it, no other user can, and the node was only read.
 func TestExport(t *testing.T) {
 	s := newShell(t)
 	c := s.sample("prod")

@@ -109,8 +109,8 @@ func (s *shell) nothing(what string) {
 	}
 }
 
-// TestImport: the objects ask for what the nodes run, a dry run creates none of them, the command may be run again after
-// a crash at any point, and no node is written to.
+// TestImport: the objects ask for what the nodes run, a dry run creates none of them, the command may be run again
+// after a crash at any point, and no node is written to.
 func TestImport(t *testing.T) {
 	s := newShell(t)
 	c := strays(t, "stray")
@@ -367,7 +367,7 @@ func strayMachine(t *testing.T) *node.Node {
 	return n
 }
 
-// taken: names and machines of somebody else are left alone.
+// taken: names and machines of other owners are left alone.
 func taken(t *testing.T, s *shell, c *stray, config string) {
 	t.Helper()
 

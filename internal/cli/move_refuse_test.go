@@ -59,7 +59,7 @@ func refuses(t *testing.T) {
 	}
 }
 
-// refuse puts somebody's object onto the target.
+// refuse puts an object of another owner onto the target.
 func (e *estate) refuse(name string, make func() client.Object) {
 	e.t.Helper()
 

@@ -16,7 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// asked shows a sample as its controllers do once everything was looked at: the first machine is of the control plane,
+// asked shows a sample as its controllers do once everything was observed: the first machine is of the control plane,
 // the second one a worker.
 func (s *shell) asked(c *sample) {
 	s.t.Helper()

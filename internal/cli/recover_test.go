@@ -211,7 +211,7 @@ func (s *shell) recovering(ns, name string, v *vault, identity string, m *backup
 	}
 }
 
-// TestRecoverExisting: a cluster that is there goes back to a backup of its schedule, with its identities. What was
+// TestRecoverExisting: a cluster that is there is restored from a backup of its schedule, with its identities. What was
 // asked for before and has touched nothing goes; what works on the cluster stays.
 func TestRecoverExisting(t *testing.T) {
 	s := newShell(t)
@@ -361,7 +361,7 @@ func TestRecoverFollows(t *testing.T) {
 		t.Errorf("again: %v, %q, %q: %s", err, failed, told, out)
 	}
 
-	// Nobody needs the key: the backup is not encrypted.
+	// No key is needed: the backup is not encrypted.
 	secrets := &corev1.SecretList{}
 	if err := s.client.List(t.Context(), secrets, client.InNamespace(s.ns)); err != nil || len(secrets.Items) > 0 {
 		t.Errorf("%d Secrets, %v", len(secrets.Items), err)

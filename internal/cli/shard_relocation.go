@@ -45,7 +45,7 @@ type relocation struct {
 
 	name, to string
 	timeout  time.Duration
-	// settle is how long a pass of the operator may take that began before the pause.
+	// settle is how long a reconciliation may take that began before the pause.
 	settle time.Duration
 	say    func(format string, args ...any)
 

@@ -33,7 +33,7 @@ func (r *relocation) stop(ctx context.Context) error {
 		return err
 	}
 
-	// It may have been marked without this process having seen the answer.
+	// It may have been marked without this process having got the response.
 	if _, undo := r.resume(ctx); undo != nil {
 		return fmt.Errorf("%w; ending the move failed, too: %w", err, undo)
 	}
@@ -147,7 +147,7 @@ func (r *relocation) atWork(ctx context.Context) (string, error) {
 		return "", err
 	}
 
-	// Another process with the same target may have paused it anew: that pause is the one to be seen.
+	// Another process with the same target may have paused it anew: that pause is the one to be observed.
 	root := r.cluster.root()
 	if at := pause.MoveOf(root); kube.IsPaused(root) && at.To == r.to && at.ID != "" && at.ID != r.move.ID {
 		r.move, r.marked = at, time.Now()

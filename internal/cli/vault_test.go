@@ -34,7 +34,7 @@ import (
 
 const (
 	bucket = "backups"
-	// plainText is in a Secret of the database, and must never be seen.
+	// plainText is in a Secret of the database, and must never appear.
 	plainText = "the-plain-text-of-a-secret"
 )
 

@@ -50,7 +50,7 @@ func TestProtection(t *testing.T) {
 	}
 }
 
-// TestRelease: what ends takes the cluster from itself, and from nobody else.
+// TestRelease: what ends takes the cluster from itself, and from no other owner.
 func TestRelease(t *testing.T) {
 	b := newBench(t)
 	held := b.create(t, "given")

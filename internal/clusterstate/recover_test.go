@@ -11,7 +11,7 @@ import (
 
 var restoring = clusterstate.Restore{Name: "r", UID: "uid-r", Since: now.Add(time.Hour)}
 
-// TestRecovered: PKI and parameters stay. Nothing is known of the nodes, and the cluster is no new one: nobody founds an
+// TestRecovered: PKI and parameters stay. Nothing is known of the nodes, and the cluster is no new one: it founds no
 // empty etcd for it.
 func TestRecovered(t *testing.T) {
 	old := newState(t, newBundle(t))
@@ -39,7 +39,7 @@ func TestRecovered(t *testing.T) {
 		t.Errorf("the bootstrap: %+v", b)
 	}
 
-	// A backup from before the first bootstrap was seen is one of an etcd that ran.
+	// A backup from before the first bootstrap was observed is one of an etcd that ran.
 	old.Runtime.Bootstrap = nil
 	if b := old.Recovered("uid-2", restoring).Runtime.Bootstrap; b == nil || b.EstablishedAt == nil {
 		t.Errorf("the bootstrap: %+v", b)

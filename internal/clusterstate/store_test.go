@@ -60,7 +60,7 @@ func freshState(t *testing.T, name string) *clusterstate.State {
 	}, "uid")
 }
 
-// TestStore: the Secret of seed 000, and nobody's write is ever lost.
+// TestStore: the Secret of seed 000, and no write is ever lost.
 func TestStore(t *testing.T) {
 	for name, run := range map[string]func(*bench, *testing.T){
 		"life": (*bench).life, "lost race": (*bench).lostRace, "records": (*bench).records, "unusable": (*bench).unusable,

@@ -6,7 +6,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
-// TestSharedUUIDs: a UUID that two machines were seen with tells neither which machine it is, nor that one of them is back.
+// TestSharedUUIDs: a UUID that two machines were observed with tells neither which machine it is, nor that one of them
+// is back.
 func TestSharedUUIDs(t *testing.T) {
 	t.Parallel()
 

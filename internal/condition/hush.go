@@ -17,10 +17,11 @@ import (
 type Cause int
 
 const (
-	// Unexplained is nothing that this reconciliation has seen.
+	// Unexplained is nothing that this reconciliation has observed.
 	Unexplained Cause = iota
 	// Intended means that the operator disrupts machines for a change whose plan has events of its own, or an object
-	// below has not seen its new spec yet. A rollout that reboots ten machines would otherwise report twenty transitions.
+	// below has not observed its new spec yet. A rollout that reboots ten machines would otherwise report twenty
+	// transitions.
 	Intended
 	// Notable means that a machine is lost, a change has failed or takes too long, or machines are installed or taken out.
 	Notable

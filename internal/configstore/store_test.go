@@ -116,7 +116,7 @@ func TestLife(t *testing.T) {
 	b.loads(both)
 	api.NoWrites(t, b.ns, func() { b.save(both) })
 
-	// What was taken over is given up again.
+	// What was taken over is released again.
 	b.save(first)
 	b.loads(first)
 

@@ -31,7 +31,7 @@ const (
 // authRetry is how soon refused credentials are tried again.
 const authRetry = 30 * time.Second
 
-// conflictRetry is how soon a pass that lost a race is made again.
+// conflictRetry is how soon a reconciliation that lost a race is repeated.
 const conflictRetry = 50 * time.Millisecond
 
 // Error is a classified error.
@@ -42,7 +42,7 @@ type Error struct {
 	Reason string
 	// Message is stable and holds no secrets, times or ports.
 	Message string
-	// After is how soon to look again.
+	// After is how soon to reconcile again.
 	After time.Duration
 	// Err is the cause; it goes to the log only.
 	Err error
@@ -64,7 +64,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Waiting says that something has to happen first; look again after the given time at the latest.
+// Waiting says that something has to happen first; reconcile again after the given time at the latest.
 func Waiting(reason, message string, after time.Duration) error {
 	return &Error{Class: ClassWaiting, Reason: reason, Message: message, After: after}
 }
@@ -79,7 +79,7 @@ func Auth(reason, message string, err error) error {
 	return &Error{Class: ClassAuth, Reason: reason, Message: message, After: authRetry, Err: err}
 }
 
-// Transient says that a call failed in a way that a repeat may mend.
+// Transient says that a call failed in a way that a repeat may repair.
 func Transient(reason, message string, err error) error {
 	return &Error{Class: ClassTransient, Reason: reason, Message: message, Err: err}
 }
@@ -143,7 +143,7 @@ func Message(err error) string {
 	return "internal error; see the operator log"
 }
 
-// Revisit wraps a reconciler so that what it refuses is looked at again after the time that it says. A refusal stops
+// Revisit wraps a reconciler so that what it refuses is reconciled again after the time that it says. A refusal stops
 // writes, and may depend on other objects; what is true of the nodes goes on to change meanwhile, and
 // controller-runtime forgets an object after a terminal error.
 func Revisit(next reconcile.Reconciler) reconcile.Reconciler {
@@ -168,7 +168,8 @@ func Revisit(next reconcile.Reconciler) reconcile.Reconciler {
 	})
 }
 
-// Result maps the outcome of a pass to what controller-runtime understands. What is terminal goes through Revisit.
+// Result maps the outcome of a reconciliation to what controller-runtime understands. What is terminal goes through
+// Revisit.
 func Result(res ctrl.Result, err error, resync time.Duration) (ctrl.Result, error) {
 	if err == nil {
 		if res.IsZero() {
@@ -178,7 +179,7 @@ func Result(res ctrl.Result, err error, resync time.Duration) (ctrl.Result, erro
 		return res, nil
 	}
 
-	// Another client wrote in between: look again at what is there now. That is no failure to back off from.
+	// Another client wrote in between: read again what is there now. That is no failure to back off from.
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	}

@@ -51,7 +51,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// TestRevisit: a refusal is looked at again, and is no failure to count or to back off from; what else fails is.
+// TestRevisit: a refusal is reconciled again, and is no failure to count or to back off from; what else fails is.
 func TestRevisit(t *testing.T) {
 	boom := errors.New("boom")
 

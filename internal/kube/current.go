@@ -13,8 +13,8 @@ import (
 )
 
 // Current is a client of a cache that never shows an object as it was before this client wrote it: until the cache has
-// caught up, the object is read live. A pass that begins with an older object would write the difference to what is no
-// longer there, and leave the rest of the last status as it is, for as long as nothing tells of a change.
+// caught up, the object is read live. A reconciliation that begins with an older object would write the difference to
+// what is no longer there, and leave the rest of the last status as it is, for as long as nothing tells of a change.
 //
 // That holds for objects of Go types of their own. Unstructured objects and metadata alone pass through: one Go type
 // stands for all kinds there, and their caches are others.
@@ -106,7 +106,7 @@ func (c *current) Get(ctx context.Context, key client.ObjectKey, o client.Object
 		return err
 	}
 
-	// What the cache does not know it has not seen yet, or it is gone.
+	// What the cache does not know it has not observed yet, or it is gone.
 	if err != nil {
 		c.forget(of)
 

@@ -44,8 +44,8 @@ func (c *counting) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 	return c.Reader.Get(ctx, key, o, opts...)
 }
 
-// TestCurrent: a pass that follows its own write at once begins with what it wrote, and not with what the cache still
-// shows; its difference to that is written.
+// TestCurrent: a reconciliation that follows its own write at once begins with what it wrote, and not with what the
+// cache still shows; its difference to that is written.
 func TestCurrent(t *testing.T) {
 	admin, ns := api.Admin(t), api.Namespace(t)
 

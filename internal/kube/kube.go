@@ -32,7 +32,7 @@ func Apply(ctx context.Context, c client.Client, obj client.Object) error {
 		return fmt.Errorf("converting %s: %w", obj.GetName(), err)
 	}
 
-	// Status belongs to one controller only, and an empty creation timestamp to nobody.
+	// Status belongs to one controller only, and an empty creation timestamp to none.
 	delete(content, "status")
 
 	u := toUnstructured(content)
@@ -49,7 +49,7 @@ func PatchStatus(ctx context.Context, c client.Client, obj, base client.Object) 
 }
 
 // ClaimStatus is PatchStatus for a decision that must not be made twice: it fails with a conflict where the object was
-// written since it was read, for example by a pass that a stale cache does not show.
+// written since it was read, for example by a reconciliation that a stale cache does not show.
 func ClaimStatus(ctx context.Context, c client.Client, obj, base client.Object) error {
 	return patchStatus(ctx, c, obj, base, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 }

@@ -44,7 +44,7 @@ func get(t *testing.T, c client.Client, namespace string) *vitistackv1alpha1.Mac
 	return m
 }
 
-// TestApply: what we apply is ours, what others set stays theirs, and the status is nobody's business here.
+// TestApply: what we apply is ours, what others set stays theirs, and the status is not touched here.
 func TestApply(t *testing.T) {
 	c, admin, ns := api.Manager(t), api.Admin(t), api.Namespace(t)
 
@@ -75,7 +75,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("other field owners: %v", owners)
 	}
 
-	// Somebody adds to it, and changes what is ours.
+	// A user adds to it, and changes what is ours.
 	m.Labels["theirs"], m.Labels["ours"] = "1", "changed"
 	m.Spec.Provider.Parameters = map[string]string{"pool": "x"}
 
@@ -124,7 +124,7 @@ func TestPatchStatus(t *testing.T) {
 	m := get(t, c, ns)
 	base := m.DeepCopy()
 
-	// In between somebody else writes another field of the status, and a label.
+	// In between another client writes another field of the status, and a label.
 	theirs := get(t, admin, ns)
 	theirs.Status.ConsumerRef = &v1alpha1.ObjectReference{Name: "node"}
 

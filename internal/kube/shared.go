@@ -11,11 +11,11 @@ import (
 )
 
 // Shared has a list from a cache hand out the objects of the cache themselves. They must not be changed. Copying every
-// object of a namespace to find the few of one cluster made each pass as expensive as the whole estate is large.
+// object of a namespace to find the few of one cluster made each reconciliation as expensive as the fleet is large.
 const Shared = client.UnsafeDisableDeepCopyOption(true)
 
 // Controlled is a hint that a list is meant for the objects that an owner controls. A client with an index finds them
-// without looking at all others; every other client ignores the hint, so what is listed has to be sifted all the same.
+// without reading all others; every other client ignores the hint, so what is listed has to be sifted all the same.
 type Controlled struct {
 	// Owner is the UID of the owner.
 	Owner types.UID

@@ -64,7 +64,7 @@ func isConnectionField(path string) bool {
 
 var connectionKinds sync.Map
 
-// isConnectionKind looks at the package that the library has the kind in, so that a newer library brings its new kinds.
+// isConnectionKind checks the package that the library has the kind in, so that a newer library brings its new kinds.
 func isConnectionKind(kind string) bool {
 	if known, ok := connectionKinds.Load(kind); ok {
 		return known.(bool)

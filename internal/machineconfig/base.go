@@ -350,7 +350,7 @@ func pairOf(pair *x509.PEMEncodedCertificateAndKey) func() (crt, key []byte) {
 }
 
 // Reads tells whether a Talos version can read the configs of a version contract, such as v1.13: one that is older
-// refuses fields and documents that it does not know. Versions that nobody can read are no obstacle.
+// refuses fields and documents that it does not know. Versions that cannot be parsed are no obstacle.
 func Reads(talosVersion, contract string) bool {
 	runs, err := config.ParseContractFromVersion(talosVersion)
 	if err != nil {

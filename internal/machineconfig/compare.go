@@ -44,7 +44,7 @@ func (c Change) Field() string {
 	}
 }
 
-// Difference between a live config and a wanted one.
+// Difference between a live config and a desired one.
 type Difference struct {
 	Changes []Change
 }
@@ -179,7 +179,7 @@ func longestOf(path string) int {
 }
 
 // isSecret asks the library which values of a document are secret. Where it cannot read the document all are, because
-// nobody here knows better.
+// it is unknown which are not.
 func (p parsed) isSecret() func(path string) bool {
 	if p.cfg == nil {
 		return func(string) bool { return true }

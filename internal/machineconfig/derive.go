@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// UnpatchableError names the fields that no patch can give the wanted value: those that the operator owns, and those of
-// a newer Talos release than the machinery library knows.
+// UnpatchableError names the fields that no patch can give the desired value: those that the operator owns, and those
+// of a newer Talos release than the machinery library knows.
 type UnpatchableError struct {
 	// Fields as Change.Field names them, sorted.
 	Fields []string

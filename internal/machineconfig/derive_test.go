@@ -297,7 +297,7 @@ func TestDerivePatchesNamesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// edits that somebody could have made by hand. Each draws what it does.
+// edits that a user could have made manually. Each draws what it does.
 var handEdits = map[string]func(*rapid.T, *config){
 	"label": func(r *rapid.T, c *config) {
 		c.at("machine", "nodeLabels")[word(r)] = rapid.SampledFrom([]string{"", "a", "7"}).Draw(r, "value")
@@ -438,7 +438,8 @@ func TestDerivePatchesFindsTheWay(t *testing.T) {
 	})
 }
 
-// mustLeadTo applies patches with nothing but the machinery library, as talosctl does, which knows no unknown documents.
+// mustLeadTo applies patches with nothing but the machinery library, as talosctl does, which knows no unknown
+// documents.
 func mustLeadTo(r *rapid.T, have, live []byte, texts []string) {
 	if bytes.Contains(slices.Concat(have, live), []byte("TimeMachineConfig")) {
 		return

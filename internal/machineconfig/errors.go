@@ -74,7 +74,7 @@ func problemsOf(err error) []string {
 	walk = func(prefix string, err error) {
 		var multi *multierror.Error
 
-		joined, isJoined := err.(interface{ Unwrap() []error }) // looks at this level only
+		joined, isJoined := err.(interface{ Unwrap() []error }) // checks this level only
 
 		switch {
 		case isJoined && len(joined.Unwrap()) > 1:

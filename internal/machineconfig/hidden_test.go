@@ -15,8 +15,8 @@ func fromSecret(text string) []machineconfig.Sourced {
 	return []machineconfig.Sourced{{Source: "Secret s, key k", Secret: true, Text: text}}
 }
 
-// TestHiddenFields: the fields that a patch from a Secret sets are listed, and a difference that hides them shows neither
-// their old nor their new values, nor those of the items of their lists.
+// TestHiddenFields: the fields that a patch from a Secret sets are listed, and a difference that hides them shows
+// neither their old nor their new values, nor those of the items of their lists.
 func TestHiddenFields(t *testing.T) {
 	t.Parallel()
 
@@ -54,8 +54,8 @@ func TestHiddenFields(t *testing.T) {
 	}
 }
 
-// TestErrorsQuoteNoSecret: an error about a patch from a Secret names the Secret and its key, and nothing that it holds,
-// not even what looks like the name of a field. The same for what a Secret makes of the patches of others.
+// TestErrorsQuoteNoSecret: an error about a patch from a Secret names the Secret and its key, and nothing that it
+// holds, not even what looks like the name of a field. The same for what a Secret makes of the patches of others.
 func TestErrorsQuoteNoSecret(t *testing.T) {
 	t.Parallel()
 
@@ -123,8 +123,8 @@ func TestProblemsWithoutTheSecret(t *testing.T) {
 	}
 }
 
-// TestOpenPatchesCarryNoSecret: no operation of a patch that everybody may read takes a value from where it is hidden, or
-// tells whether it is another one.
+// TestOpenPatchesCarryNoSecret: no operation of a patch that everybody may read takes a value from where it is hidden,
+// or tells whether it is another one.
 func TestOpenPatchesCarryNoSecret(t *testing.T) {
 	t.Parallel()
 
@@ -161,7 +161,7 @@ func TestOpenPatchesCarryNoSecret(t *testing.T) {
 	}
 }
 
-// TestMaskRemovesComments: those of a document that nobody knows come from the Secret with it.
+// TestMaskRemovesComments: those of a document that is unknown come from the Secret with it.
 func TestMaskRemovesComments(t *testing.T) {
 	t.Parallel()
 

@@ -40,7 +40,7 @@ func InstallImage(config []byte) (string, error) {
 }
 
 // Retag returns an image of the same repository with another tag, for an image whose tag is a version. ok is false for
-// an image with a digest, or with another tag than that version: nobody can tell which reference is that of another
+// an image with a digest, or with another tag than that version: it is unknown which reference is that of another
 // version.
 func Retag(reference, from, to string) (retagged string, ok bool) {
 	i := parseImage(reference)

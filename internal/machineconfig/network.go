@@ -69,7 +69,7 @@ func addKubeSpan(in Input, contract *config.VersionContract, docs []docconfig.Do
 	return nil
 }
 
-// checkShared refuses KubeSpan that cannot work, and a firewall that cuts the machine off. It looks at the config after
+// checkShared refuses KubeSpan that cannot work, and a firewall that cuts the machine off. It checks the config after
 // all patches. It returns what the live firewall closes already: to refuse that would keep other changes from the
 // machine, and open nothing.
 func checkShared(in Input, d *draft) ([]string, error) {

@@ -233,7 +233,7 @@ func TestInvalidResultNamesThePatch(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 
-	// What one patch breaks the next may mend.
+	// What one patch breaks the next may repair.
 	in.Patches.Machine = []string{"machine:\n  install:\n    grubUseUKICmdline: false\n"}
 	render(t, in)
 }

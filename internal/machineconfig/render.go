@@ -217,7 +217,7 @@ func applyEach(base config.Provider, patches []patch, applied func(patch, *draft
 
 // validate lets the machinery library judge what it will read back from the bytes, not what is in memory.
 func validate(d *draft) (warnings []string, err error) {
-	// The library dereferences entries of lists without a look: a node would panic at such a config, too.
+	// The library dereferences entries of lists without a check: a node would panic at such a config, too.
 	defer func() {
 		if r := recover(); r != nil {
 			warnings, err = nil, errors.New("it has an empty entry in a list, or an empty section, that Talos cannot read")

@@ -8,7 +8,7 @@ import (
 
 // SplitSecrets takes patches apart into what may stand in the open, in a spec for example, and what may hold a secret.
 // Those of the main document are taken apart field by field, as SharedPatches does. In doubt a patch is secret: what
-// the library calls one, what is called like one, keys, long texts, and documents that nobody here knows.
+// the library calls one, what is called like one, keys, long texts, and documents that are unknown here.
 func SplitSecrets(patches []string) (open, secret []string) {
 	var openPieces, secretPieces []piece
 
@@ -53,7 +53,7 @@ func (d document) mayHoldSecret() bool {
 		}
 	}
 
-	// A patch need not be a document that the library can read by itself; what it names was looked at above.
+	// A patch need not be a document that the library can read by itself; what it names was checked above.
 	typed, cfg := typedView(d)
 	isSecret := parsed{typed: typed, cfg: cfg}.isSecret()
 

@@ -9,7 +9,7 @@ import (
 
 // SharedPatches tells what all nodes have in common from what each has alone: shared belongs to the cluster or group,
 // own to the machine, and shared applies first. The patches of a node come from DerivePatches. Those of the main
-// document are taken apart field by field, all others are compared as a whole. Of a single node nobody can tell what is
+// document are taken apart field by field, all others are compared as a whole. Of a single node, it is unknown what is
 // common, so all of its patches are its own. Nodes without patches of their own are not in the map.
 //
 // As the patches may hold secrets, so may the result: it belongs into Secrets.

@@ -29,8 +29,8 @@ const installImage = "machine.install.image"
 // a rollout of a config must never move one. For each image of Kubernetes, etcd, CoreDNS and the Talos installer:
 //
 //   - Both configs name it, and the repository is the same: live's reference stays.
-//   - The repository differs: the desired repository with live's tag. Where live has a digest, or no tag at all, nobody
-//     can tell which reference of the other repository is the same version, and live's whole reference stays.
+//   - The repository differs: the desired repository with live's tag. Where live has a digest, or no tag, nothing
+//     tells which reference of the other repository is the same version, and live's whole reference stays.
 //   - Only live names it: live's reference stays. Without it Talos would take the default of its own release, which may
 //     be another version.
 //   - Only desired names it: the field goes. The node runs the default of its Talos release, which no config tells, and
@@ -40,7 +40,7 @@ const installImage = "machine.install.image"
 //
 // So the field of another version never comes or goes with a rollout; an upgrade writes or removes it.
 //
-// kept names each field that is not what was wanted: Old is live's reference, New the one that was wanted, empty where
+// kept names each field that is not as desired: Old is live's reference, New the one that was desired, empty where
 // there is none. A caller can say that an upgrade is pending. A live config without a main document, as of a node in
 // maintenance, runs no versions, and desired stays as it is. Fields and documents of newer Talos versions pass through;
 // if nothing has to be kept, the result is desired, byte for byte. Applied to its own result it changes nothing.
@@ -73,7 +73,7 @@ func KeepImageTags(live, desired []byte, may Released) (config []byte, kept []Ch
 	return config, kept, nil
 }
 
-// keepImages changes want. It returns the fields that are not what was wanted, and whether anything was changed.
+// keepImages changes want. It returns the fields that are not as desired, and whether anything was changed.
 func keepImages(have, want *yaml.Node, may Released) (kept []Change, changed bool, err error) {
 	// The values after aliases and merge keys, which a config that a person wrote may have.
 	before, err := flatten(have)
@@ -131,7 +131,7 @@ type Released struct {
 }
 
 // release returns the image that a field gets by an upgrade. ok is false for one that keeps its version: it is not of
-// the upgrade, nothing is wanted there, or what is wanted does not tell which image is that of another version.
+// the upgrade, nothing is desired there, or what is desired does not tell which image is that of another version.
 func (r Released) release(field, old, wanted string) (reference string, ok bool) {
 	switch {
 	case wanted == "":

@@ -47,7 +47,7 @@ func volumePart(t *testing.T, config []byte) []byte {
 }
 
 // TestVolumes: each version of Talos gets the volumes as it reads them, accepted by the machinery's own validation, and
-// read back they are what was asked for. A node that runs what was rendered shows no difference.
+// read back they are what was requested. A node that runs what was rendered shows no difference.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 
@@ -214,8 +214,8 @@ func TestChangesVolumes(t *testing.T) {
 	}
 }
 
-// TestKeysOfVolumesCount: the type of a key is a difference, although Talos writes some as an empty mapping, and so is the
-// hash of the config.
+// TestKeysOfVolumesCount: the type of a key is a difference, although Talos writes some as an empty mapping, and so is
+// the hash of the config.
 func TestKeysOfVolumesCount(t *testing.T) {
 	t.Parallel()
 

@@ -1,4 +1,4 @@
-// Package manifest writes the manifests of generated machines to a folder, for people to look at. They hold no secrets.
+// Package manifest writes the manifests of generated machines to a folder, for people to read. They hold no secrets.
 package manifest
 
 import (
@@ -133,7 +133,7 @@ func (s *Store) render(m *vitistackv1alpha1.Machine) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// Every pass asks for the same again, and YAML takes many times longer than JSON.
+	// Every reconciliation asks for the same again, and YAML takes many times longer than JSON.
 	sum := sha256.Sum256(raw)
 	if data, ok := s.rendered[sum]; ok {
 		return data, nil

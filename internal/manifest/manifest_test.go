@@ -58,7 +58,7 @@ func TestSyncAndRemove(t *testing.T) {
 		t.Errorf("%v: %s", err, files())
 	}
 
-	// A cluster of the same name elsewhere: hands off, also when it is deleted.
+	// A cluster of the same name elsewhere: it is left alone, also when it is deleted.
 	if err := sync("b/prod", "prod-cp-0"); !errors.Is(err, manifest.ErrForeign) {
 		t.Errorf("another owner: %v", err)
 	}

@@ -55,7 +55,7 @@ func ForgetMachines(cluster string) {
 // CountFile is the hook for manifest stores.
 func CountFile(operation, status string) { FileOperations.WithLabelValues(operation, status).Inc() }
 
-// CountError counts a pass of a controller that failed.
+// CountError counts a reconciliation that failed.
 func CountError(controller string, err error) {
 	Errors.WithLabelValues(controller, errorType(err)).Inc()
 }

@@ -36,7 +36,7 @@ var told = []string{"kubernetescluster", "taloscontrolplane", "talosworker", "ta
 // one.
 const mostPasses = 50_000
 
-// begin notes a pass of an object that none ended of before: one that never ends must show, too.
+// begin notes a reconciliation of an object that none ended of before: one that never ends must show, too.
 func (p *passes) begin(of pass, at time.Time) {
 	p.mu.Lock()
 	_, known := p.ended[of]
@@ -82,7 +82,7 @@ func (p *passes) collect(ch chan<- prometheus.Metric, alive map[pass]bool, part 
 	}
 }
 
-// Observe measures the passes of a controller, and has their progress watched.
+// Observe measures the reconciliations of a controller, and has their progress watched.
 func Observe(name string, next reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		started := time.Now()

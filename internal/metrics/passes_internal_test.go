@@ -13,7 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/liveness"
 )
 
-// TestPassesAreBounded: where nobody reads metrics, the passes of objects that are gone do not pile up.
+// TestPassesAreBounded: where metrics are not read, the reconciliations of objects that are gone do not pile up.
 func TestPassesAreBounded(t *testing.T) {
 	p := &passes{ended: map[pass]time.Time{}}
 	end := func(controller, name string) {

@@ -74,7 +74,7 @@ func holdShard(shard string, held bool) {
 
 func init() { ctrlmetrics.Registry.MustRegister(ShardHeld) }
 
-// Part are the metrics of the fleet of one shard: each has the label shard, and goes when the shard is given up.
+// Part are the metrics of the fleet of one shard: each has the label shard, and goes when the shard is released.
 type Part struct {
 	prometheus.Registerer
 
@@ -106,7 +106,7 @@ func (p *Part) Register(c prometheus.Collector) error {
 }
 
 // Count tells of the shard once it is elected, unless the context ends before. The cache is asked for its clusters when
-// it is given up.
+// it is released.
 func (p *Part) Count(ctx context.Context, cache client.Reader, elected <-chan struct{}) {
 	p.cache = cache
 
@@ -139,7 +139,7 @@ func (p *Part) End() {
 
 	holdShard(p.shard, false)
 
-	// A cache that was never filled does not answer.
+	// A cache that was never filled does not respond.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 

@@ -62,7 +62,7 @@ func (h *history) between(o *operator) (dies bool) {
 			h.within = false
 		}
 	case 3:
-		// A machine takes longer to join and to vote than a pass takes.
+		// A machine takes longer to join and to vote than a reconciliation takes.
 		if h.wentOn != h.e.step {
 			h.wentOn = h.e.step
 			h.e.note("machines go on meanwhile")

@@ -50,7 +50,7 @@ func Last(schedule, zone string, after, until time.Time) (time.Time, error) {
 		return time.Time{}, err
 	}
 
-	// Back in growing strides until there is one: years without anybody looking take no longer than a day.
+	// Back in growing strides until there is one: years without a reconciliation take no longer than a day.
 	for stride := time.Minute; ; stride *= 2 {
 		from := until.Add(-stride)
 		if from.Before(after) {

@@ -125,7 +125,7 @@ func (f fields) match(wall time.Time) bool {
 	return in(f.minutes, wall.Minute()) && in(f.hours, wall.Hour()) && date && in(f.months, int(wall.Month()))
 }
 
-// next looks at every minute, with the clock on the wall as somebody reads it.
+// next checks every minute, with the clock on the wall as people read it.
 func (f fields) next(loc *time.Location, after, limit time.Time) time.Time {
 	wallAt := func(t time.Time) time.Time {
 		l := t.In(loc)

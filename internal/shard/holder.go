@@ -24,7 +24,7 @@ const (
 	LeaseDuration = 12 * time.Second
 	RenewDeadline = 5 * time.Second
 	RetryPeriod   = 2 * time.Second
-	// poll is how often a replica renews its membership and looks at the Leases.
+	// poll is how often a replica renews its membership and reads the Leases.
 	poll = time.Second
 	// settling is how long a new replica only looks: replicas that start together would all take everything.
 	settling = 4 * time.Second
@@ -33,7 +33,7 @@ const (
 	StopTimeout = 20 * time.Second
 )
 
-// Held is a shard that a replica holds, or is about to take or to give up.
+// Held is a shard that a replica holds, or is about to take or to release.
 type Held struct {
 	Shard int
 	// Lock is what the manager is elected by.
@@ -50,7 +50,7 @@ type Holder struct {
 	Run   func(ctx context.Context, held Held) error
 	Clock clock.PassiveClock
 	Log   logr.Logger
-	// Tell is told of all shards that there are, each time that the Leases were looked at; it may be nil.
+	// Tell is told of all shards that there are, each time that the Leases were read; it may be nil.
 	Tell func(shards []int)
 
 	mu      sync.Mutex
@@ -98,7 +98,7 @@ func (h *Holder) Start(ctx context.Context) error {
 	return h.leave(context.WithoutCancel(ctx), end)
 }
 
-// loop looks at the Leases until the context ends, or a manager fails.
+// loop reads the Leases until the context ends, or a manager fails.
 func (h *Holder) loop(ctx, managers context.Context) error {
 	var failure error
 
@@ -143,7 +143,7 @@ func (h *Holder) Holds() []int {
 	return slices.Sorted(maps.Keys(h.running))
 }
 
-// step is one look at the Leases. managers is the life of what it starts. Its error ends the process.
+// step reads the Leases once. managers is the life of what it starts. Its error ends the process.
 func (h *Holder) step(ctx, managers context.Context) error {
 	select {
 	case err := <-h.ended:
@@ -171,7 +171,7 @@ func (h *Holder) step(ctx, managers context.Context) error {
 	return nil
 }
 
-// overdue ends the process if a manager that has to give up its shard is still there.
+// overdue ends the process if a manager that has to release its shard is still there.
 func (h *Holder) overdue(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

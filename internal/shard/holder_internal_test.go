@@ -127,7 +127,7 @@ func (r *replicas) crash(name string) {
 	maps.DeleteFunc(r.at, func(_ int, is string) bool { return is == name })
 }
 
-// tick lets a second pass: managers renew their Leases, and each replica looks.
+// tick lets a second pass: managers renew their Leases, and each replica reads them.
 func (r *replicas) tick() {
 	r.Helper()
 	r.clock.SetTime(r.clock.Now().Add(time.Second))
@@ -196,8 +196,9 @@ func evenly(shards, each int) func(map[int]string) bool {
 	}
 }
 
-// TestHolders: each shard has one replica, replicas share them evenly, one that dies loses its shards to the others when
-// its Leases have expired and not before, and one that comes gets its part back, after the one that had it has ended.
+// TestHolders: each shard has one replica, replicas share them evenly, one that dies loses its shards to the others
+// when its Leases have expired and not before, and one that comes gets its part back, after the one that had it has
+// ended.
 func TestHolders(t *testing.T) {
 	r := newReplicas(t)
 	for _, name := range []string{"a", "b", "c"} {

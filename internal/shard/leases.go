@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// forgotten is how long the membership of a replica that is gone is kept, for people who look.
+// forgotten is how long the membership of a replica that is gone is kept, for people who investigate.
 const forgotten = 10 * time.Minute
 
 // Leases are those of the members and of the shards: NAME for shard 0, NAME-N for another one, NAME-member-IDENTITY for
@@ -34,7 +34,7 @@ type Leases struct {
 	seen map[string]sighting
 }
 
-// sighting is when a Lease was seen to change. Only the own clock counts: those of replicas may differ.
+// sighting is when a Lease was observed to change. Only the own clock counts: those of replicas may differ.
 type sighting struct {
 	version string
 	at      time.Time
@@ -123,7 +123,7 @@ func (l *Leases) sort(ctx context.Context, s *Sight, lease *coordinationv1.Lease
 	}
 }
 
-// alive tells whether a Lease is held, as far as this replica has seen: it changed in the last LeaseDuration.
+// alive tells whether a Lease is held, as far as this replica has observed: it changed in the last LeaseDuration.
 func (l *Leases) alive(lease *coordinationv1.Lease, now time.Time) bool {
 	valid := LeaseDuration
 	// An operator without shards may have longer ones.
@@ -185,7 +185,7 @@ func (l *Leases) Leave(ctx context.Context) error {
 }
 
 // Free takes the name of a dead holder off a Lease. An election would wait for as long again, because it counts only
-// what it has seen itself. It fails if the Lease has changed since it was read: then the holder is not dead.
+// what it has observed itself. It fails if the Lease has changed since it was read: then the holder is not dead.
 func (l *Leases) Free(ctx context.Context, lease *coordinationv1.Lease) error {
 	if h := holder(lease); h == "" || h == l.Identity {
 		return nil

@@ -107,7 +107,7 @@ func (l *Ledger) saw(kind string, e watch.Event) {
 	}
 }
 
-// now is the stamp of a place. It has to be taken before a place is looked at.
+// now is the stamp of a place. It has to be taken before a place is read.
 func (l *Ledger) now(p place) stamp {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -51,7 +51,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestAssign: whatever replicas come and go, every shard has one that lives, no one has two more than another one, and a
+// TestAssign: whatever replicas come and go, every shard has one that runs, no one has two more than another one, and a
 // shard moves only from a replica that is gone or has more than its part.
 func TestAssign(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// again is how soon a refused object is looked at again; an event may do so earlier.
+	// again is how soon a refused object is reconciled again; an event may do so earlier.
 	again = time.Minute
 	// page is how many objects a list that confirms an absence returns at a time.
 	page = 500

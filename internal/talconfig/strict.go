@@ -190,7 +190,7 @@ func (s strict) checkList(n *yaml.Node, t reflect.Type, path string) {
 }
 
 func (s strict) checkItem(item *yaml.Node, t reflect.Type, path string) {
-	// The library dereferences entries of lists without a look.
+	// The library dereferences entries of lists without a check.
 	if isNull(item) {
 		s.lines[path] = item.Line
 		s.add(path, "is empty; remove it or give it a value")

@@ -16,8 +16,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// TestApply: a dry run changes nothing and quotes no secret, a refusal is terminal and quotes none either, and each mode
-// does what it says.
+// TestApply: a dry run changes nothing and quotes no secret, a refusal is terminal and quotes none either, and each
+// mode does what it says.
 func TestApply(t *testing.T) {
 	t.Parallel()
 
@@ -164,7 +164,7 @@ func (b *applyBench) refusals(t *testing.T) {
 }
 
 func (b *applyBench) try(t *testing.T) {
-	// On a busy computer a try may be over before it was seen.
+	// On a busy computer a try may be over before it was observed.
 	for limit := time.Second; ; limit *= 4 {
 		began := wait.Now()
 

@@ -39,8 +39,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// hostile is a server at the address of a machine that answers as no Talos node does. Nothing proves who it is: a machine
-// in maintenance mode has no certificate that could be known.
+// hostile is a server at the address of a machine that answers as no Talos node does. Nothing proves who it is: a
+// machine in maintenance mode has no certificate that could be known.
 type hostile struct {
 	cosiv1alpha1.UnimplementedStateServer
 
@@ -328,7 +328,7 @@ func TestHangingNode(t *testing.T) {
 	}
 }
 
-// TestSlowIsNotSilent: a node that has shaken hands and does not answer in time, or says so itself, is told from one
+// TestSlowIsNotSilent: a node that has shaken hands and does not respond in time, or says so itself, is told from one
 // from which nothing comes.
 func TestSlowIsNotSilent(t *testing.T) {
 	t.Parallel()
@@ -350,7 +350,8 @@ func TestSlowIsNotSilent(t *testing.T) {
 	}
 }
 
-// TestHangingDryRun: a dry run is a question, so that a node that hangs holds no worker beyond the time of a pass.
+// TestHangingDryRun: a dry run is a question, so that a node that hangs holds no worker beyond the time of a
+// reconciliation.
 func TestHangingDryRun(t *testing.T) {
 	t.Parallel()
 
@@ -386,7 +387,7 @@ func TestHangingDryRun(t *testing.T) {
 		ended <- err
 	}()
 
-	// Its own time is half a minute: it ends with the pass, and not by that.
+	// Its own time is half a minute: it ends with the reconciliation, and not by that.
 	if err := wait.Done(t, "the dry run ends with the pass", ended); status.Code(err) != codes.Canceled {
 		t.Errorf("it ended with %v", err)
 	}

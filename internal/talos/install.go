@@ -75,7 +75,7 @@ func (n *Node) stream(ctx context.Context, instance *common.ContainerdInstance, 
 
 // UpgradeLegacy has a node older than Talos 1.13 install an image and reboot into it, and keep its data. It returns
 // before the node has begun. The node drains itself. It refuses a control plane of two members, or with a member that
-// is not healthy, although its data is kept: only force, which is not used, would have it not look at etcd.
+// is not healthy, although its data is kept: only force, which is not used, would have it not check etcd.
 func (n *Node) UpgradeLegacy(ctx context.Context, image string) error {
 	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
@@ -107,7 +107,7 @@ func podImages() *common.ContainerdInstance {
 }
 
 // Install has the node pull an installer image, through its own mirrors, and run it: it writes the system into the boot
-// slot that does not run, and makes that one the next to boot. It neither drains nor reboots, nor looks at etcd.
+// slot that does not run, and makes that one the next to boot. It neither drains nor reboots, nor checks etcd.
 // say receives what is printed; it may be nil. It may be repeated. The node ends the installer with the context.
 //
 // Nodes older than Talos 1.13 do not serve it: the error has the reason UpgradeUnsupported.
@@ -131,7 +131,7 @@ func (n *Node) Install(ctx context.Context, image string, say func(line string))
 	for {
 		msg, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			// Without an exit code nobody knows how the installer ended.
+			// Without an exit code it is unknown how the installer ended.
 			return failure.Transient(v1alpha1.ReasonInstallFailed, fmt.Sprintf("%s ended the installer %s without an exit "+
 				"code", n.name(), image), nil)
 		}

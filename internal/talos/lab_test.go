@@ -130,7 +130,7 @@ func assets(t *testing.T) func(*node.Options) {
 	return func(o *node.Options) { o.Modelled, o.Assets = false, dir }
 }
 
-// configure gives a machine its first config and waits until it answers as a member.
+// configure gives a machine its first config and waits until it responds as a member.
 func (c *cluster) configure(n *node.Node) {
 	c.t.Helper()
 	c.configureWith(n, c.config(configmachine.TypeControlPlane))

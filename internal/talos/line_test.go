@@ -11,7 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
-// takeOver gives the address of one machine to another one, which answers there when it returns.
+// takeOver gives the address of one machine to another one, which responds there when it returns.
 func takeOver(t *testing.T, from, to *node.Node, creds *talos.Credentials, want talos.State) {
 	t.Helper()
 
@@ -75,7 +75,7 @@ func TestToItself(t *testing.T) {
 		t.Errorf("%d resets of the machine that took the address; %v", calls, err)
 	}
 
-	// The next look finds the other machine.
+	// The next query finds the other machine.
 	if got, err := conn.Facts(t.Context()); err != nil || got.UUID != second.UUID() {
 		t.Errorf("afterwards: %s, %v", got.UUID, err)
 	}
@@ -108,7 +108,7 @@ func TestToItselfInTime(t *testing.T) {
 	}
 }
 
-// TestFirstConfigToItself: a config goes to the machine in maintenance mode that was looked at, and to no other one that
+// TestFirstConfigToItself: a config goes to the machine in maintenance mode that was observed, and to no other one that
 // takes its address.
 func TestFirstConfigToItself(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/loopback"
 )
 
-// TestMeet: a member that answers over its connection is not probed again, and whatever else may be at its address is
+// TestMeet: a member that responds over its connection is not probed again, and whatever else may be at its address is
 // found out all the same.
 func TestMeet(t *testing.T) {
 	t.Parallel()

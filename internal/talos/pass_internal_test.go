@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestPass: what is asked in a pass ends with its time; an act has its own, and ends with the manager.
+// TestPass: what is asked in a reconciliation ends with its time; an act has its own, and ends with the manager.
 func TestPass(t *testing.T) {
 	manager, stop := context.WithCancel(t.Context())
 	pass, cancel := Pass(manager, time.Nanosecond)

@@ -54,7 +54,7 @@ func TestProbe(t *testing.T) {
 	check("member", &creds, talos.StateMember, 0)
 	check("member of another cluster", &foreign, talos.StateForeign, 0)
 	check("configured, no credentials", nil, talos.StateForeign, 0)
-	// Ours, though it refuses us: a node that were called foreign would be left alone, or given up on deletion.
+	// Ours, though it refuses us: a node that were called foreign would be left alone, or abandoned on deletion.
 	check("our certificate has expired", &expired, talos.StateUnreachable, failure.ClassAuth)
 
 	n.Freeze(true)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TestPulse: whatever a node answers is a sign of life; for one that is silent there is an end.
+// TestPulse: whatever a node sends is a sign of life; for one that sends nothing there is an end.
 func TestPulse(t *testing.T) {
 	n := &Node{pulse: &pulse{}}
 	p := n.pulse

@@ -119,7 +119,8 @@ func watched(t *testing.T) (*cluster, *node.Node, talos.NodeRef, *talos.Pool, *s
 	return c, n, ref, pool, s
 }
 
-// uuid asks for the UUID at the other end of the connection that there is, and returns how many reads of resources that took.
+// uuid asks for the UUID at the other end of the connection that there is, and returns how many reads of resources that
+// took.
 func uuid(t *testing.T, n *node.Node, conn *talos.Node) int {
 	t.Helper()
 
@@ -165,7 +166,7 @@ func TestOneConnection(t *testing.T) {
 	}
 
 	wait.For(t, "the broken connection to go", func(ctx context.Context) error {
-		// As whoever watches a node does.
+		// As a watcher of a node does.
 		_ = pool.Stream(ctx, ref, func(talos.Watched) {})
 
 		again, err := pool.Node(ctx, ref)
@@ -193,7 +194,7 @@ func TestOneConnection(t *testing.T) {
 }
 
 // TestRenewedCredentials: a stream goes on over its connection when calls move on to newer credentials, does not bring
-// the older ones back, and closes what nobody else uses when it ends.
+// the older ones back, and closes what is not in use when it ends.
 func TestRenewedCredentials(t *testing.T) {
 	t.Parallel()
 

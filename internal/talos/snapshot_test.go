@@ -163,7 +163,7 @@ func (h halfway) read(t *testing.T, c *cluster) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// TestSnapshotWithoutTime: a caller who gives up half way does not take that for the end.
+// TestSnapshotWithoutTime: a caller that stops half way does not take that for the end.
 func TestSnapshotWithoutTime(t *testing.T) {
 	t.Parallel()
 

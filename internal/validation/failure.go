@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Failure is one broken rule.
+// Failure is one violated rule.
 type Failure struct {
 	// Field is the path of the field, for example spec.controlPlane.replicas.
 	Field string
@@ -23,7 +23,7 @@ func (f Failure) String() string {
 	return s
 }
 
-// Failures are broken rules; they are an error when there are any.
+// Failures are violated rules; they are an error when there are any.
 type Failures []Failure
 
 // Err returns nil when nothing failed.

@@ -106,7 +106,7 @@ func KubeletImage(field, image, kubernetes string) Failures {
 // Values are fields by their path.
 type Values map[string]any
 
-// Immutable compares the fields that cannot change once a cluster exists: old against wanted. An old value that is
+// Immutable compares the fields that cannot change once a cluster exists: old against desired. An old value that is
 // empty is unknown and allows anything, so callers fill in defaults on both sides first.
 func Immutable(old, wanted Values) Failures {
 	var failures Failures

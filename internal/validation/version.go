@@ -55,12 +55,12 @@ func (f VersionFields) Versions(talos, kubernetes string) Failures {
 	}}
 }
 
-// TalosChange checks a wanted Talos version against the one that runs.
+// TalosChange checks a desired Talos version against the one that runs.
 func (f VersionFields) TalosChange(running, wanted string) Failures {
 	return f.change(f.Talos, "Talos", running, wanted)
 }
 
-// KubernetesChange checks a wanted Kubernetes version against the one that runs: no way back, one minor at a time.
+// KubernetesChange checks a desired Kubernetes version against the one that runs: no way back, one minor at a time.
 func (f VersionFields) KubernetesChange(running, wanted string) Failures {
 	failures := f.change(f.Kubernetes, "Kubernetes", running, wanted)
 	if len(failures) > 0 {
@@ -117,7 +117,7 @@ func parseVersion(field, what, text string) (semver.Version, Failures) {
 }
 
 // Supports says why a Talos does not support a Kubernetes; nil if it does. It asks the machinery library, whose tables
-// nobody has to copy.
+// need not be copied.
 func Supports(talos, kubernetes semver.Version) error {
 	target, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talos.String()})
 	if err != nil {
@@ -132,7 +132,7 @@ func Supports(talos, kubernetes semver.Version) error {
 	return version.SupportedWith(target)
 }
 
-// The library answers yes or no for one pair, but has no way to list what it knows. The versions that could ever be in
+// The library says yes or no for one pair, but has no way to list what it knows. The versions that could ever be in
 // its tables are asked one by one, once for each Talos version.
 const (
 	firstMinor = 2

@@ -100,7 +100,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestAnswers: what the answers of receivers mean.
+// TestAnswers: what the responses of receivers mean.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 
@@ -251,8 +251,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestEndpoints: nothing is sent to an address that the operator may not connect to, by its number or by a name, and the
-// outcome tells neither.
+// TestEndpoints: nothing is sent to an address that the operator may not connect to, by its number or by a name, and
+// the outcome tells neither.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 

@@ -93,7 +93,7 @@ func start(t *testing.T, address string) (*clusterstate.Bundle, clientset.Interf
 	return bundle, c
 }
 
-// TestWorkload: the first API server that answers is asked, and a drain takes one step at a time.
+// TestWorkload: the first API server that responds is asked, and a drain takes one step at a time.
 func TestWorkload(t *testing.T) {
 	subnet := loopback.Subnet(t)
 	address, silent := subnet+".1", subnet+".9"
@@ -222,7 +222,7 @@ func blackHoles(t *testing.T, clients *workload.Clients, bundle *clusterstate.Bu
 	var addresses []string
 
 	for _, last := range []string{".21", ".22", ".23"} {
-		l, err := net.Listen("tcp", subnet+last+":6443") // nobody accepts
+		l, err := net.Listen("tcp", subnet+last+":6443") // nothing accepts
 		if err != nil {
 			t.Fatal(err)
 		}

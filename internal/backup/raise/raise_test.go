@@ -187,7 +187,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// status has etcdutl look at it.
+// status has etcdutl read it.
 func status(t *testing.T, utl, file string) {
 	t.Helper()
 
@@ -244,7 +244,7 @@ func inVain(t *testing.T, data []byte) {
 	}
 }
 
-// TestOrphan: the child does not outlive whoever wants the snapshot, whatever it waits for.
+// TestOrphan: the child does not outlive the process that wants the snapshot, whatever it waits for.
 func TestOrphan(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -231,7 +231,7 @@ func drawWorld(t *rapid.T) world {
 		case 1:
 			incomplete(&s)
 
-			fact = retention.Fact{} // nobody can tell
+			fact = retention.Fact{} // it is unknown
 		case 2, 3:
 			verified(&s)
 

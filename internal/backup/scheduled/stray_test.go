@@ -34,7 +34,7 @@ func TestPausedBeforeVerified(t *testing.T) {
 		t.Errorf("good %v, unverified %v", scheduled.Good(b), scheduled.Unverified(b))
 	}
 
-	// It keeps nobody from taking another one.
+	// It does not prevent another one.
 	known, wanted, err := scheduled.Before(t.Context(), api(t, interceptor.Funcs{}, newSchedule(nightly), b), newControlPlane(), now)
 	if err != nil || known.State == safety.BackupFresh || wanted == nil {
 		t.Errorf("%+v, to create: %v, %v", known, wanted, err)
@@ -71,7 +71,7 @@ func TestDotAtTheCut(t *testing.T) {
 }
 
 // TestNameTaken: an object with the name, whose label was removed, is not listed. It is reported as a backup that was
-// just created and runs, in each pass.
+// just created and runs, in each reconciliation.
 func TestNameTaken(t *testing.T) {
 	mine := nextName(t, newControlPlane(), newSchedule(nightly))
 	c := api(t, interceptor.Funcs{}, newSchedule(nightly), newBackup(mine, failed, func(b *v1alpha1.TalosEtcdBackup) { b.Labels = nil }))

@@ -85,7 +85,7 @@ type credentials struct {
 	read  time.Time
 }
 
-// get returns credentials that are a few seconds old at most. While the API server does not answer, those that were
+// get returns credentials that are a few seconds old at most. While the API server does not respond, those that were
 // read last are used: a long upload outlives its restart. A Secret that is gone is believed at once.
 func (c *credentials) get(ctx context.Context) (store.Credentials, error) {
 	c.mu.Lock()

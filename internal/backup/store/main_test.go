@@ -72,7 +72,7 @@ func open(t *testing.T, settings store.S3Settings) *store.S3 {
 	return s
 }
 
-// noise is content that nobody can compress, the same for each seed.
+// noise is content that cannot be compressed, the same for each seed.
 func noise(size int) []byte {
 	b := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)

@@ -183,7 +183,7 @@ func TestS3AnswerThatGotLost(t *testing.T) {
 	}
 
 	t.Cleanup(proxy.Close)
-	// The answer to the completion of an upload gets lost; what it answers when asked again does not.
+	// The response to the completion of an upload gets lost; the one to a repetition does not.
 	var lost atomic.Bool
 
 	proxy.Set(func(r *http.Request) s3.Fault {

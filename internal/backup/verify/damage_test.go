@@ -233,7 +233,7 @@ func TestOtherDatabases(t *testing.T) {
 	}
 }
 
-// script is a child that somebody took over.
+// script is a child that an attacker took over.
 func script(t *testing.T, lines string) string {
 	t.Helper()
 
@@ -399,7 +399,7 @@ func TestHangingChild(t *testing.T) {
 	})
 }
 
-// hang looks into a backup with a child that hangs, while something else is done, and returns the file with the ID of
+// hang reads a backup with a child that hangs, while something else is done, and returns the file with the ID of
 // the process that the child has started.
 func hang(ctx context.Context, t *testing.T, timeout time.Duration, meanwhile func(pid string)) (string, error) {
 	t.Helper()
@@ -455,7 +455,7 @@ func gone(t *testing.T, pid string) bool {
 	return true
 }
 
-// running says whether a process lives; one that nobody has waited for does not.
+// running says whether a process runs; one that was not waited for does not.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 var at = time.Date(2026, 11, 21, 6, 50, 7, 0, time.UTC)
 
-// plainText is in Secrets and must never be seen anywhere.
+// plainText is in Secrets and must never appear anywhere.
 const plainText = "the-plain-text-of-a-secret"
 
 // real is a snapshot of a real etcd that looks like that of a cluster, taken once.
@@ -161,7 +161,7 @@ func fill(ctx context.Context, c *clientv3.Client) error {
 		return err
 	}
 
-	// Kept alive by nobody: etcd takes it away while a drill goes on.
+	// Not kept alive: etcd takes it away while a drill goes on.
 	lease, err := c.Grant(ctx, 15)
 	if err != nil {
 		return err

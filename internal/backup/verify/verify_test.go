@@ -215,8 +215,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestDrillOfRaised: etcd leaves an empty key in a snapshot whose revision was raised, and shows it to nobody. The backups
-// of a cluster that was restored so are good ones.
+// TestDrillOfRaised: etcd leaves an empty key in a snapshot whose revision was raised, and shows it to no client. The
+// backups of a cluster that was restored so are good ones.
 func TestDrillOfRaised(t *testing.T) {
 	t.Parallel()
 
@@ -246,7 +246,7 @@ func TestDrillOfRaised(t *testing.T) {
 	}
 }
 
-// TestWithoutIdentity: what is stored can be compared by anybody, and the rest says what it needs.
+// TestWithoutIdentity: what is stored can be compared without one, and the rest says what it needs.
 func TestWithoutIdentity(t *testing.T) {
 	t.Parallel()
 

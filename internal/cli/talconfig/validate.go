@@ -100,7 +100,7 @@ func (e *environment) validateNodeconfigs(paths []string, mode string) error {
 }
 
 func validateNodeconfig(path string, mode render.Mode) (err error) {
-	// The library dereferences entries of lists without a look.
+	// The library dereferences entries of lists without checking them.
 	defer func() {
 		if recover() != nil {
 			err = errors.New("it has an empty entry in a list, or an empty section, that Talos cannot read")

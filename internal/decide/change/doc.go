@@ -14,7 +14,7 @@ import (
 
 // Intervals and timeouts of a change.
 const (
-	// Poll is how soon a node is looked at again that was sent something.
+	// Poll is how soon a node is observed again that was sent something.
 	Poll = time.Second
 	// PollGate is how soon a drain or the safety kernel is asked again.
 	PollGate = 2 * time.Second
@@ -213,7 +213,7 @@ type Step struct {
 	Event *Event
 	// Completed: the change has succeeded, and the machine was healthy with it.
 	Completed bool
-	// Again is when the machine is looked at again. A step with an act and a time is the last one of a reconciliation.
+	// Again is when the machine is reconciled again. A step with an act and a time is the last one of a reconciliation.
 	Again time.Duration
 	// Rest: there is nothing to do until something changes.
 	Rest bool

@@ -57,8 +57,8 @@ func (in Input) replaceComponent() Step {
 	return in.applyNow()
 }
 
-// pullFirst has the node fetch an image before anything that runs is replaced by it: one that cannot be had disturbs
-// nobody.
+// pullFirst has the node fetch an image before anything that runs is replaced by it: one that cannot be had
+// causes no disturbance.
 func (in Input) pullFirst() Step {
 	c := in.Record.Change
 
@@ -98,7 +98,7 @@ func (in Input) unwell() string {
 // do returns a step with the record as it is now.
 func (in Input) do(act Act) Step { return Step{Before: in.Record, Act: act} }
 
-// again returns a step without an act, after which the node is looked at again.
+// again returns a step without an act, after which the node is observed again.
 func (in Input) again(after time.Duration) Step { return Step{Before: in.Record, Again: after} }
 
 func (in Input) rest() Step { return Step{Before: in.Record, Rest: in.mayRest()} }
@@ -169,8 +169,8 @@ func (in Input) holdOr(act Act) Step {
 	return in.do(act)
 }
 
-// gate holds a disruption of a control-plane node until the safety kernel permits it. If the control plane has lost the
-// record of the disruption, for example because a restore has replaced its state, nobody would make it again for a
+// gate blocks a disruption of a control-plane node until the safety kernel permits it. If the control plane has lost
+// the record of the disruption, for example because a restore has replaced its state, it would not be made again for a
 // change that has begun: the grant is returned.
 func (in Input) gate() (Step, bool) {
 	switch {

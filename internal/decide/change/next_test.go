@@ -582,7 +582,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestSilent: one row for each state in which a node may fall silent.
+// TestSilent: one row for each state in which a node may become unreachable.
 func TestSilent(t *testing.T) {
 	for name, test := range map[string]struct {
 		in          change.Input

@@ -93,8 +93,8 @@ func (in *Input) beginsAgain() bool {
 }
 
 // describes reports whether the recorded change is the one that the difference needs. While it has not begun, it has to
-// start from the live configuration: another value in a field that was edited before is another edit, which nobody has
-// approved to undo.
+// start from the live configuration: another value in a field that was edited before is another edit, which was not
+// approved to be undone.
 func (in Input) describes() bool {
 	c := in.Record.Change
 	if c == nil || c.Target != in.Want {

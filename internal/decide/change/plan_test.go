@@ -246,7 +246,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestChecked: only a look in the middle of a trial proves that the operator watched it.
+// TestChecked: only an observation in the middle of a trial proves that the operator watched it.
 func TestChecked(t *testing.T) {
 	for _, test := range []struct {
 		step    string

@@ -69,7 +69,7 @@ func Unsent(in Input, message string) Step {
 	return in.again(RepeatReboot)
 }
 
-// settleAgain turns a rollback that has not begun, and is no longer wanted, into the settling of what runs.
+// settleAgain turns a rollback that has not begun, and is no longer desired, into the settling of what runs.
 func (in *Input) settleAgain() {
 	c := in.Record.Change
 	c.Cause, c.Base, c.Target, c.Image, c.OldImage = v1alpha1.CauseSpec, c.Target, c.Base, c.OldImage, c.Image

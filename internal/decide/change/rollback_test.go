@@ -114,7 +114,8 @@ func requested(in *change.Input) {
 	in.Record.Change.RollbackBoot, in.Record.Change.Staged = "boot", true
 }
 
-// TestRollbackTakenBack: a rollback that is no longer wanted leaves what runs to prove itself, and nothing else installed.
+// TestRollbackTakenBack: a rollback that is no longer desired leaves what runs to prove itself, and nothing else
+// installed.
 func TestRollbackTakenBack(t *testing.T) {
 	same := func(in *change.Input) { in.Want, in.Equal = in.Live, true }
 	fields := func(in *change.Input) {
@@ -144,7 +145,8 @@ func TestRollbackTakenBack(t *testing.T) {
 	}
 }
 
-// TestRefusedRollback: a node that has nothing to boot is schedulable again, and one that was not reached is asked again.
+// TestRefusedRollback: a node that has nothing to boot is schedulable again, and one that was not reached is asked
+// again.
 func TestRefusedRollback(t *testing.T) {
 	asked := []func(*change.Input){
 		intent("Reboot", time.Second), phase(v1alpha1.ChangeRebooting, time.Second),
@@ -195,8 +197,9 @@ func (n *node) flip() {
 	}
 }
 
-// TestRollbackHistories: wherever the manager is killed, whatever the safety kernel says, and whoever else reboots the node or
-// retries, the node ends with what it ran before, or with a failure, and never boots what is not wanted unnoticed.
+// TestRollbackHistories: wherever the manager is killed, whatever the safety kernel says, and whatever else reboots the
+// node or retries, the node ends with what it ran before, or with a failure, and never boots what is not desired
+// unnoticed.
 func TestRollbackHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock, n := now, &node{runs: "b", other: "a", next: "b"}

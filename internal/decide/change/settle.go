@@ -168,7 +168,7 @@ func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
 				"replace it", in.Name, timeout, c.Image)), true
 		}
 	case c.Phase == v1alpha1.ChangeDraining && unreachable:
-		// Nothing was sent yet, and a drain may take hours: only the silence counts. A node that has lost its configuration
+		// Nothing was sent yet, and a drain may take hours: only the outage counts. A node that has lost its configuration
 		// does not come back.
 		if silence >= timeout {
 			return in.fail(fmt.Sprintf("%s has been unreachable for %s while it was drained for the change of %s; check its "+

@@ -7,7 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// DescribeTalos returns the record of a change of the operating system: from what runs to what is wanted, with the
+// DescribeTalos returns the record of a change of the operating system: from what runs to what is desired, with the
 // installer images of both. Live and Want are hashes of those, not of configurations.
 func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChange) Record {
 	c := &v1alpha1.MachineChange{
@@ -42,7 +42,7 @@ func DescribeFallback(in Input, image, oldImage string, fields []v1alpha1.FieldC
 
 // CompareTalos decides what a comparison of operating systems means for the recorded change: Kept, Described, FellBack
 // or Forgone. A change that has begun is ended by NextTalos. One that has failed stays until a user asks for a retry,
-// or until something else is wanted, or another image of the same: what is done again by itself would reboot a machine
+// or until something else is desired, or another image of the same: what is done again by itself would reboot a machine
 // for ever.
 func CompareTalos(in Input, image string) (Plan, Record) {
 	in.Record = in.Record.copy()
@@ -102,7 +102,7 @@ func Begun(c *v1alpha1.MachineChange) bool {
 //
 // An installer makes its system the next to boot, whatever causes the boot. So a machine is drained and permitted
 // before, and permitted again, with new evidence, before it reboots: an installer takes minutes. The image is pulled
-// before any of that: an image that cannot be had disturbs nobody.
+// before any of that: an image that cannot be had disturbs nothing.
 func NextTalos(in Input) Step {
 	in.Record = in.Record.copy()
 	c := in.Record.Change
@@ -144,7 +144,7 @@ func (in Input) awaitGrant() Step {
 	case c.Phase == v1alpha1.ChangePending:
 		in.Record.Intent = nil // a grant that was taken back while the image was pulled
 	case MayBeDrained(c) && !in.granted():
-		// It was not wanted for a while, and is being taken back: as one in progress it would hold up every other machine.
+		// It was not desired for a while, and is being taken back: as one in progress it would hold up every other machine.
 		return in.giveBack(lostRecord)
 	}
 
@@ -339,7 +339,7 @@ func (in Input) settleTalos() Step {
 	return in.again(Poll)
 }
 
-// withdrawTalos drops a change that is no longer wanted. What was installed would boot at any moment, so what runs is
+// withdrawTalos drops a change that is no longer desired. What was installed would boot at any moment, so what runs is
 // installed again first.
 func (in Input) withdrawTalos() Step {
 	c := in.Record.Change

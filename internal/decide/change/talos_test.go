@@ -253,8 +253,8 @@ type machine struct {
 
 	now           time.Time
 	runs, boots   string
-	broken        bool // what is wanted does not boot
-	brief         bool // what is wanted boots, and falls back some time later
+	broken        bool // what is desired does not boot
+	brief         bool // what is desired boots, and falls back some time later
 	boot          int
 	record        change.Record
 	want          string
@@ -270,8 +270,8 @@ type machine struct {
 }
 
 // TestTalosHistories: whatever happens in between, a machine is rebooted for an upgrade only when it is permitted, only
-// into what was installed, and never twice into a system that does not boot; in the end it runs what is wanted, or what
-// it ran, and says so.
+// into what was installed, and never twice into a system that does not boot; in the end it runs what is desired, or
+// what it ran, and says so.
 func TestTalosHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, now: now, runs: "a", boots: "a", want: "b", broken: rapid.Bool().Draw(t, "broken")}
@@ -311,7 +311,7 @@ func (m *machine) restart() {
 	m.runs, m.busy = m.boots, 0
 }
 
-// fallBack boots the system of before, in the middle of what is wanted. One that a power cut has booted, and that fell
+// fallBack boots the system of before, in the middle of what is desired. One that a power cut has booted, and that fell
 // back before the operator saw it, may be booted once more.
 func (m *machine) fallBack() {
 	if !m.brief || m.runs != "b" {
@@ -441,7 +441,7 @@ func (m *machine) install(act change.Act, done *change.Pass) {
 	}
 }
 
-// TestCompareTalos: one row for each way in which what runs, what is wanted and what is recorded go together.
+// TestCompareTalos: one row for each way in which what runs, what is desired and what is recorded go together.
 func TestCompareTalos(t *testing.T) {
 	failed := phase(v1alpha1.ChangeFailed, time.Second)
 	runsIt := func(in *change.Input) { in.Live, in.Equal = "b", in.Want == "b" }
@@ -506,7 +506,7 @@ func TestCompareTalos(t *testing.T) {
 	}
 }
 
-// TestSilentInstall: an installer may take longer than a machine may be unhealthy, as long as the machine answers.
+// TestSilentInstall: an installer may take longer than a machine may be unhealthy, as long as the machine responds.
 func TestSilentInstall(t *testing.T) {
 	in := upgraded(installed, intent("Install", time.Hour), phase(v1alpha1.ChangeApplying, time.Hour))
 
@@ -518,7 +518,7 @@ func TestSilentInstall(t *testing.T) {
 	}
 }
 
-// TestSilentLegacyUpgrade: a legacy upgrade installs before it reboots, so it may be silent for longer.
+// TestSilentLegacyUpgrade: a legacy upgrade installs before it reboots, so it may be unreachable for longer.
 func TestSilentLegacyUpgrade(t *testing.T) {
 	for since, ends := range map[time.Duration]bool{health: false, health + change.LegacyTime: true} {
 		in := upgraded(legacy, intent("Reboot", since), phase(v1alpha1.ChangeRebooting, since))

@@ -11,9 +11,9 @@ import (
 // effect a moment later than the configuration itself.
 func TrialPause(timeout time.Duration) time.Duration { return min(SettleTime, timeout/2) }
 
-// Checked reports whether an observation at the given time shows that the operator looked at the node during the trial
+// Checked reports whether an observation at the given time shows that the operator reached the node during the trial
 // that is in progress. If the node rolls the change back afterwards, the change has cut it off; a trial that ends
-// without such a look is no evidence against the change.
+// without such an observation is no evidence against the change.
 func Checked(i *v1alpha1.MachineIntent, timeout time.Duration, now time.Time) bool {
 	if i == nil || i.Step != v1alpha1.StepTry {
 		return false

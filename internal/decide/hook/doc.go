@@ -137,7 +137,7 @@ func (in Input) next(run *clusterstate.UpgradeRun, when v1alpha1.HookTime) *v1al
 }
 
 // newHook returns the record of a hook that begins. The name of its Job follows from the run and the attempt alone, so
-// it is the same whoever computes it.
+// it is the same wherever it is computed.
 func (in Input) newHook(run *clusterstate.UpgradeRun, h *v1alpha1.UpgradeHook) clusterstate.HookRun {
 	of := fmt.Sprintf("%s/%s/%s/%s/%d/%s", in.UID, run.Component, run.From, run.To, run.Attempt, h.Name)
 

@@ -227,7 +227,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestKeeps: only what holds no data, what Talos or the operator brought, and what nobody else claims is deleted.
+// TestKeeps: only what holds no data, what Talos or the operator brought, and what no other owner claims is deleted.
 func TestKeeps(t *testing.T) {
 	const written = ", managedFields: [{manager: talos, operation: Update}]"
 

@@ -71,7 +71,7 @@ func (r Refusal) Shown() string {
 	return r.Message
 }
 
-// Outcome is what was found, and done if that was asked for.
+// Outcome is what was found, and done if that was requested.
 type Outcome struct {
 	Differences []Difference
 	Refused     []Refusal

@@ -47,7 +47,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestUnchanged: what stays as it is although the manifests have it otherwise is said, and does not end in silence. An
+// TestUnchanged: what stays as it is although the manifests have it otherwise is said, and does not end unnoticed. An
 // image of a container that others own differs.
 func TestUnchanged(t *testing.T) {
 	const (

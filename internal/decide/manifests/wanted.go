@@ -18,7 +18,7 @@ type Wanted struct {
 	Uncertain string
 }
 
-// Merge returns what a cluster with a version of Kubernetes should have. all are the answers of all control-plane
+// Merge returns what a cluster with a version of Kubernetes should have. all are the responses of all control-plane
 // machines. The first one that is evidence is applied from; without one, problem is that of the last machine.
 func Merge(all []Served, version string) (out Wanted, problem string) {
 	problem = "no control-plane machine is configured for this version"

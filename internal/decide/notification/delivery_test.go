@@ -99,7 +99,7 @@ func TestDueOfMany(t *testing.T) {
 	}
 }
 
-// TestClaim: an attempt is recorded before it is made, and what nobody is told of any more is dropped.
+// TestClaim: an attempt is recorded before it is made, and what is not told any more is dropped.
 func TestClaim(t *testing.T) {
 	targets, now := []notification.Target{target(0)}, begin.Add(2*time.Hour)
 	l := notification.Ledger{Last: 4, Entries: []notification.Entry{

@@ -163,7 +163,7 @@ func TestWorth(t *testing.T) {
 	}
 }
 
-// TestBounds: a run that goes back and forth for ever does not fill its record.
+// TestBounds: a run that alternates for ever does not fill its record.
 func TestBounds(t *testing.T) {
 	l := notification.Ledger{}
 
@@ -216,8 +216,8 @@ func TestStoppedAt(t *testing.T) {
 	}
 }
 
-// TestManifestsRefused: that manifests are refused is told once for as long as they are, whatever else the run waits for,
-// also by an operator that has just started.
+// TestManifestsRefused: that manifests are refused is told once for as long as they are, whatever else the run waits
+// for, also by an operator that has just started.
 func TestManifestsRefused(t *testing.T) {
 	const running, waiting = v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting
 

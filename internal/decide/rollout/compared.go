@@ -45,7 +45,7 @@ func notCompared(in Input) string {
 
 // Step describes the step of an upgrade, as far as it concerns control-plane machines or workers; empty if there is
 // none. Workers have no component of Kubernetes but the kubelet, so that they need not compare their configuration at
-// each step before its turn.
+// each step before it is next.
 func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 	u := cp.Status.Upgrade
 	if u == nil {

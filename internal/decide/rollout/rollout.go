@@ -431,7 +431,7 @@ func Moved(before, now *v1alpha1.PlanStatus) bool {
 	return before.ID != now.ID
 }
 
-// Reverted reports whether a machine runs what it ran before because the change of before is not wanted on it.
+// Reverted reports whether a machine runs what it ran before because the change of before is not desired on it.
 func Reverted(m *v1alpha1.TalosMachine) bool {
 	c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate)
 

@@ -146,7 +146,7 @@ func (s *machineScope) mayBoot(act change.Act, version string) {
 	}
 }
 
-// install starts an image on its way to the disk, or looks at what has become of it.
+// install starts an image on its way to the disk, or checks what has become of it.
 func (s *machineScope) install(in change.Input, act change.Act) end {
 	c := in.Record.Change
 	id, image := c.ID+string(act), c.Image

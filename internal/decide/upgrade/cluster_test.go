@@ -342,8 +342,8 @@ func (w *world) notice() {
 	}
 }
 
-// truth is what the oracle judges by. Where a machine is taken away that works, a member that lags is none that serves: it
-// has not got what was written. A dead one may be replaced nevertheless, because a member that lags votes.
+// truth is what the oracle judges by. Where a machine is taken away that works, a member that lags is none that serves:
+// it has not got what was written. A dead one may be replaced nevertheless, because a member that lags votes.
 func (w *world) truth(replace bool) oracle.Truth {
 	e := oracle.Etcd{ID: 1}
 	t := oracle.Truth{}
@@ -469,7 +469,7 @@ func (w *world) oneOf(n int, what string) bool {
 	return !w.quiet && rapid.IntRange(0, n-1).Draw(w.T, what) == n-1
 }
 
-// duration is how long a machine takes for something. Some are so slow that they are given up.
+// duration is how long a machine takes for something. Some are so slow that they are abandoned.
 func (w *world) duration(what string) time.Duration {
 	if w.quiet {
 		return 10 * time.Second

@@ -45,7 +45,7 @@ type world struct {
 	// interrupts of this round, by the number of acts.
 	interrupts map[int]interrupt
 	acts       int
-	// cached: the next read of the control plane is an old one. silent: the next machine does not answer.
+	// cached: the next read of the control plane is an old one. silent: the next machine does not respond.
 	cached, silent bool
 	// within: a manager acts in the middle of a step of the other. quiet: there are no more faults.
 	within, quiet bool
@@ -178,7 +178,7 @@ const (
 	something interrupt = "something" // happens to the cluster
 	later     interrupt = "later"     // time passes
 	stale     interrupt = "stale"     // the next read of the control plane is an old one
-	unasked   interrupt = "unasked"   // the next machine that is asked for its etcd does not answer
+	unasked   interrupt = "unasked"   // the next machine that is asked for its etcd does not respond
 )
 
 // interrupted draws what happens in the next round, by the number of acts before it.

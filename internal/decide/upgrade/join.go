@@ -8,7 +8,7 @@ import (
 )
 
 // Joins returns the version of Kubernetes that a machine joins its cluster with. Only an upgrade changes versions, and
-// nothing may be newer than an API server: not that of an upgrade before it is the turn of kubelets, and not what one
+// nothing may be newer than an API server: not that of an upgrade before kubelets are upgraded, and not what one
 // API server of several tells, as observed, while another one is older. The latter happens where the spec named another
 // version while the cluster was created. Reachable are the other control-plane machines that respond.
 func Joins(cp *v1alpha1.TalosControlPlane, reachable []Node, observed string) string {

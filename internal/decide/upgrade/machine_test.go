@@ -65,7 +65,7 @@ func (m *manager) reconcileMachine(name string) bool {
 		if step, ends := change.Silent(s.input(), true, m.silence(s.base)); ends {
 			s.keep(step.Before)
 
-			// One that takes longer to go down than it may, and cannot be reached all the while, is given up: what it does
+			// One that takes longer to go down than it may, and cannot be reached all the while, is abandoned: what it does
 			// later is a fault of its own.
 			s.node.away = s.node.away && s.node.stage == stageBooting
 		}

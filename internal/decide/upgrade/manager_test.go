@@ -133,10 +133,10 @@ func (s *controlPlaneScope) extra() (out []string) {
 	return out
 }
 
-// remediationTimeout is how long a machine may be silent before it counts as lost.
+// remediationTimeout is how long a machine may be unreachable before it counts as lost.
 const remediationTimeout = 20 * time.Minute
 
-// remediate replaces a machine that has been silent for long by a new one, if its member may be removed.
+// remediate replaces a machine that has been unreachable for long by a new one, if its member may be removed.
 func (s *controlPlaneScope) remediate() (alive, goesOn bool) {
 	for i := range s.machines {
 		m := &s.machines[i]

@@ -25,7 +25,7 @@ type Have struct {
 	Keys []string
 	// Unsynced: not all of those keys could be written into it.
 	Unsynced bool
-	// Booted are the keys that it was configured for at the boot, as far as that was seen.
+	// Booted are the keys that it was configured for at the boot, as far as that was observed.
 	Booted map[int]machineconfig.VolumeKey
 	// Applied is the volume as the operator configured it last; nil if that is what the machine is configured with.
 	Applied *machineconfig.ConfiguredVolume
@@ -158,7 +158,7 @@ func opens(live, want machineconfig.ConfiguredVolume, have Have, stay []int) boo
 	case len(live.Keys) > 0 && keeps(live.Keys, want.Keys): // nothing is removed
 		return true
 	case len(have.Booted) == 0:
-		// Another program took the encryption away before the boot was seen, and what was applied is put back.
+		// Another program took the encryption away before the boot was observed, and what was applied is put back.
 		return have.Applied != nil && reflect.DeepEqual(have.Applied.Keys, want.Keys) && have.Slot != nil &&
 			want.Keys[*have.Slot].Type != "" && sameTypes(want.Keys, have.Keys)
 	case !sameTypes(have.Booted, have.Keys): // these are not the keys that it was opened with

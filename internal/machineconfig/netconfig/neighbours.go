@@ -112,7 +112,7 @@ type closed struct {
 	address netip.Addr
 }
 
-// Closed returns which ports the firewall of a configuration closes that the cluster or the operator needs. It looks at
+// Closed returns which ports the firewall of a configuration closes that the cluster or the operator needs. It checks
 // what the machine gets in the end, patches included.
 func (n Neighbours) Closed(cfg config.Provider) Closed {
 	var out Closed

@@ -72,7 +72,7 @@ var allowed = map[reflect.Type]map[string]bool{
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// set returns fields, with true for those whose content is looked at.
+// set returns fields, with true for those whose content is checked.
 func set(fields string) map[string]bool {
 	out := map[string]bool{}
 

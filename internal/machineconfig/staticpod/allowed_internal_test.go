@@ -9,7 +9,7 @@ import (
 )
 
 // TestAllowed: what is allowed exists, and each type that an allowed field leads to has its own fields listed, so that
-// whatever is new in a type is refused until somebody decides about it.
+// whatever is new in a type is refused until that is decided.
 func TestAllowed(t *testing.T) {
 	t.Parallel()
 

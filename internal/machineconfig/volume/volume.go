@@ -59,7 +59,7 @@ func all(v *api.Volumes) []system {
 }
 
 // Merge returns the volumes of a group. One that a machine describes itself replaces that of the group, apart from the
-// encryption, which a machine that says nothing about it keeps: nobody turns it off by giving one another size.
+// encryption, which a machine that says nothing about it keeps: it is not turned off by giving one another size.
 func Merge(group, machine *api.Volumes) *api.Volumes {
 	if group == nil || machine == nil {
 		if machine != nil {

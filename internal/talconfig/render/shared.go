@@ -208,7 +208,7 @@ func (r *renderer) finish(m *talconfig.Machine, docs []docconfig.Document) (*sha
 }
 
 func validateAll(cfg docconfig.Validator, mode Mode) (warnings []string, err error) {
-	// The library dereferences entries of lists without a look: a node would panic at such a config, too.
+	// The library dereferences entries of lists without a check: a node would panic at such a config, too.
 	defer func() {
 		if recover() != nil {
 			warnings, err = nil, errors.New("it has an empty entry in a list, or an empty section, that Talos cannot read")

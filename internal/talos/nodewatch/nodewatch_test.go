@@ -72,7 +72,7 @@ func (b *bench) boot(address string) *node.Node {
 	return n
 }
 
-// until waits for a snapshot that is as wanted.
+// until waits for a snapshot that is as desired.
 func (b *bench) until(key, what string, want func(nodewatch.Snapshot) bool) {
 	b.t.Helper()
 
@@ -160,8 +160,8 @@ func TestLifeOfAStream(t *testing.T) {
 	}
 }
 
-// TestFlappingNode: a node whose services go and come back for ever wakes the queue a hundred times, and seldom from then
-// on.
+// TestFlappingNode: a node whose services go and come back for ever wakes the queue a hundred times, and seldom from
+// then on.
 func TestFlappingNode(t *testing.T) {
 	t.Parallel()
 
@@ -191,7 +191,8 @@ func TestFlappingNode(t *testing.T) {
 	}
 }
 
-// TestSilence: a node that keeps its connections open and answers nothing shows within one heartbeat and its deadline.
+// TestSilence: a node that keeps its connections open and responds to nothing shows within one heartbeat and its
+// deadline.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 

@@ -50,8 +50,8 @@ func (f *flapper) woken() int {
 	return count
 }
 
-// TestWakesAreLimited: a node that changes without an end does not wake the queue without one, and what it changes last is
-// told.
+// TestWakesAreLimited: a node that changes without an end does not wake the queue without one, and what it changes last
+// is told.
 func TestWakesAreLimited(t *testing.T) {
 	t.Parallel()
 
@@ -75,7 +75,7 @@ func TestWakesAreLimited(t *testing.T) {
 	})
 }
 
-// TestFlapping: a machine that alternates for ever gets a pass every five seconds.
+// TestFlapping: a machine that alternates for ever gets a reconciliation every five seconds.
 func TestFlapping(t *testing.T) {
 	t.Parallel()
 
@@ -106,7 +106,8 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-// TestWakesOfRefused: the longer a machine is refused, the less often its node wakes the queue; once it is not, at once.
+// TestWakesOfRefused: the longer a machine is refused, the less often its node wakes the queue; once it is not, at
+// once.
 func TestWakesOfRefused(t *testing.T) {
 	t.Parallel()
 
