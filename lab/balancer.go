@@ -21,7 +21,7 @@ const (
 	dialTimeout = time.Second
 )
 
-// balancer runs the load balancers of an estate.
+// balancer runs the load balancers of a lab.
 type balancer struct {
 	logf func(string, ...any)
 
@@ -139,7 +139,7 @@ func (f *front) run() {
 	}
 }
 
-// serve connects a client with the first node that answers.
+// serve connects a client with the first node that responds.
 func (f *front) serve(client net.Conn) {
 	defer client.Close()
 
@@ -219,7 +219,7 @@ func (f *front) close() {
 }
 
 // Balance runs a load balancer in front of the API servers of some machines, which are those of one cluster, until it
-// is ended. An estate runs its own.
+// is ended. A lab runs its own.
 func Balance(address netip.AddrPort, nodes ...*node.Node) (end func(), err error) {
 	b := newBalancer(func(format string, args ...any) { err = fmt.Errorf(format, args...) })
 	served := map[netip.AddrPort][]*node.Node{address: nodes}

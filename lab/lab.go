@@ -1,4 +1,4 @@
-// Package lab is a Talos estate on one computer: emulated machines at loopback addresses, the network between them, and
+// Package lab is a Talos fleet on one computer: emulated machines at loopback addresses, the network between them, and
 // the load balancers in front of their clusters.
 package lab
 
@@ -24,9 +24,9 @@ import (
 // DefaultSubnet is where the machines of a lab live unless told otherwise.
 const DefaultSubnet = "127.10.0.0/16"
 
-// Options describe an estate.
+// Options describe a lab.
 type Options struct {
-	// Dir keeps the machines with their disks; an estate that is opened again carries on.
+	// Dir keeps the machines with their disks; a lab that is opened again carries on.
 	Dir string
 	// Assets is the folder with etcd, etcdutl and kube-apiserver; found by itself when empty.
 	Assets string
@@ -45,7 +45,7 @@ type Options struct {
 	Log io.Writer
 }
 
-// Lab is an estate.
+// Lab is a set of machines and their network.
 type Lab struct {
 	opts     Options
 	subnet   netip.Prefix
@@ -60,13 +60,13 @@ type Lab struct {
 	closed   bool
 }
 
-// machine is one place in the estate.
+// machine is one place in the lab.
 type machine struct {
 	record
 
 	node     *node.Node
 	console  *console
-	switched uint64 // as last seen by the watch
+	switched uint64 // as last observed by the watch
 	seen     bool
 }
 
@@ -76,7 +76,7 @@ var (
 	ErrNotFound = errors.New("no such machine")
 )
 
-// New opens the estate kept in o.Dir. Machines that were on when it was closed are powered on.
+// New opens the lab kept in o.Dir. Machines that were on when it was closed are powered on.
 func New(o Options) (*Lab, error) {
 	if o.Subnet == "" {
 		o.Subnet = DefaultSubnet

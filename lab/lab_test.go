@@ -90,7 +90,7 @@ func view(l *lab.Lab) map[string]string {
 	return v
 }
 
-// TestCarriesOn opens an estate again after it was closed: the same machines at the same addresses with the same
+// TestCarriesOn opens a lab again after it was closed: the same machines at the same addresses with the same
 // configs and firmwares, those on that were on.
 func TestCarriesOn(t *testing.T) {
 	dir, network := t.TempDir(), loopback.Network(t)
@@ -195,12 +195,12 @@ func TestTellsOfPowerChanges(t *testing.T) {
 			t.Errorf("told of %s", name)
 		}
 
-		n.Kill() // whoever does it
+		n.Kill() // for whatever reason
 	}
 }
 
 // TestBalancer reaches two control-plane nodes through their endpoint, then one, then none. Instead of API servers,
-// something answers that says which node it is at.
+// something responds that says which node it is at.
 func TestBalancer(t *testing.T) {
 	network := loopback.Network(t)
 	l := open(t, t.TempDir(), network)
@@ -282,7 +282,7 @@ func TestBalancer(t *testing.T) {
 	})
 }
 
-// reached says who answers at an address.
+// reached says which node responds at an address.
 func reached(address string) string {
 	c, err := net.Dial("tcp", address)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxSubnetBits is the length of the only subnet that addresses of an estate are handed out of.
+	// maxSubnetBits is the length of the only subnet that addresses of a lab are handed out of.
 	maxSubnetBits = 16
 	// reservedNumber is the third number of addresses that no machine gets.
 	reservedNumber = 255
@@ -25,7 +25,7 @@ const (
 
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`)
 
-// record is what an estate keeps of a machine, apart from what the machine keeps itself.
+// record is what a lab keeps of a machine, apart from what the machine keeps itself.
 type record struct {
 	Name         string `json:"name"`
 	Address      string `json:"address"`
@@ -119,7 +119,7 @@ func (l *Lab) place(r *record) error {
 	return fmt.Errorf("no address is left in %s for %s", l.subnet, r.Name)
 }
 
-// dir is where a machine lives. A name has no underscore of its own.
+// dir is where a machine is kept. A name has no underscore of its own.
 func (l *Lab) dir(name string) string {
 	return filepath.Join(l.opts.Dir, "nodes", strings.ReplaceAll(name, "/", "_"))
 }
@@ -136,7 +136,7 @@ func (l *Lab) save() error {
 	return disk.WriteJSON(l.recordsFile(), records)
 }
 
-// console is the log of one machine, opened when there is something to write: an estate of a thousand machines in
+// console is the log of one machine, opened when there is something to write: a lab of a thousand machines in
 // maintenance mode needs no thousand open files.
 type console struct {
 	path string

@@ -10,11 +10,11 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// watchInterval is the pause between two looks at the machines: what a load balancer's health check needs, too.
+// watchInterval is the pause between two checks of the machines: what a load balancer's health check needs, too.
 const watchInterval = 200 * time.Millisecond
 
-// Subscribe calls a function with the name of a machine that was powered on or off, whoever did it. The function must
-// not block.
+// Subscribe calls a function with the name of a machine that was powered on or off, for whatever reason. The function
+// must not block.
 func (l *Lab) Subscribe(fn func(name string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *Lab) announce(machines []*machine) {
 	var changed []string
 
 	for _, m := range machines {
-		// Power that came and went between two looks counts, too, and so does a machine that is seen for the first time.
+		// Power that came and went between two checks counts, too, and so does a machine that is found for the first time.
 		if switched := m.node.Switched(); switched != m.switched || !m.seen {
 			m.switched, m.seen = switched, true
 			changed = append(changed, m.Name)

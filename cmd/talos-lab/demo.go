@@ -370,7 +370,7 @@ func (l *demoLab) finish(ctx context.Context, out io.Writer, keep bool) error {
 	defer cancel()
 
 	if l.temporary && l.proc != nil {
-		// Nobody needs what it would write while it stops in order.
+		// Nothing needs what it would write while it stops in order.
 		l.proc.Kill()
 
 		err := removeAll(stopping, l.dir)
@@ -447,7 +447,7 @@ Stop it: %[2]s down --dir %[1]s     (start it again: %[2]s up --dir %[1]s)
 `, l.dir, self)
 }
 
-// prove shows that the cluster answers, with the credentials that the operator has made.
+// prove shows that the cluster responds, with the credentials that the operator has made.
 func prove(ctx context.Context, out io.Writer, l *demoLab, cluster *demo.Cluster) error {
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()

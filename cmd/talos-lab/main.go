@@ -1,4 +1,4 @@
-// Command talos-lab is a Talos estate on one computer: emulated machines, a management plane, and the operator.
+// Command talos-lab is a Talos fleet on one computer: emulated machines, a management plane, and the operator.
 package main
 
 import (
@@ -86,7 +86,7 @@ func addDirFlag(cmd *cobra.Command, dir *string) {
 	_ = cmd.MarkFlagDirname("dir")
 }
 
-// defaultDir is where a lab lives unless told otherwise.
+// defaultDir is where a lab is kept unless told otherwise.
 func defaultDir() string {
 	if dir := os.Getenv("TALOS_LAB_DIR"); dir != "" {
 		return dir

@@ -29,7 +29,7 @@ func execute(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return run(t.Context(), cmd), out.String(), errOut.String()
 }
 
-// serve runs an estate with its socket, without management plane.
+// serve runs a lab with its socket, without management plane.
 func serve(t *testing.T) (string, *lab.Lab) {
 	t.Helper()
 

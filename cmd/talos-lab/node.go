@@ -13,7 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// completionTimeout keeps shell completion from hanging on a lab that does not answer.
+// completionTimeout keeps shell completion from hanging on a lab that does not respond.
 const completionTimeout = 2 * time.Second
 
 func newNodeCommand() *cobra.Command {

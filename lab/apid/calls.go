@@ -44,7 +44,7 @@ type outcome struct {
 	code   codes.Code
 }
 
-// counters hold only what has been seen, so that an idle node needs no memory for them.
+// counters hold only what has been received, so that an idle node needs no memory for them.
 type counters struct {
 	arrived     map[string]int // by method
 	answered    map[outcome]int

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Faults are what is wrong with one node, or with its network, at the moment, and a count of the calls it has seen.
+// Faults are what is wrong with one node, or with its network, at the moment, and a count of the calls it has received.
 // They outlive reboots of the node. All methods may be called concurrently.
 type Faults struct {
 	link atomic.Pointer[link] // nil while nothing is wrong
@@ -66,7 +66,7 @@ func NewFaults() *Faults {
 	return &Faults{}
 }
 
-// Freeze stops the node in its tracks, or lets it go on: it accepts connections and never answers.
+// Freeze stops the node in its tracks, or lets it go on: it accepts connections and never responds.
 func (f *Faults) Freeze(on bool) {
 	f.relink(func(l *link) { l.frozen = on })
 }

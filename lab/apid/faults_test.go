@@ -95,7 +95,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// TestStopWhileFrozen: a node that answers nobody, and has connections to others, can still be switched off.
+// TestStopWhileFrozen: a node that does not respond, and has connections to others, can still be switched off.
 func TestStopWhileFrozen(t *testing.T) {
 	t.Parallel()
 

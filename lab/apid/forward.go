@@ -303,7 +303,7 @@ func hasPort(target string) bool {
 	return err == nil
 }
 
-// upstream is another node, seen from a node that forwards to it.
+// upstream is another node, from the view of a node that forwards to it.
 type upstream struct {
 	target string
 	conn   *grpc.ClientConn

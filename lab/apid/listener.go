@@ -132,7 +132,7 @@ func (l *listener) awaitHearing() bool {
 	}
 }
 
-// drop leaves a connection without an answer, as a packet filter does, until its client must have given up.
+// drop leaves a connection without an answer, as a packet filter does, until its client must have stopped waiting.
 func (l *listener) drop(raw net.Conn) {
 	timer := time.NewTimer(dropTimeout)
 	defer timer.Stop()

@@ -12,7 +12,7 @@ import (
 // budget is what listener and server of an idle node may cost.
 const budget = 100 << 10
 
-// TestIdleNodesAreSmall lets an estate have thousands of nodes in one process.
+// TestIdleNodesAreSmall lets a lab have thousands of nodes in one process.
 func TestIdleNodesAreSmall(t *testing.T) {
 	const nodes = 400
 

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// Network is what stands between the nodes of an estate. It is shared by them and can be cut in several places at
+// Network is what stands between the nodes of a lab. It is shared by them and can be cut in several places at
 // once. All methods may be called concurrently; the zero value is a network without cuts.
 type Network struct {
 	mu    sync.Mutex
@@ -28,7 +28,7 @@ type cut struct {
 }
 
 // Partition drops all traffic between two sets of addresses until Heal is called with the same name. Clients outside of
-// the estate come from 127.0.0.1.
+// the lab come from 127.0.0.1.
 func (n *Network) Partition(name string, a, b []netip.Prefix) {
 	n.replace(func(cuts []cut) []cut {
 		cuts = slices.DeleteFunc(cuts, func(c cut) bool { return c.name == name })

@@ -41,9 +41,9 @@ type Options struct {
 	// Address is the node's address, without a port.
 	Address netip.Addr
 	Backend Backend
-	// Faults of this node; nil for a Server that has none and counts nothing that somebody could read.
+	// Faults of this node; nil for a Server that has none and counts nothing that could be read.
 	Faults *Faults
-	// Network between the nodes of an estate; nil if it is never partitioned.
+	// Network between the nodes of a lab; nil if it is never partitioned.
 	Network *Network
 	// Resolve translates a forwarding target that is not an address, such as a hostname, to an address. May be nil.
 	Resolve func(target string) (netip.Addr, bool)

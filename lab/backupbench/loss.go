@@ -25,7 +25,7 @@ const (
 var errNoteLost = errors.New("what was written before the backup did not come back")
 
 // survivors are what is left after a total loss: the bucket, the age key with the verification key beside it, the
-// manifest, and somebody's old kubeconfig.
+// manifest, and an old kubeconfig of a user.
 type survivors struct {
 	subnet          string
 	bucket          string

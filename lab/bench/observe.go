@@ -41,7 +41,7 @@ func observe(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 		return nil, err
 	}
 
-	// Nobody reads the objects from the cache: what counts is taken from the events.
+	// The objects are not read from the cache: what counts is taken from the events.
 	informers, err := cache.New(cfg, cache.Options{
 		Scheme: c.Scheme(), DefaultTransform: cache.TransformStripManagedFields(),
 	})
@@ -164,7 +164,7 @@ func (o *Observer) ReadyClusters() (map[types.NamespacedName]time.Time, int) {
 	return ready, machines
 }
 
-// LostAt is when a machine was first seen unreachable after a moment.
+// LostAt is when a machine was first observed unreachable after a moment.
 func (o *Observer) LostAt(key types.NamespacedName, since time.Time) (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

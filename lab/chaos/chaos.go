@@ -66,7 +66,7 @@ const (
 	maxParallel = 40
 )
 
-// ErrViolated says that a rule was broken.
+// ErrViolated says that a rule was violated.
 var ErrViolated = errors.New("the operator broke a rule")
 
 // run is all histories of a call of Run.
@@ -84,7 +84,7 @@ type run struct {
 	failed     error
 }
 
-// Run lives histories for as long as the options say.
+// Run runs histories for as long as the options say.
 func Run(ctx context.Context, o Options) error {
 	if o.Steps == 0 {
 		o.Steps = usualSteps
@@ -104,7 +104,7 @@ func Run(ctx context.Context, o Options) error {
 	return stack.Run(ctx, o.Stack, func(ctx context.Context, s *stack.Stack) error { return begin(ctx, o, s) })
 }
 
-// begin lives the histories in a lab.
+// begin runs the histories in a lab.
 func begin(ctx context.Context, o Options, s *stack.Stack) error {
 	if err := os.MkdirAll(filepath.Join(s.Dir(), "operators"), 0o700); err != nil {
 		return fmt.Errorf("making a directory for the operators: %w", err)
@@ -125,7 +125,7 @@ func begin(ctx context.Context, o Options, s *stack.Stack) error {
 	return nil
 }
 
-// A node is NotReady soon after it falls silent: histories are short.
+// A node is NotReady soon after it becomes unreachable: histories are short.
 const (
 	nodeGrace = 10 * time.Second
 	heartbeat = 2 * time.Second
@@ -182,7 +182,7 @@ func (r *run) fail(err error) {
 	r.failed = errors.Join(r.failed, err)
 }
 
-// one lives one history.
+// one runs one history.
 func (r *run) one(ctx context.Context, slot int, seed uint64) error {
 	c, err := demo.NewClient(r.stack.Plane.Config())
 	if err != nil {

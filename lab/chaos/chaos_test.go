@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { testoperator.Main(m, &operator) }
 // bound is far beyond what anything takes on a busy computer.
 const bound = 10 * time.Minute
 
-// TestHistories lives two short histories: they come to rest, and no rule is broken.
+// TestHistories runs two short histories: they come to rest, and no rule is violated.
 func TestHistories(t *testing.T) {
 	progress := &strings.Builder{}
 	got := map[string]bench.Metric{}

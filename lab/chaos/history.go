@@ -38,7 +38,7 @@ func (l lists) names() []string { return slices.Concat(l.Members, l.Workers) }
 
 // history is the life of one cluster.
 type history struct {
-	ctx    context.Context //nolint:containedctx // it lives as long as the history
+	ctx    context.Context //nolint:containedctx // it lasts as long as the history
 	script Script
 	stack  *stack.Stack
 	client client.Client
@@ -103,7 +103,7 @@ func (h *history) tell(format string, args ...any) {
 	_, _ = fmt.Fprintln(h.log, line)
 }
 
-// run lives the history.
+// run runs the history.
 func (h *history) run() (result, error) {
 	h.began, h.release = time.Now(), h.script.Release
 
@@ -292,7 +292,7 @@ func (h *history) pause(d time.Duration) {
 	}
 }
 
-// pollInterval is the pause between two looks at the objects.
+// pollInterval is the pause between two observations of the objects.
 const pollInterval = 300 * time.Millisecond
 
 // await waits until nothing is left that is wrong, and returns what is when the time is up.

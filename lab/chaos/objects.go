@@ -180,7 +180,7 @@ func (h *history) restoreState(step Step) (string, func()) {
 }
 
 // restoreObjects restores the management plane of this cluster: everything is removed without a trace on the nodes, and
-// made again from a copy, with the status or without it. What people wanted since then comes back with it, or later.
+// made again from a copy, with the status or without it. What users requested since then comes back with it, or later.
 func (h *history) restoreObjects(step Step) (string, func()) {
 	c, what := h.copyOf(step)
 	if c == nil || h.absent {

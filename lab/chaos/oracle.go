@@ -24,18 +24,19 @@ const (
 	RuleQuorum Rule = "quorum"
 	// RuleWrites: a write that was acknowledged is missing in the end, although the faults left a majority of the disks.
 	RuleWrites Rule = "writes"
-	// RuleWipe: the operator wipes a member of etcd, or a ready node that no person gave up.
+	// RuleWipe: the operator wipes a member of etcd, or a ready node that no user has abandoned.
 	RuleWipe Rule = "wipe"
 	// RuleAlone: the operator takes a member of the control plane away while another one has not come back that it took
 	// away before.
 	RuleAlone Rule = "alone"
-	// RuleVersion: an upgrade skips a minor, goes back or is done twice, or a component becomes newer than an API server.
+	// RuleVersion: an upgrade skips a minor, is reverted or is done twice, or a component becomes newer than an API
+	// server.
 	RuleVersion Rule = "version"
 	// RuleConvergence: a cluster without faults comes neither to rest nor into a state that names what a person must do.
 	RuleConvergence Rule = "convergence"
 )
 
-// Violation is a rule that was broken.
+// Violation is a rule that was violated.
 type Violation struct {
 	Rule    Rule
 	At      time.Time
@@ -49,7 +50,7 @@ type etcds interface {
 
 // Oracle judges what an operator does to the machines of one cluster, from outside: by the calls that reach them and by
 // what is true of their etcd. It knows nothing of how the operator decides, and it does not judge people: what they
-// give up may be wiped. All methods may be called concurrently.
+// abandon may be wiped. All methods may be called concurrently.
 type Oracle struct {
 	etcd  etcds
 	clock func() time.Time

@@ -11,7 +11,7 @@ import (
 type Step struct {
 	Kind string
 	A, B uint32
-	// Pause comes after the step. What it broke is mended so many steps later.
+	// Pause comes after the step. What it broke is repaired so many steps later.
 	Pause time.Duration
 	Lasts int
 }

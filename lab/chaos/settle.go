@@ -180,7 +180,7 @@ func (h *history) help() {
 }
 
 // helpOwner confirms that objects which were restored manage the cluster that their earlier life managed, and has
-// machines wiped that the person has given up, and that are back.
+// machines wiped that the user has abandoned, and that are back.
 func (h *history) helpOwner(cp *v1alpha1.TalosControlPlane) {
 	for _, c := range cp.Status.Conditions {
 		_, uid, ok := strings.Cut(c.Message, v1alpha1.TakeOverAnnotation+"=")
@@ -301,7 +301,7 @@ func (h *history) helpEtcd(cp *v1alpha1.TalosControlPlane) {
 		case !asked || slices.Contains(h.want.names(), name) || slices.Contains(holders, name):
 		case h.isBlank(name):
 			forget = append(forget, short(name))
-		default: // it is off the list, and has nothing that anybody needs
+		default: // it is off the list, and has nothing that is needed
 			h.tell("person: wipe the disk of %s", short(name))
 			h.wipe(name)
 			h.powerOn(name)

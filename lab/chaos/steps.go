@@ -78,7 +78,7 @@ func (h *history) victim(step Step) string {
 	return pick(h.want.Members, step.A)
 }
 
-// hit says that a fault is about to take a machine away. With remediation it may be given up for that.
+// hit says that a fault is about to take a machine away. With remediation it may be abandoned for that.
 func (h *history) hit(name string) {
 	h.oracle.Fault(short(name))
 

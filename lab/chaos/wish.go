@@ -21,7 +21,7 @@ const (
 	remedyTimeout = 10 * time.Second
 )
 
-// apply writes what is wanted, as a person applies manifests: the objects are made, or their specs changed.
+// apply writes the desired state, as a user applies manifests: the objects are made, or their specs changed.
 func (h *history) apply() {
 	if h.absent {
 		return

@@ -27,11 +27,11 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// patience is how long a call may take. The recordings were made with it, and some answers depend on it: etcd calls on
-// a node whose etcd does not run never end.
+// patience is how long a call may take. The recordings were made with it, and some responses depend on it: etcd calls
+// on a node whose etcd does not run never end.
 const patience = 4 * time.Second
 
-// atOnce is how many calls wait for their answers at the same time.
+// atOnce is how many calls wait for their responses at the same time.
 const atOnce = 24
 
 // anonymous is the role of a caller without a certificate.
@@ -75,7 +75,7 @@ type question struct {
 	method, role string
 }
 
-// ask makes calls, many at a time, and returns their answers.
+// ask makes calls, many at a time, and returns their responses.
 func ask(ctx context.Context, t target, questions []question) (map[question]answer, error) {
 	conns, closeAll, err := t.connect()
 	if err != nil {

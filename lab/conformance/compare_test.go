@@ -94,7 +94,7 @@ func TestIdentifiersOfDifferentNodesCompare(t *testing.T) {
 }
 
 // TestResourcesOfAStore holds the resource state of lab/cosi on its own against the recordings, and shows that the
-// comparison sees what is wrong with it: nobody has told the store what its node is.
+// comparison sees what is wrong with it: the store was not told what its node is.
 func TestResourcesOfAStore(t *testing.T) {
 	for _, test := range []struct {
 		kind cosi.Kind

@@ -178,7 +178,7 @@ func (c *comparison) compare(ctx context.Context, e *estate, t target, n *node.N
 	return c.power(ctx, e, t, n)
 }
 
-// answers waits until the node answers an administrator: it changes its certificate when it is configured.
+// answers waits until the node responds to an administrator: it changes its certificate when it is configured.
 func (e *estate) answers(ctx context.Context, t target) error {
 	q := question{method: "/machine.MachineService/Version", role: "admin"}
 

@@ -68,7 +68,7 @@ type Node struct {
 	EtcdMember        string   `json:"etcdMember,omitempty"`
 	// MaintenanceFingerprint is that of the certificate which the machine shows in maintenance mode.
 	MaintenanceFingerprint string `json:"maintenanceFingerprint,omitempty"`
-	// Calls is how many calls the machine API has seen, MutatingCalls how many of them asked for a change.
+	// Calls is how many calls the machine API has received, MutatingCalls how many of them asked for a change.
 	Calls         int `json:"calls"`
 	MutatingCalls int `json:"mutatingCalls"`
 	// Timings are the phases of the machine's own work.

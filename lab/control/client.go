@@ -18,7 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab"
 )
 
-// pollInterval is the pause between two looks at a lab that starts.
+// pollInterval is the pause between two checks of a lab that starts.
 const pollInterval = 100 * time.Millisecond
 
 // ErrNoLab says that no lab runs in a directory.

@@ -17,7 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// serve opens an estate with a control socket in a directory.
+// serve opens a lab with a control socket in a directory.
 func serve(t *testing.T, dir string, down func()) (*lab.Lab, *control.Client) {
 	t.Helper()
 

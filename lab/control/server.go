@@ -34,7 +34,7 @@ type Server struct {
 // errBadRequest marks what the caller did wrong.
 var errBadRequest = errors.New("bad request")
 
-// Serve opens the socket. Info is asked for the lab's description, down is called when somebody asks the lab to stop.
+// Serve opens the socket. Info is asked for the lab's description, down is called when the lab is asked to stop.
 func Serve(dir string, l *lab.Lab, info func() Info, down func()) (*Server, error) {
 	path, err := Socket(dir)
 	if err != nil {
@@ -119,7 +119,7 @@ func answer[In, Out any](fn func(context.Context, In) (Out, error)) http.Handler
 	}
 }
 
-// failure is what a refused request answers.
+// failure is the response to a refused request.
 type failure struct {
 	Error string `json:"error"`
 }
@@ -270,7 +270,7 @@ func (s *Server) resolve(given string) (string, error) {
 	}
 }
 
-// actOn does what is asked for to one machine.
+// actOn carries out a request on one machine.
 func (s *Server) actOn(ctx context.Context, name string, a Action) error {
 	n := s.lab.Node(name)
 	if n == nil {

@@ -453,7 +453,7 @@ func TestMemory(t *testing.T) {
 			s.SetService(id, servicesres.ServiceSpec{Running: true, Healthy: true})
 		}
 
-		// Somebody who looks at everything leaves an empty collection behind for every type.
+		// A client that reads everything leaves an empty collection behind for every type.
 		for typ, recorded := range recording {
 			count(t.Context(), t, s, typ, recorded.DefaultNamespace)
 		}

@@ -14,12 +14,12 @@ const (
 	phaseEtcd    = "etcd"
 )
 
-// NodeTime is what machines would have needed for themselves to become a cluster, ready at a given moment, if whoever
+// NodeTime is what machines would have needed for themselves to become a cluster, ready at a given moment, if what
 // drives them had taken no time at all. It has two parts:
 //
 //   - From power on until the last control-plane node could have been bootstrapped: boot, install, reboot, boot. What
 //     lies between the end of the first boot and the beginning of the install is waiting for a config, and not counted.
-//   - From the bootstrap until the last work of any machine was done: nobody is asked for anything any more.
+//   - From the bootstrap until the last work of any machine was done: nothing is requested any more.
 func NodeTime(nodes []*node.Node, ready time.Time) time.Duration {
 	timings := make([][]node.Timing, len(nodes))
 	for i, n := range nodes {

@@ -7,7 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
-// TestNodeTime leaves out exactly the time in which machines wait for somebody.
+// TestNodeTime leaves out exactly the time in which machines wait for a user.
 func TestNodeTime(t *testing.T) {
 	zero := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	span := func(phase string, start, end int) node.Timing {
@@ -23,7 +23,7 @@ func TestNodeTime(t *testing.T) {
 	}, {
 		// Waits 5 s for its config; its etcd waits for the other one.
 		span("boot", 0, 1), span("install", 6, 8), span("boot", 9, 10), span("kubelet", 10, 12), span("etcd", 10, 20),
-		span("apiserver", 20, 30), // nobody waits for it
+		span("apiserver", 20, 30), // nothing waits for it
 	}, {
 		span("boot", 0, 1),
 	}}

@@ -18,7 +18,7 @@ const (
 	kubeconfigSuffix, kubeconfigKey   = "-kubeconfig", "value"
 	talosconfigSuffix, talosconfigKey = "-talosconfig", "talosconfig"
 
-	// proofInterval is the pause between two attempts: the answers are right when the cluster is ready, but a load
+	// proofInterval is the pause between two attempts: the responses are right when the cluster is ready, but a load
 	// balancer may need a moment to know a new API server.
 	proofInterval = 250 * time.Millisecond
 	callTimeout   = 10 * time.Second

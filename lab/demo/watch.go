@@ -1,4 +1,4 @@
-// Package demo follows a cluster from its manifest to the proof that it answers, as a person would: through the
+// Package demo follows a cluster from its manifest to the proof that it responds, as a user would: through the
 // management plane, the Secrets and the official client.
 package demo
 
@@ -20,7 +20,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/control"
 )
 
-// pollInterval is the pause between two looks at everything.
+// pollInterval is the pause between two observations of everything.
 const pollInterval = 250 * time.Millisecond
 
 // Cluster follows one KubernetesCluster.

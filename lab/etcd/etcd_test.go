@@ -152,7 +152,7 @@ func (c *cluster) healthy(m *etcd.Member) {
 	c.eventually("healthy member", m.Health)
 }
 
-// voters waits until the cluster, seen by m, has exactly these voting members.
+// voters waits until the cluster, as m observes it, has exactly these voting members.
 func (c *cluster) voters(m *etcd.Member, names ...string) {
 	c.t.Helper()
 	c.eventually("voting members", func(ctx context.Context) error {

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	// ErrNotEmpty refuses what needs an empty data directory. A real node answers with these words.
+	// ErrNotEmpty refuses what needs an empty data directory. A real node responds with these words.
 	ErrNotEmpty = errors.New("etcd data directory is not empty")
 	// ErrEmpty refuses to resume a member that has no data.
 	ErrEmpty = errors.New("etcd data directory is empty")
@@ -88,7 +88,7 @@ func (o Options) add(ctx context.Context, peers []string) (string, error) {
 		return "", fmt.Errorf("listing etcd members: %w", err)
 	}
 
-	// The data directory is empty, so whoever carries this node's name or address is its own past: the member it was
+	// The data directory is empty, so what carries this node's name or address is its own past: the member it was
 	// before its disk was wiped, or one that was announced and never started.
 	for _, member := range list.Members {
 		if member.Name != o.Name && !slices.Contains(member.PeerURLs, o.peerURL()) {

@@ -68,7 +68,7 @@ type Member struct {
 	work   sync.WaitGroup
 }
 
-// HasData says whether an etcd data directory holds anything: what a node looks at before it accepts a bootstrap.
+// HasData says whether an etcd data directory holds anything: what a node checks before it accepts a bootstrap.
 // An unreadable directory counts as one with data, because the answer no permits a second cluster.
 func HasData(dir string) bool {
 	entries, err := os.ReadDir(dir)
@@ -222,7 +222,7 @@ func (m *Member) retire() {
 	_ = m.client.Close()
 }
 
-// Freeze halts the member: its connections stay open and nothing answers.
+// Freeze halts the member: its connections stay open and nothing responds.
 func (m *Member) Freeze(frozen bool) error { return m.proc.Freeze(frozen) }
 
 // Done is closed when the process is gone, for whatever reason.

@@ -12,7 +12,7 @@ import (
 
 // Recover founds a new cluster of one member from the snapshot file. The restore runs in a child process, because a
 // truncated database kills the process that maps it. A snapshot whose sha256 is wrong leaves debris in the data
-// directory, as on a real node: from then on every bootstrap is refused until somebody wipes it.
+// directory, as on a real node: from then on every bootstrap is refused until it is wiped.
 func Recover(ctx context.Context, o Options, snapshot string, skipHash bool) (*Member, error) {
 	if HasData(o.Dir) {
 		return nil, ErrNotEmpty

@@ -75,11 +75,11 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// damage changes four bytes where no key lives, so that only the sha256 tells.
+// damage changes four bytes where no key is, so that only the sha256 tells.
 func damage(t *testing.T, c *cluster, good []byte) string {
 	t.Helper()
 
-	// The end of a page that is not full is padding: etcdutl's own check does not look at it.
+	// The end of a page that is not full is padding: etcdutl's own check does not read it.
 	for at := len(good) - sha256.Size - 4; at > 0; at -= 512 {
 		if string(good[at:at+4]) != "\x00\x00\x00\x00" {
 			continue

@@ -86,7 +86,7 @@ func TestServingCertificate(t *testing.T) {
 		conn.Close()
 	}
 
-	// Nobody gets in without a certificate.
+	// No client gets in without a certificate.
 	anonymous := c.server.Config()
 	anonymous.CertData, anonymous.KeyData = nil, nil
 

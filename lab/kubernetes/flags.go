@@ -105,9 +105,9 @@ func (o APIServerOptions) emulation() []string {
 var labFlags = []string{
 	// Endpoints of the service "kubernetes" may not be loopback addresses, so the reconciler could only complain.
 	"--endpoint-reconciler-type=none",
-	// Fair queueing costs a set of goroutines and objects for a server that nobody overloads.
+	// Fair queueing costs a set of goroutines and objects for a server that is never overloaded.
 	"--enable-priority-and-fairness=false",
-	// A stopping node must not wait for watches that never end: without a period of their own nobody ends them.
+	// A stopping node must not wait for watches that never end: without a period of their own nothing ends them.
 	"--shutdown-watch-termination-grace-period=1s",
 	"--shutdown-delay-duration=0s",
 	"--shutdown-send-retry-after=false",

@@ -313,7 +313,7 @@ func TestKubeletOutlivesTheAPIServer(t *testing.T) {
 	c.kubelet(o)
 	expect(t, said, true)
 	c.server.Kill()
-	// Nobody can see it, but the node has to call itself not ready by the time its cluster would.
+	// It cannot be observed, but the node has to call itself not ready by the time its cluster would.
 	expect(t, said, false)
 	c.run()
 	expect(t, said, true)

@@ -160,11 +160,11 @@ var modelResources = &metav1.APIResourceList{
 	},
 }
 
-// guard lets nobody in without a certificate of the cluster, and nobody at all while the machine is cut off.
+// guard accepts no client without a certificate of the cluster, and none at all while the machine is cut off.
 func (m *Model) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.opts.Pass != nil && m.opts.Pass(r.Context()) != nil {
-			panic(http.ErrAbortHandler) // there is nobody to answer any more
+			panic(http.ErrAbortHandler) // there is no client to respond to any more
 		}
 
 		if len(r.TLS.VerifiedChains) == 0 {

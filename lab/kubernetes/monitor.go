@@ -35,8 +35,8 @@ const (
 type MonitorOptions struct {
 	// Grace is how long a node may be silent before it is NotReady; 40 s when zero.
 	Grace time.Duration
-	// Period is the pause between two looks at silent nodes; 5 s when zero, or a quarter of Grace if that is shorter.
-	// Changes are seen at once.
+	// Period is the pause between two checks of silent nodes; 5 s when zero, or a quarter of Grace if that is shorter.
+	// Changes are observed at once.
 	Period time.Duration
 	// Clock is the time; the real one when nil.
 	Clock clock.WithTicker
@@ -76,7 +76,7 @@ type monitor struct {
 }
 
 // RunNodeMonitor is the part of the controller manager that the lab needs: nodes whose lease runs out become
-// NotReady, nodes that are well lose the taints of those that are not, and every namespace gets its default service
+// NotReady, healthy nodes lose the taints of those that are not, and every namespace gets its default service
 // account. It runs until ctx ends. Several may run for one cluster: whatever one has done the others leave alone.
 func RunNodeMonitor(ctx context.Context, client clientset.Interface, o MonitorOptions) {
 	o = o.withDefaults()
@@ -174,7 +174,7 @@ func (m *monitor) listen(node *corev1.Node, lease *coordinationv1.Lease, now tim
 }
 
 // judge writes what follows from a node's silence, or from its voice, if that is not what stands there. Failures are
-// left to the next look.
+// left to the next check.
 func (m *monitor) judge(ctx context.Context, node *corev1.Node, silent bool, now metav1.Time) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -204,7 +204,7 @@ func (m *monitor) judge(ctx context.Context, node *corev1.Node, silent bool, now
 	}
 
 	wanted.Spec.Taints = taints
-	// Another monitor or the kubelet may have been faster; the next look sees what they did.
+	// Another monitor or the kubelet may have been faster; the next check finds what they did.
 	_, _ = m.client.CoreV1().Nodes().Update(ctx, wanted, metav1.UpdateOptions{})
 }
 
@@ -284,7 +284,7 @@ func (m *monitor) checkAccounts(ctx context.Context) {
 			continue
 		}
 
-		// It may exist by now, or the namespace may be on its way out: the next look knows.
+		// It may exist by now, or the namespace may be on its way out: the next check knows.
 		_, _ = m.client.CoreV1().ServiceAccounts(ns.Name).Create(ctx, &corev1.ServiceAccount{
 			ObjectMeta: metav1.ObjectMeta{Name: serviceAccount, Namespace: ns.Name},
 		}, metav1.CreateOptions{})

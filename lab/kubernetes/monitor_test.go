@@ -30,7 +30,7 @@ func TestMonitorMarksDeadNodes(t *testing.T) {
 	dying := c.kubelet(c.worker("w1"))
 	c.kubelet(c.worker("w2"))
 
-	// A node that is well is free of taints.
+	// A node that is healthy is free of taints.
 	for _, name := range []string{"w1", "w2"} {
 		c.node(name, func(node *corev1.Node) error {
 			if got := taints(node); len(got) > 0 {

@@ -115,7 +115,7 @@ func (k *Kubelet) describe(node *corev1.Node, cfg config.Config) {
 	node.Labels[corev1.LabelHostname] = k.opts.NodeName
 }
 
-// own sets the wanted entries, removes those that this node set earlier, and remembers what it has set.
+// own sets the desired entries, removes those that this node set earlier, and remembers what it has set.
 func own(annotations map[string]string, key string, have, want map[string]string) {
 	for _, name := range remembered(annotations, key) {
 		delete(have, name)
@@ -184,7 +184,7 @@ func remember(annotations map[string]string, key string, names []string) {
 	annotations[key] = string(out)
 }
 
-// postStatus writes what the machine is and that it is well.
+// postStatus writes what the machine is and that it is healthy.
 func (k *Kubelet) postStatus(node *corev1.Node, cfg config.Config, now metav1.Time) {
 	cpus, memory := k.opts.CPUs, k.opts.MemoryMiB
 	if cpus == 0 {

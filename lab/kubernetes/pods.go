@@ -86,7 +86,7 @@ func (k *Kubelet) syncPod(ctx context.Context, p pass, want *corev1.Pod) error {
 	return err
 }
 
-// mirrorPod is the Pod object of one static pod, with what people and tools look at.
+// mirrorPod is the Pod object of one static pod, with what people and tools read.
 func (k *Kubelet) mirrorPod(node *corev1.Node, name, image string) *corev1.Pod {
 	sum := sha256.Sum256([]byte(name + " " + image + " " + k.opts.BootID + " " + string(node.UID)))
 	hash := hex.EncodeToString(sum[:])[:hashLength]

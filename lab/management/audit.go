@@ -111,7 +111,7 @@ func readWrites(file, user string, since time.Time) ([]Write, error) {
 	return writes, nil
 }
 
-// auditBlock is how much of an audit log is looked at, at once, for the line to begin at.
+// auditBlock is how much of an audit log is read, at once, for the line to begin at.
 const auditBlock = 256 << 10
 
 // readSince reads the end of an audit log: all lines from a time on, and some before. Most who ask want the last

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLongAuditLog: of a log that many write to, what is asked for is found wherever it stands, and no more is.
+// TestLongAuditLog: of a log that many write to, what is requested is found wherever it stands, and no more is.
 func TestLongAuditLog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	begin := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)

@@ -114,7 +114,7 @@ func (p *Plane) start(ctx context.Context) error {
 	return p.install(ctx)
 }
 
-// free makes sure that nobody else serves at the address, because etcd would only say so in its log.
+// free makes sure that nothing else serves at the address, because etcd would only say so in its log.
 func (p *Plane) free(ctx context.Context) error {
 	var lc net.ListenConfig
 
@@ -133,7 +133,7 @@ func (p *Plane) free(ctx context.Context) error {
 // Address is the IP of the management plane.
 func (p *Plane) Address() string { return p.opts.Address }
 
-// Dir is the folder that the plane lives in.
+// Dir is the folder of the plane.
 func (p *Plane) Dir() string { return p.opts.Dir }
 
 // Host is the URL of its API server.

@@ -15,7 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/process"
 )
 
-// readyPoll is the pause between two looks at a process that starts.
+// readyPoll is the pause between two checks of a process that starts.
 const readyPoll = 50 * time.Millisecond
 
 // startTimeout bounds the start of one process; on a machine that is busy with other things it takes longer.

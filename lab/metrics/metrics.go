@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// scrapeTimeout bounds one look at the metrics of an operator.
+// scrapeTimeout bounds one reading of the metrics of an operator.
 const scrapeTimeout = 10 * time.Second
 
 // Samples are the metrics of an operator at one moment.

@@ -156,7 +156,7 @@ func (s *session) chooseMode(asked applyMode, cfg config.Provider, maintenance b
 	return asked, modeDetails{}, fmt.Errorf("incorrect mode '%s' specified for the apply config call", asked)
 }
 
-// dryRun answers what applying would do. The diff is as plain as that of a real node: it shows secrets.
+// dryRun returns what applying would do. The diff is as plain as that of a real node: it shows secrets.
 func (s *session) dryRun(
 	cfg config.Provider, mode applyMode, details modeDetails,
 ) (*machine.ApplyConfigurationResponse, error) {

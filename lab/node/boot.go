@@ -125,7 +125,7 @@ func (s *session) bringUpNetwork(ctx context.Context) error {
 	return nil
 }
 
-// maintenance serves the API to everybody until somebody has applied a config.
+// maintenance serves the API to all clients until a config is applied.
 func (s *session) maintenance(ctx context.Context) error {
 	s.events.Publish(ctx, &machine.TaskEvent{Task: "runningMaintenance", Action: machine.TaskEvent_START})
 
@@ -137,7 +137,7 @@ func (s *session) maintenance(ctx context.Context) error {
 	s.logf("server certificate fingerprint:")
 	s.logf("\t%s", s.maintenanceFingerprint())
 
-	// Whoever reads of the stage finds the API there.
+	// A client that reads of the stage finds the API there.
 	s.setStage(runtime.MachineStageMaintenance)
 
 	select {
@@ -244,7 +244,7 @@ func (s *session) bootPhases() []boot.Phase {
 }
 
 // startAll starts the services of the machine's type and returns when all of them are up. A control-plane node waits
-// here for its etcd until somebody bootstraps the cluster.
+// here for its etcd until the cluster is bootstrapped.
 func (s *session) startAll(ctx context.Context) error {
 	controlPlane := s.machineType().IsControlPlane()
 

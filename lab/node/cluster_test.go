@@ -59,7 +59,7 @@ func hangs(ctx context.Context, call func(context.Context) error) bool {
 	return true
 }
 
-// kubernetes returns a client made of what the Kubeconfig call answers.
+// kubernetes returns a client made of what the Kubeconfig call returns.
 func (f *fleet) kubernetes(c *client.Client) *clientset.Clientset {
 	f.t.Helper()
 
@@ -182,7 +182,7 @@ func (f *fleet) checkWorker(n *node.Node) {
 	}
 }
 
-// checkLeader moves the leadership twice; who does not lead answers an empty name.
+// checkLeader moves the leadership twice; a member that does not lead returns an empty name.
 func (f *fleet) checkLeader(clients []*client.Client) {
 	moved := 0
 
@@ -262,7 +262,7 @@ func (f *fleet) checkLeave(nodes []*node.Node, clients []*client.Client) {
 	}
 }
 
-// checkLeft looks at the service of an etcd that has left.
+// checkLeft checks the service of an etcd that has left.
 func (f *fleet) checkLeft(c *client.Client) {
 	f.t.Helper()
 

@@ -103,8 +103,8 @@ func (s *session) writeConfig() error {
 
 // setLive makes a config the one that the node follows.
 func (s *session) setLive(cfg config.Provider) {
-	// Before anybody hears of the config: who looks again then meets the firewall. Otherwise a client that looked a moment
-	// before keeps its connection and has no reason to open another.
+	// Before a client hears of the config: one that asks again then meets the firewall. Otherwise a client that looked a
+	// moment before keeps its connection and has no reason to open another.
 	if cfg != nil && cfg.CompleteForBoot() {
 		s.n.api.SetFirewall(configuration.ShutsOut(cfg))
 	}
@@ -207,7 +207,7 @@ func kubeSpans(cfg config.Provider) bool {
 	return k != nil && k.Enabled() && cfg.Cluster().Discovery().Enabled()
 }
 
-// announce tells discovery about the node, unless nobody can hear it.
+// announce tells discovery about the node, unless it cannot be heard.
 func (s *session) announce() {
 	cfg, ok := s.complete()
 	key, inCluster := s.clusterKey()
@@ -247,7 +247,7 @@ func (s *session) renewIdentity() bool {
 }
 
 // refreshIdentity brings what apid shows in line with the config and reports whether the node has a certificate of its
-// cluster. Without one, a node that was in maintenance mode keeps its certificate and trusts nobody but its cluster.
+// cluster. Without one, a node that was in maintenance mode keeps its certificate and trusts only its cluster.
 func (s *session) refreshIdentity() bool {
 	s.mu.Lock()
 	s.pending = false

@@ -273,8 +273,8 @@ func TestApplyModes(t *testing.T) {
 	})
 }
 
-// checkTry: a config is applied at once, and taken back when the time is up. A watch has seen both even when the computer
-// is too busy to look in between.
+// checkTry: a config is applied at once, and taken back when the time is up. A watch has received both even when the
+// computer is too busy to look in between.
 func (b *bench) checkTry(c *client.Client) {
 	b.t.Helper()
 

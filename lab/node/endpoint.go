@@ -3,7 +3,7 @@ package node
 import "net/url"
 
 // Endpoint returns the cluster endpoint of a node that its config makes a control-plane node, nil for every other one.
-// The estate listens there where nothing else does.
+// The lab listens there where nothing else does.
 func (n *Node) Endpoint() *url.URL {
 	s := n.current()
 	if s == nil || !s.machineType().IsControlPlane() {

@@ -114,7 +114,7 @@ func (s *session) setMember(member quorum.Member) quorum.Member {
 	return former
 }
 
-// adopt makes a member that has just been opened the local one. Where the service was told to end meanwhile, nobody
+// adopt makes a member that has just been opened the local one. Where the service was told to end meanwhile, nothing
 // would stop the member any more: it would go on beside the next one, on a disk that may be gone.
 func (s *session) adopt(ctx context.Context, member quorum.Member) bool {
 	s.mu.Lock()
@@ -293,7 +293,7 @@ func (s *session) etcdPeers() []string {
 	return peers
 }
 
-// etcdServes is called once a member answers: its ID shows, and the control plane's pods may start.
+// etcdServes is called once a member responds: its ID shows, and the control plane's pods may start.
 func (s *session) etcdServes(ctx context.Context, member quorum.Member) {
 	id, err := member.ID(ctx)
 	if err != nil {

@@ -133,7 +133,7 @@ func (s imageServer) Pull(
 	})
 }
 
-// Import implements the ImageService. The lab has no archives of images to look into.
+// Import implements the ImageService. The lab has no archives of images to read.
 func (s imageServer) Import(
 	srv grpc.ClientStreamingServer[machine.ImageServiceImportRequest, machine.ImageServiceImportResponse],
 ) error {

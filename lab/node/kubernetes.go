@@ -185,7 +185,7 @@ func (s *session) superviseAPIServer(ctx context.Context, server *kubernetes.API
 }
 
 // watchNodes is the controller manager of the cluster. Every control-plane node runs one next to its API server, for as
-// long as that runs: what they do is the same, whoever does it first.
+// long as that runs: what they do is the same, in whichever order.
 func (s *session) watchNodes(ctx context.Context, server *kubernetes.APIServer) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

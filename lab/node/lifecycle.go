@@ -145,7 +145,7 @@ func (s machineServer) Upgrade(ctx context.Context, req *machine.UpgradeRequest)
 	}, nil
 }
 
-// older reports whether the node runs a Talos before 1.13, which looks at etcd also where data is kept.
+// older reports whether the node runs a Talos before 1.13, which checks etcd also where data is kept.
 func (s *session) older() bool {
 	contract, err := config.ParseContractFromVersion(s.tag)
 
@@ -288,7 +288,7 @@ func (s lifecycleServer) Install(
 	return errors.Join(s.n.system.SetLoader(loader), s.n.wipeDisks(name))
 }
 
-// Upgrade implements the LifecycleService. It neither drains nor looks at etcd nor reboots, and a failed installer is
+// Upgrade implements the LifecycleService. It neither drains nor checks etcd nor reboots, and a failed installer is
 // no error of the call.
 func (s lifecycleServer) Upgrade(
 	req *machine.LifecycleServiceUpgradeRequest, srv grpc.ServerStreamingServer[machine.LifecycleServiceUpgradeResponse],

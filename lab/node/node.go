@@ -228,7 +228,7 @@ func (n *Node) Kill() {
 }
 
 // restart ends a session and, where again says so, boots the machine anew. It does nothing when the session is
-// already over, because somebody cut the power meanwhile.
+// already over, because the power was cut meanwhile.
 func (n *Node) restart(s *session, again bool) {
 	n.power.Lock()
 	defer n.power.Unlock()

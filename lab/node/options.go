@@ -44,7 +44,7 @@ type Options struct {
 	Times pace.Times
 	// Seed says, with name and address, how fast the machine is: 0.6 to 1.6 of these times. That of the process when zero.
 	Seed uint64
-	// Cluster is the discovery service shared by the nodes of an estate; a registry of its own when nil.
+	// Cluster is the discovery service shared by the nodes of a lab; a registry of its own when nil.
 	Cluster *Registry
 	// Disks are the machine's disks; one of 20 GiB when nil. A machine with an empty list has none.
 	Disks []Disk
@@ -58,7 +58,7 @@ type Options struct {
 	CPUs, MemoryMiB int
 	// UUID is the system UUID; made up and kept when empty, and the machine shows none where it is NoUUID.
 	UUID string
-	// Modelled replaces etcd and the API server by a model, for estates of hundreds of clusters.
+	// Modelled replaces etcd and the API server by a model, for labs of hundreds of clusters.
 	Modelled bool
 	// ModelledKubernetes replaces the API server by a model, next to a real etcd.
 	ModelledKubernetes bool

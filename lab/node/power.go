@@ -223,7 +223,7 @@ func (s *session) checkResetPartitions(req *machine.ResetRequest) ([]string, err
 	return labels, nil
 }
 
-// reset runs the reset sequence: it leaves etcd where that was asked for, wipes, and reboots or powers off.
+// reset runs the reset sequence: it leaves etcd where that was requested, wipes, and reboots or powers off.
 func (s *session) reset(ctx context.Context, req *machine.ResetRequest, labels []string) {
 	err := s.sequences.Run(ctx, boot.Reset, false, s.resetPhases(req, labels))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node/quorum"
 )
 
-// Registry is what the nodes of an estate share: the discovery service, the network between them, and what is modelled.
+// Registry is what the nodes of a lab share: the discovery service, the network between them, and what is modelled.
 type Registry struct {
 	nodes   *discovery.Service[*Node]
 	model   *quorum.Model

@@ -25,7 +25,7 @@ import (
 	"github.com/talos-operator/talos-operator/lab/node/service"
 )
 
-// session is one boot of a machine, from power on to power off: everything that lives in memory.
+// session is one boot of a machine, from power on to power off: everything that is in memory.
 type session struct {
 	n      *Node
 	bootID string
@@ -281,7 +281,7 @@ func (s *session) freeze(frozen bool) {
 	}
 }
 
-// wake lets the session look at its cluster again.
+// wake lets the session check its cluster again.
 func (s *session) wake() {
 	select {
 	case s.awake <- struct{}{}:

@@ -16,7 +16,7 @@ type launchRequest struct {
 
 // launcher is the one goroutine that forks. The kernel sends the parent-death signal when the *thread* that forked
 // ends, not when the process does, and the Go runtime ends threads as it likes: without a thread of its own that
-// lives as long as the lab, children would be killed at random.
+// lasts as long as the lab, children would be killed at random.
 var launcher = sync.OnceValue(func() chan<- launchRequest {
 	requests := make(chan launchRequest)
 

@@ -111,7 +111,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Freeze halts the process (it keeps its sockets and answers nothing) or lets it continue.
+// Freeze halts the process (it keeps its sockets and responds to nothing) or lets it continue.
 func (p *Process) Freeze(frozen bool) error {
 	sig := syscall.SIGCONT
 	if frozen {
@@ -123,7 +123,7 @@ func (p *Process) Freeze(frozen bool) error {
 	}
 
 	if frozen {
-		// The signal stops the threads one by one, and until the last one stands, the process still answers.
+		// The signal stops the threads one by one, and until the last one stands, the process still responds.
 		waitStopped(p.cmd.Process.Pid)
 	}
 
@@ -176,11 +176,11 @@ func (p *Process) Err() error {
 // PID is the ID of the process, also after its end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Node is the environment of the processes of an emulated machine: one processor each, because an estate has many of
+// Node is the environment of the processes of an emulated machine: one processor each, because a lab has many of
 // them, and what they would do side by side costs more in waking up than it saves.
 func Node() []string { return append(BaseEnv(), LazyGC(), "GOMAXPROCS=1") }
 
-// LazyGC has etcd and kube-apiserver collect garbage half as often, for a third more memory: an estate has many of
+// LazyGC has etcd and kube-apiserver collect garbage half as often, for a third more memory: a lab has many of
 // them. The lab's own GOGC takes its place.
 func LazyGC() string {
 	if v := os.Getenv("GOGC"); v != "" {

@@ -39,11 +39,11 @@ const (
 	User = "talos-lab-provider"
 
 	concurrency = 8
-	// eventBuffer holds more power changes than an estate has machines; what does not fit is seen at the next change.
+	// eventBuffer holds more power changes than a lab has machines; what does not fit is observed at the next change.
 	eventBuffer = 4096
 )
 
-// Provider serves Machines with the machines of an estate.
+// Provider serves Machines with the machines of a lab.
 type Provider struct {
 	client ctrlclient.Client
 	estate *lab.Lab
@@ -81,7 +81,7 @@ func Run(ctx context.Context, cfg *rest.Config, estate *lab.Lab, log logr.Logger
 		return fmt.Errorf("building the scheme of the provider: %w", err)
 	}
 
-	unnamed := true // several estates may run in one process, in tests
+	unnamed := true // several labs may run in one process, in tests
 
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Logger: log, Metrics: metricsserver.Options{BindAddress: "0"},
@@ -113,7 +113,7 @@ func Run(ctx context.Context, cfg *rest.Config, estate *lab.Lab, log logr.Logger
 	return nil
 }
 
-// powerChanges tells of machines that somebody switched on or off.
+// powerChanges tells of machines that were switched on or off.
 func (p *Provider) powerChanges() <-chan event.GenericEvent {
 	events := make(chan event.GenericEvent, eventBuffer)
 
@@ -156,7 +156,7 @@ func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, p.provide(ctx, m)
 }
 
-// provide boots the machine of a Machine, once: what somebody switched off stays off.
+// provide boots the machine of a Machine, once: what a user switched off stays off.
 func (p *Provider) provide(ctx context.Context, m *vitistackv1alpha1.Machine) error {
 	before := m.DeepCopy()
 	name := machineName(m)
@@ -178,7 +178,7 @@ func (p *Provider) provide(ctx context.Context, m *vitistackv1alpha1.Machine) er
 		provided(m, p.estate.Node(name))
 	}
 
-	// The reconciler wakes up for errors of the estate again; a wish that cannot be granted waits for another one.
+	// The reconciler wakes up for errors of the lab again; a wish that cannot be granted waits for another one.
 	if errors.Is(bootErr, errHardware) {
 		bootErr = nil
 	}
@@ -213,7 +213,7 @@ func (p *Provider) release(ctx context.Context, m *vitistackv1alpha1.Machine) er
 }
 
 func (p *Provider) patch(ctx context.Context, m, before *vitistackv1alpha1.Machine) error {
-	// Finalizers are a list, and a merge patch replaces lists as a whole: it must not undo somebody else's change.
+	// Finalizers are a list, and a merge patch replaces lists as a whole: it must not undo the change of another client.
 	patch := ctrlclient.MergeFromWithOptions(before, ctrlclient.MergeFromWithOptimisticLock{})
 	if err := p.client.Patch(ctx, m, patch); err != nil {
 		return ctrlclient.IgnoreNotFound(fmt.Errorf("changing Machine %s: %w", m.Name, err))
@@ -235,7 +235,7 @@ func (p *Provider) patchStatus(ctx context.Context, m, before *vitistackv1alpha1
 	return nil
 }
 
-// machineName is what a Machine's machine is called in the estate.
+// machineName is what a Machine's machine is called in the lab.
 func machineName(m *vitistackv1alpha1.Machine) string { return m.Namespace + "/" + m.Name }
 
 // machineKey is the opposite of machineName.

@@ -66,7 +66,7 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// world is an API server and an estate with the provider between them.
+// world is an API server and a lab with the provider between them.
 type world struct {
 	t      *testing.T
 	estate *lab.Lab
@@ -265,7 +265,7 @@ func TestLifeOfAMachine(t *testing.T) {
 		t.Errorf("machine %v", n)
 	}
 
-	// What belongs to somebody else is left alone.
+	// What belongs to another owner is left alone.
 	static := w.create("static", v1alpha1.MachineSpec{Provider: v1alpha1.Provider{
 		Name: v1alpha1.ProviderStatic, Addresses: []string{"192.0.2.1"},
 	}})
@@ -277,7 +277,7 @@ func TestLifeOfAMachine(t *testing.T) {
 		t.Errorf("static machine: %v, %v, %v", err, static.Finalizers, static.Status)
 	}
 
-	// Somebody pulls the plug, and puts it in again.
+	// A user pulls the plug, and puts it in again.
 	w.estate.Node("default/two").Kill()
 	w.reason(named, provider.ReasonPoweredOff)
 
@@ -350,7 +350,7 @@ func TestHardware(t *testing.T) {
 	w.gone(arm)
 }
 
-// TestWritesNothingWhenNothingChanged looks at the audit log: once a Machine is served, another pass over it, and a
+// TestWritesNothingWhenNothingChanged reads the audit log: once a Machine is served, another reconciliation, and a
 // restart of the provider, write nothing.
 func TestWritesNothingWhenNothingChanged(t *testing.T) {
 	w := newWorld(t)

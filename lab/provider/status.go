@@ -18,7 +18,7 @@ import (
 const (
 	// ReasonPoweredOn: the machine is on and its addresses are final.
 	ReasonPoweredOn = "PoweredOn"
-	// ReasonPoweredOff: somebody switched the machine off.
+	// ReasonPoweredOff: the machine was switched off.
 	ReasonPoweredOff = "PoweredOff"
 	// ReasonBootFailed: the machine could not be booted; the message says why.
 	ReasonBootFailed = "BootFailed"

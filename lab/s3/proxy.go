@@ -22,7 +22,7 @@ type Fault struct {
 	Code   string
 	// CutAfter breaks the connection once that many bytes of the request's body, or of the answer's, were passed on.
 	CutAfter int64
-	// Hang passes CutAfter bytes on and then nothing, until the client gives up.
+	// Hang passes CutAfter bytes on and then nothing, until the client closes.
 	Hang bool
 	// Pause goes before each 64 KiB of the body.
 	Pause time.Duration

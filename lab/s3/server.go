@@ -218,7 +218,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// Freeze halts the server: connections stay open and nothing answers.
+// Freeze halts the server: connections stay open and nothing responds.
 func (s *Server) Freeze(frozen bool) error { return s.proc.Freeze(frozen) }
 
 // Kill ends the server. The buckets stay.

@@ -227,7 +227,7 @@ func watched(nodes []*node.Node, before []int) int {
 	return count
 }
 
-// caughtUp says that every object was looked at once and nothing waits to be looked at.
+// caughtUp says that every object was reconciled once and none waits to be reconciled.
 func (r *run) caughtUp(ctx context.Context) bool {
 	found, err := r.Scrape(ctx)
 	if err != nil {

@@ -317,7 +317,7 @@ func (m *Manager) Leads(ctx context.Context) bool {
 
 var leading = regexp.MustCompile(`(?m)^leader_election_master_status\{.*\} 1$`)
 
-// get returns what a URL answers, if it answers well.
+// get returns what a URL returns, if it succeeds.
 func get(ctx context.Context, url string) ([]byte, bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

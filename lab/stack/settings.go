@@ -38,7 +38,7 @@ func settle(dir, asked string) (netip.Prefix, error) {
 	return subnet, nil
 }
 
-// keep writes down where the lab lives, once it does.
+// keep writes down where the lab is kept, once it runs.
 func keep(dir string, subnet netip.Prefix) error {
 	return disk.WriteJSON(settingsFile(dir), settings{Subnet: subnet.String()})
 }

@@ -1,4 +1,4 @@
-// Package stack puts a whole lab together: the management plane, the estate, the machine provider, the operator as a
+// Package stack puts a whole lab together: the management plane, the machines, the machine provider, the operator as a
 // process of its own under its own roles, and the control socket.
 package stack
 
@@ -265,7 +265,7 @@ func Endpoint(subnet netip.Prefix) string {
 	return fmt.Sprintf("https://%s:6443", lab.Reserved(subnet, endpointNumber))
 }
 
-// Down is closed when somebody asked the lab to stop over its socket.
+// Down is closed when the lab was asked to stop over its socket.
 func (s *Stack) Down() <-chan struct{} { return s.downs }
 
 func (s *Stack) requestDown() { s.down.Do(func() { close(s.downs) }) }

@@ -237,7 +237,7 @@ func read(t *testing.T, s *stack.Stack) string {
 	return string(content)
 }
 
-// TestOperator looks at the operator's process: restarted when it dies, under its own roles, measured.
+// TestOperator checks the operator's process: restarted when it dies, under its own roles, measured.
 func TestOperator(t *testing.T) {
 	s := start(t, options(t))
 	pid := s.Manager.PID()

@@ -29,7 +29,7 @@ const (
 	storeNumber = 2
 )
 
-// StoreEndpoint is where the lab's S3 server answers.
+// StoreEndpoint is where the lab's S3 server listens.
 func (s *Stack) StoreEndpoint() string {
 	if s.Store == nil {
 		return ""

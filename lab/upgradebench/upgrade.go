@@ -108,7 +108,7 @@ func (w *world) measure(ctx context.Context, u upgrade) error {
 		[]bench.Metric{{Name: "rest_s", Value: rest.Sub(spent.at).Seconds(), Unit: "s"}}))...)
 }
 
-// await waits until the records of all clusters report a success, and returns when each was first seen to do so.
+// await waits until the records of all clusters report a success, and returns when each was first observed to do so.
 func (w *world) await(ctx context.Context, u upgrade, watch *busyWatch) (map[types.NamespacedName]time.Time, error) {
 	c, err := demo.NewClient(w.Stack.Plane.Config())
 	if err != nil {

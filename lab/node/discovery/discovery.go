@@ -1,4 +1,4 @@
-// Package discovery stands in for the discovery service of an estate: it knows the nodes of each cluster. Nodes see
+// Package discovery stands in for the discovery service of a lab: it knows the nodes of each cluster. Nodes see
 // each other only where the cluster's ID and its secret are the same.
 package discovery
 
@@ -48,7 +48,7 @@ type Service[N Node] struct {
 	watchers map[N]Key
 }
 
-// New returns a service that knows nobody.
+// New returns a service that knows no node.
 func New[N Node]() *Service[N] {
 	return &Service[N]{clusters: map[Key]map[string]*Affiliate[N]{}, watchers: map[N]Key{}}
 }
@@ -113,7 +113,7 @@ func (s *Service[N]) Notify(key Key) {
 func (s *Service[N]) notifyAndUnlock(key Key) {
 	var nodes []N
 
-	// An estate has many more nodes than one cluster.
+	// A lab has many more nodes than one cluster.
 	for _, a := range s.clusters[key] {
 		if s.watchers[a.Node] == key {
 			nodes = append(nodes, a.Node)

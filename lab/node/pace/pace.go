@@ -14,7 +14,7 @@ import (
 const (
 	// DefaultScale makes a machine a hundred times as fast as a real one: fit for tests.
 	DefaultScale = 0.01
-	// WatchScale is fit for a lab that a person looks at.
+	// WatchScale is fit for a lab that a person watches.
 	WatchScale = 0.2
 )
 

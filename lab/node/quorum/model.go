@@ -33,7 +33,7 @@ var (
 // defaultRetry is the pause between two tries to join.
 const defaultRetry = 500 * time.Millisecond
 
-// Model is etcd without etcd: the clusters of an estate in memory, with members, learners, a leader and a quorum.
+// Model is etcd without etcd: the clusters of a lab in memory, with members, learners, a leader and a quorum.
 // What a member writes to its disk is only which member of which cluster it is.
 type Model struct {
 	mu       sync.Mutex

@@ -31,14 +31,14 @@ type modelMember struct {
 	entry   *modelEntry
 	dir     string
 	frozen  bool
-	// led: it has seen a leader since it was started. Until then it answers nothing at all.
+	// led: it has had a leader since it was started. Until then it answers nothing at all.
 	led bool
 
 	once sync.Once
 	done chan struct{}
 }
 
-// serve waits until the cluster answers through this member: it hangs without a quorum, as etcd does.
+// serve waits until the cluster responds through this member: it hangs without a quorum, as etcd does.
 func (m *modelMember) serve(ctx context.Context, learnerToo bool, f func() error) error {
 	return m.when(ctx, func() (bool, error) {
 		if m.answers() && m.entry.Learner && !learnerToo {
@@ -49,7 +49,7 @@ func (m *modelMember) serve(ctx context.Context, learnerToo bool, f func() error
 	}, f)
 }
 
-// serveAlone waits until the member has once seen a leader since it was started: from then on it answers some calls
+// serveAlone waits until the member has once had a leader since it was started: from then on it answers some calls
 // without a quorum, too. A member that was started without one answers none.
 func (m *modelMember) serveAlone(ctx context.Context, f func() error) error {
 	return m.when(ctx, func() (bool, error) { return m.answers() && m.led, nil }, f)

@@ -27,7 +27,7 @@ type Member interface {
 	Disarm(ctx context.Context) ([]*machine.EtcdMemberAlarm, error)
 	// Defragment compacts the database of this member.
 	Defragment(ctx context.Context) error
-	// Downgrade validates, enables or cancels a downgrade and answers the cluster version.
+	// Downgrade validates, enables or cancels a downgrade and returns the cluster version.
 	Downgrade(ctx context.Context, action DowngradeAction, version string) (string, error)
 	// Snapshot streams the database with its checksum.
 	Snapshot(ctx context.Context) (io.ReadCloser, error)

@@ -233,7 +233,7 @@ func (s *Set) Last(id string) (state, message string, ok bool) {
 	return names[last.state], last.message, true
 }
 
-// List returns what ServiceList answers.
+// List returns what ServiceList returns.
 func (s *Set) List() []*machine.ServiceInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
