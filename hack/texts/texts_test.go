@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -51,6 +52,48 @@ func TestWords(t *testing.T) {
 				t.Errorf("%s: %q in %q", file, word, strings.TrimSpace(line))
 			}
 		}
+	}
+}
+
+// inComments are words that comments replace, too. Those with a proper use in code, such as silent, are missing.
+var inComments = regexp.MustCompile(`//.*\b(nobody|somebody|anybody|whoever|look(ed|s)? at)\b`)
+
+// TestComments: developers read the terms that users read.
+func TestComments(t *testing.T) {
+	read := 0
+
+	err := filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && entry.Name() != "..":
+			return filepath.SkipDir
+		case entry.IsDir() || filepath.Ext(path) != ".go":
+			return nil
+		}
+
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+
+		read++
+
+		number := 0
+
+		for line := range strings.Lines(string(text)) {
+			number++
+
+			// Strings are texts, which TestWords reads.
+			if found := inComments.FindStringSubmatch(line); found != nil && strings.Count(line, "`") == 0 {
+				t.Errorf("%s:%d: %q in a comment", path, number, found[1])
+			}
+		}
+
+		return nil
+	})
+	if err != nil || read < 500 {
+		t.Errorf("%d files were read: %v", read, err)
 	}
 }
 

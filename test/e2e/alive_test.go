@@ -13,7 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// TestAliveIsNotReplaced: nodes whose Talos API somebody shut, and which work, are not replaced, also by a manager that
+// TestAliveIsNotReplaced: nodes whose Talos API was shut, and which work, are not replaced, also by a manager that
 // knows of them only what the one before it wrote. Once Kubernetes does not hear of one any more, it is.
 func TestAliveIsNotReplaced(t *testing.T) {
 	w := newWorld(t)

@@ -91,7 +91,7 @@ func (w *world) planOfWorkers(cluster string) func() *v1alpha1.PlanStatus {
 	}
 }
 
-// TestApproval: with manual approval nothing happens before a person has seen the plan and agreed to this one.
+// TestApproval: with manual approval nothing happens before a user has read the plan and agreed to this one.
 func TestApproval(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {
@@ -145,8 +145,8 @@ func TestApproval(t *testing.T) {
 	w.searchSecrets("asked")
 }
 
-// TestBadConfigStops: a config that makes a node sick stops at the canary, also across a crash of the manager; the node
-// goes back to the last config that worked while it is sick, and a corrected spec goes through.
+// TestBadConfigStops: a config that makes a node unhealthy stops at the canary, also across a crash of the manager; the
+// node gets the last config that worked back while it is unhealthy, and a corrected spec goes through.
 func TestBadConfigStops(t *testing.T) {
 	w := newWorld(t)
 	for i := range 4 {
@@ -272,7 +272,7 @@ func (w *world) tryFor(cluster string, timeout time.Duration) {
 }
 
 // TestRebootsByHand: with rebootPolicy Manual a config is staged, one machine of a group first, and takes effect when
-// somebody reboots; with a closed window nothing reboots; with Automatic the rest goes by itself.
+// the machine is rebooted manually; with a closed window nothing reboots; with Automatic the rest goes by itself.
 func TestRebootsByHand(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {

@@ -64,8 +64,8 @@ func (c *calls) seen() ([]time.Time, []string) {
 	return c.at, c.records
 }
 
-// TestBootstrapIsRecordedFirst: the state Secret names the node before the call is sent; a call whose answer gets lost is
-// not repeated, because its effect shows; one that got lost itself is, but not at once.
+// TestBootstrapIsRecordedFirst: the state Secret names the node before the call is sent; a call whose answer gets lost
+// is not repeated, because its effect shows; one that got lost itself is, but not at once.
 func TestBootstrapIsRecordedFirst(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -117,15 +117,15 @@ func intentOf(t *testing.T, record string) time.Time {
 	return state.Bootstrap.IntentAt
 }
 
-// TestNoBootstrapWithoutEvidence: a control-plane node that has its config and falls silent may hold etcd data. Until it
-// answers, no node is bootstrapped, and the condition names it.
+// TestNoBootstrapWithoutEvidence: a control-plane node that has its config and becomes unreachable may hold etcd data.
+// Until it answers, no node is bootstrapped, and the condition names it.
 func TestNoBootstrapWithoutEvidence(t *testing.T) {
 	w := newEtcdWorld(t)
 	addresses := []string{w.address(1), w.address(2), w.address(3)}
 
 	var once sync.Once
 
-	// It takes its config, and answers nothing from then on. The others come up only then, so that nothing can be
+	// It takes its config, and does not respond from then on. The others come up only then, so that nothing can be
 	// bootstrapped before.
 	silent, frozen := w.boot(3), make(chan struct{})
 	silent.Faults().Subscribe(func(c apid.Call) {
@@ -158,7 +158,8 @@ func TestNoBootstrapWithoutEvidence(t *testing.T) {
 		return nil
 	})
 
-	// A pass that began before the silent node got its config may still want to bootstrap. It cannot record that.
+	// A reconciliation that began before the unreachable node got its config may still want to bootstrap. It cannot record
+	// that.
 	w.eventually("the silent node is named", func(context.Context) error {
 		w.get(cp, "unsure")
 

@@ -19,9 +19,9 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// TestNodesComeBackOtherwise: a control-plane node comes back with another address, while the manager is dead, and stays
-// the same member of the same cluster. Then a control-plane node and a worker die, are replaced by spares, and come back
-// to life with all that they had: they are kept out and wiped, and the cluster does not notice.
+// TestNodesComeBackOtherwise: a control-plane node comes back with another address, while the manager is dead, and
+// stays the same member of the same cluster. Then a control-plane node and a worker die, are replaced by spares, and
+// come back to life with all that they had: they are kept out and wiped, and the cluster does not notice.
 func TestNodesComeBackOtherwise(t *testing.T) {
 	w := newWorld(t)
 	for i := range 6 {
@@ -152,7 +152,7 @@ func (w *world) comeBackToLife(cluster string) {
 	}
 }
 
-// resetsTold checks that the resets of machines that were given up are told one by one.
+// resetsTold checks that the resets of machines that were abandoned are told one by one.
 func (w *world) resetsTold(cluster string, machines ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list := &corev1.EventList{}

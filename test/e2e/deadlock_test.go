@@ -83,7 +83,7 @@ func (w *world) modelledCluster(name string, controlPlane, spares []int, workers
 	w.whole(name)
 }
 
-// runs waits until a cluster has these machines and no others, all ready, and is whole with them.
+// runs waits until a cluster has these machines and no others, all ready, and is healthy with them.
 func (w *world) runs(cluster string, members int, want ...string) {
 	w.t.Helper()
 	w.eventually(cluster+" runs on "+strings.Join(want, ", "), func(ctx context.Context) error {
@@ -182,7 +182,7 @@ func (w *world) cacppt262() {
 	w.wiped(12)
 }
 
-// omni1995: the etcd of a node that is up answers nobody, and its member is on the list. It cannot leave by itself.
+// omni1995: the etcd of a node that is up does not respond, and its member is on the list. It cannot leave by itself.
 func (w *world) omni1995() {
 	w.modelledCluster("looping", []int{21, 22, 23}, []int{24})
 
@@ -209,8 +209,8 @@ func (w *world) wiped(i int) {
 	}
 }
 
-// omni3146: a node that was brought back is listed under a new name, so that there are two records of it, and the old one
-// has the only member, or one of three. The old record goes; the node and its data stay.
+// omni3146: a node that was brought back is listed under a new name, so that there are two records of it, and the old
+// one has the only member, or one of three. The old record goes; the node and its data stay.
 func (w *world) omni3146() {
 	w.modelledCluster("single", []int{1}, nil, 2)
 	w.modelledCluster("triple", []int{11, 12, 13}, nil)

@@ -43,7 +43,7 @@ spec:
 	w.eventually("the control plane is ready", w.condition(cp, "alone", v1alpha1.ConditionReady, metav1.ConditionTrue))
 	w.eventually("the worker is ready", w.condition(group, "alone-workers", v1alpha1.ConditionReady, metav1.ConditionTrue))
 
-	// A TalosMachine that somebody deletes by hand leaves the node alone and comes back.
+	// A TalosMachine that is deleted manually leaves the node alone and comes back.
 	boot, m := machine.Status().BootID, &v1alpha1.TalosMachine{}
 	w.get(m, "alone-0")
 

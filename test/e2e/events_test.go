@@ -85,8 +85,9 @@ func (w *world) told() []string {
 	return lines
 }
 
-// tellOf waits until the events after so many others contain the wanted ones, by how they begin: an event is written a
-// moment after the status. It fails if there are more than a few others but those that may be, and returns all of them.
+// tellOf waits until the events after so many others contain the expected ones, by how they begin: an event is written
+// a moment after the status. It fails if there are more than a few others but those that may be, and returns all of
+// them.
 func (w *world) tellOf(what string, after int, want, may []string) []string {
 	w.t.Helper()
 

@@ -230,7 +230,7 @@ func (w *world) swapDisk(t *testing.T, n *node.Node) {
 		t.Fatal(err)
 	}
 
-	// The operator has to have seen it: only then does the old health no longer count.
+	// The operator has to have observed it: only then does the old health no longer count.
 	w.eventually(n.Name()+" is looked at anew", func(context.Context) error {
 		if calls := n.Faults().Calls("ApplyConfiguration"); n.Status().Stage == "maintenance" {
 			return fmt.Errorf("still in maintenance mode after %d configs", calls)
@@ -240,7 +240,7 @@ func (w *world) swapDisk(t *testing.T, n *node.Node) {
 	})
 }
 
-// oneEtcd: every control-plane node answers with the same member list.
+// oneEtcd: every control-plane node responds with the same member list.
 func (w *world) oneEtcd(cluster string, nodes int) {
 	w.t.Helper()
 

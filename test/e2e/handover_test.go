@@ -259,7 +259,7 @@ func TestLeaderIsKilled(t *testing.T) {
 		t.Errorf("%d changes of the leader, want %d", got, want)
 	}
 
-	// Nobody acts while the lease of the one that was killed is valid.
+	// No replica acts while the lease of the one that was killed is valid.
 	acquired := after.Spec.AcquireTime.Time
 	valid := time.Duration(*before.Spec.LeaseDurationSeconds) * time.Second
 

@@ -22,11 +22,11 @@ import (
 	"github.com/talos-operator/talos-operator/test/foreign"
 )
 
-// password is a secret that somebody put into the configs by hand.
+// password is a secret that a user put into the configs manually.
 const password = "correct-horse-battery"
 
-// strangers builds a cluster of three control-plane nodes and a worker that no operator ever saw, and that somebody has
-// made his own.
+// strangers builds a cluster of three control-plane nodes and a worker that no operator ever managed, and that a user
+// has made his own.
 func (w *world) strangers(name string) *foreign.Cluster {
 	w.t.Helper()
 
@@ -112,9 +112,9 @@ func (w *world) adopted(name, fingerprint string) func(context.Context) error {
 	}
 }
 
-// TestImport: a cluster that nobody here made is taken over by the command, which is killed on the way, as is the manager,
-// and once more by a manifest alone. No node is written to or reboots, the PKI stays, and the plan is empty. A change of the spec then rolls
-// out, and leaves alone what the nodes had of their own.
+// TestImport: a cluster that was not made here is taken over by the command, which is killed on the way, as is the
+// manager, and once more by a manifest alone. No node is written to or reboots, the PKI stays, and the plan is empty. A
+// change of the spec then rolls out, and leaves alone what the nodes had of their own.
 func TestImport(t *testing.T) {
 	w := newWorld(t)
 	c := w.strangers("stray")
@@ -186,7 +186,7 @@ func TestImport(t *testing.T) {
 	w.etcdMembers("stray", 3)
 }
 
-// forget gives up what the worker has of its own: from then on it runs what the spec says, and nothing else.
+// forget drops what the worker has of its own: from then on it runs what the spec says, and nothing else.
 func (w *world) forget(cluster string) {
 	w.t.Helper()
 
@@ -277,8 +277,8 @@ func (w *world) keepsSecrets(cluster string) {
 	}
 }
 
-// leave removes the objects and the state of a cluster, as if another management plane had had it, and returns a manifest
-// which imports it from what was exported. That has nothing of what the nodes have of their own.
+// leave removes the objects and the state of a cluster, as if another management plane had had it, and returns a
+// manifest which imports it from what was exported. That has nothing of what the nodes have of their own.
 func (w *world) leave(cluster, exported string) string {
 	w.t.Helper()
 

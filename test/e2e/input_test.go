@@ -178,7 +178,7 @@ func TestSeedExamples(t *testing.T) {
 	files := map[string]string{"simple-cluster": "simple-cluster.yaml", "complex-cluster": "multi-worker-group.yaml"}
 	manifests := map[string]string{}
 
-	// As printed, with the versions of 2023; nobody provides machines, so nothing begins.
+	// As printed, with the versions of 2023; there are no machines, so nothing begins.
 	for name, file := range files {
 		data, err := os.ReadFile("../../examples/" + file)
 		if err != nil {

@@ -30,8 +30,8 @@ func (w *world) upgradeKubernetes(cluster, version string) {
 	})
 }
 
-// runsKubernetes: each component of each machine of a cluster has a version, no upgrade is left, and everything is up to
-// date.
+// runsKubernetes: each component of each machine of a cluster has a version, no upgrade is left, and everything is up
+// to date.
 func (w *world) runsKubernetes(cluster, version string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, cp := &v1alpha1.TalosMachineList{}, &v1alpha1.TalosControlPlane{}
@@ -59,7 +59,8 @@ func (w *world) runsKubernetes(cluster, version string) func(context.Context) er
 	}
 }
 
-// componentSteps records what machines are sent: each time an image of Kubernetes changes, as "component version machine".
+// componentSteps records what machines are sent: each time an image of Kubernetes changes, as "component version
+// machine".
 type componentSteps struct {
 	mu    sync.Mutex
 	last  map[int]map[string]string
@@ -174,7 +175,7 @@ func (r *componentSteps) once(t *testing.T, versions ...string) {
 // TestUpgradeOfEverything: a minor of Talos, by the call of before 1.13, and two of Kubernetes in one intent, with the
 // manager killed in between. Talos goes machine by machine, Kubernetes component by component and machine by machine;
 // each machine reboots once, for Talos, and no component is changed before the one that it depends on runs everywhere.
-// Meanwhile pods stay above the minimum of their budget, and the API answers.
+// Meanwhile pods stay above the minimum of their budget, and the API responds.
 func TestUpgradeOfEverything(t *testing.T) {
 	s := newStory(t)
 	w := s.w

@@ -121,7 +121,8 @@ func (w *world) sameIdentity(name string, want identity) {
 	}
 }
 
-// converged: a cluster at the end of a scenario is at rest, has kept its identity, and has its secrets in Secrets alone.
+// converged: a cluster at the end of a scenario is at rest, has kept its identity, and has its secrets in Secrets
+// alone.
 func (w *world) converged(name string, want identity) {
 	w.t.Helper()
 	w.idle(5 * time.Second)
@@ -139,7 +140,7 @@ func (id identity) without(addresses ...string) identity {
 	return id
 }
 
-// idle proves that a converged estate writes nothing: neither to the API server nor to a node.
+// idle proves that a converged fleet writes nothing: neither to the API server nor to a node.
 func (w *world) idle(d time.Duration) {
 	w.t.Helper()
 
@@ -218,7 +219,7 @@ func (w *world) searchSecrets(cluster string) {
 
 		return err
 	})
-	if err != nil && !os.IsNotExist(err) { // nobody made a KubernetesCluster
+	if err != nil && !os.IsNotExist(err) { // there is no KubernetesCluster
 		w.t.Fatal(err)
 	}
 
@@ -352,7 +353,7 @@ func (w *world) move(name, manifest string) {
 	w.apply(manifest)
 	w.manager = w.startManager(plane)
 
-	// The other management plane was killed, and nobody here can tell.
+	// The other management plane was killed, and it is unknown here.
 	cp, owner := &v1alpha1.TalosControlPlane{}, old.Runtime.OwnerUID
 	w.eventually("a person has to confirm it", w.condition(cp, name, v1alpha1.ConditionStalled, metav1.ConditionTrue,
 		v1alpha1.ReasonOwnedElsewhere))

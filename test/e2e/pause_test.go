@@ -14,8 +14,8 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 )
 
-// TestPauseHoldsEverythingBelow: a paused KubernetesCluster sends nothing to any node, neither a config to one with a new
-// disk nor a reset when it is deleted; without the annotation both go on.
+// TestPauseHoldsEverythingBelow: a paused KubernetesCluster sends nothing to any node, neither a config to one with a
+// new disk nor a reset when it is deleted; without the annotation both go on.
 func TestPauseHoldsEverythingBelow(t *testing.T) {
 	w := newWorld(t)
 	nodes := []string{w.address(1), w.address(2)}
@@ -45,7 +45,7 @@ func TestPauseHoldsEverythingBelow(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The status stays live: the operator has looked at the wiped machine, and has left it alone.
+	// The status stays live: the operator has observed the wiped machine, and has left it alone.
 	w.eventually("the wiped machine shows", w.condition(m, name, v1alpha1.ConditionConfigured,
 		metav1.ConditionFalse, v1alpha1.ReasonMaintenance))
 

@@ -68,9 +68,9 @@ func (w *world) newVault() *vault {
 	return v
 }
 
-// TestRecoverCommand: a backup is taken and looked at from the command line. Then the management plane, all nodes and
-// their disks are gone, and one command brings the cluster back from the bucket, an identity file and the manifest. It is
-// killed on the way and run again.
+// TestRecoverCommand: a backup is taken and inspected from the command line. Then the management plane, all nodes and
+// their disks are gone, and one command brings the cluster back from the bucket, an identity file and the manifest. It
+// is killed on the way and run again.
 func TestRecoverCommand(t *testing.T) {
 	w := newLonelyWorld(t)
 	v := w.newVault()

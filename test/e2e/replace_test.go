@@ -254,7 +254,7 @@ func TestSparesOfCluster(t *testing.T) {
 	w.etcdMembers("stocked", 3)
 
 	// The machine that was replaced comes back with its old data. It is wiped, and takes the next place. Its Node may
-	// well be ready before anybody looks: a person said beforehand that this changes nothing.
+	// well be ready before that is observed: a user said beforehand that this changes nothing.
 	change(w, &v1alpha1.TalosControlPlane{}, "stocked", func(cp *v1alpha1.TalosControlPlane) {
 		metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.WipeMachinesAnnotation, "stocked-cp-1")
 	})

@@ -112,7 +112,7 @@ func (w *world) leader(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// leads: somebody leads, and not this one.
+// leads: a replica leads, and not this one.
 func (w *world) leads(not string) func(context.Context) error {
 	return func(context.Context) error {
 		if got := w.leader(w.t); got == "" || got == not {
@@ -123,7 +123,7 @@ func (w *world) leads(not string) func(context.Context) error {
 	}
 }
 
-// TestNotReadyWithoutCaches: a manager that may not list its objects lives, and is never ready.
+// TestNotReadyWithoutCaches: a manager that may not list its objects runs, and is never ready.
 func TestNotReadyWithoutCaches(t *testing.T) {
 	w := newWorld(t)
 	w.eventually("the manager is ready", w.manager.answers("/readyz", http.StatusOK))

@@ -13,8 +13,8 @@ import (
 // restful is how long no manager writes at rest: details of a status wait for each other, and are no write of rest.
 const restful = condition.SummaryTogether + time.Second
 
-// quiet waits until the last writes of a convergence are through: no manager is in the middle of a pass, and none has
-// written for a while. A pass that waits for a node that does not answer takes longer than that while.
+// quiet waits until the last writes of a convergence are through: no manager is in the middle of a reconciliation, and
+// none has written for a while. A reconciliation that waits for an unreachable node takes longer than that while.
 func (w *world) quiet() {
 	w.t.Helper()
 
@@ -32,7 +32,7 @@ func (w *world) quiet() {
 	})
 }
 
-// rests tells by nil that every manager that lives has nothing to do, and the world's own one has begun to work.
+// rests tells by nil that every manager that runs has nothing to do, and the world's own one has begun to work.
 func (w *world) rests(ctx context.Context) error {
 	w.mu.Lock()
 	managers := w.managers

@@ -229,8 +229,8 @@ func (w *world) restoredThrough(
 	return r
 }
 
-// TestRestore: an etcd goes back to a backup, with the manager killed on the way. What was written after it is lost, and
-// kept as a copy; the PKI stays, the workers run on, and nobody else touches a node meanwhile.
+// TestRestore: an etcd is restored from a backup, with the manager killed on the way. What was written after it is
+// lost, and kept as a copy; the PKI stays, the workers run on, and no other controller touches a node meanwhile.
 func TestRestore(t *testing.T) {
 	w := newRealWorld(t)
 	for i := range 4 {
@@ -311,8 +311,9 @@ func (w *world) lastSnapshot(r *v1alpha1.TalosEtcdRestore, id *age.X25519Identit
 	}
 }
 
-// TestTotalLoss: a schedule backs a cluster up to a bucket, then the management plane, all nodes and all their disks are
-// gone. From the bucket, an identity, two manifests and fresh machines the cluster comes back, and old kubeconfigs work.
+// TestTotalLoss: a schedule backs a cluster up to a bucket, then the management plane, all nodes and all their disks
+// are gone. From the bucket, an identity, two manifests and fresh machines the cluster comes back, and old kubeconfigs
+// work.
 func TestTotalLoss(t *testing.T) {
 	w := newLonelyWorld(t)
 	for i := range 4 {

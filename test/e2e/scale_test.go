@@ -66,8 +66,8 @@ func (w *world) machinesAre(cluster string, want ...string) func(context.Context
 	}
 }
 
-// TestScale: a control plane grows from 1 over 3 to 5 and shrinks back, workers with it. The manager is killed at random
-// moments, and a node that stays loses power in the middle. Whoever goes is drained, leaves etcd, is wiped, and its
+// TestScale: a control plane grows from 1 over 3 to 5 and shrinks back, workers with it. The manager is killed at
+// random moments, and a node that stays loses power in the middle. What goes is drained, leaves etcd, is wiped, and its
 // objects go, in this order; the PKI and the data stay.
 func TestScale(t *testing.T) {
 	w := newRealWorld(t)
@@ -108,7 +108,7 @@ func TestScale(t *testing.T) {
 		v1alpha1.ConditionDeleting, metav1.ConditionTrue, v1alpha1.ReasonDraining))
 	w.eventually("the first member is gone", w.membersAre("sized", 4))
 
-	// With one of four away nobody else may go.
+	// With one of four away no other one may go.
 	w.nodes[addresses[1]].Kill()
 	w.killAtRandom(2)
 
@@ -187,7 +187,7 @@ func (w *world) membersAre(name string, want int32) func(context.Context) error 
 	}
 }
 
-// keepPod runs a pod on a node, with a budget that lets nobody evict it.
+// keepPod runs a pod on a node, with a budget that forbids every eviction.
 func (w *world) keepPod(cluster, node string) {
 	w.t.Helper()
 
@@ -244,8 +244,9 @@ func (w *world) freePod(cluster string) {
 	}
 }
 
-// TestDeadMemberDoesNotDeadlock: a control-plane node dies for good. Nothing is removed while it may come back; given up
-// by a person, its member is removed by the survivors, although etcd is not whole, and the scale-down goes on.
+// TestDeadMemberDoesNotDeadlock: a control-plane node dies for good. Nothing is removed while it may come back;
+// abandoned by a person, its member is removed by the survivors, although etcd is not whole, and the scale-down goes
+// on.
 func TestDeadMemberDoesNotDeadlock(t *testing.T) {
 	w := newWorld(t)
 	addresses := []string{w.address(1), w.address(2), w.address(3)}
@@ -318,8 +319,8 @@ func (w *world) scaleControlPlane(name string, replicas int32) {
 	}
 }
 
-// TestStaleMember: a member that somebody announced by mistake, and that no machine has, goes after two looks a minute
-// apart, and only that one.
+// TestStaleMember: a member that was announced by mistake, and that no machine has, goes after two observations a
+// minute apart, and only that one.
 func TestStaleMember(t *testing.T) {
 	w := newEtcdWorld(t)
 	n := w.boot(1)

@@ -17,9 +17,9 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// TestShards: three replicas share nine clusters. One is killed while they come up, one cluster goes to another shard, and
-// another replica ends in order later: every cluster comes up, all objects of each are in one shard, no cluster is bootstrapped twice, nothing is sent again by
-// those who take over, and in the end each cluster is still reconciled.
+// TestShards: three replicas share nine clusters. One is killed while they come up, one cluster goes to another shard,
+// and another replica ends in order later: every cluster comes up, all objects of each are in one shard, no cluster is
+// bootstrapped twice, nothing is sent again by those who take over, and in the end each cluster is still reconciled.
 func TestShards(t *testing.T) {
 	const clusters, shards = 9, 3
 
@@ -161,8 +161,8 @@ spec:
 	}
 }
 
-// moveShard moves a cluster to another shard by command, while the operator works: all of it is there then, and whoever
-// holds that shard resumes it.
+// moveShard moves a cluster to another shard by command, while the operator works: all of it is there then, and the
+// replica that holds that shard resumes it.
 func (w *world) moveShard(t *testing.T, cluster, to string) {
 	t.Helper()
 	w.says(0, "Cluster "+cluster+" is in shard "+to+" now", "shard", "move", cluster, "--to", to, "--wait", "10m",
@@ -194,14 +194,14 @@ func (w *world) moveShard(t *testing.T, cluster, to string) {
 	}
 	w.eventually("the cluster is resumed", resumed)
 
-	// Nobody but the holder of its new shard can show what changes now.
+	// Only the holder of its new shard can show what changes now.
 	w.pause(cluster, "after the move")
 	w.eventually("the new shard sees a pause", w.condition(c, cluster, v1alpha1.ConditionPaused, "True"))
 	w.pause(cluster, "false")
 	w.eventually("the new shard sees the end of it", resumed)
 }
 
-// shardsHeld: so many shards are held by so many replicas.
+// shardsHeld: so many replicas hold so many shards.
 func (w *world) shardsHeld(shards, replicas int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list := &coordinationv1.LeaseList{}

@@ -129,7 +129,7 @@ func nodeIsGone(t *testing.T) {
 		return
 	}
 
-	// A machine that came back with the version that it had may have refused the new one: a person has to look.
+	// A machine that came back with the version that it had may have refused the new one: a user has to check.
 	s.w.plan(s.w.planOfControlPlane(storyCluster), v1alpha1.PlanStopped, storyCluster+"-cp-")
 
 	name, _ := s.failed()

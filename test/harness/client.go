@@ -25,7 +25,7 @@ type Client struct {
 	hook   func(verb string, o client.Object)
 }
 
-// NewClient makes the client of a replica that lives.
+// NewClient makes the client of a replica that runs.
 func NewClient(c client.WithWatch) *Client { return &Client{WithWatch: c} }
 
 // Writes are the effects so far.
@@ -65,7 +65,7 @@ func (c *Client) Dead() bool {
 	return c.dead
 }
 
-// BeforeWrites has a test do something before each write: be somebody else who writes first, for example.
+// BeforeWrites has a test do something before each write: be another client that writes first, for example.
 func (c *Client) BeforeWrites(hook func(verb string, o client.Object)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +76,7 @@ func (c *Client) BeforeWrites(hook func(verb string, o client.Object)) {
 // Effect counts what the operator has done elsewhere than in the API server, such as at a node.
 func (c *Client) Effect() { _, _ = c.effect() }
 
-// effect tells whether the operator still causes it, and whether it lives to see it.
+// effect tells whether the operator still causes it, and whether it survives to observe it.
 func (c *Client) effect() (causes, sees bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *Client) write(verb string, o client.Object, do func() error) error {
 		return fmt.Errorf("%s: %w", verb, ErrDead)
 	}
 
-	// A write that failed is told all the same: a conflict is no effect that anybody would have to notice.
+	// A write that failed is told all the same: a conflict is no effect that would have to be noticed.
 	if err := do(); err != nil || sees {
 		return err
 	}

@@ -157,11 +157,11 @@ func (e *Env) UpdateStatus(o client.Object) {
 	}
 }
 
-// Change reads an object, and writes what is edited. Whoever writes at the same time does not matter.
+// Change reads an object, and writes what is edited. Other clients that write at the same time do not matter.
 func Change[T client.Object](e *Env, o T, edit func(T)) {
 	e.Helper()
 
-	// What nobody else wrote at the same time is refused for a reason of its own.
+	// What no other client wrote at the same time is refused for a reason of its own.
 	var refused error
 
 	e.Eventually("an edit of "+o.GetName(), func(ctx context.Context) error {

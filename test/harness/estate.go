@@ -244,13 +244,13 @@ func (e *Estate) Leader(t testing.TB) int {
 	return leader
 }
 
-// Calls of a method that all machines have seen; of all methods when that is empty.
+// Calls of a method that all machines have received; of all methods when that is empty.
 func (e *Estate) Calls(method string) int { return Calls(method, e.Nodes...) }
 
 // Mutations are the calls that asked any machine for a change.
 func (e *Estate) Mutations() int { return Mutations(e.Nodes...) }
 
-// Calls of a method that machines have seen; of all methods when that is empty.
+// Calls of a method that machines have received; of all methods when that is empty.
 func Calls(method string, nodes ...*node.Node) int {
 	total := 0
 	for _, n := range nodes {

@@ -11,7 +11,7 @@ import (
 )
 
 // Installed waits until a machine that got its first config in the boot with an ID is installed and has booted again,
-// from its disk. It answers as a member of its cluster already while it is being installed, and then goes away.
+// from its disk. It responds as a member of its cluster already while it is being installed, and then goes away.
 func Installed(t testing.TB, n *node.Node, first string) {
 	t.Helper()
 

@@ -123,7 +123,7 @@ func TestMetricsExist(t *testing.T) {
 var parts = []string{"**Meaning**", "**Impact**", "**Diagnosis**", "```sh\n", "**Mitigation**"}
 
 // TestRunbooks: each alert has a section of docs/runbooks.md, which its runbook_url leads to, and each section an alert. Each
-// says what the alert means, what it leads to, what to look at and what to do.
+// says what the alert means, what it leads to, what to check and what to do.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 

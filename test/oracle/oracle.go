@@ -98,7 +98,7 @@ type Act struct {
 	Word bool
 }
 
-// Violation is a rule that was broken.
+// Violation is a rule that was violated.
 type Violation struct {
 	Rule    Rule
 	Message string
