@@ -260,10 +260,39 @@ func TestUpgradeBootsBadly(t *testing.T) {
 				}
 			}
 
+			if strings.HasSuffix(image, "-no-network") {
+				e.fallsBackLate("w-0")
+			}
+
 			if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != 1 {
 				t.Errorf("%d reboots", n)
 			}
 		})
+	}
+}
+
+// fallsBackLate has a machine that was given up boot what it ran before: it is made schedulable, and is not upgraded
+// again.
+func (e *env) fallsBackLate(name string) {
+	e.Helper()
+
+	if !e.cordoned(name) {
+		e.Error("it is schedulable, and nobody knows what it runs")
+	}
+
+	if err := e.nodes[name].FallBack(); err != nil {
+		e.Fatal(err)
+	}
+
+	e.until(name, "it is schedulable", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change.Lost == "" })
+
+	for range 3 {
+		e.sleep(time.Minute)
+
+		m, _, _ := e.pass(name)
+		if !failed(m) || !strings.Contains(m.Status.Change.Message, "it fell back to what it ran before") || e.cordoned(name) {
+			e.Fatalf("cordoned: %t: %s", e.cordoned(name), show(m))
+		}
 	}
 }
 

@@ -23,6 +23,8 @@ func Next(in Input) Step {
 		return in.rebooting()
 	case in.Equal:
 		return in.settle()
+	case in.isLost():
+		return in.cameBack()
 	case c == nil || c.Phase == v1alpha1.ChangeFailed || !in.granted():
 		return in.rest()
 	case c.Reboot && c.Try:

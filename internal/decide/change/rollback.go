@@ -75,6 +75,8 @@ func (in *Input) settleAgain() {
 	c.Cause, c.Base, c.Target, c.Image, c.OldImage = v1alpha1.CauseSpec, c.Target, c.Base, c.OldImage, c.Image
 	c.Booted, c.Staged, c.UnfitSince = true, false, nil
 
+	in.found()
+
 	for i, f := range c.Fields {
 		c.Fields[i].Old, c.Fields[i].New = f.New, f.Old
 	}

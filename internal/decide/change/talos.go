@@ -116,6 +116,8 @@ func NextTalos(in Input) Step {
 		return in.withdrawTalos()
 	case c.Booted:
 		return in.fellBack()
+	case in.isLost():
+		return in.cameBack()
 	case in.Pass.Failed != "":
 		return in.failTalos(in.Pass.Failed)
 	case c.Phase == v1alpha1.ChangeFailed || !in.granted() || !in.Grant.Reboot:
@@ -305,6 +307,8 @@ func (in Input) upgradeAgain() Step {
 func (in Input) settleTalos() Step {
 	c := in.Record.Change
 	in.Record.Intent = nil
+
+	in.found()
 
 	// One that had failed because it did not come back in time has not had its time to become healthy yet.
 	if c.Phase != v1alpha1.ChangeFailed || !c.Booted {

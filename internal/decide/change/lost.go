@@ -1,0 +1,125 @@
+package change
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// Silent decides about the change of a node that cannot be asked, because it is unreachable or has lost its
+// configuration. silence is for how long it has been unreachable, zero if it is not. A machine that was allowed to
+// begin and has not done so returns the grant, so that it does not block others.
+func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
+	in.Record = in.Record.copy()
+	c, timeout := in.Record.Change, in.Options.HealthTimeout
+
+	switch {
+	case c == nil || c.Phase == v1alpha1.ChangeFailed:
+	case c.Phase == v1alpha1.ChangePending, c.Phase == v1alpha1.ChangeAwaitingReboot:
+		if in.granted() && silence >= timeout {
+			in.Record.Intent = nil // a pull begins anew
+			in.newID()
+
+			return in.again(0), true
+		}
+	case c.Kind == v1alpha1.ChangeTalos && c.Phase == v1alpha1.ChangeApplying && unreachable:
+		// An installer may take longer than that, too.
+		if silence >= timeout {
+			return in.lose(fmt.Sprintf("%s has been unreachable for %s while %s was installed on it; check its console, or "+
+				"replace it", in.Name, timeout, c.Image)), true
+		}
+	case c.Phase == v1alpha1.ChangeDraining && unreachable:
+		// Nothing was sent yet, and a drain may take hours: only the silence counts. A node that has lost its configuration
+		// does not come back.
+		if silence >= timeout {
+			return in.lose(fmt.Sprintf("%s has been unreachable for %s while it was drained for the change of %s; check its "+
+				"console, or replace it", in.Name, timeout, FieldNames(c))), true
+		}
+	case in.Now.Sub(c.Since.Time) >= timeout+in.installs():
+		c.Booted = false // it gets its time to become healthy once it is back
+
+		return in.lose(fmt.Sprintf("%s has not come back for %s since the change of %s began to take effect; check its "+
+			"console, or replace it", in.Name, timeout, FieldNames(c))), true
+	}
+
+	return Step{}, false
+}
+
+// lose ends a change whose machine is given up. What it was doing is recorded: the machine may come back at any time.
+func (in Input) lose(message string) Step {
+	c := in.Record.Change
+	c.Lost, c.LostBoot = c.Phase, ""
+
+	if i := in.Record.Intent; i != nil {
+		c.LostBoot = i.BootID
+	}
+
+	return in.fail(message)
+}
+
+// found notes that a machine that was given up has come back.
+func (in Input) found() { in.Record.Change.Lost, in.Record.Change.LostBoot = "", "" }
+
+// isLost reports whether the machine of a failed change was given up, and nothing has been done about that since.
+func (in Input) isLost() bool {
+	c := in.Record.Change
+
+	return c != nil && c.Phase == v1alpha1.ChangeFailed && c.Lost != ""
+}
+
+// cameBack makes a machine schedulable again that was given up and is healthy with something else than what its change
+// brings: nobody else does. The change has failed, and is not tried again by itself.
+func (in Input) cameBack() Step {
+	switch {
+	case !in.well():
+		return in.rest() // its pods would only be evicted again
+	case !in.Pass.Uncordoned:
+		return in.do(Uncordon)
+	}
+
+	c := in.Record.Change
+	message := in.returned()
+
+	if in.bootsWhatRuns() {
+		c.Staged = false
+	}
+
+	in.found() // so that this is told once
+
+	step := in.fail(message)
+	step.Again = Poll
+
+	return step
+}
+
+// bootsWhatRuns reports whether a machine that was given up has rebooted since and runs something else than what the
+// change brings, so that this is not what boots next.
+func (in Input) bootsWhatRuns() bool {
+	c := in.Record.Change
+
+	return c.Kind == v1alpha1.ChangeTalos && !in.requested() &&
+		(c.Lost == v1alpha1.ChangeSettling || c.LostBoot != "" && c.LostBoot != in.BootID)
+}
+
+// returned says how a machine that was given up has come back.
+func (in Input) returned() string {
+	c := in.Record.Change
+	again := "; it is not tried again unless you annotate the machine with " + v1alpha1.RetryAnnotation
+
+	switch {
+	case c.Kind != v1alpha1.ChangeTalos:
+		return fmt.Sprintf("%s did not respond during the change of %s; it responds again, without that change, and is "+
+			"schedulable%s", in.Name, FieldNames(c), again)
+	case in.bootsWhatRuns():
+		return fmt.Sprintf("%s did not respond after the upgrade to %s; it responds again and does not run that: it fell "+
+			"back to what it ran before, or another image was installed outside the operator; it is schedulable%s", in.Name,
+			c.Image, again)
+	case c.Staged:
+		return fmt.Sprintf("%s did not respond during the upgrade to %s; it responds again and has not rebooted: it is "+
+			"schedulable, and may boot that image next%s", in.Name, c.Image, again)
+	}
+
+	return fmt.Sprintf("%s did not respond during the upgrade to %s; it responds again, runs what it ran before, and is "+
+		"schedulable%s", in.Name, c.Image, again)
+}
