@@ -23,13 +23,13 @@ type UpgradeRunSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	To string `json:"to,omitempty"`
-	// schematic is the ID of the image factory schematic that machines get, where only that changes. Kind TalosUpgrade
-	// only.
+	// schematic is the ID of the image factory schematic that machines get, where only that changes. Empty where from and to
+	// are the same: machines get none any more. Kind TalosUpgrade only.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^\P{C}*$`
 	Schematic string `json:"schematic,omitempty"`
-	// image is the installer with that schematic. Kind TalosUpgrade only.
+	// image is the installer with that schematic, or without one. Kind TalosUpgrade only.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^\P{C}*$`

@@ -225,8 +225,11 @@ func (h upgradeHistory) printTable(w io.Writer, machines bool) {
 
 // to is the version that a run brings, with the beginning of the schematic where only that changes.
 func (r *upgradeRun) to() string {
-	if r.Schematic == "" {
+	switch {
+	case r.From != r.To:
 		return r.To
+	case r.Schematic == "":
+		return r.To + " (no schematic)"
 	}
 
 	return r.To + " (schematic " + r.Schematic[:min(len(r.Schematic), shortSchematic)] + ")"

@@ -54,6 +54,11 @@ func TestUpgradeHistory(t *testing.T) {
 		Phase: v1alpha1.UpgradeRunSucceeded, StartTime: at(40), CompletionTime: at(42), Total: 1, Done: 1,
 	})
 
+	removed := &v1alpha1.TalosUpgrade{ObjectMeta: meta("old-talos-3"), Spec: spec("old", "v1.13.9", "v1.13.9")}
+	record(removed, &removed.Status, v1alpha1.UpgradeRunStatus{
+		Phase: v1alpha1.UpgradeRunSucceeded, StartTime: at(50), CompletionTime: at(52), Total: 1, Done: 1,
+	})
+
 	kubernetes := &v1alpha1.KubernetesUpgrade{ObjectMeta: meta("old-kubernetes-1"), Spec: spec("old", "v1.35.1", "v1.36.2")}
 	record(kubernetes, &kubernetes.Status, v1alpha1.UpgradeRunStatus{
 		Phase: v1alpha1.UpgradeRunCalledOff, StartTime: at(35), CompletionTime: at(38), Total: 2,
@@ -63,6 +68,7 @@ func TestUpgradeHistory(t *testing.T) {
 	s.create(&v1alpha1.TalosUpgrade{ObjectMeta: meta("other-talos-1"), Spec: spec("other", "v1.12.4", "v1.13.9")})
 
 	want := "NAME COMPONENT FROM TO STATE DONE STARTED DURATION MESSAGE\n" +
+		"old-talos-3 Talos v1.13.9 v1.13.9 (no schematic) Succeeded 1/1 2026-11-25T12:50:00Z 2m -\n" +
 		"old-talos-2 Talos v1.13.9 v1.13.9 (schematic abababababab) Succeeded 1/1 2026-11-25T12:40:00Z 2m -\n" +
 		"old-kubernetes-1 Kubernetes v1.35.1 v1.36.2 CalledOff 0/2 2026-11-25T12:35:00Z 3m -\n" +
 		"MACHINE1old-talos-1 Talos v1.12.4 v1.13.9 Failed 1/2 2026-11-25T12:00:00Z 30m called off\nMACHINES2"
@@ -88,9 +94,9 @@ func TestUpgradeHistory(t *testing.T) {
 	}
 
 	out, _, _ := s.run("upgrade", "history", "old", "-o", "json")
-	if err := json.Unmarshal([]byte(out), &history); err != nil || history.Cluster != "old" || len(history.Runs) != 3 ||
-		history.Runs[2].State != "Failed" || history.Runs[2].Duration != "30m" || len(history.Runs[2].Machines) != 2 ||
-		history.Runs[2].Machines[1].Name != "old-w-0" || history.Runs[2].Machines[1].Duration != "5m" {
+	if err := json.Unmarshal([]byte(out), &history); err != nil || history.Cluster != "old" || len(history.Runs) != 4 ||
+		history.Runs[3].State != "Failed" || history.Runs[3].Duration != "30m" || len(history.Runs[3].Machines) != 2 ||
+		history.Runs[3].Machines[1].Name != "old-w-0" || history.Runs[3].Machines[1].Duration != "5m" {
 		t.Errorf("%v: %s", err, out)
 	}
 }

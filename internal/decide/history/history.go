@@ -220,8 +220,8 @@ func (in Input) furthest(from string) string {
 	return ""
 }
 
-// schematic completes the spec of a run in which only the schematic changes. There is no path to one, so the control
-// plane plans nothing: the changes of machines tell of it.
+// schematic completes the spec of a run in which only the schematic changes, or goes. There is no path to one, so the
+// control plane plans nothing: the changes of machines tell of it.
 func (in Input) schematic(spec *v1alpha1.UpgradeRunSpec) {
 	for i := range in.Machines {
 		m := &in.Machines[i]
@@ -229,9 +229,9 @@ func (in Input) schematic(spec *v1alpha1.UpgradeRunSpec) {
 			continue
 		}
 
-		if version, schematic := brings(m.Status.Change); version == "" && schematic != "" {
+		if version, schematic := brings(m.Status.Change); version == "" && schematic != nil {
 			spec.From, spec.To = m.Status.TalosVersion, m.Status.TalosVersion
-			spec.Schematic, spec.Image = schematic, m.Status.Change.Image
+			spec.Schematic, spec.Image = *schematic, m.Status.Change.Image
 
 			return
 		}
@@ -247,8 +247,12 @@ func (in Input) stamp() *metav1.Time {
 
 // title names what the run brings.
 func (in Input) title(spec *v1alpha1.UpgradeRunSpec) string {
-	if spec.Schematic != "" {
+	switch {
+	case !onlySchematic(spec):
+	case spec.Schematic != "":
 		return fmt.Sprintf("%s %s with schematic %s", in.Component, spec.To, spec.Schematic)
+	default:
+		return fmt.Sprintf("%s %s without a schematic", in.Component, spec.To)
 	}
 
 	return fmt.Sprintf("%s %s", in.Component, spec.To)

@@ -37,6 +37,7 @@ func TestRuns(t *testing.T) {
 
 	breaks := func(w *world) { w.changes("a", v1alpha1.ChangeFailed, "it boots what it ran") }
 	newSchematic := v1alpha1.FieldChange{Field: upgrade.FieldSchematic, Old: "", New: schematic}
+	noSchematic := v1alpha1.FieldChange{Field: upgrade.FieldSchematic, Old: schematic, New: ""}
 
 	for name, steps := range map[string][]step{
 		"nothing to do":                  {{over, ""}},
@@ -177,6 +178,22 @@ func TestRuns(t *testing.T) {
 				w.runsTalos(oldTalos, "w")
 				w.machines["w"].Status.WorkingSystem = upgrade.SystemHash(oldTalos, schematic)
 			}, "c-talos-1 v1.12.4>v1.12.4 Succeeded 2/2 (a v1.12.4 Done 1m0s, w v1.12.4 Done)"},
+		},
+		"no schematic any more": {
+			{func(w *world) { w.changes("a", v1alpha1.ChangePending, "", noSchematic); over(w) }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 Pending)"},
+			{func(w *world) {
+				w.changes("a", v1alpha1.ChangeRebooting, "", noSchematic)
+				w.changes("w", v1alpha1.ChangePending, "", newSchematic) // that is not what the run brings
+			}, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 InProgress)"},
+			{func(w *world) {
+				w.machines["w"].Status.Change = nil
+				w.runsTalos(oldTalos, "a")
+				w.machines["a"].Status.WorkingSystem = upgrade.SystemHash(oldTalos, "")
+			}, "c-talos-1 v1.12.4>v1.12.4 Succeeded 1/1 (a v1.12.4 Done 1m0s)"},
+		},
+		"no schematic any more, called off": {
+			{func(w *world) { w.changes("a", v1alpha1.ChangeRebooting, "", noSchematic); over(w) }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 InProgress)"},
+			{func(w *world) { w.runsTalos(oldTalos, "a") }, "c-talos-1 v1.12.4>v1.12.4 CalledOff 0/1 (a v1.12.4 Pending) the spec no longer asks for Talos v1.12.4 without a schematic"},
 		},
 		"another schematic, called off": {
 			{func(w *world) { w.changes("a", v1alpha1.ChangeRebooting, "", newSchematic); over(w) }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 InProgress)"},

@@ -48,10 +48,14 @@ func versionsOf(of upgrade.Component, m *v1alpha1.TalosMachine) []string {
 	return out
 }
 
-// brings returns the version and the schematic of Talos that a change brings; empty where it keeps them.
-func brings(c *v1alpha1.MachineChange) (version, schematic string) {
+// onlySchematic reports whether a run brings another schematic, or takes it away, and no other version.
+func onlySchematic(spec *v1alpha1.UpgradeRunSpec) bool { return spec.From == spec.To }
+
+// brings returns the version and the schematic of Talos that a change brings: empty and nil where it keeps them. A
+// schematic that it takes away is empty.
+func brings(c *v1alpha1.MachineChange) (version string, schematic *string) {
 	if c == nil || c.Kind != v1alpha1.ChangeTalos {
-		return "", ""
+		return "", nil
 	}
 
 	for _, f := range c.Fields {
@@ -59,7 +63,7 @@ func brings(c *v1alpha1.MachineChange) (version, schematic string) {
 		case upgrade.FieldTalos:
 			version = f.New
 		case upgrade.FieldSchematic:
-			schematic = f.New
+			schematic = &f.New
 		}
 	}
 
@@ -77,8 +81,8 @@ func (in Input) changeOf(run *Run, m *v1alpha1.TalosMachine) *v1alpha1.MachineCh
 		if c.Kind == v1alpha1.ChangeKubernetes && upgrade.VersionOf(machineconfig.TagOf(c.Image)) == spec.To {
 			return c
 		}
-	case spec.Schematic != "":
-		if version == "" && schematic == spec.Schematic {
+	case onlySchematic(spec):
+		if version == "" && schematic != nil && *schematic == spec.Schematic {
 			return c
 		}
 	case version == spec.To:
@@ -98,7 +102,7 @@ func (in Input) progress(run *Run) []v1alpha1.UpgradeRunMachine {
 		at := slices.IndexFunc(run.Status.Machines, func(e v1alpha1.UpgradeRunMachine) bool { return e.Name == m.Name })
 
 		// Who needs another schematic is known from its change alone.
-		if !takesPart(m) || run.Spec.Schematic != "" && at < 0 && in.changeOf(run, m) == nil {
+		if !takesPart(m) || onlySchematic(&run.Spec) && at < 0 && in.changeOf(run, m) == nil {
 			continue
 		}
 
@@ -195,7 +199,7 @@ func isOf(of upgrade.Component, c *v1alpha1.MachineChange) bool {
 
 // reached reports whether some and all of the components on a machine are where the run brings them.
 func (in Input) reached(run *Run, m *v1alpha1.TalosMachine, was v1alpha1.UpgradeMachineState) (some, all bool) {
-	if run.Spec.Schematic != "" {
+	if onlySchematic(&run.Spec) {
 		// What a machine runs beside its version is in no status. What it was last healthy with after an upgrade is, and
 		// that is outdated once it needs a change: it may have been rolled back by hand.
 		return false, was == v1alpha1.UpgradeMachineDone && in.changeOf(run, m) == nil || m.Status.Change == nil &&
@@ -211,7 +215,7 @@ func (in Input) reached(run *Run, m *v1alpha1.TalosMachine, was v1alpha1.Upgrade
 // behind returns the first version on a machine that is not where the run brings it.
 func (in Input) behind(run *Run, m *v1alpha1.TalosMachine) string {
 	for _, v := range versionsOf(in.Component, m) {
-		if v != "" && (run.Spec.Schematic != "" || !isThere(&run.Spec, v)) {
+		if v != "" && (onlySchematic(&run.Spec) || !isThere(&run.Spec, v)) {
 			return v
 		}
 	}

@@ -73,7 +73,10 @@ func (w *world) happen(t *rapid.T) {
 	case "schematic":
 		m := any()
 		m.Status.Change = &v1alpha1.MachineChange{
-			Kind: v1alpha1.ChangeTalos, Phase: phases.Draw(t, "phase"), Fields: []v1alpha1.FieldChange{{Field: upgrade.FieldSchematic, New: schematic}},
+			Kind: v1alpha1.ChangeTalos, Phase: phases.Draw(t, "phase"),
+			Fields: []v1alpha1.FieldChange{{
+				Field: upgrade.FieldSchematic, New: rapid.SampledFrom([]string{"", schematic}).Draw(t, "schematic"),
+			}},
 		}
 		m.Status.WorkingSystem = upgrade.SystemHash(m.Status.TalosVersion, rapid.SampledFrom([]string{"", schematic}).Draw(t, "works"))
 	case "leave":

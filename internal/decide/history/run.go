@@ -109,7 +109,7 @@ func (in Input) busy(run *Run) bool {
 		c := in.changeOf(run, &m)
 
 		switch _, all := in.reached(run, &m, ""); {
-		case run.Spec.Schematic != "":
+		case onlySchematic(&run.Spec):
 			// A schematic has no plan. A configuration that differs comes first, so a change of that kind holds it, too.
 			return in.ControlPlane.Status.Upgrade == nil && in.automatic() && m.Status.Change != nil &&
 				(c != nil || isListed(run, m.Name)) || change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
@@ -171,7 +171,7 @@ func (in Input) waits(run *Run) string {
 
 // isPlanned reports whether the machines of the cluster are brought through a run now.
 func (in Input) isPlanned(run *Run) bool {
-	return run.Spec.Schematic == "" && in.planned(in.Component) == run.Spec.To
+	return !onlySchematic(&run.Spec) && in.planned(in.Component) == run.Spec.To
 }
 
 // failures names the machines that have failed, each with the reason.

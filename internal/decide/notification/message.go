@@ -80,9 +80,15 @@ var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 func (r Run) text(e *Entry) string {
 	about := fmt.Sprintf("Cluster %s/%s: the upgrade of %s from %s to %s", r.Namespace, r.Spec.ControlPlaneRef.Name,
 		strings.TrimSuffix(r.Kind, "Upgrade"), r.Spec.From, r.Spec.To)
-	if r.Spec.Schematic != "" {
-		about = fmt.Sprintf("Cluster %s/%s: the upgrade of Talos %s to schematic %s", r.Namespace,
-			r.Spec.ControlPlaneRef.Name, r.Spec.To, r.Spec.Schematic)
+
+	if r.Spec.From == r.Spec.To { // only the schematic changes
+		to := "to schematic " + r.Spec.Schematic
+		if r.Spec.Schematic == "" {
+			to = "to no schematic"
+		}
+
+		about = fmt.Sprintf("Cluster %s/%s: the upgrade of Talos %s %s", r.Namespace, r.Spec.ControlPlaneRef.Name,
+			r.Spec.To, to)
 	}
 
 	done := fmt.Sprintf(" (%d of %d machines done)", e.Done, e.Total)

@@ -11,10 +11,10 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/notification"
 )
 
-func run(schematic string) notification.Run {
+func run(from, schematic string) notification.Run {
 	return notification.Run{
 		Namespace: "clusters", Name: "prod-talos-1", UID: "u", Kind: "TalosUpgrade", Spec: &v1alpha1.UpgradeRunSpec{
-			ControlPlaneRef: v1alpha1.ObjectReference{Name: "prod"}, From: "v1.12.4", To: "v1.13.9", Schematic: schematic,
+			ControlPlaneRef: v1alpha1.ObjectReference{Name: "prod"}, From: from, To: "v1.13.9", Schematic: schematic,
 		},
 	}
 }
@@ -40,12 +40,17 @@ func TestGeneric(t *testing.T) {
 		`"time":"2026-05-04T10:01:00Z","text":"Cluster clusters/prod: the upgrade of Talos from v1.12.4 to v1.13.9 has stopped ` +
 		`(2 of 5 machines done): a failed: \u003cno\u003e image; repair the machine, then continue with talos-operator retry MACHINE",` +
 		`"cluster":{"namespace":"clusters","controlPlane":"prod"},` +
-		`"run":{"kind":"TalosUpgrade","name":"prod-talos-1","from":"v1.12.4","to":"v1.13.9","schematic":"abc","phase":"Stopped",` +
+		`"run":{"kind":"TalosUpgrade","name":"prod-talos-1","from":"v1.13.9","to":"v1.13.9","schematic":"abc","phase":"Stopped",` +
 		`"message":"a failed: \u003cno\u003e image","machines":{"total":5,"done":2,"failed":1}}}`
 
-	got := body(t, run("abc"), v1alpha1.NotificationGeneric, &e)
+	got := body(t, run("v1.13.9", "abc"), v1alpha1.NotificationGeneric, &e)
 	if diff := cmp.Diff(strings.Replace(want, "the upgrade of Talos from v1.12.4 to v1.13.9", "the upgrade of Talos v1.13.9 to schematic abc", 1), got); diff != "" {
 		t.Error(diff)
+	}
+
+	got = body(t, run("v1.13.9", ""), v1alpha1.NotificationGeneric, &e)
+	if !strings.Contains(got, "the upgrade of Talos v1.13.9 to no schematic has stopped") || strings.Contains(got, `"schematic"`) {
+		t.Error(got)
 	}
 }
 
@@ -67,7 +72,7 @@ func TestSlack(t *testing.T) {
 		"manifests":  {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunWaiting, false, "is waiting for a user (2 of 5 machines done): <!channel> & a"},
 		"approval":   {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunRunning, false, "is waiting for a user (2 of 5 machines done): <!channel> & a; approve it with talos-operator approve CLUSTER"},
 	} {
-		got := body(t, run(""), v1alpha1.NotificationSlack, &notification.Entry{
+		got := body(t, run("v1.12.4", ""), v1alpha1.NotificationSlack, &notification.Entry{
 			Event: c.event, Phase: c.phase, Message: "<!channel> & a", Total: 5, Done: 2, Hook: c.hook,
 			Manifests: name == "manifests",
 		})
