@@ -295,7 +295,7 @@ type UpgradeStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// UpgradeImages names the version that images belong to.
+// UpgradeImages names the version that images belong to, and what is known about them.
 type UpgradeImages struct {
 	// talosVersion of an installer.
 	// +optional
@@ -309,7 +309,16 @@ type UpgradeImages struct {
 
 // MachineImages tells whether a machine has pulled its images of a version that its cluster is about to be upgraded to.
 type MachineImages struct {
-	// requestedFor is the version, with the generations of the TalosControlPlane and the TalosWorker.
+	// repeated is how often the machines were asked again whether they still have the images: when the first machine could
+	// begin, and that was known for more than 30 minutes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Repeated int32 `json:"repeated,omitempty"`
+	// pulledTime is since when each machine that is waited for has the images. Absent while machines pull.
+	// +optional
+	PulledTime *metav1.Time `json:"pulledTime,omitempty"`
+	// requestedFor is the version, with the generations of the TalosControlPlane and the TalosWorker, and how often the
+	// machines were asked again.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=160

@@ -299,6 +299,12 @@ func (r *Reconciler) tellHooks(s *scope, run *clusterstate.UpgradeRun, ended []c
 // first one of an upgrade, after the backup and the hooks before it. While hooks hold the upgrade, no backup is asked
 // for: it would be too old once they have ended, and taken again each time it is.
 func (r *Reconciler) grant(
+	if wait = r.awaitImages(s, c); wait != "" {
+		s.holdUpgrade(c, wait, out)
+
+		return false, nil
+	}
+
 	ctx context.Context, s *scope, m *v1alpha1.TalosMachine, c rollout.Candidate, out *rollout.Output,
 ) (bool, error) {
 	begun, wait, err := r.hooksPermit(ctx, s, c)

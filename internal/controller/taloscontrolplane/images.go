@@ -29,6 +29,9 @@ const (
 	// longestSilence is how long a machine may say nothing about its images before the upgrade no longer waits for it: its
 	// reconciliation ends before the pull.
 	longestSilence = 15 * time.Minute
+	// pulledFor is how long machines are believed to have their images: Talos deletes one that nothing uses about an hour
+	// after its pull.
+	pulledFor = 30 * time.Minute
 )
 
 // requests remembers since when the machines of each cluster have not responded to a request for images. A restart
@@ -81,7 +84,7 @@ func (r *Reconciler) awaitMachines(
 
 	was := s.cp.Status.Upgrade
 	if s.cp.Spec.Upgrade.PrePull != v1alpha1.PrePullNever {
-		next.Pulling = &v1alpha1.UpgradeImages{TalosVersion: next.TalosVersion, KubernetesVersion: next.KubernetesVersion}
+		next.Pulling = pullingFor(was, next)
 	}
 
 	held := preflight{}
@@ -96,6 +99,8 @@ func (r *Reconciler) awaitMachines(
 		next.Obstacles = kube.Shorten(upgrade.JoinObstacles(next.Obstacles, held.obstacles), longestMessage)
 	}
 
+	s.noteImages(next.Pulling, held, r.now())
+
 	if held.message == "" || was != nil && was.ObservedGeneration == s.cp.Generation &&
 		was.TalosVersion == next.TalosVersion && was.KubernetesVersion == next.KubernetesVersion {
 		return next
@@ -105,6 +110,62 @@ func (r *Reconciler) awaitMachines(
 	out.Pulling, out.Obstacles = next.Pulling, next.Obstacles
 
 	return out
+}
+
+// pullingFor returns the request for the images of an upgrade, with what is known about them.
+func pullingFor(was, next *v1alpha1.UpgradeStatus) *v1alpha1.UpgradeImages {
+	if was != nil && samePull(was.Pulling, next) {
+		return was.Pulling.DeepCopy()
+	}
+
+	return &v1alpha1.UpgradeImages{TalosVersion: next.TalosVersion, KubernetesVersion: next.KubernetesVersion}
+}
+
+func samePull(p *v1alpha1.UpgradeImages, next *v1alpha1.UpgradeStatus) bool {
+	return p != nil && p.TalosVersion == next.TalosVersion && p.KubernetesVersion == next.KubernetesVersion
+}
+
+// noteImages records since when the machines have the images of an upgrade.
+func (s *scope) noteImages(p *v1alpha1.UpgradeImages, held preflight, now time.Time) {
+	s.images = &held
+
+	switch {
+	case p == nil:
+	case held.message != "":
+		p.PulledTime = nil
+	case p.PulledTime == nil:
+		p.PulledTime = new(metav1.NewTime(now))
+	}
+}
+
+// awaitImages says what the first machine of an upgrade waits for because machines may no longer have its images; empty
+// if it is nothing. They are asked only once everything but backups and hooks permits it to begin: an approval may take
+// days, and a pull each hour until then would be in vain. Without a judgement of this reconciliation, as while etcd does
+// not respond, nothing is waited for: the upgrade may be what repairs the cluster.
+func (r *Reconciler) awaitImages(s *scope, c rollout.Candidate) string {
+	u := s.cp.Status.Upgrade
+	if s.images == nil || u == nil || u.Pulling == nil || !upgrade.Advances(&c.Change) {
+		return ""
+	}
+
+	p, now := u.Pulling, r.now()
+
+	switch {
+	case p.PulledTime == nil && p.Repeated > 0:
+		u.Reason = s.images.reason
+
+		return s.images.message
+	case p.PulledTime == nil || now.Sub(p.PulledTime.Time) < pulledFor:
+		return ""
+	}
+
+	wait := fmt.Sprintf("each machine had its images at %s, and Talos deletes unused images after about an hour: asking "+
+		"them again", p.PulledTime.UTC().Format(time.RFC3339))
+	p.PulledTime = nil
+	p.Repeated++
+	s.poll = earliest(s.poll, now.Add(pollImages))
+
+	return wait
 }
 
 // judgeMachines decides from what the machines say about themselves whether an upgrade may begin.
@@ -123,7 +184,7 @@ func (r *Reconciler) judgeMachines(
 	out := preflight{obstacles: upgrade.ExplainHealth(unfit(concerned))}
 
 	was := s.cp.Status.Upgrade
-	if was == nil || was.Pulling == nil || next.Pulling == nil || *was.Pulling != *next.Pulling {
+	if was == nil || next.Pulling == nil || !samePull(was.Pulling, next) {
 		r.requests.forget(s.key()) // what machines did not say to an earlier request says nothing about this one
 	}
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -143,5 +144,80 @@ func TestJudgeMachines(t *testing.T) {
 		if got = judge(); (got.message == "") != (c.wait == "") {
 			t.Errorf("%s, anew: %+v", name, got)
 		}
+	}
+}
+
+// TestAwaitImages: that machines have their images is believed for half an hour. Then the first machine of an upgrade
+// waits until they have been asked again, and not before it could begin.
+func TestAwaitImages(t *testing.T) {
+	const version = "v1.13.10"
+
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+
+	start := time.Unix(0, 0).UTC()
+	clock := testclock.NewFakePassiveClock(start)
+	r := &Reconciler{Clock: clock, Client: fake.NewClientBuilder().WithScheme(scheme).Build()}
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Generation: 3}}
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+
+	m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	for _, kind := range []string{v1alpha1.ConditionConfigured, v1alpha1.ConditionReachable} {
+		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue})
+	}
+
+	upgrades := rollout.Candidate{Name: "m", Change: v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Cause: v1alpha1.CauseSpec}}
+
+	// pass is one reconciliation after a time, in which the machine may begin.
+	pass := func(at time.Duration, c rollout.Candidate) string {
+		clock.SetTime(start.Add(at))
+
+		s := newScope(cp)
+		s.cp.Status.Upgrade = r.awaitMachines(t.Context(), s, &v1alpha1.UpgradeStatus{ObservedGeneration: 3, TalosVersion: version}, []v1alpha1.TalosMachine{m})
+
+		return r.awaitImages(s, c)
+	}
+	pulled := func(message string) {
+		m.Status.Images = &v1alpha1.MachineImages{RequestedFor: rollout.ImagesFor(cp, nil), Pulled: message == "", Message: message}
+		if message != "" {
+			m.Status.Images.LastAttemptTime = &metav1.Time{Time: start}
+		}
+	}
+
+	pass(0, upgrades)
+	pulled("")
+
+	for _, c := range []struct {
+		name      string
+		before    func()
+		at        time.Duration
+		of        rollout.Candidate
+		want      string
+		repeated  int32
+		published bool
+	}{
+		{"just pulled", func() {}, time.Minute, upgrades, "", 0, true},
+		{"soon", func() {}, pulledFor, upgrades, "", 0, true},
+		{"another change", func() {}, 2 * time.Hour, rollout.Candidate{Name: "m"}, "", 0, true},
+		{"too old", func() {}, 2 * time.Hour, upgrades, "each machine had its images at 1970-01-01T00:01:00Z", 1, true},
+		{"asked", func() {}, 2 * time.Hour, upgrades, "waiting for m", 1, true},
+		{"gone", func() { pulled("no such image") }, 2 * time.Hour, upgrades, "m: no such image", 1, true},
+		{"pulled again", func() { pulled("") }, 3 * time.Hour, upgrades, "", 1, true},
+		{"too old again", func() {}, 3*time.Hour + pulledFor, upgrades, "asking them again", 2, true},
+	} {
+		c.before()
+
+		got, u := pass(c.at, c.of), cp.Status.Upgrade
+		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") || u.Pulling.Repeated != c.repeated || (u.TalosVersion != "") != c.published ||
+			(u.Reason == v1alpha1.ReasonImagePull) != (c.name == "gone") {
+			t.Errorf("%s: %q, %+v, %+v", c.name, got, u, u.Pulling)
+		}
+	}
+
+	// Nothing is judged while etcd does not respond, and nothing is waited for.
+	if got := r.awaitImages(newScope(cp), upgrades); got != "" {
+		t.Errorf("not judged: %q", got)
 	}
 }

@@ -40,6 +40,9 @@ type scope struct {
 	// guard is what hooks are decided from; hooks says which one an upgrade waits for, and why, nil if it does not; poll
 	// is when the Job of one is observed again, zero if none runs.
 	guard hook.Input
+	// images says what an upgrade that has not begun waits for before each machine has its images; nil if that was not
+	// judged in this reconciliation.
+	images *preflight
 	// demand is the backup that an upgrade waits for although the spec demands none; nil if there is none.
 	demand *v1alpha1.BackupBeforeDisruption
 	hooks  *safety.Verdict

@@ -65,9 +65,9 @@ func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 	return out + fmt.Sprintf("/%s/%s", u.KubernetesVersion, last)
 }
 
-// ImagesFor names the images that a machine pulls before its cluster is upgraded: the version, and the generations of
-// the control plane and of the worker group (nil for a control-plane machine), which determine them. It is empty if
-// none are pulled.
+// ImagesFor names the images that a machine pulls before its cluster is upgraded: the version, the generations of the
+// control plane and of the worker group (nil for a control-plane machine), which determine them, and how often the
+// machines were asked again, if they were. It is empty if none are pulled.
 func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 	u := cp.Status.Upgrade
 	if u == nil || u.Pulling == nil {
@@ -79,5 +79,10 @@ func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 		group = w.Generation
 	}
 
-	return fmt.Sprintf("%d/%d/%s/%s", cp.Generation, group, u.Pulling.TalosVersion, u.Pulling.KubernetesVersion)
+	out := fmt.Sprintf("%d/%d/%s/%s", cp.Generation, group, u.Pulling.TalosVersion, u.Pulling.KubernetesVersion)
+	if u.Pulling.Repeated > 0 {
+		out += fmt.Sprintf("/%d", u.Pulling.Repeated)
+	}
+
+	return out
 }
