@@ -279,6 +279,10 @@ type UpgradeStatus struct {
 	// begun.
 	// +optional
 	Pulling *UpgradeImages `json:"pulling,omitempty"`
+	// workersHeld is true while no worker may begin, because hooks run first: a worker has stopped the upgrade, and the hooks
+	// after it, or those before it that a retry repeats, have not ended.
+	// +optional
+	WorkersHeld bool `json:"workersHeld,omitempty"`
 	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,
 	// machines that do not respond, are not ready, or have no images although the upgrade goes on, and that it goes on
 	// without a backup. They hold nothing.
@@ -305,10 +309,6 @@ type UpgradeImages struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-}
-
-// MachineImages tells whether a machine has pulled its images of a version that its cluster is about to be upgraded to.
-type MachineImages struct {
 	// repeated is how often the machines were asked again whether they still have the images: when the first machine could
 	// begin, and that was known for more than 30 minutes.
 	// +optional
@@ -317,6 +317,10 @@ type MachineImages struct {
 	// pulledTime is since when each machine that is waited for has the images. Absent while machines pull.
 	// +optional
 	PulledTime *metav1.Time `json:"pulledTime,omitempty"`
+}
+
+// MachineImages tells whether a machine has pulled its images of a version that its cluster is about to be upgraded to.
+type MachineImages struct {
 	// requestedFor is the version, with the generations of the TalosControlPlane and the TalosWorker, and how often the
 	// machines were asked again.
 	// +required
