@@ -1,6 +1,9 @@
 package node
 
 import (
+	"context"
+	"strings"
+
 	"github.com/blang/semver/v4"
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	cosiserver "github.com/cosi-project/runtime/pkg/state/protobuf/server"
@@ -72,11 +75,62 @@ func implementation(srv any, service string) (any, error) {
 		return nil, errPowerOff
 	}
 
-	if handler, ok := unserved[service]; ok && s.olderThan(servedFrom) {
-		return handler, nil
+	handler := s.handlers[service]
+
+	if s.olderThan(servedFrom) {
+		if h, ok := unserved[service]; ok {
+			return h, nil
+		}
+
+		if s.inMaintenance() {
+			return maintained(service, handler), nil
+		}
 	}
 
-	return s.handlers[service], nil
+	return handler, nil
+}
+
+// maintained returns what serves a service in maintenance mode before 1.13, which has a server of its own for that: it
+// takes a config, and tells about resources and disks.
+func maintained(service string, handler any) any {
+	if m, ok := handler.(machineServer); ok {
+		return configServer{machine: m}
+	}
+
+	if h, ok := unmaintained[service]; ok {
+		return h
+	}
+
+	return handler
+}
+
+// unmaintained answer for the services that maintenance mode before 1.13 has not.
+var unmaintained = map[string]any{
+	cluster.ClusterService_ServiceDesc.ServiceName: cluster.UnimplementedClusterServiceServer{},
+	inspect.InspectService_ServiceDesc.ServiceName: inspect.UnimplementedInspectServiceServer{},
+	timeapi.TimeService_ServiceDesc.ServiceName:    timeapi.UnimplementedTimeServiceServer{},
+}
+
+// configServer is what maintenance mode before 1.13 serves of the MachineService.
+type configServer struct {
+	machine.UnimplementedMachineServiceServer
+
+	machine machineServer
+}
+
+// ApplyConfiguration implements the MachineService.
+func (s configServer) ApplyConfiguration(
+	ctx context.Context, req *machine.ApplyConfigurationRequest,
+) (*machine.ApplyConfigurationResponse, error) {
+	switch req.GetMode() {
+	case machine.ApplyConfigurationRequest_AUTO, machine.ApplyConfigurationRequest_REBOOT,
+		machine.ApplyConfigurationRequest_TRY:
+		return s.machine.ApplyConfiguration(ctx, req)
+	case machine.ApplyConfigurationRequest_NO_REBOOT, machine.ApplyConfigurationRequest_STAGED:
+	}
+
+	return nil, status.Errorf(codes.Unimplemented, "apply configuration --mode='%s' is not supported in maintenance mode",
+		strings.ReplaceAll(strings.ToLower(req.GetMode().String()), "_", "-"))
 }
 
 // servedFrom is the Talos that serves what is in unserved.

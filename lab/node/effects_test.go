@@ -49,7 +49,14 @@ type bench struct {
 func newBench(t *testing.T, address string) *bench {
 	t.Helper()
 
-	n, err := node.New(node.Options{Name: "n1", Address: address, Dir: t.TempDir(), Modelled: true})
+	return newBenchOf(t, address, node.DefaultTalosVersion)
+}
+
+// newBenchOf boots one with a release of Talos.
+func newBenchOf(t *testing.T, address, talos string) *bench {
+	t.Helper()
+
+	n, err := node.New(node.Options{Name: "n1", Address: address, Dir: t.TempDir(), Modelled: true, TalosVersion: talos})
 	if err != nil {
 		t.Fatal(err)
 	}

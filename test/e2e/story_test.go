@@ -32,24 +32,32 @@ type story struct {
 	before boots
 	// booted and installed are how often machines had booted, and had been sent an installer, before.
 	booted, installed map[int]int
-	// kills of the manager, and further boots of a machine that a fault has led to.
-	kills   int
-	further map[int]int
-	random  *rand.Rand
+	// kills of the manager, and further boots and further installers of a machine that a fault has led to.
+	kills              int
+	further, reinstall map[int]int
+	random             *rand.Rand
 }
 
-// newStory has a cluster with a Deployment of three pods, of which two have to be ready.
+// newStory has a cluster with a Deployment of three pods, of which two have to be ready. Its Talos installs and reboots by
+// one call.
 func newStory(t *testing.T) *story {
+	t.Helper()
+
+	return newStoryFrom(t, "v1.12.4")
+}
+
+// newStoryFrom has that cluster with another Talos: one that is newer than 1.12 installs by a call of its own.
+func newStoryFrom(t *testing.T, talos string) *story {
 	t.Helper()
 
 	w := newWorld(t)
 	for _, i := range storyMachines {
-		w.boot(i, func(o *node.Options) { o.TalosVersion = "v1.12.4" })
+		w.boot(i, func(o *node.Options) { o.TalosVersion = talos })
 	}
 
 	manifest := clusterManifest(storyCluster, w.balance(1, 2, 3), []string{w.address(1), w.address(2), w.address(3)},
 		[]string{w.address(4)})
-	manifest = strings.NewReplacer("v1.36.2", "v1.34.3", "v1.13.9", "v1.12.4").Replace(manifest)
+	manifest = strings.NewReplacer("v1.36.2", "v1.34.3", "v1.13.9", talos).Replace(manifest)
 	// Drained pods of one worker need another place.
 	w.apply(strings.Replace(manifest, "        provider:",
 		"        configPatches: ['cluster: {allowSchedulingOnControlPlanes: true}']\n        provider:", 1))
@@ -59,7 +67,8 @@ func newStory(t *testing.T) *story {
 
 	s := &story{
 		t: t, w: w, before: w.boots(), booted: map[int]int{}, installed: map[int]int{}, further: map[int]int{},
-		random: rand.New(rand.NewPCG(node.Seed(), 1)),
+		reinstall: map[int]int{},
+		random:    rand.New(rand.NewPCG(node.Seed(), 1)),
 	}
 	for _, i := range storyMachines {
 		s.booted[i], s.installed[i] = s.boots(i), s.installs(i)
@@ -135,7 +144,7 @@ func (s *story) ends() {
 		}
 
 		// Only a manager that was killed may have missed the answer.
-		if n, most := s.installs(i)-s.installed[i], 1+s.further[i]+s.kills; n < 1 || n > most {
+		if n, most := s.installs(i)-s.installed[i], 1+s.further[i]+s.reinstall[i]+s.kills; n < 1 || n > most {
 			s.t.Errorf("machine %d was sent an installer %d times, want 1 to %d", i, n, most)
 		}
 	}

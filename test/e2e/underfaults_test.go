@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
@@ -32,7 +34,9 @@ func (s *story) othersStay(machine int) {
 // TestUpgradeUnderFaults tells the story with faults. Each takes a world and minutes, so that only make soak has them.
 func TestUpgradeUnderFaults(t *testing.T) {
 	for name, tell := range map[string]func(*testing.T){
-		"an installer fails":            installerFails,
+		"an installer fails":            func(t *testing.T) { installerFails(newStory(t)) },
+		"an installer without a reboot": func(t *testing.T) { installerFails(newStoryFrom(t, inMinor)) },
+		"kubelets are hard to replace":  kubeletsFail,
 		"a node does not come back":     nodeIsGone,
 		"the manager is killed":         managerIsKilled,
 		"a maintenance window closes":   windowCloses,
@@ -42,10 +46,14 @@ func TestUpgradeUnderFaults(t *testing.T) {
 	}
 }
 
+// inMinor is a Talos of the minor that the story leads to.
+const inMinor = "v1.13.5"
+
 // installerFails on the first machine, and would on any. All others stay what they are until the fault is over and a
 // person has the change tried again.
-func installerFails(t *testing.T) {
-	s := newStory(t)
+func installerFails(s *story) {
+	s.t.Helper()
+
 	for _, i := range storyMachines {
 		s.w.nodes[s.w.address(i)].FailInstaller("v1.13.9")
 	}
@@ -56,10 +64,12 @@ func installerFails(t *testing.T) {
 	name, machine := s.failed()
 	s.othersStay(machine)
 
-	// The call of before 1.13 reboots whatever the installer says.
+	// The call of before 1.13 reboots whatever the installer says. The one of 1.13 has answered, and nothing reboots.
 	s.further[machine] = s.boots(machine) - s.booted[machine]
+	s.reinstall[machine] = 1
+
 	if s.further[machine] > 1 {
-		t.Errorf("%s booted %d times for one installer that failed", name, s.further[machine])
+		s.t.Errorf("%s booted %d times for one installer that failed", name, s.further[machine])
 	}
 
 	for _, i := range storyMachines {
@@ -153,6 +163,35 @@ func managerIsKilled(t *testing.T) {
 	}
 
 	s.ends()
+}
+
+// kubeletsFail: once it is the turn of the kubelets, the first pull of each machine fails, the answer to its configuration
+// is lost, and the manager is killed. Each kubelet is replaced once all the same, and nothing reboots.
+func kubeletsFail(t *testing.T) {
+	s := newStoryFrom(t, inMinor)
+	s.upgrade()
+	s.w.eventually("it is the turn of the kubelets", s.kubeletsTurn)
+
+	for _, i := range storyMachines {
+		faults := s.w.nodes[s.w.address(i)].Faults()
+		faults.Fail("Pull", codes.Unavailable, 1, 1)
+		faults.Add(apid.Rule{Method: "ApplyConfiguration", Code: codes.Unavailable, Late: true, Count: 1})
+	}
+
+	s.kill(1)
+	s.ends()
+}
+
+// kubeletsTurn: kubelets get the version of Kubernetes that the cluster is brought to.
+func (s *story) kubeletsTurn(ctx context.Context) error {
+	list := &v1alpha1.TalosControlPlaneList{}
+	if err := s.w.client.List(ctx, list, client.InNamespace(s.w.ns)); err != nil {
+		return err
+	}
+
+	return wait.True(slices.ContainsFunc(list.Items, func(cp v1alpha1.TalosControlPlane) bool {
+		return cp.Status.Upgrade != nil && slices.Contains(cp.Status.Upgrade.Components, v1alpha1.ComponentKubelet)
+	}))
 }
 
 // windowCloses in the middle, by the clock, and opens again one or two minutes later: what was begun is ended, and
