@@ -112,11 +112,15 @@ func standstill(
 		}
 
 		failed, goesOn = failed || broken, goesOn || open
-		asked = asked || in.Brings(run.To, m) != nil && (moving || open) &&
-			(!broken || m.Annotations[v1alpha1.RetryAnnotation] != "")
+		asked = asked || (moving || open) && asks(in, run.To, m)
 	}
 
 	return failed && !goesOn, asked
+}
+
+// asks reports whether a machine has not failed with a version that it is to be brought to, or is retried.
+func asks(in history.Input, to string, m *v1alpha1.TalosMachine) bool {
+	return in.Brings(to, m) != nil && (!broke(in, to, m) || m.Annotations[v1alpha1.RetryAnnotation] != "")
 }
 
 // stopped reports whether the rollout of a worker group goes on only if a user does something.

@@ -140,8 +140,8 @@ func (s *scope) noteImages(p *v1alpha1.UpgradeImages, held preflight, now time.T
 
 // awaitImages says what the first machine of an upgrade waits for because machines may no longer have its images; empty
 // if it is nothing. They are asked only once everything but backups and hooks permits it to begin: an approval may take
-// days, and a pull each hour until then would be in vain. Without a judgement of this reconciliation, as while etcd does
-// not respond, nothing is waited for: the upgrade may be what repairs the cluster.
+// days, and a pull each hour until then would be in vain. Without a judgement of this reconciliation, as while etcd
+// does not respond, nothing is waited for: the upgrade may be what repairs the cluster.
 func (r *Reconciler) awaitImages(s *scope, c rollout.Candidate) string {
 	u := s.cp.Status.Upgrade
 	if s.images == nil || u == nil || u.Pulling == nil || !upgrade.Advances(&c.Change) {

@@ -142,8 +142,10 @@ func TestReleased(t *testing.T) {
 		before, after client.Object
 		want          bool
 	}{
-		{status(true), status(false), true}, {status(true), &v1alpha1.TalosControlPlane{}, true},
-		{status(true), status(true), false}, {status(false), status(true), false},
+		{status(true), status(false), true},
+		{status(true), &v1alpha1.TalosControlPlane{}, true},
+		{status(true), status(true), false},
+		{status(false), status(true), false},
 	} {
 		if got := released(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); got != c.want {
 			t.Errorf("%+v: %t", c, got)

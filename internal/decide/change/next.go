@@ -23,10 +23,8 @@ func Next(in Input) Step {
 		return in.rebooting()
 	case in.Equal:
 		return in.settle()
-	case in.isLost():
-		return in.cameBack()
 	case c == nil || c.Phase == v1alpha1.ChangeFailed || !in.granted():
-		return in.rest()
+		return in.idle()
 	case c.Reboot && c.Try:
 		// A node cannot roll back by itself what takes effect with a reboot.
 		return in.fail(fmt.Sprintf("%s would take effect with the reboot that other fields of the change need, and could "+
@@ -102,6 +100,15 @@ func (in Input) do(act Act) Step { return Step{Before: in.Record, Act: act} }
 
 // again returns a step without an act, after which the node is observed again.
 func (in Input) again(after time.Duration) Step { return Step{Before: in.Record, Again: after} }
+
+// idle keeps what has failed or may not begin, unless its machine was given up and has come back.
+func (in Input) idle() Step {
+	if in.isLost() {
+		return in.cameBack()
+	}
+
+	return in.rest()
+}
 
 func (in Input) rest() Step { return Step{Before: in.Record, Rest: in.mayRest()} }
 

@@ -116,8 +116,6 @@ func NextTalos(in Input) Step {
 		return in.withdrawTalos()
 	case c.Booted:
 		return in.fellBack()
-	case in.isLost():
-		return in.cameBack()
 	case in.Pass.Failed != "":
 		return in.failTalos(in.Pass.Failed)
 	case c.Phase == v1alpha1.ChangeFailed || !in.granted() || !in.Grant.Reboot:
@@ -143,6 +141,7 @@ func NextTalos(in Input) Step {
 func (in Input) awaitGrant() Step {
 	switch c := in.Record.Change; {
 	case c.Phase == v1alpha1.ChangeFailed:
+		return in.idle()
 	case c.Phase == v1alpha1.ChangePending:
 		in.Record.Intent = nil // a grant that was taken back while the image was pulled
 	case MayBeDrained(c) && !in.granted():
