@@ -29,8 +29,8 @@ const (
 type listener struct {
 	inner *net.TCPListener
 	path  *path
-	// firewall, while set, drops new connections.
-	firewall *atomic.Bool
+	// firewall tells whom new connections are accepted from; those of others are dropped. Without one, everybody's are.
+	firewall *atomic.Pointer[func(netip.Addr) bool]
 	closed   chan struct{}
 	once     sync.Once
 
@@ -44,7 +44,7 @@ type listener struct {
 	fillers []net.Conn
 }
 
-func listen(address string, path *path, firewall *atomic.Bool) (*listener, error) {
+func listen(address string, path *path, firewall *atomic.Pointer[func(netip.Addr) bool]) (*listener, error) {
 	inner, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (l *listener) run() {
 			reset(raw)
 
 			return
-		case l.firewall.Load():
+		case !l.accepts(addrOf(raw.RemoteAddr())):
 			go l.drop(raw)
 
 			continue
@@ -94,6 +94,13 @@ func (l *listener) run() {
 
 		l.admit(raw)
 	}
+}
+
+// accepts tells whether the firewall lets an address in.
+func (l *listener) accepts(from netip.Addr) bool {
+	accepts := l.firewall.Load()
+
+	return accepts == nil || (*accepts)(from)
 }
 
 func (l *listener) pause() bool {

@@ -59,7 +59,7 @@ type Server struct {
 	path     path
 	log      *slog.Logger
 
-	firewall atomic.Bool // drops new connections
+	firewall atomic.Pointer[func(netip.Addr) bool] // see SetFirewall
 
 	mu       sync.Mutex
 	listener *listener   // nil while stopped
@@ -152,9 +152,9 @@ func (s *Server) cutLeaving() {
 	}
 }
 
-// SetFirewall keeps new connections out, or lets them in: packets are dropped, so a client hears nothing. Connections
-// that are established go on.
-func (s *Server) SetFirewall(shut bool) { s.firewall.Store(shut) }
+// SetFirewall says from which addresses new connections are accepted. Packets of others are dropped, so that a client
+// hears nothing. Connections that are established go on.
+func (s *Server) SetFirewall(accepts func(netip.Addr) bool) { s.firewall.Store(&accepts) }
 
 // Reload takes the backend's identity anew, as apid restarts when a node leaves maintenance mode or its CAs change. New
 // connections meet the new identity at once. Streams on old connections end at once, unary calls may finish, then the

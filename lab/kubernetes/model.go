@@ -11,6 +11,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/config"
@@ -32,6 +33,8 @@ type ModelOptions struct {
 	Nodes *ModelNodes
 	// Pass holds a request up while the machine is frozen or cut off; nil lets everything pass.
 	Pass func(context.Context) error
+	// Accepts tells from which addresses the firewall of the machine lets connections in; nil lets all of them in.
+	Accepts func(netip.Addr) bool
 }
 
 // Model is an API server without the API server: it serves the readiness, the version, the Node objects, the ConfigMaps
@@ -68,7 +71,7 @@ func StartModel(ctx context.Context, o ModelOptions) (*Model, error) {
 		defer close(m.done)
 
 		// It ends with an error only when it is closed.
-		_ = m.http.ServeTLS(l, "", "")
+		_ = m.http.ServeTLS(&filter{Listener: l, accepts: o.Accepts}, "", "")
 	}()
 
 	return m, nil

@@ -125,7 +125,7 @@ func (s *session) modelNode() {
 		return
 	}
 
-	serves := func(node *session) bool { return node.ownAPIServer(s.ctx) == nil }
+	serves := func(node *session) bool { return node.ownAPIServer(s.ctx) == nil && node.accepts(apiServerPort, s) }
 	if serves(s) || slices.ContainsFunc(s.others(), serves) {
 		s.setNodeReady(true)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/cosi"
@@ -106,7 +107,7 @@ func (s *session) setLive(cfg config.Provider) {
 	// Before a client hears of the config: one that asks again then meets the firewall. Otherwise a client that looked a
 	// moment before keeps its connection and has no reason to open another.
 	if cfg != nil && cfg.CompleteForBoot() {
-		s.n.api.SetFirewall(configuration.ShutsOut(cfg))
+		s.n.raiseFirewall(cfg)
 	}
 
 	s.mu.Lock()
@@ -332,7 +333,7 @@ func (s *session) requestCertificate() (tls.Certificate, error) {
 
 	for _, other := range s.others() {
 		theirs, ok := other.complete()
-		if !ok || !other.serviceUp("trustd") || theirs.Machine().Security().Token() != cfg.Machine().Security().Token() {
+		if !ok || !other.accepts(constants.TrustdPort, s) || !other.serviceUp("trustd") || theirs.Machine().Security().Token() != cfg.Machine().Security().Token() {
 			continue
 		}
 

@@ -285,7 +285,7 @@ func (s *session) etcdPeers() []string {
 	var peers []string
 
 	for _, other := range s.others() {
-		if other.localMember() != nil {
+		if other.localMember() != nil && other.acceptsEtcd(s) {
 			peers = append(peers, other.n.Address())
 		}
 	}

@@ -448,7 +448,8 @@ func (s *session) kubeClient() (clientset.Interface, error) {
 
 	for _, other := range s.others() {
 		theirs, ok := other.complete()
-		if api := other.apiServer(); ok && api != nil && configuration.SameToken(cfg, theirs) {
+		if api := other.apiServer(); ok && api != nil && other.accepts(apiServerPort, s) &&
+			configuration.SameToken(cfg, theirs) {
 			return clientset.NewForConfig(api)
 		}
 	}

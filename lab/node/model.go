@@ -34,7 +34,7 @@ func (s *session) runModel(ctx context.Context) error {
 
 	model, err := kubernetes.StartModel(ctx, kubernetes.ModelOptions{
 		Name: s.hostname(), Address: s.n.Address(), Config: cfg, Nodes: s.n.opts.Cluster.modelNodes(key),
-		Pass: s.passAPI,
+		Pass: s.passAPI, Accepts: s.acceptsAPI,
 	})
 	if err != nil {
 		return err

@@ -143,6 +143,8 @@ func (s *session) pickEntry() error {
 
 // load reads the config from the STATE partition.
 func (s *session) load() error {
+	s.n.raiseFirewall(nil)
+
 	data, err := s.n.system.Config()
 	if err != nil || data == nil {
 		return err
@@ -156,6 +158,7 @@ func (s *session) load() error {
 	s.live, s.persistent = cfg, cfg
 
 	if cfg.CompleteForBoot() {
+		s.n.raiseFirewall(cfg)
 		close(s.configured)
 	}
 

@@ -95,7 +95,8 @@ func (w *world) shutOut(cluster, address string) {
 	defer cancel()
 
 	_, _ = w.talos(cluster).ApplyConfiguration(talosclient.WithNode(ctx, address), &machineapi.ApplyConfigurationRequest{
-		Data: append(live, "\n---\napiVersion: v1alpha1\nkind: NetworkDefaultActionConfig\ningress: block\n"...),
+		Data: append(live, "\n---\napiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: shut\n"+
+			"portSelector: {ports: [50000], protocol: tcp}\ningress: [{subnet: 192.0.2.0/32}]\n"...),
 		Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT,
 	})
 }

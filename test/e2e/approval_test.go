@@ -217,7 +217,7 @@ func TestTriedChange(t *testing.T) {
 
 	const (
 		shut = "apiVersion: v1alpha1\nkind: NetworkDefaultActionConfig\ningress: block\n"
-		hole = "apiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: apid\nportSelector:\n  ports: [50000]\n  protocol: tcp\n" +
+		hole = "apiVersion: v1alpha1\nkind: NetworkRuleConfig\nname: apis\nportSelector:\n  ports: [50000, 6443]\n  protocol: tcp\n" +
 			"ingress: [{subnet: 0.0.0.0/0}]\n"
 	)
 
