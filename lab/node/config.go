@@ -333,7 +333,8 @@ func (s *session) requestCertificate() (tls.Certificate, error) {
 
 	for _, other := range s.others() {
 		theirs, ok := other.complete()
-		if !ok || !other.accepts(constants.TrustdPort, s) || !other.serviceUp("trustd") || theirs.Machine().Security().Token() != cfg.Machine().Security().Token() {
+		if !ok || !other.accepts(constants.TrustdPort, s) || !other.serviceUp("trustd") ||
+			theirs.Machine().Security().Token() != cfg.Machine().Security().Token() {
 			continue
 		}
 

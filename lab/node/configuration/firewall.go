@@ -10,8 +10,8 @@ import (
 )
 
 // Accepts reports whether the firewall of a config accepts connections to a TCP port from an address. Where packets are
-// blocked by default, one of the rules has to let them in; where they are accepted, none may keep them out that is about
-// the port.
+// blocked by default, one of the rules has to let them in; where they are accepted, none may keep them out that is
+// about the port.
 func Accepts(cfg config.Provider, port uint16, from netip.Addr) bool {
 	rules := cfg.NetworkRules()
 	if rules == nil {
