@@ -88,6 +88,14 @@ const (
 	//
 	// Next: follow its reason.
 	ConditionFirewallShutsOut = "FirewallShutsOut"
+	// ConditionNetworkDegraded: the node reports that a part of its network does not work: a link, its DNS servers,
+	// tunnels of KubeSpan, or discovery. Nothing waits for it. It is observed about every ten minutes, after a change of
+	// the configuration, and every two minutes while it is True.
+	//
+	// On: TalosMachine. Expected: absent.
+	//
+	// Next: follow its reason; `talos-operator network MACHINE` shows the whole network.
+	ConditionNetworkDegraded = "NetworkDegraded"
 	// ConditionVolumesFailed: volumes of the machine could not be opened, or their keys not be written; the message names
 	// them and says what Talos says. It is observed once in a boot, after a change of the configuration, and as long as it
 	// is True.

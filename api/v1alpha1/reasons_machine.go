@@ -141,6 +141,39 @@ const (
 	//
 	// Next: add the address in the message to a rule of `ingressFirewall` for that port.
 	ReasonNeighbourShutOut = "NeighbourShutOut"
+	// ReasonLinkMissing: the machine has no link of a name or an alias that its configuration has it bring up.
+	//
+	// Next: correct the name or the selector in `network.interfaces`, or check the hardware. `talos-operator network
+	// MACHINE` lists the links that there are.
+	ReasonLinkMissing = "LinkMissing"
+	// ReasonLinkDown: a link that the configuration has the machine bring up carries nothing.
+	//
+	// Next: check its cable, the port of the switch, and the mode of its bond.
+	ReasonLinkDown = "LinkDown"
+	// ReasonNetworkNotReady: Talos waits for a part of the network: addresses, connectivity, the hostname, or files in
+	// /etc.
+	//
+	// Next: check DHCP, addresses and routes of the machine: `talos-operator network MACHINE`.
+	ReasonNetworkNotReady = "NetworkNotReady"
+	// ReasonResolversMissing: the machine has no DNS servers, and finds no registry, time server or discovery service by
+	// name.
+	//
+	// Next: set `network.nameservers`, or have DHCP give some.
+	ReasonResolversMissing = "ResolversMissing"
+	// ReasonResolversFailing: DNS servers do not respond to the machine; the message names them.
+	//
+	// Next: check that they run, and that the machine reaches their port; or correct `network.nameservers`.
+	ReasonResolversFailing = "ResolversFailing"
+	// ReasonKubeSpanPeersDown: the machine has no tunnel of KubeSpan to reachable machines; the message names them, and
+	// the endpoints that it tries.
+	//
+	// Next: open the UDP port 51820 between them in one direction at least, also in firewalls between the machines, or set
+	// `network.kubeSpanEndpoints`.
+	ReasonKubeSpanPeersDown = "KubeSpanPeersDown"
+	// ReasonDiscoveryIncomplete: the machine does not know reachable machines of its cluster from discovery.
+	//
+	// Next: check that all of them reach the discovery service: `talosctl -n ADDRESS get affiliates` on both.
+	ReasonDiscoveryIncomplete = "DiscoveryIncomplete"
 	// ReasonVolumeFailed: Talos cannot use a volume; the message has its words. A machine without its volume EPHEMERAL
 	// does not become Ready.
 	//

@@ -121,8 +121,8 @@ const (
 // TalosMachineStatus is the observed state of a node. The values are read live from the node.
 type TalosMachineStatus struct {
 	// conditions are Ready, Reachable, Configured and UpToDate; Paused, Deleting, Stalled, Drifted,
-	// ExtensionServicesFailed, StaticPodsFailed, TalosVersionUnknown, VolumesFailed and FirewallShutsOut only while they
-	// are true.
+	// ExtensionServicesFailed, StaticPodsFailed, TalosVersionUnknown, VolumesFailed, FirewallShutsOut and NetworkDegraded
+	// only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -155,6 +155,9 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Hostname string `json:"hostname,omitempty"`
+	// network is what the node reports about its network.
+	// +optional
+	Network *MachineNetworkStatus `json:"network,omitempty"`
 	// talosVersion that the node runs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -24,7 +24,9 @@ func newNodeCommand() *cobra.Command {
 		Args:    args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newNodeListCommand(), newNodeBootCommand(), newNodeSlowCommand(), newNodeFailCommand())
+	cmd.AddCommand(newNodeListCommand(), newNodeBootCommand(), newNodeSlowCommand(), newNodeFailCommand(),
+		newNodeLinkCommand(control.ActionLinkDown, "Have a link of machines report that it is down"),
+		newNodeLinkCommand(control.ActionLinkGone, "Have machines report that they do not have a link"))
 
 	for _, a := range []struct{ action, short string }{
 		{control.ActionFreeze, "Freeze machines: they accept connections and do not respond"},
@@ -39,6 +41,10 @@ func newNodeCommand() *cobra.Command {
 		{control.ActionRemove, "Destroy machines with their disks"},
 		{control.ActionStall, "Let pulls of etcd's image get no further; one that a config interrupts never ends"},
 		{control.ActionFill, "Leave no space on the disks of machines: no image can be pulled"},
+		{control.ActionNoDNS, "Have machines report that they have no DNS servers"},
+		{control.ActionSilentDNS, "Have machines report that their DNS servers do not respond"},
+		{control.ActionNoTunnels, "Have machines report that no peer of KubeSpan can be reached"},
+		{control.ActionNoMembers, "Have discovery report to machines no node but themselves"},
 		{control.ActionSecure, "Switch Secure Boot on in the firmware of machines, from their next boot on"},
 		{control.ActionInsecure, "Switch Secure Boot off in the firmware of machines, from their next boot on"},
 		{control.ActionClear, "End all faults of machines"},
@@ -174,6 +180,28 @@ func newNodeActionCommand(action, short string) *cobra.Command {
 		},
 	}
 	flags.add(cmd)
+
+	return cmd
+}
+
+func newNodeLinkCommand(action, short string) *cobra.Command {
+	flags := &nodeFlags{}
+	a := control.Action{Action: action}
+
+	cmd := &cobra.Command{
+		Use:               action + " NAME...",
+		Short:             short,
+		Example:           "  talos-lab node " + action + " quickstart-cp-0 --link eth0",
+		Args:              args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: flags.complete,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			a.Names = names
+
+			return act(cmd, flags, a)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVar(&a.Link, "link", "eth0", "name of the link")
 
 	return cmd
 }

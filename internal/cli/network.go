@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -57,8 +55,6 @@ type networkReport struct {
 	// Members are the machines that the node knows from discovery, and Missing those of the cluster that it does not know.
 	Members []string `json:"members"`
 	Missing []string `json:"missingMembers,omitempty"`
-	// DiscoveryOff: the machine config turns discovery off, or all its registries, so that no member can be known.
-	DiscoveryOff bool `json:"discoveryOff,omitempty"`
 }
 
 func (s *networkShower) show(ctx context.Context, name string) error {
@@ -124,44 +120,11 @@ func readNetwork(ctx context.Context, p *plane, c *cluster, m *v1alpha1.TalosMac
 		out.Members = append(out.Members, member.Name)
 	}
 
-	config, err := node.MachineConfig(ctx)
-	if err != nil {
-		return nil, fail(err)
-	}
-
-	discovers, err := machineconfig.Discovers(config)
-	if err != nil {
-		return nil, fail(err)
-	}
-
-	if out.DiscoveryOff = !discovers; discovers {
-		out.Missing = missing(c.nodes, members)
+	if out.Discovers {
+		out.Missing = talos.UnknownMachines(c.nodes, members)
 	}
 
 	return out, nil
-}
-
-// missing lists the machines of a cluster that are nodes, and that none of the members is, by their names.
-func missing(machines []v1alpha1.TalosMachine, members []talos.ClusterMember) []string {
-	var out []string
-
-	for i := range machines {
-		m := &machines[i]
-		if m.Status.Hostname == "" {
-			continue // it has not joined yet
-		}
-
-		known := slices.ContainsFunc(members, func(member talos.ClusterMember) bool {
-			return member.Name == m.Status.Hostname || slices.Contains(member.Addresses, m.Status.Address)
-		})
-		if !known {
-			out = append(out, m.Name)
-		}
-	}
-
-	slices.Sort(out)
-
-	return out
 }
 
 // write prints the report as text.
@@ -173,6 +136,10 @@ func (r *networkReport) write(w io.Writer, now time.Time) {
 
 	if len(r.SearchDomains) > 0 {
 		fmt.Fprintf(tw, "SEARCH DOMAINS\t%s\t\n", strings.Join(r.SearchDomains, ", "))
+	}
+
+	if len(r.FailingResolvers) > 0 {
+		fmt.Fprintf(tw, "NOT RESPONDING\t%s\t\n", strings.Join(r.FailingResolvers, ", "))
 	}
 
 	fmt.Fprintf(tw, "READY\t%s\t\n", r.ready())
@@ -188,22 +155,7 @@ func (r *networkReport) ready() string {
 		return "unknown"
 	}
 
-	var lacks []string
-
-	for _, part := range []struct {
-		name string
-		up   bool
-	}{
-		{"addresses", r.Ready.Address},
-		{"connectivity", r.Ready.Connectivity},
-		{"hostname", r.Ready.Hostname},
-		{"files in /etc", r.Ready.EtcFiles},
-	} {
-		if !part.up {
-			lacks = append(lacks, part.name)
-		}
-	}
-
+	lacks := r.Ready.Lacks()
 	if len(lacks) == 0 {
 		return "yes"
 	}
@@ -212,7 +164,7 @@ func (r *networkReport) ready() string {
 }
 
 func (r *networkReport) members() string {
-	if r.DiscoveryOff {
+	if !r.Discovers {
 		return "discovery is off"
 	}
 
@@ -240,6 +192,12 @@ func (r *networkReport) writeLinks(w io.Writer) {
 
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", l.Name, orDash(l.Alias), l.Kind, l.State, carrier, speed, l.MTU,
 			orDash(l.MAC))
+	}
+
+	for _, name := range r.ConfiguredLinks {
+		if _, ok := r.FindLink(name); !ok {
+			fmt.Fprintf(tw, "%s\t-\t-\tmissing\t-\t-\t-\t-\n", name)
+		}
 	}
 
 	fmt.Fprintln(tw, "\nADDRESS\tLINK\tLAYER")

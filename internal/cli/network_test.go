@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // TestNetwork: the command shows what the node reports, as text and for programs, names the machines that it does not know, and
@@ -14,6 +16,7 @@ import (
 func TestNetwork(t *testing.T) {
 	s := newShell(t)
 	c := s.sample("wired")
+	c.cp.Spec.ClusterConfigPatches = []string{"apiVersion: v1alpha1\nkind: DummyLinkConfig\nname: dummy0\n"}
 	n := s.bootControlPlane(c)
 	calls := n.Faults().MutatingCalls()
 
@@ -27,6 +30,10 @@ func TestNetwork(t *testing.T) {
 	if err := s.client.Status().Update(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
+
+	n.BreakNetwork(node.NetworkFaults{NetworkFaults: cosi.NetworkFaults{
+		SilentResolvers: true, Links: map[string]cosi.LinkFault{"dummy0": cosi.LinkMissing},
+	}})
 
 	out, _, failed := s.run("network", "wired-cp", "-o", "json")
 
@@ -52,7 +59,7 @@ func TestNetwork(t *testing.T) {
 	}
 
 	text, _, failed := s.run("network", "wired-cp")
-	for _, part := range []string{"HOSTNAME", report.Hostname, "without wired-lost", "LINK", "ADDRESS", "ROUTE", "default"} {
+	for _, part := range []string{"HOSTNAME", report.Hostname, "without wired-lost", "NOT RESPONDING", "missing", "LINK", "ADDRESS", "ROUTE", "default"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %s in %s%s", part, text, failed)
 		}

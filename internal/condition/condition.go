@@ -28,6 +28,9 @@ var BadReasons = []string{
 	v1alpha1.ReasonBackupFailed, v1alpha1.ReasonUpgradeHookFailed,
 	v1alpha1.ReasonExtensionServiceMissing, v1alpha1.ReasonExtensionServiceNotRunning,
 	v1alpha1.ReasonStaticPodNotRunning, v1alpha1.ReasonNeighbourShutOut,
+	v1alpha1.ReasonLinkMissing, v1alpha1.ReasonLinkDown, v1alpha1.ReasonNetworkNotReady,
+	v1alpha1.ReasonResolversMissing, v1alpha1.ReasonResolversFailing, v1alpha1.ReasonKubeSpanPeersDown,
+	v1alpha1.ReasonDiscoveryIncomplete,
 	v1alpha1.ReasonVolumeFailed, v1alpha1.ReasonVolumeKeysNotWritten, v1alpha1.ReasonVolumeChangeRefused,
 }
 

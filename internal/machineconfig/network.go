@@ -106,16 +106,6 @@ func ShutsOut(err error) bool {
 	return errors.As(err, &refused) && refused.Field == netconfig.FirewallRoot+"."+netconfig.RulesField
 }
 
-// Discovers tells whether a machine with a config learns of the other machines of its cluster.
-func Discovers(raw []byte) (bool, error) {
-	cfg, err := configloader.NewFromBytes(raw)
-	if err != nil {
-		return false, errors.New(describe(err))
-	}
-
-	return netconfig.Discovers(cfg), nil
-}
-
 func documentID(doc docconfig.Document) string {
 	if named, ok := doc.(docconfig.NamedDocument); ok {
 		return doc.Kind() + "/" + named.Name()

@@ -30,6 +30,11 @@ type Network struct {
 	Resolvers      []string `json:"resolvers"`
 	ResolversLayer string   `json:"resolversLayer,omitempty"`
 	SearchDomains  []string `json:"searchDomains,omitempty"`
+	// FailingResolvers are DNS servers that do not answer the node, with their ports.
+	FailingResolvers []string `json:"failingResolvers,omitempty"`
+	// ConfiguredLinks are those that the machine config has the node bring up, by name. One that is none of Links is
+	// missing.
+	ConfiguredLinks []string `json:"configuredLinks,omitempty"`
 	// Links by name; those without a function, such as tunnels that the kernel always has, included.
 	Links []Link `json:"links"`
 	// Addresses and Routes of the links.
@@ -37,6 +42,8 @@ type Network struct {
 	Routes    []Route   `json:"routes"`
 	// Peers of KubeSpan; none if it is off.
 	Peers []Peer `json:"kubeSpanPeers,omitempty"`
+	// Discovers is true if the node learns of the other nodes of its cluster from a registry.
+	Discovers bool `json:"discovers"`
 }
 
 // NetworkReady tells which parts of the network are up.
@@ -96,6 +103,13 @@ type Peer struct {
 
 // Network reads what the node reports about its network. What it does not report, or does not show, is empty.
 func (n *Node) Network(ctx context.Context) (Network, error) {
+	return n.network(ctx, readLinkAddresses, readRoutes)
+}
+
+// NetworkHealth reads what shows whether the network of the node works: all but addresses and routes.
+func (n *Node) NetworkHealth(ctx context.Context) (Network, error) { return n.network(ctx) }
+
+func (n *Node) network(ctx context.Context, more ...func(context.Context, *reader, *Network)) (Network, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
@@ -103,9 +117,9 @@ func (n *Node) Network(ctx context.Context) (Network, error) {
 
 	g, ctx := errgroup.WithContext(ctx)
 
-	for _, read := range []func(context.Context, *reader, *Network){
-		readHost, readResolvers, readLinks, readLinkAddresses, readRoutes, readPeers,
-	} {
+	for _, read := range append([]func(context.Context, *reader, *Network){
+		readHost, readResolvers, readUpstreams, readLinks, readConfiguredLinks, readPeers, readDiscovery,
+	}, more...) {
 		g.Go(func() error {
 			r := &reader{c: n.c}
 			read(ctx, r, &out)

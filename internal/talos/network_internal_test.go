@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/kubespan"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 )
@@ -79,7 +81,18 @@ func networkResources() []resource.Resource {
 	down := kubespan.NewPeerStatus(kubespan.NamespaceName, "keyOfA")
 	*down.TypedSpec() = kubespan.PeerStatusSpec{Label: "w-0", State: kubespan.PeerStateDown}
 
+	spec := func(name string, layer network.ConfigLayer, up bool) resource.Resource {
+		r := network.NewLinkSpec(ns, name)
+		*r.TypedSpec() = network.LinkSpecSpec{Name: name, Up: up, ConfigLayer: layer, Wireguard: network.WireguardSpec{PrivateKey: sharedKey}}
+
+		return r
+	}
+	discovery := cluster.NewConfig(config.NamespaceName, cluster.ConfigID)
+	*discovery.TypedSpec() = cluster.ConfigSpec{DiscoveryEnabled: true, RegistryServiceEnabled: true, ServiceEncryptionKey: []byte(sharedKey)}
+
 	return []resource.Resource{
+		spec("wg0", network.ConfigMachineConfiguration, true), spec("eth9", network.ConfigMachineConfiguration, true),
+		spec("eth8", network.ConfigMachineConfiguration, false), spec("eth0", network.ConfigDefault, true), discovery,
 		hostname, named, ready, resolver, resolved, eth0, wg0, address, assigned, layered, own, route, routed, local, up, down,
 	}
 }
@@ -115,7 +128,8 @@ func TestNetwork(t *testing.T) {
 		Addresses: []Address{
 			{Address: "10.0.0.11/24", Link: "eth0", Layer: "configuration"}, {Address: "fe80::1/64", Link: "eth0"},
 		},
-		Routes: []Route{{Gateway: "10.0.0.1", Link: "eth0", Table: "main", Metric: 1024, Protocol: "static", Layer: "operator"}},
+		Routes:          []Route{{Gateway: "10.0.0.1", Link: "eth0", Table: "main", Metric: 1024, Protocol: "static", Layer: "operator"}},
+		ConfiguredLinks: []string{"eth9", "wg0"}, Discovers: true,
 		Peers: []Peer{
 			{Name: "w-0", State: "down"}, {Name: "w-1", State: "up", Endpoint: "192.0.2.1:51820", LastHandshake: &at},
 		},

@@ -110,6 +110,13 @@ const (
 	ActionClear     = "clear"
 	ActionStall     = "stall-pulls"
 	ActionFill      = "fill-disk"
+	// The machine reports a fault of its network, in place of another one; it can be reached all the same.
+	ActionLinkDown  = "link-down"
+	ActionLinkGone  = "link-missing"
+	ActionNoDNS     = "no-resolvers"
+	ActionSilentDNS = "silent-resolvers"
+	ActionNoTunnels = "no-tunnels"
+	ActionNoMembers = "no-members"
 	// ActionSecure and ActionInsecure switch Secure Boot on and off, from the next boot on.
 	ActionSecure   = "secure-boot-on"
 	ActionInsecure = "secure-boot-off"
@@ -125,6 +132,8 @@ type Action struct {
 	Method string `json:"method,omitempty"`
 	// Delay of each call, for slow.
 	Delay string `json:"delay,omitempty"`
+	// Link is the name of a link, for link-down and link-missing.
+	Link string `json:"link,omitempty"`
 	// Code that calls answer, for fail, in the words of gRPC: Unavailable.
 	Code string `json:"code,omitempty"`
 	// Nth is the first call that fails, 1 being the next, Count how many fail (0: all that follow).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/talos-operator/talos-operator/lab"
 	"github.com/talos-operator/talos-operator/lab/control"
+	"github.com/talos-operator/talos-operator/lab/cosi"
+	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/loopback"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -65,6 +68,33 @@ func act(t *testing.T, c *control.Client, a control.Action) control.Node {
 	return nodes[0]
 }
 
+// breakNetworks: each fault of the network replaces the one before, and all of them end with clear.
+func breakNetworks(t *testing.T, c *control.Client, n *node.Node) {
+	t.Helper()
+
+	for action, want := range map[string]node.NetworkFaults{
+		control.ActionLinkDown:  {NetworkFaults: cosi.NetworkFaults{Links: map[string]cosi.LinkFault{"eth0": cosi.LinkDown}}},
+		control.ActionLinkGone:  {NetworkFaults: cosi.NetworkFaults{Links: map[string]cosi.LinkFault{"eth0": cosi.LinkMissing}}},
+		control.ActionNoDNS:     {NetworkFaults: cosi.NetworkFaults{NoResolvers: true}},
+		control.ActionSilentDNS: {NetworkFaults: cosi.NetworkFaults{SilentResolvers: true}},
+		control.ActionNoTunnels: {NoTunnels: true},
+		control.ActionNoMembers: {NoMembers: true},
+		control.ActionClear:     {},
+	} {
+		act(t, c, control.Action{Names: []string{"node-1"}, Action: action, Link: "eth0"})
+
+		if got := n.NetworkFaults(); !reflect.DeepEqual(got, want) {
+			t.Errorf("after %s: %+v", action, got)
+		}
+	}
+
+	act(t, c, control.Action{Names: []string{"node-1"}, Action: control.ActionClear})
+
+	if _, err := c.Act(t.Context(), control.Action{Names: []string{"node-1"}, Action: control.ActionLinkDown}); err == nil {
+		t.Error("a link without a name is broken")
+	}
+}
+
 func TestActions(t *testing.T) {
 	l, c := serve(t, t.TempDir(), nil)
 
@@ -111,6 +141,8 @@ func TestActions(t *testing.T) {
 	if d := do(control.ActionClear); d.DiskFull {
 		t.Errorf("after clear: %+v", d)
 	}
+
+	breakNetworks(t, c, n)
 
 	if d := do(control.ActionSecure); !d.SecureBoot {
 		t.Errorf("after secure-boot-on: %+v", d)

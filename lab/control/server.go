@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/talos-operator/talos-operator/lab"
+	"github.com/talos-operator/talos-operator/lab/cosi"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/lab/node/api"
 )
@@ -287,6 +288,7 @@ func (s *Server) actOn(ctx context.Context, name string, a Action) error {
 		n.Partition(false)
 		n.StallPulls(false)
 		n.FillDisk(false)
+		n.BreakNetwork(node.NetworkFaults{})
 		n.Faults().Clear()
 	case ActionStall:
 		n.StallPulls(true)
@@ -294,6 +296,8 @@ func (s *Server) actOn(ctx context.Context, name string, a Action) error {
 		n.FillDisk(true)
 	case ActionSecure, ActionInsecure:
 		return s.lab.SetSecureBoot(name, a.Action == ActionSecure)
+	case ActionLinkDown, ActionLinkGone, ActionNoDNS, ActionSilentDNS, ActionNoTunnels, ActionNoMembers:
+		return breakNetwork(n, a)
 	case ActionSlow:
 		return slow(n, a)
 	case ActionFail:
@@ -334,6 +338,37 @@ func (s *Server) power(ctx context.Context, name, action string) error {
 	default:
 		return fmt.Errorf("%w: unknown action %q", errBadRequest, action)
 	}
+}
+
+// breakNetwork has a machine report a fault of its network.
+func breakNetwork(n *node.Node, a Action) error {
+	var faults node.NetworkFaults
+
+	switch a.Action {
+	case ActionLinkDown, ActionLinkGone:
+		if a.Link == "" {
+			return fmt.Errorf("%w: no link is named", errBadRequest)
+		}
+
+		fault := cosi.LinkDown
+		if a.Action == ActionLinkGone {
+			fault = cosi.LinkMissing
+		}
+
+		faults.Links = map[string]cosi.LinkFault{a.Link: fault}
+	case ActionNoDNS:
+		faults.NoResolvers = true
+	case ActionSilentDNS:
+		faults.SilentResolvers = true
+	case ActionNoTunnels:
+		faults.NoTunnels = true
+	case ActionNoMembers:
+		faults.NoMembers = true
+	}
+
+	n.BreakNetwork(faults)
+
+	return nil
 }
 
 func slow(n *node.Node, a Action) error {

@@ -35,6 +35,8 @@ func (s *Store) derive() {
 	s.SetClusterInfo(live.Cluster().ID(), live.Cluster().Name())
 	s.deriveEndpoints(live, members)
 	s.deriveSecrets(live)
+	s.deriveLinks(live)
+	s.deriveDiscovery(live)
 
 	kubelet := k8s.NewKubeletSpec(k8s.NamespaceName, k8s.KubeletID)
 	kubelet.TypedSpec().Image = live.Machine().Kubelet().Image()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/cosi-project/runtime/pkg/resource"
@@ -72,6 +73,9 @@ type Store struct {
 	// shown are the recorded resources that are currently visible.
 	shown map[pointer]struct{}
 	live  live
+	// created are the links that exist because the config says so.
+	created map[string]bool
+	faults  NetworkFaults
 	// amended say of single recorded resources what is otherwise on this node.
 	amended map[pointer]func(resource.Resource)
 }
@@ -165,6 +169,7 @@ func (s *Store) showRecorded() error {
 		return err
 	}
 
+	next = slices.DeleteFunc(next, s.lacks)
 	keep := make(map[pointer]struct{}, len(next))
 	for _, r := range next {
 		keep[pointerTo(r)] = struct{}{}
@@ -199,12 +204,17 @@ func (s *Store) showRecorded() error {
 
 // amend returns a recorded resource as it is on this node; nodes share the recorded ones.
 func (s *Store) amend(r resource.Resource) resource.Resource {
+	r, suffers := s.suffer(r)
+
 	change, ok := s.amended[pointerTo(r)]
 	if !ok {
 		return r
 	}
 
-	r = r.DeepCopy()
+	if !suffers {
+		r = r.DeepCopy()
+	}
+
 	change(r)
 
 	return r

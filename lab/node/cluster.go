@@ -86,9 +86,11 @@ func (s *session) showMembers() {
 		peers   []cosi.Peer
 	)
 
+	faults := s.n.NetworkFaults()
+
 	for _, a := range s.affiliates() {
 		addr, err := netip.ParseAddr(a.Address)
-		if err != nil {
+		if err != nil || faults.NoMembers && a.Node != s.n {
 			continue
 		}
 
@@ -99,7 +101,7 @@ func (s *session) showMembers() {
 
 		if a.KubeSpan && a.Node != s.n && kubeSpans(cfg) {
 			peers = append(peers, cosi.Peer{
-				ID: a.ID, Nodename: a.Hostname, Address: addr, Up: a.Node.Reachable(), Handshake: time.Now(),
+				ID: a.ID, Nodename: a.Hostname, Address: addr, Up: a.Node.Reachable() && !faults.NoTunnels, Handshake: time.Now(),
 			})
 		}
 	}

@@ -36,6 +36,7 @@ type Node struct {
 	partitioned atomic.Bool
 	snapshotCut atomic.Int64
 	full        atomic.Bool // see FillDisk
+	broken      networkFaults
 	secureBoot  atomic.Bool // see SetSecureBoot
 	source      imageSource
 	address     atomic.Pointer[string]

@@ -194,6 +194,10 @@ func (s *session) openStore() error {
 		return fmt.Errorf("making the node's resources: %w", err)
 	}
 
+	if faults := s.n.NetworkFaults(); faults.any() {
+		s.store.SetNetworkFaults(faults.NetworkFaults)
+	}
+
 	return nil
 }
 

@@ -68,6 +68,8 @@ type Reconciler struct {
 	members group.Verdicts
 	// faults are what does not run, and may only need more time.
 	faults sightings
+	// networks are what nodes reported about their networks.
+	networks networks
 	// booted are the images that nodes have told of.
 	booted booted
 	// volumes are the boots and configurations, by machine, whose volumes were read.
@@ -162,6 +164,7 @@ func (r *Reconciler) forgetAll(req ctrl.Request) {
 	r.members.Forget(req.NamespacedName)
 	r.forgetFaults(req.String())
 	r.volumes.Delete(req.String())
+	r.networks.forget(req.String())
 }
 
 // loadOwners reads the objects that the machine belongs to; any of them may be missing.

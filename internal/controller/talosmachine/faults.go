@@ -34,7 +34,9 @@ type fault struct {
 }
 
 // faultConditions are the conditions about what a machine is configured for and does not run.
-var faultConditions = []string{v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed}
+var faultConditions = []string{
+	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed, v1alpha1.ConditionNetworkDegraded,
+}
 
 func faultKey(machine, kind string) string { return machine + " " + kind }
 

@@ -23,7 +23,7 @@ var quietPhases = []v1alpha1.ChangePhase{v1alpha1.ChangePending, v1alpha1.Change
 var serviceStates = []string{"Running", "Finished"}
 
 // findFaults finds what the machine is configured for and does not run. That holds nothing up, and neither does a query
-// that fails: what it would have shown is then unknown. A machine that is configured for none of it is not queried.
+// that fails: what it would have shown is then unknown. A machine is not queried for what it is not configured for.
 func (r *Reconciler) findFaults(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !s.runsDesired() {
 		return ctrl.Result{}, nil
@@ -35,7 +35,9 @@ func (r *Reconciler) findFaults(ctx context.Context, s *scope) (ctrl.Result, err
 		kind string
 		find func(context.Context, *scope) (fault, error)
 	}{
-		{v1alpha1.ConditionExtensionServicesFailed, r.serviceFault}, {v1alpha1.ConditionStaticPodsFailed, r.podFault},
+		{v1alpha1.ConditionExtensionServicesFailed, r.serviceFault},
+		{v1alpha1.ConditionStaticPodsFailed, r.podFault},
+		{v1alpha1.ConditionNetworkDegraded, r.networkFault},
 	} {
 		f, err := look.find(ctx, s)
 		if err != nil {

@@ -76,6 +76,8 @@ type scope struct {
 	lagging string
 	// refuted: it lags because the expression of a check is false, and not because evidence is missing.
 	refuted bool
+	// network is what the node reports about its network, if it was asked in this reconciliation.
+	network *v1alpha1.MachineNetworkStatus
 	// faults are what was found not to run of what the machine is configured for, by the types of their conditions. A
 	// fault without a message says that everything runs; a type that is missing was not observed.
 	faults map[string]fault

@@ -100,7 +100,7 @@ func (s *scope) weight(outage bool) condition.Weight {
 
 	st.Stage, st.UnmetConditions, st.Addresses = was.Stage, was.UnmetConditions, was.Addresses
 	st.BootID, st.KubeletVersion, st.LastError = was.BootID, was.KubeletVersion, was.LastError
-	st.Conditions, st.Volumes = was.Conditions, was.Volumes
+	st.Conditions, st.Volumes, st.Network = was.Conditions, was.Volumes, was.Network
 
 	if !hasKeys(st.BootVolumes) && !hasKeys(was.BootVolumes) { // a boot without keys has nothing to remember
 		st.BootVolumes = was.BootVolumes
@@ -135,7 +135,7 @@ func (r *Reconciler) unwatched(s *scope) bool {
 var observedConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted,
 	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed, v1alpha1.ConditionTalosVersionUnknown,
-	v1alpha1.ConditionVolumesFailed, v1alpha1.ConditionFirewallShutsOut,
+	v1alpha1.ConditionVolumesFailed, v1alpha1.ConditionFirewallShutsOut, v1alpha1.ConditionNetworkDegraded,
 }
 
 // computeStatus is pure. Conditions whose phase did not run keep their value, for as long as condition.Evidence
@@ -216,6 +216,10 @@ func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
 
 	if s.compared {
 		st.ComponentVersions = s.componentVersions()
+	}
+
+	if s.network != nil || s.answer == talos.StateMaintenance {
+		st.Network = s.network
 	}
 
 	st.BootID, st.UUID = f.BootID, f.UUID
