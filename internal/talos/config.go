@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/resource"
-	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
@@ -20,7 +20,13 @@ func (n *Node) MachineConfig(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
-	res, err := safe.ReaderGet[*config.MachineConfig](ctx, n.c.COSI, machineConfigs(config.ActiveID))
+	sent, err := n.c.COSI.Get(ctx, machineConfigs(config.ActiveID),
+		state.WithGetUnmarshalOptions(state.WithSkipProtobufUnmarshal()))
+	if err != nil {
+		return nil, n.configError(err)
+	}
+
+	res, err := decodeConfig(sent)
 	if err != nil {
 		return nil, n.configError(err)
 	}
@@ -52,6 +58,31 @@ func (n *Node) ConfigVersion(ctx context.Context) (string, error) {
 // version of two boots is not the same configuration.
 func configVersion(md *resource.Metadata) string {
 	return md.Version().String() + " of " + md.Created().UTC().Format(time.RFC3339Nano)
+}
+
+// decodeConfig decodes a configuration as a node has sent it. The YAML library panics on some malformed input.
+func decodeConfig(sent resource.Resource) (out *config.MachineConfig, err error) {
+	defer func() {
+		if recover() != nil {
+			out, err = nil, errConfigUnreadable
+		}
+	}()
+
+	raw, ok := sent.(*protobuf.Resource)
+	if !ok {
+		return nil, errConfigUnreadable
+	}
+
+	decoded, err := protobuf.UnmarshalResource(raw)
+	if err != nil {
+		return nil, errConfigUnreadable // the cause may quote it
+	}
+
+	if out, ok = decoded.(*config.MachineConfig); !ok {
+		return nil, errConfigUnreadable
+	}
+
+	return out, nil
 }
 
 var errConfigUnreadable = errors.New("it shows no config that can be read")
@@ -100,14 +131,19 @@ func (n *Node) ConfigState(ctx context.Context) (ConfigState, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
-	all, err := safe.ReaderList[*config.MachineConfig](ctx, n.c.COSI, machineConfigs(""))
+	all, err := n.c.COSI.List(ctx, machineConfigs(""), state.WithListUnmarshalOptions(state.WithSkipProtobufUnmarshal()))
 	if err != nil {
 		return ConfigState{}, n.configError(err)
 	}
 
 	var live, persistent *config.MachineConfig
 
-	for res := range all.All() {
+	for _, sent := range all.Items {
+		res, err := decodeConfig(sent)
+		if err != nil {
+			return ConfigState{}, n.configError(err)
+		}
+
 		switch res.Metadata().ID() {
 		case config.ActiveID:
 			live = res

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
@@ -89,7 +90,12 @@ func TestWatchedConfig(t *testing.T) {
 		res := machineConfig(t, config.ActiveID, version, "version: v1alpha1\nmachine: {type: worker}\n")
 		res.Metadata().SetCreated(boot)
 
-		return merge(Watched{}, state.Event{Type: state.Updated, Resource: res}).Config
+		sent, err := protobuf.FromResource(res)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return merge(Watched{}, state.Event{Type: state.Updated, Resource: sent}).Config
 	}
 
 	first := time.Unix(1, 0)

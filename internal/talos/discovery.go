@@ -43,7 +43,7 @@ func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
 		member := ClusterMember{Name: text.Name(spec.Hostname), ControlPlane: spec.MachineType.IsControlPlane()}
 
 		for _, a := range spec.Addresses {
-			member.Addresses = append(member.Addresses, a.String())
+			member.Addresses = append(member.Addresses, addressText(a))
 		}
 
 		out = append(out, member)

@@ -9,11 +9,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cosi-project/runtime/pkg/state"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // ErrAlreadyExists is returned by a bootstrap if etcd data exists.
@@ -83,12 +85,12 @@ func isFull(err error) bool {
 // scrubbed returns the error in a form that may be logged. An error that is not a response of a node is unchanged.
 func scrubbed(err error) error {
 	if s, ok := status.FromError(err); ok {
-		text := s.Message()
-		if len(text) > maxErrorText {
-			text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
-		}
+		return status.Error(s.Code(), redactText(text.Cut(s.Message(), maxErrorText)))
+	}
 
-		return status.Error(s.Code(), redactText(text))
+	// The library hides that this is a response, too.
+	if state.IsNotFoundError(err) {
+		return errors.New(redactText(text.Cut(err.Error(), maxErrorText)))
 	}
 
 	return err

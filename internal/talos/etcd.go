@@ -14,6 +14,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // Member is one entry of an etcd member list.
@@ -53,12 +55,13 @@ func (n *Node) EtcdMembers(parent context.Context) ([]Member, error) {
 	return out, nil
 }
 
+// hosts returns the hosts of URLs, in which any character may be escaped.
 func hosts(urls []string) []string {
 	out := make([]string, 0, len(urls))
 
 	for _, raw := range urls {
 		if u, err := url.Parse(raw); err == nil {
-			out = append(out, u.Hostname())
+			out = append(out, text.Name(u.Hostname()))
 		}
 	}
 

@@ -7,6 +7,8 @@ import (
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // MissingEtcdImage returns the image that the node's etcd needs and the node does not have; empty if the node has it,
@@ -26,7 +28,7 @@ func (n *Node) MissingEtcdImage(ctx context.Context) (string, error) {
 		return "", classify("how etcd is run", n.name(), err)
 	}
 
-	image := spec.TypedSpec().Image
+	image := text.Name(spec.TypedSpec().Image)
 
 	images, err := n.images(ctx)
 	if err != nil || image == "" || len(images) == 0 {

@@ -117,7 +117,7 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 	for d := range found.All() {
 		s := d.TypedSpec()
 		out = append(out, Disk{
-			DevPath: text.Name(s.DevPath), Symlinks: s.Symlinks, Size: s.Size, Model: text.Name(s.Model),
+			DevPath: text.Name(s.DevPath), Symlinks: names(s.Symlinks), Size: s.Size, Model: text.Name(s.Model),
 			Serial: text.Name(s.Serial), WWID: text.Name(s.WWID), BusPath: text.Name(s.BusPath),
 			SubSystem: text.Name(s.SubSystem), Transport: text.Name(s.Transport), Rotational: s.Rotational,
 			Readonly: s.Readonly, CDROM: s.CDROM, Holds: held(volumes, d.Metadata().ID()),
@@ -127,6 +127,15 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 	slices.SortFunc(out, func(a, b Disk) int { return strings.Compare(a.DevPath, b.DevPath) })
 
 	return out, nil
+}
+
+func names(of []string) []string {
+	out := make([]string, 0, len(of))
+	for _, name := range of {
+		out = append(out, text.Name(name))
+	}
+
+	return out
 }
 
 func held(volumes safe.List[*block.DiscoveredVolume], disk string) []Volume {

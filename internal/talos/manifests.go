@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/manifests"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // Manifests queries the bootstrap manifests of a control-plane node, with what its configuration says about them. Only
@@ -57,7 +58,7 @@ func (n *Node) Manifests(ctx context.Context) (manifests.Served, error) {
 
 	for _, m := range extra.TypedSpec().ExtraManifests {
 		if id := fmt.Sprintf("%s-%s", m.Priority, m.Name); !slices.Contains(served, id) {
-			out.Missing = append(out.Missing, m.Name)
+			out.Missing = append(out.Missing, text.Name(m.Name))
 		}
 	}
 

@@ -159,7 +159,7 @@ func readResolvers(ctx context.Context, r *reader, out *Network) {
 	if s := get[*network.ResolverStatus](
 		ctx, r, network.NamespaceName, network.ResolverStatusType, network.ResolverID); s != nil {
 		for _, server := range s.TypedSpec().DNSServers {
-			out.Resolvers = append(out.Resolvers, server.String())
+			out.Resolvers = append(out.Resolvers, addressText(server))
 		}
 
 		for _, domain := range s.TypedSpec().SearchDomains {
@@ -287,7 +287,7 @@ func readPeers(ctx context.Context, r *reader, out *Network) {
 		peer := Peer{Name: text.Name(spec.Label), State: spec.State.String()}
 
 		if end := spec.Endpoint; end.IsValid() {
-			peer.Endpoint = end.String()
+			peer.Endpoint = text.Name(end.String())
 		}
 
 		if at := spec.LastHandshakeTime; !at.IsZero() && at.Unix() > 0 {
@@ -308,10 +308,11 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
+// addressText returns an address. Its zone is any text.
 func addressText(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}
 
-	return a.String()
+	return text.Name(a.String())
 }

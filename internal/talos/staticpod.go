@@ -11,6 +11,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // StaticPod is the state of a static pod, as the kubelet of its node reports it.
@@ -72,7 +74,7 @@ func (n *Node) StaticPods(ctx context.Context) (StaticPods, error) {
 
 	r := &reader{c: n.c}
 	if name := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID); name != nil {
-		out.Node = name.TypedSpec().Nodename
+		out.Node = text.Name(name.TypedSpec().Nodename)
 	}
 
 	return out, classify("its static pods", n.name(), r.err)
@@ -144,10 +146,10 @@ func endOf(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason)
 }
 
-func problem(head, text string) string {
-	if text == "" {
-		return clip(redactText(head), longestProblem)
+func problem(head, words string) string {
+	if words != "" {
+		head += ": " + words
 	}
 
-	return clip(redactText(head+": "+text), longestProblem)
+	return clip(text.Plain(redactText(head)), longestProblem)
 }

@@ -117,7 +117,7 @@ func (n *Node) Partitions(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 
 	for v := range list.All() {
-		if label := v.TypedSpec().PartitionLabel; label != "" {
+		if label := text.Name(v.TypedSpec().PartitionLabel); label != "" {
 			out[label] = text.Name(v.TypedSpec().Name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/cosi-project/runtime/pkg/state"
 	cosiclient "github.com/cosi-project/runtime/pkg/state/protobuf/client"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
@@ -113,17 +114,22 @@ func (w *watches) openServices(ctx context.Context) error {
 	return nil
 }
 
+// openConfig has nothing decoded: the version is all that is needed, and the library decodes in a goroutine of its own, in
+// which a configuration that makes the YAML library panic would end the operator.
 func (w *watches) openConfig(ctx context.Context) error {
-	return w.open(ctx, config.NamespaceName, config.MachineConfigType, config.ActiveID)
+	return w.open(ctx, config.NamespaceName, config.MachineConfigType, config.ActiveID,
+		state.WithWatchUnmarshalOptions(state.WithSkipProtobufUnmarshal()))
 }
 
 func (w *watches) openMember(ctx context.Context) error {
 	return w.open(ctx, etcd.NamespaceName, etcd.MemberType, etcd.LocalMemberID)
 }
 
-func (w *watches) open(ctx context.Context, namespace resource.Namespace, typ resource.Type, id resource.ID) error {
+func (w *watches) open(
+	ctx context.Context, namespace resource.Namespace, typ resource.Type, id resource.ID, o ...state.WatchOption,
+) error {
 	if err := w.state.Watch(ctx, resource.NewMetadata(namespace, typ, id, resource.VersionUndefined),
-		w.events); err != nil {
+		w.events, o...); err != nil {
 		return fmt.Errorf("watching %s: %w", typ, err)
 	}
 
@@ -168,7 +174,7 @@ func merge(w Watched, e state.Event) Watched {
 		case serviceKubelet:
 			w.Kubelet = seen
 		}
-	case *config.MachineConfig:
+	case *protobuf.Resource: // the configuration, which is not decoded
 		w.Config = configVersion(r.Metadata())
 		if gone {
 			w.Config = ""
