@@ -2,6 +2,7 @@ package machineconfig_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -56,5 +57,36 @@ func FuzzLive(f *testing.F) {
 		}
 
 		_, _ = machineconfig.DerivePatches(config, live)
+	})
+}
+
+// FuzzStaticPods: the static pods and extension services of a live configuration are read, or it is refused without being
+// quoted; one that is compared to itself has all of them alike.
+func FuzzStaticPods(f *testing.F) {
+	const hidden = "hunter2hunter2"
+
+	f.Add("version: v1alpha1\nmachine:\n  pods: [{metadata: {name: a, namespace: b}, spec: {containers: [{env: [{value: ", "}]}]}}]\n")
+	f.Add("version: v1alpha1\nmachine: {pods: [~, {metadata: ~}, {metadata: {name: 1}}]}\n", "")
+	f.Add("machine: {pods: ", "}\n")
+	f.Add("apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: a\nenvironment: [A=", "]\n---\nversion: v1alpha1\n")
+	f.Add("version: v1alpha1\nmachine: {pods: [{? [a]\n: ", "}]}\n")
+
+	f.Fuzz(func(t *testing.T, before, after string) {
+		config := []byte(before + hidden + after)
+
+		pods, err := machineconfig.StaticPods(config)
+		if err == nil {
+			if same, err := machineconfig.SameStaticPods(config, config); err != nil || len(same) != len(pods) {
+				t.Errorf("%d pods, of which %d are alike: %v", len(pods), len(same), err)
+			}
+		}
+
+		_, serr := machineconfig.SameExtensionServices(config, config)
+
+		for _, err := range []error{err, serr} {
+			if err != nil && strings.Contains(err.Error(), hidden) {
+				t.Errorf("the error quotes the configuration: %v", err)
+			}
+		}
 	})
 }

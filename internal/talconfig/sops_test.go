@@ -19,12 +19,12 @@ import (
 
 // sealer encrypts values as sops does. Its keys are fixed: it protects nothing.
 type sealer struct {
-	t    *testing.T
+	t    testing.TB
 	key  []byte
 	ages *age.X25519Identity
 }
 
-func newSealer(t *testing.T) *sealer {
+func newSealer(t testing.TB) *sealer {
 	t.Helper()
 
 	identity, err := age.GenerateX25519Identity()

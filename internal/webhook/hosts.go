@@ -53,11 +53,12 @@ func (h *Hosts) Set(text string) error {
 	return nil
 }
 
-// isHost reports whether an address of the list is a host and nothing else.
+// isHost reports whether an address of the list is a host and nothing else. An address with a zone is one of the network
+// segment, where no webhook is.
 func isHost(u *url.URL) bool {
 	name := strings.TrimPrefix(u.Hostname(), "*.")
 
-	return schemePorts[u.Scheme] != "" && name != "" && !strings.Contains(name, "*") && u.User == nil && u.Path == "" &&
+	return schemePorts[u.Scheme] != "" && name != "" && !strings.ContainsAny(name, "*%") && u.User == nil && u.Path == "" &&
 		u.RawQuery == "" && u.Fragment == ""
 }
 
