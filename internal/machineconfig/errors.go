@@ -100,6 +100,8 @@ func problemsOf(err error) []string {
 var (
 	// The YAML library quotes the beginning of a value that does not fit.
 	quotedValue = regexp.MustCompile("`[^`]*`")
+	// A list or a mapping as a key is quoted with all that it holds.
+	quotedKey = regexp.MustCompile(`(?s)cannot use '.*' as a map key`)
 	// A password that begins with * or ! is read as an alias or a tag.
 	quotedMark = regexp.MustCompile(`(anchor|alias|tag) '[^']*'`)
 	// Some parsers quote their whole input.
@@ -136,6 +138,7 @@ func describe(err error) string {
 	}
 
 	text = quotedValue.ReplaceAllString(text, "a value")
+	text = quotedKey.ReplaceAllString(text, "cannot use a value as a map key")
 	text = misfit.ReplaceAllString(text, "a $1 where $2 is expected")
 	text = quotedMark.ReplaceAllString(text, "$1 '…'")
 	text = longQuoted.ReplaceAllString(text, `"…"`)

@@ -69,6 +69,7 @@ func FuzzStaticPods(f *testing.F) {
 	f.Add("version: v1alpha1\nmachine: {pods: [~, {metadata: ~}, {metadata: {name: 1}}]}\n", "")
 	f.Add("machine: {pods: ", "}\n")
 	f.Add("apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: a\nenvironment: [A=", "]\n---\nversion: v1alpha1\n")
+	f.Add("machine:\n pods: [{0: {[{[{", "}]}]}}]")
 	f.Add("version: v1alpha1\nmachine: {pods: [{? [a]\n: ", "}]}\n")
 
 	f.Fuzz(func(t *testing.T, before, after string) {

@@ -314,5 +314,12 @@ func removeKey(node *yaml.Node, key string) {
 }
 
 func stringNode(value string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
+
+	// The library writes a block whose first line begins with a blank so that it reads another text, or none.
+	if strings.Contains(value, "\n") && strings.TrimLeft(value, " \t\n") != value {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+
+	return n
 }

@@ -29,6 +29,8 @@ func FuzzPatch(f *testing.F) {
 	f.Add("a\x00", "\xff", "/a/b~1c", "")
 	f.Add("", "\n---\nmachine: {}\n", "/machine/token", "")
 	f.Add("!!binary ", "\r\n\r\n", "/kind", "Kind")
+	f.Add("\t", "\n0", "/0", "")
+	f.Add("\n ", "", "/0", "")
 	f.Add("\ufeff", "\u2028b\x85", "/<</~0", "")
 
 	const hidden = "dG9wc2VjcmV0"

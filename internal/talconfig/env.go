@@ -28,6 +28,10 @@ func (v Variables) Substitute(text string) (string, error) {
 		return text, nil
 	}
 
+	if loops(text) {
+		return "", fmt.Errorf("has $_ between braces: write $$ for a dollar sign")
+	}
+
 	restrictions := parse.Restrictions{NoUnset: true, NoEmpty: true, NoDigit: true}
 
 	out, err := parse.New("talconfig", v, &restrictions).Parse(text)
@@ -41,6 +45,38 @@ func (v Variables) Substitute(text string) (string, error) {
 	}
 
 	return "", fmt.Errorf("has a ${ without a name and a }: write $$ for a dollar sign")
+}
+
+// lone is the name _ alone.
+var lone = regexp.MustCompile(`^_($|[^\pL\p{Nd}_])`)
+
+// loops reports whether the library would never return: it leaves $_ and ${_ as they are, and misses the end of the braces
+// around them.
+func loops(text string) bool {
+	depth := 0
+
+	for at := 0; at < len(text); at++ {
+		rest := text[at:]
+
+		switch {
+		case strings.HasPrefix(rest, "$$"):
+			at++
+		case strings.HasPrefix(rest, "${"):
+			if lone.MatchString(rest[2:]) {
+				return true
+			}
+
+			depth++
+		case rest[0] == '$' && depth > 0 && lone.MatchString(rest[1:]):
+			return true
+		case rest[0] == '}':
+			depth = max(depth-1, 0)
+		case rest[0] == '\n':
+			depth = 0 // the library refuses a line break between braces
+		}
+	}
+
+	return false
 }
 
 // set adds a variable, or replaces it.
