@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -10,7 +11,8 @@ import (
 // site are the settings of the documentation's site.
 const site = root + "/hack/site/"
 
-// TestSidebar: each page of the site is in its sidebar, or is a decision that the list of decisions has.
+// TestSidebar: each page of the site is in its sidebar, or is a decision that the list of decisions has, and what the sidebar
+// names is a page that make docs-site copies.
 func TestSidebar(t *testing.T) {
 	sidebar := read(t, site+".vitepress/sidebar.mjs")
 	decisions := read(t, root+"/docs/adr/README.md")
@@ -26,6 +28,29 @@ func TestSidebar(t *testing.T) {
 			(filepath.Dir(page) != "docs/adr" || !strings.Contains(decisions, "("+name+")")) {
 			t.Errorf("no reader of the site finds %s: add it to hack/site/.vitepress/sidebar.mjs", page)
 		}
+	}
+
+	_, target, _ := strings.Cut(read(t, root+"/Makefile"), "\ndocs-site:")
+	copied, _, _ := strings.Cut(target, "xargs")
+	links := regexp.MustCompile(`'/([^']*)'`).FindAllStringSubmatch(sidebar, -1)
+
+	for _, link := range links {
+		page := link[1] + ".md"
+		if link[1] == "" {
+			page = "README.md"
+		}
+
+		if _, err := os.Stat(filepath.Join(root, page)); err != nil {
+			t.Errorf("the sidebar names a page that does not exist: %v", err)
+		}
+
+		if !strings.HasPrefix(page, "docs/") && !strings.Contains(copied, " "+page+" ") {
+			t.Errorf("the sidebar names %s, which make docs-site does not copy", page)
+		}
+	}
+
+	if len(links) < 20 {
+		t.Errorf("the sidebar has %d pages", len(links))
 	}
 }
 
