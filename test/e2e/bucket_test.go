@@ -55,7 +55,7 @@ func bucketOf(s *s3.Server) v1alpha1.BackupStorage {
 }
 
 // schedule backs a cluster up every minute, and has each backup drilled.
-func (w *world) schedule(cluster string, s *s3.Server, id *age.X25519Identity) {
+func (w *world) schedule(cluster string, storage v1alpha1.BackupStorage, id *age.X25519Identity) {
 	w.t.Helper()
 
 	err := w.client.Create(context.Background(), &v1alpha1.TalosEtcdBackupSchedule{
@@ -66,7 +66,7 @@ func (w *world) schedule(cluster string, s *s3.Server, id *age.X25519Identity) {
 			Retention: &v1alpha1.BackupRetention{Last: new(int32(2))},
 			BackupTemplate: v1alpha1.TalosEtcdBackupTemplate{Spec: v1alpha1.TalosEtcdBackupSpec{
 				ControlPlaneRef: v1alpha1.ObjectReference{Name: cluster},
-				Storage:         bucketOf(s),
+				Storage:         storage,
 				Recipients:      []string{id.Recipient().String()},
 				Verification: &v1alpha1.BackupVerification{
 					Level:          v1alpha1.VerificationDrill,

@@ -18,7 +18,7 @@ var longest = []string{
 	"TestScale", "TestRemediation", "TestStaleMember", "TestTotalLoss", "TestLife", "TestConfigRollout",
 	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestFirewall", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
 	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestOperatorIsUpdated", "TestReplaceByHand",
-	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestShards", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
+	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestShards", "TestShardsBackUp", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
 	"TestBadConfigStops", "TestBadStaticPodStops", "TestSparesOfCluster",
 }
 

@@ -330,7 +330,7 @@ func TestTotalLoss(t *testing.T) {
 	fingerprint := w.identity("phoenix").fingerprint
 	s3 := w.bucket()
 	w.credentials(s3)
-	w.schedule("phoenix", s3, id)
+	w.schedule("phoenix", bucketOf(s3), id)
 	w.backedUp("phoenix")
 	key := w.verificationKey("phoenix")
 
