@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -32,20 +30,6 @@ import (
 	"github.com/talos-operator/talos-operator/test/harness"
 	"github.com/talos-operator/talos-operator/test/monitoring"
 )
-
-// rightlyEmpty are the panels that may have no data while a cluster is healthy and at rest, and why. Their queries run all the
-// same; the tests of the alerts (test/monitoring) have data for their metrics.
-var rightlyEmpty = map[string]string{
-	"fleet.json: Machines left in rollouts":   "no rollout is in progress (TalosRolloutStopped)",
-	"fleet.json: Machines that are not ready": "all are ready; see below",
-	"fleet.json: Failed reconciliations":      "none need have failed (TalosReconciliationsFailing)",
-	"fleet.json: Failed calls to nodes":       "none need have failed; see below",
-	"cluster.json: Machines left in rollouts": "no rollout is in progress (TalosRolloutStopped)",
-	"cluster.json: Changes of machines":       "nothing was changed yet (TalosMachineChangeFailed)",
-	"cluster.json: Steps left of the upgrade": "no upgrade is in progress (TalosUpgradeStuck)",
-	"cluster.json: Upgrade":                   "no upgrade is in progress (TestUpgrades of internal/metrics)",
-	"cluster.json: Failed backups":            "none has failed (TalosBackupFailing)",
-}
 
 // TestDashboards: a real Prometheus that scrapes the operator over TLS, with a bearer token, runs every query of every panel and
 // finds data, and it evaluates every alert, of which none fires.
@@ -72,54 +56,65 @@ func TestDashboards(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	w.eventually("every panel has data", func(ctx context.Context) error {
-		var empty []error
+	empty, err := monitoring.EmptyPanels()
+	if err != nil {
+		t.Fatal(err)
+	}
 
-		for _, q := range queries {
-			found, err := p.query(ctx, w.fill(q.Expr, "watched"))
+	why := map[string]string{}
+	for _, e := range empty {
+		why[e.Panel] = e.Why
+	}
 
-			switch {
-			case err != nil:
-				t.Fatalf("%s: %v", q.Name(), err)
-			case found == 0 && rightlyEmpty[q.Name()] == "":
-				empty = append(empty, fmt.Errorf("%s has no data: %s", q.Name(), w.fill(q.Expr, "watched")))
-			}
+	var full []string
+
+	for _, q := range queries {
+		// All queries run, also those of the panels that may be empty.
+		if _, err := p.query(t.Context(), w.fill(q.Expr, "watched")); err != nil {
+			t.Fatalf("%s: %v", q.Name(), err)
 		}
 
-		return errors.Join(empty...)
-	})
-
-	for _, name := range slices.Sorted(maps.Keys(rightlyEmpty)) {
-		if !slices.ContainsFunc(queries, func(q monitoring.Query) bool { return q.Name() == name }) {
-			t.Errorf("there is no panel %s", name)
+		if why[q.Name()] == "" {
+			full = append(full, q.Name())
 		}
 	}
 
+	w.shows(p, queries, full...)
 	p.sizes(t, w.fill(`talos_operator_etcd_member_database_bytes{namespace="$namespace"}`, "watched"))
 	p.evaluatesAlerts(t)
 
 	// These are no longer rightly empty.
 	w.nodes[w.address(2)].Kill()
+	w.shows(p, queries, "fleet.json: Machines that are not ready", "fleet.json: Failed calls to nodes")
+}
 
-	for _, q := range queries {
-		if q.Name() == "fleet.json: Machines that are not ready" || q.Name() == "fleet.json: Failed calls to nodes" {
-			w.eventually(q.Name()+" shows a machine that is gone", func(ctx context.Context) error {
-				found, err := p.query(ctx, w.fill(q.Expr, "watched"))
-				if err == nil && found == 0 {
-					err = errors.New("no data")
-				}
+// shows waits until all panels have data.
+func (w *world) shows(p prometheus, queries []monitoring.Query, panels ...string) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%d panels have data", len(panels)), func(ctx context.Context) error {
+		var missing []error
 
-				return err
-			})
+		for _, q := range queries {
+			if !slices.Contains(panels, q.Name()) {
+				continue
+			}
+
+			found, err := p.query(ctx, w.fill(q.Expr, "watched"))
+			if err == nil && found == 0 {
+				err = errors.New("no data")
+			}
+
+			if err != nil {
+				missing = append(missing, fmt.Errorf("%s: %s: %w", q.Name(), w.fill(q.Expr, "watched"), err))
+			}
 		}
-	}
+
+		return errors.Join(missing...)
+	})
 }
 
 // fill puts values into the variables of a dashboard.
-func (w *world) fill(expr, cluster string) string {
-	return strings.NewReplacer("$namespace", w.ns, "$control_plane", cluster, "$job", "talos-operator",
-		"$__rate_interval", "1m").Replace(expr)
-}
+func (w *world) fill(expr, cluster string) string { return monitoring.Fill(expr, w.ns, cluster) }
 
 // scrapeTarget is what a Prometheus needs to scrape the operator.
 type scrapeTarget struct{ address, ca, token string }

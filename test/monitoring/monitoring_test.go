@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/talos-operator/talos-operator/test/monitoring"
 )
@@ -41,8 +42,80 @@ func TestAlertsFire(t *testing.T) {
 		}
 	}
 
+	promtool(t, map[string][]byte{"rules.yaml": rules, "tests.yaml": tests},
+		[]string{"check", "rules", "--lint-fatal", "rules.yaml"}, []string{"test", "rules", "tests.yaml"})
+}
+
+// TestEmptyPanels: what is empty in a healthy fleet shows what it is about once there is something, and nothing of other
+// clusters.
+func TestEmptyPanels(t *testing.T) {
+	t.Parallel()
+
+	queries, err := monitoring.Queries(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	panels, err := monitoring.EmptyPanels()
+	if err != nil || len(panels) == 0 {
+		t.Fatalf("%d panels, error %v", len(panels), err)
+	}
+
+	type sample struct {
+		Labels string  `json:"labels"`
+		Value  float64 `json:"value"`
+	}
+
+	var tests []any
+
+	for _, p := range panels {
+		var exprs []string
+
+		for _, q := range queries {
+			if q.Name() == p.Panel {
+				exprs = append(exprs, monitoring.Fill(q.Expr, "clusters", "prod"))
+			}
+		}
+
+		if len(exprs) != 1 || p.Why == "" || len(p.Want) == 0 {
+			t.Errorf("%s: %d queries, a reason %q and %d values", p.Panel, len(exprs), p.Why, len(p.Want))
+
+			continue
+		}
+
+		var (
+			series []map[string]string
+			want   []sample
+		)
+
+		for name, values := range p.Series {
+			series = append(series, map[string]string{"series": name, "values": values})
+		}
+
+		for labels, value := range p.Want {
+			want = append(want, sample{labels, value})
+		}
+
+		// A rate of a minute needs more than one value in it.
+		tests = append(tests, map[string]any{"name": p.Panel, "interval": "1m", "input_series": series, "promql_expr_test": []any{
+			map[string]any{"expr": strings.ReplaceAll(exprs[0], "[1m]", "[2m]"), "eval_time": "5m", "exp_samples": want},
+		}})
+	}
+
+	text, err := yaml.Marshal(map[string]any{"evaluation_interval": "1m", "tests": tests})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	promtool(t, map[string][]byte{"tests.yaml": text}, []string{"test", "rules", "tests.yaml"})
+}
+
+// promtool runs the program in a folder with files.
+func promtool(t *testing.T, files map[string][]byte, commands ...[]string) {
+	t.Helper()
+
 	dir := t.TempDir()
-	for name, text := range map[string][]byte{"rules.yaml": rules, "tests.yaml": tests} {
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +126,7 @@ func TestAlertsFire(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "rules.yaml"}, {"test", "rules", "tests.yaml"}} {
+	for _, args := range commands {
 		cmd := exec.Command(filepath.Join(programs, "promtool"), args...)
 		cmd.Dir = dir
 
