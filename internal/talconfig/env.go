@@ -50,8 +50,8 @@ func (v Variables) Substitute(text string) (string, error) {
 // lone is the name _ alone.
 var lone = regexp.MustCompile(`^_($|[^\pL\p{Nd}_])`)
 
-// loops reports whether the library would never return: it leaves $_ and ${_ as they are, and misses the end of the braces
-// around them.
+// loops reports whether the library would never return: it leaves $_ and ${_ as they are, and misses the end of the
+// braces around them.
 func loops(text string) bool {
 	depth := 0
 

@@ -150,7 +150,7 @@ func talkTo(tb testing.TB, s *speaker) *Node {
 
 // unplain returns a text within a value that would control a terminal, or forge a line of a log.
 func unplain(v reflect.Value) string {
-	switch v.Kind() { //nolint:exhaustive // all others hold no text
+	switch v.Kind() {
 	case reflect.String:
 		if text.Plain(v.String()) != v.String() {
 			return v.String()

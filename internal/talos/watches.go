@@ -114,8 +114,8 @@ func (w *watches) openServices(ctx context.Context) error {
 	return nil
 }
 
-// openConfig has nothing decoded: the version is all that is needed, and the library decodes in a goroutine of its own, in
-// which a configuration that makes the YAML library panic would end the operator.
+// openConfig has nothing decoded: the version is all that is needed, and the library decodes in a goroutine of its own,
+// in which a configuration that makes the YAML library panic would end the operator.
 func (w *watches) openConfig(ctx context.Context) error {
 	return w.open(ctx, config.NamespaceName, config.MachineConfigType, config.ActiveID,
 		state.WithWatchUnmarshalOptions(state.WithSkipProtobufUnmarshal()))

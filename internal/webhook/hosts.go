@@ -53,13 +53,13 @@ func (h *Hosts) Set(text string) error {
 	return nil
 }
 
-// isHost reports whether an address of the list is a host and nothing else. An address with a zone is one of the network
-// segment, where no webhook is.
+// isHost reports whether an address of the list is a host and nothing else. An address with a zone is one of the
+// network segment, where no webhook is.
 func isHost(u *url.URL) bool {
 	name := strings.TrimPrefix(u.Hostname(), "*.")
 
-	return schemePorts[u.Scheme] != "" && name != "" && !strings.ContainsAny(name, "*%") && u.User == nil && u.Path == "" &&
-		u.RawQuery == "" && u.Fragment == ""
+	return schemePorts[u.Scheme] != "" && name != "" && !strings.ContainsAny(name, "*%") && u.User == nil &&
+		u.Path == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
 func hostOf(u *url.URL) Host {

@@ -157,7 +157,8 @@ func FuzzAnswers(f *testing.F) {
 		_, _ = c.Alive(ctx, ref, time.Time{})
 
 		for _, q := range []Query{
-			{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "n"}, {APIVersion: "apps/v1", Kind: "Deployment", Selector: "a"},
+			{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "n"},
+			{APIVersion: "apps/v1", Kind: "Deployment", Selector: "a"},
 			{APIVersion: "v1", Kind: "Secret", Namespace: "a", Name: "n"},
 		} {
 			got, missing, err := c.Objects(ctx, q)
