@@ -93,7 +93,7 @@ func newReader(t *testing.T, s *stack.Stack) *reader {
 	dir := t.TempDir()
 	r := &reader{t: t, seen: map[string]bool{}, words: strings.NewReplacer(wordsOf(s)...)}
 
-	for _, name := range []string{"examples", "config"} {
+	for _, name := range []string{"examples", "config", "charts"} {
 		path, err := filepath.Abs("../../" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func newReader(t *testing.T, s *stack.Stack) *reader {
 	files := map[string]string{
 		".kube/kuberc": "apiVersion: kubectl.config.k8s.io/v1beta1\nkind: Preference\n" +
 			"defaults: [{command: apply, options: [{name: validate, default: \"false\"}]}]\n",
-		"ca.crt": string(s.Store.CA()),
+		"ca.crt": string(s.Store.CA()), "talconfig.yaml": fleet,
 	}
 	for name, text := range files {
 		path := filepath.Join(dir, name)
@@ -148,14 +148,17 @@ func programs(t *testing.T, dir string) string {
 		lab = ""
 	}
 
-	kubectl := ""
-	if tools := os.Getenv(testoperator.ToolsEnvironment); tools != "" {
-		kubectl = filepath.Join(tools, "kubectl")
-	} else {
-		build(t, into, "../../hack/helm", "./cmd/kubectl")
+	paths := []string{operator, lab}
+
+	for _, name := range []string{"kubectl", "helm"} {
+		if tools := os.Getenv(testoperator.ToolsEnvironment); tools != "" {
+			paths = append(paths, filepath.Join(tools, name))
+		} else {
+			build(t, into, "../../hack/helm", "./cmd/"+name)
+		}
 	}
 
-	for _, path := range []string{operator, lab, kubectl} {
+	for _, path := range paths {
 		if path == "" {
 			continue
 		}
@@ -181,6 +184,12 @@ func build(t *testing.T, into, module, path string) {
 	}
 }
 
+// showsChanges reports whether a command ends with 2 where something would change.
+func showsChanges(args []string) bool {
+	return slices.Contains(args[:min(len(args), 3)], "plan") ||
+		len(args) > 1 && args[1] == "talconfig" && slices.Contains(args, "--dry-run")
+}
+
 // watch notes which commands are run, and which fail: those within a pipe, too.
 func (r *reader) watch(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
 	return func(ctx context.Context, args []string) error {
@@ -194,7 +203,7 @@ func (r *reader) watch(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
 		switch r.ran++; {
 		case err == nil:
 		case args[0] == "grep": // it has found nothing
-		case errors.As(err, &status) && status == 2 && slices.Contains(args[:min(len(args), 3)], "plan"): // something changes
+		case errors.As(err, &status) && status == 2 && showsChanges(args): // something changes
 		default:
 			r.failed = append(r.failed, fmt.Sprintf("%s: %v", strings.Join(args, " "), err))
 		}

@@ -55,13 +55,16 @@ const (
 	noBuild      = "builds or tests this repository"
 	anError      = "shows an error"
 	noAge        = "needs the program age; internal/backup tests the format"
-	noTalconf    = "needs the files of talhelper; the tests of internal/talconfig and internal/cli have some"
+	noFleet      = "needs machines that such a file has made; TestApply of internal/cli/talconfig has some"
+	noRelease    = "needs a release; test/install upgrades one, and uninstalls it"
 )
 
 var exceptions = []exception{
 	{"", "make ", noBuild},
 	{"", "talosctl ", noTalosctl},
-	{"", "helm ", noCluster},
+	{"", "helm install talos-operator oci://", "needs a registry; test/install installs the chart of this checkout"},
+	{"", "helm upgrade ", noRelease},
+	{"", "helm uninstall ", noRelease},
 	{"", "crane ", "needs a registry; hack/image tests what an image holds"},
 	{"", "git ", "needs the code host"},
 	{"", "etcdutl ", noData},
@@ -69,7 +72,8 @@ var exceptions = []exception{
 	{"", "talos-operator import ", noImport},
 	{"", "talos-operator move ", noSecond},
 	{"", "talos-operator recover ", noData},
-	{"", "talos-operator talconfig ", noTalconf},
+	{"docs/cli.md", "talos-operator talconfig genconfig --dry-run", "needs a PKI, which docs/talhelper.md makes before the same command"},
+	{"docs/talhelper.md", "talos-operator talconfig apply", noFleet},
 	{"", "talos-lab up ", noLab},
 	{"", ".bin/talos-lab up ", noLab},
 	{"", "talos-lab down", noLab},
@@ -106,8 +110,7 @@ var exceptions = []exception{
 	{"docs/state-secret.md", "kubectl annotate taloscontrolplane prod talos-operator.io/take-over", "needs a cluster that another object owns; TestMoveBetweenManagementPlanes has one"},
 	{"docs/state-secret.md", "kubectl delete secret prod-state", "would end the cluster of this test; TestLife loses one"},
 	{"docs/talhelper.md", "curl ", "asks an Image Factory in the internet"},
-	{"docs/talhelper.md", "kubectl create -f objects", noTalconf},
-	{"docs/talhelper.md", "kubectl annotate -n clusters ", noTalconf},
+	{"docs/talhelper.md", "kubectl annotate -n clusters ", noFleet},
 	{"docs/upgrade-options.md", "talos-operator upgrade manifests ", "modelled API servers have no manifests; internal/workload and internal/controller/taloscontrolplane test them"},
 }
 
@@ -146,6 +149,19 @@ metadata: {name: monitoring}
 EOF
 `
 
+// fleet is the talconfig.yaml of a reader who has one.
+const fleet = `
+clusterName: fleet
+endpoint: https://10.0.0.10:6443
+talosVersion: v1.13.9
+kubernetesVersion: v1.36.2
+nodes:
+  - {hostname: cp-1, ipAddress: 10.0.0.11, controlPlane: true, installDisk: /dev/sda}
+  - {hostname: worker-1, ipAddress: 10.0.0.12, controlPlane: false, installDisk: /dev/sda}
+patches:
+  - "machine: {sysctls: {vm.max_map_count: \"262144\"}}"
+`
+
 // after is what is typed after a statement, so that others find what they need.
 var after = map[string]string{
 	"talos-lab node slow quickstart-workers-0 --method ApplyConfiguration --delay 30s":                                                                               "talos-lab node clear quickstart-cp-0 quickstart-cp-1 quickstart-workers-0",
@@ -180,6 +196,12 @@ var (
 			"--storage s3://backups/site --s3-endpoint https://s3.example.com \\", "--storage s3://backups/tutorial --s3-endpoint @S3@ \\",
 			"--storage s3://backups/site", inBucket, "--s3-credentials-secret s3", "--s3-credentials-secret lab-s3",
 			"--s3-ca-secret s3/ca.crt", "--s3-ca-secret lab-s3/ca.crt", "age1...", "$(secret lab-age recipient)",
+		},
+		// Everything is rendered, and nothing is installed beside the operator of the lab.
+		"docs/installation.md": {"helm install", "helm install --dry-run=client"},
+		// The API server checks the objects. Created, they would be a cluster of machines that do not exist.
+		"docs/talhelper.md": {
+			"kubectl create", "kubectl create --dry-run=server --validate=false", "talconfig gensecret", "talconfig gensecret -o talsecret.yaml",
 		},
 		"docs/lab.md": {"127.10", "@NET@", "examples/quickstart.yaml", "quickstart.yaml"},
 		"docs/sharding.md": {
