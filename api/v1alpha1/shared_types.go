@@ -217,40 +217,6 @@ type KubeletOptions struct {
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
-// RegistryMirror lists the endpoints that serve images of one registry.
-type RegistryMirror struct {
-	// registry is the host that is mirrored, or * for all other registries.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^\P{C}*$`
-	Registry string `json:"registry,omitempty"`
-	// endpoints of the mirror, tried in order.
-	// +required
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=512
-	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
-	Endpoints []string `json:"endpoints,omitempty"`
-	// overridePath uses the path of the endpoint unchanged. Default: false.
-	// +optional
-	OverridePath *bool `json:"overridePath,omitempty"`
-	// skipFallback never falls back to the registry itself. Default: false.
-	// +optional
-	SkipFallback *bool `json:"skipFallback,omitempty"`
-}
-
-// Registries configure where nodes pull images from.
-type Registries struct {
-	// mirrors by registry.
-	// +optional
-	// +listType=map
-	// +listMapKey=registry
-	// +kubebuilder:validation:MaxItems=64
-	Mirrors []RegistryMirror `json:"mirrors,omitempty"`
-}
-
 // CNIName determines how the pod network of the cluster is installed.
 // +kubebuilder:validation:Enum=flannel;custom;none
 type CNIName string

@@ -19,6 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
@@ -82,6 +83,7 @@ func checkInput(in Input) (*config.VersionContract, error) {
 	problems = append(problems, extension.Check(field.NewPath(extension.Root), in.ExtensionServices)...)
 	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods)...)
 	problems = append(problems, kernel.Check(nil, in.Kernel)...)
+	problems = append(problems, registry.Check(field.NewPath(registry.Root), in.Registries)...)
 	problems = append(problems, volume.Check(field.NewPath(volume.Root), in.Volumes)...)
 
 	if len(problems) > 0 {

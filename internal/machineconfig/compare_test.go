@@ -20,7 +20,7 @@ func TestDiffNamesFieldsAndHidesSecrets(t *testing.T) {
 	desired := fullInput(t, machineconfig.ControlPlane)
 
 	desired.KubernetesVersion = "v1.36.3"
-	desired.Registries.Hosts[0].Password = "hunter2hunter2"
+	desired.Values[passwordField] = "hunter2hunter2"
 	desired.Registries.Mirrors = desired.Registries.Mirrors[1:]
 	desired.NodeLabels = map[string]string{"example.org/rack": "r2"}
 	desired.Machine.Nameservers = []string{"10.0.0.2"}

@@ -219,10 +219,6 @@ func newScrubber(in Input) scrubber {
 		}
 	}
 
-	for _, host := range in.Registries.Hosts {
-		add(host.Password, host.Auth, host.IdentityToken, host.ClientKey)
-	}
-
 	for _, value := range in.Values {
 		add(value)
 	}

@@ -27,8 +27,9 @@ func servicesOf(t *testing.T, text string) []v1alpha1.ExtensionService {
 func documentsOf(config []byte, kind string) []byte {
 	var out []string
 
-	for part := range strings.SplitSeq(string(config), "---\n") {
-		if strings.Contains(part, "kind: "+kind+"\n") {
+	// A certificate has lines that end like the one between two documents.
+	for part := range strings.SplitSeq(string(config), "\n---\n") {
+		if part = strings.TrimSuffix(part, "\n") + "\n"; strings.Contains(part, "kind: "+kind+"\n") {
 			out = append(out, part)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -43,6 +44,11 @@ func plainInput(tb testing.TB, role machineconfig.Role) machineconfig.Input {
 	}
 }
 
+const (
+	userField     = "registries.config[mirror.example.org].auth.usernameFrom"
+	passwordField = "registries.config[mirror.example.org].auth.passwordFrom"
+)
+
 // fullInput uses every field.
 func fullInput(tb testing.TB, role machineconfig.Role) machineconfig.Input {
 	tb.Helper()
@@ -65,15 +71,20 @@ func fullInput(tb testing.TB, role machineconfig.Role) machineconfig.Input {
 	in.Kubelet = machineconfig.Kubelet{
 		Image: "registry.example.org:5000/kubelet", ExtraArgs: map[string]string{"v": "2", "max-pods": "200"},
 	}
-	in.Registries = machineconfig.Registries{
-		Mirrors: []machineconfig.RegistryMirror{
-			{Registry: "registry.k8s.io", Endpoints: []string{"https://mirror.example.org/v2/k8s"}, OverridePath: true},
-			{Registry: "docker.io", Endpoints: []string{"https://mirror.example.org"}, SkipFallback: true},
+	in.Registries = &v1alpha1.Registries{
+		Mirrors: []v1alpha1.RegistryMirror{
+			{Registry: "registry.k8s.io", Endpoints: []string{"https://mirror.example.org/v2/k8s"}, OverridePath: new(true)},
+			{Registry: "docker.io", Endpoints: []string{"https://mirror.example.org"}, SkipFallback: new(true)},
 		},
-		Hosts: []machineconfig.RegistryHost{
-			{Host: "mirror.example.org", Username: "puller", Password: "registry-password-4711", InsecureSkipVerify: true},
-		},
+		Config: []v1alpha1.RegistryConfig{{
+			Host: "mirror.example.org", TLS: &v1alpha1.RegistryTLS{InsecureSkipVerify: new(true)},
+			Auth: &v1alpha1.RegistryAuth{
+				UsernameFrom: &v1alpha1.SecretKeyReference{Name: "r", Key: "user"},
+				PasswordFrom: &v1alpha1.SecretKeyReference{Name: "r", Key: "password"},
+			},
+		}},
 	}
+	in.Values = keyref.Values{userField: "puller", passwordField: "registry-password-4711"}
 	in.NodeLabels = map[string]string{"example.org/rack": "r1"}
 	in.NodeAnnotations = map[string]string{"example.org/contact": "ops"}
 	in.Kernel = kernel.Settings{

@@ -8,7 +8,9 @@ import (
 
 	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 )
 
 // applyHidden applies a secret patch and records which fields it sets.
@@ -47,11 +49,16 @@ func (d *draft) applyHidden(p patch) error {
 	return nil
 }
 
+// refs lists the fields that take their values from Secrets.
+func (in Input) refs() []keyref.Ref {
+	return slices.Concat(netconfig.Secrets(&in.Machine), registry.Secrets(in.Registries))
+}
+
 // hiddenOf lists the fields of a config that Secrets set, sorted.
 func hiddenOf(in Input, d *draft) []string {
 	out := slices.Clone(d.hidden)
 
-	for _, s := range netconfig.Secrets(&in.Machine) {
+	for _, s := range in.refs() {
 		field := Change{Path: s.Legacy}
 
 		holds := func(doc docconfig.Document) bool { return documentID(doc) == s.Document }

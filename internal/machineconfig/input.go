@@ -9,6 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
@@ -69,8 +70,8 @@ type Input struct {
 	Hashes *Hashes
 	// Kubelet changes the kubelet.
 	Kubelet Kubelet
-	// Registries configure where images are pulled.
-	Registries Registries
+	// Registries configure where images are pulled. Nil leaves it to Talos.
+	Registries *v1alpha1.Registries
 	// NodeLabels, NodeAnnotations and NodeTaints of the Kubernetes Node.
 	NodeLabels      map[string]string
 	NodeAnnotations map[string]string
@@ -93,8 +94,8 @@ type Input struct {
 	Neighbours netconfig.Neighbours
 	// Live is the config that the machine runs; nil if none is known. What its firewall closes is not refused again.
 	Live []byte
-	// Values are those that Secrets hold for the network. They never show in errors or differences.
-	Values netconfig.Values
+	// Values are those of the fields that name keys of Secrets. They never show in errors or differences.
+	Values keyref.Values
 
 	// Patches change the generated config, in the order cluster, group, machine, adopted.
 	Patches Patches
@@ -145,33 +146,6 @@ type Kubelet struct {
 	Image string
 	// ExtraArgs without leading dashes.
 	ExtraArgs map[string]string
-}
-
-// Registries configure where images are pulled.
-type Registries struct {
-	Mirrors []RegistryMirror
-	Hosts   []RegistryHost
-}
-
-// RegistryMirror lists the endpoints that serve images of one registry.
-type RegistryMirror struct {
-	Registry     string
-	Endpoints    []string
-	OverridePath bool
-	SkipFallback bool
-}
-
-// RegistryHost is how to talk to one registry endpoint. Secret fields never show in errors or differences.
-type RegistryHost struct {
-	Host               string
-	Username           string
-	Password           string
-	Auth               string
-	IdentityToken      string
-	CA                 string
-	ClientCert         string
-	ClientKey          string
-	InsecureSkipVerify bool
 }
 
 // Taint of a Kubernetes Node.

@@ -2,22 +2,19 @@ package machineconfig
 
 import (
 	"errors"
-	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
-	"github.com/siderolabs/talos/pkg/machinery/config/types/cri"
-	"github.com/siderolabs/talos/pkg/machinery/config/types/meta"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 )
 
 // addDocuments writes hostname, network and registries as Talos 1.12 and later want them: in documents of their own.
@@ -30,13 +27,10 @@ func addDocuments(in Input, docs []docconfig.Document) ([]docconfig.Document, er
 	}
 
 	extra, problems := netconfig.Documents(in.Machine, in.TalosVersion, in.Values, in.Patches.any())
-	if len(problems) > 0 {
-		return nil, inputErrors(problems)
-	}
+	registries, more := registry.Documents(in.Registries, in.Values)
 
-	registries, err := registryDocuments(in.Registries)
-	if err != nil {
-		return nil, err
+	if problems = append(problems, more...); len(problems) > 0 {
+		return nil, inputErrors(problems)
 	}
 
 	extra = append(extra, registries...)
@@ -125,66 +119,4 @@ func inputErrors(problems field.ErrorList) error {
 	}
 
 	return &InputError{Field: problems[0].Field, Problem: strings.Join(texts, "; ")}
-}
-
-func registryDocuments(in Registries) ([]docconfig.Document, error) {
-	var docs []docconfig.Document
-
-	for i, mirror := range in.Mirrors {
-		doc := cri.NewRegistryMirrorConfigV1Alpha1(mirror.Registry)
-		doc.RegistrySkipFallback = trueOrNil(mirror.SkipFallback)
-
-		for j, endpoint := range mirror.Endpoints {
-			u, err := url.Parse(endpoint)
-			if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-				return nil, &InputError{
-					Field:   fmt.Sprintf("Registries.Mirrors[%d].Endpoints[%d]", i, j),
-					Problem: "must be a URL with http or https and a host",
-				}
-			}
-
-			doc.RegistryEndpoints = append(doc.RegistryEndpoints, cri.RegistryEndpoint{
-				EndpointURL: meta.URL{URL: u}, EndpointOverridePath: trueOrNil(mirror.OverridePath),
-			})
-		}
-
-		docs = append(docs, doc)
-	}
-
-	for _, host := range in.Hosts {
-		if host.hasAuth() {
-			doc := cri.NewRegistryAuthConfigV1Alpha1(host.Host)
-			doc.RegistryUsername, doc.RegistryPassword = host.Username, host.Password
-			doc.RegistryAuth, doc.RegistryIdentityToken = host.Auth, host.IdentityToken
-			docs = append(docs, doc)
-		}
-
-		if host.hasTLS() {
-			doc := cri.NewRegistryTLSConfigV1Alpha1(host.Host)
-			doc.TLSCA = host.CA
-			doc.TLSInsecureSkipVerify = trueOrNil(host.InsecureSkipVerify)
-
-			if host.ClientCert != "" {
-				doc.TLSClientIdentity = &meta.CertificateAndKey{Cert: host.ClientCert, Key: host.ClientKey}
-			}
-
-			docs = append(docs, doc)
-		}
-	}
-
-	return docs, nil
-}
-
-func (h RegistryHost) hasAuth() bool {
-	return h.Username != "" || h.Password != "" || h.Auth != "" || h.IdentityToken != ""
-}
-
-func (h RegistryHost) hasTLS() bool { return h.CA != "" || h.ClientCert != "" || h.InsecureSkipVerify }
-
-func trueOrNil(b bool) *bool {
-	if !b {
-		return nil
-	}
-
-	return &b
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
@@ -75,8 +76,8 @@ func networkPart(t *testing.T, config []byte) []byte {
 const testValue = "OJ34O6J1z4ZZB+t16c+vYrzIrKddxyU3Z2eLhwYzqE8="
 
 // valuesOf are values for all Secrets of a network.
-func valuesOf(n v1alpha1.MachineNetwork) netconfig.Values {
-	out := netconfig.Values{}
+func valuesOf(n v1alpha1.MachineNetwork) keyref.Values {
+	out := keyref.Values{}
 	for _, s := range netconfig.Secrets(&n) {
 		out[s.Field] = testValue
 	}

@@ -201,8 +201,8 @@ func TestRenderRefusesInput(t *testing.T) {
 			"network.interfaces[0]",
 		},
 		"mirror": {func(in *machineconfig.Input) {
-			in.Registries.Mirrors = []machineconfig.RegistryMirror{{Registry: "a", Endpoints: []string{"b"}}}
-		}, "Registries.Mirrors[0].Endpoints[0]"},
+			in.Registries = &v1alpha1.Registries{Mirrors: []v1alpha1.RegistryMirror{{Registry: "a", Endpoints: []string{"b"}}}}
+		}, "registries.mirrors[a].endpoints[0]"},
 		"two taints": {func(in *machineconfig.Input) {
 			in.NodeTaints = []machineconfig.Taint{{Key: "a", Effect: "NoSchedule"}, {Key: "a", Effect: "NoExecute"}}
 		}, "NodeTaints"},

@@ -19,7 +19,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
-	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
 // longestPatch is how many bytes a patch may have: what it adds to a config is indented, and sent to each node.
@@ -90,8 +89,10 @@ func (r *run) read(
 		}
 	}
 
-	if err := r.readValues(ctx, m, &out); err != nil {
-		return Read{}, err
+	for _, ref := range refs(cp, worker, m) {
+		if err := r.readValue(ctx, ref, &out); err != nil {
+			return Read{}, err
+		}
 	}
 
 	if len(r.used) > 0 {
@@ -104,7 +105,7 @@ func (r *run) read(
 
 // Any reports whether a machine has patches or values in other objects.
 func Any(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) bool {
-	return len(netconfig.Secrets(m.Spec.Network)) > 0 ||
+	return len(refs(cp, worker, m)) > 0 ||
 		slices.ContainsFunc(levels(cp, worker, m), func(l level) bool { return len(l.sources) > 0 })
 }
 

@@ -4,51 +4,83 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
-// readValues reads the values of the machine's network that Secrets hold. A missing one is an error like that of a
-// missing patch.
-func (r *run) readValues(ctx context.Context, m *v1alpha1.TalosMachine, into *Read) error {
-	for _, s := range netconfig.Secrets(m.Spec.Network) {
-		from := object{v1alpha1.ConfigPatchFromSecret, s.From.Name}
-		field := fmt.Sprintf("spec.%s of TalosMachine %s", s.Field, m.Name)
+// owned is a field that names a key of a Secret, and the object that it is in.
+type owned struct {
+	keyref.Ref
 
-		c, err := r.get(ctx, from)
-		if err != nil {
-			return err
-		}
+	owner string
+}
 
-		if !slices.Contains(r.used, c.version) {
-			r.used = append(r.used, c.version)
-		}
+// refs lists the fields of a machine and of its group that take their values from Secrets.
+func refs(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) []owned {
+	machine := "TalosMachine " + m.Name
+	own := desired.Refs(desired.Sources{Machine: m})
 
-		raw, found := c.data[s.From.Key]
-
-		switch {
-		case found:
-		case c.missing != "":
-			return r.notFound(field, "value", c.missing, "create it")
-		default:
-			return r.notFound(field, "value", fmt.Sprintf("%s has no key %s", from, s.From.Key), "add the key")
-		}
-
-		value := strings.TrimSpace(string(raw))
-		if err := s.Check(value); err != nil {
-			return failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s, key %s %s; %s takes it, and nothing was "+
-				"sent to %s: correct it", from, s.From.Key, err, field, r.machine), nil)
-		}
-
-		if into.Values == nil {
-			into.Values = netconfig.Values{}
-		}
-
-		into.Values[s.Field] = value
+	group := machine
+	if cp != nil {
+		group = "TalosControlPlane " + cp.Name
 	}
+
+	if worker != nil {
+		group = "TalosWorker " + worker.Name
+	}
+
+	var out []owned
+
+	for _, ref := range desired.Refs(desired.Sources{ControlPlane: cp, Worker: worker, Machine: m}) {
+		owner := group
+		if slices.ContainsFunc(own, func(o keyref.Ref) bool { return o.Field == ref.Field }) {
+			owner = machine
+		}
+
+		out = append(out, owned{ref, owner})
+	}
+
+	return out
+}
+
+// readValue reads the value of a field that a Secret holds. A missing one is an error like that of a missing patch.
+func (r *run) readValue(ctx context.Context, ref owned, into *Read) error {
+	from := object{v1alpha1.ConfigPatchFromSecret, ref.From.Name}
+	field := fmt.Sprintf("spec.%s of %s", ref.Field, ref.owner)
+
+	c, err := r.get(ctx, from)
+	if err != nil {
+		return err
+	}
+
+	if !slices.Contains(r.used, c.version) {
+		r.used = append(r.used, c.version)
+	}
+
+	raw, found := c.data[ref.From.Key]
+
+	switch {
+	case found:
+	case c.missing != "":
+		return r.notFound(field, "value", c.missing, "create it")
+	default:
+		return r.notFound(field, "value", fmt.Sprintf("%s has no key %s", from, ref.From.Key), "add the key")
+	}
+
+	value, err := ref.Value(raw)
+	if err != nil {
+		return failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s, key %s %s; %s takes it, and nothing was "+
+			"sent to %s: correct it", from, ref.From.Key, err, field, r.machine), nil)
+	}
+
+	if into.Values == nil {
+		into.Values = keyref.Values{}
+	}
+
+	into.Values[ref.Field] = value
 
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 	"github.com/talos-operator/talos-operator/internal/patchsource"
 )
 
@@ -39,7 +39,7 @@ func TestNetworkValue(t *testing.T) {
 	}
 
 	got, err := patchsource.For(t.Context(), newAPI(secret("shut", "k", wireGuardKey+"\n")), cp, nil, m)
-	want := netconfig.Values{"network.interfaces[0].wireguard.privateKeyFrom": wireGuardKey}
+	want := keyref.Values{"network.interfaces[0].wireguard.privateKeyFrom": wireGuardKey}
 
 	if diff := cmp.Diff(want, got.Values); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -90,6 +90,57 @@ func TestNetworkValueRefused(t *testing.T) {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %q does not say %q", name, err, part)
 			}
+		}
+	}
+}
+
+// TestRegistryValue: a group and its machines take credentials from Secrets. Those of the group that a machine replaces are
+// not read, and what is missing is told with the object that has the field.
+func TestRegistryValue(t *testing.T) {
+	t.Parallel()
+
+	token := func(host, secret string) v1alpha1.RegistryConfig {
+		return v1alpha1.RegistryConfig{Host: host, Auth: &v1alpha1.RegistryAuth{
+			IdentityTokenFrom: &v1alpha1.SecretKeyReference{Name: secret, Key: "k"},
+		}}
+	}
+
+	cp, w, m := owners()
+	w.Spec.Registries = &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{token("a", "shared"), token("b", "gone")}}
+	m.Spec.Registries = &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{token("b", "own")}}
+
+	read := newAPI(secret("shared", "k", "of-the-group"), secret("own", "k", "of-the-machine"))
+
+	got, err := patchsource.For(t.Context(), read, cp, w, m)
+	want := keyref.Values{
+		"registries.config[a].auth.identityTokenFrom": "of-the-group",
+		"registries.config[b].auth.identityTokenFrom": "of-the-machine",
+	}
+
+	if diff := cmp.Diff(want, got.Values); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+
+	if !patchsource.Any(cp, w, m) || patchsource.Any(cp, nil, &v1alpha1.TalosMachine{}) || patchsource.Any(nil, nil, &v1alpha1.TalosMachine{}) {
+		t.Error("the Secrets are not read again, or others are")
+	}
+
+	for name, tt := range map[string]struct {
+		cp     *v1alpha1.TalosControlPlane
+		worker *v1alpha1.TalosWorker
+		held   *api
+		says   string
+	}{
+		"group":   {cp, w, newAPI(secret("own", "k", "x")), "spec.registries.config[a].auth.identityTokenFrom of TalosWorker w takes"},
+		"machine": {cp, w, newAPI(secret("shared", "k", "x")), "spec.registries.config[b].auth.identityTokenFrom of TalosMachine m takes"},
+		"control plane": {
+			&v1alpha1.TalosControlPlane{ObjectMeta: meta("c", ""), Spec: v1alpha1.TalosControlPlaneSpec{NodeOptions: w.Spec.NodeOptions}},
+			nil, newAPI(secret("own", "k", "x")), "spec.registries.config[a].auth.identityTokenFrom of TalosControlPlane c takes",
+		},
+	} {
+		_, err := patchsource.For(t.Context(), tt.held, tt.cp, tt.worker, m)
+		if failure.Reason(err) != v1alpha1.ReasonPatchSourceNotFound || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package validation
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -8,9 +10,23 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/extension"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
+
+// NodeOptions checks what the machines of a group share, and what a machine has itself, apart from labels, taints and
+// images, whose rules depend on the role. at is the path of the object that has the options.
+func NodeOptions(at string, o *v1alpha1.NodeOptions) Failures {
+	return slices.Concat(
+		ExtensionServices(at, o.ExtensionServices),
+		StaticPods(at, o.StaticPods),
+		Kernel(at, o.Kernel, o.Sysctls, o.Sysfs),
+		Volumes(at, o.Volumes),
+		IngressFirewall(at, o.IngressFirewall),
+		Registries(at, o.Registries),
+	)
+}
 
 // ExtensionServices checks the configuration of extension services. at is the path of the object that has them.
 func ExtensionServices(at string, services []v1alpha1.ExtensionService) Failures {
@@ -46,6 +62,11 @@ func CombinedStaticPods(at string, group, machine []runtime.RawExtension) Failur
 // Kernel checks settings of the kernel. at is the path of the object that has them.
 func Kernel(at string, o *v1alpha1.KernelOptions, sysctls, sysfs map[string]string) Failures {
 	return failuresOf(kernel.Check(field.NewPath(at), kernel.Of(o, sysctls, sysfs)), "correct the entry, or remove it")
+}
+
+// Registries checks where images are pulled from. at is the path of the object that says so.
+func Registries(at string, registries *v1alpha1.Registries) Failures {
+	return failuresOf(registry.Check(field.NewPath(at, registry.Root), registries), "correct the entry")
 }
 
 // Volumes checks the volumes of Talos. at is the path of the object that has them.

@@ -16,6 +16,7 @@ export const sidebar = [
     'Configuration of machines': '/docs/config',
     'Images of Talos': '/docs/images',
     'Volumes of Talos': '/docs/volumes',
+    'Settings of Talos': '/docs/system',
     'talconfig.yaml': '/docs/talhelper',
     'Operations': '/docs/operations',
     'Upgrades of the operator': '/docs/upgrading-the-operator',

@@ -273,15 +273,20 @@ func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 	return v1alpha1.MachineEntry{
 		MaintenanceFingerprint: fingerprint,
 
-		Name:       m.Name,
-		MachineRef: &v1alpha1.ObjectReference{Name: m.Name},
-		Network:    m.Spec.Network,
-		NodeOptions: v1alpha1.NodeOptions{
-			Install: m.Spec.Install, NodeLabels: m.Spec.NodeLabels, NodeTaints: m.Spec.NodeTaints,
-			ExtensionServices: m.Spec.ExtensionServices, StaticPods: m.Spec.StaticPods, IngressFirewall: m.Spec.IngressFirewall,
-			Kernel: m.Spec.Kernel, Sysctls: m.Spec.Sysctls, Sysfs: m.Spec.Sysfs, Volumes: m.Spec.Volumes,
-			ConfigPatches: m.Spec.ConfigPatches, ConfigPatchesFrom: m.Spec.ConfigPatchesFrom,
-		},
+		Name:        m.Name,
+		MachineRef:  &v1alpha1.ObjectReference{Name: m.Name},
+		Network:     m.Spec.Network,
+		NodeOptions: optionsOf(&m.Spec),
+	}
+}
+
+// optionsOf returns the settings of a Machine that an entry of a machine list has, too.
+func optionsOf(m *vitistackv1alpha1.MachineSpec) v1alpha1.NodeOptions {
+	return v1alpha1.NodeOptions{
+		Install: m.Install, NodeLabels: m.NodeLabels, NodeTaints: m.NodeTaints,
+		ExtensionServices: m.ExtensionServices, StaticPods: m.StaticPods, IngressFirewall: m.IngressFirewall,
+		Kernel: m.Kernel, Sysctls: m.Sysctls, Sysfs: m.Sysfs, Volumes: m.Volumes,
+		ConfigPatches: m.ConfigPatches, ConfigPatchesFrom: m.ConfigPatchesFrom,
 	}
 }
 

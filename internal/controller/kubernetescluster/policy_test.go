@@ -124,6 +124,8 @@ spec:
       registries:
         mirrors:
           - {registry: docker.io, endpoints: ["https://mirror.example.org"]}
+        config:
+          - {host: mirror.example.org, auth: {identityTokenFrom: {name: registry, key: token}}}
     cluster:
       allowSchedulingOnControlPlanes: true
       network: {cni: {name: none}}
@@ -158,7 +160,8 @@ spec:
 	}
 
 	for name, r := range map[string]*v1alpha1.Registries{"control plane": plane.Spec.Registries, "web": web.Spec.Registries} {
-		if r == nil || len(r.Mirrors) != 1 || r.Mirrors[0].Registry != "docker.io" {
+		if r == nil || len(r.Mirrors) != 1 || r.Mirrors[0].Registry != "docker.io" || len(r.Config) != 1 ||
+			r.Config[0].Auth.IdentityTokenFrom.Name != "registry" {
 			t.Errorf("the registries of the %s are %+v", name, r)
 		}
 	}
@@ -192,6 +195,13 @@ spec:
 	b.condition(c, v1alpha1.ConditionReady, metav1.ConditionFalse, "spec.workers[0].rollout")
 
 	c.Spec.Workers[0].Rollout = nil
+	c.Spec.TalosConfig.Machine.Registries.Mirrors[0].Endpoints = []string{"mirror"}
+	b.update(c)
+	b.reconcile(c)
+	b.condition(c, v1alpha1.ConditionReady, metav1.ConditionFalse,
+		"spec.talosConfig.machine.registries.mirrors[docker.io].endpoints[0]")
+
+	c.Spec.TalosConfig.Machine.Registries = nil
 	c.Spec.Upgrade = &v1alpha1.UpgradeOptions{Hooks: []v1alpha1.UpgradeHook{{
 		Name: "check", When: v1alpha1.HookBefore, Namespace: "default", Job: runtime.RawExtension{Raw: []byte(`{"nope":1}`)},
 	}}}

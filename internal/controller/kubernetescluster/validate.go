@@ -159,6 +159,7 @@ func (t topology) material(now time.Time) validation.Failures {
 	}
 
 	out = append(out, validation.CertSANs("spec.talosConfig.machine.certSANs", c.Machine.CertSANs)...)
+	out = append(out, validation.Registries("spec.talosConfig.machine", c.Machine.Registries)...)
 
 	if k := c.Machine.Kubelet; k != nil {
 		out = append(out, validation.KubeletImage("spec.talosConfig.machine.kubelet.image", k.Image,
@@ -198,11 +199,8 @@ func (t topology) template(field string, m vitistackv1alpha1.MachineSpec, machin
 
 	out := labels(field+".nodeLabels", m.NodeLabels)
 	out = append(out, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
-	out = append(out, validation.ExtensionServices(field, m.ExtensionServices)...)
-	out = append(out, validation.StaticPods(field, m.StaticPods)...)
-	out = append(out, validation.Kernel(field, m.Kernel, m.Sysctls, m.Sysfs)...)
-	out = append(out, validation.Volumes(field, m.Volumes)...)
-	out = append(out, validation.IngressFirewall(field, m.IngressFirewall)...)
+	options := optionsOf(&m)
+	out = append(out, validation.NodeOptions(field, &options)...)
 	out = append(out, validation.Patches([3]string{"", "", field + ".configPatches"},
 		machineconfig.Patches{Machine: m.ConfigPatches})...)
 

@@ -173,11 +173,7 @@ func subnets(spec *v1alpha1.TalosControlPlaneSpec) validation.ClusterSubnets {
 func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) validation.Failures {
 	failures := validation.NodeLabels(field+".nodeLabels", o.NodeLabels)
 	failures = append(failures, validation.NodeTaints(field+".nodeTaints", o.NodeTaints)...)
-	failures = append(failures, validation.ExtensionServices(field, o.ExtensionServices)...)
-	failures = append(failures, validation.StaticPods(field, o.StaticPods)...)
-	failures = append(failures, validation.Kernel(field, o.Kernel, o.Sysctls, o.Sysfs)...)
-	failures = append(failures, validation.Volumes(field, o.Volumes)...)
-	failures = append(failures, validation.IngressFirewall(field, o.IngressFirewall)...)
+	failures = append(failures, validation.NodeOptions(field, o)...)
 
 	if o.Kubelet != nil {
 		failures = append(failures, validation.KubeletImage(field+".kubelet.image", o.Kubelet.Image, kubernetes)...)

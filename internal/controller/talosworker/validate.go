@@ -26,11 +26,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
-	failures = append(failures, validation.ExtensionServices("spec", spec.ExtensionServices)...)
-	failures = append(failures, validation.StaticPods("spec", spec.StaticPods)...)
-	failures = append(failures, validation.Kernel("spec", spec.Kernel, spec.Sysctls, spec.Sysfs)...)
-	failures = append(failures, validation.Volumes("spec", spec.Volumes)...)
-	failures = append(failures, validation.IngressFirewall("spec", spec.IngressFirewall)...)
+	failures = append(failures, validation.NodeOptions("spec", &spec.NodeOptions)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {
 		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
@@ -39,11 +35,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
 		failures = append(failures, validation.WorkerLabels(field+".nodeLabels", m.NodeLabels)...)
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
-		failures = append(failures, validation.ExtensionServices(field, m.ExtensionServices)...)
-		failures = append(failures, validation.StaticPods(field, m.StaticPods)...)
-		failures = append(failures, validation.Kernel(field, m.Kernel, m.Sysctls, m.Sysfs)...)
-		failures = append(failures, validation.Volumes(field, m.Volumes)...)
-		failures = append(failures, validation.IngressFirewall(field, m.IngressFirewall)...)
+		failures = append(failures, validation.NodeOptions(field, &m.NodeOptions)...)
 		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
 	}
 

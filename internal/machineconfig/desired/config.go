@@ -13,7 +13,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
@@ -39,17 +41,20 @@ type Sources struct {
 // Patches are patches and values that were read from other objects, by the level of the object that names them.
 type Patches struct {
 	Cluster, Group, Machine []machineconfig.Sourced
-	// Values are those of the fields of the machine's network that name a key of a Secret.
-	Values netconfig.Values
+	// Values are those of the fields that name a key of a Secret.
+	Values keyref.Values
 }
 
 // group returns the options that the machine shares with its group.
 func (s Sources) group() *v1alpha1.NodeOptions {
-	if s.Worker != nil {
+	switch {
+	case s.Worker != nil:
 		return &s.Worker.Spec.NodeOptions
+	case s.ControlPlane != nil:
+		return &s.ControlPlane.Spec.NodeOptions
 	}
 
-	return &s.ControlPlane.Spec.NodeOptions
+	return &v1alpha1.NodeOptions{} // what is left of a cluster whose control plane is gone
 }
 
 // Input translates the objects to the input of the renderer. It contains private keys.
@@ -69,7 +74,7 @@ func Input(s Sources) machineconfig.Input {
 		AllowSchedulingOnControlPlanes: deref(cp.AllowSchedulingOnControlPlanes),
 		Install:                        install(s),
 		Kubelet:                        kubelet(group.Kubelet, m.Kubelet),
-		Registries:                     registries(group.Registries, m.Registries),
+		Registries:                     Registries(s),
 		NodeLabels:                     merged(group.NodeLabels, m.NodeLabels),
 		NodeTaints:                     taints(group.NodeTaints, m.NodeTaints),
 		ExtensionServices:              ExtensionServices(s),
@@ -200,35 +205,15 @@ func kubelet(group, machine *v1alpha1.KubeletOptions) machineconfig.Kubelet {
 	return out
 }
 
-// registries returns the mirrors of the group, replaced by those that the machine lists itself.
-func registries(group, machine *v1alpha1.Registries) machineconfig.Registries {
-	var out machineconfig.Registries
+// Registries returns the registries of the group, each mirror and each host replaced by that of the machine.
+func Registries(s Sources) *v1alpha1.Registries {
+	return registry.Merge(s.group().Registries, s.Machine.Spec.Registries)
+}
 
-	byRegistry := map[string]int{}
-
-	for _, r := range []*v1alpha1.Registries{group, machine} {
-		if r == nil {
-			continue
-		}
-
-		for _, m := range r.Mirrors {
-			mirror := machineconfig.RegistryMirror{
-				Registry: m.Registry, Endpoints: m.Endpoints,
-				OverridePath: deref(m.OverridePath), SkipFallback: deref(m.SkipFallback),
-			}
-
-			if i, ok := byRegistry[m.Registry]; ok {
-				out.Mirrors[i] = mirror
-
-				continue
-			}
-
-			byRegistry[m.Registry] = len(out.Mirrors)
-			out.Mirrors = append(out.Mirrors, mirror)
-		}
-	}
-
-	return out
+// Refs lists the fields of a machine and of its group that take their values from Secrets. Those of the group that
+// the machine replaces are left out.
+func Refs(s Sources) []keyref.Ref {
+	return slices.Concat(netconfig.Secrets(s.Machine.Spec.Network), registry.Secrets(Registries(s)))
 }
 
 // ExtensionServices returns the services of the group, replaced by those of the same name that the machine lists
@@ -320,11 +305,13 @@ func Layers(s Sources) []machineconfig.Layer {
 
 	if s.Worker != nil {
 		groupName = "TalosWorker " + s.Worker.Name
-		cluster.Worker = s.Worker.DeepCopy()
+		cluster.Worker, group.Worker = s.Worker.DeepCopy(), s.Worker.DeepCopy()
 		cluster.Worker.Spec.NodeOptions = v1alpha1.NodeOptions{}
+		group.Worker.Spec.NodeOptions = shared(s)
 	} else {
-		cluster.ControlPlane = s.ControlPlane.DeepCopy()
+		cluster.ControlPlane, group.ControlPlane = s.ControlPlane.DeepCopy(), s.ControlPlane.DeepCopy()
 		cluster.ControlPlane.Spec.NodeOptions = v1alpha1.NodeOptions{}
+		group.ControlPlane.Spec.NodeOptions = shared(s)
 	}
 
 	return []machineconfig.Layer{
@@ -332,6 +319,15 @@ func Layers(s Sources) []machineconfig.Layer {
 		{Name: "fields of " + groupName, Input: Input(group)},
 		{Name: "fields of TalosMachine " + s.Machine.Name, Input: Input(s)},
 	}
+}
+
+// shared returns the options of the group without the fields that take values from Secrets and that the machine
+// replaces: their Secrets are not read.
+func shared(s Sources) v1alpha1.NodeOptions {
+	out := *s.group()
+	out.Registries = registry.Without(out.Registries, s.Machine.Spec.Registries)
+
+	return out
 }
 
 func withoutFields(m *v1alpha1.TalosMachine) *v1alpha1.TalosMachine {

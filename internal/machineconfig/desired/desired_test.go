@@ -1,14 +1,20 @@
 package desired_test
 
 import (
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // TestExtensionServices: a service of a machine replaces that of its group as a whole, and the others of the group stay.
@@ -101,5 +107,49 @@ func TestStaticPods(t *testing.T) {
 	want := []runtime.RawExtension{pod("a", "group"), pod("b", "machine")}
 	if diff := cmp.Diff(want, desired.StaticPods(s)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestLayers: where a machine takes the credentials for a registry from another Secret than its group, and in another way,
+// the group's own are not needed to explain the configuration: they are not read.
+func TestLayers(t *testing.T) {
+	config := func(auth v1alpha1.RegistryAuth) *v1alpha1.Registries {
+		return &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{{Host: "a", Auth: &auth}}}
+	}
+
+	secrets, err := os.ReadFile("../testdata/secrets.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	bundle, err := clusterstate.ParseBundle(secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := desired.Sources{
+		ControlPlane: &v1alpha1.TalosControlPlane{}, Machine: &v1alpha1.TalosMachine{}, Disk: "/dev/sda",
+		State: &clusterstate.State{
+			Bundle: bundle, BundleConfig: clusterstate.BundleConfig{ClusterName: "c", Contract: "v1.13"},
+		},
+	}
+	s.ControlPlane.Spec.Endpoint, s.ControlPlane.Spec.TalosVersion = "https://10.0.0.1:6443", "v1.13.9"
+	s.ControlPlane.Spec.KubernetesVersion, s.Machine.Spec.Role = "v1.36.2", v1alpha1.RoleControlPlane
+	s.ControlPlane.Spec.Registries = config(v1alpha1.RegistryAuth{AuthFrom: &v1alpha1.SecretKeyReference{Name: "group", Key: "k"}})
+	s.Machine.Spec.Registries = config(v1alpha1.RegistryAuth{IdentityTokenFrom: &v1alpha1.SecretKeyReference{Name: "own", Key: "k"}})
+
+	for _, ref := range desired.Refs(s) {
+		if ref.From.Name != "own" {
+			t.Errorf("%s is read, too", ref.From.Name)
+		}
+
+		s.From.Values = keyref.Values{ref.Field: "a-token"}
+	}
+
+	origins, err := machineconfig.Explain(desired.Layers(s), nil, false)
+	at := slices.IndexFunc(origins, func(o machineconfig.Origin) bool { return o.Field == "RegistryAuthConfig/a: identityToken" })
+
+	if err != nil || at < 0 || origins[at].Value != machineconfig.Redacted || !strings.HasPrefix(origins[at].Layer, "fields of TalosMachine") {
+		t.Errorf("%v: %+v", err, origins)
 	}
 }

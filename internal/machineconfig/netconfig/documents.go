@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // Documents returns the network of a machine as Talos 1.12 and later reads it, apart from the host name. n has passed
 // Check. The errors name fields that documents cannot express, or not for the version of Talos. values are those of
 // its Secrets. patched is true if patches may add documents to them.
 func Documents(
-	n v1alpha1.MachineNetwork, talos string, values Values, patched bool,
+	n v1alpha1.MachineNetwork, talos string, values keyref.Values, patched bool,
 ) ([]config.Document, field.ErrorList) {
 	d := documents{reader: reader{values: values}}
 

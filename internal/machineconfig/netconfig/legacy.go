@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // The fields below are deprecated by Talos 1.12, but they are the only ones that earlier versions know.
 
 // Legacy writes the network of a machine as Talos before 1.12 reads it, inside the main document. n has passed Check.
 // values are those of its Secrets. The errors name fields that machine.network cannot express.
-func Legacy(n v1alpha1.MachineNetwork, values Values, m *talosv1alpha1.MachineConfig) field.ErrorList {
+func Legacy(n v1alpha1.MachineNetwork, values keyref.Values, m *talosv1alpha1.MachineConfig) field.ErrorList {
 	if m.MachineNetwork == nil {
 		m.MachineNetwork = &talosv1alpha1.NetworkConfig{}
 	}

@@ -1,0 +1,244 @@
+// Package registry turns what the specs say about registries of images into the documents that Talos reads, or, for
+// clusters that are older than those, into fields of the main document.
+package registry
+
+import (
+	"crypto/tls"
+	stdx509 "crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net/url"
+	"slices"
+
+	"github.com/siderolabs/crypto/x509"
+	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/cri"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/meta"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	api "github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
+)
+
+// Root is the name of the field, with which the paths of errors begin.
+const Root = "registries"
+
+// Merge returns the registries of a group, each mirror and each host replaced by that of the machine.
+func Merge(group, machine *api.Registries) *api.Registries {
+	if group == nil || machine == nil {
+		if machine != nil {
+			return machine
+		}
+
+		return group
+	}
+
+	return &api.Registries{
+		Mirrors: merge(group.Mirrors, machine.Mirrors, func(m api.RegistryMirror) string { return m.Registry }),
+		Config:  merge(group.Config, machine.Config, hostOf),
+	}
+}
+
+func hostOf(c api.RegistryConfig) string { return c.Host }
+
+func merge[T any](group, machine []T, name func(T) string) []T {
+	out := slices.Clone(group)
+
+	for _, own := range machine {
+		at := slices.IndexFunc(out, func(one T) bool { return name(one) == name(own) })
+		if at < 0 {
+			out = append(out, own)
+		} else {
+			out[at] = own
+		}
+	}
+
+	return out
+}
+
+// Without returns the registries of a group without the hosts that a machine configures itself.
+func Without(group, machine *api.Registries) *api.Registries {
+	if group == nil || machine == nil {
+		return group
+	}
+
+	out := *group
+	out.Config = slices.DeleteFunc(slices.Clone(group.Config), func(c api.RegistryConfig) bool {
+		return slices.ContainsFunc(machine.Config, func(own api.RegistryConfig) bool { return own.Host == c.Host })
+	})
+
+	return &out
+}
+
+// host is one with the values of its Secrets.
+type host struct {
+	name                            string
+	username, password, auth, token string
+	ca, crt, key                    string
+	insecure                        bool
+}
+
+func (h host) hasAuth() bool { return h.password != "" || h.auth != "" || h.token != "" }
+
+func (h host) hasTLS() bool { return h.ca != "" || h.crt != "" || h.insecure }
+
+// hosts puts the values into what names them.
+func hosts(r *api.Registries, values keyref.Values) ([]host, field.ErrorList) {
+	var (
+		out  []host
+		errs field.ErrorList
+	)
+
+	for _, c := range r.Config {
+		h, at := host{name: c.Host}, configPath(c.Host)
+
+		for _, v := range namedBy(c) {
+			*v.into(&h) = values.At(at.Child(v.group, v.field...), &errs)
+		}
+
+		if c.TLS != nil && c.TLS.InsecureSkipVerify != nil {
+			h.insecure = *c.TLS.InsecureSkipVerify
+		}
+
+		if h.crt != "" && h.key != "" {
+			var err error
+			if h.key, err = keyFor(h.crt, h.key); err != nil {
+				errs = append(errs, field.Invalid(at.Child("tls", "clientIdentity"), field.OmitValueType{}, err.Error()))
+			}
+		}
+
+		out = append(out, h)
+	}
+
+	return out, errs
+}
+
+// keyFor returns a key in the only form that Talos reads, PKCS #8: the Secrets of other programs have others. The error
+// quotes neither the certificate nor the key.
+func keyFor(crt, key string) (string, error) {
+	pair, err := tls.X509KeyPair([]byte(crt), []byte(key))
+	if err != nil {
+		return "", errors.New("the key that keyFrom names is not that of the certificate that crtFrom names")
+	}
+
+	der, err := stdx509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		return "", errors.New("the key that keyFrom names is of a kind that Talos cannot read")
+	}
+
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), nil
+}
+
+// Documents returns the documents about registries, which have passed Check.
+func Documents(r *api.Registries, values keyref.Values) ([]docconfig.Document, field.ErrorList) {
+	if r == nil {
+		return nil, nil
+	}
+
+	all, problems := hosts(r, values)
+
+	var docs []docconfig.Document
+
+	for _, mirror := range r.Mirrors {
+		doc := cri.NewRegistryMirrorConfigV1Alpha1(mirror.Registry)
+		doc.RegistrySkipFallback = trueOrNil(mirror.SkipFallback)
+
+		for _, endpoint := range mirror.Endpoints {
+			if u, err := url.Parse(endpoint); err == nil {
+				doc.RegistryEndpoints = append(doc.RegistryEndpoints, cri.RegistryEndpoint{
+					EndpointURL: meta.URL{URL: u}, EndpointOverridePath: trueOrNil(mirror.OverridePath),
+				})
+			}
+		}
+
+		docs = append(docs, doc)
+	}
+
+	for _, h := range all {
+		if h.hasAuth() {
+			doc := cri.NewRegistryAuthConfigV1Alpha1(h.name)
+			doc.RegistryUsername, doc.RegistryPassword = h.username, h.password
+			doc.RegistryAuth, doc.RegistryIdentityToken = h.auth, h.token
+			docs = append(docs, doc)
+		}
+
+		if h.hasTLS() {
+			doc := cri.NewRegistryTLSConfigV1Alpha1(h.name)
+			doc.TLSCA, doc.TLSInsecureSkipVerify = h.ca, trueOrNil(&h.insecure)
+
+			if h.crt != "" {
+				doc.TLSClientIdentity = &meta.CertificateAndKey{Cert: h.crt, Key: h.key}
+			}
+
+			docs = append(docs, doc)
+		}
+	}
+
+	return docs, problems
+}
+
+// Legacy writes registries, which have passed Check, into the main document of a cluster that has no documents about
+// them. The fields are deprecated by Talos 1.12, but they are the only ones that earlier versions know.
+func Legacy(r *api.Registries, values keyref.Values, m *v1alpha1.MachineConfig) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+
+	into := &m.MachineRegistries
+
+	for _, mirror := range r.Mirrors {
+		if into.RegistryMirrors == nil {
+			into.RegistryMirrors = map[string]*v1alpha1.RegistryMirrorConfig{}
+		}
+
+		into.RegistryMirrors[mirror.Registry] = &v1alpha1.RegistryMirrorConfig{
+			MirrorEndpoints:    mirror.Endpoints,
+			MirrorOverridePath: trueOrNil(mirror.OverridePath),
+			MirrorSkipFallback: trueOrNil(mirror.SkipFallback),
+		}
+	}
+
+	all, problems := hosts(r, values)
+
+	for _, h := range all {
+		if into.RegistryConfig == nil {
+			into.RegistryConfig = map[string]*v1alpha1.RegistryConfig{}
+		}
+
+		into.RegistryConfig[h.name] = legacyHost(h)
+	}
+
+	return problems
+}
+
+func legacyHost(h host) *v1alpha1.RegistryConfig {
+	out := &v1alpha1.RegistryConfig{}
+
+	if h.hasAuth() {
+		out.RegistryAuth = &v1alpha1.RegistryAuthConfig{
+			RegistryUsername: h.username, RegistryPassword: h.password,
+			RegistryAuth: h.auth, RegistryIdentityToken: h.token,
+		}
+	}
+
+	if h.hasTLS() {
+		out.RegistryTLS = &v1alpha1.RegistryTLSConfig{
+			TLSCA: v1alpha1.Base64Bytes(h.ca), TLSInsecureSkipVerify: trueOrNil(&h.insecure),
+		}
+
+		if h.crt != "" {
+			out.RegistryTLS.TLSClientIdentity = &x509.PEMEncodedCertificateAndKey{Crt: []byte(h.crt), Key: []byte(h.key)}
+		}
+	}
+
+	return out
+}
+
+func trueOrNil(b *bool) *bool {
+	if b == nil || !*b {
+		return nil
+	}
+
+	return b
+}
