@@ -66,7 +66,7 @@ func (l leaf) field() string { return strings.ReplaceAll(l.String(), "[0]", "[]"
 var examples = []string{
 	"sample", "1m", "10.0.0.1", "10.0.0.0/16", "https://10.0.0.1:6443", "v1.13.9", "1", "0 0 * * *", "16Gi", "/dev/sda",
 	"02:00:00:00:00:01", "pnduMqbUZ/sQyDW1o4kP6c1u1PoB2gRQu8KEV38guAM=", "2026-01-02T15:04:05Z", "2026-01-02",
-	"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", strings.Repeat("a", 64), strings.Repeat("a", 16),
+	"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "tcp://10.0.0.1:5044", "/dev/watchdog0", strings.Repeat("a", 64), strings.Repeat("a", 16),
 	"00000000-0000-0000-0000-000000000000", "ed25519:" + strings.Repeat("a", 43) + "=",
 }
 

@@ -20,19 +20,21 @@ func TestMain(m *testing.M) { plane.Main(m, &api) }
 
 // texts may have control characters, such as new lines, for the reason of each. They are matched with the end of a path.
 var texts = map[string]string{
-	`configPatches\[\]`:           "YAML or JSON, parsed as such and merged as objects",
-	`clusterConfigPatches\[\]`:    "YAML or JSON, parsed as such and merged as objects",
-	`checks\[\]\.expression`:      "CEL, compiled and evaluated with limits",
-	`machine\.ca\.(crt|key)`:      "PEM, parsed as such",
-	`kubelet\.extraArgs\.key`:     "a value of a machine configuration, which is marshalled",
-	`schematic\.meta\[\]\.value`:  "a value of a schematic, which is marshalled",
-	`overlay\.options\.key`:       "a value of a schematic, which is marshalled",
-	`nodeLabels\.key`:             "checked with the machine configuration; what is no label is refused there",
-	`nodeTaints\[\]\.(key|value)`: "checked with the machine configuration; what is no taint is refused there",
-	`configFiles\[\]\.content`:    "a file of an extension service, which is marshalled",
-	`(sysctls|sysfs)\.key`:        "checked with the machine configuration, which refuses control characters",
-	`provider\.parameters\.key`:   "defined by the provider of machines; this operator does not read it",
-	`machineSelector\.match.*`:    "parsed as a selector of Kubernetes, which refuses what is no label",
+	`configPatches\[\]`:              "YAML or JSON, parsed as such and merged as objects",
+	`clusterConfigPatches\[\]`:       "YAML or JSON, parsed as such and merged as objects",
+	`checks\[\]\.expression`:         "CEL, compiled and evaluated with limits",
+	`machine\.ca\.(crt|key)`:         "PEM, parsed as such",
+	`kubelet\.extraArgs\.key`:        "a value of a machine configuration, which is marshalled",
+	`schematic\.meta\[\]\.value`:     "a value of a schematic, which is marshalled",
+	`overlay\.options\.key`:          "a value of a schematic, which is marshalled",
+	`nodeLabels\.key`:                "checked with the machine configuration; what is no label is refused there",
+	`nodeTaints\[\]\.(key|value)`:    "checked with the machine configuration; what is no taint is refused there",
+	`configFiles\[\]\.content`:       "a file of an extension service, which is marshalled",
+	`trustedRoots\[\]\.certificates`: "PEM, parsed as such",
+	`extraTags\.key`:                 "a value of a machine configuration, which is marshalled",
+	`(sysctls|sysfs)\.key`:           "checked with the machine configuration, which refuses control characters",
+	`provider\.parameters\.key`:      "defined by the provider of machines; this operator does not read it",
+	`machineSelector\.match.*`:       "parsed as a selector of Kubernetes, which refuses what is no label",
 }
 
 func isText(l leaf) bool {

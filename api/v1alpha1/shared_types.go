@@ -332,6 +332,9 @@ type NodeOptions struct {
 	// +kubebuilder:validation:MaxProperties=128
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="the path of a file must have at most 253 characters, and its value at most 1024"
 	Sysfs map[string]string `json:"sysfs,omitempty"`
+
+	SystemOptions `json:",inline"`
+
 	// configPatches are applied to the generated machine configuration, in order: strategic merge patches (also
 	// multi-document and with "$patch: delete"), or RFC 6902 JSON patches: a list of operations on the main document, or
 	// target (kind and name of another document) and operations.

@@ -21,6 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/system"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
@@ -84,6 +85,7 @@ func checkInput(in Input) (*config.VersionContract, error) {
 	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods)...)
 	problems = append(problems, kernel.Check(nil, in.Kernel)...)
 	problems = append(problems, registry.Check(field.NewPath(registry.Root), in.Registries)...)
+	problems = append(problems, system.Check(nil, in.System, in.Role == Worker)...)
 	problems = append(problems, volume.Check(field.NewPath(volume.Root), in.Volumes)...)
 
 	if len(problems) > 0 {
@@ -150,6 +152,10 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 				return nil, err
 			}
 
+			if problems := system.Apply(in.System, in.Values, contract, doc.MachineConfig); len(problems) > 0 {
+				return nil, inputErrors(problems)
+			}
+
 			volume.Legacy(in.Volumes, contract, doc.MachineConfig)
 			in.cluster().ApplyDiscovery(doc.ClusterConfig)
 		}
@@ -173,11 +179,14 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 	docs = append(docs, netconfig.Shared(in.Machine, in.Firewall)...)
 	docs = append(docs, extension.Documents(in.ExtensionServices)...)
 
-	volumes, problems := volume.Documents(in.Volumes, contract)
-	if len(problems) > 0 {
+	settings, problems := system.Documents(in.System, in.Values, contract)
+
+	volumes, more := volume.Documents(in.Volumes, contract)
+	if problems = append(problems, more...); len(problems) > 0 {
 		return nil, inputErrors(problems)
 	}
 
+	docs = append(docs, settings...)
 	docs = append(docs, volumes...)
 
 	out, err := container.New(docs...)

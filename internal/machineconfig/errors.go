@@ -219,8 +219,10 @@ func newScrubber(in Input) scrubber {
 		}
 	}
 
-	for _, value := range in.Values {
-		add(value)
+	for _, ref := range in.refs() {
+		if !ref.IsOpen() {
+			add(in.Values[ref.Field])
+		}
 	}
 
 	for _, l := range in.Patches.levels() {

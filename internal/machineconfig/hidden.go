@@ -11,6 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/system"
 )
 
 // applyHidden applies a secret patch and records which fields it sets.
@@ -49,9 +50,9 @@ func (d *draft) applyHidden(p patch) error {
 	return nil
 }
 
-// refs lists the fields that take their values from Secrets.
+// refs lists the fields that take their values from other objects.
 func (in Input) refs() []keyref.Ref {
-	return slices.Concat(netconfig.Secrets(&in.Machine), registry.Secrets(in.Registries))
+	return slices.Concat(netconfig.Secrets(&in.Machine), registry.Secrets(in.Registries), system.Refs(in.System))
 }
 
 // hiddenOf lists the fields of a config that Secrets set, sorted.
@@ -59,6 +60,10 @@ func hiddenOf(in Input, d *draft) []string {
 	out := slices.Clone(d.hidden)
 
 	for _, s := range in.refs() {
+		if s.IsOpen() {
+			continue
+		}
+
 		field := Change{Path: s.Legacy}
 
 		holds := func(doc docconfig.Document) bool { return documentID(doc) == s.Document }

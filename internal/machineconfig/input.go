@@ -82,6 +82,8 @@ type Input struct {
 	StaticPods []runtime.RawExtension
 	// Kernel are modules, and files below /proc/sys and /sys.
 	Kernel kernel.Settings
+	// System are the settings of Talos itself.
+	System v1alpha1.SystemOptions
 	// Volumes are those of Talos. Nil leaves them to Talos.
 	Volumes *v1alpha1.Volumes
 	// Machine is the network of this one machine. An empty host name leaves it to Talos.

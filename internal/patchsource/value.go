@@ -11,14 +11,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
-// owned is a field that names a key of a Secret, and the object that it is in.
+// owned is a field that names a key of another object, and the object that it is in.
 type owned struct {
 	keyref.Ref
 
 	owner string
 }
 
-// refs lists the fields of a machine and of its group that take their values from Secrets.
+// refs lists the fields of a machine and of its group that take their values from other objects.
 func refs(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alpha1.TalosMachine) []owned {
 	machine := "TalosMachine " + m.Name
 	own := desired.Refs(desired.Sources{Machine: m})
@@ -46,9 +46,14 @@ func refs(cp *v1alpha1.TalosControlPlane, worker *v1alpha1.TalosWorker, m *v1alp
 	return out
 }
 
-// readValue reads the value of a field that a Secret holds. A missing one is an error like that of a missing patch.
+// readValue reads the value of a field that another object holds. A missing one is an error like that of a missing
+// patch.
 func (r *run) readValue(ctx context.Context, ref owned, into *Read) error {
 	from := object{v1alpha1.ConfigPatchFromSecret, ref.From.Name}
+	if ref.IsOpen() {
+		from.kind = v1alpha1.ConfigPatchFromConfigMap
+	}
+
 	field := fmt.Sprintf("spec.%s of %s", ref.Field, ref.owner)
 
 	c, err := r.get(ctx, from)

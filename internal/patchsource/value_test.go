@@ -13,6 +13,18 @@ import (
 	"github.com/talos-operator/talos-operator/internal/patchsource"
 )
 
+// certificate is one of a CA that signs nothing.
+const certificate = `-----BEGIN CERTIFICATE-----
+MIIBeDCCAR+gAwIBAgIUJUC+QlY02rgZsrbr2qSdMeqSmZIwCgYIKoZIzj0EAwIw
+EjEQMA4GA1UEAwwHZXhhbXBsZTAeFw0yNjExMjcwMjI3MjVaFw00NjExMjIwMjI3
+MjVaMBIxEDAOBgNVBAMMB2V4YW1wbGUwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AATtLyWeK2F0roonwPMv9a9fOok/kkvc6Kgu4ABiO14bgHeJ2JUMz9kFp+u3dh7/
+Qk1pxUqu+6562lBHp0OAipijo1MwUTAdBgNVHQ4EFgQUF47IGfgOIQpvUhUaQjtY
+Sm5k1YowHwYDVR0jBBgwFoAUF47IGfgOIQpvUhUaQjtYSm5k1YowDwYDVR0TAQH/
+BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiBiyBoCvFGPXwciuQZ5DUkVqahw8aKx
+fDUHRKw6gKx4MAIgGrTSkD7xbGjE76licrmJC+mmJthspIDd19uOQdy28jk=
+-----END CERTIFICATE-----`
+
 const wireGuardKey = "OJ34O6J1z4ZZB+t16c+vYrzIrKddxyU3Z2eLhwYzqE8="
 
 // tunnelled is a machine with a WireGuard interface whose private key is in the Secret shut.
@@ -142,5 +154,33 @@ func TestRegistryValue(t *testing.T) {
 		if failure.Reason(err) != v1alpha1.ReasonPatchSourceNotFound || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestConfigMapValue: certificates may be in a ConfigMap, and are checked like what Secrets hold.
+func TestConfigMapValue(t *testing.T) {
+	t.Parallel()
+
+	cp, _, m := owners()
+	m.Spec.TrustedRoots = []v1alpha1.TrustedRoot{{
+		Name: "a", CertificatesFrom: &v1alpha1.KeyReference{Kind: v1alpha1.ConfigPatchFromConfigMap, Name: "open", Key: "k"},
+	}}
+
+	// The Secret of that name is another object.
+	both := newAPI(configMap("open", "k", certificate+"\n"), secret("open", "k", "other"))
+
+	got, err := patchsource.For(t.Context(), both, cp, nil, m)
+	if err != nil || got.Values["trustedRoots[a].certificatesFrom"] != certificate || got.Version == "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+
+	_, err = patchsource.For(t.Context(), newAPI(configMap("open", "k", "other")), cp, nil, m)
+	if failure.Reason(err) != v1alpha1.ReasonInvalidPatch || !strings.Contains(err.Error(), "ConfigMap open, key k is not a bundle of certificates (PEM)") {
+		t.Errorf("no certificate: %v", err)
+	}
+
+	_, err = patchsource.For(t.Context(), newAPI(secret("open", "k", certificate)), cp, nil, m)
+	if failure.Reason(err) != v1alpha1.ReasonPatchSourceNotFound || !strings.Contains(err.Error(), "ConfigMap open does not exist") {
+		t.Errorf("no ConfigMap: %v", err)
 	}
 }

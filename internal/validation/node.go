@@ -12,12 +12,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/system"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
 // NodeOptions checks what the machines of a group share, and what a machine has itself, apart from labels, taints and
-// images, whose rules depend on the role. at is the path of the object that has the options.
-func NodeOptions(at string, o *v1alpha1.NodeOptions) Failures {
+// images. at is the path of the object that has the options. worker is true for machines that are none of a control
+// plane.
+func NodeOptions(at string, o *v1alpha1.NodeOptions, worker bool) Failures {
 	return slices.Concat(
 		ExtensionServices(at, o.ExtensionServices),
 		StaticPods(at, o.StaticPods),
@@ -25,6 +27,7 @@ func NodeOptions(at string, o *v1alpha1.NodeOptions) Failures {
 		Volumes(at, o.Volumes),
 		IngressFirewall(at, o.IngressFirewall),
 		Registries(at, o.Registries),
+		failuresOf(system.Check(field.NewPath(at), o.SystemOptions, worker), "correct the field"),
 	)
 }
 

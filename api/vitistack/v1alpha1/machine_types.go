@@ -184,6 +184,9 @@ type MachineSpec struct {
 	// +kubebuilder:validation:MaxProperties=128
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 253 && size(self[k]) <= 1024)",message="the path of a file must have at most 253 characters, and its value at most 1024"
 	Sysfs map[string]string `json:"sysfs,omitempty"`
+
+	talosv1alpha1.SystemOptions `json:",inline"`
+
 	// configPatches are applied to the machine configuration.
 	// +optional
 	// +listType=atomic

@@ -508,6 +508,7 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 			(*out)[key] = val
 		}
 	}
+	in.SystemOptions.DeepCopyInto(&out.SystemOptions)
 	if in.ConfigPatches != nil {
 		in, out := &in.ConfigPatches, &out.ConfigPatches
 		*out = make([]string, len(*in))

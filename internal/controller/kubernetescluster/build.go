@@ -285,7 +285,7 @@ func optionsOf(m *vitistackv1alpha1.MachineSpec) v1alpha1.NodeOptions {
 	return v1alpha1.NodeOptions{
 		Install: m.Install, NodeLabels: m.NodeLabels, NodeTaints: m.NodeTaints,
 		ExtensionServices: m.ExtensionServices, StaticPods: m.StaticPods, IngressFirewall: m.IngressFirewall,
-		Kernel: m.Kernel, Sysctls: m.Sysctls, Sysfs: m.Sysfs, Volumes: m.Volumes,
+		Kernel: m.Kernel, Sysctls: m.Sysctls, Sysfs: m.Sysfs, Volumes: m.Volumes, SystemOptions: m.SystemOptions,
 		ConfigPatches: m.ConfigPatches, ConfigPatchesFrom: m.ConfigPatchesFrom,
 	}
 }

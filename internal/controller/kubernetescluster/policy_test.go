@@ -119,6 +119,7 @@ spec:
           sysctls: {vm.swappiness: "1"}
           sysfs: {block.sda.queue.scheduler: none}
           volumes: {ephemeral: {maxSize: 50GiB}}
+          environment: [{name: no_proxy, value: 10.0.0.0/8}]
   talosConfig:
     machine:
       registries:
@@ -177,6 +178,10 @@ spec:
 	if m := web.Spec.Machines[0]; m.Kernel == nil || m.Kernel.Modules[0].Parameters[0] != "nbds_max=8" ||
 		m.Sysctls["vm.swappiness"] != "1" || m.Sysfs["block.sda.queue.scheduler"] != "none" {
 		t.Errorf("the kernel of the machine of web has %+v, %v, %v", m.Kernel, m.Sysctls, m.Sysfs)
+	}
+
+	if e := web.Spec.Machines[0].Environment; len(e) != 1 || e[0].Value != "10.0.0.0/8" {
+		t.Errorf("the machine of web has the variables %+v", e)
 	}
 
 	if v := web.Spec.Machines[0].Volumes; v == nil || v.Ephemeral == nil || v.Ephemeral.MaxSize != "50GiB" {

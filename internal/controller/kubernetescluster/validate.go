@@ -200,7 +200,7 @@ func (t topology) template(field string, m vitistackv1alpha1.MachineSpec, machin
 	out := labels(field+".nodeLabels", m.NodeLabels)
 	out = append(out, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
 	options := optionsOf(&m)
-	out = append(out, validation.NodeOptions(field, &options)...)
+	out = append(out, validation.NodeOptions(field, &options, worker)...)
 	out = append(out, validation.Patches([3]string{"", "", field + ".configPatches"},
 		machineconfig.Patches{Machine: m.ConfigPatches})...)
 

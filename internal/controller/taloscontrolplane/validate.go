@@ -173,7 +173,7 @@ func subnets(spec *v1alpha1.TalosControlPlaneSpec) validation.ClusterSubnets {
 func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) validation.Failures {
 	failures := validation.NodeLabels(field+".nodeLabels", o.NodeLabels)
 	failures = append(failures, validation.NodeTaints(field+".nodeTaints", o.NodeTaints)...)
-	failures = append(failures, validation.NodeOptions(field, o)...)
+	failures = append(failures, validation.NodeOptions(field, o, false)...)
 
 	if o.Kubelet != nil {
 		failures = append(failures, validation.KubeletImage(field+".kubelet.image", o.Kubelet.Image, kubernetes)...)

@@ -19,6 +19,7 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		Sysctls:           map[string]string{"net.ifnames": "0"}, Sysfs: map[string]string{"/sys/d": "1"},
 		Volumes:         &v1alpha1.Volumes{Ephemeral: &v1alpha1.VolumeOptions{MinSize: "e"}},
 		IngressFirewall: &v1alpha1.IngressFirewall{Rules: []v1alpha1.FirewallRule{{Name: "c"}}},
+		SystemOptions:   v1alpha1.SystemOptions{WatchdogTimer: &v1alpha1.WatchdogTimer{Device: "g"}},
 		Registries:      &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{{Host: "f"}}},
 	}
 	w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{
@@ -32,6 +33,7 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		"spec.kernel.modules[c.ko].name: ", "spec.machines[0].kernel.modules[c.ko].name: ",
 		"spec.sysctls[net.ifnames]: ", "spec.machines[0].sysctls[net.ifnames]: ",
 		"spec.registries.config[f]: ", "spec.machines[0].registries.config[f]: ",
+		"spec.watchdogTimer.device: ", "spec.machines[0].watchdogTimer.device: ",
 		"spec.volumes.ephemeral.minSize: ", "spec.machines[0].volumes.ephemeral.minSize: ",
 		"spec.sysfs[/sys/d]: ", "spec.machines[0].sysfs[/sys/d]: ",
 		"spec.ingressFirewall.rules[0].ports: ", "spec.machines[0].ingressFirewall.rules[0].ports: ",

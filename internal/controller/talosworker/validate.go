@@ -26,7 +26,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
-	failures = append(failures, validation.NodeOptions("spec", &spec.NodeOptions)...)
+	failures = append(failures, validation.NodeOptions("spec", &spec.NodeOptions, true)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {
 		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
@@ -35,7 +35,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
 		failures = append(failures, validation.WorkerLabels(field+".nodeLabels", m.NodeLabels)...)
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
-		failures = append(failures, validation.NodeOptions(field, &m.NodeOptions)...)
+		failures = append(failures, validation.NodeOptions(field, &m.NodeOptions, true)...)
 		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
 	}
 

@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/system"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
@@ -80,6 +81,7 @@ func Input(s Sources) machineconfig.Input {
 		ExtensionServices:              ExtensionServices(s),
 		StaticPods:                     StaticPods(s),
 		Kernel:                         Kernel(s),
+		System:                         System(s),
 		Volumes:                        Volumes(s),
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Values:                         s.From.Values,
@@ -210,10 +212,17 @@ func Registries(s Sources) *v1alpha1.Registries {
 	return registry.Merge(s.group().Registries, s.Machine.Spec.Registries)
 }
 
-// Refs lists the fields of a machine and of its group that take their values from Secrets. Those of the group that
-// the machine replaces are left out.
+// System returns the settings of Talos of the group, replaced by those of the machine.
+func System(s Sources) v1alpha1.SystemOptions {
+	return system.Merge(s.group().SystemOptions, s.Machine.Spec.SystemOptions)
+}
+
+// Refs lists the fields of a machine and of its group that take their values from other objects. Those of the group
+// that the machine replaces are left out.
 func Refs(s Sources) []keyref.Ref {
-	return slices.Concat(netconfig.Secrets(s.Machine.Spec.Network), registry.Secrets(Registries(s)))
+	return slices.Concat(
+		netconfig.Secrets(s.Machine.Spec.Network), registry.Secrets(Registries(s)), system.Refs(System(s)),
+	)
 }
 
 // ExtensionServices returns the services of the group, replaced by those of the same name that the machine lists
@@ -321,11 +330,12 @@ func Layers(s Sources) []machineconfig.Layer {
 	}
 }
 
-// shared returns the options of the group without the fields that take values from Secrets and that the machine
-// replaces: their Secrets are not read.
+// shared returns the options of the group without the fields that take values from other objects and that the machine
+// replaces: these objects are not read.
 func shared(s Sources) v1alpha1.NodeOptions {
 	out := *s.group()
 	out.Registries = registry.Without(out.Registries, s.Machine.Spec.Registries)
+	out.SystemOptions = system.Without(out.SystemOptions, s.Machine.Spec.SystemOptions)
 
 	return out
 }

@@ -153,3 +153,47 @@ func TestLayers(t *testing.T) {
 		t.Errorf("%v: %+v", err, origins)
 	}
 }
+
+// TestSystem: a machine replaces settings of its group by their names, or as a whole where they have none.
+func TestSystem(t *testing.T) {
+	root := func(name, of string) v1alpha1.TrustedRoot { return v1alpha1.TrustedRoot{Name: name, Certificates: of} }
+	variable := func(name, of string) v1alpha1.EnvironmentVariable {
+		return v1alpha1.EnvironmentVariable{Name: name, Value: of}
+	}
+	log := func(name, of string) v1alpha1.KernelLog { return v1alpha1.KernelLog{Name: name, URL: of} }
+	timer := func(of string) *v1alpha1.WatchdogTimer { return &v1alpha1.WatchdogTimer{Device: of} }
+
+	s := desired.Sources{ControlPlane: &v1alpha1.TalosControlPlane{}, Machine: &v1alpha1.TalosMachine{}}
+	s.ControlPlane.Spec.SystemOptions = v1alpha1.SystemOptions{
+		TrustedRoots: []v1alpha1.TrustedRoot{root("b", "group"), root("a", "group")}, WatchdogTimer: timer("group"),
+		Environment: []v1alpha1.EnvironmentVariable{variable("A", "group"), variable("B", "group")},
+		Logging: &v1alpha1.Logging{
+			Destinations: []v1alpha1.LoggingDestination{{Endpoint: "group"}}, Kernel: []v1alpha1.KernelLog{log("a", "group")},
+		},
+		Features: &v1alpha1.Features{KubePrism: &v1alpha1.KubePrism{Port: 1}, HostDNS: &v1alpha1.HostDNS{Enabled: new(true)}},
+	}
+
+	if diff := cmp.Diff(s.ControlPlane.Spec.Features, desired.System(s).Features); diff != "" {
+		t.Errorf("of a group (-want +got):\n%s", diff)
+	}
+
+	s.Machine.Spec.SystemOptions = v1alpha1.SystemOptions{
+		TrustedRoots: []v1alpha1.TrustedRoot{root("b", "machine")}, WatchdogTimer: timer("machine"),
+		Environment: []v1alpha1.EnvironmentVariable{variable("A", "machine")},
+		Logging:     &v1alpha1.Logging{Kernel: []v1alpha1.KernelLog{log("b", "machine")}},
+		Features:    &v1alpha1.Features{HostDNS: &v1alpha1.HostDNS{Enabled: new(false)}},
+	}
+	want := v1alpha1.SystemOptions{
+		TrustedRoots: []v1alpha1.TrustedRoot{root("a", "group"), root("b", "machine")}, WatchdogTimer: timer("machine"),
+		Environment: []v1alpha1.EnvironmentVariable{variable("A", "machine"), variable("B", "group")},
+		Logging: &v1alpha1.Logging{
+			Destinations: []v1alpha1.LoggingDestination{{Endpoint: "group"}},
+			Kernel:       []v1alpha1.KernelLog{log("a", "group"), log("b", "machine")},
+		},
+		Features: &v1alpha1.Features{KubePrism: &v1alpha1.KubePrism{Port: 1}, HostDNS: &v1alpha1.HostDNS{Enabled: new(false)}},
+	}
+
+	if diff := cmp.Diff(want, desired.System(s)); diff != "" {
+		t.Errorf("of a machine (-want +got):\n%s", diff)
+	}
+}
