@@ -36,6 +36,12 @@ type Volumes struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Existing []ExistingVolume `json:"existing,omitempty"`
+	// external are file systems that the host of a virtual machine shares with it, mounted at /var/mnt/NAME, by their names.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	External []ExternalVolume `json:"external,omitempty"`
 }
 
 // VolumeOptions determine where a volume is provisioned, how large it becomes, and how it is encrypted.
@@ -103,7 +109,7 @@ type VolumeEncryption struct {
 }
 
 // VolumeKeyType is where the key of a volume comes from.
-// +kubebuilder:validation:Enum=tpm;nodeID;kms
+// +kubebuilder:validation:Enum=tpm;nodeID;kms;static
 type VolumeKeyType string
 
 // Types of keys.
@@ -114,10 +120,13 @@ const (
 	VolumeKeyNodeID VolumeKeyType = "nodeID"
 	// VolumeKeyKMS is a random key that a key management service seals.
 	VolumeKeyKMS VolumeKeyType = "kms"
+	// VolumeKeyStatic is a passphrase, which is a part of the machine configuration.
+	VolumeKeyStatic VolumeKeyType = "static"
 )
 
 // VolumeKey opens an encrypted volume.
 // +kubebuilder:validation:XValidation:rule="(self.type == 'kms') == has(self.kms)",message="kms is required for keys of the type kms, and only valid for them"
+// +kubebuilder:validation:XValidation:rule="(self.type == 'static') == has(self.static)",message="static is required for keys of the type static, and only valid for them"
 // +kubebuilder:validation:XValidation:rule="self.type == 'tpm' || !has(self.tpm)",message="tpm is only valid for keys of the type tpm"
 type VolumeKey struct {
 	// slot of the key in the volume. The key of a slot is never replaced by another one: use another slot.
@@ -125,7 +134,7 @@ type VolumeKey struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31
 	Slot *int32 `json:"slot,omitempty"`
-	// type of the key: tpm, nodeID or kms.
+	// type of the key: tpm, nodeID, kms or static.
 	// +required
 	Type VolumeKeyType `json:"type,omitempty"`
 	// tpm are the options of a key of the type tpm.
@@ -134,6 +143,9 @@ type VolumeKey struct {
 	// kms is the service of a key of the type kms.
 	// +optional
 	KMS *VolumeKeyKMSOptions `json:"kms,omitempty"`
+	// static is the passphrase of a key of the type static.
+	// +optional
+	Static *VolumeKeyStaticOptions `json:"static,omitempty"`
 	// lockToState makes the key useless without the state volume of the machine, and the volume unreadable once that is
 	// wiped. Default: false.
 	// +optional
@@ -170,6 +182,14 @@ type VolumeKeyKMSOptions struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^(https|grpc)://[^/?#@\s\pC]+$`
 	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// VolumeKeyStaticOptions name a passphrase.
+type VolumeKeyStaticOptions struct {
+	// passphraseFrom names the passphrase in a Secret of the namespace of the object. Each machine whose group names it
+	// has the same one. A change of what the Secret holds is refused: use another slot.
+	// +required
+	PassphraseFrom SecretKeyReference `json:"passphraseFrom,omitzero"`
 }
 
 // UserVolumeType is what a volume of a user consists of.
@@ -238,6 +258,26 @@ type ExistingVolume struct {
 	ReadOnly *bool `json:"readOnly,omitempty"`
 }
 
+// ExternalVolume is a file system that the host of a virtual machine shares with it by virtiofs, and that Talos mounts at
+// /var/mnt/NAME.
+type ExternalVolume struct {
+	// name of the volume.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=34
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
+	Name string `json:"name,omitempty"`
+	// tag that the host gave the file system.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=36
+	// +kubebuilder:validation:Pattern=`^\P{C}+$`
+	Tag string `json:"tag,omitempty"`
+	// readOnly mounts the volume without write access. Default: false.
+	// +optional
+	ReadOnly *bool `json:"readOnly,omitempty"`
+}
+
 // MachineVolume is what a node reports about one of its volumes.
 type MachineVolume struct {
 	// name of the volume, as Talos calls it: STATE, EPHEMERAL, IMAGECACHE, and, if they failed, those of users.
@@ -246,7 +286,7 @@ type MachineVolume struct {
 	// +kubebuilder:validation:MaxLength=512
 	Name string `json:"name,omitempty"`
 	// opened is true if the machine has opened the volume since it was installed. Until it opens it again, encryption,
-	// keySlot, keys and failedKeys are those of the last time.
+	// keySlot, keys, lockedToState, tpm and failedKeys are those of the last time.
 	// +optional
 	Opened bool `json:"opened,omitempty"`
 	// phase of the volume, as Talos reports it: ready, failed, missing, …
@@ -269,6 +309,12 @@ type MachineVolume struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=64
 	Keys []string `json:"keys,omitempty"`
+	// lockedToState is true if the keys are useless without the state volume of the machine.
+	// +optional
+	LockedToState bool `json:"lockedToState,omitempty"`
+	// tpm is what the key is bound to that the TPM seals. Absent if there is no such key, or the node does not tell.
+	// +optional
+	TPM *MachineVolumeTPM `json:"tpm,omitempty"`
 	// failedKeys are keys that could not be written or removed when the volume was opened, and why.
 	// +optional
 	// +listType=atomic
@@ -279,6 +325,20 @@ type MachineVolume struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
+}
+
+// MachineVolumeTPM is what a key is bound to that the TPM seals.
+type MachineVolumeTPM struct {
+	// pcrs are the registers whose values the key is bound to.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=24
+	PCRs []int32 `json:"pcrs,omitempty"`
+	// pubKeyPCRs are the registers that the signed policy of the boot image is about.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=24
+	PubKeyPCRs []int32 `json:"pubKeyPCRs,omitempty"`
 }
 
 // BootVolumes are the keys that a machine had for its volumes at a boot. Only these can open them at the next one.

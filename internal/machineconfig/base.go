@@ -152,11 +152,13 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 				return nil, err
 			}
 
-			if problems := system.Apply(in.System, in.Values, contract, doc.MachineConfig); len(problems) > 0 {
+			problems := system.Apply(in.System, in.Values, contract, doc.MachineConfig)
+			problems = append(problems, volume.Legacy(in.Volumes, in.Values, contract, doc.MachineConfig)...)
+
+			if len(problems) > 0 {
 				return nil, inputErrors(problems)
 			}
 
-			volume.Legacy(in.Volumes, contract, doc.MachineConfig)
 			in.cluster().ApplyDiscovery(doc.ClusterConfig)
 		}
 
@@ -181,7 +183,7 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 
 	settings, problems := system.Documents(in.System, in.Values, contract)
 
-	volumes, more := volume.Documents(in.Volumes, contract)
+	volumes, more := volume.Documents(in.Volumes, in.Values, contract)
 	if problems = append(problems, more...); len(problems) > 0 {
 		return nil, inputErrors(problems)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/system"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/volume"
 )
 
 // applyHidden applies a secret patch and records which fields it sets.
@@ -52,7 +53,9 @@ func (d *draft) applyHidden(p patch) error {
 
 // refs lists the fields that take their values from other objects.
 func (in Input) refs() []keyref.Ref {
-	return slices.Concat(netconfig.Secrets(&in.Machine), registry.Secrets(in.Registries), system.Refs(in.System))
+	return slices.Concat(
+		netconfig.Secrets(&in.Machine), registry.Secrets(in.Registries), system.Refs(in.System), volume.Refs(in.Volumes),
+	)
 }
 
 // hiddenOf lists the fields of a config that Secrets set, sorted.

@@ -20,6 +20,7 @@ func TestUserVolumes(t *testing.T) {
 
 	for sample, refusal := range map[string]map[string]string{
 		"v1.10": {}, "v1.11": {"v1.10": "volumes.raw"}, "v1.12": {"v1.10": "volumes.user[disk].type", "v1.11": "volumes.user[disk].type"},
+		"v1.13": {"v1.10": "volumes.external", "v1.11": "volumes.external", "v1.12": "volumes.external"},
 	} {
 		text, err := os.ReadFile("testdata/services/volumes-user-" + sample + ".yaml")
 		if err != nil {
@@ -42,7 +43,7 @@ func TestUserVolumes(t *testing.T) {
 			judge(t, config)
 
 			var documents [][]byte
-			for _, kind := range []string{"UserVolumeConfig", "RawVolumeConfig", "SwapVolumeConfig", "ExistingVolumeConfig"} {
+			for _, kind := range []string{"UserVolumeConfig", "RawVolumeConfig", "SwapVolumeConfig", "ExistingVolumeConfig", "ExternalVolumeConfig"} {
 				if part := documentsOf(config, kind); len(part) > 0 {
 					documents = append(documents, part)
 				}
@@ -84,6 +85,9 @@ func TestUserVolumeRefusals(t *testing.T) {
 		"existing":         {"existing: [{name: a, volumeSelector: volume}]", "volumes.existing[a].volumeSelector", "true or false"},
 		"one mount point":  {"existing: [{name: a, volumeSelector: 'true'}], user: [{name: a, type: directory}]", "volumes.existing[a]", "/var/mnt/a"},
 		"existing's name":  {"existing: [{name: a/b, volumeSelector: 'true'}]", "volumes.existing[a/b].name", "letters, digits and -"},
+		"external's name":  {"external: [{name: a/b, tag: c}]", "volumes.external[a/b].name", "letters, digits and -"},
+		"external's mount": {"existing: [{name: a, volumeSelector: 'true'}], external: [{name: a, tag: c}]", "volumes.external[a]", "/var/mnt/a"},
+		"no tag":           {"external: [{name: a}]", "volumes.external[a].tag", "the host gave"},
 		"key of an old":    {"user: [{name: a, " + place + ", encryption: {keys: [{slot: 0, type: tpm}]}}]", "volumes.user[a].encryption", "v1.11 or later"},
 		"share of an old":  {"user: [{name: a, diskSelector: 'disk.rotational', maxSize: 10%}]", "volumes.user[a].maxSize", "v1.12 or later"},
 		"policy of an old": {"raw: [{name: a, " + place + ", encryption: {keys: [{slot: 0, type: tpm, tpm: {pcrs: [1]}}]}}]", "volumes.raw", "v1.11 or later"},

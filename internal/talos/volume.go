@@ -31,6 +31,11 @@ type VolumeStatus struct {
 	Slot *int
 	// Keys are the types of the keys that it was configured for when it was opened.
 	Keys []string
+	// LockedToState: the keys are useless without the state volume of the node.
+	LockedToState bool
+	// PCRs are the registers of the TPM whose values a key is bound to, and SignedPCRs those that the signed policy of the
+	// boot image is about. Both are empty without a key of the TPM.
+	PCRs, SignedPCRs []int
 	// Unsynced are keys that could not be written or removed then, and why.
 	Unsynced []string
 	// Problem is what Talos says about a volume that failed.
@@ -62,6 +67,7 @@ var ownVolumes = []string{
 // userVolumes are the beginnings of the names of volumes of users. What else a node reports are directories.
 var userVolumes = []string{
 	constants.UserVolumePrefix, constants.RawVolumePrefix, constants.SwapVolumePrefix, constants.ExistingVolumePrefix,
+	constants.ExternalVolumePrefix,
 }
 
 // Volumes returns the volumes that the node has: those of Talos, those of users, and what else failed. It is empty for
@@ -125,6 +131,22 @@ func (n *Node) Partitions(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
+// maxRegister is the last register of a TPM.
+const maxRegister = 23
+
+// registers returns those that a TPM has, each once.
+func registers(pcrs []int) []int {
+	var out []int
+
+	for pcr := range maxRegister + 1 {
+		if slices.Contains(pcrs, pcr) {
+			out = append(out, pcr)
+		}
+	}
+
+	return out
+}
+
 func rank(name string) int {
 	if at := slices.Index(ownVolumes, name); at >= 0 {
 		return at
@@ -138,6 +160,9 @@ func volumeOf(name string, spec *block.VolumeStatusSpec) VolumeStatus {
 		Name: clip(text.Line(name), maxSummary), Phase: spec.Phase.String(), Size: spec.Size, Slot: spec.EncryptionSlot,
 		Problem: clip(text.Line(redactText(spec.ErrorMessage)), maxSummary),
 	}
+
+	out.LockedToState = spec.EncryptionLockedToState
+	out.PCRs, out.SignedPCRs = registers(spec.TPMEncryptionOptions.PCRs), registers(spec.TPMEncryptionOptions.PubKeyPCRs)
 
 	if spec.EncryptionProvider != block.EncryptionProviderNone {
 		out.Encryption = spec.EncryptionProvider.String()

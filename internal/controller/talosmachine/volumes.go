@@ -82,7 +82,7 @@ func (s *scope) showVolumes() {
 
 		out := v1alpha1.MachineVolume{
 			Name: v.Name, Phase: v.Phase, SizeMiB: int64(v.Size >> 20), Encryption: v.Encryption, Keys: v.Keys,
-			FailedKeys: v.Unsynced, Message: v.Problem, Opened: v.Open(),
+			FailedKeys: v.Unsynced, Message: v.Problem, Opened: v.Open(), LockedToState: v.LockedToState, TPM: sealedBy(v),
 		}
 
 		if v.Slot != nil {
@@ -92,11 +92,29 @@ func (s *scope) showVolumes() {
 
 		if was := volumeNamed(last, v.Name); was != nil && was.Opened && !out.Opened {
 			out.Opened, out.Encryption, out.KeySlot = true, was.Encryption, was.KeySlot
-			out.Keys, out.FailedKeys = was.Keys, was.FailedKeys
+			out.Keys, out.FailedKeys, out.LockedToState, out.TPM = was.Keys, was.FailedKeys, was.LockedToState, was.TPM
 		}
 
 		st.Volumes = append(st.Volumes, out)
 	}
+}
+
+// sealedBy returns what the key of a volume is bound to that the TPM seals; nil for none.
+func sealedBy(v talos.VolumeStatus) *v1alpha1.MachineVolumeTPM {
+	if len(v.PCRs)+len(v.SignedPCRs) == 0 {
+		return nil
+	}
+
+	out := &v1alpha1.MachineVolumeTPM{}
+	for _, pcr := range v.PCRs {
+		out.PCRs = append(out.PCRs, int32(pcr))
+	}
+
+	for _, pcr := range v.SignedPCRs {
+		out.PubKeyPCRs = append(out.PubKeyPCRs, int32(pcr))
+	}
+
+	return out
 }
 
 // setVolumes reports volumes that failed, or whose keys could not be written.

@@ -35,6 +35,7 @@ func TestShowVolumes(t *testing.T) {
 	}
 
 	ready := talos.VolumeStatus{Name: "EPHEMERAL", Phase: "ready", Size: 1 << 30, Encryption: "luks2", Slot: &slot, Keys: []string{"tpm"}}
+	ready.LockedToState, ready.PCRs, ready.SignedPCRs = true, []int{7}, []int{11}
 	failed, unsynced := ready, ready
 	failed.Phase, failed.Problem = "failed", "no handlers available"
 	unsynced.Unsynced = []string{"error adding key slot 1"}
@@ -68,15 +69,18 @@ func TestShowVolumes(t *testing.T) {
 	three := int32(3)
 	want := []v1alpha1.MachineVolume{{
 		Name: "EPHEMERAL", Opened: true, Phase: "ready", SizeMiB: 1024, Encryption: "luks2", KeySlot: &three, Keys: []string{"tpm"},
+		LockedToState: true, TPM: &v1alpha1.MachineVolumeTPM{PCRs: []int32{7}, PubKeyPCRs: []int32{11}},
 	}}
 	if diff := cmp.Diff(want, s.machine.Status.Volumes); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	failed.Encryption, failed.Slot, failed.Keys = "", nil, nil
+	failed.Encryption, failed.Slot, failed.Keys, failed.LockedToState, failed.PCRs = "", nil, nil, false, nil
+	failed.SignedPCRs = nil
 	shown(failed)
 
-	if v := s.machine.Status.Volumes[0]; !v.Opened || v.Encryption != "luks2" || v.KeySlot == nil || v.Phase != "failed" {
+	if v := s.machine.Status.Volumes[0]; !v.Opened || v.Encryption != "luks2" || v.KeySlot == nil || v.Phase != "failed" ||
+		!v.LockedToState || v.TPM == nil || len(v.TPM.PCRs) != 1 {
 		t.Errorf("it fails after it was opened: %+v", v)
 	}
 

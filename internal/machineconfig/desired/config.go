@@ -222,6 +222,7 @@ func System(s Sources) v1alpha1.SystemOptions {
 func Refs(s Sources) []keyref.Ref {
 	return slices.Concat(
 		netconfig.Secrets(s.Machine.Spec.Network), registry.Secrets(Registries(s)), system.Refs(System(s)),
+		volume.Refs(Volumes(s)),
 	)
 }
 
@@ -335,6 +336,7 @@ func Layers(s Sources) []machineconfig.Layer {
 func shared(s Sources) v1alpha1.NodeOptions {
 	out := *s.group()
 	out.Registries = registry.Without(out.Registries, s.Machine.Spec.Registries)
+	out.Volumes = volume.Without(out.Volumes, s.Machine.Spec.Volumes)
 	out.SystemOptions = system.Without(out.SystemOptions, s.Machine.Spec.SystemOptions)
 
 	return out

@@ -110,8 +110,22 @@ func TestStaticPods(t *testing.T) {
 	}
 }
 
-// TestLayers: where a machine takes the credentials for a registry from another Secret than its group, and in another way,
-// the group's own are not needed to explain the configuration: they are not read.
+// everyVolume are volumes of all kinds that can be encrypted, with one key.
+func everyVolume(key v1alpha1.VolumeKey) *v1alpha1.Volumes {
+	locked := &v1alpha1.VolumeEncryption{Keys: []v1alpha1.VolumeKey{key}}
+	placed := v1alpha1.VolumeOptions{DiskSelector: "disk.rotational", MinSize: "1GiB", Encryption: locked}
+
+	return &v1alpha1.Volumes{
+		State: &v1alpha1.StateVolume{Encryption: locked}, Ephemeral: &v1alpha1.VolumeOptions{Encryption: locked},
+		ImageCache: &v1alpha1.VolumeOptions{Encryption: locked},
+		User:       []v1alpha1.UserVolume{{Name: "u", VolumeOptions: placed}},
+		Raw:        []v1alpha1.PartitionVolume{{Name: "r", VolumeOptions: placed}},
+		Swap:       []v1alpha1.PartitionVolume{{Name: "s", VolumeOptions: placed}},
+	}
+}
+
+// TestLayers: where a machine takes credentials, certificates, variables and keys from elsewhere than its group, those of
+// the group are not needed to explain the configuration: they are not read.
 func TestLayers(t *testing.T) {
 	config := func(auth v1alpha1.RegistryAuth) *v1alpha1.Registries {
 		return &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{{Host: "a", Auth: &auth}}}
@@ -137,6 +151,16 @@ func TestLayers(t *testing.T) {
 	s.ControlPlane.Spec.KubernetesVersion, s.Machine.Spec.Role = "v1.36.2", v1alpha1.RoleControlPlane
 	s.ControlPlane.Spec.Registries = config(v1alpha1.RegistryAuth{AuthFrom: &v1alpha1.SecretKeyReference{Name: "group", Key: "k"}})
 	s.Machine.Spec.Registries = config(v1alpha1.RegistryAuth{IdentityTokenFrom: &v1alpha1.SecretKeyReference{Name: "own", Key: "k"}})
+
+	group, from := &s.ControlPlane.Spec.NodeOptions, v1alpha1.SecretKeyReference{Name: "group", Key: "k"}
+	group.Environment = []v1alpha1.EnvironmentVariable{{Name: "A", ValueFrom: &from}}
+	group.TrustedRoots = []v1alpha1.TrustedRoot{{Name: "r", CertificatesFrom: &v1alpha1.KeyReference{Kind: "Secret", Name: "group", Key: "k"}}}
+	group.Volumes = everyVolume(v1alpha1.VolumeKey{
+		Slot: new(int32), Type: v1alpha1.VolumeKeyStatic, Static: &v1alpha1.VolumeKeyStaticOptions{PassphraseFrom: from},
+	})
+	s.Machine.Spec.Environment = []v1alpha1.EnvironmentVariable{{Name: "A", Value: "b"}}
+	s.Machine.Spec.TrustedRoots = []v1alpha1.TrustedRoot{{Name: "r", Certificates: string(bundle.Secrets().Certs.K8s.Crt)}}
+	s.Machine.Spec.Volumes = everyVolume(v1alpha1.VolumeKey{Slot: new(int32), Type: v1alpha1.VolumeKeyNodeID})
 
 	for _, ref := range desired.Refs(s) {
 		if ref.From.Name != "own" {

@@ -86,7 +86,7 @@ func checkEncryption(root *field.Path, s system) field.ErrorList {
 		errs = append(errs, field.Required(root.Child("keys"), "an encrypted volume needs a key"))
 	}
 
-	seen, nodeID := map[int]bool{}, -1
+	seen, nodeID, named := map[int]bool{}, -1, map[api.SecretKeyReference]int{}
 
 	for _, k := range s.Encryption.Keys {
 		slot := slotOf(k)
@@ -106,6 +106,14 @@ func checkEncryption(root *field.Path, s system) field.ErrorList {
 			nodeID = slot
 		}
 
+		if k.Static != nil {
+			if other, taken := named[k.Static.PassphraseFrom]; taken {
+				errs = append(errs, field.Invalid(at, slot, fmt.Sprintf("is the same key as that of slot %d", other)))
+			}
+
+			named[k.Static.PassphraseFrom] = slot
+		}
+
 		errs = append(errs, checkKey(at, s.field, k)...)
 	}
 
@@ -120,17 +128,31 @@ func checkKey(at *field.Path, volume string, k api.VolumeKey) field.ErrorList {
 	}
 
 	switch k.Type {
-	case api.VolumeKeyTPM, api.VolumeKeyNodeID, api.VolumeKeyKMS:
+	case api.VolumeKeyTPM, api.VolumeKeyNodeID, api.VolumeKeyKMS, api.VolumeKeyStatic:
 	default:
 		errs = append(errs, field.NotSupported(at.Child("type"), k.Type,
-			[]api.VolumeKeyType{api.VolumeKeyTPM, api.VolumeKeyNodeID, api.VolumeKeyKMS}))
+			[]api.VolumeKeyType{api.VolumeKeyTPM, api.VolumeKeyNodeID, api.VolumeKeyKMS, api.VolumeKeyStatic}))
 	}
 
 	if k.LockToState != nil && *k.LockToState && volume == "state" {
 		errs = append(errs, field.Forbidden(at.Child("lockToState"), "the state volume cannot be locked to itself"))
 	}
 
+	errs = append(errs, checkStatic(at.Child("static"), k)...)
+
 	return append(errs, checkKeyOptions(at, k)...)
+}
+
+func checkStatic(at *field.Path, k api.VolumeKey) field.ErrorList {
+	switch isStatic := k.Type == api.VolumeKeyStatic; {
+	case isStatic && (k.Static == nil || k.Static.PassphraseFrom.Name == "" || k.Static.PassphraseFrom.Key == ""):
+		return field.ErrorList{field.Required(at.Child("passphraseFrom"),
+			"a key of the type static needs a passphrase: name a Secret and a key in it")}
+	case !isStatic && k.Static != nil:
+		return field.ErrorList{field.Forbidden(at, "belongs to keys of the type static")}
+	}
+
+	return nil
 }
 
 func checkKeyOptions(at *field.Path, k api.VolumeKey) field.ErrorList {

@@ -74,11 +74,12 @@ func inheritPartition(group, machine api.PartitionVolume) api.PartitionVolume {
 func userName(v api.UserVolume) string           { return v.Name }
 func partitionName(v api.PartitionVolume) string { return v.Name }
 func existingName(v api.ExistingVolume) string   { return v.Name }
+func externalName(v api.ExternalVolume) string   { return v.Name }
 
 // named is a volume of a user that Talos provisions.
 type named struct {
-	at   *field.Path
-	name string
+	at         *field.Path
+	kind, name string
 	api.VolumeOptions
 }
 
@@ -89,31 +90,45 @@ func allNamed(root *field.Path, v *api.Volumes) []named {
 
 	var out []named
 	for _, u := range v.User {
-		out = append(out, named{root.Child("user").Key(u.Name), u.Name, u.VolumeOptions})
+		out = append(out, userVolume(root, u))
 	}
 
 	for _, p := range v.Raw {
-		out = append(out, named{root.Child("raw").Key(p.Name), p.Name, p.VolumeOptions})
+		out = append(out, rawVolume(root, p))
 	}
 
 	for _, p := range v.Swap {
-		out = append(out, named{root.Child("swap").Key(p.Name), p.Name, p.VolumeOptions})
+		out = append(out, swapVolume(root, p))
 	}
 
 	return out
 }
 
+func userVolume(root *field.Path, u api.UserVolume) named {
+	return named{root.Child("user").Key(u.Name), block.UserVolumeConfigKind, u.Name, u.VolumeOptions}
+}
+
+func rawVolume(root *field.Path, p api.PartitionVolume) named {
+	return named{root.Child("raw").Key(p.Name), block.RawVolumeConfigKind, p.Name, p.VolumeOptions}
+}
+
+func swapVolume(root *field.Path, p api.PartitionVolume) named {
+	return named{root.Child("swap").Key(p.Name), block.SwapVolumeConfigKind, p.Name, p.VolumeOptions}
+}
+
 // userDocuments returns the documents about volumes of users, which have passed checkUser.
-func userDocuments(v *api.Volumes) ([]docconfig.Document, error) {
+func userDocuments(v *api.Volumes, p passphrases) ([]docconfig.Document, error) {
 	if v == nil {
 		return nil, nil
 	}
 
 	var docs []docconfig.Document
 
+	root := field.NewPath(Root)
+
 	for _, u := range v.User {
 		doc := block.NewUserVolumeConfigV1Alpha1()
-		if err := fill(u.Name, u.VolumeOptions, &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
+		if err := p.fill(userVolume(root, u), &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
 			return nil, err
 		}
 
@@ -126,18 +141,18 @@ func userDocuments(v *api.Volumes) ([]docconfig.Document, error) {
 		docs = append(docs, doc)
 	}
 
-	for _, p := range v.Raw {
+	for _, one := range v.Raw {
 		doc := block.NewRawVolumeConfigV1Alpha1()
-		if err := fill(p.Name, p.VolumeOptions, &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
+		if err := p.fill(rawVolume(root, one), &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
 			return nil, err
 		}
 
 		docs = append(docs, doc)
 	}
 
-	for _, p := range v.Swap {
+	for _, one := range v.Swap {
 		doc := block.NewSwapVolumeConfigV1Alpha1()
-		if err := fill(p.Name, p.VolumeOptions, &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
+		if err := p.fill(swapVolume(root, one), &doc.MetaName, &doc.ProvisioningSpec, &doc.EncryptionSpec); err != nil {
 			return nil, err
 		}
 
@@ -156,21 +171,28 @@ func userDocuments(v *api.Volumes) ([]docconfig.Document, error) {
 		docs = append(docs, doc)
 	}
 
+	for _, e := range v.External {
+		doc := block.NewExternalVolumeConfigV1Alpha1()
+		doc.MetaName, doc.FilesystemType = e.Name, resources.FilesystemTypeVirtiofs
+		doc.MountSpec.MountReadOnly, doc.MountSpec.MountVirtiofs = e.ReadOnly, &block.VirtiofsMountSpec{VirtiofsTag: e.Tag}
+		docs = append(docs, doc)
+	}
+
 	return docs, nil
 }
 
-func fill(
-	name string, v api.VolumeOptions, into *string, place *block.ProvisioningSpec, keys *block.EncryptionSpec,
+func (p passphrases) fill(
+	n named, into *string, place *block.ProvisioningSpec, keys *block.EncryptionSpec,
 ) (err error) {
-	if *place, err = provisioning(v); err != nil {
+	if *place, err = provisioning(n.VolumeOptions); err != nil {
 		return err
 	}
 
-	if v.Encryption != nil {
-		*keys = encryption(v.Encryption)
+	if n.Encryption != nil {
+		*keys = encryption(n.at, n.Encryption, p)
 	}
 
-	*into = name
+	*into = n.name
 
 	return nil
 }
@@ -217,7 +239,9 @@ func checkUser(root *field.Path, v *api.Volumes) field.ErrorList {
 		}
 	}
 
-	return append(errs, checkExisting(root.Child("existing"), v.Existing, mounted)...)
+	errs = append(errs, checkExisting(root.Child("existing"), v.Existing, mounted)...)
+
+	return append(errs, checkExternal(root.Child("external"), v.External, mounted)...)
 }
 
 func checkName(at *field.Path, name string) field.ErrorList {
@@ -303,6 +327,28 @@ func checkExisting(root *field.Path, volumes []api.ExistingVolume, mounted map[s
 	return errs
 }
 
+func checkExternal(root *field.Path, volumes []api.ExternalVolume, mounted map[string]bool) field.ErrorList {
+	var errs field.ErrorList
+
+	for _, e := range volumes {
+		at := root.Key(e.Name)
+		errs = append(errs, checkName(at, e.Name)...)
+
+		if mounted[e.Name] {
+			errs = append(errs, field.Invalid(at, e.Name, "has the name of another volume, and both are mounted at /var/mnt/"+
+				e.Name))
+		}
+
+		mounted[e.Name] = true
+
+		if e.Tag == "" {
+			errs = append(errs, field.Required(at.Child("tag"), "name the tag that the host gave the file system"))
+		}
+	}
+
+	return errs
+}
+
 // checkUserContract refuses volumes of users that clusters of a version contract cannot have.
 func checkUserContract(root *field.Path, v *api.Volumes, contract *config.VersionContract, since sinceFunc) {
 	if v == nil {
@@ -316,6 +362,7 @@ func checkUserContract(root *field.Path, v *api.Volumes, contract *config.Versio
 	since(root.Child("raw"), len(v.Raw) > 0, "v1.11", at11)
 	since(root.Child("swap"), len(v.Swap) > 0, "v1.11", at11)
 	since(root.Child("existing"), len(v.Existing) > 0, "v1.11", at11)
+	since(root.Child("external"), len(v.External) > 0, "v1.13", contract.Greater(config.TalosVersion1_12))
 
 	for _, u := range v.User {
 		at := root.Child("user").Key(u.Name)

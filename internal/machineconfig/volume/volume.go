@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // Root is the name of the field, with which the paths of errors begin.
@@ -74,6 +75,7 @@ func Merge(group, machine *api.Volumes) *api.Volumes {
 	out.Raw = mergeNamed(group.Raw, machine.Raw, partitionName, inheritPartition)
 	out.Swap = mergeNamed(group.Swap, machine.Swap, partitionName, inheritPartition)
 	out.Existing = mergeNamed(group.Existing, machine.Existing, existingName, nil)
+	out.External = mergeNamed(group.External, machine.External, externalName, nil)
 	out.Ephemeral = mergeOptions(group.Ephemeral, machine.Ephemeral)
 	out.ImageCache = mergeOptions(group.ImageCache, machine.ImageCache)
 
@@ -118,11 +120,14 @@ func HasTPM(v *api.Volumes) bool {
 }
 
 // Documents returns the documents about volumes that have passed Check. What a version contract cannot express is an
-// error.
-func Documents(v *api.Volumes, contract *config.VersionContract) ([]docconfig.Document, field.ErrorList) {
+// error. values are the passphrases.
+func Documents(
+	v *api.Volumes, values keyref.Values, contract *config.VersionContract,
+) ([]docconfig.Document, field.ErrorList) {
 	var docs []docconfig.Document
 
 	problems := checkContract(field.NewPath(Root), v, contract)
+	p := passphrases{values, &problems}
 
 	for _, s := range all(v) {
 		doc := block.NewVolumeConfigV1Alpha1()
@@ -136,7 +141,7 @@ func Documents(v *api.Volumes, contract *config.VersionContract) ([]docconfig.Do
 		doc.ProvisioningSpec = spec
 
 		if s.Encryption != nil && contract.VolumeConfigEncryptionSupported() {
-			doc.EncryptionSpec = encryption(s.Encryption)
+			doc.EncryptionSpec = encryption(field.NewPath(Root, s.field), s.Encryption, p)
 		}
 
 		if !doc.ProvisioningSpec.IsZero() || !doc.EncryptionSpec.IsZero() {
@@ -144,7 +149,7 @@ func Documents(v *api.Volumes, contract *config.VersionContract) ([]docconfig.Do
 		}
 	}
 
-	users, err := userDocuments(v)
+	users, err := userDocuments(v, p)
 	if err != nil {
 		problems = append(problems, field.Invalid(field.NewPath(Root), "", err.Error()))
 	}
@@ -175,7 +180,7 @@ func provisioning(v api.VolumeOptions) (block.ProvisioningSpec, error) {
 	return out, nil
 }
 
-func encryption(e *api.VolumeEncryption) block.EncryptionSpec {
+func encryption(at *field.Path, e *api.VolumeEncryption, p passphrases) block.EncryptionSpec {
 	out := block.EncryptionSpec{
 		EncryptionProvider: resources.EncryptionProviderLUKS2, EncryptionCipher: e.Cipher,
 		EncryptionKeySize: uint(e.KeySize), EncryptionBlockSize: uint64(e.BlockSize), EncryptionPerfOptions: e.Options,
@@ -191,6 +196,8 @@ func encryption(e *api.VolumeEncryption) block.EncryptionSpec {
 			key.KeyNodeID = &block.EncryptionKeyNodeID{}
 		case api.VolumeKeyKMS:
 			key.KeyKMS = &block.EncryptionKeyKMS{KMSEndpoint: k.KMS.Endpoint}
+		case api.VolumeKeyStatic:
+			key.KeyStatic = &block.EncryptionKeyStatic{KeyData: p.of(at, k)}
 		}
 
 		out.EncryptionKeys = append(out.EncryptionKeys, key)
@@ -226,11 +233,18 @@ func slotOf(k api.VolumeKey) int {
 	return int(*k.Slot)
 }
 
-// Legacy writes the encryption of volumes as Talos before 1.11 wants it: inside the main document.
-func Legacy(v *api.Volumes, contract *config.VersionContract, m *v1alpha1.MachineConfig) {
+// Legacy writes the encryption of volumes as Talos before 1.11 wants it: inside the main document. values are the
+// passphrases.
+func Legacy(
+	v *api.Volumes, values keyref.Values, contract *config.VersionContract, m *v1alpha1.MachineConfig,
+) field.ErrorList {
 	if contract.VolumeConfigEncryptionSupported() {
-		return
+		return nil
 	}
+
+	var problems field.ErrorList
+
+	p := passphrases{values, &problems}
 
 	for _, s := range all(v) {
 		if s.Encryption == nil {
@@ -241,16 +255,20 @@ func Legacy(v *api.Volumes, contract *config.VersionContract, m *v1alpha1.Machin
 			m.MachineSystemDiskEncryption = &v1alpha1.SystemDiskEncryptionConfig{}
 		}
 
+		at := field.NewPath(Root, s.field)
+
 		switch s.field {
 		case "ephemeral":
-			m.MachineSystemDiskEncryption.EphemeralPartition = legacy(s.Encryption)
+			m.MachineSystemDiskEncryption.EphemeralPartition = legacy(at, s.Encryption, p)
 		case "state":
-			m.MachineSystemDiskEncryption.StatePartition = legacy(s.Encryption)
+			m.MachineSystemDiskEncryption.StatePartition = legacy(at, s.Encryption, p)
 		}
 	}
+
+	return problems
 }
 
-func legacy(e *api.VolumeEncryption) *v1alpha1.EncryptionConfig {
+func legacy(at *field.Path, e *api.VolumeEncryption, p passphrases) *v1alpha1.EncryptionConfig {
 	out := &v1alpha1.EncryptionConfig{
 		EncryptionProvider: resources.EncryptionProviderLUKS2.String(), EncryptionCipher: e.Cipher,
 		EncryptionKeySize: uint(e.KeySize), EncryptionBlockSize: uint64(e.BlockSize), EncryptionPerfOptions: e.Options,
@@ -269,6 +287,8 @@ func legacy(e *api.VolumeEncryption) *v1alpha1.EncryptionConfig {
 			key.KeyNodeID = &v1alpha1.EncryptionKeyNodeID{}
 		case api.VolumeKeyKMS:
 			key.KeyKMS = &v1alpha1.EncryptionKeyKMS{KMSEndpoint: k.KMS.Endpoint}
+		case api.VolumeKeyStatic:
+			key.KeyStatic = &v1alpha1.EncryptionKeyStatic{KeyData: p.of(at, k)}
 		}
 
 		out.EncryptionKeys = append(out.EncryptionKeys, key)
