@@ -219,11 +219,7 @@ func newScrubber(in Input) scrubber {
 		}
 	}
 
-	for _, ref := range in.refs() {
-		if !ref.IsOpen() {
-			add(in.Values[ref.Field])
-		}
-	}
+	add(in.hiddenValues()...)
 
 	for _, l := range in.Patches.levels() {
 		for _, from := range l.from {

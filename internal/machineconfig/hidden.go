@@ -58,6 +58,19 @@ func (in Input) refs() []keyref.Ref {
 	)
 }
 
+// hiddenValues lists what Secrets hold for the fields that name keys.
+func (in Input) hiddenValues() []string {
+	var out []string
+
+	for _, ref := range in.refs() {
+		if !ref.IsOpen() {
+			out = append(out, in.Values[ref.Field])
+		}
+	}
+
+	return out
+}
+
 // hiddenOf lists the fields of a config that Secrets set, sorted.
 func hiddenOf(in Input, d *draft) []string {
 	out := slices.Clone(d.hidden)

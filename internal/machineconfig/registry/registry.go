@@ -94,7 +94,7 @@ func hosts(r *api.Registries, values keyref.Values) ([]host, field.ErrorList) {
 		h, at := host{name: c.Host}, configPath(c.Host)
 
 		for _, v := range namedBy(c) {
-			*v.into(&h) = values.At(at.Child(v.group, v.field...), &errs)
+			*v.into(&h) = values.At(at.Child(v.group, v.field), &errs)
 		}
 
 		if c.TLS != nil && c.TLS.InsecureSkipVerify != nil {

@@ -16,9 +16,8 @@ import (
 // value is a field that names a key of a Secret.
 type value struct {
 	// group and field are the path of the field below its host.
-	group string
-	field []string
-	from  *api.SecretKeyReference
+	group, field string
+	from         *api.SecretKeyReference
 	// path is where Talos has it, below group in the main document and below the document otherwise.
 	path string
 	form string
@@ -39,27 +38,41 @@ func namedBy(c api.RegistryConfig) []value {
 
 	if a := c.Auth; a != nil {
 		all = append(all,
-			value{"auth", []string{"usernameFrom"}, a.UsernameFrom, "username", userForm, isUser,
-				func(h *host) *string { return &h.username }},
-			value{"auth", []string{"passwordFrom"}, a.PasswordFrom, "password", passwordForm, keyref.IsLine,
-				func(h *host) *string { return &h.password }},
-			value{"auth", []string{"authFrom"}, a.AuthFrom, "auth", authForm, isAuth,
-				func(h *host) *string { return &h.auth }},
-			value{"auth", []string{"identityTokenFrom"}, a.IdentityTokenFrom, "identityToken", keyref.TokenForm, keyref.IsToken,
-				func(h *host) *string { return &h.token }},
+			value{
+				"auth", "usernameFrom", a.UsernameFrom, "username", userForm, isUser,
+				func(h *host) *string { return &h.username },
+			},
+			value{
+				"auth", "passwordFrom", a.PasswordFrom, "password", passwordForm, keyref.IsLine,
+				func(h *host) *string { return &h.password },
+			},
+			value{
+				"auth", "authFrom", a.AuthFrom, "auth", authForm, isAuth,
+				func(h *host) *string { return &h.auth },
+			},
+			value{
+				"auth", "identityTokenFrom", a.IdentityTokenFrom, "identityToken", keyref.TokenForm, keyref.IsToken,
+				func(h *host) *string { return &h.token },
+			},
 		)
 	}
 
 	if t := c.TLS; t != nil {
-		all = append(all, value{"tls", []string{"caFrom"}, t.CAFrom, "ca", keyref.CertificatesForm, keyref.IsCertificates,
-			func(h *host) *string { return &h.ca }})
+		all = append(all, value{
+			"tls", "caFrom", t.CAFrom, "ca", keyref.CertificatesForm, keyref.IsCertificates,
+			func(h *host) *string { return &h.ca },
+		})
 
 		if id := t.ClientIdentity; id != nil {
 			all = append(all,
-				value{"tls", []string{"clientIdentity", "crtFrom"}, &id.CrtFrom, "clientIdentity", keyref.CertificatesForm,
-					keyref.IsCertificates, func(h *host) *string { return &h.crt }},
-				value{"tls", []string{"clientIdentity", "keyFrom"}, &id.KeyFrom, "clientIdentity", keyForm, isKey,
-					func(h *host) *string { return &h.key }},
+				value{
+					"tls", "clientIdentity.crtFrom", &id.CrtFrom, "clientIdentity", keyref.CertificatesForm,
+					keyref.IsCertificates, func(h *host) *string { return &h.crt },
+				},
+				value{
+					"tls", "clientIdentity.keyFrom", &id.KeyFrom, "clientIdentity", keyForm, isKey,
+					func(h *host) *string { return &h.key },
+				},
 			)
 		}
 	}
@@ -91,7 +104,7 @@ func Secrets(r *api.Registries) []keyref.Ref {
 	for _, c := range r.Config {
 		for _, v := range namedBy(c) {
 			out = append(out, keyref.Ref{
-				Field: configPath(c.Host).Child(v.group, v.field...).String(), From: *v.from,
+				Field: configPath(c.Host).Child(v.group, v.field).String(), From: *v.from,
 				Document: documents[v.group] + "/" + c.Host, Path: v.path,
 				Legacy: "machine.registries.config" + keyOf(c.Host) + "." + v.group + "." + v.path,
 				Form:   v.form, Fits: v.fits, Exact: v.path == "password",
