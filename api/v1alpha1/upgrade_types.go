@@ -279,10 +279,6 @@ type UpgradeStatus struct {
 	// begun.
 	// +optional
 	Pulling *UpgradeImages `json:"pulling,omitempty"`
-	// workersHeld is true while no worker may begin, because hooks run first: a worker has stopped the upgrade, and the hooks
-	// after it, or those before it that a retry repeats, have not ended.
-	// +optional
-	WorkersHeld bool `json:"workersHeld,omitempty"`
 	// obstacles are what the drains of an upgrade of Talos will meet, machines whose disk has too little space for its image,
 	// machines that do not respond, are not ready, or have no images although the upgrade goes on, and that it goes on
 	// without a backup. They hold nothing.

@@ -40,12 +40,7 @@ func (r *Reconciler) guardUpgrade(
 		return nil, err
 	}
 
-	stands, ready, err := r.observeWorkers(ctx, s, next, machines)
-	if err != nil {
-		return nil, err
-	}
-
-	out, err := r.stepHooks(ctx, s, ready)
+	out, err := r.stepHooks(ctx, s, freesWorkers(next))
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +52,10 @@ func (r *Reconciler) guardUpgrade(
 	}
 
 	switch {
-	case s.guard.Planned == nil:
+	case s.guard.Planned == nil || out.Begin:
 	case freesWorkers(next):
-		next.WorkersHeld = false // it may be that of before
-		if next = s.holdWorkers(next, out, stands); next.WorkersHeld && !s.holdsWorkers() {
-			s.poll = earliest(s.poll, r.Clock.Now().Add(pollHook))
-		}
-	case !out.Begin && out.Message != "":
+		next = heldWorkers(next, s.cp.Status.Upgrade, out.Message)
+	case out.Message != "":
 		next.Message = kube.Shorten(out.Message, longestMessage)
 	}
 
@@ -129,11 +121,41 @@ func guardOf(
 				return change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
 			})
 			out.Halted = out.Phase == v1alpha1.UpgradeRunStopped && out.Planned != nil && out.Planned.Component == of &&
-				out.Planned.To == run.To && !out.Planned.Back() && !freesWorkers(next) && halted(in, run.To, machines)
+				out.Planned.To == run.To && !out.Planned.Back() && !freesWorkers(next) && halted(in, cp, run.To, machines)
 		}
 	}
 
 	return out
+}
+
+// halted reports whether a control-plane machine has failed with a version, and no machine does anything: workers wait
+// for the control plane. One that is rolled back by itself is waited for. It is pure.
+func halted(in history.Input, cp *v1alpha1.TalosControlPlane, to string, machines []v1alpha1.TalosMachine) bool {
+	failed, o := false, cp.Spec.Upgrade
+	automatic := o != nil && o.Rollback == v1alpha1.RollbackAutomatic
+
+	for i := range machines {
+		m := &machines[i]
+
+		c := m.Status.Change
+		if c == nil || deleting(m) {
+			continue
+		}
+
+		broken := c.Phase == v1alpha1.ChangeFailed
+
+		switch {
+		case broken && m.Annotations[v1alpha1.RetryAnnotation] != "", !broken && (change.Begun(c) || rollout.Granted(m)):
+			return false
+		case !broken || m.Spec.WorkerRef != nil || in.Brings(to, m) == nil:
+		case automatic && c.Booted: // only another Talos has booted
+			return false
+		default:
+			failed = true
+		}
+	}
+
+	return failed
 }
 
 // unheld returns an upgrade without its wait for bootstrap manifests, which brings no machine to a version: hooks after

@@ -7,12 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -67,89 +65,6 @@ func TestChecked(t *testing.T) {
 	got := r.checked(t.Context(), s, cp, was, out, picked)
 	if len(got) != 1 || got[0].Name != "w-1" || out.Plan.Check == nil || !out.Plan.Check.Since.Equal(&since) {
 		t.Errorf("%v, %+v", got, out.Plan.Check)
-	}
-}
-
-// TestAwaitHooks: while hooks around an upgrade run, no worker begins it, whatever a cache says. A cluster without hooks
-// is not asked.
-func TestAwaitHooks(t *testing.T) {
-	yes := true
-
-	m := worker(0, pending, upgrades)
-	m.ObjectMeta = metav1.ObjectMeta{
-		Namespace: "ns", Name: "w-0", Labels: map[string]string{v1alpha1.WorkerLabel: "w"},
-		OwnerReferences: []metav1.OwnerReference{{Name: "w", UID: "w", Controller: &yes}},
-	}
-	m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: "w"}
-
-	r, s, cp := newReconciler(t, &m)
-	r.Recorder, s.worker.UID = events.NewFakeRecorder(10), "w"
-	m.Status.ComparedTo = rollout.ComparedTo(cp, s.worker, &m)
-
-	if err := r.Client.Update(t.Context(), &m); err != nil {
-		t.Fatal(err)
-	}
-
-	begins := func(want bool, message string) {
-		t.Helper()
-
-		s.machines = []v1alpha1.TalosMachine{m}
-		if _, err := r.rollout(t.Context(), s, cp); err != nil {
-			t.Fatal(err)
-		}
-
-		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(&m), &m); err != nil {
-			t.Fatal(err)
-		}
-
-		if p := s.worker.Status.Plan; rollout.Granted(&m) != want || p == nil || p.Message != message {
-			t.Errorf("granted: %t, %+v", rollout.Granted(&m), p)
-		}
-
-		m.Spec.Change = nil
-		if err := r.Client.Update(t.Context(), &m); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	begins(true, "") // there is no such object to ask
-
-	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Hooks: []v1alpha1.UpgradeHook{{Name: "check"}}}
-	live := cp.DeepCopy()
-	live.Status.Upgrade = &v1alpha1.UpgradeStatus{WorkersHeld: true, Message: "waiting for hook check"}
-
-	if err := r.Client.Create(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
-
-	begins(false, "hooks of the upgrade run first: waiting for hook check")
-
-	live.Status.Upgrade.WorkersHeld = false
-	if err := r.Client.Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
-
-	begins(true, "")
-}
-
-// TestReleased: workers are looked at again once the hooks that held them have ended.
-func TestReleased(t *testing.T) {
-	status := func(held bool) client.Object {
-		return &v1alpha1.TalosControlPlane{Status: v1alpha1.TalosControlPlaneStatus{Upgrade: &v1alpha1.UpgradeStatus{WorkersHeld: held}}}
-	}
-
-	for _, c := range []struct {
-		before, after client.Object
-		want          bool
-	}{
-		{status(true), status(false), true},
-		{status(true), &v1alpha1.TalosControlPlane{}, true},
-		{status(true), status(true), false},
-		{status(false), status(true), false},
-	} {
-		if got := released(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); got != c.want {
-			t.Errorf("%+v: %t", c, got)
-		}
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
-	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/patchsource"
@@ -65,10 +64,6 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 
 	s.worker.Status.Plan = out.Plan
 
-	if err := r.awaitHooks(ctx, s, cp, &out); err != nil {
-		return ctrl.Result{}, err
-	}
-
 	for _, c := range r.checked(ctx, s, cp, was, &out, next(machines, options, &out)) {
 		i := slices.IndexFunc(machines, func(m v1alpha1.TalosMachine) bool { return m.Name == c.Name })
 
@@ -83,26 +78,6 @@ func (r *Reconciler) rollout(ctx context.Context, s *scope) (ctrl.Result, error)
 
 	// No event reports that a maintenance window opens.
 	return ctrl.Result{RequeueAfter: min(max(out.Again.Sub(r.Clock.Now()), time.Second), r.Resync)}, nil
-}
-
-// awaitHooks keeps workers from beginning an upgrade while hooks around it run. That is read live: a cache that lags
-// behind would let one begin beside the hooks after the upgrade.
-func (r *Reconciler) awaitHooks(
-	ctx context.Context, s *scope, cp *v1alpha1.TalosControlPlane, out *rollout.Output,
-) error {
-	upgrades := slices.ContainsFunc(out.Ready, func(c rollout.Candidate) bool { return upgrade.Advances(&c.Change) })
-	if o := cp.Spec.Upgrade; !upgrades || o == nil || len(o.Hooks) == 0 {
-		return nil
-	}
-
-	live := &v1alpha1.TalosControlPlane{}
-	if err := r.Reader.Get(ctx, s.controlPlaneKey(), live); err != nil {
-		return fmt.Errorf("reading TalosControlPlane %s: %w", cp.Name, err)
-	}
-
-	out.HoldForHooks(live)
-
-	return nil
 }
 
 // soakFirst returns the machines of the control plane, read live, if those have to soak before workers begin.

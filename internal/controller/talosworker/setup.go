@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -44,24 +43,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 			func() client.ObjectList { return &v1alpha1.TalosWorkerList{} },
 			func(w *v1alpha1.TalosWorker) []metav1.Condition { return w.Status.Conditions },
 			v1alpha1.ReasonNameConflict)), builder.WithPredicates(condition.Let())).
-		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane),
-			builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{},
-				predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: released}))).
+		Watches(&v1alpha1.TalosControlPlane{}, handler.EnqueueRequestsFromMapFunc(r.byControlPlane), changed).
 		Watches(&vitistackv1alpha1.KubernetesCluster{}, pause.Workers(r.Client),
 			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		WithOptions(opts).
 		Complete(failure.Revisit(metrics.Observe("talosworker", failure.EndQuietly(r))))
-}
-
-// released passes the end of hooks that held the workers of a cluster.
-func released(e event.UpdateEvent) bool {
-	holds := func(o client.Object) bool {
-		cp, ok := o.(*v1alpha1.TalosControlPlane)
-
-		return ok && cp.Status.Upgrade != nil && cp.Status.Upgrade.WorkersHeld
-	}
-
-	return holds(e.ObjectOld) && !holds(e.ObjectNew)
 }
 
 func (r *Reconciler) byControlPlane(ctx context.Context, o client.Object) []reconcile.Request {

@@ -41,19 +41,6 @@ func (in Input) PhaseOf(from, to string) v1alpha1.UpgradeRunPhase {
 	return in.goOn(Run{Spec: v1alpha1.UpgradeRunSpec{From: from, To: to}}).Status.Phase
 }
 
-// Left returns the names of the machines that a run has not brought to its version, or that are not healthy with it.
-func (in Input) Left(from, to string) []string {
-	var out []string
-
-	for _, e := range in.progress(&Run{Spec: v1alpha1.UpgradeRunSpec{From: from, To: to}}) {
-		if e.State != v1alpha1.UpgradeMachineDone {
-			out = append(out, e.Name)
-		}
-	}
-
-	return out
-}
-
 // goOn returns an open run as it is now.
 func (in Input) goOn(run Run) Run {
 	list := in.progress(&run)

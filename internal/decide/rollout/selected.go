@@ -82,20 +82,3 @@ func (out *Output) holdUnselected(in Input) {
 		out.Hold(NotSelected(held))
 	}
 }
-
-// HoldForHooks removes upgrades of workers from Ready while the hooks around them have to run first.
-func (out *Output) HoldForHooks(cp *v1alpha1.TalosControlPlane) {
-	u := cp.Status.Upgrade
-	if u == nil || !u.WorkersHeld {
-		return
-	}
-
-	upgrades := func(c Candidate) bool { return upgrade.Advances(&c.Change) }
-	if !slices.ContainsFunc(out.Ready, upgrades) {
-		return
-	}
-
-	if out.Ready = slices.DeleteFunc(out.Ready, upgrades); len(out.Ready) == 0 {
-		out.Hold(strings.TrimSuffix("hooks of the upgrade run first: "+u.Message, ": "))
-	}
-}

@@ -54,38 +54,6 @@ func TestMachineSelector(t *testing.T) {
 	}
 }
 
-// TestHoldForHooks: while hooks hold the workers, none begins an upgrade; other changes, and what is taken back, do.
-func TestHoldForHooks(t *testing.T) {
-	talos := v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Cause: v1alpha1.CauseSpec}
-	back := v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Cause: v1alpha1.CauseRevert}
-	config := v1alpha1.MachineChange{Cause: v1alpha1.CauseSpec}
-
-	for name, c := range map[string]struct {
-		held    bool
-		ready   []v1alpha1.MachineChange
-		left    int
-		message string
-	}{
-		"nothing holds them": {false, []v1alpha1.MachineChange{talos}, 1, ""},
-		"an upgrade":         {true, []v1alpha1.MachineChange{talos}, 0, "hooks of the upgrade run first: a hook"},
-		"others":             {true, []v1alpha1.MachineChange{talos, back, config}, 2, ""},
-		"no upgrade":         {true, []v1alpha1.MachineChange{back, config}, 2, ""},
-		"nothing":            {true, nil, 0, ""},
-	} {
-		cp := controlPlane()
-		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{WorkersHeld: c.held, Message: "a hook"}
-
-		out := rollout.Output{Plan: &v1alpha1.PlanStatus{Phase: v1alpha1.PlanRollingOut}}
-		for _, change := range c.ready {
-			out.Ready = append(out.Ready, rollout.Candidate{Change: change})
-		}
-
-		if out.HoldForHooks(cp); len(out.Ready) != c.left || out.Plan.Message != c.message {
-			t.Errorf("%s: %d may begin, %+v", name, len(out.Ready), out.Plan)
-		}
-	}
-}
-
 // TestValidateUpgrade: a selector that is none is refused.
 func TestValidateUpgrade(t *testing.T) {
 	o := &v1alpha1.UpgradeOptions{MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}}}
