@@ -258,7 +258,7 @@ func (r *remembering) collect(
 	return meta.SetList(list, items)
 }
 
-// forget an object whose write begins or has ended: whoever asked in between may have got either answer.
+// forget an object whose write begins or has ended: a question in between may have got either answer.
 func (m *Memory) forget(which id) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -92,7 +92,7 @@ func same(t *rapid.T, api, c client.Client, s *corev1.Secret) {
 	}
 }
 
-// TestMemorySavesReads: what nobody has written since is not asked again, by any client of the process that is allowed
+// TestMemorySavesReads: what was not written since is not asked again, by any client of the process that is allowed
 // to; a client whose user may not read it is refused by the API server, whatever others have read.
 func TestMemorySavesReads(t *testing.T) {
 	reads, forbidden := 0, false
@@ -130,7 +130,7 @@ func TestMemorySavesReads(t *testing.T) {
 	}
 }
 
-// TestMemoryForgetsWhatIsWrittenMeanwhile: an answer that was on its way while somebody wrote is not remembered.
+// TestMemoryForgetsWhatIsWrittenMeanwhile: an answer that was on its way during a write is not remembered.
 func TestMemoryForgetsWhatIsWrittenMeanwhile(t *testing.T) {
 	var meanwhile func()
 

@@ -19,7 +19,7 @@ const otherNetwork = "10.99.0.0/16"
 // here is the network of the machines of a test.
 func (e *env) here() string { return netip.MustParsePrefix(e.address(1) + "/24").Masked().String() }
 
-// open lets a network in to a port, and nobody else.
+// open lets a network in to a port, and nothing else.
 func open(subnet string, port int) *v1alpha1.IngressFirewall {
 	return &v1alpha1.IngressFirewall{Rules: []v1alpha1.FirewallRule{{
 		Name: fmt.Sprintf("p%d", port), Protocol: "tcp", Ports: []string{strconv.Itoa(port)},
