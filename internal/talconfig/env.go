@@ -29,7 +29,7 @@ func (v Variables) Substitute(text string) (string, error) {
 	}
 
 	if loops(text) {
-		return "", fmt.Errorf("has $_ between braces: write $$ for a dollar sign")
+		return "", fmt.Errorf("has $_ or ${_} where neither is supported: write $$ for a dollar sign")
 	}
 
 	restrictions := parse.Restrictions{NoUnset: true, NoEmpty: true, NoDigit: true}
@@ -71,8 +71,6 @@ func loops(text string) bool {
 			return true
 		case rest[0] == '}':
 			depth = max(depth-1, 0)
-		case rest[0] == '\n':
-			depth = 0 // the library refuses a line break between braces
 		}
 	}
 

@@ -53,8 +53,8 @@ func (h *Hosts) Set(text string) error {
 	return nil
 }
 
-// isHost reports whether an address of the list is a host and nothing else. An address with a zone is one of the
-// network segment, where no webhook is.
+// isHost reports whether an address of the list is a host and nothing else. An address with a zone is not supported: as
+// text it would not be read again as the same host.
 func isHost(u *url.URL) bool {
 	name := strings.TrimPrefix(u.Hostname(), "*.")
 

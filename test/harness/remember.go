@@ -29,6 +29,7 @@ type Memory struct {
 	writes map[id]int
 	listed map[place]map[string]bool // the names in a namespace, which may have more than there are
 	moves  map[place]int
+	epoch  int // of writes whose objects are not known
 }
 
 // place is where a list looks.
@@ -49,7 +50,7 @@ type answer struct {
 	err    error
 }
 
-// NewMemory has nothing in it.
+// NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{
 		answer: map[id]answer{}, writes: map[id]int{},
@@ -120,7 +121,7 @@ func (r *remembering) Get(ctx context.Context, key client.ObjectKey, o client.Ob
 
 	r.memory.mu.Lock()
 	known, ok := r.memory.answer[which]
-	writes := r.memory.writes[which]
+	writes := r.memory.writes[which] + r.memory.epoch
 	r.memory.mu.Unlock()
 
 	if ok && ctx.Err() == nil && r.allowed("get", kind) {
@@ -145,7 +146,7 @@ func (m *Memory) keep(which id, o client.Object, err error, writes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if m.writes[which] != writes {
+	if m.writes[which]+m.epoch != writes {
 		return
 	}
 
@@ -191,7 +192,7 @@ func (m *Memory) names(where place) (names []string, moves int) {
 	defer m.mu.Unlock()
 
 	if m.listed[where] == nil {
-		return nil, m.moves[where]
+		return nil, m.moves[where] + m.epoch
 	}
 
 	names = []string{}
@@ -201,7 +202,7 @@ func (m *Memory) names(where place) (names []string, moves int) {
 
 	slices.Sort(names)
 
-	return names, m.moves[where]
+	return names, m.moves[where] + m.epoch
 }
 
 // keepAll remembers what is at a place, unless anything was written there since the question.
@@ -209,7 +210,7 @@ func (m *Memory) keepAll(where place, list client.ObjectList, moves int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if m.moves[where] != moves {
+	if m.moves[where]+m.epoch != moves {
 		return nil
 	}
 
@@ -267,7 +268,8 @@ func (m *Memory) forget(which id) {
 	m.writes[which]++
 	m.moves[which.place]++
 
-	if names := m.listed[which.place]; names != nil {
+	// The API server chooses a name that is not known yet.
+	if names := m.listed[which.place]; names != nil && which.name != "" {
 		names[which.name] = true
 	}
 }
@@ -280,11 +282,5 @@ func (m *Memory) forgetAll() {
 	clear(m.answer)
 	clear(m.listed)
 
-	for which := range m.writes {
-		m.writes[which]++
-	}
-
-	for where := range m.moves {
-		m.moves[where]++
-	}
+	m.epoch++
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -44,9 +45,16 @@ func step(t *rapid.T, c client.WithWatch, s *corev1.Secret, i int) {
 
 	var err error
 
-	switch rapid.SampledFrom([]string{"create", "update", "patch", "delete", "delete all", "read"}).Draw(t, "verb") {
+	verbs := []string{"create", "create any", "update", "patch", "delete", "delete all", "apply", "read"}
+
+	switch rapid.SampledFrom(verbs).Draw(t, "verb") {
 	case "create":
 		err = c.Create(ctx, s)
+	case "create any":
+		s.Name, s.GenerateName = "", "any-"
+		err = c.Create(ctx, s)
+	case "apply":
+		err = c.Apply(ctx, corev1ac.Secret(s.Name, s.Namespace).WithLabels(s.Labels), client.FieldOwner("t"), client.ForceOwnership)
 	case "update":
 		err = c.Update(ctx, s)
 	case "patch":
@@ -132,6 +140,25 @@ func TestMemorySavesReads(t *testing.T) {
 
 // TestMemoryForgetsWhatIsWrittenMeanwhile: an answer that was on its way during a write is not remembered.
 func TestMemoryForgetsWhatIsWrittenMeanwhile(t *testing.T) {
+	for name, write := range map[string]func(context.Context, client.Client) error{
+		"one": func(ctx context.Context, c client.Client) error {
+			s := secret("a")
+			s.Labels = map[string]string{"written": "meanwhile"}
+
+			return c.Update(ctx, s)
+		},
+		"any": func(ctx context.Context, c client.Client) error {
+			return c.Apply(ctx, corev1ac.Secret("a", "n").WithLabels(map[string]string{"written": "meanwhile"}),
+				client.FieldOwner("t"), client.ForceOwnership)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { readBesides(t, write) })
+	}
+}
+
+func readBesides(t *testing.T, write func(context.Context, client.Client) error) {
+	t.Helper()
+
 	var meanwhile func()
 
 	api := interceptor.NewClient(fake.NewClientBuilder().WithObjects(secret("a")).Build(), interceptor.Funcs{
@@ -151,10 +178,7 @@ func TestMemoryForgetsWhatIsWrittenMeanwhile(t *testing.T) {
 	c := harness.NewMemory().Remembering(api)
 
 	meanwhile = func() {
-		s := secret("a")
-		s.Labels = map[string]string{"written": "meanwhile"}
-
-		if err := c.Update(t.Context(), s); err != nil {
+		if err := write(t.Context(), c); err != nil {
 			t.Error(err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// write forgets an object before it is written, and again when the answer is there. The name may be the API server's
-// choice.
+// write forgets an object before it is written, and again when the answer is there. Only the answer has a name
+// that the API server chooses.
 func (r *remembering) write(o client.Object, do func() error) error {
 	kind, err := r.GroupVersionKindFor(o)
 	if err != nil {
