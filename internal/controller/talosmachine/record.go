@@ -42,6 +42,7 @@ func (r *Reconciler) input(s *scope) change.Input {
 	}
 
 	in.Legacy = upgrade.Legacy(s.machine.Status.TalosVersion)
+	in.BootID = st.BootID // of the last response, as long as there is no other
 
 	if f := s.facts; f != nil {
 		in.Lags, in.Refuted = s.lagging, s.refuted

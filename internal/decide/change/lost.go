@@ -46,10 +46,11 @@ func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
 	return Step{}, false
 }
 
-// lose ends a change whose machine is given up. What it was doing is recorded: the machine may come back at any time.
+// lose ends a change whose machine is abandoned. What it was doing is recorded: the machine may come back at any time.
+// A drain has no intent, and what an earlier window has installed may boot after it.
 func (in Input) lose(message string) Step {
 	c := in.Record.Change
-	c.Lost, c.LostBoot = c.Phase, ""
+	c.Lost, c.LostBoot = c.Phase, in.BootID
 
 	if i := in.Record.Intent; i != nil {
 		c.LostBoot = i.BootID
@@ -58,18 +59,18 @@ func (in Input) lose(message string) Step {
 	return in.fail(message)
 }
 
-// found notes that a machine that was given up has come back.
+// found notes that a machine that was abandoned has come back.
 func (in Input) found() { in.Record.Change.Lost, in.Record.Change.LostBoot = "", "" }
 
-// isLost reports whether the machine of a failed change was given up, and nothing has been done about that since.
+// isLost reports whether the machine of a failed change was abandoned, and nothing has been done about that since.
 func (in Input) isLost() bool {
 	c := in.Record.Change
 
 	return c != nil && c.Phase == v1alpha1.ChangeFailed && c.Lost != ""
 }
 
-// cameBack makes a machine schedulable again that was given up and is healthy with something else than what its change
-// brings: nobody else does. The change has failed, and is not tried again by itself.
+// cameBack makes a machine schedulable again that was abandoned and is healthy with something else than what its change
+// brings. Nothing else would: the change has failed, and is not tried again by itself.
 func (in Input) cameBack() Step {
 	switch {
 	case !in.well():
@@ -93,31 +94,45 @@ func (in Input) cameBack() Step {
 	return step
 }
 
-// bootsWhatRuns reports whether a machine that was given up has rebooted since and runs something else than what the
-// change brings, so that this is not what boots next.
+// bootsWhatRuns reports whether a machine that was abandoned has rebooted since and runs something else than what the
+// change brings, so that this is not what boots next. One that was drained, and on which nothing was installed, had
+// nothing else to boot.
 func (in Input) bootsWhatRuns() bool {
 	c := in.Record.Change
 
-	return c.Kind == v1alpha1.ChangeTalos && !in.requested() &&
-		(c.Lost == v1alpha1.ChangeSettling || c.LostBoot != "" && c.LostBoot != in.BootID)
+	if c.Kind != v1alpha1.ChangeTalos || in.requested() || c.Lost == v1alpha1.ChangeDraining && !c.Staged {
+		return false
+	}
+
+	return c.Lost == v1alpha1.ChangeSettling || c.LostBoot != "" && c.LostBoot != in.BootID
 }
 
-// returned says how a machine that was given up has come back.
+// returned says how a machine that was abandoned has come back.
 func (in Input) returned() string {
 	c := in.Record.Change
 	again := "; it is not tried again unless you annotate the machine with " + v1alpha1.RetryAnnotation
 
-	switch {
-	case c.Kind != v1alpha1.ChangeTalos:
+	if c.Kind != v1alpha1.ChangeTalos {
 		return fmt.Sprintf("%s did not respond during the change of %s; it responds again, without that change, and is "+
 			"schedulable%s", in.Name, FieldNames(c), again)
+	}
+
+	act, fell := "upgrade", "it fell back to what it ran before, or another image was installed outside the operator"
+	if in.reverts() {
+		act, fell = "rollback", "what it ran before does not boot, is no longer installed, or the requests did not reach "+
+			"the node"
+	}
+
+	switch {
 	case in.bootsWhatRuns():
-		return fmt.Sprintf("%s did not respond after the upgrade to %s; it responds again and does not run that: it fell "+
-			"back to what it ran before, or another image was installed outside the operator; it is schedulable%s", in.Name,
-			c.Image, again)
+		return fmt.Sprintf("%s did not respond after the %s to %s; it responds again and does not run that: %s; it is "+
+			"schedulable%s", in.Name, act, c.Image, fell, again)
 	case c.Staged:
-		return fmt.Sprintf("%s did not respond during the upgrade to %s; it responds again and has not rebooted: it is "+
-			"schedulable, and may boot that image next%s", in.Name, c.Image, again)
+		return fmt.Sprintf("%s did not respond during the %s to %s; it responds again and has not rebooted: it is "+
+			"schedulable, and may boot that image next%s", in.Name, act, c.Image, again)
+	case in.reverts():
+		return fmt.Sprintf("%s did not respond during the rollback to %s; it responds again, still runs what it was to be "+
+			"rolled back from, and is schedulable%s", in.Name, c.Image, again)
 	}
 
 	return fmt.Sprintf("%s did not respond during the upgrade to %s; it responds again, runs what it ran before, and is "+

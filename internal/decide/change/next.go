@@ -101,7 +101,7 @@ func (in Input) do(act Act) Step { return Step{Before: in.Record, Act: act} }
 // again returns a step without an act, after which the node is observed again.
 func (in Input) again(after time.Duration) Step { return Step{Before: in.Record, Again: after} }
 
-// idle keeps what has failed or may not begin, unless its machine was given up and has come back.
+// idle keeps what has failed or may not begin, unless its machine was abandoned and has come back.
 func (in Input) idle() Step {
 	if in.isLost() {
 		return in.cameBack()

@@ -86,6 +86,7 @@ func (in *Input) beginsAgain() bool {
 	}
 
 	if in.Equal && in.Live == c.Target {
+		in.found()
 		in.phase(v1alpha1.ChangeSettling, "")
 	}
 

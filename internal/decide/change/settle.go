@@ -18,6 +18,10 @@ func (in Input) settle() Step {
 		return in.withdraw()
 	}
 
+	if in.Live == c.Target || in.Want == c.Target {
+		in.found()
+	}
+
 	in.Record.Intent = nil
 	if c.Phase != v1alpha1.ChangeFailed {
 		in.phase(v1alpha1.ChangeSettling, "")

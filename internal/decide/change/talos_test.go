@@ -25,6 +25,7 @@ func seen(in *change.Input)      { in.Record.Change.Booted = true }
 func closed(in *change.Input)    { in.Options.Reboots = false }
 func undrained(in *change.Input) { in.Record.Change.Drain = false }
 func installed(in *change.Input) { in.Record.Change.Staged = true }
+func reverted(in *change.Input)  { in.Record.Change.Cause = v1alpha1.CauseRevert }
 func unwanted(in *change.Input)  { in.Want = "a" }
 func unbooted(in *change.Input)  { in.Grant.Reboot = false }
 func legacy(in *change.Input)    { in.Legacy = true }
