@@ -112,10 +112,16 @@ func (r *Reconciler) awaitMachines(
 	return out
 }
 
-// pullingFor returns the request for the images of an upgrade, with what is known about them.
+// pullingFor returns the request for the images of an upgrade, with what is known about them. Each spec has the machines
+// asked anew.
 func pullingFor(was, next *v1alpha1.UpgradeStatus) *v1alpha1.UpgradeImages {
 	if was != nil && samePull(was.Pulling, next) {
-		return was.Pulling.DeepCopy()
+		p := was.Pulling.DeepCopy()
+		if was.ObservedGeneration != next.ObservedGeneration {
+			p.PulledTime = nil
+		}
+
+		return p
 	}
 
 	return &v1alpha1.UpgradeImages{TalosVersion: next.TalosVersion, KubernetesVersion: next.KubernetesVersion}
@@ -125,15 +131,12 @@ func samePull(p *v1alpha1.UpgradeImages, next *v1alpha1.UpgradeStatus) bool {
 	return p != nil && p.TalosVersion == next.TalosVersion && p.KubernetesVersion == next.KubernetesVersion
 }
 
-// noteImages records since when the machines have the images of an upgrade.
+// noteImages records since when the machines have the images of an upgrade. What is waited for later, such as a machine
+// that has joined, does not make the images of the others newer.
 func (s *scope) noteImages(p *v1alpha1.UpgradeImages, held preflight, now time.Time) {
 	s.images = &held
 
-	switch {
-	case p == nil:
-	case held.message != "":
-		p.PulledTime = nil
-	case p.PulledTime == nil:
+	if p != nil && p.PulledTime == nil && held.message == "" {
 		p.PulledTime = new(metav1.NewTime(now))
 	}
 }
@@ -163,6 +166,7 @@ func (r *Reconciler) awaitImages(s *scope, c rollout.Candidate) string {
 		"them again", p.PulledTime.UTC().Format(time.RFC3339))
 	p.PulledTime = nil
 	p.Repeated++
+	s.images.message = wait // the other candidates of this reconciliation wait for the same
 	s.poll = earliest(s.poll, now.Add(pollImages))
 
 	return wait

@@ -175,7 +175,7 @@ func TestAwaitImages(t *testing.T) {
 		clock.SetTime(start.Add(at))
 
 		s := newScope(cp)
-		s.cp.Status.Upgrade = r.awaitMachines(t.Context(), s, &v1alpha1.UpgradeStatus{ObservedGeneration: 3, TalosVersion: version}, []v1alpha1.TalosMachine{m})
+		s.cp.Status.Upgrade = r.awaitMachines(t.Context(), s, &v1alpha1.UpgradeStatus{ObservedGeneration: cp.Generation, TalosVersion: version}, []v1alpha1.TalosMachine{m})
 
 		return r.awaitImages(s, c)
 	}
@@ -214,6 +214,26 @@ func TestAwaitImages(t *testing.T) {
 			(u.Reason == v1alpha1.ReasonImagePull) != (c.name == "gone") {
 			t.Errorf("%s: %q, %+v, %+v", c.name, got, u, u.Pulling)
 		}
+	}
+
+	noted := func() *metav1.Time { return cp.Status.Upgrade.Pulling.PulledTime }
+
+	pulled("")
+	pass(4*time.Hour, upgrades)
+
+	// What is waited for later does not make the images of all others newer; another spec has all of them asked.
+	pulled("no such image")
+	pass(4*time.Hour+time.Minute, upgrades)
+	pulled("")
+
+	if pass(4*time.Hour+2*time.Minute, upgrades); noted() == nil || !noted().Time.Equal(start.Add(4*time.Hour)) {
+		t.Errorf("as new: %v", noted())
+	}
+
+	cp.Generation++
+
+	if pass(4*time.Hour+3*time.Minute, upgrades); noted() != nil {
+		t.Errorf("of another spec: %v", noted())
 	}
 
 	// Nothing is judged while etcd does not respond, and nothing is waited for.

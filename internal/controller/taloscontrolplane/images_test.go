@@ -20,10 +20,13 @@ func toTalos(m *v1alpha1.TalosMachine, to string) {
 // TestImagesAskedAgain: the first machine of an upgrade does not begin if its images were pulled long ago, before it has
 // been asked whether it still has them.
 func TestImagesAskedAgain(t *testing.T) {
-	const to = "v1.13.10"
+	const (
+		to   = "v1.13.10"
+		size = 3 // one that waits must not let the next one begin
+	)
 
 	e := newEnv(t)
-	cp, _ := e.established(1)
+	cp, _ := e.established(size)
 	e.until(cp, "the version of the API servers is known", func() bool { return cp.Status.ObservedKubeVersion != "" })
 
 	cp.Spec.TalosVersion = to
@@ -32,28 +35,32 @@ func TestImagesAskedAgain(t *testing.T) {
 
 	begins := func(change bool) string {
 		t.Helper()
-		e.show(cp, 0, func(m *v1alpha1.TalosMachine) {
-			m.Status.TalosVersion, m.Status.KubeletVersion = harness.TalosVersion, harness.KubernetesVersion
-			m.Status.Images = &v1alpha1.MachineImages{RequestedFor: "none"}
 
-			if want := rollout.ImagesFor(cp, nil); want != "" {
-				m.Status.Images = &v1alpha1.MachineImages{RequestedFor: want, Pulled: true}
-			}
+		for i := range size {
+			e.show(cp, i, func(m *v1alpha1.TalosMachine) {
+				m.Status.TalosVersion, m.Status.KubeletVersion = harness.TalosVersion, harness.KubernetesVersion
+				m.Status.Images = &v1alpha1.MachineImages{RequestedFor: "none"}
 
-			if change {
-				toTalos(m, to)
-			}
-		})
+				if want := rollout.ImagesFor(cp, nil); want != "" {
+					m.Status.Images = &v1alpha1.MachineImages{RequestedFor: want, Pulled: true}
+				}
+
+				if change {
+					toTalos(m, to)
+				}
+			})
+		}
+
 		e.step(cp)
 
-		return e.granted(1)
+		return e.granted(size)
 	}
 
 	begins(false)
 	begins(false)
 
 	if u := cp.Status.Upgrade; u == nil || u.TalosVersion != to || u.Pulling == nil || u.Pulling.PulledTime == nil {
-		t.Fatalf("%+v", u)
+		t.Fatalf("%+v, %+v", u, u.Pulling)
 	}
 
 	e.Clock.SetTime(e.Clock.Now().Add(time.Hour))
@@ -68,7 +75,7 @@ func TestImagesAskedAgain(t *testing.T) {
 		t.Errorf("%q has begun: %+v", got, cp.Status.Upgrade)
 	}
 
-	if got := begins(true); got != "cp-0" {
+	if got := begins(true); got != "cp-1" {
 		t.Errorf("with the images: %q has begun: %+v", got, cp.Status.Upgrade)
 	}
 }
