@@ -276,15 +276,16 @@ type MachineChange struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RollbackBoot string `json:"rollbackBoot,omitempty"`
-	// lost is the phase in which the machine was given up because it did not respond. Absent once it has responded and is
-	// healthy, or runs what the change brings.
+	// lostPhase is the phase in which the machine was abandoned because it did not respond. Absent once it has responded
+	// and is healthy, or runs what the change brings.
 	// +optional
-	Lost ChangePhase `json:"lost,omitempty"`
-	// lostBoot is the boot ID of the node in that phase; empty if that is not known. A node that responds in another boot
+	// +kubebuilder:validation:Enum=Draining;Applying;Rebooting;Settling
+	LostPhase string `json:"lostPhase,omitempty"`
+	// lostBootID is the boot ID of the node in that phase; empty if that is not known. A node that responds in another boot
 	// boots what it runs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	LostBoot string `json:"lostBoot,omitempty"`
+	LostBootID string `json:"lostBootID,omitempty"`
 	// phase of the change.
 	// +required
 	Phase ChangePhase `json:"phase,omitempty"`

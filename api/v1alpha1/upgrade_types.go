@@ -305,11 +305,11 @@ type UpgradeImages struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// repeated is how often the machines were asked again whether they still have the images: when the first machine could
+	// requests is how often the machines were asked again whether they still have the images: when the first machine could
 	// begin, and that was known for more than 30 minutes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Repeated int32 `json:"repeated,omitempty"`
+	Requests int32 `json:"requests,omitempty"`
 	// pulledTime is since when each machine that is waited for has the images. Absent while machines pull.
 	// +optional
 	PulledTime *metav1.Time `json:"pulledTime,omitempty"`

@@ -154,7 +154,7 @@ func (r *Reconciler) awaitImages(s *scope, c rollout.Candidate) string {
 	p, now := u.Pulling, r.now()
 
 	switch {
-	case p.PulledTime == nil && p.Repeated > 0:
+	case p.PulledTime == nil && p.Requests > 0:
 		u.Reason = s.images.reason
 
 		return s.images.message
@@ -165,7 +165,7 @@ func (r *Reconciler) awaitImages(s *scope, c rollout.Candidate) string {
 	wait := fmt.Sprintf("each machine had its images at %s, and Talos deletes unused images after about an hour: asking "+
 		"them again", p.PulledTime.UTC().Format(time.RFC3339))
 	p.PulledTime = nil
-	p.Repeated++
+	p.Requests++
 	s.images.message = wait // the other candidates of this reconciliation wait for the same
 	s.poll = earliest(s.poll, now.Add(pollImages))
 

@@ -210,7 +210,7 @@ func TestAwaitImages(t *testing.T) {
 		c.before()
 
 		got, u := pass(c.at, c.of), cp.Status.Upgrade
-		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") || u.Pulling.Repeated != c.repeated || (u.TalosVersion != "") != c.published ||
+		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") || u.Pulling.Requests != c.repeated || (u.TalosVersion != "") != c.published ||
 			(u.Reason == v1alpha1.ReasonImagePull) != (c.name == "gone") {
 			t.Errorf("%s: %q, %+v, %+v", c.name, got, u, u.Pulling)
 		}

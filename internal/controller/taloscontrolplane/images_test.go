@@ -66,11 +66,11 @@ func TestImagesAskedAgain(t *testing.T) {
 	e.Clock.SetTime(e.Clock.Now().Add(time.Hour))
 
 	// An approval, a window or anything else that takes long asks for nothing.
-	if begins(false); cp.Status.Upgrade.Pulling.Repeated != 0 {
+	if begins(false); cp.Status.Upgrade.Pulling.Requests != 0 {
 		t.Errorf("asked while it waits: %+v", cp.Status.Upgrade.Pulling)
 	}
 
-	if got := begins(true); got != "" || cp.Status.Upgrade.Pulling.Repeated != 1 ||
+	if got := begins(true); got != "" || cp.Status.Upgrade.Pulling.Requests != 1 ||
 		!strings.Contains(cp.Status.Upgrade.Message, "asking them again") {
 		t.Errorf("%q has begun: %+v", got, cp.Status.Upgrade)
 	}

@@ -50,23 +50,23 @@ func Silent(in Input, unreachable bool, silence time.Duration) (Step, bool) {
 // A drain has no intent, and what an earlier window has installed may boot after it.
 func (in Input) lose(message string) Step {
 	c := in.Record.Change
-	c.Lost, c.LostBoot = c.Phase, in.BootID
+	c.LostPhase, c.LostBootID = string(c.Phase), in.BootID
 
 	if i := in.Record.Intent; i != nil {
-		c.LostBoot = i.BootID
+		c.LostBootID = i.BootID
 	}
 
 	return in.fail(message)
 }
 
 // found notes that a machine that was abandoned has come back.
-func (in Input) found() { in.Record.Change.Lost, in.Record.Change.LostBoot = "", "" }
+func (in Input) found() { in.Record.Change.LostPhase, in.Record.Change.LostBootID = "", "" }
 
 // isLost reports whether the machine of a failed change was abandoned, and nothing has been done about that since.
 func (in Input) isLost() bool {
 	c := in.Record.Change
 
-	return c != nil && c.Phase == v1alpha1.ChangeFailed && c.Lost != ""
+	return c != nil && c.Phase == v1alpha1.ChangeFailed && c.LostPhase != ""
 }
 
 // cameBack makes a machine schedulable again that was abandoned and is healthy with something else than what its change
@@ -100,11 +100,11 @@ func (in Input) cameBack() Step {
 func (in Input) bootsWhatRuns() bool {
 	c := in.Record.Change
 
-	if c.Kind != v1alpha1.ChangeTalos || in.requested() || c.Lost == v1alpha1.ChangeDraining && !c.Staged {
+	if c.Kind != v1alpha1.ChangeTalos || in.requested() || c.LostPhase == string(v1alpha1.ChangeDraining) && !c.Staged {
 		return false
 	}
 
-	return c.Lost == v1alpha1.ChangeSettling || c.LostBoot != "" && c.LostBoot != in.BootID
+	return c.LostPhase == string(v1alpha1.ChangeSettling) || c.LostBootID != "" && c.LostBootID != in.BootID
 }
 
 // returned says how a machine that was abandoned has come back.

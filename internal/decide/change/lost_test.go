@@ -15,7 +15,7 @@ func lose(t *testing.T, in change.Input) change.Input {
 	t.Helper()
 
 	step, ends := change.Silent(in, true, time.Hour)
-	if c := step.Before.Change; !ends || c.Phase != v1alpha1.ChangeFailed || c.Lost != in.Record.Change.Phase {
+	if c := step.Before.Change; !ends || c.Phase != v1alpha1.ChangeFailed || c.LostPhase != string(in.Record.Change.Phase) {
 		t.Fatalf("%t: %+v", ends, c)
 	}
 
@@ -50,7 +50,7 @@ func TestLostAndBack(t *testing.T) {
 	} {
 		in := lose(t, c.in)
 		if c.boot != "" {
-			in.BootID = in.Record.Change.LostBoot
+			in.BootID = in.Record.Change.LostBootID
 		}
 
 		next := change.NextTalos
@@ -61,13 +61,13 @@ func TestLostAndBack(t *testing.T) {
 		unhealthy := in
 		unhealthy.Ready = false
 
-		if step := next(unhealthy); step.Act != change.None || step.Before.Change.Lost == "" || step.Event != nil {
+		if step := next(unhealthy); step.Act != change.None || step.Before.Change.LostPhase == "" || step.Event != nil {
 			t.Errorf("%s, not healthy: %+v", name, step)
 		}
 
 		// A crash after the act repeats it.
 		for range 2 {
-			if step := next(in); step.Act != change.Uncordon || step.Before.Change.Lost == "" || step.Event != nil {
+			if step := next(in); step.Act != change.Uncordon || step.Before.Change.LostPhase == "" || step.Event != nil {
 				t.Fatalf("%s: %+v", name, step)
 			}
 		}
@@ -75,8 +75,8 @@ func TestLostAndBack(t *testing.T) {
 		in.Pass.Uncordoned = true
 
 		step := next(in)
-		if got := step.Before.Change; step.Act != change.None || got.Phase != v1alpha1.ChangeFailed || got.Lost != "" ||
-			got.LostBoot != "" || got.Staged != c.staged || step.Event == nil || !step.Event.Warning ||
+		if got := step.Before.Change; step.Act != change.None || got.Phase != v1alpha1.ChangeFailed || got.LostPhase != "" ||
+			got.LostBootID != "" || got.Staged != c.staged || step.Event == nil || !step.Event.Warning ||
 			!strings.Contains(got.Message, c.message) || !strings.Contains(got.Message, v1alpha1.RetryAnnotation) {
 			t.Errorf("%s: %+v, %+v", name, step, got)
 		}
@@ -94,7 +94,7 @@ func TestLostAndArrived(t *testing.T) {
 	in := lose(t, upgraded(installed, intent("Reboot", time.Hour), phase(v1alpha1.ChangeRebooting, time.Hour)))
 	in.Live, in.Equal, in.Ready = "b", true, false
 
-	if c := change.NextTalos(in).Before.Change; c.Phase != v1alpha1.ChangeSettling || c.Lost != "" || c.LostBoot != "" {
+	if c := change.NextTalos(in).Before.Change; c.Phase != v1alpha1.ChangeSettling || c.LostPhase != "" || c.LostBootID != "" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -104,20 +104,20 @@ func TestLostAndLive(t *testing.T) {
 	in := lose(t, planned(rebooting, intent("Reboot", time.Hour), phase(v1alpha1.ChangeRebooting, time.Hour)))
 	in.Live, in.Equal, in.Ready = "b", true, false
 
-	if c := change.Next(in).Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Lost != "" || c.LostBoot != "" {
+	if c := change.Next(in).Before.Change; c.Phase != v1alpha1.ChangeFailed || c.LostPhase != "" || c.LostBootID != "" {
 		t.Errorf("it settles: %+v", c)
 	}
 
 	in.Retry = true
 
-	if _, r := change.Compare(in); r.Change.Phase != v1alpha1.ChangeSettling || r.Change.Lost != "" || r.Change.LostBoot != "" {
+	if _, r := change.Compare(in); r.Change.Phase != v1alpha1.ChangeSettling || r.Change.LostPhase != "" || r.Change.LostBootID != "" {
 		t.Errorf("again: %+v", r.Change)
 	}
 
 	// What it was to leave runs, and is desired again: what was noted stays until it is healthy.
 	in.Live, in.Want, in.Retry = "a", "a", false
 
-	if c := change.Next(in).Before.Change; c.Lost == "" {
+	if c := change.Next(in).Before.Change; c.LostPhase == "" {
 		t.Errorf("unhealthy, with something else: %+v", c)
 	}
 }

@@ -80,8 +80,8 @@ func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 	}
 
 	out := fmt.Sprintf("%d/%d/%s/%s", cp.Generation, group, u.Pulling.TalosVersion, u.Pulling.KubernetesVersion)
-	if u.Pulling.Repeated > 0 {
-		out += fmt.Sprintf("/%d", u.Pulling.Repeated)
+	if u.Pulling.Requests > 0 {
+		out += fmt.Sprintf("/%d", u.Pulling.Requests)
 	}
 
 	return out
