@@ -38,6 +38,8 @@ type link struct {
 type Rule struct {
 	// Method is a full method name ("/machine.MachineService/Reboot"), its last part, or empty for every method.
 	Method string
+	// Changes leaves calls alone that change nothing, such as dry runs.
+	Changes bool
 	// From is the number of the first call that the rule applies to, counted from now; 0 means 1.
 	From int
 	// Count is how many calls the rule applies to; 0 means all that follow.
@@ -200,14 +202,14 @@ type verdict struct {
 	flap  time.Duration
 }
 
-func (f *Faults) judge(method string) verdict {
+func (f *Faults) judge(method string, request any) verdict {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
 	var out verdict
 
 	for _, rule := range f.rules {
-		if !matches(rule.Method, method) {
+		if !matches(rule.Method, method) || rule.Changes && !isMutating(method, request) {
 			continue
 		}
 
@@ -251,7 +253,7 @@ func matches(pattern, method string) bool {
 func (c *call) run(ctx context.Context, request any, handler func() (any, error)) (any, error) {
 	c.faults.started(c, request)
 
-	v := c.faults.judge(c.Method)
+	v := c.faults.judge(c.Method, request)
 	c.flood, c.flap = v.flood, v.flap
 
 	if v.delay > 0 {

@@ -282,12 +282,17 @@ func TestLostAnswer(t *testing.T) {
 
 	n.faults.Add(apid.Rule{
 		Method: "ApplyConfiguration", Code: codes.Unavailable, Message: "transport is closing", Late: true, Count: 1,
+		Changes: true,
 	})
+
+	if _, err := c.ApplyConfiguration(within(t, patience), &machine.ApplyConfigurationRequest{DryRun: true}); err != nil {
+		t.Errorf("a dry run: %v", err)
+	}
 
 	_, err := c.ApplyConfiguration(within(t, patience), &machine.ApplyConfigurationRequest{})
 	wantCode(t, err, codes.Unavailable, "transport is closing")
 
-	if n.appliedTimes() != 1 {
+	if n.appliedTimes() != 2 {
 		t.Errorf("applied %d times", n.appliedTimes())
 	}
 
@@ -296,7 +301,7 @@ func TestLostAnswer(t *testing.T) {
 	_, err = c.ApplyConfiguration(within(t, patience), &machine.ApplyConfigurationRequest{})
 	wantCode(t, err, codes.Unavailable, "injected fault")
 
-	if n.appliedTimes() != 1 {
+	if n.appliedTimes() != 2 {
 		t.Error("a failing call was carried out")
 	}
 }

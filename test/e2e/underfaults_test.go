@@ -34,8 +34,8 @@ func (s *story) othersStay(machine int) {
 // TestUpgradeUnderFaults tells the story with faults. Each takes a world and minutes, so that only make soak has them.
 func TestUpgradeUnderFaults(t *testing.T) {
 	for name, tell := range map[string]func(*testing.T){
-		"an installer fails":            func(t *testing.T) { installerFails(newStory(t)) },
-		"an installer without a reboot": func(t *testing.T) { installerFails(newStoryFrom(t, inMinor)) },
+		"an installer fails":            func(t *testing.T) { installerFails(newStory(t), 1) },
+		"an installer without a reboot": func(t *testing.T) { installerFails(newStoryFrom(t, inMinor), 0) },
 		"kubelets are hard to replace":  kubeletsFail,
 		"a node does not come back":     nodeIsGone,
 		"the manager is killed":         managerIsKilled,
@@ -50,8 +50,9 @@ func TestUpgradeUnderFaults(t *testing.T) {
 const inMinor = "v1.13.5"
 
 // installerFails on the first machine, and would on any. All others stay what they are until the fault is over and a
-// person has the change tried again.
-func installerFails(s *story) {
+// person has the change tried again. The call of before 1.13 reboots whatever the installer says, once; the one of 1.13
+// has answered, and nothing reboots.
+func installerFails(s *story, reboots int) {
 	s.t.Helper()
 
 	for _, i := range storyMachines {
@@ -64,15 +65,20 @@ func installerFails(s *story) {
 	name, machine := s.failed()
 	s.othersStay(machine)
 
-	// The call of before 1.13 reboots whatever the installer says. The one of 1.13 has answered, and nothing reboots.
 	s.further[machine] = s.boots(machine) - s.booted[machine]
-	s.reinstall[machine] = 1
+	if s.further[machine] > reboots {
+		s.t.Errorf("%s booted %d times for one installer that failed, want at most %d", name, s.further[machine], reboots)
+	}
 
-	if s.further[machine] > 1 {
-		s.t.Errorf("%s booted %d times for one installer that failed", name, s.further[machine])
+	if reboots == 0 { // otherwise the installer belongs to the further boot
+		s.reinstall[machine] = 1
 	}
 
 	for _, i := range storyMachines {
+		if n := s.installs(i) - s.installed[i]; (n == 1) != (i == machine) || n > 1 {
+			s.t.Errorf("%d installers failed on machine %d, want one, on machine %d", n, i, machine)
+		}
+
 		s.w.nodes[s.w.address(i)].FailInstaller("")
 	}
 
@@ -172,14 +178,32 @@ func kubeletsFail(t *testing.T) {
 	s.upgrade()
 	s.w.eventually("it is the turn of the kubelets", s.kubeletsTurn)
 
+	unavailable := func(i int, method string) int {
+		return s.w.nodes[s.w.address(i)].Faults().Answers(method, codes.Unavailable)
+	}
+	before := map[string]int{}
+
 	for _, i := range storyMachines {
 		faults := s.w.nodes[s.w.address(i)].Faults()
-		faults.Fail("Pull", codes.Unavailable, 1, 1)
-		faults.Add(apid.Rule{Method: "ApplyConfiguration", Code: codes.Unavailable, Late: true, Count: 1})
+
+		for _, method := range []string{"Pull", "ApplyConfiguration"} {
+			before[fmt.Sprint(method, i)] = unavailable(i, method)
+			faults.Add(apid.Rule{
+				Method: method, Code: codes.Unavailable, Late: method == "ApplyConfiguration", Count: 1, Changes: true,
+			})
+		}
 	}
 
 	s.kill(1)
 	s.ends()
+
+	for _, i := range storyMachines {
+		for _, method := range []string{"Pull", "ApplyConfiguration"} {
+			if unavailable(i, method) == before[fmt.Sprint(method, i)] {
+				t.Errorf("%s of machine %d has not failed", method, i)
+			}
+		}
+	}
 }
 
 // kubeletsTurn: kubelets get the version of Kubernetes that the cluster is brought to.
