@@ -271,7 +271,7 @@ func TestUpgradeBootsBadly(t *testing.T) {
 	}
 }
 
-// fallsBackLate has a machine that was given up boot what it ran before: it is made schedulable, and is not upgraded
+// fallsBackLate has a machine that was abandoned boot what it ran before: it is made schedulable, and is not upgraded
 // again.
 func (e *env) fallsBackLate(name string) {
 	e.Helper()

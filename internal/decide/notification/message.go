@@ -84,7 +84,7 @@ func (r Run) text(e *Entry) string {
 	if r.Spec.From == r.Spec.To { // only the schematic changes
 		to := "to schematic " + r.Spec.Schematic
 		if r.Spec.Schematic == "" {
-			to = "to no schematic"
+			to = "that removes the schematic"
 		}
 
 		about = fmt.Sprintf("Cluster %s/%s: the upgrade of Talos %s %s", r.Namespace, r.Spec.ControlPlaneRef.Name,

@@ -49,7 +49,7 @@ func TestGeneric(t *testing.T) {
 	}
 
 	got = body(t, run("v1.13.9", ""), v1alpha1.NotificationGeneric, &e)
-	if !strings.Contains(got, "the upgrade of Talos v1.13.9 to no schematic has stopped") || strings.Contains(got, `"schematic"`) {
+	if !strings.Contains(got, "the upgrade of Talos v1.13.9 that removes the schematic has stopped") || strings.Contains(got, `"schematic"`) {
 		t.Error(got)
 	}
 }
