@@ -157,9 +157,6 @@ type Features struct {
 	// hostDNS is the resolver that caches on each machine.
 	// +optional
 	HostDNS *HostDNS `json:"hostDNS,omitempty"`
-	// kubePrism is the load balancer for the Kubernetes API on each machine.
-	// +optional
-	KubePrism *KubePrism `json:"kubePrism,omitempty"`
 	// kubernetesTalosAPIAccess lets Pods use the Talos API with a TalosServiceAccount. For control-plane machines only.
 	// Default: none may.
 	// +optional
@@ -180,19 +177,6 @@ type HostDNS struct {
 	// resolveMemberNames resolves the names of the machines of the cluster. It needs discovery. Default: false.
 	// +optional
 	ResolveMemberNames *bool `json:"resolveMemberNames,omitempty"`
-}
-
-// KubePrism is the load balancer for the Kubernetes API on each machine.
-// +kubebuilder:validation:MinProperties=1
-type KubePrism struct {
-	// enabled turns the load balancer on. Default: true.
-	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
-	// port on localhost. What was configured with the former port, a CNI for example, does not follow. Default: 7445.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port,omitempty"`
 }
 
 // TalosRole is what a client of the Talos API may do.

@@ -10,6 +10,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.dnsDomain) ? self.network.dnsDomain : 'cluster.local') == (has(oldSelf.network) && has(oldSelf.network.dnsDomain) ? oldSelf.network.dnsDomain : 'cluster.local')",message="dnsDomain is immutable"
 // +kubebuilder:validation:XValidation:rule="self.machines.all(m, !has(m.address) || self.machines.exists_one(n, has(n.address) && n.address == m.address))",message="two machines have the same address"
 // +kubebuilder:validation:XValidation:rule="!(has(self.import) && has(self.bootstrapSecretsRef))",message="set import or bootstrapSecretsRef, not both"
+// +kubebuilder:validation:XValidation:rule="(has(self.kubePrism) && has(self.kubePrism.port) ? self.kubePrism.port : 7445) == (has(oldSelf.kubePrism) && has(oldSelf.kubePrism.port) ? oldSelf.kubePrism.port : 7445)",message="kubePrism is immutable: kube-proxy and flannel keep the address that they got when the cluster was created"
+// +kubebuilder:validation:XValidation:rule="(has(self.kubePrism) && has(self.kubePrism.enabled) ? self.kubePrism.enabled : true) == (has(oldSelf.kubePrism) && has(oldSelf.kubePrism.enabled) ? oldSelf.kubePrism.enabled : true)",message="kubePrism is immutable: kube-proxy and flannel keep the address that they got when the cluster was created"
 type TalosControlPlaneSpec struct {
 	// clusterName is the name of the Talos cluster. Immutable. Default: the name of the object.
 	// +optional
@@ -50,6 +52,10 @@ type TalosControlPlaneSpec struct {
 	// kubeSpan connects all machines of the cluster by WireGuard. It needs discovery. Default: off.
 	// +optional
 	KubeSpan *KubeSpan `json:"kubeSpan,omitempty"`
+	// kubePrism is the load balancer for the Kubernetes API on each machine of the cluster. Immutable. Default: on, with the
+	// port 7445.
+	// +optional
+	KubePrism *KubePrism `json:"kubePrism,omitempty"`
 	// discovery determines how the machines of the cluster find each other. Default: by the public discovery service.
 	// +optional
 	Discovery *Discovery `json:"discovery,omitempty"`

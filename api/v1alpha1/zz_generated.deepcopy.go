@@ -786,11 +786,6 @@ func (in *Features) DeepCopyInto(out *Features) {
 		*out = new(HostDNS)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.KubePrism != nil {
-		in, out := &in.KubePrism, &out.KubePrism
-		*out = new(KubePrism)
-		(*in).DeepCopyInto(*out)
-	}
 	if in.KubernetesTalosAPIAccess != nil {
 		in, out := &in.KubernetesTalosAPIAccess, &out.KubernetesTalosAPIAccess
 		*out = new(KubernetesTalosAPIAccess)
@@ -2777,6 +2772,11 @@ func (in *TalosControlPlaneSpec) DeepCopyInto(out *TalosControlPlaneSpec) {
 	if in.KubeSpan != nil {
 		in, out := &in.KubeSpan, &out.KubeSpan
 		*out = new(KubeSpan)
+		(*in).DeepCopyInto(*out)
+	}
+	if in.KubePrism != nil {
+		in, out := &in.KubePrism, &out.KubePrism
+		*out = new(KubePrism)
 		(*in).DeepCopyInto(*out)
 	}
 	if in.Discovery != nil {

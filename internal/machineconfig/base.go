@@ -160,6 +160,7 @@ func adjust(in Input, contract *config.VersionContract, cfg config.Provider) (co
 			}
 
 			in.cluster().ApplyDiscovery(doc.ClusterConfig)
+			in.cluster().ApplyKubePrism(doc.MachineConfig)
 		}
 
 		docs = append(docs, doc)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"go.yaml.in/yaml/v4"
 	kyaml "sigs.k8s.io/yaml"
@@ -20,6 +21,7 @@ import (
 // clusterFields are what the files of testdata/cluster have.
 type clusterFields struct {
 	KubeSpan        *v1alpha1.KubeSpan        `json:"kubeSpan"`
+	KubePrism       *v1alpha1.KubePrism       `json:"kubePrism"`
 	Discovery       *v1alpha1.Discovery       `json:"discovery"`
 	IngressFirewall *v1alpha1.IngressFirewall `json:"ingressFirewall"`
 	Network         v1alpha1.MachineNetwork   `json:"network"`
@@ -35,6 +37,7 @@ func inCluster(t *testing.T, role machineconfig.Role, text string) machineconfig
 	}
 
 	in := plainInput(t, role)
+	in.KubePrism = f.KubePrism
 	in.KubeSpan, in.Discovery, in.Firewall, in.Machine = f.KubeSpan, f.Discovery, f.IngressFirewall, f.Network
 	in.Neighbours = netconfig.Neighbours{
 		Machine: netconfig.Machine{Name: "cp-0"},
@@ -115,6 +118,8 @@ func TestClusterNetworkRefusals(t *testing.T) {
 		"small":            {"kubeSpan: {mtu: 1000}", "kubeSpan.mtu", "1280"},
 		"no filter":        {"kubeSpan: {filters: {endpoints: [here]}}", "kubeSpan.filters.endpoints[0]", "CIDR"},
 		"nothing left":     {"kubeSpan: {filters: {endpoints: ['!10.0.0.0/8']}}", "kubeSpan.filters.endpoints", "all entries are exclusions"},
+		"taken port":       {"kubePrism: {port: 10256}", "kubePrism.port", "neither etcd nor"},
+		"no port":          {"kubePrism: {port: 70000}", "kubePrism.port", "neither etcd nor"},
 		"service":          {"discovery: {registries: {service: {endpoint: 'https://a.example.org/b'}}}", "discovery.registries.service.endpoint", "no path"},
 		"credentials":      {"discovery: {registries: {service: {endpoint: 'https://a:hush@a.example.org'}}}", "discovery.registries.service.endpoint", "no path"},
 		"annotations":      {"discovery: {registries: {kubernetes: {enabled: true}}}", "discovery.registries.kubernetes.enabled", "1.32"},
@@ -133,6 +138,35 @@ func TestClusterNetworkRefusals(t *testing.T) {
 		"twice":            {"ingressFirewall: {rules: [{name: a, protocol: tcp, ports: ['1'], ingress: [{subnet: 10.0.0.0/8}]}, {name: a, protocol: udp, ports: ['1'], ingress: [{subnet: 10.0.0.0/8}]}]}", "ingressFirewall.rules[1].name", "Duplicate"},
 	} {
 		refused(t, name, inCluster(t, machineconfig.ControlPlane, tt.text), tt.field, tt.problem)
+	}
+}
+
+// TestKubePrism: each machine of a cluster has the port of KubePrism that the cluster has, or none.
+func TestKubePrism(t *testing.T) {
+	t.Parallel()
+
+	for text, port := range map[string]int{
+		"{}": 7445, "kubePrism: {port: 7444}": 7444, "kubePrism: {enabled: true}": 7445, "kubePrism: {enabled: false}": 0,
+	} {
+		for _, role := range []machineconfig.Role{machineconfig.ControlPlane, machineconfig.Worker} {
+			for _, versions := range contracts {
+				in := inCluster(t, role, text)
+				in.TalosVersion, in.KubernetesVersion = versions.talos, versions.kubernetes
+
+				config := render(t, in).Bytes
+				judge(t, config)
+
+				cfg, err := configloader.NewFromBytes(config)
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				prism := cfg.Machine().Features().KubePrism()
+				if prism.Enabled() != (port > 0) || port > 0 && prism.Port() != port {
+					t.Errorf("%s of Talos %s with %s: enabled %t, port %d", role, versions.talos, text, prism.Enabled(), prism.Port())
+				}
+			}
+		}
 	}
 }
 

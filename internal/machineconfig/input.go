@@ -91,6 +91,8 @@ type Input struct {
 	// KubeSpan and Discovery are how the machines of the cluster find and reach each other.
 	KubeSpan  *v1alpha1.KubeSpan
 	Discovery *v1alpha1.Discovery
+	// KubePrism is the load balancer for the Kubernetes API on each machine.
+	KubePrism *v1alpha1.KubePrism
 	// Firewall of the machine; nil if the fields say nothing about one. Neighbours are checked against it.
 	Firewall   *v1alpha1.IngressFirewall
 	Neighbours netconfig.Neighbours

@@ -44,7 +44,9 @@ func addDocuments(in Input, docs []docconfig.Document) ([]docconfig.Document, er
 
 // cluster returns what the machines of the cluster share of their network.
 func (in Input) cluster() netconfig.Cluster {
-	return netconfig.Cluster{KubeSpan: in.KubeSpan, Discovery: in.Discovery, Kubernetes: in.KubernetesVersion}
+	return netconfig.Cluster{
+		KubeSpan: in.KubeSpan, KubePrism: in.KubePrism, Discovery: in.Discovery, Kubernetes: in.KubernetesVersion,
+	}
 }
 
 // addKubeSpan writes KubeSpan into the main document of an older cluster, or returns its document. Talos refuses both

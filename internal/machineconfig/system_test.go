@@ -30,7 +30,6 @@ environment:
   - {name: https_proxy, valueFrom: {name: proxy, key: url}}
 features:
   hostDNS: {resolveMemberNames: true, forwardKubeDNSToHost: false}
-  kubePrism: {port: 7444}
   kubernetesTalosAPIAccess: {allowedRoles: ["os:reader"], allowedKubernetesNamespaces: [monitoring]}
 `
 
@@ -137,7 +136,7 @@ func meansSystem(t *testing.T, minor string, config []byte) {
 
 	f := cfg.Machine().Features()
 	if !f.HostDNS().Enabled() || f.HostDNS().ForwardKubeDNSToHost() || !f.HostDNS().ResolveMemberNames() ||
-		!f.KubePrism().Enabled() || f.KubePrism().Port() != 7444 || !f.KubernetesTalosAPIAccess().Enabled() ||
+		!f.KubernetesTalosAPIAccess().Enabled() ||
 		f.KubernetesTalosAPIAccess().AllowedRoles()[0] != "os:reader" {
 		t.Errorf("%s: the features are %+v", minor, f)
 	}
@@ -171,7 +170,7 @@ func TestSystemOff(t *testing.T) {
 	t.Parallel()
 
 	in := plainInput(t, machineconfig.Worker)
-	in.System = systemOf(t, "features: {hostDNS: {enabled: false}, kubePrism: {enabled: false}}")
+	in.System = systemOf(t, "features: {hostDNS: {enabled: false}}")
 
 	config := render(t, in).Bytes
 	judge(t, config)
@@ -181,7 +180,7 @@ func TestSystemOff(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if f := cfg.Machine().Features(); f.HostDNS().Enabled() || f.HostDNS().ForwardKubeDNSToHost() || f.KubePrism().Enabled() {
+	if f := cfg.Machine().Features(); f.HostDNS().Enabled() || f.HostDNS().ForwardKubeDNSToHost() {
 		t.Errorf("the features are %+v", f)
 	}
 }
@@ -220,8 +219,6 @@ func TestSystemRefusals(t *testing.T) {
 		"value not read":  {"environment: [{name: a, valueFrom: {name: s, key: k}}]", "environment[a].valueFrom", "was not read"},
 		"resolver":        {"features: {hostDNS: {enabled: false, resolveMemberNames: true}}", "features.hostDNS", "is off"},
 		"forwarding":      {"features: {hostDNS: {enabled: false, forwardKubeDNSToHost: true}}", "features.hostDNS", "is off"},
-		"taken port":      {"features: {kubePrism: {port: 6443}}", "features.kubePrism.port", "neither etcd nor"},
-		"no port":         {"features: {kubePrism: {port: 70000}}", "features.kubePrism.port", "neither etcd nor"},
 		"worker":          {"features: {kubernetesTalosAPIAccess: " + access + "}", "features.kubernetesTalosAPIAccess", "control-plane machines"},
 	} {
 		for _, version := range generations {

@@ -186,6 +186,10 @@ type ClusterTalosConfig struct {
 	// kubeSpan connects all machines of the cluster by WireGuard. It needs discovery. Default: off.
 	// +optional
 	KubeSpan *talosv1alpha1.KubeSpan `json:"kubeSpan,omitempty"`
+	// kubePrism is the load balancer for the Kubernetes API on each machine of the cluster. Immutable. Default: on, with the
+	// port 7445.
+	// +optional
+	KubePrism *talosv1alpha1.KubePrism `json:"kubePrism,omitempty"`
 	// discovery determines how the machines of the cluster find each other. Default: by the public discovery service.
 	// +optional
 	Discovery *talosv1alpha1.Discovery `json:"discovery,omitempty"`
@@ -259,6 +263,8 @@ type TalosConfig struct {
 // +kubebuilder:validation:XValidation:rule="(has(self.podSubnets) ? self.podSubnets : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.podSubnets) ? self.talosConfig.cluster.network.podSubnets : ['10.244.0.0/16'])) == (has(oldSelf.podSubnets) ? oldSelf.podSubnets : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.podSubnets) ? oldSelf.talosConfig.cluster.network.podSubnets : ['10.244.0.0/16']))",message="podSubnets are immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.serviceSubnets) ? self.serviceSubnets : (has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.serviceSubnets) ? self.talosConfig.cluster.network.serviceSubnets : ['10.96.0.0/12'])) == (has(oldSelf.serviceSubnets) ? oldSelf.serviceSubnets : (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.serviceSubnets) ? oldSelf.talosConfig.cluster.network.serviceSubnets : ['10.96.0.0/12']))",message="serviceSubnets are immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.network) && has(self.talosConfig.cluster.network.dnsDomain) ? self.talosConfig.cluster.network.dnsDomain : 'cluster.local') == (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.network) && has(oldSelf.talosConfig.cluster.network.dnsDomain) ? oldSelf.talosConfig.cluster.network.dnsDomain : 'cluster.local')",message="dnsDomain is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.kubePrism) && has(self.talosConfig.cluster.kubePrism.port) ? self.talosConfig.cluster.kubePrism.port : 7445) == (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.kubePrism) && has(oldSelf.talosConfig.cluster.kubePrism.port) ? oldSelf.talosConfig.cluster.kubePrism.port : 7445)",message="kubePrism is immutable: kube-proxy and flannel keep the address that they got when the cluster was created"
+// +kubebuilder:validation:XValidation:rule="(has(self.talosConfig) && has(self.talosConfig.cluster) && has(self.talosConfig.cluster.kubePrism) && has(self.talosConfig.cluster.kubePrism.enabled) ? self.talosConfig.cluster.kubePrism.enabled : true) == (has(oldSelf.talosConfig) && has(oldSelf.talosConfig.cluster) && has(oldSelf.talosConfig.cluster.kubePrism) && has(oldSelf.talosConfig.cluster.kubePrism.enabled) ? oldSelf.talosConfig.cluster.kubePrism.enabled : true)",message="kubePrism is immutable: kube-proxy and flannel keep the address that they got when the cluster was created"
 type KubernetesClusterSpec struct {
 	// clusterName is the name of the Talos cluster and the first part of the names of its machines. Immutable. Default:
 	// the name of the object.

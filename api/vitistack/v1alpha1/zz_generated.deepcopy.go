@@ -74,6 +74,11 @@ func (in *ClusterTalosConfig) DeepCopyInto(out *ClusterTalosConfig) {
 		*out = new(apiv1alpha1.KubeSpan)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.KubePrism != nil {
+		in, out := &in.KubePrism, &out.KubePrism
+		*out = new(apiv1alpha1.KubePrism)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Discovery != nil {
 		in, out := &in.Discovery, &out.Discovery
 		*out = new(apiv1alpha1.Discovery)

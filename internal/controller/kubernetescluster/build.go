@@ -217,6 +217,7 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 		if c.Cluster != nil {
 			cp.Spec.AllowSchedulingOnControlPlanes = c.Cluster.AllowSchedulingOnControlPlanes
 			cp.Spec.KubeSpan, cp.Spec.Discovery = c.Cluster.KubeSpan, c.Cluster.Discovery
+			cp.Spec.KubePrism = c.Cluster.KubePrism
 		}
 	}
 

@@ -131,6 +131,7 @@ spec:
       allowSchedulingOnControlPlanes: true
       network: {cni: {name: none}}
       kubeSpan: {enabled: true, mtu: 1400}
+      kubePrism: {port: 7446}
       discovery: {registries: {service: {endpoint: "https://discovery.example.org"}}}
     configPatches:
       - "machine: {sysctls: {vm.max_map_count: '262144'}}"
@@ -150,6 +151,10 @@ spec:
 
 	if s := plane.Spec; s.KubeSpan == nil || s.KubeSpan.MTU != 1400 || s.Discovery == nil || s.Discovery.Registries == nil {
 		t.Errorf("the control plane has KubeSpan %+v and discovery %+v", s.KubeSpan, s.Discovery)
+	}
+
+	if k := plane.Spec.KubePrism; k == nil || k.Port != 7446 {
+		t.Errorf("the control plane has KubePrism %+v", k)
 	}
 
 	if f := web.Spec.Machines[0].IngressFirewall; f == nil || len(f.Rules) != 1 || len(f.Rules[0].Ports) != 2 {

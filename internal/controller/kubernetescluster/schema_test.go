@@ -69,6 +69,10 @@ func TestImmutable(t *testing.T) {
 	}
 	named := func(value string) map[string]any { return map[string]any{"cluster": map[string]any{"name": value}} }
 
+	prism := func(content map[string]any) map[string]any {
+		return map[string]any{"talosConfig": map[string]any{"cluster": map[string]any{"kubePrism": content}}}
+	}
+
 	const here, there = "https://10.0.0.1:6443", "https://10.0.0.2:6443"
 
 	pods, services := []any{"10.1.0.0/16"}, []any{"10.2.0.0/16"}
@@ -78,6 +82,10 @@ func TestImmutable(t *testing.T) {
 		before, after map[string]any
 		refused       bool
 	}{
+		"KubePrism added":        {nil, prism(map[string]any{"port": int64(7446)}), true},
+		"KubePrism turned off":   {nil, prism(map[string]any{"enabled": false}), true},
+		"KubePrism by default":   {nil, prism(map[string]any{"port": int64(7445), "enabled": true}), false},
+		"KubePrism removed":      {prism(map[string]any{"enabled": false}), nil, true},
 		"name added":             {nil, map[string]any{"clusterName": "other"}, true},
 		"name of the object":     {nil, map[string]any{"clusterName": "c"}, false},
 		"name removed":           {map[string]any{"clusterName": "other"}, nil, true},

@@ -114,7 +114,8 @@ func (t topology) machineNetwork() validation.Failures {
 	}
 
 	return validation.ClusterNetwork("spec.talosConfig.cluster", netconfig.Cluster{
-		KubeSpan: c.Cluster.KubeSpan, Discovery: c.Cluster.Discovery, Kubernetes: t.cluster.Spec.KubernetesVersion,
+		KubeSpan: c.Cluster.KubeSpan, KubePrism: c.Cluster.KubePrism, Discovery: c.Cluster.Discovery,
+		Kubernetes: t.cluster.Spec.KubernetesVersion,
 	})
 }
 

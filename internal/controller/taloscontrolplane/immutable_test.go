@@ -18,6 +18,7 @@ func TestImmutable(t *testing.T) {
 	})
 	set := e.create(1, func(cp *v1alpha1.TalosControlPlane) {
 		cp.Name, cp.Spec.ClusterName = "set", "other"
+		cp.Spec.KubePrism = &v1alpha1.KubePrism{Port: 7446}
 		cp.Spec.Network = v1alpha1.ClusterNetwork{
 			PodSubnets: []string{"10.1.0.0/16"}, ServiceSubnets: []string{"10.2.0.0/16"}, DNSDomain: "example.org",
 		}
@@ -52,6 +53,16 @@ func TestImmutable(t *testing.T) {
 		"network removed": {
 			set, func(s *v1alpha1.TalosControlPlaneSpec) { s.Network = v1alpha1.ClusterNetwork{} }, true,
 		},
+		"KubePrism added": {
+			cp, func(s *v1alpha1.TalosControlPlaneSpec) { s.KubePrism = &v1alpha1.KubePrism{Port: 7446} }, true,
+		},
+		"KubePrism turned off": {
+			cp, func(s *v1alpha1.TalosControlPlaneSpec) { s.KubePrism = &v1alpha1.KubePrism{Enabled: new(false)} }, true,
+		},
+		"KubePrism written down": {cp, func(s *v1alpha1.TalosControlPlaneSpec) {
+			s.KubePrism = &v1alpha1.KubePrism{Enabled: new(true), Port: 7445}
+		}, false},
+		"KubePrism removed":      {set, func(s *v1alpha1.TalosControlPlaneSpec) { s.KubePrism = nil }, true},
 		"something else changed": {set, func(s *v1alpha1.TalosControlPlaneSpec) { s.CertSANs = []string{"example.org"} }, false},
 	} {
 		after := tc.of.DeepCopy()

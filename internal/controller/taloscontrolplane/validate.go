@@ -80,7 +80,7 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, validation.CertSANs("spec.certSANs", spec.CertSANs)...)
 	failures = append(failures, subnets(spec).Check()...)
 	failures = append(failures, validation.ClusterNetwork("spec", netconfig.Cluster{
-		KubeSpan: spec.KubeSpan, Discovery: spec.Discovery, Kubernetes: spec.KubernetesVersion,
+		KubeSpan: spec.KubeSpan, KubePrism: spec.KubePrism, Discovery: spec.Discovery, Kubernetes: spec.KubernetesVersion,
 	})...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
 	failures = append(failures, checkMachines(spec)...)

@@ -86,6 +86,7 @@ func Input(s Sources) machineconfig.Input {
 		Machine:                        machineNetwork(s.Machine.Name, m.Network),
 		Values:                         s.From.Values,
 		KubeSpan:                       cp.KubeSpan,
+		KubePrism:                      cp.KubePrism,
 		Discovery:                      cp.Discovery,
 		Firewall:                       netconfig.MergeFirewalls(group.IngressFirewall, m.IngressFirewall),
 		Neighbours:                     Neighbours(s),

@@ -186,6 +186,7 @@ func TestSystem(t *testing.T) {
 	}
 	log := func(name, of string) v1alpha1.KernelLog { return v1alpha1.KernelLog{Name: name, URL: of} }
 	timer := func(of string) *v1alpha1.WatchdogTimer { return &v1alpha1.WatchdogTimer{Device: of} }
+	access := &v1alpha1.KubernetesTalosAPIAccess{AllowedRoles: []v1alpha1.TalosRole{"os:reader"}}
 
 	s := desired.Sources{ControlPlane: &v1alpha1.TalosControlPlane{}, Machine: &v1alpha1.TalosMachine{}}
 	s.ControlPlane.Spec.SystemOptions = v1alpha1.SystemOptions{
@@ -194,7 +195,7 @@ func TestSystem(t *testing.T) {
 		Logging: &v1alpha1.Logging{
 			Destinations: []v1alpha1.LoggingDestination{{Endpoint: "group"}}, Kernel: []v1alpha1.KernelLog{log("a", "group")},
 		},
-		Features: &v1alpha1.Features{KubePrism: &v1alpha1.KubePrism{Port: 1}, HostDNS: &v1alpha1.HostDNS{Enabled: new(true)}},
+		Features: &v1alpha1.Features{KubernetesTalosAPIAccess: access, HostDNS: &v1alpha1.HostDNS{Enabled: new(true)}},
 	}
 
 	if diff := cmp.Diff(s.ControlPlane.Spec.Features, desired.System(s).Features); diff != "" {
@@ -214,7 +215,7 @@ func TestSystem(t *testing.T) {
 			Destinations: []v1alpha1.LoggingDestination{{Endpoint: "group"}},
 			Kernel:       []v1alpha1.KernelLog{log("a", "group"), log("b", "machine")},
 		},
-		Features: &v1alpha1.Features{KubePrism: &v1alpha1.KubePrism{Port: 1}, HostDNS: &v1alpha1.HostDNS{Enabled: new(false)}},
+		Features: &v1alpha1.Features{KubernetesTalosAPIAccess: access, HostDNS: &v1alpha1.HostDNS{Enabled: new(false)}},
 	}
 
 	if diff := cmp.Diff(want, desired.System(s)); diff != "" {

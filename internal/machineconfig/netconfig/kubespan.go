@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/blang/semver/v4"
@@ -19,6 +20,7 @@ import (
 // Roots of the paths of fields that all machines of a cluster share.
 const (
 	KubeSpanRoot  = "kubeSpan"
+	KubePrismRoot = "kubePrism"
 	DiscoveryRoot = "discovery"
 )
 
@@ -29,6 +31,7 @@ const withoutRegistry = 32
 // Cluster is what all machines of a cluster share.
 type Cluster struct {
 	KubeSpan  *v1alpha1.KubeSpan
+	KubePrism *v1alpha1.KubePrism
 	Discovery *v1alpha1.Discovery
 	// Kubernetes is the version of Kubernetes, for example v1.36.2; unknown if empty.
 	Kubernetes string
@@ -39,7 +42,10 @@ func (c Cluster) KubeSpans() bool { return c.KubeSpan != nil && isTrue(c.KubeSpa
 
 // Check returns what cannot work. at is the path of the object that has the fields; nil if they are at the top.
 func (c Cluster) Check(at *field.Path) field.ErrorList {
-	return append(c.checkKubeSpan(below(at, KubeSpanRoot)), c.checkDiscovery(below(at, DiscoveryRoot))...)
+	return slices.Concat(
+		c.checkKubeSpan(below(at, KubeSpanRoot)), c.checkKubePrism(below(at, KubePrismRoot)),
+		c.checkDiscovery(below(at, DiscoveryRoot)),
+	)
 }
 
 func below(at *field.Path, name string) *field.Path {

@@ -3,7 +3,6 @@ package system
 import (
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,9 +22,6 @@ var (
 
 // longest is the maximum size of certificates in a spec, in bytes. The schema of the API counts characters.
 const longest = 64 << 10
-
-// kubernetesPorts are those of etcd, Kubernetes and Talos on a machine, which KubePrism cannot have.
-var kubernetesPorts = []int32{2379, 2380, 6443, 10250, 10257, 10259, 50000, 50001}
 
 // Check returns what cannot work, or nothing. worker is true for a machine that is none of the control plane. The paths
 // of the errors begin with root, which may be nil, and name entries by their names. No value of a variable is quoted,
@@ -174,12 +170,6 @@ func checkFeatures(root *field.Path, f *api.Features, worker bool) field.ErrorLi
 	if h := f.HostDNS; h != nil && isFalse(h.Enabled) && (isTrue(h.ForwardKubeDNSToHost) || isTrue(h.ResolveMemberNames)) {
 		errs = append(errs, field.Invalid(root.Child("hostDNS"), field.OmitValueType{},
 			"is off, and so it forwards and resolves nothing: remove forwardKubeDNSToHost and resolveMemberNames"))
-	}
-
-	if k := f.KubePrism; k != nil && k.Port != 0 &&
-		(k.Port < 1 || k.Port > 65535 || slices.Contains(kubernetesPorts, k.Port)) {
-		errs = append(errs, field.Invalid(root.Child("kubePrism", "port"), k.Port,
-			"must be a port that neither etcd nor Kubernetes nor Talos uses"))
 	}
 
 	a, at := f.KubernetesTalosAPIAccess, root.Child("kubernetesTalosAPIAccess")

@@ -45,7 +45,6 @@ func Merge(group, machine api.SystemOptions) api.SystemOptions {
 	if g, m := group.Features, machine.Features; g != nil && m != nil {
 		out.Features = &api.Features{
 			HostDNS:                  either(g.HostDNS, m.HostDNS),
-			KubePrism:                either(g.KubePrism, m.KubePrism),
 			KubernetesTalosAPIAccess: either(g.KubernetesTalosAPIAccess, m.KubernetesTalosAPIAccess),
 		}
 	}
@@ -238,17 +237,6 @@ func applyFeatures(f *api.Features, into *v1alpha1.FeaturesConfig) {
 		// Talos refuses a resolver that is off, and forwards.
 		if h.Enabled != nil && !*h.Enabled {
 			dns.HostDNSForwardKubeDNSToHost = nil
-		}
-	}
-
-	if k := f.KubePrism; k != nil {
-		if into.KubePrismSupport == nil {
-			into.KubePrismSupport = &v1alpha1.KubePrism{}
-		}
-
-		into.KubePrismSupport.ServerEnabled = either(into.KubePrismSupport.ServerEnabled, k.Enabled)
-		if k.Port != 0 {
-			into.KubePrismSupport.ServerPort = int(k.Port)
 		}
 	}
 
